@@ -1,0 +1,180 @@
+"""The numbered measurements as arrays, seen through one split: all that a calibration ever reads.
+
+Rows are sorted by prompt id, so nothing downstream depends on the order in which prompts were measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+import results_io
+from calibrations.statistics import Insufficient
+
+Head = tuple[int, int]
+
+PRIMARY = "mean"  # the recipe of the headline faithfulness: mean per template and position
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Measurements 01-27 of one circuit, restricted to one split.
+
+    `documents` maps a result number to its JSON document, `constants` is the common section of the calibration
+    configuration (bootstrap size and seed, preconditions). D is the clean logit difference of each prompt, C the
+    corrupted one; all arrays are float64 with the prompt axis first or last as their shape says.
+    """
+
+    documents: Mapping[str, Mapping[str, Any]]
+    constants: Mapping[str, Any]
+    split: str = "evaluation"
+
+    @classmethod
+    def load(cls, folder: Path, constants: Mapping[str, Any], numbers: Iterable[str]) -> Evidence:
+        """Read the results `numbers` that exist in `folder`; absent ones raise not_run when they are asked for."""
+        paths = {number: results_io.find(folder, number) for number in numbers}
+        return cls({number: results_io.read(path) for number, path in paths.items() if path}, constants)
+
+    def on(self, split: str) -> Evidence:
+        """The same evidence on another split ("evaluation" or "held_out")."""
+        return replace(self, split=split)
+
+    def data(self, number: str) -> Mapping[str, Any]:
+        """The data of measurement `number`; raises Insufficient("not_run") if it has not been measured."""
+        if number not in self.documents:
+            raise Insufficient("not_run", f"measurement {number} has not been run")
+        return self.documents[number]["data"]
+
+    def has(self, number: str) -> bool:
+        return number in self.documents
+
+    # --- prompts -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def rows(self) -> Int[np.ndarray, " prompt"]:
+        """Indices of this split's prompts in the stored arrays, in order of prompt id."""
+        baseline = self.data("01")
+        order = np.argsort(np.array(baseline["prompt_id"]))
+        keep = order[np.array(baseline["split"])[order] == self.split]
+        if not len(keep):
+            raise Insufficient("n_prompts", f"no prompts in the {self.split} split")
+        return keep
+
+    def per_prompt(self, number: str, field: str) -> np.ndarray:
+        """A stored array whose first axis is the prompt, restricted to this split."""
+        return np.asarray(self.data(number)[field])[self.rows]
+
+    @cached_property
+    def clean(self) -> Float[np.ndarray, " prompt"]:
+        """D: logit difference of the intact model on the clean prompts."""
+        return self.per_prompt("01", "clean_logit_diff").astype(float)
+
+    @cached_property
+    def corrupted(self) -> Float[np.ndarray, " prompt"]:
+        """C: logit difference of the intact model on the corrupted prompts."""
+        return self.per_prompt("01", "corrupted_logit_diff").astype(float)
+
+    @cached_property
+    def templates(self) -> np.ndarray:
+        return self.per_prompt("01", "template")
+
+    @cached_property
+    def clusters(self) -> np.ndarray:
+        """Sampling unit of each prompt: its template frame and name set together (spec section 1.3)."""
+        names = self.per_prompt("01", "cluster")
+        return np.array([f"{template}|{name}" for template, name in zip(self.templates, names, strict=True)])
+
+    @cached_property
+    def factors(self) -> dict[str, np.ndarray]:
+        """Further labels of each prompt (order, answer, ...), each [prompt]."""
+        stored = self.data("01")["factors"]
+        return {name: np.asarray(values)[self.rows] for name, values in stored.items()}
+
+    # --- circuit -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def heads(self) -> list[Head]:
+        """All heads of the model, row-major (layer, head): the order of every head axis."""
+        return [tuple(head) for head in self.data("01")["heads"]]
+
+    @property
+    def n_layers(self) -> int:
+        return int(self.data("01")["n_layers"])
+
+    @cached_property
+    def layers(self) -> Int[np.ndarray, " head"]:
+        return np.array([layer for layer, _ in self.heads])
+
+    @cached_property
+    def circuit(self) -> Mapping[str, Any]:
+        """The declared circuit: name, roles {role: {heads, ordinal, sign, assigned_by}}, provenance."""
+        return self.data("20")["circuit"]
+
+    @cached_property
+    def circuit_heads(self) -> list[Head]:
+        members = {tuple(head) for role in self.circuit["roles"].values() for head in role["heads"]}
+        return sorted(members)
+
+    @cached_property
+    def in_circuit(self) -> Bool[np.ndarray, " head"]:
+        members = set(self.circuit_heads)
+        return np.array([head in members for head in self.heads])
+
+    @cached_property
+    def expected_sign(self) -> Float[np.ndarray, " head"]:
+        """+1, or -1 for heads whose declared role opposes the answer; +1 outside the circuit."""
+        negative = {tuple(h) for role in self.circuit["roles"].values() if role["sign"] < 0 for h in role["heads"]}
+        return np.array([-1.0 if head in negative else 1.0 for head in self.heads])
+
+    # --- interventions -----------------------------------------------------------------------------------------
+
+    def draws(self, subset: str, method: str) -> Float[np.ndarray, "draw prompt"]:
+        """Logit difference under one ablation condition, each draw kept apart.
+
+        `subset` is what is left intact ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution"), or
+        "without:<role>" for the model with one role knocked out; `method` is "zero", "mean" (per template and
+        position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if it was not measured.
+        """
+        battery = self.data("20")
+        index = [
+            i
+            for i, condition in enumerate(battery["conditions"])
+            if condition["subset"] == subset and condition["method"] == method
+        ]
+        if not index:
+            raise Insufficient("not_run", f"no ablation of kind {method} with {subset} intact")
+        return np.asarray(battery["logit_diff"], dtype=float)[index][:, self.rows]
+
+    def ablated(self, subset: str, method: str = PRIMARY) -> Float[np.ndarray, " prompt"]:
+        """Logit difference under one ablation condition, averaged over its draws."""
+        return self.draws(subset, method).mean(axis=0)
+
+    @cached_property
+    def random_circuits(self) -> tuple[Float[np.ndarray, "circuit prompt"], Int[np.ndarray, " prompt"]]:
+        """Random circuits matched on size and layer under the primary recipe, and which prompts they ran on.
+
+        The second array indexes this split's prompts (as ordered by `rows`).
+        """
+        stored = self.data("20")["random_circuits"]
+        place = {int(row): i for i, row in enumerate(self.rows)}
+        columns = sorted(
+            (place[row], column) for column, row in enumerate(stored["prompt_index"]) if row in place
+        )
+        if not columns:
+            raise Insufficient("n_prompts", f"random circuits were not run on the {self.split} split")
+        values = np.asarray(stored["logit_diff"], dtype=float)
+        return values[:, [column for _, column in columns]], np.array([where for where, _ in columns])
+
+    def head_effect(self, number: str, field: str) -> Float[np.ndarray, "prompt head"]:
+        """Per-prompt, per-head values of a measurement: 02 denoising / noising, 03 attribution, 21 effect."""
+        return self.per_prompt(number, field).astype(float)
+
+    def head_score(self, number: str, field: str) -> Float[np.ndarray, " head"]:
+        """A prompt-free score per head of a measurement."""
+        return np.asarray(self.data(number)[field], dtype=float)

@@ -1,0 +1,117 @@
+"""What a calibration returns: one record per published metric, with two verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from calibrations.statistics import Insufficient
+
+Verdict = Literal["pass", "fail", "inconclusive", "insufficient"]
+PublishedVerdict = Literal["pass", "fail", "none"]  # none: the published wording states no threshold
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Record:
+    """One published metric of one calibration (spec section 1.4).
+
+    `published_value`, `published_rule` and `published_verdict` are the published definition on the point estimate,
+    nothing else. `estimate` with `ci90` / `ci95` and `verdict` come from an interval or a valid test; only
+    `verdict` may gate a tier, and only if `gating`. `reasons` explains every verdict other than pass, first word one
+    of the reasons of `calibrations.statistics.Insufficient` when the verdict is insufficient. `p` is the p-value
+    that the calibration can stand behind (None if it has none) and `p_kind` says how it was obtained.
+    """
+
+    metric: str
+    published_value: float | None
+    published_rule: str
+    published_verdict: PublishedVerdict
+    verdict: Verdict
+    estimate: float | None = None
+    ci90: Interval | None = None
+    ci95: Interval | None = None
+    ci_method: str | None = None
+    p: float | None = None
+    p_kind: str | None = None
+    effect_size: float | None = None
+    published_label: str | None = None
+    gating: bool = True
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    needs: str | None = None  # what would settle an inconclusive or insufficient verdict, e.g. "about 700 prompts"
+    n: Mapping[str, int] = field(default_factory=dict)
+    companions: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def decide_above(interval: Interval, threshold: float) -> Verdict:
+    """Verdict for "the quantity exceeds `threshold`" from its two-sided 90 % interval (one-sided alpha .05).
+
+    pass if the whole interval lies above the threshold, fail if it lies below, otherwise inconclusive.
+    """
+    low, high = interval
+    if low > threshold:
+        return "pass"
+    return "fail" if high < threshold else "inconclusive"
+
+
+def decide_below(interval: Interval, threshold: float) -> Verdict:
+    """Verdict for "the quantity is under `threshold`": the mirror image of `decide_above`."""
+    low, high = interval
+    return decide_above((-high, -low), -threshold)
+
+
+def overall(records: list[Record]) -> Verdict:
+    """The verdict of a calibration: its worst gating record (fail, insufficient, inconclusive, pass)."""
+    verdicts = [record.verdict for record in records if record.gating] or [record.verdict for record in records]
+    for verdict in ("fail", "insufficient", "inconclusive"):
+        if verdict in verdicts:
+            return verdict
+    return "pass"
+
+
+@dataclass(frozen=True)
+class Published:
+    """The published side of a record: value, rule in words, verdict, label."""
+
+    value: float | None
+    rule: str
+    verdict: PublishedVerdict
+    label: str | None = None
+
+
+def judge(
+    metric: str,
+    published: Callable[[], Published],
+    decide: Callable[[], Mapping[str, Any]],
+    *,
+    rule: str,
+    **common: Any,
+) -> Record:
+    """One record from its two independent halves.
+
+    `published` computes the published value and verdict, `decide` the sound ones (a mapping of Record fields with
+    `verdict`). Either may raise Insufficient: the published half then has no value and no verdict, the sound half
+    the verdict insufficient with its reason. No other exception is caught: a bug never becomes a verdict.
+    `common` are Record fields that hold whatever happens (n, gating, companions).
+    """
+    try:
+        seed = published()
+    except Insufficient as missing:
+        seed = Published(None, rule, "none", label=str(missing))
+    try:
+        sound = dict(decide())
+    except Insufficient as missing:
+        sound = {"verdict": "insufficient", "reasons": (str(missing),), "needs": missing.needs}
+    return Record(
+        metric=metric,
+        published_value=seed.value,
+        published_rule=seed.rule,
+        published_verdict=seed.verdict,
+        published_label=seed.label,
+        **{**common, **sound},
+    )

@@ -1,0 +1,147 @@
+"""Node and Circuit: what is claimed about a model, as values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+import results_io
+from results_io import UserError
+
+Kind = Literal["head", "mlp", "attention", "residual", "embedding"]
+HEAD_NAME = re.compile(r"L(\d+)H(\d+)")
+
+
+@dataclass(frozen=True, order=True)
+class Node:
+    """A place in the model: an attention head, or a whole MLP output, attention output, residual stream or embedding.
+
+    `index` is the head's index within its layer; -1 for every other kind. "residual" is the stream entering the layer.
+    """
+
+    kind: Kind
+    layer: int
+    index: int = -1
+
+    def __str__(self) -> str:
+        return f"L{self.layer}H{self.index}" if self.kind == "head" else f"{self.kind}{self.layer}"
+
+
+def head(layer: int, index: int) -> Node:
+    return Node("head", layer, index)
+
+
+def parse_head(name: str) -> Node:
+    """The head named "L3H2"; UserError if `name` is not of that form."""
+    match = HEAD_NAME.fullmatch(str(name).strip())
+    if match is None:
+        raise UserError(f"head {name!r} is not of the form L<layer>H<head>; write for example L3H2")
+    return head(int(match.group(1)), int(match.group(2)))
+
+
+@dataclass(frozen=True)
+class Role:
+    """Heads that do the same thing.
+
+    `ordinal` orders roles by the processing step that their function implies (1 early, 2 middle, 4 late; None where
+    the function implies none). `sign` is -1 for heads expected to work against the answer. `assigned_by` says how
+    the label was given: "function" (what the head does), "construction", "layer" or "none"; `evidence` in words.
+    """
+
+    heads: tuple[Node, ...]
+    ordinal: int | None = None
+    sign: int = 1
+    assigned_by: Literal["function", "construction", "layer", "none"] = "none"
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """A claim: these heads, in these roles, do this task in this model. `provenance` says where it comes from."""
+
+    name: str
+    task: str
+    model: str
+    roles: Mapping[str, Role]
+    provenance: Mapping[str, Any]
+
+    @property
+    def heads(self) -> tuple[Node, ...]:
+        """All heads once, in (layer, head) order."""
+        return tuple(sorted({node for role in self.roles.values() for node in role.heads}))
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the claim: heads and roles, not the prose around them."""
+        return results_io.sha256(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The form stored in result 20 and, with heads by name, in circuit files."""
+        roles = {
+            name: {
+                "heads": [[node.layer, node.index] for node in role.heads],
+                "ordinal": role.ordinal,
+                "sign": role.sign,
+                "assigned_by": role.assigned_by,
+                "evidence": role.evidence,
+            }
+            for name, role in self.roles.items()
+        }
+        return {
+            "name": self.name,
+            "task": self.task,
+            "model": self.model,
+            "roles": roles,
+            "provenance": dict(self.provenance),
+        }
+
+    def check(self, n_layers: int, n_heads: int) -> Circuit:
+        """Return self; UserError if it is empty or names a head outside a model of this shape."""
+        if not self.heads:
+            raise UserError(f"circuit {self.name!r} has no heads; name at least one, for example L0H0")
+        for node in self.heads:
+            if node.layer >= n_layers or node.index >= n_heads:
+                raise UserError(
+                    f"circuit {self.name!r} names head {node}, but model {self.model!r} has layers 0-{n_layers - 1} "
+                    f"with heads 0-{n_heads - 1}; correct the head"
+                )
+        return self
+
+
+def load(path: Path) -> Circuit:
+    """Read a circuit file (YAML, heads as "L3H2"); UserError names what is wrong with it."""
+    if not Path(path).is_file():
+        raise UserError(f"no circuit file at {path}; run with circuit=discovered, or write one as the README shows")
+    try:
+        document = yaml.safe_load(Path(path).read_text())
+        roles = {
+            str(name): Role(
+                heads=tuple(parse_head(item) for item in role["heads"]),
+                ordinal=role.get("ordinal"),
+                sign=int(role.get("sign", 1)),
+                assigned_by=role.get("assigned_by", "none"),
+                evidence=str(role.get("evidence", "")),
+            )
+            for name, role in document["roles"].items()
+        }
+        return Circuit(document["name"], document["task"], document["model"], roles, document["provenance"])
+    except UserError:
+        raise
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is not a circuit file ({type(error).__name__}: {error}); it needs name, task, model, provenance "
+            "and roles with their heads"
+        ) from error
+
+
+def save(circuit: Circuit, path: Path) -> None:
+    """Write a circuit file that `load` reads back to an equal circuit."""
+    document = circuit.to_dict()
+    for role in document["roles"].values():
+        role["heads"] = [str(head(*pair)) for pair in role["heads"]]
+    results_io.write_text(Path(path), yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True))

@@ -1,0 +1,5 @@
+"""One executor: run a sweep of interventions over prompts and return one logit difference for each pair."""
+
+from circuits.engine.lens import DeadHookError, LensEngine
+
+__all__ = ["DeadHookError", "LensEngine"]

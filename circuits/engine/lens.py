@@ -1,0 +1,287 @@
+"""The reference backend: TransformerLens hooks, many variants and prompts to a forward pass.
+
+Rows of a batch are (variant, prompt) pairs. Each hook point is visited once per forward pass and edits the rows of all
+variants that intervene there. Works for every architecture that TransformerBridge loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits.circuit import Node
+from circuits.engine.sources import Activations, Reference, Sources
+from circuits.interventions import Base, Effects, Intervention, Sweep, Variant
+from circuits.models import Model
+from circuits.prompts import PADDING, PromptSet
+from results_io import UserError
+
+HOOKS = {
+    "head": "blocks.{layer}.attn.hook_z",
+    "attention": "blocks.{layer}.hook_attn_out",
+    "mlp": "blocks.{layer}.hook_mlp_out",
+    "residual": "blocks.{layer}.hook_resid_pre",
+    "embedding": "hook_embed",
+}
+ROWS_PER_FORWARD = 512
+PROMPTS_PER_BATCH = 128
+
+Advance = Callable[[int], None]
+
+
+class DeadHookError(RuntimeError):
+    """An intervention that should have changed the model's computation did not."""
+
+
+def hook_name(node: Node) -> str:
+    """The TransformerLens hook point of a node."""
+    return HOOKS[node.kind].format(layer=node.layer)
+
+
+class LensEngine:
+    """Runs sweeps on one model with one set of reference prompts.
+
+    `reference` gives means, donors and noise scales and must not contain a scored prompt (UserError in `run`).
+    `rows_per_forward` bounds memory; running out of it halves the number and goes on.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        reference: PromptSet,
+        rows_per_forward: int = ROWS_PER_FORWARD,
+        prompts_per_batch: int = PROMPTS_PER_BATCH,
+    ) -> None:
+        self.model = model
+        self.rows_per_forward = rows_per_forward
+        self.prompts_per_batch = prompts_per_batch
+        self.reference = Reference(reference, self.activations)
+        self._alive: set[str] = set()
+
+    # --- what callers use ------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
+        """Every variant of `sweep` on every prompt.
+
+        `advance` is called with the number of (variant, prompt) pairs just finished. Raises UserError if a scored
+        prompt is also a reference prompt, DeadHookError if an intervention had no hook to act on.
+        """
+        prompts.require_disjoint(self.reference.prompts)
+        self._check(sweep, prompts)
+        shape = (len(sweep), len(prompts))
+        logit_diff, probability = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        correct = np.zeros(shape, bool)
+        for index in self._batches(prompts):
+            batch = prompts.select(index)
+            sources = Sources(batch, self.reference, self.activations)
+            self._prefetch(sweep, sources)
+            for start, scores in self._scores(sweep.variants, batch, sources, advance):
+                rows = np.ix_(range(start, start + len(scores[0])), index)
+                logit_diff[rows], correct[rows], probability[rows] = scores
+        return Effects(
+            names=tuple(variant.name for variant in sweep.variants),
+            logit_diff=logit_diff,
+            correct=correct,
+            answer_probability=probability,
+            sweep_sha256=sweep.sha256,
+            prompts_sha256=prompts.sha256,
+        )
+
+    @torch.no_grad()
+    def activations(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
+        """The intact run's activations at `hooks`, {hook: [prompt, position, ...]}, on the CPU.
+
+        Rows keep the order of `prompts`; positions after a prompt's end hold whatever padding gave.
+        """
+        kept: dict[str, list[Tensor]] = {hook: [] for hook in hooks}
+
+        def keep(tensor: Tensor, hook: object, name: str) -> None:
+            kept[name].append(tensor.detach().cpu())
+
+        tokens = prompts.clean if base == "clean" else prompts.corrupted
+        for start in range(0, len(prompts), self.rows_per_forward):
+            chunk = tokens[start : start + self.rows_per_forward]
+            self._forward(chunk, [(name, partial(keep, name=name)) for name in hooks])
+        dead = [name for name, tensors in kept.items() if not tensors]
+        if dead:
+            raise DeadHookError(f"{self.model.name} never called hook {dead[0]}; no activation was read")
+        return {name: torch.cat(tensors) for name, tensors in kept.items()}
+
+    @torch.no_grad()
+    def end_logits(self, prompts: PromptSet, base: Base = "clean") -> Float[Tensor, "prompt vocabulary"]:
+        """Logits of the intact model at each prompt's last position."""
+        tokens = prompts.clean if base == "clean" else prompts.corrupted
+        parts = []
+        for start in range(0, len(prompts), self.rows_per_forward):
+            stop = start + self.rows_per_forward
+            parts.append(_at_end(self._forward(tokens[start:stop], []), prompts.end[start:stop]).cpu())
+        return torch.cat(parts)
+
+    # --- batching --------------------------------------------------------------------------------------------------
+
+    def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
+        """Row indices batch by batch, prompts of similar length together so that little is padding."""
+        order = torch.argsort(prompts.end, stable=True).tolist()
+        size = min(self.prompts_per_batch, self.rows_per_forward)
+        for start in range(0, len(order), size):
+            yield order[start : start + size]
+
+    def _scores(
+        self, variants: Sequence[Variant], batch: PromptSet, sources: Sources, advance: Advance | None
+    ) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+        """(index of the first variant, scores [variant, prompt]) for chunks of variants that fit one forward pass."""
+        start = 0
+        while start < len(variants):
+            chunk = variants[start : start + max(1, self.rows_per_forward // len(batch))]
+            try:
+                scores = self._run_chunk(chunk, batch, sources)
+            except torch.OutOfMemoryError:
+                if self.rows_per_forward <= len(batch) and len(chunk) == 1:
+                    raise
+                self.rows_per_forward = max(len(batch), self.rows_per_forward // 2)
+                continue
+            yield start, scores
+            start += len(chunk)
+            if advance is not None:
+                advance(len(chunk) * len(batch))
+
+    def _run_chunk(
+        self, variants: Sequence[Variant], batch: PromptSet, sources: Sources
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        size = len(batch)
+        tokens = torch.cat([batch.clean if v.base == "clean" else batch.corrupted for v in variants])
+        edits: dict[str, list[tuple[int, Intervention, list[int]]]] = {}
+        for place, variant in enumerate(variants):
+            for intervention in variant.interventions:
+                for name, heads in _by_hook(intervention.nodes).items():
+                    edits.setdefault(name, []).append((place, intervention, heads))
+        replacements = {
+            (name, intervention.recipe): sources.get(name, intervention.recipe).to(self.model.device)
+            for name, sites in edits.items()
+            for _, intervention, _ in sites
+        }
+        fired: set[str] = set()
+
+        def edit(tensor: Tensor, hook: object, name: str) -> Tensor:
+            fired.add(name)
+            tensor = tensor.clone()
+            for place, intervention, heads in edits[name]:
+                rows = tensor[place * size : (place + 1) * size]
+                _replace(rows, replacements[name, intervention.recipe], intervention.positions, heads, batch)
+            return tensor
+
+        logits = self._forward(tokens, [(name, partial(edit, name=name)) for name in edits])
+        if fired != set(edits):
+            raise DeadHookError(f"{self.model.name} never called hook {min(set(edits) - fired)}; nothing was replaced")
+        return _score(_at_end(logits, batch.end.repeat(len(variants))), batch, len(variants))
+
+    def _prefetch(self, sweep: Sweep, sources: Sources) -> None:
+        """One intact run of each base for all the activations that the sweep patches in."""
+        wanted: dict[Base, set[str]] = {}
+        for variant in sweep.variants:
+            for intervention in variant.interventions:
+                recipe = intervention.recipe
+                if recipe.kind == "patch" or recipe.additive:
+                    wanted.setdefault(recipe.source, set()).update(map(hook_name, intervention.nodes))
+        for base, hooks in wanted.items():
+            sources.prefetch(tuple(sorted(hooks)), base)
+
+    def _forward(self, tokens: Int[Tensor, "row position"], hooks: list) -> Float[Tensor, "row position vocabulary"]:
+        return self.model.bridge.run_with_hooks(tokens.to(self.model.device), fwd_hooks=hooks, return_type="logits")
+
+    # --- guards ----------------------------------------------------------------------------------------------------
+
+    def _check(self, sweep: Sweep, prompts: PromptSet) -> None:
+        for variant in sweep.variants:
+            for intervention in variant.interventions:
+                for node in intervention.nodes:
+                    self.model.require(node)
+                    self._prove_alive(hook_name(node))
+                unknown = set(intervention.positions or ()) - set(prompts.positions)
+                if unknown:
+                    raise UserError(
+                        f"position {min(unknown)!r} is not one of task {prompts.task}'s ({', '.join(prompts.positions)})"
+                    )
+
+    def _prove_alive(self, name: str) -> None:
+        """DeadHookError unless replacing the whole tensor at this hook moves the model's logits."""
+        if name in self._alive:
+            return
+        probe = self.reference.prompts.clean[:1]
+        intact = self._forward(probe, [])
+        moved = self._forward(probe, [(name, lambda tensor, hook: tensor + tensor.std().clamp(min=1e-3) * _ramp(tensor))])
+        if torch.equal(intact, moved):
+            raise DeadHookError(f"replacing the tensor at {name} of {self.model.name} changes no logit; the hook is dead")
+        self._alive.add(name)
+
+
+def _ramp(tensor: Tensor) -> Tensor:
+    """Values that no layer norm or softmax maps to nothing: different for each component."""
+    return torch.linspace(-1, 1, tensor[0].numel(), device=tensor.device, dtype=tensor.dtype).reshape(tensor.shape[1:])
+
+
+def _by_hook(nodes: Sequence[Node]) -> dict[str, list[int]]:
+    """Hook name -> head indices touched there (empty for whole-tensor nodes)."""
+    grouped: dict[str, list[int]] = {}
+    for node in nodes:
+        heads = grouped.setdefault(hook_name(node), [])
+        if node.kind == "head":
+            heads.append(node.index)
+    return grouped
+
+
+def _replace(
+    rows: Tensor, source: Tensor, positions: tuple[str, ...] | None, heads: list[int], batch: PromptSet
+) -> None:
+    """Write `source` into `rows`, both [prompt, position, (head), component], in place."""
+    if positions is None:
+        if heads:
+            rows[:, :, heads] = source[:, :, heads].to(rows.dtype)
+        else:
+            rows[:] = source
+        return
+    prompt = torch.arange(len(batch), device=rows.device)
+    for role in positions:
+        place = batch.positions[role].to(rows.device)
+        if heads:
+            index = torch.as_tensor(heads, device=rows.device)[None, :]
+            rows[prompt[:, None], place[:, None], index] = source[prompt[:, None], place[:, None], index].to(rows.dtype)
+        else:
+            rows[prompt, place] = source[prompt, place].to(rows.dtype)
+
+
+def _at_end(logits: Float[Tensor, "row position vocabulary"], end: Int[Tensor, " row"]) -> Tensor:
+    return logits[torch.arange(len(end), device=logits.device), end.to(logits.device)].float()
+
+
+def _score(
+    logits: Float[Tensor, "row vocabulary"], batch: PromptSet, n_variants: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(logit difference, correct, answer probability), each [variant, prompt], from the logits at the end."""
+    answers = gather(logits, batch.answers.repeat(n_variants, 1))
+    wrong = gather(logits, batch.wrong.repeat(n_variants, 1))
+    difference = torch.nanmean(answers, 1) - torch.nanmean(wrong, 1)
+    answer_mass = _log_sum(answers)
+    probability = (answer_mass - torch.logsumexp(logits, 1)).exp()
+    shape = (n_variants, len(batch))
+    return tuple(
+        values.reshape(shape).cpu().numpy() for values in (difference, answer_mass > _log_sum(wrong), probability)
+    )
+
+
+def gather(
+    logits: Float[Tensor, "row vocabulary"], ids: Int[Tensor, "row candidate"]
+) -> Float[Tensor, "row candidate"]:
+    """Logits of each row's candidate tokens; NaN where the id is padding."""
+    ids = ids.to(logits.device)
+    return logits.gather(1, ids.clamp(min=0)).masked_fill(ids == PADDING, float("nan"))
+
+
+def _log_sum(logits: Float[Tensor, "row candidate"]) -> Float[Tensor, " row"]:
+    return torch.logsumexp(logits.nan_to_num(nan=float("-inf")), 1)

@@ -1,0 +1,141 @@
+"""What an intervention puts in place of an activation, for one batch of prompts.
+
+Random choices derive from the recipe's seed, the draw and each prompt's own id. They do not depend on the order, the
+number or the batching of the prompts, so batch size and permutation change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from circuits.interventions import Base, Recipe
+from circuits.prompts import PromptSet
+from results_io import UserError
+
+MINIMUM_REFERENCE_PROMPTS = 5  # per template: a mean over fewer is mostly the prompts themselves
+
+Activations = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
+
+
+class Reference:
+    """Activations on the reference prompts: where means, donors and noise scales come from."""
+
+    def __init__(self, prompts: PromptSet, run: Callable[[PromptSet, Base, tuple[str, ...]], Activations]) -> None:
+        self.prompts = prompts
+        self._run = run
+        self._stored: dict[str, Tensor] = {}
+        self.rows: dict[str, list[int]] = {}
+        for row, template in enumerate(prompts.templates):
+            self.rows.setdefault(template, []).append(row)
+        positions = torch.arange(prompts.clean.shape[1])
+        self.real = positions[None] <= prompts.end[:, None]
+
+    def activations(self, hook: str) -> Float[Tensor, "prompt position ..."]:
+        if hook not in self._stored:
+            self._stored |= self._run(self.prompts, "clean", (hook,))
+        return self._stored[hook]
+
+    def rows_of(self, template: str) -> list[int]:
+        rows = self.rows.get(template, [])
+        if len(rows) < MINIMUM_REFERENCE_PROMPTS:
+            raise UserError(
+                f"template {template!r} has {len(rows)} reference prompts and mean or resample ablation needs "
+                f"{MINIMUM_REFERENCE_PROMPTS}; raise prompts.reference"
+            )
+        return rows
+
+    @cache  # noqa: B019 - lives exactly as long as the engine that owns it
+    def template_mean(self, hook: str, template: str) -> Float[Tensor, "position ..."]:
+        """Mean over the reference prompts of one template, position by position."""
+        return self.activations(hook)[self.rows_of(template)].mean(0)
+
+    @cache  # noqa: B019
+    def pooled(self, hook: str) -> tuple[Tensor, Tensor]:
+        """Mean and SD of every component over all reference prompts and real positions."""
+        values = self.activations(hook)[self.real]
+        return values.mean(0), values.std(0)
+
+
+class Sources:
+    """Replacement activations for one batch of prompts, computed once each."""
+
+    def __init__(
+        self, prompts: PromptSet, reference: Reference, run: Callable[[PromptSet, Base, tuple[str, ...]], Activations]
+    ) -> None:
+        self.prompts = prompts
+        self.reference = reference
+        self._run = run
+        self._stored: dict[tuple[str, Recipe], Tensor] = {}
+        self._runs: dict[tuple[str, Base], Tensor] = {}
+
+    def get(self, hook: str, recipe: Recipe) -> Float[Tensor, "prompt position ..."]:
+        """The replacement at `hook` for every prompt and position of the batch.
+
+        May run the model, so the engine asks for everything before it attaches hooks of its own.
+        """
+        key = (hook, recipe)
+        if key not in self._stored:
+            self._stored[key] = self._make(hook, recipe)
+        return self._stored[key]
+
+    def _make(self, hook: str, recipe: Recipe) -> Tensor:
+        if recipe.kind == "patch":
+            return self.run_on(hook, recipe.source)
+        if recipe.kind == "zero":
+            return torch.zeros(self._shape(hook), dtype=self.reference.activations(hook).dtype)
+        if recipe.kind == "noise":
+            return self._noise(hook, recipe)
+        if recipe.kind == "resample":
+            return self.reference.activations(hook)[self._donors(recipe)][:, : self.prompts.clean.shape[1]]
+        if recipe.pooled:
+            return self.reference.pooled(hook)[0].expand(self._shape(hook))
+        return self._template_means(hook)
+
+    def _shape(self, hook: str) -> tuple[int, ...]:
+        return (*self.prompts.clean.shape, *self.reference.activations(hook).shape[2:])
+
+    def prefetch(self, hooks: tuple[str, ...], base: Base) -> None:
+        """Run `base` once and keep all of `hooks`, rather than once for each."""
+        missing = tuple(hook for hook in hooks if (hook, base) not in self._runs)
+        if missing:
+            for hook, value in self._run(self.prompts, base, missing).items():
+                self._runs[hook, base] = value
+
+    def run_on(self, hook: str, base: Base) -> Tensor:
+        self.prefetch((hook,), base)
+        return self._runs[hook, base]
+
+    def _template_means(self, hook: str) -> Tensor:
+        means = torch.zeros(self._shape(hook), dtype=self.reference.activations(hook).dtype)
+        for row, template in enumerate(self.prompts.templates):
+            mean = self.reference.template_mean(hook, template)[: means.shape[1]]
+            means[row, : len(mean)] = mean
+        return means
+
+    def _donors(self, recipe: Recipe) -> list[int]:
+        """One reference prompt of the same template for each prompt."""
+        donors = []
+        for prompt_id, template in zip(self.prompts.ids, self.prompts.templates, strict=True):
+            rows = self.reference.rows_of(template)
+            donors.append(rows[_hash(prompt_id, recipe.seed, recipe.draw, "donor") % len(rows)])
+        return donors
+
+    def _noise(self, hook: str, recipe: Recipe) -> Tensor:
+        mean, deviation = self.reference.pooled(hook)
+        normal = torch.zeros(self._shape(hook), dtype=self.reference.activations(hook).dtype)
+        for row, (prompt_id, end) in enumerate(zip(self.prompts.ids, self.prompts.end.tolist(), strict=True)):
+            generator = torch.Generator().manual_seed(_hash(prompt_id, recipe.seed, recipe.draw, hook) % 2**63)
+            # the prompt's own length, so that a batch's width does not change the stream
+            normal[row, : end + 1] = torch.randn((end + 1, *normal.shape[2:]), generator=generator)
+        centre = self.run_on(hook, recipe.source) if recipe.additive else mean
+        return centre + recipe.scale * deviation * normal.to(deviation)
+
+
+def _hash(*parts: object) -> int:
+    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big")

@@ -1,0 +1,134 @@
+"""Recipe, Intervention, Variant, Sweep, Effects: what to do to a model, as serialisable values.
+
+Nothing here runs anything; `circuits.engine` does. A sweep is a list of variants; each variant is a base run (clean
+or corrupted tokens) with interventions on top, and the engine returns one logit difference per variant and prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+import results_io
+from circuits.circuit import Node
+from results_io import UserError
+
+Base = Literal["clean", "corrupted"]
+RecipeKind = Literal["zero", "mean", "resample", "noise", "patch"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What replaces an activation.
+
+    zero: zeros. mean: the mean over the reference prompts, per template and position, or over all of them and all
+    positions if `pooled`. resample: the activation on a random reference prompt of the same template. noise: pooled
+    mean plus `scale` x per-component SD x standard normal; with `additive` the original plus `scale` x SD x normal
+    (SD of the embeddings over the reference prompts, as in causal tracing). patch: the activation at the same
+    place in the run on `source` tokens.
+
+    `draw` numbers independent draws of resample and noise; draws derive from `seed`, the draw and the prompt's own
+    hash, never from its place in a batch. Value biases are folded into the output bias before any of this, so
+    zero ablation removes what the head reads from the prompt, not its constant.
+    """
+
+    kind: RecipeKind
+    pooled: bool = False
+    additive: bool = False
+    scale: float = 1.0
+    seed: int = 0
+    draw: int = 0
+    source: Base = "clean"
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("zero", "mean", "resample", "noise", "patch"):
+            raise UserError(
+                f"ablation kind {self.kind!r} is unknown; use one of zero, mean, resample, noise, patch"
+            )
+
+    def __str__(self) -> str:
+        if self.kind == "mean":
+            return "mean over all positions" if self.pooled else "mean per template and position"
+        if self.kind == "patch":
+            return f"patched from the {self.source} run"
+        if self.kind == "noise":
+            return f"{'added' if self.additive else 'replaced by mean plus'} noise, {self.scale:g} SD, draw {self.draw}"
+        return f"resample, draw {self.draw}" if self.kind == "resample" else "zero"
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """Replace the activations of `nodes` by `recipe`, at the named `positions` or (None) at all of them."""
+
+    nodes: tuple[Node, ...]
+    recipe: Recipe
+    positions: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of the effects table: a base run and the interventions on it, applied in order."""
+
+    name: str
+    interventions: tuple[Intervention, ...] = ()
+    base: Base = "clean"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An ordered list of variants with distinct names."""
+
+    variants: tuple[Variant, ...]
+
+    def __post_init__(self) -> None:
+        names = [variant.name for variant in self.variants]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"variant name {twice!r} stands twice in a sweep; names must be distinct")
+
+    def __len__(self) -> int:
+        return len(self.variants)
+
+    @property
+    def sha256(self) -> str:
+        return results_io.sha256([asdict(variant) for variant in self.variants])
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a sweep did: one row per variant, one column per prompt.
+
+    `logit_diff`: mean answer logit minus mean foil logit at the last position, nats. `correct`: probability of the
+    answers above that of the foils. `answer_probability`: summed over the answers.
+    """
+
+    names: tuple[str, ...]
+    logit_diff: Float[np.ndarray, "variant prompt"]
+    correct: Bool[np.ndarray, "variant prompt"]
+    answer_probability: Float[np.ndarray, "variant prompt"]
+    sweep_sha256: str
+    prompts_sha256: str
+
+    def row(self, name: str) -> Float[np.ndarray, " prompt"]:
+        """Logit difference of the variant called `name`."""
+        return self.logit_diff[self.names.index(name)]
+
+
+def ablate(nodes: Iterable[Node], recipe: Recipe, name: str) -> Variant:
+    """The clean run with `nodes` ablated at all positions (no nodes: the clean run itself)."""
+    nodes = tuple(nodes)
+    return Variant(name, (Intervention(nodes, recipe),) if nodes else ())
+
+
+def denoise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None = None) -> Variant:
+    """The corrupted run with the clean activations of `nodes` put in: are they sufficient?"""
+    return Variant(name, (Intervention(tuple(nodes), Recipe("patch", source="clean"), positions),), "corrupted")
+
+
+def noise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None = None) -> Variant:
+    """The clean run with the corrupted activations of `nodes` put in: are they necessary?"""
+    return Variant(name, (Intervention(tuple(nodes), Recipe("patch", source="corrupted"), positions),), "clean")

@@ -1,0 +1,152 @@
+"""Load a model and say exactly which one it is."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import logging
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from circuits.circuit import Circuit, Node
+from results_io import UserError
+
+EMBEDDED = Path(__file__).parent / "embedded"
+WEIGHT_FILE_SUFFIXES = (".safetensors",)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A loaded model: the TransformerBridge (layer norms folded, writers and unembedding centred), its tokenizer and
+    its identity. `kind` is "embedded", "planted", "local" or "hub"; `circuits` are those that come with it, by task.
+    """
+
+    name: str
+    kind: str
+    bridge: Any
+    tokenizer: Any
+    sha256: str
+    circuits: Mapping[str, Circuit]
+
+    @property
+    def n_layers(self) -> int:
+        return int(self.bridge.cfg.n_layers)
+
+    @property
+    def n_heads(self) -> int:
+        return int(self.bridge.cfg.n_heads)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.bridge.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.bridge.parameters()).dtype
+
+    @cached_property
+    def heads(self) -> tuple[Node, ...]:
+        """Every attention head, row-major."""
+        return tuple(Node("head", layer, index) for layer in range(self.n_layers) for index in range(self.n_heads))
+
+    @cached_property
+    def unembedding(self) -> Float[Tensor, "d_model vocabulary"]:
+        """W_U with the final norm's gain folded in and every row centred over the vocabulary."""
+        return self.bridge.W_U.detach().float().cpu()
+
+    @cached_property
+    def output_weights(self) -> Float[Tensor, "layer head d_head d_model"]:
+        """W_O of every head."""
+        return self.bridge.W_O.detach().float().cpu()
+
+    def require(self, node: Node) -> None:
+        """UserError if the node is outside this model."""
+        if not (0 <= node.layer < self.n_layers) or (node.kind == "head" and not 0 <= node.index < self.n_heads):
+            raise UserError(
+                f"{node} is outside model {self.name}, which has layers 0-{self.n_layers - 1} with heads "
+                f"0-{self.n_heads - 1}; choose a node inside it"
+            )
+
+    def describe(self) -> str:
+        return f"{self.name} ({self.n_layers} layers x {self.n_heads} heads, {self.kind})"
+
+
+def load(settings: Mapping[str, Any]) -> Model:
+    """The model that a `model=` configuration names (keys name, kind, and path or hub; device and dtype optional).
+
+    UserError if the kind or the folder is unknown, or the weights are not there as safetensors.
+    """
+    kind = settings["kind"]
+    if kind == "planted":
+        return _planted(settings)
+    if kind == "embedded":
+        return _from_folder(settings, EMBEDDED / settings["path"])
+    if kind == "local":
+        if not settings.get("path"):
+            raise UserError("model=local needs model.path; give the folder that holds config.json and model.safetensors")
+        return _from_folder(settings, Path(settings["path"]))
+    raise UserError(f"model kind {kind!r} is unknown; use embedded, planted or local")
+
+
+def _from_folder(settings: Mapping[str, Any], folder: Path) -> Model:
+    weights = sorted(path for suffix in WEIGHT_FILE_SUFFIXES for path in folder.glob(f"*{suffix}"))
+    if not weights or not (folder / "config.json").is_file():
+        raise UserError(
+            f"model folder {folder} has no config.json with safetensors weights; point model.path at such a folder "
+            "(convert a pickle checkpoint with transformers' save_pretrained first)"
+        )
+    digest = hashlib.sha256()
+    for path in [folder / "config.json", *weights]:
+        digest.update(path.read_bytes())
+    bridge = _bridge(str(folder), settings)
+    from circuits import circuit as circuit_files
+
+    stored = {path.stem: circuit_files.load(path) for path in sorted((folder / "circuits").glob("*.yaml"))}
+    return Model(settings["name"], settings["kind"], bridge, bridge.tokenizer, digest.hexdigest(), stored)
+
+
+def _planted(settings: Mapping[str, Any]) -> Model:
+    from circuits import planted
+
+    built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
+    digest = hashlib.sha256()
+    for name, tensor in sorted(built.model.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    bridge = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
+    return Model(settings["name"], "planted", bridge, built.tokenizer, digest.hexdigest(), built.circuits)
+
+
+def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> Any:
+    """A TransformerBridge in compatibility mode, without the libraries' own chatter on the terminal."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    with quiet():
+        from transformer_lens.model_bridge import TransformerBridge
+
+        dtype = getattr(torch, settings.get("dtype") or "float32")
+        device = settings.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+        bridge = TransformerBridge.boot_transformers(name, device=device, dtype=dtype, **loaded)
+        bridge.enable_compatibility_mode(disable_warnings=True)
+    return bridge.eval()
+
+
+@contextlib.contextmanager
+def quiet() -> Any:
+    """Silence progress bars, warnings and info logs of the libraries that load weights."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logging.disable(previous)

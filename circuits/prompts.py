@@ -1,0 +1,249 @@
+"""PromptSet: clean and corrupted prompts aligned position by position, with their answers and labels."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+import results_io
+from circuits.tasks.base import Task
+from circuits.tasks.example import Example
+from results_io import UserError
+
+SPLITS = {"discovery": 0.30, "evaluation": 0.65, "held_out": 0.85, "reference": 1.0}  # upper edges of hash shares
+PADDING = -1
+MAXIMUM_DRAWS_PER_PROMPT = 400
+
+
+@dataclass(frozen=True, eq=False)
+class PromptSet:
+    """Prompts of one task, tokenized; every row is one clean/corrupted pair.
+
+    `clean` and `corrupted` are token ids padded on the right with the pad id (causal attention never sees it);
+    `end` is the index of the last real token, where the answer is predicted. `answers` and `wrong` hold token ids
+    padded with -1. `positions` maps a role to its token index in each row. Prompts of one template have one length.
+    """
+
+    task: str
+    split: str
+    clean: Int[Tensor, "prompt position"]
+    corrupted: Int[Tensor, "prompt position"]
+    end: Int[Tensor, " prompt"]
+    answers: Int[Tensor, "prompt answer"]
+    wrong: Int[Tensor, "prompt foil"]
+    templates: tuple[str, ...]
+    clusters: tuple[str, ...]
+    positions: Mapping[str, Int[Tensor, " prompt"]]
+    ids: tuple[str, ...]
+    splits: tuple[str, ...]
+    factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    bos: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Identity of the rows and their order."""
+        return results_io.sha256([self.task, self.ids])
+
+    def select(self, index: Iterable[int]) -> PromptSet:
+        """The rows `index`, in that order."""
+        rows = torch.as_tensor(list(index), dtype=torch.long)
+        pick = rows.tolist()
+        width = int(self.end[rows].max()) + 1 if len(pick) else 0
+        return PromptSet(
+            task=self.task,
+            split=self.split,
+            clean=self.clean[rows, :width],
+            corrupted=self.corrupted[rows, :width],
+            end=self.end[rows],
+            answers=self.answers[rows],
+            wrong=self.wrong[rows],
+            templates=tuple(self.templates[i] for i in pick),
+            clusters=tuple(self.clusters[i] for i in pick),
+            positions={role: where[rows] for role, where in self.positions.items()},
+            ids=tuple(self.ids[i] for i in pick),
+            splits=tuple(self.splits[i] for i in pick),
+            factors={name: tuple(values[i] for i in pick) for name, values in self.factors.items()},
+            bos=self.bos,
+        )
+
+    def rows_of(self, split: str) -> list[int]:
+        return [i for i, name in enumerate(self.splits) if name == split]
+
+    def require_disjoint(self, other: PromptSet) -> None:
+        """UserError if a clean or corrupted prompt of one set is also in the other."""
+        shared = self.texts & other.texts
+        if shared:
+            raise UserError(
+                f"{len(shared)} prompts stand in both the {self.split} and the {other.split} set of {self.task}; "
+                "reference and discovery prompts must come from outside the scored ones, so draw them anew"
+            )
+
+    @cached_property
+    def texts(self) -> frozenset[tuple[int, ...]]:
+        """Every distinct token sequence of the set, clean and corrupted."""
+        rows = zip(self.clean.tolist(), self.corrupted.tolist(), self.end.tolist(), strict=True)
+        return frozenset(tuple(row[: end + 1]) for clean, corrupted, end in rows for row in (clean, corrupted))
+
+
+def split_of(example: Example) -> str:
+    """The split that an example belongs to, by the hash of its clean text alone.
+
+    The rule depends neither on seed nor on size, so no prompt can ever be in two splits.
+    """
+    share = int.from_bytes(hashlib.sha256(example.clean.encode()).digest()[:8], "big") / 2**64
+    return next(name for name, edge in SPLITS.items() if share < edge)
+
+
+def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, list[Example]]:
+    """Distinct examples for each split, drawn until every split is full.
+
+    UserError if the task cannot produce that many distinct prompts.
+    """
+    rng = random.Random(f"{task.name}/{seed}")
+    drawn: dict[str, list[Example]] = {name: [] for name in sizes}
+    seen: set[str] = set()
+    for _ in range(MAXIMUM_DRAWS_PER_PROMPT * max(1, sum(sizes.values()))):
+        if all(len(drawn[name]) == size for name, size in sizes.items()):
+            return drawn
+        example = task.sample(rng)
+        split = split_of(example)
+        if example.clean not in seen and len(drawn.get(split, ())) < sizes.get(split, 0):
+            seen.add(example.clean)
+            drawn[split].append(example)
+    short = next(name for name, size in sizes.items() if len(drawn[name]) < size)
+    raise UserError(
+        f"task {task.name} yields only {len(drawn[short])} distinct {short} prompts of the {sizes[short]} asked for; "
+        "ask for fewer prompts"
+    )
+
+
+def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str) -> PromptSet:
+    """Tokenize examples into one PromptSet.
+
+    UserError if a clean and a corrupted prompt differ in length, an answer is not one token, answers and foils
+    overlap, or prompts of one template differ in length; the row is named.
+    """
+    if not examples:
+        raise UserError(f"no {split} prompts for task {task.name}; ask for at least one")
+    rows = [_tokenize_row(task, example, tokenizer) for example in examples]
+    _require_one_length_per_template(task, examples, rows)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    roles = list(rows[0]["positions"])
+    return PromptSet(
+        task=task.name,
+        split=split,
+        clean=_pad([row["clean"] for row in rows], pad),
+        corrupted=_pad([row["corrupted"] for row in rows], pad),
+        end=torch.tensor([len(row["clean"]) - 1 for row in rows]),
+        answers=_pad([row["answers"] for row in rows], PADDING),
+        wrong=_pad([row["wrong"] for row in rows], PADDING),
+        templates=tuple(example.template for example in examples),
+        clusters=tuple(example.cluster for example in examples),
+        positions={role: torch.tensor([row["positions"][role] for row in rows]) for role in roles},
+        ids=tuple(_prompt_id(example) for example in examples),
+        splits=tuple([split] * len(examples)),
+        factors={
+            name: tuple(example.factors.get(name, "") for example in examples) for name in examples[0].factors
+        },
+        bos=tokenizer.bos_token if task.bos else None,
+    )
+
+
+def join(first: PromptSet, second: PromptSet) -> PromptSet:
+    """Both sets, one after the other; each row remembers its split."""
+    width = max(first.clean.shape[1], second.clean.shape[1])
+    sides = (first, second)
+
+    def tokens(name: str) -> Tensor:
+        pad = [torch.nn.functional.pad(getattr(s, name), (0, width - s.clean.shape[1])) for s in sides]
+        return torch.cat(pad)
+
+    def ids(name: str) -> Tensor:
+        most = max(getattr(s, name).shape[1] for s in sides)
+        pad = [torch.nn.functional.pad(getattr(s, name), (0, most - getattr(s, name).shape[1]), value=PADDING) for s in sides]
+        return torch.cat(pad)
+
+    return PromptSet(
+        task=first.task,
+        split="scored",
+        clean=tokens("clean"),
+        corrupted=tokens("corrupted"),
+        end=torch.cat([first.end, second.end]),
+        answers=ids("answers"),
+        wrong=ids("wrong"),
+        templates=first.templates + second.templates,
+        clusters=first.clusters + second.clusters,
+        positions={role: torch.cat([first.positions[role], second.positions[role]]) for role in first.positions},
+        ids=first.ids + second.ids,
+        splits=first.splits + second.splits,
+        factors={name: first.factors[name] + second.factors[name] for name in first.factors},
+        bos=first.bos,
+    )
+
+
+def _prompt_id(example: Example) -> str:
+    return hashlib.sha256(f"{example.clean}\n{example.corrupted}".encode()).hexdigest()[:16]
+
+
+def _pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    width = max(len(row) for row in rows)
+    return torch.tensor([list(row) + [value] * (width - len(row)) for row in rows])
+
+
+def _tokenize_row(task: Task, example: Example, tokenizer: Any) -> dict[str, Any]:
+    start = [tokenizer.bos_token_id] if task.bos else []
+    encoded = tokenizer(example.clean, add_special_tokens=False, return_offsets_mapping=True)
+    clean = start + encoded["input_ids"]
+    corrupted = start + tokenizer(example.corrupted, add_special_tokens=False)["input_ids"]
+    if len(clean) != len(corrupted):
+        raise UserError(
+            f"{task.name}: clean prompt {example.clean!r} has {len(clean)} tokens and its corrupted twin "
+            f"{example.corrupted!r} has {len(corrupted)}; pairs must be equally long, so drop or reword it"
+        )
+    answers = [_single_token(task, word, tokenizer) for word in example.answers]
+    wrong = [_single_token(task, word, tokenizer) for word in example.wrong]
+    if set(answers) & set(wrong):
+        raise UserError(f"{task.name}: an answer of {example.clean!r} is also one of its foils; reword the prompt")
+    places = {role: len(start) + _token_at(encoded["offset_mapping"], span) for role, span in example.positions.items()}
+    return {"clean": clean, "corrupted": corrupted, "answers": answers, "wrong": wrong, "positions": places}
+
+
+def _single_token(task: Task, word: str, tokenizer: Any) -> int:
+    """Id of `word` as a continuation: with a leading space, which byte-level tokenizers make part of the token."""
+    ids = tokenizer(" " + word, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id != tokenizer.eos_token_id:
+        raise UserError(f"{task.name}: answer {word!r} is {len(ids)} tokens or unknown to the tokenizer; use a single-token word")
+    return ids[0]
+
+
+def _token_at(offsets: Sequence[tuple[int, int]], span: tuple[int, int]) -> int:
+    """Index of the last token that overlaps a character span."""
+    return max(i for i, (start, end) in enumerate(offsets) if start < span[1] and end > span[0])
+
+
+def _require_one_length_per_template(task: Task, examples: Sequence[Example], rows: Sequence[Mapping]) -> None:
+    lengths: dict[str, int] = {}
+    for example, row in zip(examples, rows, strict=True):
+        expected = lengths.setdefault(example.template, len(row["clean"]))
+        if expected != len(row["clean"]):
+            raise UserError(
+                f"{task.name}: template {example.template!r} has prompts of {expected} and {len(row['clean'])} tokens "
+                f"({example.clean!r}); give them different template labels"
+            )
+
+
+def template_index(prompts: PromptSet) -> np.ndarray:
+    """Each row's template as an integer, templates in alphabetical order."""
+    return np.unique(np.array(prompts.templates), return_inverse=True)[1]

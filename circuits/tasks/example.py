@@ -1,0 +1,54 @@
+"""The text of one prompt pair, before any tokenizer has seen it."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass, field
+
+SLOT = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A clean and a corrupted prompt whose answers are known.
+
+    `clean` and `corrupted` end right before the answer and carry no BOS token. `answers` are words that
+    continue the clean prompt correctly, `wrong` the foils they are compared with: the task metric is the mean
+    logit of `answers` minus the mean logit of `wrong`. `positions` names character spans of the clean prompt
+    (the last token that overlaps a span is that position). `template` is the surface frame, `cluster` the
+    sampling unit shared by dependent prompts (for example the set of names), `factors` further labels by which
+    measurement invariance is examined.
+    """
+
+    clean: str
+    corrupted: str
+    answers: tuple[str, ...]
+    wrong: tuple[str, ...]
+    template: str
+    cluster: str
+    positions: dict[str, tuple[int, int]]
+    factors: dict[str, str] = field(default_factory=dict)
+
+
+def fill(template: str, **words: str) -> tuple[str, dict[str, tuple[int, int]]]:
+    """Replace `{slot}` in `template` by `words[slot]`; return the text and each slot's character span.
+
+    Raises KeyError if a slot has no word.
+    """
+    text, spans, end = "", {}, 0
+    for match in SLOT.finditer(template):
+        text += template[end : match.start()]
+        start = len(text)
+        text += words[match.group(1)]
+        spans[match.group(1)] = (start, len(text))
+        end = match.end()
+    return text + template[end:], spans
+
+
+def held_out(*words: str, share: int = 10) -> bool:
+    """True for one combination of words in `share`: those that the embedded model never sees in training.
+
+    crc32 of the sorted words, so that the rule is the same on every machine and independent of order.
+    """
+    return zlib.crc32(" ".join(sorted(words)).encode()) % share == 0

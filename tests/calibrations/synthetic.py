@@ -1,0 +1,176 @@
+"""Results of a model that never ran: arrays drawn from a stated law, so that a calibration's answer is known.
+
+Law of a planted circuit: D_p ~ N(mean_clean, sd_clean), head effects e_ph = mu_h + e (mu_h = `effect` in the circuit,
+0 outside), logit difference with only the circuit intact = faithfulness x D_p + N(0, noise).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calibrations.evidence import Evidence
+
+COMMON = {
+    "bootstrap_resamples": 1000,
+    "bootstrap_resamples_p": 9999,
+    "bootstrap_seed": 42,
+    "permutations": 999,
+    "permutation_seed": 42,
+    "alpha": 0.05,
+    "min_denominator_t": 3.0,
+    "min_faithfulness": 0.5,
+    "faithfulness_low": 0.8,
+    "faithfulness_high": 1.2,
+}
+METHOD_DRAWS = {"zero": 1, "mean": 1, "mean_pooled": 1, "resample": 4, "noise": 4}
+
+
+def documents(
+    *,
+    seed: int = 0,
+    n_evaluation: int = 400,
+    n_held_out: int = 200,
+    n_layers: int = 4,
+    heads_per_layer: int = 8,
+    roles: dict | None = None,
+    faithfulness: float = 0.95,
+    by_method: dict[str, float] | None = None,
+    template_shift: float = 0.0,
+    cluster_shift: float = 0.0,
+    mean_clean: float = 5.0,
+    sd_clean: float = 1.0,
+    noise: float = 0.4,
+    effect: float = 1.0,
+    effect_noise: float = 0.5,
+    n_templates: int = 6,
+    n_clusters: int = 80,
+    random_faithfulness: float = 0.1,
+    n_random: int = 200,
+    baseline_faithfulness: float = 0.2,
+    other_task_effect: float = 0.05,
+    n_tasks: int = 3,
+) -> dict[str, dict]:
+    """Documents 01, 02, 03, 20, 21, 22, 25, 26, 27 in the shape of results/README.md."""
+    rng = np.random.default_rng(seed)
+    n = n_evaluation + n_held_out
+    heads = [[layer, head] for layer in range(n_layers) for head in range(heads_per_layer)]
+    roles = roles or {
+        "early": {"heads": [[0, 1], [0, 2]], "ordinal": 1, "sign": 1},
+        "middle": {"heads": [[1, 3], [2, 1]], "ordinal": 2, "sign": 1},
+        "late": {"heads": [[3, 0], [3, 2], [3, 5]], "ordinal": 4, "sign": 1},
+    }
+    roles = {name: {"assigned_by": "function", "evidence": "synthetic", **role} for name, role in roles.items()}
+    members = sorted({tuple(head) for role in roles.values() for head in role["heads"]})
+    negative = {tuple(head) for role in roles.values() if role["sign"] < 0 for head in role["heads"]}
+    mask = np.array([tuple(head) in members for head in heads])
+    sign = np.array([-1.0 if tuple(head) in negative else 1.0 for head in heads])
+    template = np.arange(n) % n_templates
+    cluster = rng.integers(n_clusters, size=n)
+    clean = rng.normal(mean_clean, sd_clean, n)
+    corrupted = rng.normal(0, 0.5, n)
+
+    def intact(theta: float) -> np.ndarray:
+        shift = template_shift * (template % 2 - 0.5) + cluster_shift * (cluster % 2 - 0.5)
+        return (theta + shift) * clean + rng.normal(0, noise, n)
+
+    def per_head(scale: float) -> np.ndarray:
+        return scale * mask * sign * effect * (0.5 + rng.random(len(heads))) + rng.normal(0, effect_noise, (n, len(heads)))
+
+    conditions, values = [], []
+    levels = {
+        "circuit": by_method or {},
+        "complement": dict.fromkeys(METHOD_DRAWS, 1 - faithfulness),
+        "empty": dict.fromkeys(METHOD_DRAWS, 0.0),
+        "top_k_norm": dict.fromkeys(METHOD_DRAWS, baseline_faithfulness),
+        "top_k_attribution": dict.fromkeys(METHOD_DRAWS, (faithfulness + baseline_faithfulness) / 2),
+        **{f"without:{role}": dict.fromkeys(METHOD_DRAWS, 0.3) for role in roles},
+    }
+    for subset, theta in levels.items():
+        for method, draws in METHOD_DRAWS.items():
+            for draw in range(draws):
+                recipe = {"kind": method}
+                name = f"{subset}/{method}/{draw}"
+                conditions.append({"name": name, "subset": subset, "method": method, "draw": draw, "recipe": recipe})
+                values.append(intact(theta.get(method, faithfulness)))
+    rows = np.arange(0, n, 4)
+    random_heads = [
+        [heads[i] for i in rng.choice(len(heads), len(members), replace=False)] for _ in range(n_random)
+    ]
+    random_values = np.stack(
+        [rng.normal(random_faithfulness, 0.1) * clean[rows] + rng.normal(0, noise, len(rows)) for _ in range(n_random)]
+    )
+    circuit = {
+        "name": "synthetic",
+        "task": "synthetic",
+        "model": "synthetic",
+        "roles": roles,
+        "provenance": {"kind": "planted", "source": "tests", "split": "none"},
+    }
+    minimal = np.stack([sign[heads.index(list(head))] * rng.normal(effect, effect_noise, n) for head in members])
+    norms = np.abs(rng.normal(1.0, 0.3, (n, len(heads)))) + 0.3 * mask
+    data = {
+        "01": {
+            "prompt_id": [f"{i:016x}" for i in rng.permutation(n)],
+            "split": ["evaluation"] * n_evaluation + ["held_out"] * n_held_out,
+            "template": [f"template {t}" for t in template],
+            "cluster": [f"names {c}" for c in cluster],
+            "factors": {"order": [("ABBA", "BABA")[i % 2] for i in template], "answer": [f"name {c % 40}" for c in cluster]},
+            "clean_logit_diff": clean,
+            "corrupted_logit_diff": corrupted,
+            "correct": clean > 0,
+            "top1": clean > 0,
+            "answer_probability": np.clip(rng.normal(0.8, 0.05, n), 0, 1),
+            "accuracy": {"evaluation": 1.0, "held_out": 1.0},
+            "heads": heads,
+            "n_layers": n_layers,
+            "n_heads_per_layer": heads_per_layer,
+        },
+        "02": {"denoising": per_head(1.0), "noising": per_head(1.1)},
+        "03": {"attribution": per_head(0.9), "mlp": rng.normal(0, 0.1, (n, n_layers)), "embedding": np.zeros(n), "bias": np.zeros(n)},
+        "20": {
+            "circuit": circuit,
+            "conditions": conditions,
+            "logit_diff": np.stack(values),
+            "random_circuits": {"heads": random_heads, "prompt_index": rows, "logit_diff": random_values, "recipe": {"kind": "mean"}, "seed": 0},
+            "baselines": {"top_k_norm": heads[: len(members)], "top_k_attribution": heads[-len(members) :], "selected_on": "discovery"},
+        },
+        "21": {"effect": per_head(1.0)},
+        "22": {"heads": [list(head) for head in members], "effect": minimal, "roles": list(roles), "role_effect": np.stack([rng.normal(2 * effect, effect_noise, n) for _ in roles])},
+        "25": {"entropy": rng.random(len(heads))},
+        "26": {
+            "output_norm": norms,
+            "discovery_norm": norms.mean(0),
+            "mean": rng.normal(0, 1, len(heads)),
+            "variance": rng.random(len(heads)),
+            "singular_values": np.sort(rng.random((len(heads), 8)))[:, ::-1] * 10,
+        },
+        "27": {
+            "tasks": {
+                f"other task {t}": {
+                    "prompt_id": [f"{t}-{i:08x}" for i in range(100)],
+                    "denoising": (~mask) * effect * 0.5
+                    + mask * other_task_effect
+                    + rng.normal(0, effect_noise, (100, len(heads))),
+                    "gap": 4.0,
+                    "mean_clean": 4.0,
+                    "accuracy": 1.0,
+                    "circuit": {"name": f"other {t}", "heads": [heads[i] for i in np.flatnonzero(~mask)[t :: n_tasks][:6]]},
+                }
+                for t in range(n_tasks - 1)
+            }
+        },
+    }
+    return {number: {"number": number, "data": _plain(content)} for number, content in data.items()}
+
+
+def evidence(split: str = "evaluation", **law) -> Evidence:
+    """Evidence of a synthetic circuit; keyword arguments are those of `documents`."""
+    return Evidence(documents(**law), COMMON, split)
+
+
+def _plain(value):
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value
