@@ -69,6 +69,11 @@ class Model:
         """W_O of every head."""
         return self.bridge.W_O.detach().float().cpu()
 
+    @property
+    def centred_norm(self) -> bool:
+        """True if the final norm subtracts the mean (layer norm), False if it only scales (RMS norm)."""
+        return "RMS" not in str(self.bridge.cfg.normalization_type)
+
     def require(self, node: Node) -> None:
         """UserError if the node is outside this model."""
         if not (0 <= node.layer < self.n_layers) or (node.kind == "head" and not 0 <= node.index < self.n_heads):

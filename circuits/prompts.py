@@ -21,6 +21,7 @@ from results_io import UserError
 
 SPLITS = {"discovery": 0.30, "evaluation": 0.65, "held_out": 0.85, "reference": 1.0}  # upper edges of hash shares
 PADDING = -1
+CHANGED = "changed"  # reserved role: every position where the clean and the corrupted token differ
 MAXIMUM_DRAWS_PER_PROMPT = 400
 
 
@@ -82,7 +83,7 @@ class PromptSet:
         return [i for i, name in enumerate(self.splits) if name == split]
 
     def require_disjoint(self, other: PromptSet) -> None:
-        """UserError if a clean or corrupted prompt of one set is also in the other."""
+        """UserError if a clean prompt of one set is also in the other."""
         shared = self.texts & other.texts
         if shared:
             raise UserError(
@@ -92,9 +93,9 @@ class PromptSet:
 
     @cached_property
     def texts(self) -> frozenset[tuple[int, ...]]:
-        """Every distinct token sequence of the set, clean and corrupted."""
-        rows = zip(self.clean.tolist(), self.corrupted.tolist(), self.end.tolist(), strict=True)
-        return frozenset(tuple(row[: end + 1]) for clean, corrupted, end in rows for row in (clean, corrupted))
+        """Every distinct clean token sequence of the set."""
+        rows = zip(self.clean.tolist(), self.end.tolist(), strict=True)
+        return frozenset(tuple(tokens[: end + 1]) for tokens, end in rows)
 
 
 def split_of(example: Example) -> str:

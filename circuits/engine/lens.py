@@ -18,7 +18,7 @@ from circuits.circuit import Node
 from circuits.engine.sources import Activations, Reference, Sources
 from circuits.interventions import Base, Effects, Intervention, Sweep, Variant
 from circuits.models import Model
-from circuits.prompts import PADDING, PromptSet
+from circuits.prompts import CHANGED, PADDING, PromptSet
 from results_io import UserError
 
 HOOKS = {
@@ -203,7 +203,7 @@ class LensEngine:
                 for node in intervention.nodes:
                     self.model.require(node)
                     self._prove_alive(hook_name(node))
-                unknown = set(intervention.positions or ()) - set(prompts.positions)
+                unknown = set(intervention.positions or ()) - {*prompts.positions, CHANGED}
                 if unknown:
                     raise UserError(
                         f"position {min(unknown)!r} is not one of task {prompts.task}'s ({', '.join(prompts.positions)})"
@@ -248,6 +248,10 @@ def _replace(
         return
     prompt = torch.arange(len(batch), device=rows.device)
     for role in positions:
+        if role == CHANGED:
+            changed = (batch.clean != batch.corrupted).to(rows.device)
+            rows[changed] = source[changed].to(rows.dtype)
+            continue
         place = batch.positions[role].to(rows.device)
         if heads:
             index = torch.as_tensor(heads, device=rows.device)[None, :]

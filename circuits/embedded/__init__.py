@@ -1,0 +1,1 @@
+"""The small language models that ship with Meridian, and how they are made."""

@@ -1,0 +1,123 @@
+"""20 Ablation battery: the circuit alone, everything but the circuit, nothing, baselines and random circuits.
+
+What is outside the intact set is replaced under every recipe: zero, mean per template and position, mean over all
+positions, resample (each draw kept apart), noise (likewise). MLPs, embeddings and biases always stay intact.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from circuits.circuit import Node
+from circuits.interventions import Recipe, Sweep, Variant, ablate
+from circuits.measurements import direct_logit_attribution, head_statistics
+from circuits.study import Study
+from results_io import UserError
+
+NUMBER, ID = "20", "ablation_battery"
+METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Logit difference of every condition on every scored prompt, and of random circuits on a subset."""
+    baselines = _baselines(study)
+    conditions = list(_conditions(study, baselines))
+    effects = study.run(Sweep(tuple(variant for _, variant in conditions)))
+    return {
+        "circuit": study.circuit.to_dict(),
+        "conditions": [condition for condition, _ in conditions],
+        "logit_diff": effects.logit_diff,
+        "random_circuits": _random_circuits(study),
+        "baselines": {name: _pairs(heads) for name, heads in baselines.items()} | {"selected_on": "discovery"},
+    }
+
+
+def recipes(study: Study, method: str) -> list[Recipe]:
+    """The draws of one ablation method: one for the deterministic ones, `draws` for resample and noise."""
+    seed, draws = int(study.settings["seed"]), int(study.settings["draws"])
+    if method in ("zero", "mean"):
+        return [Recipe(method)]
+    if method == "mean_pooled":
+        return [Recipe("mean", pooled=True)]
+    scale = float(study.settings["noise_scale"]) if method == "noise" else 1.0
+    return [Recipe(method, scale=scale, seed=seed, draw=draw) for draw in range(draws)]
+
+
+def random_circuit(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
+    """Heads drawn at random with the circuit's size and its number of heads in each layer.
+
+    Drawn among all heads of a layer, circuit heads included, so that under the hypothesis that the labels mean
+    nothing the circuit is one more such draw. UserError if the only such set is the circuit itself.
+    """
+    circuit, heads = set(circuit), list(heads)
+    layers = sorted({node.layer for node in circuit})
+    inside = {layer: [node for node in heads if node.layer == layer] for layer in layers}
+    size = {layer: sum(node.layer == layer for node in circuit) for layer in layers}
+    if all(size[layer] == len(inside[layer]) for layer in layers):
+        raise UserError("the circuit holds every head of each of its layers, so no other circuit matches it; leave some out")
+    while True:
+        drawn = tuple(sorted(node for layer in layers for node in rng.sample(inside[layer], size[layer])))
+        if set(drawn) != circuit:
+            return drawn
+
+
+def _baselines(study: Study) -> dict[str, tuple[Node, ...]]:
+    """As many heads as the circuit has, the largest by output norm and by |attribution|, chosen on discovery prompts.
+
+    Ties go to the lower (layer, head).
+    """
+    size, heads = len(study.circuit.heads), study.model.heads
+    norm = head_statistics.output_norms(study, study.discovery).mean(0)
+    attribution = direct_logit_attribution.attribute(study, study.discovery)["attribution"].numpy()
+
+    def top(score: np.ndarray) -> tuple[Node, ...]:
+        return tuple(sorted(heads[i] for i in np.argsort(-score, kind="stable")[:size]))
+
+    return {"top_k_norm": top(norm), "top_k_attribution": top(np.abs(attribution.mean(0)))}
+
+
+def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterator[tuple[dict[str, Any], Variant]]:
+    heads, circuit = set(study.model.heads), set(study.circuit.heads)
+    intact: dict[str, set[Node]] = {"circuit": circuit, "complement": heads - circuit, "empty": set()}
+    intact |= {name: set(chosen) for name, chosen in baselines.items()}
+    intact |= {f"without:{name}": heads - set(role.heads) for name, role in study.circuit.roles.items()}
+    for subset, kept in intact.items():
+        for method in METHODS:
+            for recipe in recipes(study, method):
+                name = f"{subset}/{method}/{recipe.draw}"
+                condition = {"name": name, "subset": subset, "method": method, "draw": recipe.draw, "recipe": str(recipe)}
+                yield condition, ablate(sorted(heads - kept), recipe, name)
+
+
+def _random_circuits(study: Study) -> dict[str, Any]:
+    """Random circuits under the primary recipe, on the first share of each split's prompts."""
+    seed = int(study.settings["seed"])
+    rng = random.Random(f"random circuits {seed}")
+    circuits = [
+        random_circuit(study.circuit.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
+    ]
+    share = 1 / int(study.settings["random_circuit_prompt_share"])
+    rows = [
+        row
+        for split in dict.fromkeys(study.prompts.splits)
+        for row in study.subset(round(share * study.prompts.splits.count(split)), split)
+    ]
+    recipe = Recipe("mean")
+    outside = [sorted(set(study.model.heads) - set(chosen)) for chosen in circuits]
+    sweep = Sweep(tuple(ablate(nodes, recipe, f"random {i}") for i, nodes in enumerate(outside)))
+    effects = study.run(sweep, study.prompts.select(rows))
+    return {
+        "heads": [_pairs(chosen) for chosen in circuits],
+        "prompt_index": rows,
+        "logit_diff": effects.logit_diff,
+        "recipe": str(recipe),
+        "seed": seed,
+    }
+
+
+def _pairs(heads: Iterable[Node]) -> list[list[int]]:
+    return [[node.layer, node.index] for node in heads]

@@ -1,0 +1,55 @@
+"""02 Activation patching: which activations carry the answer, in both directions.
+
+Denoising puts a clean activation into the corrupted run (is it sufficient?), noising puts a corrupted one into the
+clean run (is it necessary?). Heads are patched at all positions, on every scored prompt; the residual stream, the
+attention outputs and the MLP outputs by layer and named position, on a subset.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from circuits.circuit import Node
+from circuits.interventions import Effects, Sweep, Variant, denoise, noise
+from circuits.study import Study
+
+NUMBER, ID = "02", "activation_patching"
+SITES = ("residual", "attention", "mlp")
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Raw effects per prompt and head; normalised effects per layer and position."""
+    heads = study.model.heads
+    variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
+    variants += [denoise([node], f"denoise {node}") for node in heads]
+    variants += [noise([node], f"noise {node}") for node in heads]
+    effects = study.run(Sweep(tuple(variants)))
+    denoised = effects.logit_diff[2 : 2 + len(heads)]
+    noised = effects.logit_diff[2 + len(heads) :]
+    return {
+        "denoising": (denoised - effects.row("corrupted")).T,
+        "noising": (effects.row("clean") - noised).T,
+        "sites": _sites(study),
+    }
+
+
+def _sites(study: Study) -> dict[str, Any]:
+    """Mean denoising effect over mean(D - C) of every layer, position role and kind of site."""
+    rows = study.subset(study.settings["site_prompts"])
+    prompts = study.prompts.select(rows)
+    roles = tuple(prompts.positions)
+    places = [(kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles]
+    variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
+    variants += [denoise([Node(kind, layer)], f"{kind}{layer}@{role}", (role,)) for kind, layer, role in places]
+    effects = study.run(Sweep(tuple(variants)), prompts)
+    table = normalised(effects).reshape(len(SITES), study.model.n_layers, len(roles))
+    return {"rows": rows, "roles": roles, "denoising": dict(zip(SITES, table, strict=True))}
+
+
+def normalised(effects: Effects) -> Float[np.ndarray, " variant"]:
+    """mean(LD - C) / mean(D - C) of every variant after the first two (clean, corrupted): 0 nothing, 1 everything."""
+    clean, corrupted = effects.logit_diff[:2].astype(float)
+    return (effects.logit_diff[2:] - corrupted).mean(1) / (clean - corrupted).mean()

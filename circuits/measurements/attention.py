@@ -1,0 +1,110 @@
+"""25 Attention: where each head looks on the task's prompts and on random repeated tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from einops import rearrange
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits.prompts import PromptSet
+from circuits.study import Study
+
+NUMBER, ID = "25", "attention"
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Entropy, attention between named positions, and the label-free scores on repeated random tokens."""
+    prompts = study.prompts.select(study.subset(study.settings["attention_prompts"]))
+    entropy, table = [], []
+    for pattern in patterns(study, prompts):
+        entropy.append(_entropy(pattern, prompts.end))
+        table.append(_between_roles(pattern, prompts.positions))
+    roles = list(prompts.positions)
+    between = torch.cat(table, 2)  # [query role, key role, head]
+    return {
+        "entropy": torch.cat(entropy).numpy(),
+        "to_position": {
+            query: {key: between[i, j].numpy() for j, key in enumerate(roles)} for i, query in enumerate(roles)
+        },
+        **{name: score.numpy() for name, score in repeated_token_scores(study).items()},
+    }
+
+
+def patterns(study: Study, prompts: PromptSet) -> Iterator[Float[Tensor, "prompt head query key"]]:
+    """Attention patterns layer by layer on the clean prompts."""
+    for layer in range(study.model.n_layers):
+        name = f"blocks.{layer}.attn.hook_pattern"
+        yield study.engine.activations(prompts, "clean", (name,))[name].float()
+
+
+def _entropy(
+    pattern: Float[Tensor, "prompt head query key"], end: Int[Tensor, " prompt"]
+) -> Float[Tensor, " head"]:
+    """Mean over real queries (but the first) of the entropy in nats over the log of the number of keys."""
+    query = torch.arange(pattern.shape[2])
+    entropy = -(pattern * pattern.clamp(min=1e-12).log()).sum(3)
+    ratio = entropy[:, :, 1:] / (query[1:] + 1).log()
+    real = (query[1:][None] <= end[:, None]).float()[:, None]
+    return (ratio * real).sum((0, 2)) / real.sum()
+
+
+def _between_roles(
+    pattern: Float[Tensor, "prompt head query key"], positions: Mapping[str, Int[Tensor, " prompt"]]
+) -> Float[Tensor, "query_role key_role head"]:
+    """Mean attention from each named position to each other one."""
+    prompt = torch.arange(len(pattern))
+    rows = [[pattern[prompt, :, query, key].mean(0) for key in positions.values()] for query in positions.values()]
+    return torch.stack([torch.stack(row) for row in rows])
+
+
+def repeated_token_scores(study: Study) -> dict[str, Float[Tensor, " head"]]:
+    """Previous-token, duplicate-token and induction scores on random tokens said twice (Olsson et al. 2022).
+
+    Mean attention, over the second half, to the token before, to the same token's first occurrence, and to the
+    token after that first occurrence.
+    """
+    tokens = _repeated_tokens(study)
+    half = (tokens.shape[1] - 1) // 2
+    prompts = _as_prompts(study, tokens)
+    second = torch.arange(half + 1, 2 * half + 1)
+    keys = {"previous_token": second - 1, "duplicate_token": second - half, "induction": second - half + 1}
+    stored = torch.stack(list(patterns(study, prompts)), 1)
+    pattern = rearrange(stored, "prompt layer head query key -> prompt (layer head) query key")
+    return {name: pattern[:, :, second, key].mean((0, 2)) for name, key in keys.items()}
+
+
+def _repeated_tokens(study: Study) -> Int[Tensor, "sequence position"]:
+    """BOS, `length` distinct random tokens, the same tokens again."""
+    settings = study.settings["repeated_tokens"]
+    tokenizer = study.model.tokenizer
+    generator = torch.Generator().manual_seed(int(settings["seed"]))
+    special = set(tokenizer.all_special_ids)
+    usable = torch.tensor([i for i in range(len(tokenizer)) if i not in special])
+    rows = [usable[torch.randperm(len(usable), generator=generator)[: settings["length"]]] for _ in range(settings["sequences"])]
+    random_tokens = torch.stack(rows)
+    bos = torch.full((len(rows), 1), tokenizer.bos_token_id)
+    return torch.cat([bos, random_tokens, random_tokens], 1)
+
+
+def _as_prompts(study: Study, tokens: Int[Tensor, "sequence position"]) -> PromptSet:
+    count, length = tokens.shape
+    blank = tuple(str(i) for i in range(count))
+    return PromptSet(
+        task="repeated random tokens",
+        split="none",
+        clean=tokens,
+        corrupted=tokens,
+        end=torch.full((count,), length - 1),
+        answers=tokens[:, :1],
+        wrong=tokens[:, 1:2],
+        templates=blank,
+        clusters=blank,
+        positions={},
+        ids=blank,
+        splits=blank,
+        bos=study.model.tokenizer.bos_token,
+    )

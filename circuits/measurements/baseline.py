@@ -1,0 +1,54 @@
+"""01 Baseline: does the intact model do the task, and what exactly was it asked?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from circuits.interventions import Sweep, Variant
+from circuits.study import Study
+
+NUMBER, ID = "01", "baseline"
+EXAMPLES = 3
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Clean and corrupted logit difference, correctness and answer probability of every scored prompt."""
+    prompts = study.prompts
+    effects = study.run(Sweep((Variant("clean"), Variant("corrupted", base="corrupted"))))
+    best = study.engine.end_logits(prompts).argmax(1, keepdim=True)
+    top1 = (best == prompts.answers).any(1).numpy()
+    correct = effects.correct[0]
+    splits = np.array(prompts.splits)
+    return {
+        "prompt_id": prompts.ids,
+        "split": prompts.splits,
+        "template": prompts.templates,
+        "cluster": prompts.clusters,
+        "factors": prompts.factors,
+        "clean_logit_diff": effects.row("clean"),
+        "corrupted_logit_diff": effects.row("corrupted"),
+        "correct": correct,
+        "top1": top1,
+        "answer_probability": effects.answer_probability[0],
+        "accuracy": {str(split): float(correct[splits == split].mean()) for split in np.unique(splits)},
+        "heads": [[node.layer, node.index] for node in study.model.heads],
+        "n_layers": study.model.n_layers,
+        "n_heads_per_layer": study.model.n_heads,
+        "examples": [_example(study, row) for row in range(min(EXAMPLES, len(prompts)))],
+    }
+
+
+def _example(study: Study, row: int) -> dict[str, Any]:
+    """One prompt as the model saw it: every token, the BOS policy, the answers."""
+    prompts, decode = study.prompts, study.model.tokenizer.convert_ids_to_tokens
+    end = int(prompts.end[row]) + 1
+    return {
+        "bos": prompts.bos,
+        "clean": decode(prompts.clean[row, :end].tolist()),
+        "corrupted": decode(prompts.corrupted[row, :end].tolist()),
+        "answers": decode([i for i in prompts.answers[row].tolist() if i >= 0]),
+        "wrong": decode([i for i in prompts.wrong[row].tolist() if i >= 0]),
+        "positions": {role: int(where[row]) for role, where in prompts.positions.items()},
+    }

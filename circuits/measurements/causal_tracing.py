@@ -1,0 +1,80 @@
+"""06 Causal tracing: where restoring one clean state brings the answer back.
+
+The subject is corrupted in the prompt's embeddings and one clean state at a time is restored (Meng et al. 2022):
+impact = P(answer | corrupted, state restored) - P(answer | corrupted). Three ways to corrupt, at every position where
+the clean and the corrupted prompt differ:
+
+- noise: the embedding plus `noise_scale` standard deviations of normal noise, `draws` draws;
+- entity_swap: the corrupted prompt's own tokens;
+- span_deletion: the span's information removed (its embeddings replaced by the mean embedding) with positions kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from circuits.circuit import Node
+from circuits.interventions import Effects, Intervention, Recipe, Sweep, Variant
+from circuits.prompts import CHANGED
+from circuits.study import Study
+from results_io import UserError
+
+NUMBER, ID = "06", "causal_tracing"
+SITES = ("residual", "attention", "mlp")
+STRATEGIES = ("noise", "entity_swap", "span_deletion")
+EMBEDDING = Node("embedding", 0)
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Impact of restoring each site at each layer and position role, under the configured corruption."""
+    corruption = dict(study.settings["corruption"])
+    rows = study.subset(study.settings["site_prompts"])
+    prompts = study.prompts.select(rows)
+    roles = tuple(prompts.positions)
+    places = [(kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles]
+    runs = [study.run(trace(places, corrupt), prompts) for corrupt in corruptions(corruption)]
+    impact = np.mean([_impact(run) for run in runs], axis=0)  # [place, prompt], averaged over draws
+    shape = (len(SITES), study.model.n_layers, len(roles))
+    error = impact.std(1, ddof=1) / np.sqrt(impact.shape[1])
+    return {
+        "corruption": corruption,
+        "strategies": STRATEGIES,
+        "roles": roles,
+        "rows": rows,
+        "impact": dict(zip(SITES, impact.mean(1).reshape(shape), strict=True)),
+        "standard_error": dict(zip(SITES, error.reshape(shape), strict=True)),
+        "clean_probability": float(runs[0].answer_probability[0].mean()),
+        "corrupted_probability": float(np.mean([run.answer_probability[1].mean() for run in runs])),
+    }
+
+
+def corruptions(settings: Mapping[str, Any]) -> list[Variant]:
+    """The corrupted run of a strategy, one variant for each draw; UserError for an unknown strategy."""
+    strategy = settings["strategy"]
+    if strategy == "entity_swap":
+        return [Variant("corrupted", base="corrupted")]
+    if strategy == "span_deletion":
+        recipes = [Recipe("mean", pooled=True)]
+    elif strategy == "noise":
+        scale, seed = float(settings["noise_scale"]), int(settings["seed"])
+        recipes = [Recipe("noise", additive=True, scale=scale, seed=seed, draw=i) for i in range(settings["draws"])]
+    else:
+        raise UserError(f"corruption strategy {strategy!r} is unknown; use one of {', '.join(STRATEGIES)}")
+    return [Variant("corrupted", (Intervention((EMBEDDING,), recipe, (CHANGED,)),)) for recipe in recipes]
+
+
+def trace(places: list[tuple[str, int, str]], corrupted: Variant) -> Sweep:
+    """Clean, corrupted, and corrupted with each place restored from the clean run."""
+    variants = [Variant("clean"), corrupted]
+    for kind, layer, role in places:
+        restore = Intervention((Node(kind, layer),), Recipe("patch", source="clean"), (role,))
+        variants.append(Variant(f"{kind}{layer}@{role}", (*corrupted.interventions, restore), corrupted.base))
+    return Sweep(tuple(variants))
+
+
+def _impact(effects: Effects) -> np.ndarray:
+    """P(answer | restored) - P(answer | corrupted), [place, prompt]."""
+    return effects.answer_probability[2:].astype(float) - effects.answer_probability[1]

@@ -1,0 +1,42 @@
+"""27 Cross task: every head's patching effect on the prompts of other tasks.
+
+Denoising, as in 02, on each companion task's own clean and corrupted prompts, so that any circuit's mean effect on any
+task is a mean over columns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from circuits.interventions import Sweep, Variant, denoise
+from circuits.study import Study, companion
+
+NUMBER, ID = "27", "cross_task"
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """{task: per-prompt head effects, the scale of the task, whether the model does it, its stored circuit}."""
+    names = study.task.companions[: study.settings["companions"]]
+    return {"tasks": {name: _effects(study, name) for name in names}}
+
+
+def _effects(study: Study, name: str) -> dict[str, Any]:
+    other = companion(study, name, study.settings["companion_prompts"])
+    prompts = other.prompts.select(other.prompts.rows_of("evaluation"))
+    heads = study.model.heads
+    variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
+    variants += [denoise([node], str(node)) for node in heads]
+    effects = other.run(Sweep(tuple(variants)), prompts)
+    clean, corrupted = effects.logit_diff[:2]
+    circuit = study.model.circuits.get(name)
+    return {
+        "prompt_id": prompts.ids,
+        "denoising": (effects.logit_diff[2:] - corrupted).T,
+        "gap": float((clean - corrupted).mean()),
+        "mean_clean": float(clean.mean()),
+        "accuracy": float(effects.correct[0].mean()),
+        "circuit": {
+            "name": circuit.name if circuit else None,
+            "heads": [[node.layer, node.index] for node in circuit.heads] if circuit else [],
+        },
+    }

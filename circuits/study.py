@@ -1,0 +1,115 @@
+"""Study: one model, one task, its prompts and an engine: what every measurement is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from circuits import prompts as prompt_sets
+from circuits import tasks
+from circuits.circuit import Circuit
+from circuits.engine import LensEngine
+from circuits.interventions import Effects, Sweep
+from circuits.models import Model
+from circuits.prompts import PromptSet
+from circuits.tasks.base import Task
+
+
+class Progress(Protocol):
+    """Where a running measurement says how far it is."""
+
+    def expect(self, pairs: int) -> None:
+        """`pairs` more (variant, prompt) pairs are coming."""
+
+    def advance(self, pairs: int) -> None:
+        """`pairs` of them are done."""
+
+
+class Silent:
+    """A Progress that shows nothing."""
+
+    def expect(self, pairs: int) -> None: ...
+
+    def advance(self, pairs: int) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A model on a task.
+
+    `prompts` are the scored ones (evaluation and held-out, told apart by their `splits`); `discovery` and the
+    engine's reference prompts come from outside them. `sizes` and `seed` say how prompts were drawn, so that a
+    companion task's study can be drawn alike. `settings` is the measurement section of the configuration.
+    """
+
+    model: Model
+    task: Task
+    prompts: PromptSet
+    discovery: PromptSet
+    engine: LensEngine
+    sizes: Mapping[str, int]
+    seed: int
+    circuit: Circuit | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Silent)
+
+    def run(self, sweep: Sweep, prompts: PromptSet | None = None) -> Effects:
+        """Run a sweep on the scored prompts (or others of this task) and report progress."""
+        prompts = self.prompts if prompts is None else prompts
+        self.progress.expect(len(sweep) * len(prompts))
+        return self.engine.run(sweep, prompts, self.progress.advance)
+
+    def subset(self, size: int, split: str = "evaluation") -> list[int]:
+        """Indices of the first `size` scored prompts of a split: a random sample, as prompts are drawn at random."""
+        return self.prompts.rows_of(split)[:size]
+
+    def answer_direction(self, prompts: PromptSet) -> Float[Tensor, "prompt d_model"]:
+        """Mean unembedding of the answers minus mean unembedding of the foils: what the logit difference reads."""
+        weights = self.model.unembedding.T
+        return _mean_rows(weights, prompts.answers) - _mean_rows(weights, prompts.wrong)
+
+
+def prepare(
+    model: Model,
+    task: Task,
+    sizes: Mapping[str, int],
+    seed: int,
+    rows_per_forward: int,
+    **rest: Any,
+) -> Study:
+    """Draw and tokenize the four disjoint prompt sets of a task and set up the engine.
+
+    Raises UserError if prompts are not aligned, not distinct enough, or in two sets.
+    """
+    drawn = prompt_sets.draw_examples(task, sizes, seed)
+    sets = {name: prompt_sets.tokenize(task, examples, model.tokenizer, name) for name, examples in drawn.items()}
+    scored = prompt_sets.join(sets["evaluation"], sets["held_out"])
+    sets["evaluation"].require_disjoint(sets["held_out"])
+    scored.require_disjoint(sets["discovery"])
+    scored.require_disjoint(sets["reference"])
+    engine = LensEngine(model, sets["reference"], rows_per_forward)
+    return Study(model, task, scored, sets["discovery"], engine, sizes, seed, **rest)
+
+
+def companion(study: Study, name: str, size: int) -> Study:
+    """A smaller study of another task on the same model: `size` evaluation prompts, the same reference size."""
+    sizes = {**study.sizes, "evaluation": size, "held_out": 1, "discovery": 1}
+    return prepare(
+        study.model,
+        tasks.get(name),
+        sizes,
+        study.seed,
+        study.engine.rows_per_forward,
+        settings=study.settings,
+        progress=study.progress,
+    )
+
+
+def _mean_rows(weights: Float[Tensor, "vocabulary d_model"], ids: Tensor) -> Float[Tensor, "prompt d_model"]:
+    real = (ids >= 0).float()
+    return (weights[ids.clamp(min=0)] * real[..., None]).sum(1) / real.sum(1, keepdim=True)
