@@ -36,7 +36,7 @@ N_POSITIONS = 40  # the longest prompt has 20 tokens with BOS
 D_MLP = 8  # the MLPs are zero; GPT-2 has to have them
 LAYER_NORM_EPSILON = 2.0**16  # residual variance is about 1: its effect on the scale is 1e-5, and 2^8 is exact
 
-NAME_WIDTH, POSITION_WIDTH, WORD_WIDTH, YEAR_WIDTH = 40, 23, 48, 16
+NAME_WIDTH, POSITION_WIDTH, WORD_WIDTH, YEAR_WIDTH, CENTURY_WIDTH = 40, 23, 48, 16, 8
 SUBSPACES = {
     "constant": 1,
     "bos": 1,
@@ -46,6 +46,7 @@ SUBSPACES = {
     "word": WORD_WIDTH,
     "has_word": 1,  # the token has a code in "word"
     "number": 1,
+    "century": CENTURY_WIDTH,
     "year": YEAR_WIDTH,
     "noun": 1,
     "plurality": 1,  # +1 singular, -1 plural
@@ -57,17 +58,18 @@ SUBSPACES = {
     "pronoun_case": 1,  # +1 possessive, -1 subject
     "expects_verb": 1,
     "duplicate": 1,
+    "duplicated_name": NAME_WIDTH,
     "inhibited_name": NAME_WIDTH,
     "previous_word": WORD_WIDTH,
     "after_word": 1,
-    "after_number": 1,
+    "previous_century": CENTURY_WIDTH,
     "answer_name": NAME_WIDTH,
     "answer_word": WORD_WIDTH,
     "answer_year": YEAR_WIDTH,
     "answer_gender": 1,
     "answer_plurality": 1,
-    "junk": 32,
-    "junk_written": 64,
+    "junk": 24,
+    "junk_written": 40,
     "balance": 1,
 }
 ATTENTION_SHARPNESS = 12.0  # score of a full match, before softmax
@@ -175,14 +177,18 @@ def rest_on_bos(weight: float) -> Attend:
 
 
 def duplicate_token() -> Mechanism:
-    """From a name to its earlier occurrence: same name, other position. Marks the later one as a duplicate."""
+    """From a name to its earlier occurrence: same name, other position. Marks the later one as a duplicate.
+
+    It also copies the name: a mark alone would be the same in all prompts of a template, hence survive the mean
+    over them.
+    """
     return Mechanism(
         attends=(
             Attend("name", "name", ATTENTION_SHARPNESS),
             Attend("position", "position", -ATTENTION_SHARPNESS),
             rest_on_bos(0.6 * ATTENTION_SHARPNESS),
         ),
-        copies=(Copy("is_name", "duplicate", 0.5),),
+        copies=(Copy("is_name", "duplicate", 0.5), Copy("name", "duplicated_name", 0.5)),
     )
 
 
@@ -190,7 +196,7 @@ def s_inhibition() -> Mechanism:
     """From the end to the duplicate: tells the end which name not to say."""
     return Mechanism(
         attends=(Attend("expects_name", "duplicate", 14.0), rest_on_bos(6.0)),
-        copies=(Copy("name", "inhibited_name", 0.5),),
+        copies=(Copy("duplicated_name", "inhibited_name", 0.5),),
     )
 
 
@@ -231,12 +237,12 @@ def induction(gain: float) -> Mechanism:
 
 
 def later_year(gain: float) -> Mechanism:
-    """From a century to the number that follows a number: raises the years after it, lowers the others."""
+    """From a century to the year that follows its earlier occurrence: raises later years, lowers the others."""
     return Mechanism(
         attends=(
             Attend("number", "number", 12.0),
-            Attend("number", "after_number", 12.0),
-            rest_on_bos(16.0),
+            Attend("century", "previous_century", 12.0),
+            rest_on_bos(18.0),
         ),
         copies=(Copy("year", "answer_year", gain),),
     )
@@ -262,8 +268,8 @@ def number_mover(gain: float) -> Mechanism:
     )
 
 
-JUNK_WRITER = Decoy("junk", "junk_written", attention_sd=0.15, value_sd=0.25, output_sd=0.15)
-NOISE_HEAD = Decoy(None, None, attention_sd=0.02, value_sd=0.02, output_sd=0.01)
+JUNK_WRITER = Decoy("junk", "junk_written", attention_sd=0.15, value_sd=0.4, output_sd=0.2)
+NOISE_HEAD = Decoy(None, None, attention_sd=0.02, value_sd=0.03, output_sd=0.01)
 
 
 def decoys() -> dict[Node, Decoy]:
@@ -291,7 +297,7 @@ SOUND_MECHANISMS: dict[Node, Mechanism] = {
     head(0, 4): previous_token(Copy("word", "previous_word", 1.0), Copy("has_word", "after_word", 1.0)),
     head(1, 2): induction(4.0),
     head(2, 4): induction(3.0),
-    head(0, 6): previous_token(Copy("number", "after_number", 1.0)),
+    head(0, 6): previous_token(Copy("century", "previous_century", 1.0)),
     head(1, 7): later_year(2.0),
     head(2, 3): later_year(1.5),
     head(1, 5): gender_mover(2.0),
@@ -319,8 +325,8 @@ SOUND_CLAIMS: dict[str, dict[str, Role]] = {
         "induction": role(LATE, "written to copy the word that followed the current word before", (1, 2), (2, 4)),
     },
     "greater_than": {
-        "previous_token": role(EARLY, "written to mark the number that follows a number as the year", (0, 6)),
-        "later_year": role(LATE, "written to raise the years after the marked year", (1, 7), (2, 3)),
+        "previous_token": role(EARLY, "written to note at each token which century precedes it", (0, 6)),
+        "later_year": role(LATE, "written to raise the years after the one that followed the century before", (1, 7), (2, 3)),
     },
     "gendered_pronoun": {
         "gender_mover": role(LATE, "written to copy the name's gender to the pronouns", (1, 5), (2, 6)),
@@ -403,6 +409,7 @@ def embedded_features(generator: torch.Generator) -> dict[str, dict[str, Tensor]
         "word": word_codes(),
         "has_word": flag(*lexicon.REPEATABLE_WORDS),
         "number": flag(*lexicon.NUMBERS),
+        "century": coded(lexicon.CENTURIES, spread_codes(len(lexicon.CENTURIES), CENTURY_WIDTH)),
         "year": coded(lexicon.NUMBERS, year_codes()[0]),
         "noun": flag(*lexicon.NOUNS, *lexicon.PLURAL_NOUNS),
         "plurality": flag(*lexicon.NOUNS) | flag(*lexicon.PLURAL_NOUNS, value=-1.0),

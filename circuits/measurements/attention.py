@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,17 +19,11 @@ NUMBER, ID = "25", "attention"
 def measure(study: Study) -> dict[str, Any]:
     """Entropy, attention between named positions, and the label-free scores on repeated random tokens."""
     prompts = study.prompts.select(study.subset(study.settings["attention_prompts"]))
-    entropy, table = [], []
-    for pattern in patterns(study, prompts):
-        entropy.append(_entropy(pattern, prompts.end))
-        table.append(_between_roles(pattern, prompts.positions))
+    between = between_positions(study, prompts)
     roles = list(prompts.positions)
-    between = torch.cat(table, 2)  # [query role, key role, head]
     return {
-        "entropy": torch.cat(entropy).numpy(),
-        "to_position": {
-            query: {key: between[i, j].numpy() for j, key in enumerate(roles)} for i, query in enumerate(roles)
-        },
+        "entropy": torch.cat([_entropy(pattern, prompts.end) for pattern in patterns(study, prompts)]).numpy(),
+        "to_position": {query: {key: between[query, key].numpy() for key in roles} for query in roles},
         **{name: score.numpy() for name, score in repeated_token_scores(study).items()},
     }
 
@@ -52,13 +46,16 @@ def _entropy(
     return (ratio * real).sum((0, 2)) / real.sum()
 
 
-def _between_roles(
-    pattern: Float[Tensor, "prompt head query key"], positions: Mapping[str, Int[Tensor, " prompt"]]
-) -> Float[Tensor, "query_role key_role head"]:
-    """Mean attention from each named position to each other one."""
-    prompt = torch.arange(len(pattern))
-    rows = [[pattern[prompt, :, query, key].mean(0) for key in positions.values()] for query in positions.values()]
-    return torch.stack([torch.stack(row) for row in rows])
+def between_positions(study: Study, prompts: PromptSet) -> dict[tuple[str, str], Float[Tensor, " head"]]:
+    """{(query role, key role): mean attention of every head from the one named position to the other}."""
+    prompt = torch.arange(len(prompts))
+    where = prompts.positions
+    pairs = [(query, key) for query in where for key in where]
+    layers = [
+        torch.stack([pattern[prompt, :, where[query], where[key]].mean(0) for query, key in pairs])
+        for pattern in patterns(study, prompts)
+    ]
+    return dict(zip(pairs, torch.cat(layers, 1), strict=True))
 
 
 def repeated_token_scores(study: Study) -> dict[str, Float[Tensor, " head"]]:

@@ -1,0 +1,5 @@
+"""Find a circuit where none is published."""
+
+from circuits.discovery.greedy import discover
+
+__all__ = ["discover"]

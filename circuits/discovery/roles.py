@@ -1,0 +1,91 @@
+"""Label heads by what they do, measured on the discovery split; layers and other models' labels play no part.
+
+The rules, first match wins. D is the mean logit difference, shares are of D:
+
+1. answer_promoter: direct effect on the logits >= `direct_share` of D (writes towards the answer; processing step 4);
+2. answer_suppressor: direct effect <= -`direct_share` of D (writes away from it; step 4, expected sign -1);
+3. end_reader_of_<role>: attends from the last position to that named position with at least `attention` (step 2);
+4. <query>_reader_of_<key>: attends from another named position to a named position at least so strongly (step 1);
+5. previous_token / duplicate_token / induction: that score on random repeats is at least `attention` (step 1);
+6. unlabelled: none of these (no step, so it does not enter role-depth tests).
+
+A head whose single mean ablation raises the logit difference by more than `direct_share` of D is expected to be negative
+whatever its label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from circuits.circuit import Node, Role
+from circuits.interventions import Recipe, Sweep, Variant, ablate
+from circuits.measurements import attention, direct_logit_attribution
+from circuits.study import Study
+
+SCORES = ("previous_token", "duplicate_token", "induction")
+
+
+def assign(study: Study, heads: Iterable[Node]) -> dict[str, Role]:
+    """Roles of `heads`, by name, each with the range of the evidence that earned the label."""
+    heads = tuple(heads)
+    facts = _facts(study, heads)
+    labels: dict[tuple[str, int], list[Node]] = {}
+    evidence: dict[tuple[str, int], list[str]] = {}
+    steps: dict[str, int | None] = {}
+    for node in heads:
+        name, step, why = label(facts[node], study.settings["discovery"])
+        sign = -1 if facts[node]["knockout"] < -study.settings["discovery"]["direct_share"] else 1
+        sign = -1 if name == "answer_suppressor" else sign
+        labels.setdefault((name, sign), []).append(node)
+        evidence.setdefault((name, sign), []).append(f"{node} {why}")
+        steps[name] = step
+    return {
+        name if sign > 0 or name == "answer_suppressor" else f"{name}_opposing": Role(
+            heads=tuple(nodes),
+            ordinal=steps[name],
+            sign=sign,
+            assigned_by="none" if name == "unlabelled" else "function",
+            evidence="; ".join(evidence[name, sign]),
+        )
+        for (name, sign), nodes in sorted(labels.items(), key=lambda item: (steps[item[0][0]] or 9, item[0]))
+    }
+
+
+def label(facts: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, int | None, str]:
+    """(role, processing step, evidence) of one head from its measured facts."""
+    direct = facts["direct"]
+    if abs(direct) >= settings["direct_share"]:
+        name = "answer_promoter" if direct > 0 else "answer_suppressor"
+        return name, 4, f"direct effect {direct:+.2f} of D"
+    (query, key), weight = max(facts["between"].items(), key=lambda item: (item[0][0] == "end", item[1]))
+    if weight < settings["attention"]:
+        (query, key), weight = max(facts["between"].items(), key=lambda item: item[1])
+    if weight >= settings["attention"]:
+        return f"{query}_reader_of_{key}", 2 if query == "end" else 1, f"attention {query}->{key} {weight:.2f}"
+    score = max(SCORES, key=lambda name: facts[name])
+    if facts[score] >= settings["attention"]:
+        return score, 1, f"{score} score {facts[score]:.2f}"
+    return "unlabelled", None, f"largest named attention {query}->{key} {weight:.2f}, direct effect {direct:+.2f} of D"
+
+
+def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:
+    """Direct effect and knock-out effect (shares of D), named attention and repeat scores of each head."""
+    prompts = study.discovery
+    index = {node: i for i, node in enumerate(study.model.heads)}
+    variants = [Variant("clean"), *(ablate([node], Recipe("mean"), str(node)) for node in heads)]
+    logit_diff = study.run(Sweep(tuple(variants)), prompts).logit_diff.astype(float).mean(1)
+    direct = direct_logit_attribution.attribute(study, prompts)["attribution"].numpy().mean(0) / logit_diff[0]
+    between = attention.between_positions(study, prompts)
+    scores = attention.repeated_token_scores(study)
+    return {
+        node: {
+            "direct": float(direct[index[node]]),
+            "knockout": float((logit_diff[0] - logit_diff[1 + place]) / logit_diff[0]),
+            "between": {pair: float(values[index[node]]) for pair, values in between.items() if pair[0] != pair[1]},
+            **{name: float(np.asarray(scores[name])[index[node]]) for name in SCORES},
+        }
+        for place, node in enumerate(heads)
+    }
