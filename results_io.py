@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+VERSION = "0.1.0"  # a result made by another version is stale
 SCHEMA_VERSION = 1
 SIGNIFICANT_DIGITS = 9  # enough to round-trip float32
 

@@ -77,7 +77,7 @@ class Circuit:
 
     @property
     def sha256(self) -> str:
-        """Identity of the claim: heads and roles, not the prose around them."""
+        """Identity of the claim as result 20 stores it: heads, roles, evidence and provenance."""
         return results_io.sha256(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def load(path: Path) -> Circuit:
         return Circuit(document["name"], document["task"], document["model"], roles, document["provenance"])
     except UserError:
         raise
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{path} is not a circuit file ({type(error).__name__}: {error}); it needs name, task, model, provenance "
             "and roles with their heads"

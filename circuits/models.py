@@ -17,26 +17,64 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from transformers import AutoConfig
 
+from circuits import circuit as circuit_files
 from circuits.circuit import Circuit, Node
 from results_io import UserError
 
 EMBEDDED = Path(__file__).parent / "embedded"
-WEIGHT_FILE_SUFFIXES = (".safetensors",)
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which model a configuration names, without its weights in memory.
+
+    `sha256` is over its configuration and weight files (planted models: over the code and the seed that build them).
+    `circuits` are those that come with it, by task.
+    """
+
+    name: str
+    kind: str
+    sha256: str
+    n_layers: int
+    n_heads: int
+    circuits: Mapping[str, Circuit]
+
+    @property
+    def heads(self) -> tuple[Node, ...]:
+        """Every attention head, row-major."""
+        return tuple(Node("head", layer, index) for layer in range(self.n_layers) for index in range(self.n_heads))
+
+    def describe(self) -> str:
+        return f"{self.name} ({self.n_layers} layers x {self.n_heads} heads, {self.kind})"
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
     """A loaded model: the TransformerBridge (layer norms folded, writers and unembedding centred), its tokenizer and
-    its identity. `kind` is "embedded", "planted", "local" or "hub"; `circuits` are those that come with it, by task.
+    its identity.
     """
 
-    name: str
-    kind: str
+    identity: Identity
     bridge: Any
     tokenizer: Any
-    sha256: str
-    circuits: Mapping[str, Circuit]
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
+    def sha256(self) -> str:
+        return self.identity.sha256
+
+    @property
+    def circuits(self) -> Mapping[str, Circuit]:
+        return self.identity.circuits
+
+    @property
+    def heads(self) -> tuple[Node, ...]:
+        return self.identity.heads
 
     @property
     def n_layers(self) -> int:
@@ -53,11 +91,6 @@ class Model:
     @property
     def dtype(self) -> torch.dtype:
         return next(self.bridge.parameters()).dtype
-
-    @cached_property
-    def heads(self) -> tuple[Node, ...]:
-        """Every attention head, row-major."""
-        return tuple(Node("head", layer, index) for layer in range(self.n_layers) for index in range(self.n_heads))
 
     @cached_property
     def unembedding(self) -> Float[Tensor, "d_model vocabulary"]:
@@ -82,53 +115,69 @@ class Model:
                 f"0-{self.n_heads - 1}; choose a node inside it"
             )
 
-    def describe(self) -> str:
-        return f"{self.name} ({self.n_layers} layers x {self.n_heads} heads, {self.kind})"
 
-
-def load(settings: Mapping[str, Any]) -> Model:
-    """The model that a `model=` configuration names (keys name, kind, and path or hub; device and dtype optional).
+def identify(settings: Mapping[str, Any]) -> Identity:
+    """Which model a `model=` configuration names (keys name, kind, and path or variant), without loading its weights.
 
     UserError if the kind or the folder is unknown, or the weights are not there as safetensors.
     """
     kind = settings["kind"]
     if kind == "planted":
-        return _planted(settings)
-    if kind == "embedded":
-        return _from_folder(settings, EMBEDDED / settings["path"])
-    if kind == "local":
-        if not settings.get("path"):
-            raise UserError("model=local needs model.path; give the folder that holds config.json and model.safetensors")
-        return _from_folder(settings, Path(settings["path"]))
+        return _identify_planted(settings)
+    if kind in ("embedded", "local"):
+        return _identify_folder(settings, _folder(settings))
     raise UserError(f"model kind {kind!r} is unknown; use embedded, planted or local")
 
 
-def _from_folder(settings: Mapping[str, Any], folder: Path) -> Model:
-    weights = sorted(path for suffix in WEIGHT_FILE_SUFFIXES for path in folder.glob(f"*{suffix}"))
+def load(settings: Mapping[str, Any]) -> Model:
+    """The model that a `model=` configuration names, ready for hooks. UserError as `identify`."""
+    identity = identify(settings)
+    if identity.kind == "planted":
+        from circuits import planted
+
+        built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
+        bridge = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
+        return Model(identity, bridge, built.tokenizer)
+    bridge = _bridge(str(_folder(settings)), settings)
+    return Model(identity, bridge, bridge.tokenizer)
+
+
+def _folder(settings: Mapping[str, Any]) -> Path:
+    if not settings.get("path"):
+        raise UserError("model=local needs model.path; give the folder that holds config.json and model.safetensors")
+    return EMBEDDED / settings["path"] if settings["kind"] == "embedded" else Path(settings["path"])
+
+
+def _identify_folder(settings: Mapping[str, Any], folder: Path) -> Identity:
+    weights = sorted(folder.glob("*.safetensors"))
     if not weights or not (folder / "config.json").is_file():
         raise UserError(
             f"model folder {folder} has no config.json with safetensors weights; point model.path at such a folder "
             "(convert a pickle checkpoint with transformers' save_pretrained first)"
         )
     digest = hashlib.sha256()
-    for path in [folder / "config.json", *weights]:
+    for path in [*sorted(folder.glob("*.json")), *weights]:
         digest.update(path.read_bytes())
-    bridge = _bridge(str(folder), settings)
-    from circuits import circuit as circuit_files
-
+    config = AutoConfig.from_pretrained(folder)
     stored = {path.stem: circuit_files.load(path) for path in sorted((folder / "circuits").glob("*.yaml"))}
-    return Model(settings["name"], settings["kind"], bridge, bridge.tokenizer, digest.hexdigest(), stored)
+    return Identity(
+        settings["name"],
+        settings["kind"],
+        digest.hexdigest(),
+        int(config.num_hidden_layers),
+        int(config.num_attention_heads),
+        stored,
+    )
 
 
-def _planted(settings: Mapping[str, Any]) -> Model:
+def _identify_planted(settings: Mapping[str, Any]) -> Identity:
     from circuits import planted
 
-    built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
-    digest = hashlib.sha256()
-    for name, tensor in sorted(built.model.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    bridge = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
-    return Model(settings["name"], "planted", bridge, built.tokenizer, digest.hexdigest(), built.circuits)
+    seed = int(settings.get("seed", 0))
+    stored = planted.claimed_circuits(settings["variant"], seed)
+    source = Path(planted.__file__).read_bytes()
+    digest = hashlib.sha256(source + f"{settings['variant']}/{seed}".encode()).hexdigest()
+    return Identity(settings["name"], "planted", digest, planted.N_LAYERS, planted.N_HEADS, stored)
 
 
 def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> Any:

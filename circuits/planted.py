@@ -52,7 +52,7 @@ SUBSPACES = {
     "plurality": 1,  # +1 singular, -1 plural
     "position": POSITION_WIDTH,
     "previous_position": POSITION_WIDTH,
-    "depth": 1,  # how far from the start
+    "distance_from_bos": 1,  # as a share of the context
     "expects_name": 1,
     "expects_pronoun": 1,
     "pronoun_case": 1,  # +1 possessive, -1 subject
@@ -122,7 +122,10 @@ class Design:
 
 @dataclass(frozen=True)
 class PlantedModel:
-    """A model with the circuits that are claimed for it; `circuit` is the one for indirect object identification."""
+    """A model with the circuits claimed for it, by task.
+
+    TransformerBridge rewires the model that it is given: build again for a second use.
+    """
 
     name: str
     model: GPT2LMHeadModel
@@ -131,6 +134,7 @@ class PlantedModel:
 
     @property
     def circuit(self) -> Circuit:
+        """The circuit claimed for indirect object identification."""
         return self.circuits["ioi"]
 
 
@@ -140,15 +144,24 @@ def build(variant: str = "sound", seed: int = 0) -> PlantedModel:
     `seed` draws the decoys and the junk that they read; the circuits do not depend on it. UserError if the variant
     is unknown.
     """
+    name, design = f"planted/{variant}", _design(variant)
+    return PlantedModel(name, compile_model(design, seed), tokenizer_with_bos(name), claimed_circuits(variant, seed))
+
+
+def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
+    """The circuits that come with a variant, by task, without building its weights. UserError as `build`."""
+    provenance = {"kind": "planted", "variant": variant, "seed": seed}
+    name = f"planted/{variant}"
+    return {
+        task: Circuit(f"planted_{variant}_{task}", task, name, roles, provenance).check(N_LAYERS, N_HEADS)
+        for task, roles in _design(variant).claims.items()
+    }
+
+
+def _design(variant: str) -> Design:
     if variant not in DESIGNS:
         raise UserError(f"unknown planted variant {variant!r}: expected one of {', '.join(VARIANTS)}")
-    name, design = f"planted/{variant}", DESIGNS[variant]()
-    provenance = {"kind": "planted", "variant": variant, "seed": seed}
-    circuits = {
-        task: Circuit(f"planted_{variant}_{task}", task, name, roles, provenance).check(N_LAYERS, N_HEADS)
-        for task, roles in design.claims.items()
-    }
-    return PlantedModel(name, compile_model(design, seed), tokenizer_with_bos(name), circuits)
+    return DESIGNS[variant]()
 
 
 def tokenizer_with_bos(name: str) -> PreTrainedTokenizerFast:
@@ -256,20 +269,20 @@ def gender_mover(gain: float) -> Mechanism:
     )
 
 
-def number_mover(gain: float) -> Mechanism:
+def subject_number_mover(gain: float) -> Mechanism:
     """From a word before a verb to the first noun: raises the verb forms of its number."""
     return Mechanism(
         attends=(
             Attend("expects_verb", "noun", 40.0),
-            Attend("expects_verb", "depth", -4.0 * N_POSITIONS),
+            Attend("expects_verb", "distance_from_bos", -4.0 * N_POSITIONS),
             rest_on_bos(6.0),
         ),
         copies=(Copy("plurality", "answer_plurality", gain),),
     )
 
 
-JUNK_WRITER = Decoy("junk", "junk_written", attention_sd=0.15, value_sd=0.4, output_sd=0.2)
-NOISE_HEAD = Decoy(None, None, attention_sd=0.02, value_sd=0.03, output_sd=0.01)
+JUNK_WRITER = Decoy("junk", "junk_written", attention_sd=0.15, value_sd=0.4, output_sd=0.15)
+NOISE_HEAD = Decoy(None, None, attention_sd=0.02, value_sd=0.03, output_sd=0.005)
 
 
 def decoys() -> dict[Node, Decoy]:
@@ -302,8 +315,8 @@ SOUND_MECHANISMS: dict[Node, Mechanism] = {
     head(2, 3): later_year(1.5),
     head(1, 5): gender_mover(2.0),
     head(2, 6): gender_mover(1.5),
-    head(1, 0): number_mover(2.0),
-    head(2, 7): number_mover(1.5),
+    head(1, 0): subject_number_mover(2.0),
+    head(2, 7): subject_number_mover(1.5),
 }
 
 
@@ -314,25 +327,25 @@ def role(ordinal: int, evidence: str, *places: tuple[int, int]) -> Role:
 
 SOUND_CLAIMS: dict[str, dict[str, Role]] = {
     "ioi": {
-        "duplicate_token": role(EARLY, "written to attend from S2 to S1 and mark S2 as a duplicate", (0, 2), (0, 5)),
-        "s_inhibition": role(MIDDLE, "written to attend from the end to S2 and inhibit its name", (1, 3), (2, 1)),
+        "duplicate_token": role(EARLY, "written to attend from S2 to S1, mark S2 and copy the name", (0, 2), (0, 5)),
+        "s_inhibition": role(MIDDLE, "written to attend from the end to S2 and inhibit the name", (1, 3), (2, 1)),
         "name_mover": role(
             LATE, "written to attend from the end to names not inhibited and copy them", (3, 0), (3, 2), (3, 5)
         ),
     },
     "induction": {
         "previous_token": role(EARLY, "written to note at each token which word precedes it", (0, 4)),
-        "induction": role(LATE, "written to copy the word that followed the current word before", (1, 2), (2, 4)),
+        "induction": role(LATE, "written to copy the word that followed the current one before", (1, 2), (2, 4)),
     },
     "greater_than": {
         "previous_token": role(EARLY, "written to note at each token which century precedes it", (0, 6)),
-        "later_year": role(LATE, "written to raise the years after the one that followed the century before", (1, 7), (2, 3)),
+        "later_year": role(LATE, "written to raise the years after the year of this century", (1, 7), (2, 3)),
     },
     "gendered_pronoun": {
         "gender_mover": role(LATE, "written to copy the name's gender to the pronouns", (1, 5), (2, 6)),
     },
     "subject_verb_agreement": {
-        "number_mover": role(LATE, "written to copy the first noun's number to the verbs", (1, 0), (2, 7)),
+        "subject_number_mover": role(LATE, "written to copy the first noun's number to the verbs", (1, 0), (2, 7)),
     },
 }
 
@@ -473,25 +486,34 @@ def compile_mechanism(mechanism: Mechanism) -> HeadWeights:
 
     Raises ValueError if the terms need more than D_HEAD dimensions or join subspaces of different widths.
     """
-    weights = HeadWeights(*(torch.zeros(D_HEAD, D_MODEL) for _ in range(4)))
-    undo_division = math.sqrt(D_HEAD)
-    scores = [(term.query, term.key, term.weight * undo_division) for term in mechanism.attends]
+    scores = [(term.key, term.query, term.weight * math.sqrt(D_HEAD)) for term in mechanism.attends]
     copies = [(term.source, term.destination, term.gain) for term in mechanism.copies]
-    for terms, read, write, scaled in (
-        (scores, weights.query, weights.key, weights.query),
-        (copies, weights.value, weights.output, weights.output),
-    ):
-        used = 0
-        for first, second, factor in terms:
-            width = SUBSPACES[first]
-            if SUBSPACES[second] != width or used + width > D_HEAD:
-                raise ValueError(f"{first} -> {second} does not fit after {used} of {D_HEAD} head dimensions")
-            rows = slice(used, used + width)
-            read[rows, columns(first)] = torch.eye(width)
-            write[rows, columns(second)] = torch.eye(width)
-            scaled[rows] *= factor
-            used += width
-    return weights
+    key, query = joined(scores)
+    value, output = joined(copies)
+    return HeadWeights(query, key, value, output)
+
+
+def joined(
+    terms: Sequence[tuple[str, str, float]],
+) -> tuple[Float[Tensor, "d_head d_model"], Float[Tensor, "d_head d_model"]]:
+    """Two matrices whose product joins the first subspace of each term to the second, times its factor.
+
+    Every term has rows of its own: rows shared between terms would mix them.
+    """
+    first_matrix, second_matrix = torch.zeros(D_HEAD, D_MODEL), torch.zeros(D_HEAD, D_MODEL)
+    used = 0
+    for first, second, factor in terms:
+        width = SUBSPACES[first]
+        if SUBSPACES[second] != width or used + width > D_HEAD:
+            raise ValueError(
+                f"{first} ({width} wide) and {second} ({SUBSPACES[second]} wide) cannot be joined in the "
+                f"{D_HEAD - used} head dimensions that are left; use subspaces of one width that fit"
+            )
+        rows = slice(used, used + width)
+        first_matrix[rows, columns(first)] = torch.eye(width)
+        second_matrix[rows, columns(second)] = factor * torch.eye(width)
+        used += width
+    return first_matrix, second_matrix
 
 
 def compile_decoy(decoy: Decoy, generator: torch.Generator) -> HeadWeights:
@@ -538,12 +560,12 @@ def word_matrix(features: Mapping[str, Mapping[str, Tensor]]) -> Float[Tensor, "
 
 
 def position_matrix() -> Float[Tensor, "position d_model"]:
-    """One row per position: its code, the code of the position before it, and how far from the start it is."""
+    """One row per position: its code, the code of the position before it, and its distance from BOS."""
     codes = spread_codes(N_POSITIONS, POSITION_WIDTH)
     matrix = torch.zeros(N_POSITIONS, D_MODEL)
     matrix[:, columns("position")] = codes
     matrix[1:, columns("previous_position")] = codes[:-1]
-    matrix[:, columns("depth")] = torch.arange(N_POSITIONS)[:, None] / N_POSITIONS
+    matrix[:, columns("distance_from_bos")] = torch.arange(N_POSITIONS)[:, None] / N_POSITIONS
     return matrix
 
 

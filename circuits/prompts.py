@@ -91,6 +91,20 @@ class PromptSet:
                 "reference and discovery prompts must come from outside the scored ones, so draw them anew"
             )
 
+    def require_same_lengths(self, other: PromptSet) -> None:
+        """UserError if a template has another number of tokens in `other`: their positions would not correspond."""
+        for template in sorted(set(self.lengths) & set(other.lengths)):
+            if self.lengths[template] != other.lengths[template]:
+                raise UserError(
+                    f"{self.task}: template {template!r} has {self.lengths[template]} tokens in the {self.split} set and "
+                    f"{other.lengths[template]} in the {other.split} set; give them different template labels"
+                )
+
+    @cached_property
+    def lengths(self) -> dict[str, int]:
+        """Tokens of each template's prompts."""
+        return dict(zip(self.templates, (self.end + 1).tolist(), strict=True))
+
     @cached_property
     def texts(self) -> frozenset[tuple[int, ...]]:
         """Every distinct clean token sequence of the set."""

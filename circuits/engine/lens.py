@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -47,7 +48,7 @@ class LensEngine:
     """Runs sweeps on one model with one set of reference prompts.
 
     `reference` gives means, donors and noise scales and must not contain a scored prompt (UserError in `run`).
-    `rows_per_forward` bounds memory; running out of it halves the number and goes on.
+    `rows_per_forward` bounds memory; running out of it halves the number, in the end down to one prompt, and goes on.
     """
 
     def __init__(
@@ -70,20 +71,32 @@ class LensEngine:
         """Every variant of `sweep` on every prompt.
 
         `advance` is called with the number of (variant, prompt) pairs just finished. Raises UserError if a scored
-        prompt is also a reference prompt, DeadHookError if an intervention had no hook to act on.
+        prompt is also a reference prompt or the reference prompts of a template are longer or shorter, DeadHookError
+        if an intervention had no hook to act on.
         """
         prompts.require_disjoint(self.reference.prompts)
+        prompts.require_same_lengths(self.reference.prompts)
         self._check(sweep, prompts)
         shape = (len(sweep), len(prompts))
-        logit_diff, probability = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        dtype = np.float64 if self.model.dtype == torch.float64 else np.float32
+        logit_diff, probability = np.zeros(shape, dtype), np.zeros(shape, dtype)
         correct = np.zeros(shape, bool)
-        for index in self._batches(prompts):
+        pending = [(index, 0) for index in self._batches(prompts)]
+        while pending:
+            index, done = pending.pop(0)
             batch = prompts.select(index)
             sources = Sources(batch, self.reference, self.activations)
             self._prefetch(sweep, sources)
-            for start, scores in self._scores(sweep.variants, batch, sources, advance):
-                rows = np.ix_(range(start, start + len(scores[0])), index)
-                logit_diff[rows], correct[rows], probability[rows] = scores
+            try:
+                for scores in self._scores(sweep.variants[done:], batch, sources, advance):
+                    rows = np.ix_(range(done, done + len(scores[0])), index)
+                    logit_diff[rows], correct[rows], probability[rows] = scores
+                    done += len(scores[0])
+            except torch.OutOfMemoryError:
+                if len(index) == 1:
+                    raise
+                half = len(index) // 2
+                pending = [(index[:half], done), (index[half:], done), *pending]
         return Effects(
             names=tuple(variant.name for variant in sweep.variants),
             logit_diff=logit_diff,
@@ -99,31 +112,49 @@ class LensEngine:
 
         Rows keep the order of `prompts`; positions after a prompt's end hold whatever padding gave.
         """
-        kept: dict[str, list[Tensor]] = {hook: [] for hook in hooks}
-
-        def keep(tensor: Tensor, hook: object, name: str) -> None:
-            kept[name].append(tensor.detach().cpu())
-
         tokens = prompts.clean if base == "clean" else prompts.corrupted
-        for start in range(0, len(prompts), self.rows_per_forward):
-            chunk = tokens[start : start + self.rows_per_forward]
-            self._forward(chunk, [(name, partial(keep, name=name)) for name in hooks])
-        dead = [name for name, tensors in kept.items() if not tensors]
-        if dead:
-            raise DeadHookError(f"{self.model.name} never called hook {dead[0]}; no activation was read")
-        return {name: torch.cat(tensors) for name, tensors in kept.items()}
+
+        def read(rows: slice) -> dict[str, Tensor]:
+            kept: dict[str, Tensor] = {}
+
+            def keep(tensor: Tensor, hook: object, name: str) -> None:
+                kept[name] = tensor.detach().cpu()
+
+            self._forward(tokens[rows], [(name, partial(keep, name=name)) for name in hooks])
+            dead = set(hooks) - set(kept)
+            if dead:
+                raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no activation was read")
+            return kept
+
+        parts = list(self._in_chunks(len(prompts), read))
+        return {name: torch.cat([part[name] for part in parts]) for name in hooks}
 
     @torch.no_grad()
     def end_logits(self, prompts: PromptSet, base: Base = "clean") -> Float[Tensor, "prompt vocabulary"]:
         """Logits of the intact model at each prompt's last position."""
         tokens = prompts.clean if base == "clean" else prompts.corrupted
-        parts = []
-        for start in range(0, len(prompts), self.rows_per_forward):
-            stop = start + self.rows_per_forward
-            parts.append(_at_end(self._forward(tokens[start:stop], []), prompts.end[start:stop]).cpu())
-        return torch.cat(parts)
+
+        def read(rows: slice) -> Tensor:
+            return _at_end(self._forward(tokens[rows], []), prompts.end[rows]).cpu()
+
+        return torch.cat(list(self._in_chunks(len(prompts), read)))
 
     # --- batching --------------------------------------------------------------------------------------------------
+
+    def _in_chunks(self, count: int, work: Callable[[slice], Any]) -> Iterator[Any]:
+        """`work` on consecutive slices of `count` rows, `rows_per_forward` at a time."""
+        start = 0
+        while start < count:
+            stop = start + self.rows_per_forward
+            try:
+                result = work(slice(start, stop))
+            except torch.OutOfMemoryError:
+                if self.rows_per_forward == 1:
+                    raise
+                self.rows_per_forward //= 2
+                continue
+            yield result
+            start = stop
 
     def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
         """Row indices batch by batch, prompts of similar length together so that little is padding."""
@@ -134,19 +165,22 @@ class LensEngine:
 
     def _scores(
         self, variants: Sequence[Variant], batch: PromptSet, sources: Sources, advance: Advance | None
-    ) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray, np.ndarray]]]:
-        """(index of the first variant, scores [variant, prompt]) for chunks of variants that fit one forward pass."""
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Scores [variant, prompt] of consecutive chunks of variants that fit one forward pass.
+
+        Raises torch.OutOfMemoryError if a single variant on this batch does not.
+        """
         start = 0
         while start < len(variants):
             chunk = variants[start : start + max(1, self.rows_per_forward // len(batch))]
             try:
                 scores = self._run_chunk(chunk, batch, sources)
             except torch.OutOfMemoryError:
-                if self.rows_per_forward <= len(batch) and len(chunk) == 1:
+                self.rows_per_forward = max(1, len(chunk) * len(batch) // 2)
+                if len(chunk) == 1:
                     raise
-                self.rows_per_forward = max(len(batch), self.rows_per_forward // 2)
                 continue
-            yield start, scores
+            yield scores
             start += len(chunk)
             if advance is not None:
                 advance(len(chunk) * len(batch))
@@ -240,28 +274,28 @@ def _replace(
     rows: Tensor, source: Tensor, positions: tuple[str, ...] | None, heads: list[int], batch: PromptSet
 ) -> None:
     """Write `source` into `rows`, both [prompt, position, (head), component], in place."""
+    source = source.to(rows.dtype)
     if positions is None:
-        if heads:
-            rows[:, :, heads] = source[:, :, heads].to(rows.dtype)
-        else:
-            rows[:] = source
+        where: tuple = (slice(None), slice(None), heads) if heads else (slice(None),)
+        rows[where] = source[where]
         return
-    prompt = torch.arange(len(batch), device=rows.device)
     for role in positions:
-        if role == CHANGED:
-            changed = (batch.clean != batch.corrupted).to(rows.device)
-            rows[changed] = source[changed].to(rows.dtype)
-            continue
-        place = batch.positions[role].to(rows.device)
-        if heads:
-            index = torch.as_tensor(heads, device=rows.device)[None, :]
-            rows[prompt[:, None], place[:, None], index] = source[prompt[:, None], place[:, None], index].to(rows.dtype)
-        else:
-            rows[prompt, place] = source[prompt, place].to(rows.dtype)
+        prompt, place = _places(batch, role)
+        where = (prompt[:, None], place[:, None], torch.as_tensor(heads)[None]) if heads else (prompt, place)
+        rows[where] = source[where]
+
+
+def _places(batch: PromptSet, role: str) -> tuple[Int[Tensor, " place"], Int[Tensor, " place"]]:
+    """(prompt, position) of every token that a role names."""
+    if role == CHANGED:
+        return (batch.clean != batch.corrupted).nonzero(as_tuple=True)
+    return torch.arange(len(batch)), batch.positions[role]
 
 
 def _at_end(logits: Float[Tensor, "row position vocabulary"], end: Int[Tensor, " row"]) -> Tensor:
-    return logits[torch.arange(len(end), device=logits.device), end.to(logits.device)].float()
+    """Logits at each row's last position, in float32 at least."""
+    last = logits[torch.arange(len(end), device=logits.device), end.to(logits.device)]
+    return last.to(torch.promote_types(last.dtype, torch.float32))
 
 
 def _score(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import cache
 
 import torch
 from jaxtyping import Float
@@ -30,6 +29,8 @@ class Reference:
         self.prompts = prompts
         self._run = run
         self._stored: dict[str, Tensor] = {}
+        self._template_means: dict[tuple[str, str], Tensor] = {}
+        self._pooled: dict[str, tuple[Tensor, Tensor]] = {}
         self.rows: dict[str, list[int]] = {}
         for row, template in enumerate(prompts.templates):
             self.rows.setdefault(template, []).append(row)
@@ -50,16 +51,19 @@ class Reference:
             )
         return rows
 
-    @cache  # noqa: B019 - lives exactly as long as the engine that owns it
     def template_mean(self, hook: str, template: str) -> Float[Tensor, "position ..."]:
         """Mean over the reference prompts of one template, position by position."""
-        return self.activations(hook)[self.rows_of(template)].mean(0)
+        key = (hook, template)
+        if key not in self._template_means:
+            self._template_means[key] = self.activations(hook)[self.rows_of(template)].mean(0)
+        return self._template_means[key]
 
-    @cache  # noqa: B019
     def pooled(self, hook: str) -> tuple[Tensor, Tensor]:
         """Mean and SD of every component over all reference prompts and real positions."""
-        values = self.activations(hook)[self.real]
-        return values.mean(0), values.std(0)
+        if hook not in self._pooled:
+            values = self.activations(hook)[self.real]
+            self._pooled[hook] = values.mean(0), values.std(0)
+        return self._pooled[hook]
 
 
 class Sources:

@@ -1,0 +1,281 @@
+"""C13: does faithfulness depend on the template, or on the names, the answer or the order?
+
+Invariance is an equivalence claim: not rejecting a difference is no evidence of none (spec C13).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from calibrations import preconditions
+from calibrations.evidence import Evidence
+from calibrations.record import Published, Record, judge
+from calibrations.statistics import (
+    Insufficient,
+    Interval,
+    OneWayEffects,
+    bootstrap_ratios,
+    c13_label,
+    equivalence_test,
+    eta2_interval,
+    eta2_permutation,
+    one_way_effects,
+    ratio_of_means,
+    split_groups,
+    welch_anova,
+)
+
+ID = "C13"
+NUMBER = "13"
+NAME = "measurement_invariance"
+TITLE = "measurement invariance"
+INPUTS = ("01", "20")
+
+LENGTH = "length"  # factor of 01 that the published fallback groups by
+CLUSTER = "cluster"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Prompts split by one label: scores per group, names, one-way table, interval and margin of eta squared.
+
+    `margin` is the largest eta squared still called equivalent: the configured one, or that of group means
+    with a standard deviation of `min_spread` if this is larger (with almost no noise, any difference has a
+    large eta squared).
+    """
+
+    groups: list[np.ndarray]
+    names: list[str]
+    table: OneWayEffects
+    ci90: Interval
+    margin: float
+    within_sd: float
+
+
+def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
+    """C13.measurement_invariance: eta squared of per-prompt faithfulness between templates.
+
+    Scores are the linearised y_p = theta + (F_p - theta D_p) / mean D. Published: eta2 below 0.01 invariant,
+    above 0.06 template-sensitive. Verdict: Wellek's equivalence test with Welch's F (pass), lower
+    noncentral-F bound above the margin (fail), also by name set and by every other factor, since a head that
+    works only for some names is invisible by template.
+    """
+    rule = f"eta squared below {config['invariant_below']}; above {config['sensitive_above']} is sensitive"
+    return [
+        judge(
+            "C13.measurement_invariance",
+            lambda: _published(evidence, config, rule),
+            lambda: _decide(evidence, config),
+            rule=rule,
+            n=preconditions.sizes(evidence, templates=len(np.unique(evidence.templates))),
+        )
+    ]
+
+
+def _scores(evidence: Evidence) -> np.ndarray:
+    """Linearised per-prompt faithfulness (the clean logit difference would say nothing of the circuit)."""
+    return ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
+
+
+def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Published:
+    labels, prefix = evidence.templates, ""
+    if len(np.unique(labels)) < 2:
+        labels, prefix = _by_length(evidence, config), "by length: "
+    eta2 = one_way_effects(split_groups(_scores(evidence), labels)[0]).eta2
+    invariant, sensitive = config["invariant_below"], config["sensitive_above"]
+    verdict = "pass" if eta2 < invariant else "fail" if eta2 > sensitive else "none"
+    return Published(eta2, rule, verdict, prefix + c13_label(eta2, invariant=invariant, sensitive=sensitive))
+
+
+def _by_length(evidence: Evidence, config: Mapping[str, Any]) -> np.ndarray:
+    """Tertiles of prompt length: the published fallback, a different question from templates."""
+    if LENGTH not in evidence.factors:
+        raise Insufficient("n_clusters", "one template, and no prompt lengths to group by instead")
+    length, names = evidence.factors[LENGTH].astype(float), config["length_groups"]
+    edges = np.quantile(length, np.arange(1, len(names)) / len(names))
+    return np.array(names)[np.searchsorted(edges, length, side="left")]
+
+
+def grouping(scores: np.ndarray, labels: np.ndarray, minimum: int, config: Mapping[str, Any]) -> Grouping:
+    """`scores` [prompt] split by `labels` [prompt]; a group under `minimum` raises n_prompts."""
+    groups, names = split_groups(scores, labels)
+    smallest = min(len(group) for group in groups)
+    if len(groups) > 1 and smallest < minimum:
+        detail = f"the smallest of {len(groups)} groups has {smallest} prompts; at least {minimum} needed"
+        raise Insufficient("n_prompts", detail, needs=f"at least {minimum} prompts in each group")
+    table, ci90 = one_way_effects(groups), eta2_interval(groups, 0.90)
+    within_sd = math.sqrt(sum(((g - g.mean()) ** 2).sum() for g in groups) / table.df_within)
+    f2 = max(_f2(config["equivalence_margin"]), (config["min_spread"] / within_sd) ** 2)
+    return Grouping(groups, [str(name) for name in names], table, ci90, f2 / (1 + f2), within_sd)
+
+
+def _f2(eta2: float) -> float:
+    return eta2 / (1 - eta2)
+
+
+def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    preconditions.require_behaviour(evidence, config)
+    preconditions.require_prompts(evidence, config["minimum_prompts"])
+    preconditions.require_faithful(evidence, config)
+    scores = _scores(evidence)
+    split = grouping(scores, evidence.templates, config["minimum_per_group"], config)
+    test = equivalence_test(split.groups, split.margin)
+    by_factor = _by_factor(evidence, config, scores)
+    varying = [name for name, found in by_factor.items() if found.get("varies")]
+    verdict = "pass" if test.p < config["alpha"] else "inconclusive"
+    if split.ci90[0] > split.margin or varying:
+        verdict = "fail"
+    return {
+        "verdict": verdict,
+        "estimate": split.table.eta2,
+        "ci90": split.ci90,
+        "ci95": eta2_interval(split.groups, 0.95),
+        "ci_method": "noncentral F",
+        "p": max([test.p, *(by_factor[name]["equivalence_p"] for name in varying)]),
+        "p_kind": "F (equivalence)",
+        "effect_size": split.table.omega2,
+        "reasons": _reasons(verdict, split, test.p, varying),
+        "needs": _needs(split, config) if verdict == "inconclusive" else None,
+        "companions": {**_companions(evidence, config, split, scores), "by_factor": by_factor},
+    }
+
+
+def _reasons(verdict: str, split: Grouping, p: float, varying: list[str]) -> tuple[str, ...]:
+    if verdict == "pass":
+        return ()
+    reasons = [f"faithfulness varies by {name}" for name in varying]
+    if split.ci90[0] > split.margin:
+        reasons.append(
+            f"templates differ: eta squared at least {split.ci90[0]:.3f}, margin {split.margin:.3f}"
+        )
+    return tuple(reasons) or (f"equivalence not shown: p = {p:.3g} at margin {split.margin:.3f}",)
+
+
+def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
+    """Prompts at which the equivalence test has the target power if the templates do not differ at all."""
+    k, f2, n = split.table.k, _f2(split.margin), split.table.k * config["minimum_per_group"]
+    while True:
+        critical = stats.ncf.ppf(config["alpha"], k - 1, n - k, n * f2)
+        if stats.f.cdf(critical, k - 1, n - k) >= config["target_power"]:
+            return f"about {n} prompts"
+        n = math.ceil(n * 1.05)  # to 5 %: more precision than the plan deserves
+
+
+def _by_factor(
+    evidence: Evidence, config: Mapping[str, Any], scores: np.ndarray
+) -> dict[str, dict[str, Any]]:
+    """Name set (cluster) and every factor of 01: effect sizes, permutation p, whether faithfulness varies.
+
+    It varies if the lower bound of eta squared lies above the margin and the permutation p is below alpha
+    shared by the factors. Levels with too few prompts are left out and counted.
+    """
+    labels = {CLUSTER: evidence.per_prompt("01", CLUSTER), **evidence.factors}
+    labels = {name: values for name, values in labels.items() if len(np.unique(values)) > 1}
+    alpha = config["alpha"] / max(len(labels), 1)
+    return {name: _factor(scores, values, config, alpha) for name, values in sorted(labels.items())}
+
+
+def _factor(
+    scores: np.ndarray, labels: np.ndarray, config: Mapping[str, Any], alpha: float
+) -> dict[str, Any]:
+    levels, member, count = np.unique(labels, return_inverse=True, return_counts=True)
+    kept = count[member] >= config["minimum_per_level"]
+    dropped = int((count < config["minimum_per_level"]).sum())
+    try:
+        if len(levels) - dropped < 2:
+            raise Insufficient("n_clusters", f"{len(levels) - dropped} levels with enough prompts")
+        split = grouping(scores[kept], labels[kept], config["minimum_per_level"], config)
+        test = eta2_permutation(
+            split.groups, n_resamples=config["permutations"], seed=config["permutation_seed"]
+        )
+    except Insufficient as missing:
+        return {"insufficient": str(missing), "levels": len(levels), "levels_left_out": dropped}
+    table = split.table
+    return {
+        "eta2": table.eta2,
+        "omega2": table.omega2,
+        "eta2_90": split.ci90,
+        "margin": split.margin,
+        "between_sd": split.within_sd * math.sqrt(max(0.0, (table.f - 1) * table.df_between / table.n)),
+        "permutation_p": test.p,
+        "equivalence_p": float(
+            stats.ncf.cdf(table.f, table.df_between, table.df_within, table.n * _f2(split.margin))
+        ),
+        "varies": bool(split.ci90[0] > split.margin and test.p < alpha),
+        "levels": len(levels),
+        "levels_left_out": dropped,
+    }
+
+
+def _companions(
+    evidence: Evidence, config: Mapping[str, Any], split: Grouping, scores: np.ndarray
+) -> dict[str, Any]:
+    table, welch = split.table, welch_anova(split.groups)
+    test = eta2_permutation(split.groups, n_resamples=config["permutations"], seed=config["permutation_seed"])
+    clean = one_way_effects(split_groups(evidence.clean, evidence.templates)[0])
+    return {
+        "omega2": table.omega2,
+        "epsilon2": table.epsilon2,
+        "welch_omega2": welch.adjusted_omega2,
+        "welch_f": welch.f,
+        "welch_p": welch.p,
+        "permutation_p": test.p,
+        "margin": split.margin,
+        "within_sd": split.within_sd,
+        "null_expectation_of_eta2": (table.k - 1) / (table.n - 1),
+        "eta2_of_clean_logit_difference": clean.eta2,
+        "by_template": _by_template(evidence),
+        "largest_difference": _largest_difference(evidence, config, split.names),
+    }
+
+
+def _by_template(evidence: Evidence) -> dict[str, dict[str, Any]]:
+    """Faithfulness of each template with its 90 % Fieller interval."""
+    intact, table = evidence.ablated("circuit"), {}
+    for name in np.unique(evidence.templates):
+        rows = evidence.templates == name
+        try:
+            ratio = ratio_of_means(intact[rows], evidence.clean[rows], evidence.clusters[rows])
+            table[str(name)] = {
+                "faithfulness": ratio.value,
+                "ci90": ratio.fieller(0.90),
+                "prompts": int(rows.sum()),
+            }
+        except Insufficient as missing:
+            table[str(name)] = {"insufficient": str(missing), "prompts": int(rows.sum())}
+    return table
+
+
+def _largest_difference(evidence: Evidence, config: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    """Largest difference of faithfulness between two templates, with a simultaneous 90 % bootstrap interval.
+
+    The half width is the 90 % quantile of the largest studentised deviation over all pairs, times the pair's
+    SD.
+    """
+    member = np.array([evidence.templates == name for name in np.unique(evidence.templates)], dtype=float)
+    intact, clean = evidence.ablated("circuit"), evidence.clean
+    counts = preconditions.resamples(evidence, config, config["bootstrap_resamples"])
+    try:
+        draws = np.stack([bootstrap_ratios(counts, intact * row, clean * row) for row in member])
+    except Insufficient as missing:
+        return {"insufficient": str(missing)}
+    thetas = (member @ intact) / (member @ clean)
+    pairs = np.array(list(itertools.combinations(range(len(member)), 2)))
+    difference = thetas[pairs[:, 0]] - thetas[pairs[:, 1]]
+    spread = draws[pairs[:, 0]] - draws[pairs[:, 1]]
+    sd = np.nanstd(spread, axis=1, ddof=1)
+    if not (sd > 0).all():
+        return {"insufficient": "zero_variance"}
+    critical = float(np.nanquantile((np.abs(spread - difference[:, None]) / sd[:, None]).max(axis=0), 0.90))
+    at = int(np.argmax(np.abs(difference)))
+    half, sign = critical * float(sd[at]), math.copysign(1.0, difference[at])
+    estimate = abs(float(difference[at]))
+    pair = [names[i] for i in (pairs[at] if sign > 0 else pairs[at][::-1])]
+    return {"templates": pair, "difference": estimate, "simultaneous_90": (estimate - half, estimate + half)}

@@ -1,0 +1,284 @@
+"""C16: would the same measurement on other prompts give the same answer?
+
+Reliability says that a profile can be measured, not that the circuit is right (spec C16).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from calibrations import preconditions
+from calibrations.c30_seed_variance import sample_cv_draws
+from calibrations.evidence import Evidence
+from calibrations.record import Published, Record, decide_above, decide_below, judge
+from calibrations.statistics import (
+    Insufficient,
+    agreement_p,
+    c16_split_half,
+    cronbach_alpha,
+    generalisability,
+    generalisability_p,
+    intraclass_correlation,
+    mcdonald_omega,
+    mean_inter_item_correlation,
+    mean_of_ratios,
+    percentile_interval,
+    ratio_of_means,
+    split_half_profile,
+    threshold_p,
+)
+from calibrations.statistics.moments import coefficient_of_variation
+
+ID = "C16"
+NUMBER = "16"
+NAME = "reliability_suite"
+TITLE = "reliability"
+INPUTS = ("01", "02", "20")
+
+EFFECT = ("02", "denoising")  # per-head activation patching effects
+
+
+def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
+    """C16.test_retest, C16.split_half and C16.cronbach_alpha.
+
+    Published: 1 - CV of faithfulness over three disjoint batches; Spearman-Brown of even against odd prompts
+    (its expectation is 0 whatever the circuit); Cronbach's alpha of the circuit's heads over prompts.
+    Verdicts: bound of the bootstrap CV and retest ICC(A,1) of the head profile; head-level split-half;
+    transposed generalisability.
+    """
+    parts = [
+        ("test_retest", "1 - CV", config["test_retest_above"], _published_test_retest, _test_retest, True),
+        ("split_half", "corrected r", config["split_half_above"], _published_split_half, _split_half, True),
+        ("cronbach_alpha", "alpha", config["alpha_above"], _published_alpha, _alpha, False),
+    ]
+    return [
+        _record(
+            evidence, config, f"C16.{name}", f"{quantity} above {limit}", limit, published, decide, gating
+        )
+        for name, quantity, limit, published, decide, gating in parts
+    ]
+
+
+def _record(
+    evidence: Evidence,
+    config: Mapping[str, Any],
+    metric: str,
+    rule: str,
+    limit: float,
+    published: Callable[..., float],
+    decide: Callable[..., dict[str, Any]],
+    gating: bool,
+) -> Record:
+    def seed() -> Published:
+        value = published(evidence, config)
+        return Published(value, rule, "pass" if value > limit else "fail")
+
+    def sound() -> dict[str, Any]:
+        preconditions.require_behaviour(evidence, config)
+        preconditions.require_prompts(evidence, config["minimum_prompts"])
+        preconditions.require_faithful(evidence, config)
+        return decide(evidence, config)
+
+    n = preconditions.sizes(evidence, heads=len(evidence.circuit_heads))
+    return judge(metric, seed, sound, rule=rule, gating=gating, n=n)
+
+
+# --- test-retest ---------------------------------------------------------------------------------------
+
+
+def batches(evidence: Evidence, config: Mapping[str, Any]) -> list[np.ndarray]:
+    """Disjoint batches of prompts, one drawn by each seed from what the earlier ones left.
+
+    Raises Insufficient("n_prompts") if a batch would be empty: a missing batch is not a faithfulness of 0.
+    """
+    seeds, rest = config["batch_seeds"], np.arange(len(evidence.clean))
+    size, chosen = len(rest) // len(seeds), []
+    if size < 1:
+        raise Insufficient("n_prompts", f"{len(rest)} prompts cannot fill {len(seeds)} batches")
+    for seed in seeds:
+        rows = np.sort(np.random.default_rng(seed).choice(rest, size, replace=False))
+        chosen.append(rows)
+        rest = np.setdiff1d(rest, rows)
+    return chosen
+
+
+def _thetas(evidence: Evidence, config: Mapping[str, Any]) -> list[float]:
+    intact = evidence.ablated("circuit")
+    return [ratio_of_means(intact[rows], evidence.clean[rows]).value for rows in batches(evidence, config)]
+
+
+def _published_test_retest(evidence: Evidence, config: Mapping[str, Any]) -> float:
+    return 1 - coefficient_of_variation(_thetas(evidence, config), ddof=0)
+
+
+def _test_retest(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Upper bound of the batch CV below 1 - 0.8, lower bound of the head profile's retest ICC above 0.8."""
+    preconditions.require_prompts(evidence, config["minimum_prompts_per_batch"] * len(config["batch_seeds"]))
+    rows = batches(evidence, config)
+    ratio = preconditions.faithfulness(evidence, config)
+    cv, draws = sample_cv_draws(evidence, config, ratio, len(rows[0]))
+    cv90, cv95 = percentile_interval(draws, 0.90), percentile_interval(draws, 0.95)
+    effects = evidence.head_effect(*EFFECT)
+    profile = np.stack([effects[batch].mean(axis=0) for batch in rows], axis=1)
+    icc = intraclass_correlation(profile, 0.90)["ICC(A,1)"]
+    limit = 1 - config["test_retest_above"]
+    verdict = worst(decide_below(cv90, limit), decide_above(icc.interval, config["icc_above"]))
+    retest = f"CV {cv90[0]:.3f} to {cv90[1]:.3f}, ICC {icc.interval[0]:.3f} to {icc.interval[1]:.3f}"
+    thetas = _thetas(evidence, config)
+    published = 1 - coefficient_of_variation(thetas, ddof=0)
+    return {
+        "verdict": verdict,
+        "estimate": 1 - cv,
+        "ci90": (1 - cv90[1], 1 - cv90[0]),
+        "ci95": (1 - cv95[1], 1 - cv95[0]),
+        "ci_method": "percentile bootstrap over clusters",
+        "p": max(threshold_p(draws, limit, "less"), agreement_p(profile, config["icc_above"])),
+        "p_kind": "bootstrap and F, the larger",
+        "effect_size": icc.value,
+        "reasons": () if verdict == "pass" else (retest,),
+        "needs": None if verdict == "pass" else _more_prompts(cv90[1], limit, len(evidence.clean)),
+        "companions": {
+            "icc_agreement": icc.value,
+            "icc_agreement_90": icc.interval,
+            "faithfulness_by_batch": dict(zip(map(str, config["batch_seeds"]), thetas, strict=True)),
+            "prompts_per_batch": len(rows[0]),
+            "one_minus_cv_ddof1": 1 - coefficient_of_variation(thetas, ddof=1),
+            "one_minus_cv_clipped": min(max(published, 0.0), 1.0),
+        },
+    }
+
+
+def worst(*verdicts: str) -> str:
+    """The verdict of criteria that must all hold: fail before inconclusive before pass."""
+    return next(name for name in ("fail", "inconclusive", "pass") if name in verdicts)
+
+
+def _more_prompts(upper: float, limit: float, n_prompts: int) -> str | None:
+    return f"about {int(np.ceil(n_prompts * (upper / limit) ** 2))} prompts" if upper > limit else None
+
+
+# --- split-half ----------------------------------------------------------------------------------------
+
+
+def _published_split_half(evidence: Evidence, config: Mapping[str, Any]) -> float:
+    """Prompts 2i and 2i + 1 paired in canonical order, on F_p / D_p."""
+    if not evidence.clean.all():
+        raise Insufficient("denominator", "a prompt has a clean logit difference of exactly 0")
+    return c16_split_half(evidence.ablated("circuit") / evidence.clean)
+
+
+def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean effects of two random halves of the prompts, correlated over heads; splits within templates."""
+    effects, limit = evidence.head_effect(*EFFECT), config["split_half_above"]
+    if effects.shape[1] < config["minimum_heads"]:
+        raise Insufficient("n_heads", f"{effects.shape[1]} heads; at least {config['minimum_heads']} needed")
+    everywhere = _profile(evidence, config, effects)
+    verdict = decide_above(everywhere.interval, limit)
+    low, high = everywhere.interval
+    raw = ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
+    near_zero = _or_reason(
+        lambda: mean_of_ratios(evidence.ablated("circuit"), evidence.clean).near_zero_denominators
+    )
+    return {
+        "verdict": verdict,
+        "estimate": everywhere.median,
+        "ci90": everywhere.interval,
+        "ci95": percentile_interval(everywhere.draws, 0.95),
+        "ci_method": "percentiles over random halves",
+        # Splits of one sample are not independent draws; the F test is of the same reliability.
+        "p": max(generalisability_p(effects, limit), 1e-300),
+        "p_kind": "F (generalisability)",
+        "effect_size": everywhere.median,
+        "reasons": () if verdict == "pass" else (f"head profile: {low:.3f} to {high:.3f}",),
+        "needs": None if verdict == "pass" else "more prompts, or heads with larger effects",
+        "companions": {
+            "circuit_heads_only": _or_reason(lambda: _median_and_interval(evidence, config, effects)),
+            "index_pairing_of_linearised_scores": _or_reason(lambda: c16_split_half(raw)),
+            "near_zero_denominators": near_zero,
+        },
+    }
+
+
+def _profile(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray) -> Any:
+    """Head-level split-half, halving each template; templates with too few prompts are halved together."""
+    names, member, count = np.unique(evidence.templates, return_inverse=True, return_counts=True)
+    strata = np.where(count[member] >= config["minimum_group_prompts"], names[member], "rest")
+    return split_half_profile(
+        effects,
+        n_splits=config["split_half_splits"],
+        seed=config["split_seed"],
+        clusters=evidence.clusters,
+        strata=strata,
+    )
+
+
+def _median_and_interval(
+    evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray
+) -> dict[str, Any]:
+    found = _profile(evidence, config, effects[:, evidence.in_circuit])
+    return {"median": found.median, "ci90": found.interval}
+
+
+# --- internal consistency ------------------------------------------------------------------------------
+
+
+def _published_alpha(evidence: Evidence, config: Mapping[str, Any]) -> float:
+    return cronbach_alpha(evidence.head_effect(*EFFECT)[:, evidence.in_circuit]).value
+
+
+def _alpha(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Heads of the circuit as targets, prompts as raters: reliability of the mean effects, 1 - MSE / MSR."""
+    every = evidence.head_effect(*EFFECT)
+    effects, limit = every[:, evidence.in_circuit], config["alpha_above"]
+    if effects.shape[1] < config["minimum_items"]:
+        raise Insufficient(
+            "n_heads", f"{effects.shape[1]} circuit heads; at least {config['minimum_items']} needed"
+        )
+    found = generalisability(effects, 0.90)
+    verdict = decide_above(found.interval, limit)
+    oriented = effects * np.where(effects.mean(axis=0) < 0, -1.0, 1.0)
+    return {
+        "verdict": verdict,
+        "estimate": found.value,
+        "ci90": found.interval,
+        "ci95": generalisability(effects, 0.95).interval,
+        "ci_method": "F (generalisability over prompts)",
+        "p": max(generalisability_p(effects, limit), 1e-300),
+        "p_kind": "F (generalisability)",
+        "effect_size": found.value,
+        "reasons": ()
+        if verdict == "pass"
+        else (f"coefficient {found.interval[0]:.3f} to {found.interval[1]:.3f}",),
+        "companions": {
+            "alpha_90": _or_reason(lambda: cronbach_alpha(effects, 0.90).interval),
+            "alpha_oriented_by_sign": _or_reason(lambda: cronbach_alpha(oriented).value),
+            "mean_inter_item_correlation": _or_reason(lambda: mean_inter_item_correlation(effects)),
+            "mcdonald_omega": _or_reason(lambda: _omega(oriented, config)),
+            "generalisability_all_heads": _or_reason(lambda: generalisability(every, 0.90).value),
+        },
+    }
+
+
+def _omega(effects: np.ndarray, config: Mapping[str, Any]) -> float:
+    if effects.shape[1] < config["omega_minimum_items"]:
+        raise Insufficient(
+            "n_heads", f"{effects.shape[1]} items; one factor needs {config['omega_minimum_items']}"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            return mcdonald_omega(effects)
+        except ConvergenceWarning as warning:
+            raise Insufficient("zero_variance", "no common factor: its fit does not converge") from warning
+
+
+def _or_reason(value: Callable[[], Any]) -> Any:
+    try:
+        return value()
+    except Insufficient as missing:
+        return {"insufficient": str(missing)}

@@ -1,0 +1,149 @@
+"""C30: how much does faithfulness move when the prompts are drawn again?
+
+The same source of variation as C11 and C16 test-retest at another sample size: count them once (spec C30).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrations import preconditions
+from calibrations.evidence import Evidence
+from calibrations.record import Published, Record, judge
+from calibrations.statistics import (
+    Insufficient,
+    Interval,
+    Ratio,
+    bootstrap_ratio_errors,
+    bootstrap_ratios,
+    c30_label,
+    percentile_interval,
+    ratio_of_means,
+    threshold_p,
+)
+from calibrations.statistics.moments import coefficient_of_variation, cv_interval
+
+ID = "C30"
+NUMBER = "30"
+NAME = "seed_variance"
+TITLE = "seed variance"
+INPUTS = ("01", "20")
+
+VERDICT_OF = {"excellent": "pass", "acceptable": "pass", "marginal": "none", "problematic": "fail"}
+
+
+def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
+    """C30.seed_variance: coefficient of variation of faithfulness over samples of a third of the prompts.
+
+    Published: SD / |mean| (ddof 0) over five seeded subsamples without replacement; below 0.10 acceptable,
+    above 0.20 problematic, between them unnamed. Verdict: bootstrap interval of the CV that independent
+    samples of that size have, SE(theta) sqrt(pool / size) / |theta|; upper bound below 0.10 passes, lower
+    bound above 0.20 fails.
+    """
+    rule = f"CV over {len(config['seeds'])} seeds below {config['acceptable_below']}"
+    return [
+        judge(
+            "C30.seed_variance",
+            lambda: _published(evidence, config, rule),
+            lambda: _decide(evidence, config),
+            rule=rule,
+            n=preconditions.sizes(evidence, seeds=len(config["seeds"])),
+        )
+    ]
+
+
+def subsample_size(evidence: Evidence, config: Mapping[str, Any]) -> int:
+    """A third of the pool, so that the pool is never smaller than three samples."""
+    return len(evidence.clean) // config["pool_factor"]
+
+
+def thetas_by_seed(evidence: Evidence, config: Mapping[str, Any]) -> list[float]:
+    """Faithfulness on each seeded subsample. Raises Insufficient("n_prompts") if one would be empty."""
+    size, pool = subsample_size(evidence, config), len(evidence.clean)
+    if size < 1:
+        raise Insufficient("n_prompts", f"{pool} prompts cannot hold {config['pool_factor']} samples")
+    intact = evidence.ablated("circuit")
+    chosen = [np.random.default_rng(seed).choice(pool, size, replace=False) for seed in config["seeds"]]
+    return [ratio_of_means(intact[rows], evidence.clean[rows]).value for rows in chosen]
+
+
+def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Published:
+    cv = coefficient_of_variation(thetas_by_seed(evidence, config), ddof=0)
+    label = c30_label(
+        cv,
+        excellent=config["excellent_below"],
+        acceptable=config["acceptable_below"],
+        problematic=config["problematic_above"],
+    )
+    return Published(cv, rule, VERDICT_OF[label], label)
+
+
+def sample_cv_draws(
+    evidence: Evidence, config: Mapping[str, Any], ratio: Ratio, size: int
+) -> tuple[float, np.ndarray]:
+    """CV of faithfulness over independent samples of `size` prompts, and its bootstrap draws.
+
+    SE(theta) sqrt(P / size) / |theta|, with both recomputed in every resample of the clusters.
+    """
+    scale = math.sqrt(len(evidence.clean) / size)
+    counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
+    intact = evidence.ablated("circuit")
+    errors = bootstrap_ratio_errors(counts, intact, evidence.clean, evidence.clusters)
+    thetas = np.abs(bootstrap_ratios(counts, intact, evidence.clean))
+    draws = scale * np.divide(errors, thetas, out=np.full(len(counts), np.nan), where=thetas > 0)
+    return scale * ratio.standard_error / abs(ratio.value), draws
+
+
+def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    preconditions.require_behaviour(evidence, config)
+    preconditions.require_prompts(evidence, config["pool_factor"] * config["minimum_subsample"])
+    ratio = preconditions.faithfulness(evidence, config)
+    if abs(ratio.value) < config["min_theta_t"] * ratio.standard_error:
+        raise Insufficient(
+            "ratio_undefined", f"faithfulness {ratio.value:.3f} is near 0 for its standard error"
+        )
+    preconditions.require_faithful(evidence, config)
+    size = subsample_size(evidence, config)
+    cv, draws = sample_cv_draws(evidence, config, ratio, size)
+    ci90, limit = percentile_interval(draws, 0.90), config["acceptable_below"]
+    verdict = _verdict(ci90, config)
+    needed = math.ceil(len(evidence.clean) * (ci90[1] / limit) ** 2)
+    return {
+        "verdict": verdict,
+        "estimate": cv,
+        "ci90": ci90,
+        "ci95": percentile_interval(draws, 0.95),
+        "ci_method": "percentile bootstrap over clusters",
+        "p": threshold_p(draws, limit, "less"),
+        "p_kind": "bootstrap",
+        "effect_size": cv,
+        "reasons": ()
+        if verdict == "pass"
+        else (f"CV {cv:.3f}, 90 % interval {ci90[0]:.3f} to {ci90[1]:.3f}",),
+        "needs": None if verdict == "pass" else f"about {needed} prompts",
+        "companions": _companions(evidence, config, ratio, size),
+    }
+
+
+def _verdict(ci90: Interval, config: Mapping[str, Any]) -> str:
+    if ci90[1] < config["acceptable_below"]:
+        return "pass"
+    return "fail" if ci90[0] > config["problematic_above"] else "inconclusive"
+
+
+def _companions(evidence: Evidence, config: Mapping[str, Any], ratio: Ratio, size: int) -> dict[str, Any]:
+    thetas, fraction = thetas_by_seed(evidence, config), size / len(evidence.clean)
+    corrected = coefficient_of_variation(thetas, ddof=1, pool_fraction=fraction)
+    return {
+        "faithfulness": ratio.value,
+        "faithfulness_by_seed": dict(zip(map(str, config["seeds"]), thetas, strict=True)),
+        "prompts_per_sample": size,
+        "cv_ddof1": coefficient_of_variation(thetas, ddof=1),
+        "cv_corrected_for_shared_pool": corrected,
+        "cv_corrected_chi2_90": cv_interval(corrected, len(thetas) - 1, 0.90),
+        "cv_of_whole_pool": ratio.standard_error / abs(ratio.value),
+    }

@@ -1,0 +1,179 @@
+"""Stage 3: fold the verdicts into a tier, what blocks the next one, and what each blocked gate needs. No scalar.
+
+Rules (spec section 6): a tier is reached when its gates and those of all lower tiers pass. `inconclusive` and `insufficient`
+block promotion without counting against the circuit. The ceiling is the highest tier that the data at hand could
+reach: the one below the first gate that is `insufficient` for want of data. Published verdicts stand beside; their
+number is never called anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calibrations.calibrate import PRECONDITIONS, Documents
+from calibrations.registry import CALIBRATIONS
+from calibrations.statistics import Insufficient, intersection_union_p
+
+REPRODUCED = ("n_prompts", "n_clusters")  # a smaller held-out split may be too small for a gate; that is not a failure
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One condition of a tier and how it came out."""
+
+    metric: str
+    verdict: str
+    reason: str
+    needs: str | None
+    p: float | None
+    split: str = "evaluation"
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == "pass"
+
+
+@dataclass(frozen=True)
+class Tier:
+    """The gates of one tier: all of `gates`, one of `alternatives`, none of `not_fail` failing."""
+
+    level: int
+    gates: tuple[Gate, ...]
+    alternatives: tuple[Gate, ...]
+    not_fail: tuple[Gate, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.blocking
+
+    @property
+    def blocking(self) -> tuple[Gate, ...]:
+        """Gates that keep the tier from being reached."""
+        blocked = [gate for gate in self.gates if not gate.passed]
+        if self.alternatives and not any(gate.passed for gate in self.alternatives):
+            blocked += self.alternatives
+        return (*blocked, *(gate for gate in self.not_fail if gate.verdict == "fail"))
+
+    def limited_by_data(self, reasons: Iterable[str]) -> bool:
+        """True if no circuit could pass it with these data."""
+        reasons = set(reasons)
+        wanting = [gate for gate in self.gates if _wants_data(gate, reasons)]
+        return bool(wanting) or (
+            bool(self.alternatives) and all(_wants_data(gate, reasons) for gate in self.alternatives)
+        )
+
+
+def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The certificate: subject, tier, ceiling, gates by tier, blocking gates, one row per calibration.
+
+    `documents` are those of `calibrate`, `rules` the certificate section of the configuration, `overrides` the thresholds
+    that differ from the published configuration (they make certificates incomparable, so they are listed).
+    """
+    tiers = [_tier(level, rules, documents) for level in sorted(map(int, rules["tiers"]))]
+    reached = next((tier.level - 1 for tier in tiers if not tier.passed), tiers[-1].level)
+    ceiling = next(
+        (tier.level - 1 for tier in tiers if tier.limited_by_data(rules["data_reasons"])), tiers[-1].level
+    )
+    gates = _gates(documents)
+    return {
+        "kind": "certificate",
+        "subject": _subject(documents),
+        "tier": reached,
+        "tier_name": rules["names"][reached],
+        "of": tiers[-1].level,
+        "ceiling": ceiling,
+        "blocking": {str(tier.level): [asdict(gate) for gate in tier.blocking] for tier in tiers if tier.level > reached},
+        "warnings": [
+            asdict(gates[metric]) for metric in rules["always_shown"] if metric in gates and gates[metric].verdict == "fail"
+        ],
+        "p_certificate": _p_certificate(tiers),
+        "overrides": sorted(overrides),
+        "rows": [_row(identifier, documents.get(identifier)) for identifier in CALIBRATIONS],
+        "preconditions": [_brief(record) for record in documents[PRECONDITIONS]["records"]],
+        "inputs": {identifier: document["number"] for identifier, document in sorted(documents.items())},
+    }
+
+
+def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:
+    wanted = {int(key): value for key, value in rules["tiers"].items()}
+    gates, rule = _gates(documents), wanted[level]
+    held_out: list[Gate] = []
+    if rule.get("held_out"):
+        names = [name for lower in wanted.values() for name in lower["all"]]
+        again = _gates(documents, "held_out")
+        held_out = [_reproduced(_find(again, name, "held_out")) for name in dict.fromkeys(names)]
+    return Tier(
+        level,
+        (*(_find(gates, name) for name in rule["all"]), *held_out),
+        tuple(_find(gates, name) for name in rule.get("any", ())),
+        tuple(_find(gates, name) for name in rule.get("not_fail", ())),
+    )
+
+
+def _gates(documents: Documents, split: str = "evaluation") -> dict[str, Gate]:
+    gates = {}
+    for document in documents.values():
+        records = document["records"] if split == "evaluation" else document["data"]["held_out"]
+        for record in records:
+            gates[record["metric"]] = Gate(
+                record["metric"], record["verdict"], "; ".join(record["reasons"]), record["needs"], record["p"], split
+            )
+    return gates
+
+
+def _find(gates: Mapping[str, Gate], metric: str, split: str = "evaluation") -> Gate:
+    missing = Gate(metric, "insufficient", "not_run: this calibration was not asked for", "run calibration=all", None, split)
+    return gates.get(metric, missing)
+
+
+def _reproduced(gate: Gate) -> Gate:
+    """A held-out gate that is undecided only because that split is smaller does not block; it stays listed."""
+    if gate.verdict == "insufficient" and gate.reason.partition(":")[0] in REPRODUCED:
+        return Gate(gate.metric, "pass", f"not assessable on held-out ({gate.reason})", gate.needs, gate.p, gate.split)
+    return gate
+
+
+def _wants_data(gate: Gate, reasons: set[str]) -> bool:
+    return gate.verdict == "insufficient" and gate.reason.partition(":")[0] in reasons
+
+
+def _p_certificate(tiers: Iterable[Tier]) -> float | None:
+    """Largest p of the gates that have one: the level of "all gates pass" as an intersection-union test."""
+    values = [gate.p for tier in tiers for gate in tier.gates if gate.p is not None and gate.split == "evaluation"]
+    try:
+        return float(intersection_union_p(values))
+    except Insufficient:
+        return None
+
+
+def _subject(documents: Documents) -> dict[str, Any]:
+    subject = documents[PRECONDITIONS]["subject"]
+    kept = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")
+    return {name: subject[name] for name in kept}
+
+
+def _row(identifier: str, document: Mapping[str, Any] | None) -> dict[str, Any]:
+    """One calibration for the table: its verdict and the record that decided it."""
+    title = CALIBRATIONS[identifier].TITLE
+    if document is None:
+        return {"id": identifier, "title": title, "verdict": "not run", "records": []}
+    records = document["records"]
+    verdict = document["data"]["verdict"]
+    gating = [record for record in records if record["gating"]] or records
+    decisive = next(record for record in gating if record["verdict"] == verdict)
+    return {
+        "id": identifier,
+        "title": title,
+        "verdict": verdict,
+        "gating": any(record["gating"] for record in records),
+        "decisive": decisive["metric"],
+        "records": [_brief(record) for record in records],
+    }
+
+
+def _brief(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without its companions."""
+    dropped = ("companions", "notes", "n", "effect_size")
+    return {name: value for name, value in record.items() if name not in dropped}

@@ -1,0 +1,53 @@
+"""E1b: does faithfulness depend on how the other heads are ablated (zero, mean, noise)?
+
+M98's question with noise in place of resampling, reported as 1 - divergence; they count as one criterion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from calibrations import preconditions
+from calibrations.evidence import Evidence
+from calibrations.m98_ablation_invariance import decide, published_divergence
+from calibrations.record import Published, Record, judge
+from calibrations.statistics import Interval
+
+ID = "E1b"
+NUMBER = "E1b"
+NAME = "method_invariance"
+TITLE = "method invariance"
+INPUTS = ("01", "20")
+
+
+def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
+    """E1b.method_invariance: 1 - largest difference of faithfulness between zero, mean and noise ablation.
+
+    Published: above 0.8. Verdict: as M98, two one-sided tests of every paired difference against 0.20.
+    """
+    rule = f"1 - largest difference above {1 - config['max_divergence']:g}"
+    return [
+        judge(
+            "E1b.method_invariance",
+            lambda: _published(evidence, config, rule),
+            lambda: _decide(evidence, config),
+            rule=rule,
+            n=preconditions.sizes(evidence, methods=len(config["methods"])),
+        )
+    ]
+
+
+def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Published:
+    divergence = published_divergence(evidence, config, rule)
+    return Published(1 - divergence.value, rule, divergence.verdict)
+
+
+def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    found = decide(evidence, config)
+    turned = {name: _complement(found[name]) for name in ("ci90", "ci95")}
+    return {**found, **turned, "estimate": 1 - found["estimate"]}
+
+
+def _complement(interval: Interval) -> Interval:
+    return 1 - interval[1], 1 - interval[0]

@@ -1,0 +1,113 @@
+"""How methods score heads: declared orientation, ties of negligible effects, heads that write to the answer.
+
+Shared by the calibrations that compare methods with each other (C12, F59).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from calibrations.evidence import Evidence
+from calibrations.statistics import Interval, bootstrap_means
+
+Orientation = Literal["magnitude", "higher", "lower"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to score heads. Exactly one of `per_prompt` [prompt head] and `fixed` [head] is given.
+
+    `orientation` says what a member of the circuit looks like: a large effect of either sign ("magnitude"), a
+    high score or a low score. Effects per prompt are in nats of logit difference; means within +- `tie` nats
+    count as 0.
+    """
+
+    name: str
+    orientation: Orientation
+    per_prompt: Float[np.ndarray, "prompt head"] | None
+    fixed: Float[np.ndarray, " head"] | None
+    tie: float
+    direct: bool = False  # sees only what the head itself writes to the answer
+
+    def score(self, collapse: bool = True) -> Float[np.ndarray, " head"]:
+        """Oriented score per head, larger for likelier members; NaN where the method scored no number."""
+        return self._finish(self.fixed if self.per_prompt is None else self.per_prompt.mean(axis=0), collapse)
+
+    def resampled(self, counts: Int[np.ndarray, "resample prompt"]) -> Float[np.ndarray, "resample head"]:
+        """The score in each bootstrap resample; a prompt-free score does not vary."""
+        if self.per_prompt is None:
+            return np.broadcast_to(self.score(), (len(counts), self.fixed.size))
+        return self._finish(bootstrap_means(counts, self.per_prompt), collapse=True)
+
+    def _finish(self, means: np.ndarray, collapse: bool) -> np.ndarray:
+        if collapse and self.per_prompt is not None:
+            means = np.where(np.abs(means) < self.tie, 0.0, means)
+        return {"magnitude": np.abs, "higher": np.array, "lower": np.negative}[self.orientation](means)
+
+
+def read_method(
+    evidence: Evidence,
+    entry: Mapping[str, Any],
+    name: str,
+    orientation: Orientation,
+    tie: float,
+    direct: bool,
+) -> Method:
+    """The method that an entry {number, field, per_prompt} declares. Raises Insufficient("not_run")."""
+    number, field = entry["number"], entry["field"]
+    if entry["per_prompt"]:
+        return Method(name, orientation, evidence.head_effect(number, field), None, tie, direct)
+    return Method(name, orientation, None, evidence.head_score(number, field), tie, direct)
+
+
+def writes_to_answer(evidence: Evidence, fraction: float) -> Bool[np.ndarray, " head"]:
+    """Heads whose |mean logit attribution| is at least `fraction` of the mean clean logit difference."""
+    return np.abs(evidence.head_effect("03", "attribution").mean(axis=0)) >= fraction * evidence.clean.mean()
+
+
+def select_top(
+    scores: Float[np.ndarray, "... head"], k: int, zero_is_nothing: bool
+) -> Bool[np.ndarray, "... head"]:
+    """The k heads with the largest scores, ties to the lower (layer, head).
+
+    With `zero_is_nothing`, heads whose score is 0 (a negligible effect) are never selected, so fewer than k
+    may be: filling up from a block of ties in index order would make every two methods agree.
+    """
+    order = np.argsort(-scores, axis=-1, kind="stable")[..., :k]
+    chosen = np.zeros(scores.shape, dtype=bool)
+    np.put_along_axis(chosen, order, True, axis=-1)
+    return chosen & (scores > 0) if zero_is_nothing else chosen
+
+
+def kappa_of_selections(
+    first: Bool[np.ndarray, "... head"], second: Bool[np.ndarray, "... head"]
+) -> Float[np.ndarray, " ..."]:
+    """Cohen's kappa of two selections of heads (last axis); NaN where expected agreement is 1 (0/0)."""
+    a, b = first.mean(axis=-1), second.mean(axis=-1)
+    observed = (first == second).mean(axis=-1)
+    expected = a * b + (1 - a) * (1 - b)
+    room = 1 - expected
+    return np.divide(observed - expected, room, out=np.full(np.shape(observed), np.nan), where=room > 1e-12)
+
+
+def mean_kappa(selections: Bool[np.ndarray, "... rater head"]) -> Float[np.ndarray, " ..."]:
+    """Mean Cohen's kappa over pairs of raters."""
+    pairs = zip(*np.triu_indices(selections.shape[-2], 1), strict=True)
+    return np.mean(
+        [kappa_of_selections(selections[..., i, :], selections[..., j, :]) for i, j in pairs], axis=0
+    )
+
+
+def covering(interval: Interval, estimate: float) -> Interval:
+    """`interval`, extended to hold `estimate`.
+
+    Resampling adds the noise of small effects a second time, so draws of ranks and magnitudes lie on the side
+    of no agreement and may miss the estimate. Their lower end is conservative; the upper end must not fall
+    below it.
+    """
+    return min(interval[0], estimate), max(interval[1], estimate)

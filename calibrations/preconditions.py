@@ -1,0 +1,308 @@
+"""What must hold before a calibration says anything: the behaviour exists, and the circuit reproduces it.
+
+A null circuit is stable, invariant and certified by noise (spec section 7), so the calibrations that would
+pass it ask `require_faithful` first. The four conditions are also records of their own, because the
+certificate rests on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import stats
+
+from calibrations.evidence import PRIMARY, Evidence
+from calibrations.record import Published, Record, decide_above, judge
+from calibrations.statistics import (
+    Insufficient,
+    Interval,
+    Ratio,
+    bootstrap_counts,
+    bootstrap_ratios,
+    percentile_interval,
+    rank_among,
+    ratio_of_means,
+    reportable_ratio,
+    threshold_p,
+)
+from calibrations.statistics.paired import TTest
+from calibrations.statistics.ratio import covariance_of_means
+
+METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
+NO_RULE = "no published threshold"
+
+
+@dataclass(frozen=True)
+class RandomCircuits:
+    """Faithfulness of the circuit and of the random circuits on the prompts that the random circuits ran on.
+
+    `p` is the +1 rank p of the circuit among them, `floor` the smallest p that so many circuits can give.
+    """
+
+    theta: float
+    null: Float[np.ndarray, " circuit"]
+    p: float
+    floor: float
+    n_prompts: int
+
+
+def resamples(
+    evidence: Evidence, config: Mapping[str, Any], n_resamples: int
+) -> Int[np.ndarray, "resample prompt"]:
+    """The shared bootstrap counts: clusters drawn within their template (spec section 1.3).
+
+    Same seed and prompts in every calibration, so the joint law of all statistics is kept.
+    """
+    return bootstrap_counts(
+        len(evidence.clean),
+        n_resamples,
+        seed=config["bootstrap_seed"],
+        clusters=evidence.clusters,
+        strata=evidence.templates,
+    )
+
+
+def sizes(evidence: Evidence, **others: int) -> dict[str, int]:
+    """The `n` of a record: prompts, clusters and whatever else the calibration counts."""
+    return {"prompts": len(evidence.clean), "clusters": len(np.unique(evidence.clusters)), **others}
+
+
+def require_prompts(evidence: Evidence, minimum: int) -> None:
+    """Raises Insufficient("n_prompts") below the minimum of spec section 5."""
+    if len(evidence.clean) < minimum:
+        detail = f"{len(evidence.clean)} prompts; at least {minimum} needed"
+        raise Insufficient("n_prompts", detail, needs=f"at least {minimum} prompts")
+
+
+def clean_mean(evidence: Evidence) -> TTest:
+    """Mean clean logit difference with its cluster-robust standard error and one-sided p of "above 0"."""
+    return mean_test(evidence.clean[:, None], evidence.clusters)
+
+
+def mean_test(values: Float[np.ndarray, "prompt variable"], clusters: np.ndarray) -> TTest:
+    """One-sided t tests of "mean > 0" with cluster-robust standard errors, one per variable.
+
+    A variable that does not vary has p 0 or 1 by the sign of its mean. Raises Insufficient("n_clusters") for
+    one cluster. Source: spec section 1.3 (unit = cluster) and M3b.
+    """
+    covariance, freedom = covariance_of_means(values, clusters)
+    mean, error = values.mean(axis=0), np.sqrt(np.diag(covariance))
+    t = np.divide(mean, error, out=np.sign(mean) * math.inf, where=error > 0)
+    return TTest(mean, error, t, stats.t.sf(t, freedom), freedom)
+
+
+def require_behaviour(evidence: Evidence, config: Mapping[str, Any]) -> None:
+    """Raises Insufficient("behaviour_absent") if mean(D) <= 0, ("denominator") if mean(D)/SE is too small."""
+    ratio_of_means(evidence.clean, evidence.clean, evidence.clusters).require_denominator(
+        config["min_denominator_t"]
+    )
+
+
+def faithfulness(
+    evidence: Evidence, config: Mapping[str, Any], subset: str = "circuit", method: str = PRIMARY
+) -> Ratio:
+    """theta = sum F / sum D with only `subset` intact under `method`, behind the denominator gate."""
+    return _ratio(evidence.ablated(subset, method), evidence, config)
+
+
+def completeness(evidence: Evidence, config: Mapping[str, Any], method: str = PRIMARY) -> Ratio:
+    """1 - sum G / sum D with the circuit ablated, as the ratio of D - G to D."""
+    return _ratio(evidence.clean - evidence.ablated("complement", method), evidence, config)
+
+
+def _ratio(numerator: np.ndarray, evidence: Evidence, config: Mapping[str, Any]) -> Ratio:
+    return reportable_ratio(numerator, evidence.clean, evidence.clusters, config["min_denominator_t"])
+
+
+def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCircuits:
+    """Faithfulness of the circuit among random circuits of its size and layer profile, on the same prompts.
+
+    p = (1 + #{theta_random >= theta_circuit}) / (R + 1). Raises Insufficient("min_p_unreachable") if R is too
+    small for alpha, and whatever the ratio raises on those prompts.
+    """
+    values, index = evidence.random_circuits
+    clean, clusters = evidence.clean[index], evidence.clusters[index]
+    theta = reportable_ratio(
+        evidence.ablated("circuit")[index], clean, clusters, config["min_denominator_t"]
+    ).value
+    null = values.sum(axis=1) / clean.sum()
+    rank = rank_among(theta, null)
+    alpha = config["alpha"]
+    if rank.minimum_p >= alpha:
+        needed = math.floor(1 / alpha)
+        raise Insufficient(
+            "min_p_unreachable",
+            f"{len(null)} random circuits give at best p = {rank.minimum_p:.3g}",
+            needs=f"at least {needed} random circuits",
+        )
+    return RandomCircuits(theta, null, rank.p, rank.minimum_p, len(index))
+
+
+def random_circuit_p(evidence: Evidence, config: Mapping[str, Any]) -> float:
+    """p of `random_circuits`."""
+    return random_circuits(evidence, config).p
+
+
+def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:
+    """Precondition of spec section 7: raises Insufficient("not_faithful") for a circuit that does nothing.
+
+    Faithfulness (primary recipe) must reach `min_faithfulness` and lie above the random circuits (p < alpha).
+    Raises as `require_behaviour` and `random_circuits`.
+    """
+    require_behaviour(evidence, config)
+    theta = faithfulness(evidence, config).value
+    if theta < config["min_faithfulness"]:
+        raise Insufficient("not_faithful", f"faithfulness {theta:.3f} is below {config['min_faithfulness']}")
+    p = random_circuit_p(evidence, config)
+    if p >= config["alpha"]:
+        raise Insufficient("not_faithful", f"not above random circuits of the same size: p = {p:.3g}")
+
+
+# --- records -------------------------------------------------------------------------------------------
+
+
+def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
+    """The four conditions as gating records: behaviour, denominator, faithfulness, random circuits."""
+    parts = {
+        "P.behaviour": _behaviour,
+        "P.denominator": _denominator,
+        "P.faithfulness": _faithfulness,
+        "P.random_circuits": _random_circuits,
+    }
+    return [
+        judge(
+            metric,
+            lambda: Published(None, NO_RULE, "none"),
+            lambda decide=decide: decide(evidence, config),
+            rule=NO_RULE,
+            n=sizes(evidence),
+        )
+        for metric, decide in parts.items()
+    ]
+
+
+def _behaviour(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean clean logit difference above 0: otherwise there is no behaviour to explain."""
+    test = clean_mean(evidence)
+    mean, ci90, ci95 = float(test.mean[0]), _at(test, 0.90), _at(test, 0.95)
+    verdict = decide_above(ci90, 0.0) if mean > 0 else "insufficient"
+    return {
+        "verdict": verdict,
+        "estimate": mean,
+        "ci90": ci90,
+        "ci95": ci95,
+        "ci_method": "cluster-robust t",
+        "p": float(test.p[0]),
+        "p_kind": "t",
+        "effect_size": mean / sd if (sd := float(evidence.clean.std(ddof=1))) > 0 else None,
+        "reasons": () if verdict == "pass" else (f"behaviour_absent: mean logit difference {mean:.4g}",),
+        "companions": {
+            "share_positive": float((evidence.clean > 0).mean()),
+            "mean_corrupted_logit_difference": float(evidence.corrupted.mean()),
+        },
+    }
+
+
+def _at(test: TTest, level: float) -> Interval:
+    low, high = test.interval(level)
+    return float(low[0]), float(high[0])
+
+
+def _denominator(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """t of mean(D): below 3 a ratio over D has no bounded interval often enough to be refused."""
+    ratio = ratio_of_means(evidence.clean, evidence.clean, evidence.clusters)
+    t, minimum = ratio.denominator_t, config["min_denominator_t"]
+    if t < minimum:
+        more = math.ceil(len(evidence.clean) * (minimum / t) ** 2) if t > 0 else None
+        raise Insufficient(
+            "denominator",
+            f"t of mean(D) is {t:.2f}, below {minimum}",
+            needs=f"about {more} prompts" if more else None,
+        )
+    ratio.fieller(0.95)
+    p = float(clean_mean(evidence).p[0])
+    return {"verdict": "pass", "estimate": t if math.isfinite(t) else None, "p": p, "p_kind": "t"}
+
+
+def _faithfulness(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Faithfulness two-sided under every recipe: each 90 % interval inside [0.8, 1.2] (spec section 7).
+
+    The gate is the intersection over recipes, so it needs no correction: it passes if all pass, fails if one lies
+    wholly outside. The estimate shown is the primary recipe's; `companions` has the others.
+    """
+    require_behaviour(evidence, config)
+    counts = resamples(evidence, config, config["bootstrap_resamples_p"])
+    draws = {m: bootstrap_ratios(counts, evidence.ablated("circuit", m), evidence.clean) for m in METHODS}
+    band = (config["faithfulness_low"], config["faithfulness_high"])
+    intervals = {method: percentile_interval(values, 0.90) for method, values in draws.items()}
+    verdicts = {inside(interval, band) for interval in intervals.values()}
+    p = max(max(threshold_p(d, band[0], "greater"), threshold_p(d, band[1], "less")) for d in draws.values())
+    return {
+        "verdict": next(verdict for verdict in ("fail", "inconclusive", "pass") if verdict in verdicts),
+        "estimate": faithfulness(evidence, config).value,
+        "ci90": intervals[PRIMARY],
+        "ci95": percentile_interval(draws[PRIMARY], 0.95),
+        "ci_method": "percentile bootstrap over clusters",
+        "p": p,
+        "p_kind": "bootstrap",
+        "effect_size": faithfulness(evidence, config).value,
+        "reasons": tuple(reason for item in intervals.items() for reason in _outside(*item, band)),
+        "companions": {"by_method": by_method(evidence, config)},
+    }
+
+
+def _outside(method: str, interval: Interval, band: Interval) -> list[str]:
+    """Why one recipe's interval is not inside the band."""
+    low, high = interval
+    name = method.replace("_", " ")
+    reasons = [f"not_faithful: {name} reaches down to {low:.2f}, below {band[0]}"] if low < band[0] else []
+    return reasons + ([f"over_faithful: {name} reaches up to {high:.2f}, above {band[1]}"] if high > band[1] else [])
+
+
+def inside(interval: Interval, band: Interval) -> str:
+    """Verdict for "the quantity lies in `band`": its 90 % interval inside, wholly outside, or neither."""
+    if band[0] < interval[0] and interval[1] < band[1]:
+        return "pass"
+    return "fail" if interval[1] < band[0] or interval[0] > band[1] else "inconclusive"
+
+
+def by_method(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Faithfulness with its 90 % Fieller interval under every ablation method that was measured."""
+    table = {}
+    for method in METHODS:
+        try:
+            ratio = faithfulness(evidence, config, method=method)
+            table[method] = {"faithfulness": ratio.value, "ci90": ratio.fieller(0.90)}
+        except Insufficient as missing:
+            table[method] = {"insufficient": str(missing)}
+    return table
+
+
+def _random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Faithfulness above random circuits of the same size and layer profile."""
+    require_behaviour(evidence, config)
+    found = random_circuits(evidence, config)
+    median = float(np.median(found.null))
+    missed = "fail" if found.theta < median else "inconclusive"
+    verdict = "pass" if found.p < config["alpha"] else missed
+    low, high = np.quantile(found.null, (0.05, 0.95))
+    return {
+        "verdict": verdict,
+        "estimate": found.theta,
+        "p": found.p,
+        "p_kind": "random circuits",
+        "effect_size": found.theta - median,
+        "reasons": () if verdict == "pass" else (f"not_faithful: p = {found.p:.3g} among {len(found.null)}",),
+        "n": sizes(evidence, random_circuits=len(found.null), random_circuit_prompts=found.n_prompts),
+        "companions": {
+            "random_median": median,
+            "random_90": (float(low), float(high)),
+            "random_maximum": float(found.null.max()),
+            "smallest_attainable_p": found.floor,
+        },
+    }

@@ -1,0 +1,219 @@
+"""S1 distributional characterization: do circuit heads stand out in direct logit attribution?
+
+Published value: mean over circuit heads of |mean attribution| over the same for all other heads
+(`abs_of_mean`). The wording also reads as a mean over prompts of |attribution| (`mean_of_abs`), a different
+number, given beside it. Heavy-tailed attributions exceed a ratio of 2 in every tenth random circuit, so the
+ratio needs a relabelling p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from calibrations.evidence import Evidence
+from calibrations.head_scores import covering
+from calibrations.preconditions import require_behaviour, require_prompts, resamples, sizes
+from calibrations.record import Published, Record, decide_above, judge
+from calibrations.statistics import (
+    Insufficient,
+    PermutationTest,
+    bootstrap_means,
+    effective_rank_of_spectrum,
+    excess_kurtosis,
+    head_label_permutation,
+    mean_ratio,
+    percentile_interval,
+    published_verdict,
+    require_attainable,
+    skewness,
+    threshold_p,
+)
+
+ID = "S1"
+NUMBER = "73"
+NAME = "distributional_characterization"
+TITLE = "distributional characterization"
+INPUTS = ("01", "03", "20", "26")
+
+RULE = "mean |mean attribution| of circuit heads / of other heads > {threshold_ratio}"
+
+
+def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
+    """S1.distributional_characterization."""
+
+    def published() -> Published:
+        ratio = _ratio(np.abs(_attribution(evidence).mean(axis=0)), evidence)
+        threshold = config["threshold_ratio"]
+        return Published(ratio, RULE.format(**config), published_verdict(ratio, ">", threshold))
+
+    return [
+        judge(
+            "S1.distributional_characterization",
+            published,
+            lambda: _decide(evidence, config),
+            rule=RULE.format(**config),
+            n=sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads)),
+            companions=_or_none(lambda: {"circuit": _profiles(evidence, config, _attribution(evidence))})
+            or {},
+        )
+    ]
+
+
+def _attribution(evidence: Evidence) -> Float[np.ndarray, "prompt head"]:
+    return evidence.head_effect("03", "attribution")
+
+
+def _ratio(magnitude: Float[np.ndarray, " head"], evidence: Evidence) -> float:
+    """Mean over circuit heads / mean over the others. Raises Insufficient where it has no value."""
+    member = evidence.in_circuit
+    if not member.any() or member.all():
+        raise Insufficient(
+            "n_heads" if not member.any() else "all_selected", "no two groups of heads to compare"
+        )
+    outside = magnitude[~member].mean()
+    if outside <= 0:
+        raise Insufficient("ratio_undefined", "heads outside the circuit have no attribution at all")
+    return float(magnitude[member].mean() / outside)
+
+
+def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """pass: the 90 % interval of the ratio lies above the threshold, and relabelled heads rarely do."""
+    require_behaviour(evidence, config)
+    attribution = _attribution(evidence)
+    _require_sizes(evidence, config)
+    magnitude = np.abs(attribution.mean(axis=0))
+    ratio, threshold = _ratio(magnitude, evidence), config["threshold_ratio"]
+    relabelled = _relabel(magnitude, evidence, config)
+    require_attainable(relabelled.minimum_p, config["alpha"])
+    resampled = np.abs(
+        bootstrap_means(resamples(evidence, config, config["bootstrap_resamples_p"]), attribution)
+    )
+    member = evidence.in_circuit
+    draws = resampled[:, member].mean(axis=1) / resampled[:, ~member].mean(axis=1)
+    ci90 = covering(percentile_interval(draws, 0.90), ratio)
+    verdict, reasons = decide_above(ci90, threshold), ()
+    if verdict == "pass" and relabelled.p >= config["alpha"]:
+        verdict, reasons = "inconclusive", ("random head sets of this size reach the ratio as often",)
+    elif verdict == "fail":
+        reasons = ("circuit heads do not stand out in direct attribution",)
+    elif verdict == "inconclusive":
+        reasons = (f"the interval of the ratio holds {threshold}",)
+    above = threshold_p(draws, threshold)
+    return {
+        "verdict": verdict,
+        "reasons": reasons,
+        "estimate": ratio,
+        "ci90": ci90,
+        "ci95": covering(percentile_interval(draws, 0.95), ratio),
+        "ci_method": "percentile bootstrap over clusters of prompts, extended to the estimate",
+        "p": max(above, relabelled.p),
+        "p_kind": "larger of bootstrap-threshold and head relabelling",
+        "companions": _companions(evidence, config, attribution, relabelled, above),
+    }
+
+
+def _require_sizes(evidence: Evidence, config: Mapping[str, Any]) -> None:
+    require_prompts(evidence, config["min_prompts"])
+    heads, members = len(evidence.heads), len(evidence.circuit_heads)
+    if members < config["min_circuit_heads"] or heads < config["min_heads"]:
+        least = f"at least {config['min_circuit_heads']} of {config['min_heads']} are needed"
+        raise Insufficient("n_heads", f"{members} circuit heads of {heads}; {least}")
+
+
+def _relabel(
+    magnitude: Float[np.ndarray, " head"],
+    evidence: Evidence,
+    config: Mapping[str, Any],
+    by_layer: bool = False,
+) -> PermutationTest:
+    return head_label_permutation(
+        mean_ratio(magnitude),
+        evidence.in_circuit,
+        n_resamples=config["permutations"],
+        seed=config["permutation_seed"],
+        layers=evidence.layers if by_layer else None,
+    )
+
+
+def _companions(
+    evidence: Evidence,
+    config: Mapping[str, Any],
+    attribution: np.ndarray,
+    relabelled: PermutationTest,
+    above: float,
+) -> dict[str, Any]:
+    mean, squared_error = attribution.mean(axis=0), attribution.var(axis=0, ddof=1) / len(attribution)
+    # Noise lifts |mean| of small heads in both groups and pulls the ratio to 1; this removes its expectation.
+    denoised = np.sqrt(np.clip(mean**2 - squared_error, 0.0, None))
+    return {
+        "p_threshold": above,
+        "p_relabelling": relabelled.p,
+        "p_relabelling_within_layers": _relabel(np.abs(mean), evidence, config, by_layer=True).p,
+        "smallest_attainable_p": relabelled.minimum_p,
+        "ratio_mean_of_abs": _or_none(lambda: _ratio(np.abs(attribution).mean(axis=0), evidence)),
+        "ratio_noise_corrected": _or_none(lambda: _ratio(denoised, evidence)),
+        "moments": "skewness and excess kurtosis of type 2 (unbiased for normal data)",
+        "circuit": _profiles(evidence, config, attribution),
+        "others": _group_profile(evidence, attribution),
+    }
+
+
+def _or_none(compute: Callable[[], float]) -> float | None:
+    try:
+        return compute()
+    except Insufficient:
+        return None
+
+
+def _profiles(evidence: Evidence, config: Mapping[str, Any], attribution: np.ndarray) -> list[dict[str, Any]]:
+    """Distribution of each circuit head's attribution over prompts, and effective rank of its output."""
+    resampled = bootstrap_means(resamples(evidence, config, config["bootstrap_resamples"]), attribution)
+    ranks = _effective_ranks(evidence)
+    profiles = []
+    for index in np.flatnonzero(evidence.in_circuit):
+        x = attribution[:, index]
+        sd = float(x.std(ddof=1))
+        profiles.append(
+            {
+                "head": list(evidence.heads[index]),
+                "mean": float(x.mean()),
+                "mean_ci95": percentile_interval(resampled[:, index], 0.95),
+                "variance": sd**2,
+                "skewness": _or_none(lambda x=x: skewness(x)),
+                "excess_kurtosis": _or_none(lambda x=x: excess_kurtosis(x)),
+                "sparsity": float((np.abs(x) < config["sparse_below"]).mean()),
+                "sparsity_relative_to_sd": float((np.abs(x) < config["sparse_below_relative"] * sd).mean()),
+                **ranks.get(int(index), {}),
+            }
+        )
+    return profiles
+
+
+def _effective_ranks(evidence: Evidence) -> dict[int, dict[str, float]]:
+    """Effective rank of each circuit head's centred last-position output over the evaluation prompts."""
+    if not evidence.has("26"):
+        return {}
+    ranks = {}
+    for index in np.flatnonzero(evidence.in_circuit):
+        try:
+            rank = effective_rank_of_spectrum(evidence.head_score("26", "singular_values")[index])
+        except Insufficient:  # a head without any output has no rank
+            continue
+        ranks[int(index)] = {
+            "effective_rank_participation": rank.participation_singular,
+            "effective_rank_entropy": rank.entropy,
+        }
+    return ranks
+
+
+def _group_profile(evidence: Evidence, attribution: np.ndarray) -> dict[str, float]:
+    outside = attribution[:, ~evidence.in_circuit]
+    return {
+        "mean_abs_of_mean": float(np.abs(outside.mean(axis=0)).mean()),
+        "mean_of_abs": float(np.abs(outside).mean()),
+        "mean_variance": float(outside.var(axis=0, ddof=1).mean()),
+    }

@@ -1,0 +1,182 @@
+"""Cluster bootstrap through one shared matrix of multinomial counts, so that all statistics keep their joint law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from calibrations.statistics.arrays import Interval, finite, tails
+from calibrations.statistics.errors import Insufficient
+
+# More than 1 % of unusable resamples means the statistic has no bootstrap distribution (spec 1.3).
+MAXIMUM_DEGENERATE_FRACTION = 0.01
+
+
+@dataclass(frozen=True)
+class BootstrapSummary:
+    """Point estimate with the SD (ddof 1) and percentile intervals of its bootstrap draws."""
+
+    estimate: float
+    sd: float
+    ci95: Interval
+    ci90: Interval
+
+
+def bootstrap_counts(
+    n_prompts: int,
+    n_resamples: int,
+    *,
+    seed: int,
+    clusters: ArrayLike | None = None,
+    strata: ArrayLike | None = None,
+) -> Int[np.ndarray, "resample prompt"]:
+    """W: how often each prompt occurs in each resample.
+
+    Clusters (default: every prompt is its own) are drawn with replacement, as many as there are, within each
+    stratum; all prompts of a cluster share its count. With clusters of unequal size the rows of W sum to different
+    numbers, which the functions below divide by. Raises ValueError if a cluster spans two strata, and
+    Insufficient("n_clusters") if a stratum has fewer than 2 clusters (its variance would read 0).
+    Source: spec section 1.3.
+    """
+    member, stratum_of_cluster = cluster_strata(n_prompts, clusters, strata)
+    rng = np.random.default_rng(seed)
+    counts = np.empty((n_resamples, len(stratum_of_cluster)), dtype=np.int64)
+    for value in np.unique(stratum_of_cluster):
+        inside = np.flatnonzero(stratum_of_cluster == value)
+        share = np.full(len(inside), 1 / len(inside))
+        counts[:, inside] = rng.multinomial(len(inside), share, size=n_resamples)
+    return counts[:, member]
+
+
+def cluster_strata(
+    n_prompts: int, clusters: ArrayLike | None, strata: ArrayLike | None
+) -> tuple[Int[np.ndarray, " prompt"], Int[np.ndarray, " cluster"]]:
+    """Cluster number of each prompt and stratum number of each cluster.
+
+    Raises ValueError if a cluster spans two strata, Insufficient("n_clusters") if a stratum has fewer than 2 clusters.
+    """
+    cluster = _codes("clusters", clusters, n_prompts, default=np.arange(n_prompts))
+    stratum = _codes("strata", strata, n_prompts, default=np.zeros(n_prompts, dtype=int))
+    _, first, member = np.unique(cluster, return_index=True, return_inverse=True)
+    stratum_of_cluster = stratum[first]
+    if (stratum_of_cluster[member] != stratum).any():
+        raise ValueError("a cluster has prompts in two strata; expected every cluster inside one stratum")
+    sizes = np.bincount(stratum_of_cluster, minlength=1)
+    if sizes.min() < 2:
+        raise Insufficient(
+            "n_clusters", f"stratum {sizes.argmin()} has {sizes.min()} clusters; resampling needs 2"
+        )
+    return member, stratum_of_cluster
+
+
+def _codes(name: str, labels: ArrayLike | None, n: int, default: np.ndarray) -> np.ndarray:
+    if labels is None:
+        return default
+    array = np.asarray(labels)
+    if array.shape != (n,):
+        raise ValueError(f"{name} has shape {array.shape}; expected one label for each of {n} prompts")
+    return np.unique(array, return_inverse=True)[1]
+
+
+def bootstrap_means(
+    counts: Int[np.ndarray, "resample prompt"], values: ArrayLike, axis: int = 0
+) -> Float[np.ndarray, "resample ..."]:
+    """Resampled means over the prompt axis `axis` of `values`: (W @ values) / row sums of W.
+
+    [prompt] gives [resample]; [prompt head] gives [resample head]; with axis=-1, [ablation prompt] gives
+    [resample ablation].
+    """
+    array = np.moveaxis(finite("values", values), axis, 0)
+    if array.shape[0] != counts.shape[1]:
+        raise ValueError(
+            f"values have {array.shape[0]} prompts on axis {axis}; the counts have {counts.shape[1]}"
+        )
+    weights = counts / counts.sum(axis=1, keepdims=True)
+    return (weights @ array.reshape(len(array), -1)).reshape(len(counts), *array.shape[1:])
+
+
+def bootstrap_ratios(
+    counts: Int[np.ndarray, "resample prompt"],
+    numerator: Float[np.ndarray, "... prompt"],
+    denominator: Float[np.ndarray, " prompt"],
+) -> Float[np.ndarray, "resample ..."]:
+    """Resampled ratios of means (W @ F) / (W @ D); the prompt axis of F is its last.
+
+    Raises Insufficient("degenerate_bootstrap") if over 1 % of the resampled denominators are zero or have the
+    opposite sign of sum(D); the few others are kept, except exact zeros, which are dropped as NaN draws by
+    `percentile_interval`.
+    """
+    top, bottom = bootstrap_means(counts, numerator, axis=-1), bootstrap_means(counts, denominator)
+    flipped = bottom * np.sign(np.mean(denominator)) <= 0
+    if flipped.mean() > MAXIMUM_DEGENERATE_FRACTION:
+        raise Insufficient(
+            "degenerate_bootstrap", f"{flipped.mean():.1%} of resampled denominators change sign"
+        )
+    bottom = np.where(bottom == 0, np.nan, bottom)
+    return top / bottom.reshape(-1, *[1] * (top.ndim - 1))
+
+
+def bootstrap_ratio_errors(
+    counts: Int[np.ndarray, "resample prompt"],
+    numerator: Float[np.ndarray, " prompt"],
+    denominator: Float[np.ndarray, " prompt"],
+    clusters: ArrayLike | None = None,
+) -> Float[np.ndarray, " resample"]:
+    """Linearised standard error of the ratio of means inside each resample: the law of the standard error itself.
+
+    SE_b^2 = G/(G-1) sum_g w_g (F_g - theta_b D_g)^2 / (sum_g w_g D_g)^2 over clusters g (default: prompts), with F_g,
+    D_g cluster totals and w_g the cluster's count: `Ratio.standard_error` when every count is 1. `counts` must come
+    from the same clusters. Source: spec sections 1.2 and 1.3 (interval of a coefficient of variation, C30).
+    """
+    n = counts.shape[1]
+    cluster = _codes("clusters", clusters, n, default=np.arange(n))
+    _, first, member = np.unique(cluster, return_index=True, return_inverse=True)
+    f, d = (
+        np.bincount(member, finite(*named, ndim=1))
+        for named in (("numerator", numerator), ("denominator", denominator))
+    )
+    w = counts[:, first].astype(float)
+    bottom = w @ d
+    theta = np.divide(w @ f, bottom, out=np.full(len(w), np.nan), where=bottom != 0)
+    squares = np.clip(w @ f**2 - 2 * theta * (w @ (f * d)) + theta**2 * (w @ d**2), 0.0, None)
+    scale = len(first) / max(len(first) - 1, 1)
+    return np.sqrt(scale * squares) / np.abs(np.where(bottom == 0, np.nan, bottom))
+
+
+def bootstrap_variances(
+    counts: Int[np.ndarray, "resample prompt"], values: ArrayLike, axis: int = 0, ddof: int = 1
+) -> Float[np.ndarray, "resample ..."]:
+    """Resampled variances over the prompt axis, from W @ values and W @ values^2 (values are centred first)."""
+    array = np.moveaxis(finite("values", values), axis, 0)
+    array = array - array.mean(axis=0)
+    mean, square = bootstrap_means(counts, array), bootstrap_means(counts, array**2)
+    n = counts.sum(axis=1).reshape(-1, *[1] * (mean.ndim - 1))
+    return np.clip(square - mean**2, 0.0, None) * n / (n - ddof)
+
+
+def usable_draws(draws: Float[np.ndarray, " resample"]) -> Float[np.ndarray, " resample"]:
+    """The finite draws; raises Insufficient("degenerate_bootstrap") if more than 1 % are not finite."""
+    draws = np.asarray(draws, dtype=np.float64)
+    good = np.isfinite(draws)
+    if not draws.size or (~good).mean() > MAXIMUM_DEGENERATE_FRACTION:
+        raise Insufficient(
+            "degenerate_bootstrap", f"{int((~good).sum())} of {draws.size} draws are not finite"
+        )
+    return draws[good]
+
+
+def percentile_interval(draws: Float[np.ndarray, " resample"], level: float = 0.95) -> Interval:
+    """Percentile interval of the draws, numpy's linear quantiles. Raises as `usable_draws`."""
+    low, high = np.quantile(usable_draws(draws), tails(level))
+    return float(low), float(high)
+
+
+def summarise_bootstrap(estimate: float, draws: Float[np.ndarray, " resample"]) -> BootstrapSummary:
+    """SD and percentile intervals (95 and 90 %) of the draws of one statistic. Raises as `usable_draws`."""
+    sd = float(usable_draws(draws).std(ddof=1))
+    return BootstrapSummary(
+        float(estimate), sd, percentile_interval(draws, 0.95), percentile_interval(draws, 0.90)
+    )

@@ -1,0 +1,155 @@
+"""Signal detection: hit and false alarm rates, d' of rates, AUROC, Wilson interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+from calibrations.statistics.arrays import Interval, paired, tails
+from calibrations.statistics.errors import Insufficient
+
+
+@dataclass(frozen=True)
+class SignalDetection:
+    """d' = z(H) - z(F) raw (may be infinite) and with log-linear counts, and the raw criterion -(z(H)+z(F))/2."""
+
+    d_prime_raw: float
+    d_prime_loglinear: float
+    criterion: float
+
+
+@dataclass(frozen=True)
+class FalseAlarms:
+    """1 - precision (a false discovery proportion) next to the false alarm rate FP/(N - positives)."""
+
+    one_minus_precision: float
+    false_alarm_rate: float
+
+
+@dataclass(frozen=True)
+class Discrimination:
+    """Area under the ROC curve (ties one half) and average precision."""
+
+    auroc: float
+    average_precision: float
+
+
+def d_prime_of_rates(hit_rate: float, false_alarm_rate: float) -> tuple[float, float]:
+    """(d', criterion) = (z(H) - z(F), -(z(H) + z(F))/2); infinite at rates of 0 or 1. Source: Green & Swets 1966."""
+    z_hit, z_alarm = float(special.ndtri(hit_rate)), float(special.ndtri(false_alarm_rate))
+    opposite = math.isinf(z_hit) and math.isinf(z_alarm) and z_hit != z_alarm
+    return z_hit - z_alarm, 0.0 if opposite else -(z_hit + z_alarm) / 2
+
+
+def signal_detection(hits: int, misses: int, false_alarms: int, correct_rejections: int) -> SignalDetection:
+    """d' from counts, raw and log-linear: H = (hits + .5)/(positives + 1), F likewise (Hautus 1995).
+
+    Raises Insufficient("all_selected") without negatives and ("n_heads") without positives.
+    """
+    positives, negatives = hits + misses, false_alarms + correct_rejections
+    if positives < 1:
+        raise Insufficient("n_heads", "no positives")
+    if negatives < 1:
+        raise Insufficient("all_selected", "no negatives")
+    raw, criterion = d_prime_of_rates(hits / positives, false_alarms / negatives)
+    loglinear, _ = d_prime_of_rates((hits + 0.5) / (positives + 1), (false_alarms + 0.5) / (negatives + 1))
+    return SignalDetection(raw, loglinear, criterion)
+
+
+def false_alarms(recall: float, precision: float, n_circuit: int, n_heads: int) -> FalseAlarms:
+    """False alarm rate when only recall and precision are known.
+
+    FP = recall n_circuit (1 - precision)/precision, rate = FP/(n_heads - n_circuit). Raises
+    Insufficient("ratio_undefined") for precision 0 and ("all_selected") if every head is positive. Spec C14.
+    """
+    if precision <= 0:
+        raise Insufficient("ratio_undefined", "precision 0 does not determine the number of false positives")
+    if n_heads <= n_circuit:
+        raise Insufficient("all_selected", f"{n_circuit} of {n_heads} heads are positive; no negatives")
+    false_positives = recall * n_circuit * (1 - precision) / precision
+    return FalseAlarms(1 - precision, false_positives / (n_heads - n_circuit))
+
+
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
+    """Wilson score interval of a proportion, without continuity correction. Raises Insufficient("n_prompts") for n = 0.
+
+    Source: Wilson 1927; Newcombe 1998, method 3.
+    """
+    if n < 1:
+        raise Insufficient("n_prompts", "no trials")
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes in {n} trials")
+    z2 = stats.norm.ppf(tails(level)[1]) ** 2
+    share = successes / n
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2) / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return max(0.0, float(centre - half)), min(1.0, float(centre + half))
+
+
+def _classes(labels: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    label, score = paired(("labels", labels), ("scores", scores))
+    positive, negative = score[label > 0], score[label <= 0]
+    if not positive.size:
+        raise Insufficient("n_heads", "no positive labels")
+    if not negative.size:
+        raise Insufficient("all_selected", "no negative labels")
+    return positive, negative
+
+
+def discrimination(labels: ArrayLike, scores: ArrayLike) -> Discrimination:
+    """AUROC = P(positive > negative) + half the ties, and average precision sum (R_i - R_{i-1}) P_i.
+
+    `labels` [head] 0/1, `scores` [head]. Raises Insufficient("n_heads") without positives, ("all_selected") without
+    negatives.
+    """
+    positive, negative = _classes(labels, scores)
+    thresholds = np.unique(np.concatenate([positive, negative]))[::-1]
+    true = np.array([(positive >= t).sum() for t in thresholds])
+    called = true + np.array([(negative >= t).sum() for t in thresholds])
+    recall = true / positive.size
+    precision = float((np.diff(recall, prepend=0.0) * true / called).sum())
+    return Discrimination(_placements(positive, negative).mean().item(), precision)
+
+
+def _placements(positive: np.ndarray, negative: np.ndarray) -> Float[np.ndarray, "positive negative"]:
+    return (np.sign(positive[:, None] - negative[None]) + 1) / 2
+
+
+def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) -> Interval:
+    """DeLong interval of the AUROC, clipped to [0, 1].
+
+    var = var(placements of positives)/n1 + var(placements of negatives)/n0. Raises as `discrimination`,
+    Insufficient("n_heads") for fewer than 2 in a class, and ("zero_variance") at complete separation, where DeLong's
+    variance is 0 (use `auroc_bootstrap` or the exact permutation p). Source: DeLong et al. 1988.
+    """
+    positive, negative = _classes(labels, scores)
+    if min(positive.size, negative.size) < 2:
+        raise Insufficient(
+            "n_heads", f"{positive.size} positives, {negative.size} negatives; at least 2 of each needed"
+        )
+    place = _placements(positive, negative)
+    variance = place.mean(1).var(ddof=1) / positive.size + place.mean(0).var(ddof=1) / negative.size
+    if variance <= 0:
+        raise Insufficient("zero_variance", "DeLong's variance is 0: the classes are separated completely")
+    half = stats.norm.ppf(tails(level)[1]) * math.sqrt(variance)
+    return max(0.0, float(place.mean() - half)), min(1.0, float(place.mean() + half))
+
+
+def auroc_bootstrap(
+    labels: ArrayLike, scores: ArrayLike, *, n_resamples: int, seed: int
+) -> Float[np.ndarray, " resample"]:
+    """AUROC of heads resampled with replacement within each class. Raises as `discrimination`."""
+    positive, negative = _classes(labels, scores)
+    rng, place = np.random.default_rng(seed), _placements(positive, negative)
+    share_p = (
+        rng.multinomial(positive.size, np.full(positive.size, 1 / positive.size), n_resamples) / positive.size
+    )
+    share_n = (
+        rng.multinomial(negative.size, np.full(negative.size, 1 / negative.size), n_resamples) / negative.size
+    )
+    return np.einsum("bp,pn,bn->b", share_p, place, share_n, optimize=True)

@@ -1,0 +1,47 @@
+"""The one exception of the statistics: a quantity that must not be reported as a number."""
+
+from __future__ import annotations
+
+INSUFFICIENT_REASONS = frozenset(
+    {
+        "n_prompts",
+        "n_clusters",
+        "n_heads",
+        "n_methods",
+        "n_tasks",
+        "n_seeds",
+        "denominator",
+        "behaviour_absent",
+        "zero_variance",
+        "missing_rater",
+        "all_selected",
+        "degenerate_bootstrap",
+        "min_p_unreachable",
+        "not_run",
+        "not_faithful",
+        "over_faithful",
+        "circular_labels",
+        "ratio_undefined",
+    }
+)
+
+
+class Insufficient(Exception):
+    """The data cannot support the requested number (spec section 1.4).
+
+    `reason` is one word of the closed list `INSUFFICIENT_REASONS`, `detail` an optional sentence with the values
+    that led to it, `needs` what would make it sufficient ("about 90 prompts"). Raises ValueError for a reason outside
+    the list.
+    """
+
+    def __init__(self, reason: str, detail: str = "", needs: str | None = None) -> None:
+        if reason not in INSUFFICIENT_REASONS:
+            raise ValueError(f"unknown reason {reason!r}; expected one of {sorted(INSUFFICIENT_REASONS)}")
+        self.reason = reason
+        self.detail = detail
+        self.needs = needs
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+
+    def __reduce__(self) -> tuple[type[Insufficient], tuple[str, str, str | None]]:
+        # Without this a worker process could not send the exception back: pickle would pass the joined message.
+        return type(self), (self.reason, self.detail, self.needs)

@@ -1,0 +1,123 @@
+"""Moments of a sample: skewness and kurtosis of three types, coefficient of variation, bounds of an SD, Hodges-Lehmann."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from calibrations.statistics.arrays import Interval, finite, is_constant, tails
+from calibrations.statistics.errors import Insufficient
+
+MomentType = Literal[1, 2, 3]
+
+
+def _sample(values: ArrayLike, minimum: int) -> np.ndarray:
+    x = finite("values", values, ndim=1)
+    if x.size < minimum:
+        raise Insufficient("n_prompts", f"{x.size} values; at least {minimum} needed")
+    return x
+
+
+def skewness(values: ArrayLike, kind: MomentType = 2) -> float:
+    """Skewness [item]: type 1 g1 = m3/m2^1.5, type 2 G1 = g1 sqrt(n(n-1))/(n-2), type 3 b1 = g1 ((n-1)/n)^1.5.
+
+    Raises Insufficient("zero_variance") for constant values, ("n_prompts") for fewer than 3. Joanes & Gill 1998.
+    """
+    x = _sample(values, 3)
+    if is_constant(x):
+        raise Insufficient("zero_variance", "all values are equal")
+    n, g1 = x.size, float(stats.skew(x))
+    return g1 * {1: 1.0, 2: math.sqrt(n * (n - 1)) / (n - 2), 3: ((n - 1) / n) ** 1.5}[kind]
+
+
+def excess_kurtosis(values: ArrayLike, kind: MomentType = 2) -> float:
+    """Excess kurtosis: type 1 g2 = m4/m2^2 - 3, type 2 G2 (unbiased for normal data), type 3 b2 = m4/s^4 - 3.
+
+    Raises Insufficient("zero_variance") for constant values, ("n_prompts") for fewer than 4. Joanes & Gill 1998.
+    """
+    x = _sample(values, 4)
+    if is_constant(x):
+        raise Insufficient("zero_variance", "all values are equal")
+    n, g2 = x.size, float(stats.kurtosis(x))
+    if kind == 2:
+        return (n - 1) / ((n - 2) * (n - 3)) * ((n + 1) * g2 + 6)
+    return {1: g2, 3: (g2 + 3) * ((n - 1) / n) ** 2 - 3}[kind]
+
+
+def coefficient_of_variation(values: ArrayLike, ddof: int = 1, pool_fraction: float = 0.0) -> float:
+    """SD/|mean|, divided by sqrt(1 - pool_fraction) if the values come from subsamples of one shared pool.
+
+    `pool_fraction` n/N undoes the finite-population shrinkage of subsampling without replacement (spec C30). Raises
+    Insufficient("ratio_undefined") for a mean of 0, ("n_seeds") for fewer than 2 values.
+    """
+    x = finite("values", values, ndim=1)
+    if x.size < 2:
+        raise Insufficient("n_seeds", f"{x.size} value; a spread needs at least 2")
+    if not 0 <= pool_fraction < 1:
+        raise ValueError(f"pool_fraction is {pool_fraction}; expected a share in [0, 1)")
+    if abs(x.mean()) <= 1e-12 * np.abs(x).max() or not x.any():
+        raise Insufficient("ratio_undefined", "the mean is 0; a coefficient of variation has no meaning")
+    return float(x.std(ddof=ddof) / abs(x.mean()) / math.sqrt(1 - pool_fraction))
+
+
+def sd_bounds(sd: float, df: int, level: float = 0.90) -> Interval:
+    """Chi-square bounds of an SD with `df` degrees of freedom: sd sqrt(df/chi2) at the two tails.
+
+    The upper end at level .90 is the one-sided 95 % bound of spec C11; valid for a standard error estimated as
+    sd(y)/sqrt(n) with df = n - 1. Raises Insufficient("n_seeds") for df < 1.
+    """
+    if df < 1:
+        raise Insufficient("n_seeds", f"{df} degrees of freedom; at least 1 needed")
+    low, high = tails(level)
+    return float(sd * math.sqrt(df / stats.chi2.ppf(high, df))), float(
+        sd * math.sqrt(df / stats.chi2.ppf(low, df))
+    )
+
+
+def cv_interval(cv: float, df: int, level: float = 0.90) -> Interval:
+    """Chi-square interval of a coefficient of variation: the SD bounds with the mean taken as known (small CV).
+
+    Spec C30: five seeds have df = 4. Raises as `sd_bounds`.
+    """
+    return sd_bounds(cv, df, level)
+
+
+def subsample_sd(values: ArrayLike, fraction: float) -> float:
+    """Exact SD of the mean of a random subsample of m = round(f n) values without replacement: s sqrt((1 - m/n)/m).
+
+    Source: finite-population sampling; spec M3b. Raises Insufficient("n_prompts") if m is 0.
+    """
+    x = _sample(values, 2)
+    m = round(fraction * x.size)
+    if not 1 <= m <= x.size:
+        raise Insufficient("n_prompts", f"a fraction {fraction} of {x.size} values is {m} values")
+    return float(x.std(ddof=1) * math.sqrt((1 - m / x.size) / m))
+
+
+def cv_of_variance(n: int) -> float:
+    """CV of a sample variance of n normal values, sqrt(2/(n - 1)) (spec finding 4)."""
+    if n < 2:
+        raise Insufficient("n_prompts", f"{n} value; a variance needs at least 2")
+    return math.sqrt(2 / (n - 1))
+
+
+def size_for_cv_of_variance(cv: float) -> int:
+    """Smallest n with sqrt(2/(n - 1)) <= cv: 51 for .20."""
+    return math.ceil(2 / cv**2 * (1 - 1e-12)) + 1
+
+
+def hodges_lehmann(values: ArrayLike) -> float:
+    """Median of the Walsh averages (x_i + x_j)/2, i <= j."""
+    x = _sample(values, 1)
+    i, j = np.triu_indices(x.size)
+    return float(np.median((x[i] + x[j]) / 2))
+
+
+def hodges_lehmann_shift(first: ArrayLike, second: ArrayLike) -> float:
+    """Median of all differences second_j - first_i."""
+    x, y = _sample(first, 1), _sample(second, 1)
+    return float(np.median(y[None] - x[:, None]))

@@ -1,0 +1,159 @@
+"""Faithfulness as a ratio of means, with its linearised scores, Fieller interval and denominator gate."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from calibrations.statistics.arrays import Interval, paired, tails
+from calibrations.statistics.errors import Insufficient
+
+# Below a t of 3 the Fieller interval of a ratio is unbounded too often to report one (spec 1.2, our choice).
+MINIMUM_DENOMINATOR_T = 3.0
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """theta = sum F / sum D with what is needed to judge it (spec section 1.2).
+
+    value: theta, never clipped. scores [prompt]: linearised scores y_p = theta + (F_p - theta D_p) / mean(D), whose
+    mean is theta. standard_error: sd(y) / sqrt(n), or its cluster-robust form. denominator_t: mean(D) / SE(mean D).
+    relative_covariance: cov(mean y, mean D) / mean(D). degrees_of_freedom: number of sampling units minus 1.
+    """
+
+    value: float
+    scores: Float[np.ndarray, " prompt"]
+    standard_error: float
+    denominator_t: float
+    relative_covariance: float
+    degrees_of_freedom: int
+
+    @property
+    def score_sd(self) -> float:
+        """SD (ddof 1) of the linearised scores: the per-prompt effect size of C11."""
+        return float(self.scores.std(ddof=1))
+
+    def fieller(self, level: float = 0.95) -> Interval:
+        """Fieller interval: all theta for which the paired t test of F - theta D = 0 does not reject.
+
+        Raises Insufficient("denominator") if that set is unbounded (mean(D)^2 <= q^2 var(mean D)).
+        """
+        q2 = stats.t.ppf(tails(level)[1], self.degrees_of_freedom) ** 2
+        # With theta + x for the bound, F - (theta + x) D has mean -x mean(D): a x^2 + 2 b x - c = 0, free of cancellation.
+        a, b, c = 1 - q2 / self.denominator_t**2, q2 * self.relative_covariance, q2 * self.standard_error**2
+        if a <= 0:
+            raise Insufficient(
+                "denominator",
+                f"Fieller set unbounded at level {level}: t of mean(D) is {self.denominator_t:.3f}",
+            )
+        root = math.sqrt(b * b + a * c)
+        return float(self.value - (b + root) / a), float(self.value - (b - root) / a)
+
+    def linearised_interval(self, level: float = 0.95) -> Interval:
+        """theta +- t quantile x linearised standard error."""
+        half = stats.t.ppf(tails(level)[1], self.degrees_of_freedom) * self.standard_error
+        return float(self.value - half), float(self.value + half)
+
+    def require_denominator(self, minimum_t: float = MINIMUM_DENOMINATOR_T) -> None:
+        """Denominator gate: raises Insufficient("denominator") if denominator_t < minimum_t (rounding aside)."""
+        if self.denominator_t < minimum_t * (1 - 1e-12):
+            raise Insufficient("denominator", f"t of mean(D) is {self.denominator_t:.3f}, below {minimum_t}")
+
+
+def covariance_of_means(
+    values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike | None = None
+) -> tuple[Float[np.ndarray, "variable variable"], int]:
+    """Covariance matrix of the column means and its degrees of freedom.
+
+    Without clusters: S / n with n - 1. With clusters: G/(G-1) sum_g (sum_{p in g} e_p)(...)^T / n^2 with G - 1, which
+    is the first form when every prompt is its own cluster. Raises Insufficient("n_clusters") for fewer than 2 units.
+    """
+    residuals = values - values.mean(axis=0)
+    labels = (
+        np.arange(len(values))
+        if clusters is None
+        else np.unique(np.asarray(clusters), return_inverse=True)[1]
+    )
+    if labels.shape != (len(values),):
+        raise ValueError(f"clusters has {labels.size} labels for {len(values)} prompts; expected one each")
+    n_clusters = int(labels.max()) + 1
+    if n_clusters < 2:
+        raise Insufficient("n_clusters", "a standard error needs at least 2 sampling units")
+    totals = np.zeros((n_clusters, values.shape[1]))
+    np.add.at(totals, labels, residuals)
+    scale = n_clusters / (n_clusters - 1) / len(values) ** 2
+    return scale * totals.T @ totals, n_clusters - 1
+
+
+def ratio_of_means(numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike | None = None) -> Ratio:
+    """theta = sum F / sum D, ungated: call `reportable_ratio` for a number that may be published.
+
+    `numerator` F [prompt], `denominator` D [prompt]. Completeness is the ratio of D - G to D; a difference of two
+    circuits is the ratio of F_a - F_b to D; the normalised form has F - F_empty and D - F_empty. `clusters`
+    [prompt] makes the standard error, t and Fieller interval cluster-robust. Raises
+    Insufficient("behaviour_absent") if mean(D) <= 0 and Insufficient("n_clusters") for one sampling unit.
+    Source: spec section 1.2; Fieller 1954.
+    """
+    f, d = paired(("numerator", numerator), ("denominator", denominator))
+    if f.size == 0:
+        raise Insufficient("n_prompts", "no prompts")
+    mean_f, mean_d = float(f.mean()), float(d.mean())
+    if mean_d <= 0:
+        raise Insufficient("behaviour_absent", f"mean of the denominator is {mean_d:.4g}; expected above 0")
+    theta = mean_f / mean_d
+    scores = theta + (f - theta * d) / mean_d
+    covariance, freedom = covariance_of_means(np.column_stack([scores, d]), clusters)
+    se_d = math.sqrt(covariance[1, 1])
+    return Ratio(
+        value=theta,
+        scores=scores,
+        standard_error=math.sqrt(covariance[0, 0]),
+        denominator_t=mean_d / se_d if se_d > 0 else math.inf,
+        relative_covariance=float(covariance[0, 1] / mean_d),
+        degrees_of_freedom=freedom,
+    )
+
+
+def reportable_ratio(
+    numerator: ArrayLike,
+    denominator: ArrayLike,
+    clusters: ArrayLike | None = None,
+    minimum_t: float = MINIMUM_DENOMINATOR_T,
+) -> Ratio:
+    """`ratio_of_means` behind the denominator gate.
+
+    Raises Insufficient("denominator") if mean(D) / SE(mean D) < minimum_t or if the 95 % Fieller set is unbounded, and
+    whatever `ratio_of_means` raises. Source: spec section 1.2.
+    """
+    ratio = ratio_of_means(numerator, denominator, clusters)
+    ratio.require_denominator(minimum_t)
+    ratio.fieller(0.95)
+    return ratio
+
+
+class MeanOfRatios(NamedTuple):
+    """Mean of F_p / D_p, and how many prompts have a denominator near zero."""
+
+    value: float
+    near_zero_denominators: int
+
+
+def mean_of_ratios(numerator: ArrayLike, denominator: ArrayLike, near_zero: float = 0.1) -> MeanOfRatios:
+    """The other faithfulness, mean_p F_p / D_p, for display only: it is ruled by the smallest denominators.
+
+    Counts prompts with |D_p| < near_zero x median |D|. Raises Insufficient("denominator") if some D_p is 0.
+    Source: spec section 1.2.
+    """
+    f, d = paired(("numerator", numerator), ("denominator", denominator))
+    if not d.all():
+        raise Insufficient(
+            "denominator", f"{int((d == 0).sum())} prompts have a logit difference of exactly 0"
+        )
+    magnitude = np.abs(d)
+    return MeanOfRatios(float((f / d).mean()), int((magnitude < near_zero * np.median(magnitude)).sum()))

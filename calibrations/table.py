@@ -1,0 +1,99 @@
+"""The certificate as a table in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "insufficient": "cyan", "not run": "dim", "none": "dim"}
+MARKS = {"pass": "pass", "fail": "FAIL", "none": "-"}
+REASON_WIDTH = 100
+
+
+def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console) -> None:
+    """Print the certificate: what it is about, tier and ceiling, 16 rows, what blocks the next tier."""
+    console.print()
+    console.print(Text(f"Certificate  {headline['subject']}", style="bold"))
+    tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
+    console.print(Text.assemble((tier, "bold"), f"    reachable with this data: {certificate['ceiling']}    {headline['data']}"))
+    console.print(headline["faithfulness"], highlight=False)
+    console.print()
+    console.print(_rows(certificate))
+    for line in _blocking(certificate):
+        console.print(line, highlight=False)
+    if certificate["overrides"]:
+        console.print(f"Not comparable with other certificates: {', '.join(certificate['overrides'])}", style="bold yellow")
+
+
+def _rows(certificate: Mapping[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    for name, width in (("ID", 4), ("calibration", 32), ("published", 16), ("estimate [90 %]", 24), ("verdict", 12)):
+        table.add_column(name, no_wrap=True, min_width=min(width, 12) if name != "ID" else width, overflow="ellipsis")
+    table.add_column("why", overflow="fold")
+    for row in certificate["rows"]:
+        if not row["records"]:
+            table.add_row(row["id"], row["title"], "", "", Text("not run", STYLES["not run"]), "")
+            continue
+        shown = [r for r in row["records"] if r["gating"]] or [r for r in row["records"] if r["metric"] == row["decisive"]]
+        for place, record in enumerate(shown):
+            name = row["title"] if len(shown) == 1 else _short(record["metric"])
+            table.add_row(
+                row["id"] if place == 0 else "",
+                name,
+                published(record),
+                estimate(record),
+                Text(record["verdict"] + ("" if record["gating"] else " *"), STYLES[record["verdict"]]),
+                _reason(record),
+            )
+    table.caption = "* reported, gates no tier"
+    table.caption_justify = "left"
+    return table
+
+
+def _short(metric: str) -> str:
+    return metric.partition(".")[2].replace("_", " ")
+
+
+def published(record: Mapping[str, Any]) -> str:
+    """Published value and verdict, for example "pass 0.02"."""
+    value = record["published_value"]
+    number = "" if value is None else f" {value:.3g}"
+    return f"{MARKS[record['published_verdict']]}{number}"
+
+
+def estimate(record: Mapping[str, Any]) -> str:
+    """Estimate with its 90 % interval, as far as there is one."""
+    if record["estimate"] is None:
+        return "-"
+    interval = record["ci90"]
+    shown = "" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]"
+    return f"{record['estimate']:.2f}{shown}"
+
+
+def _reason(record: Mapping[str, Any]) -> str:
+    text = "; ".join(record["reasons"])
+    return text if len(text) <= REASON_WIDTH else f"{text[: REASON_WIDTH - 1]}…"
+
+
+def _blocking(certificate: Mapping[str, Any]) -> list[str]:
+    lines = []
+    for level, gates in sorted(certificate["blocking"].items(), key=lambda item: int(item[0])):
+        if gates:
+            names = ", ".join(_blocked(gate) for gate in gates if gate["split"] == "evaluation")
+            again = sum(gate["split"] == "held_out" for gate in gates)
+            held_out = f"{'; ' if names else ''}{again} gates not reproduced on held-out prompts" if again else ""
+            lines.append(f"Blocks tier {level}: {names}{held_out}")
+    warned = [gate["metric"] for gate in certificate["warnings"]]
+    if warned:
+        lines.append(f"Failed, whatever the tier: {', '.join(warned)}")
+    return lines
+
+
+def _blocked(gate: Mapping[str, Any]) -> str:
+    needs = f": needs {gate['needs']}" if gate["needs"] and gate["verdict"] != "fail" else ""
+    reason = gate["reason"].partition(":")[0] if gate["verdict"] == "insufficient" else ""
+    return f"{gate['metric']} ({gate['verdict']}{' ' + reason if reason else ''}{needs})"

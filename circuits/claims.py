@@ -1,0 +1,82 @@
+"""Which circuit a run is about: the stored one, one found now, a random one or the user's own."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import results_io
+from circuits import circuit as circuit_files
+from circuits.circuit import Circuit, Role
+from circuits.discovery import discover
+from circuits.measure import Plan, ProgressBar, is_fresh
+from circuits.measurements.ablation_battery import random_circuit
+from results_io import UserError
+
+
+def resolve(plan: Plan, settings: Mapping[str, Any], folder: Path, progress: ProgressBar) -> Circuit:
+    """The circuit that a `circuit=` configuration names, checked against the model's shape.
+
+    `folder` keeps a discovered circuit, so that the next run need not search again. UserError if there is no such
+    circuit.
+    """
+    kind = settings["kind"]
+    if kind == "stored":
+        found = _stored(plan)
+    elif kind == "random":
+        found = _random(plan, int(settings["seed"]))
+    elif kind == "file":
+        found = _from_file(plan, settings)
+    elif kind == "discovered":
+        found = _discovered(plan, folder, progress)
+    else:
+        raise UserError(f"circuit kind {kind!r} is unknown; use stored, discovered, random or file")
+    return found.check(plan.identity.n_layers, plan.identity.n_heads)
+
+
+def _stored(plan: Plan) -> Circuit:
+    circuits = plan.identity.circuits
+    if plan.task.name not in circuits:
+        known = ", ".join(sorted(circuits)) or "none"
+        raise UserError(
+            f"model {plan.identity.name} comes with no circuit for task {plan.task.name} (it has: {known}); run with "
+            "circuit=discovered"
+        )
+    return circuits[plan.task.name]
+
+
+def _random(plan: Plan, seed: int) -> Circuit:
+    """Heads at random with the stored circuit's size and layers; no roles, as nothing is known of them."""
+    model = _stored(plan)
+    heads = random_circuit(model.heads, plan.identity.heads, random.Random(f"random claim {seed}"))
+    role = Role(heads, evidence="drawn at random")
+    provenance = {"kind": "random", "source": f"same size and layers as {model.name}", "split": "none", "seed": seed}
+    return Circuit(f"{plan.task.name} random {seed}", plan.task.name, plan.identity.name, {"random": role}, provenance)
+
+
+def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
+    if not settings.get("path"):
+        raise UserError("circuit=file needs circuit.path; give the path of a circuit file")
+    found = circuit_files.load(Path(settings["path"]))
+    if found.task != plan.task.name:
+        raise UserError(
+            f"circuit file {settings['path']} is about task {found.task!r}, but the run is about {plan.task.name!r}; "
+            f"run with task={found.task}"
+        )
+    return found
+
+
+def _discovered(plan: Plan, folder: Path, progress: ProgressBar) -> Circuit:
+    """Search, or reuse what an identical search found."""
+    path, note = folder / "circuit.yaml", folder / "circuit_search.json"
+    subject = {**plan.subject("01"), "settings": {k: plan.settings[k] for k in ("discovery", "repeated_tokens", "seed")}}
+    if path.is_file() and is_fresh(note, subject):
+        return circuit_files.load(path)
+    with progress("discovery") as bar:
+        found = discover(replace(plan.study, progress=bar))
+    circuit_files.save(found, path)
+    results_io.write(note, {"subject": subject})
+    return found

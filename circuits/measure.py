@@ -1,0 +1,161 @@
+"""Stage 1: run the measurements that are missing or stale and write one numbered result each.
+
+A result is fresh if its subject (model, prompts, circuit, settings) is the one asked for. Nothing fresh is measured again,
+so a run that was killed goes on with the measurement it was in, and the model is loaded only if something is stale.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import results_io
+from circuits import models, prompts, study, tasks
+from circuits.circuit import Circuit
+from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
+from circuits.models import Identity, Model
+from circuits.study import Progress, Study
+from results_io import VERSION
+
+ProgressBar = Callable[[str], AbstractContextManager[Progress]]
+
+SETTINGS_READ = {
+    "02": ("site_prompts",),
+    "03": ("attribution_tolerance",),
+    "06": ("site_prompts", "corruption"),
+    "20": ("seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share"),
+    "25": ("attention_prompts", "repeated_tokens"),
+    "27": ("companions", "companion_prompts"),
+}
+
+
+@dataclass(eq=False)
+class Plan:
+    """What is to be measured: a model, a task's prompts, a circuit and the settings of every measurement.
+
+    `model_settings` is the `model` section of the configuration; `sizes` and `seed` draw the prompts. `circuit` is filled
+    in once it is known; finding one needs the rest of the plan.
+    """
+
+    model_settings: Mapping[str, Any]
+    task: tasks.Task
+    sizes: Mapping[str, int]
+    seed: int
+    settings: Mapping[str, Any]
+    rows_per_forward: int
+    circuit: Circuit | None = None
+
+    @cached_property
+    def identity(self) -> Identity:
+        return models.identify(self.model_settings)
+
+    @cached_property
+    def prompts_sha256(self) -> str:
+        """Identity of all four prompt sets, from their text alone."""
+        drawn = prompts.draw_examples(self.task, self.sizes, self.seed)
+        return results_io.sha256({name: [vars(example) for example in examples] for name, examples in drawn.items()})
+
+    @cached_property
+    def model(self) -> Model:
+        return models.load(self.model_settings)
+
+    @cached_property
+    def study(self) -> Study:
+        """The loaded model on the tokenized prompts."""
+        return study.prepare(
+            self.model,
+            self.task,
+            self.sizes,
+            self.seed,
+            self.rows_per_forward,
+            settings=self.settings,
+        )
+
+    def subject(self, number: str) -> dict[str, Any]:
+        """What result `number` is about; a stored result with another subject is stale."""
+        circuit = self.circuit if number in DEPEND_ON_CIRCUIT else None
+        return {
+            "model": self.identity.name,
+            "model_sha256": self.identity.sha256,
+            "dtype": self.model_settings.get("dtype") or "float32",
+            "task": self.task.name,
+            "prompts_sha256": self.prompts_sha256,
+            "circuit": circuit.name if circuit else None,
+            "circuit_sha256": circuit.sha256 if circuit else None,
+            "companion_circuits": self._companions() if number == "27" else None,
+            "settings": {name: self.settings[name] for name in SETTINGS_READ.get(number, ())},
+            "measured_by": VERSION,
+        }
+
+    def _companions(self) -> dict[str, str]:
+        stored = self.identity.circuits
+        return {name: stored[name].sha256 for name in self.task.companions if name in stored}
+
+
+def path_of(folder: Path, number: str) -> Path:
+    return folder / f"{number}_{MEASUREMENTS[number].ID}.json"
+
+
+def measure(plan: Plan, folder: Path, numbers: Iterable[str], progress: ProgressBar) -> list[str]:
+    """Make every result of `numbers` in `folder` fresh; return the numbers that had to be measured."""
+    remove_partial(folder)
+    done = []
+    for number in numbers:
+        path = path_of(folder, number)
+        if is_fresh(path, plan.subject(number)):
+            continue
+        module = MEASUREMENTS[number]
+        with progress(f"{number} {module.ID.replace('_', ' ')}") as bar:
+            data = module.measure(replace(plan.study, circuit=plan.circuit, progress=bar))
+        results_io.write(path, {**_header(plan, number), "data": data})
+        done.append(number)
+    return done
+
+
+def is_fresh(path: Path, subject: Mapping[str, Any]) -> bool:
+    """True if the result is there and about exactly this subject. An unreadable or older file is stale, not fatal."""
+    if not path.is_file():
+        return False
+    try:
+        return results_io.read(path)["subject"] == results_io.canonical(subject)
+    except (results_io.UserError, KeyError):
+        return False
+
+
+def remove_partial(folder: Path) -> None:
+    """Delete temporary files that a killed run left behind."""
+    for path in folder.glob(".*.partial"):
+        path.unlink(missing_ok=True)
+
+
+def _header(plan: Plan, number: str) -> dict[str, Any]:
+    study_ = plan.study
+    return {
+        "number": number,
+        "id": MEASUREMENTS[number].ID,
+        "kind": "measurement",
+        "subject": plan.subject(number),
+        "n": {
+            "evaluation": study_.prompts.splits.count("evaluation"),
+            "held_out": study_.prompts.splits.count("held_out"),
+            "heads": len(plan.identity.heads),
+            "templates": len(set(study_.prompts.templates)),
+        },
+        "records": [],
+        "inputs_sha256": {},
+        "environment": {
+            "code_version": VERSION,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "device": plan.model.device.type,
+            "dtype": str(plan.model.dtype).removeprefix("torch."),
+            "seeds": {"prompts": plan.seed, "interventions": plan.settings["seed"]},
+        },
+    }

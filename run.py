@@ -1,0 +1,34 @@
+"""Meridian: find a circuit and say how far it can be trusted.
+
+    python run.py task=ioi calibration=all                   the embedded model; a CPU is enough
+    python run.py task=all calibration=all                   every embedded task
+    python run.py task=ioi calibration=[c11,m98]             some calibrations
+    python run.py task=ioi circuit=discovered                find the circuit first
+    python run.py task=ioi model=planted/sound               a model whose circuit is known
+"""
+
+from __future__ import annotations
+
+import sys
+
+import hydra
+from omegaconf import DictConfig
+
+import session
+
+
+@hydra.main(version_base=None, config_path="configs", config_name="config")
+def main(config: DictConfig) -> None:
+    """Measure, calibrate, certify: once for each task asked for."""
+    run = session.Session(config)
+    for task in run.tasks():
+        folder = run.measure(task)
+        documents = run.calibrate(folder)
+        certificate = run.certify(folder, documents)
+        run.show(folder, certificate, documents)
+    run.summarise()
+
+
+if __name__ == "__main__":
+    sys.argv = [sys.argv[0], *session.arguments(sys.argv[1:])]
+    sys.exit(session.guarded(main))

@@ -1,0 +1,257 @@
+"""One run from the command line: what `run.py` calls, step by step, and how it talks to a person."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach `guarded`, which makes one sentence of them
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model kind so far is on disk
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+import results_io
+from calibrations import calibrate, certificate, preconditions, registry, table
+from calibrations.evidence import PRIMARY, Evidence
+from calibrations.statistics import Insufficient
+from results_io import UserError
+
+CONFIGS = Path(__file__).parent / "configs"
+GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate"}
+NOT_PART_OF_A_RESULT = ("task", "model", "select", "results", "engine", "hydra", "model.device", "model.path", "model.name")
+USER_ERROR = 2
+
+
+def arguments(argv: Sequence[str]) -> list[str]:
+    """The command line as Hydra wants it: `calibration=` selects calibrations, by ID in any case."""
+    return [f"select={text.partition('=')[2]}" if text.startswith("calibration=") else text for text in argv]
+
+
+def guarded(main: Callable[[], Any]) -> int:
+    """Run `main`; bad input becomes one sentence on the error stream and exit code 2."""
+    try:
+        main()
+    except UserError as error:
+        return _refuse(str(error))
+    except (HydraException, OmegaConfBaseException) as error:
+        return _refuse(" ".join(str(error).split()))
+    except KeyboardInterrupt:
+        Console(stderr=True).print("Stopped. What was measured is kept; the same command goes on from there.")
+        return 130
+    return 0
+
+
+def _refuse(sentence: str) -> int:
+    Console(stderr=True, soft_wrap=True).print(sentence, style="bold red", highlight=False, markup=False)
+    return USER_ERROR
+
+
+class Session:
+    """The steps of one run. Holds the configuration and, once something needs it, the loaded model."""
+
+    def __init__(self, config: DictConfig) -> None:
+        self.config: dict[str, Any] = OmegaConf.to_container(config, resolve=True)
+        self.console = Console()
+        self.started = time.monotonic()
+        self.pairs = 0  # (variant, prompt) pairs run so far
+        self.identifiers = _selected(self.config["select"])
+        _check_sizes(self.config["prompts"])
+        self.overrides = _overrides(HydraConfig.get().overrides.task)
+
+    def tasks(self) -> list[str]:
+        """The task asked for, or all of them."""
+        from circuits.tasks import TASKS
+
+        name = self.config["task"]["name"]
+        return list(TASKS) if name == "all" else [name]
+
+    def measure(self, task: str) -> Path:
+        """Stage 1 for one task; returns the folder of its results."""
+        from circuits import claims
+        from circuits.measure import measure
+
+        plan = self._plan(task)
+        folder = self._folder(task)
+        plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self._bar)
+        measure(plan, folder, self._numbers(), self._bar)
+        return folder
+
+    def calibrate(self, folder: Path) -> calibrate.Documents:
+        """Stage 2 for one folder of results."""
+        return calibrate.calibrate(folder, self.identifiers, self.config["calibration"])
+
+    def certify(self, folder: Path, documents: calibrate.Documents) -> dict[str, Any]:
+        """Stage 3: fold the verdicts and write certificate.json."""
+        changed = [text for text in self.overrides if text.startswith(("calibration.", "certificate."))]
+        folded = certificate.certify(documents, self.config["certificate"], changed)
+        results_io.write(folder / "certificate.json", folded)
+        return folded
+
+    def show(self, folder: Path, folded: Mapping[str, Any], documents: calibrate.Documents) -> None:
+        """The certificate as a table, and where everything is."""
+        evidence = Evidence.load(folder, self.config["calibration"]["common"], ("01", "20"))
+        table.show(folded, self._headline(evidence, documents), self.console)
+        seconds = time.monotonic() - self.started
+        rate = f", {self.pairs:,} variants x prompts at {self.pairs / seconds:,.0f}/s" if self.pairs else ", nothing measured anew"
+        self.console.print(f"Results {folder} · certificate.json · {seconds:.0f} s{rate}\n", highlight=False, soft_wrap=True)
+
+    def summarise(self) -> None:
+        """Pool every certificate under the results folder and run the global M93 over them."""
+        from calibrations import summary
+
+        path = summary.summarise(Path(self.config["results"]), self.config["calibration"])
+        pooled = results_io.read(path)
+        self.console.print(
+            f"{len(pooled['circuits'])} certificates pooled in {path}; "
+            f"{summary.sentence(pooled['multiplicity'])}",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    # --- details ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _model_settings(self) -> dict[str, Any]:
+        settings = dict(self.config["model"])
+        if settings["kind"] == "local" and settings["name"] == "local" and settings["path"]:
+            settings["name"] = Path(settings["path"]).resolve().name
+        return settings
+
+    def _plan(self, task: str) -> Any:
+        from circuits import tasks
+        from circuits.measure import Plan
+
+        return Plan(
+            model_settings=self._model_settings,
+            task=tasks.get(task),
+            sizes=self.config["prompts"],
+            seed=int(self.config["seed"]),
+            settings=self.config["measurement"],
+            rows_per_forward=int(self.config["engine"]["rows_per_forward"]),
+        )
+
+    def _folder(self, task: str) -> Path:
+        """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
+        folder = Path(self.config["results"]) / self._model_settings["name"] / task
+        differs = [text for text in self.overrides if text.partition("=")[0] not in NOT_PART_OF_A_RESULT]
+        return folder / ",".join(differs).replace("/", "_") if differs else folder
+
+    def _numbers(self) -> list[str]:
+        from circuits.measurements import MEASUREMENTS
+
+        if set(self.identifiers) == set(registry.CALIBRATIONS):
+            return list(MEASUREMENTS)
+        return [number for number in calibrate.measurements_of(self.identifiers) if number in MEASUREMENTS]
+
+    @contextlib.contextmanager
+    def _bar(self, title: str) -> Iterator[_Bar]:
+        """A progress bar with rate and time left for one measurement."""
+        columns = (
+            TextColumn("{task.description:<28}"),
+            BarColumn(30),
+            TextColumn("{task.completed:>7,.0f}/{task.total:<7,.0f}"),
+            TextColumn("{task.fields[rate]:>8}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            bar = _Bar(progress, title)
+            yield bar
+        self.pairs += bar.done
+
+    def _headline(self, evidence: Evidence, documents: calibrate.Documents) -> dict[str, str]:
+        circuit, prompts = evidence.circuit, evidence.data("01")
+        provenance = circuit["provenance"]
+        found = {"discovered": "found on the discovery split", "planted": "known by construction"}
+        origin = found.get(provenance["kind"], provenance["kind"])
+        kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self._model_settings['kind']}"
+        split = prompts["split"]
+        return {
+            "subject": f"{circuit['task']} on {circuit['model']} ({kind})  circuit: {self.config['circuit']['kind']}, "
+            f"{len(evidence.circuit_heads)} of {len(evidence.heads)} heads, {origin}",
+            "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
+            f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}",
+            "faithfulness": _faithfulness(evidence, documents),
+        }
+
+
+class _Bar:
+    """Reports the pairs of one measurement to a rich progress bar."""
+
+    def __init__(self, progress: Progress, title: str) -> None:
+        self.progress, self.done, self.total = progress, 0, 0
+        self.started = time.monotonic()
+        self.task = progress.add_task(title, total=0, rate="")
+
+    def expect(self, pairs: int) -> None:
+        self.total += pairs
+        self.progress.update(self.task, total=self.total)
+
+    def advance(self, pairs: int) -> None:
+        self.done += pairs
+        rate = self.done / max(time.monotonic() - self.started, 1e-9)
+        self.progress.update(self.task, completed=self.done, rate=f"{rate:,.0f}/s")
+
+
+def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
+    """Faithfulness under every recipe in one line, each with the recipe's name beside it."""
+    config = documents[calibrate.PRECONDITIONS]["subject"]["settings"]
+    try:
+        ratios = {m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.METHODS}
+    except Insufficient as missing:
+        return f"Faithfulness not reportable: {missing}"
+    low, high = ratios[PRIMARY].fieller(0.95)
+    others = " · ".join(f"{ratio.value:.2f} {method.replace('_', ' ')}" for method, ratio in ratios.items() if method != PRIMARY)
+    null = preconditions.random_circuits(evidence, config).null
+    return (
+        f"Faithfulness {ratios[PRIMARY].value:.2f} [{low:.2f}, {high:.2f}] mean per template and position · {others}"
+        f"     random circuits {null.mean():.2f} (largest {null.max():.2f})"
+    )
+
+
+def _selected(select: Any) -> list[str]:
+    """Calibration IDs from `all`, one name or a list of names."""
+    names = list(registry.CALIBRATIONS) if select == "all" else [select] if isinstance(select, str) else list(select)
+    if not names:
+        raise UserError("calibration=[] selects nothing; use calibration=all or a list such as [c11,m98]")
+    return [registry.get(str(name)).ID for name in names]
+
+
+def _check_sizes(sizes: Mapping[str, Any]) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise UserError(f"prompts.{name}={size} is not a number of prompts; use a whole number of at least 1")
+
+
+def _overrides(given: Sequence[str]) -> list[str]:
+    """The command line's overrides that differ from the default configuration, sorted."""
+    return sorted(text for text in given if not _is_default(text.lstrip("+")))
+
+
+def _is_default(override: str) -> bool:
+    key, _, value = override.partition("=")
+    if key in GROUPS:
+        defaults = OmegaConf.load(CONFIGS / "config.yaml").defaults
+        return any(dict(entry) == {key: value} for entry in defaults if not isinstance(entry, str))
+    return str(OmegaConf.select(_defaults(key.partition(".")[0]), key)) == value
+
+
+def _defaults(group: str) -> DictConfig:
+    """The default values below one top-level key."""
+    if group == "calibration":
+        return OmegaConf.create({group: OmegaConf.merge(*map(OmegaConf.load, sorted((CONFIGS / group).glob("*.yaml"))))})
+    if group in ("measurement", "certificate"):
+        return OmegaConf.create({group: OmegaConf.load(next((CONFIGS / group).glob("*.yaml")))})
+    return OmegaConf.load(CONFIGS / "config.yaml")

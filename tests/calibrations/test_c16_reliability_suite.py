@@ -1,0 +1,153 @@
+"""C16: disjoint batches, index pairing as worded, and the head-level companions that decide."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calibrations.c16_reliability_suite import batches, calibrate, worst
+from calibrations.evidence import Evidence
+from calibrations.statistics import (
+    agreement_p,
+    cronbach_alpha,
+    generalisability,
+    generalisability_p,
+    intraclass_correlation,
+)
+from tests.calibrations.settings import config_of, shuffled
+from tests.calibrations.synthetic import COMMON, documents, evidence
+
+CONFIG = config_of("c16")
+
+
+def of(subject):
+    records = calibrate(subject, CONFIG)
+    json.dumps([record.to_dict() for record in records], allow_nan=False)
+    return {record.metric.split(".")[1]: record for record in records}
+
+
+def test_a_planted_circuit_is_reliable_and_alpha_does_not_gate():
+    found = of(evidence())
+    assert [record.verdict for record in found.values()] == ["pass"] * 3
+    assert [record.gating for record in found.values()] == [True, True, False]
+    assert all(record.p < 0.001 for record in found.values())
+
+
+def test_batches_are_disjoint_thirds_drawn_by_the_published_seeds():  # peer D26: the same prompts reshuffled
+    rows = batches(evidence(n_evaluation=100), CONFIG)
+    assert [len(batch) for batch in rows] == [33, 33, 33]
+    assert len(set(np.concatenate(rows).tolist())) == 99
+    first = np.sort(np.random.default_rng(42).choice(np.arange(100), 33, replace=False))
+    assert rows[0].tolist() == first.tolist()
+
+
+def test_published_test_retest_is_one_minus_cv_ddof_0_unclipped():  # peer D27 beside it, ddof 1
+    subject = evidence(noise=12.0)
+    record = of(subject)["test_retest"]
+    thetas = [subject.ablated("circuit")[b].sum() / subject.clean[b].sum() for b in batches(subject, CONFIG)]
+    assert record.published_value == pytest.approx(1 - np.std(thetas) / abs(np.mean(thetas)))
+    ddof1 = record.companions["one_minus_cv_ddof1"]
+    assert ddof1 == pytest.approx(1 - np.std(thetas, ddof=1) / abs(np.mean(thetas)))
+
+
+def test_the_batch_cv_is_that_of_a_third_of_the_prompts():
+    record = of(evidence(noise=6.0, n_evaluation=900, n_held_out=0))["test_retest"]
+    assert 1 - record.estimate == pytest.approx(6.0 / 5.0 / np.sqrt(300) / 0.95, rel=0.1)
+
+
+def test_noisy_batches_are_not_called_reliable_though_the_published_rule_passes():
+    record = of(evidence(noise=12.0))["test_retest"]
+    assert (record.published_verdict, record.verdict) == ("pass", "inconclusive")
+    assert int(record.needs.split()[1]) > 400
+
+
+def test_index_pairing_has_expectation_zero_for_a_perfect_circuit():  # peer D18
+    found = [of(evidence(seed=seed))["split_half"] for seed in range(5)]
+    assert abs(np.mean([record.published_value for record in found])) < 0.2
+    assert all(record.published_verdict == "fail" and record.verdict == "pass" for record in found)
+
+
+def test_split_half_as_worded_by_hand():
+    subject = evidence()
+    y = subject.ablated("circuit") / subject.clean
+    r = np.corrcoef(y[0::2], y[1::2])[0, 1]
+    assert of(subject)["split_half"].published_value == pytest.approx(2 * r / (1 + r))
+
+
+def test_heads_without_effects_have_no_measurable_profile():
+    found = of(evidence(effect=0.0))
+    assert [found[name].verdict for name in ("test_retest", "split_half", "cronbach_alpha")] == ["fail"] * 3
+    assert found["split_half"].p > 0.5
+
+
+def test_alpha_is_cronbachs_alpha_of_the_circuit_heads_negative_values_kept():
+    subject = evidence()
+    effects = subject.head_effect("02", "denoising")[:, subject.in_circuit]
+    k = effects.shape[1]
+    total = effects.sum(axis=1).var(ddof=1)
+    alpha = k / (k - 1) * (1 - effects.var(axis=0, ddof=1).sum() / total)
+    record = of(subject)["cronbach_alpha"]
+    assert record.published_value == pytest.approx(alpha) and alpha < 0
+    assert record.companions["alpha_90"] == pytest.approx(cronbach_alpha(effects, 0.90).interval)
+
+
+def test_a_common_factor_raises_alpha():
+    docs = documents()
+    common = np.random.default_rng(0).normal(size=(600, 1))
+    docs["02"]["data"]["denoising"] = (np.asarray(docs["02"]["data"]["denoising"]) + common).tolist()
+    assert of(Evidence(docs, COMMON))["cronbach_alpha"].published_verdict == "pass"
+
+
+def test_a_negative_head_lowers_alpha_but_not_the_oriented_one():
+    docs = documents()
+    effects = np.asarray(docs["02"]["data"]["denoising"]) + np.random.default_rng(0).normal(size=(600, 1))
+    column = Evidence(docs, COMMON).heads.index((3, 0))
+    effects[:, column] *= -1
+    docs["02"]["data"]["denoising"] = effects.tolist()
+    record = of(Evidence(docs, COMMON))["cronbach_alpha"]
+    assert record.companions["alpha_oriented_by_sign"] > record.published_value + 0.05
+
+
+def test_one_head_has_no_alpha_and_a_small_sample_no_retest():  # the peer writes 0.0 for both
+    roles = {"only": {"heads": [[1, 1]], "ordinal": 1, "sign": 1}}
+    alone = of(evidence(roles=roles))["cronbach_alpha"]
+    assert alone.published_value is None and alone.verdict == "insufficient" and "n_heads" in alone.reasons[0]
+    few = of(evidence(n_evaluation=80))["test_retest"]
+    assert few.verdict == "insufficient" and few.needs == "at least 90 prompts"
+
+
+def test_a_null_circuit_is_not_assessed():
+    assert all(r.reasons[0].startswith("not_faithful") for r in of(evidence(faithfulness=0.1)).values())
+
+
+def test_the_p_values_meet_alpha_where_the_intervals_meet_the_threshold():
+    ratings = np.random.default_rng(2).normal(size=(40, 1)) + np.random.default_rng(3).normal(0, 0.4, (40, 3))
+    bound = intraclass_correlation(ratings, 0.90)["ICC(A,1)"].interval[0]
+    assert agreement_p(ratings, bound) == pytest.approx(0.05)
+    assert agreement_p(ratings, 0.99) > 0.9 and agreement_p(ratings, 0.0) < 1e-6
+    lower = generalisability(ratings.T, 0.90).interval[0]
+    assert generalisability_p(ratings.T, lower) == pytest.approx(0.05)
+
+
+def test_the_icc_is_a_number_that_no_renamed_column_can_lose():  # peer D9: ICC2 is ICC(A,1) in pingouin 0.7
+    subject = evidence()
+    effects = subject.head_effect("02", "denoising")
+    x = np.stack([effects[rows].mean(axis=0) for rows in batches(subject, CONFIG)], axis=1)
+    n, k = x.shape
+    rows = k * x.mean(1).var(ddof=1)
+    columns = n * x.mean(0).var(ddof=1)
+    rest = ((x - x.mean(1, keepdims=True) - x.mean(0) + x.mean()) ** 2).sum() / ((n - 1) * (k - 1))
+    expected = (rows - rest) / (rows + (k - 1) * rest + k * (columns - rest) / n)
+    assert of(subject)["test_retest"].effect_size == pytest.approx(expected)
+
+
+def test_worst():
+    assert worst("pass", "inconclusive", "fail") == "fail"
+    assert worst("pass", "inconclusive") == "inconclusive"
+    assert worst("pass", "pass") == "pass"
+
+
+def test_deterministic_and_blind_to_the_order_of_prompts():
+    docs = documents(noise=3.0)
+    first, second = (calibrate(Evidence(d, COMMON), CONFIG) for d in (docs, shuffled(docs)))
+    assert [record.to_dict() for record in first] == [record.to_dict() for record in second]

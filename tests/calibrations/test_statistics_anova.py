@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pingouin
+import pytest
+from scipy import stats
+from statsmodels.stats import oneway
+
+from calibrations import statistics as st
+from calibrations.statistics import Insufficient
+
+RNG = np.random.default_rng(0)
+GROUPS = [RNG.normal(m, s, n) for m, s, n in ((0, 1, 12), (0.4, 2, 15), (1.1, 1.5, 20), (0.2, 0.7, 11))]
+
+
+def long_form(groups: list[np.ndarray]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"y": np.concatenate(groups), "g": np.repeat(np.arange(len(groups)), [len(g) for g in groups])}
+    )
+
+
+def test_classic_table_equals_scipy_and_splits_the_sum_of_squares() -> None:
+    table = st.one_way_effects(GROUPS)
+    reference = stats.f_oneway(*GROUPS)
+    assert (table.f, table.p) == pytest.approx((reference.statistic, reference.pvalue), rel=1e-12)
+    ratio = table.f * table.df_between / table.df_within
+    assert table.eta2 == pytest.approx(ratio / (1 + ratio), rel=1e-12)
+    assert table.omega2 < table.epsilon2 < table.eta2
+
+
+def test_eta2_is_free_of_location_scale_and_order() -> None:
+    moved = [5 - 3 * g[::-1] for g in GROUPS[::-1]]
+    assert st.one_way_effects(moved).eta2 == pytest.approx(st.one_way_effects(GROUPS).eta2, rel=1e-12)
+
+
+def test_welch_equals_pingouin_and_scipy() -> None:
+    result = st.welch_anova(GROUPS)
+    row = pingouin.welch_anova(long_form(GROUPS), dv="y", between="g").iloc[0]
+    assert (result.f, result.df_between, result.df_within, result.p) == pytest.approx(
+        (row["F"], row["ddof1"], row["ddof2"], row["p_unc"]), rel=1e-6
+    )
+    assert result.p == pytest.approx(stats.f_oneway(*GROUPS, equal_var=False).pvalue, rel=1e-10)
+    assert row["np2"] == pytest.approx(st.one_way_effects(GROUPS).eta2, rel=1e-6)
+    excess = 3 * (result.f - 1)
+    assert result.adjusted_omega2 == pytest.approx(excess / (excess + 58), rel=1e-12)
+
+
+def test_games_howell_equals_pingouin() -> None:
+    mine = st.games_howell(GROUPS)
+    theirs = pingouin.pairwise_gameshowell(long_form(GROUPS), dv="y", between="g")
+    assert [(pair.first, pair.second) for pair in mine] == list(itertools.combinations(range(4), 2))
+    for pair, (_, row) in zip(mine, theirs.iterrows(), strict=True):
+        assert pair.difference == pytest.approx(row["diff"], abs=1e-9)
+        assert pair.p == pytest.approx(row["pval"], abs=1e-4)
+        assert pair.interval[0] < pair.difference < pair.interval[1]
+
+
+@pytest.mark.parametrize("level", [0.90, 0.95])
+def test_eta2_interval_leaves_the_tails_it_promises(level: float) -> None:
+    table = st.one_way_effects(GROUPS)
+    reference = oneway.confint_effectsize_oneway(
+        table.f, (table.df_between, table.df_within), alpha=1 - level, nobs=table.n
+    )
+    low, high = st.eta2_interval(GROUPS, level)
+    assert (low, high) == pytest.approx(tuple(reference.eta2), abs=1e-5)
+    noncentrality = [table.n * eta2 / (1 - eta2) for eta2 in (low, high)]
+    tails = stats.ncf.cdf(table.f, table.df_between, table.df_within, noncentrality)
+    assert tails == pytest.approx([(1 + level) / 2, (1 - level) / 2], abs=1e-9)
+
+
+def test_eta2_interval_survives_extreme_f() -> None:
+    low, high = st.eta2_interval([g + 300 * i for i, g in enumerate(GROUPS)])
+    assert 0.999 < low < high < 1
+    identical = [[1.0, 2, 3], [1.0, 2, 3], [1.0, 2, 3]]
+    assert st.eta2_interval(identical) == (0.0, 0.0)
+
+
+def test_eta2_interval_covers_the_population_value() -> None:
+    rng, hits = np.random.default_rng(1), 0
+    means = np.array([-0.3, 0.0, 0.3])
+    truth = means.var() / (means.var() + 1)
+    for _ in range(400):
+        low, high = st.eta2_interval(list(rng.normal(means[:, None], 1, (3, 40))), 0.90)
+        hits += low <= truth <= high
+    assert hits / 400 == pytest.approx(0.90, abs=3 * math.sqrt(0.09 / 400))
+
+
+def test_null_eta2_follows_the_beta_law() -> None:
+    rng = np.random.default_rng(0)
+    draws = [st.one_way_effects(list(rng.normal(size=(3, 20)))).eta2 for _ in range(500)]
+    assert stats.kstest(draws, st.null_eta2(60, 3).cdf).pvalue > 0.01
+    for n, k in ((600, 3), (949, 5)):  # sizes of spec finding 3
+        assert st.null_eta2(n, k).cdf(0.01) == pytest.approx(0.95, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("k", "powers"), [(3, (0.26, 0.50, 0.75, 0.89, 0.98)), (5, (0.21, 0.39, 0.62, 0.79, 0.95))]
+)
+def test_power_of_the_equivalence_gate_is_the_one_in_the_specification(k: int, powers: tuple) -> None:
+    margin = 0.06 / 0.94
+    for n, power in zip((60, 100, 150, 200, 300), powers, strict=True):
+        critical = stats.ncf.ppf(0.05, k - 1, n - k, n * margin)
+        assert stats.f.cdf(critical, k - 1, n - k) == pytest.approx(power, abs=0.006)
+
+
+def test_equivalence_p_is_the_noncentral_f_of_welch() -> None:
+    welch = st.welch_anova(GROUPS)
+    margin = 0.06 / 0.94
+    expected = stats.ncf.cdf(welch.f, welch.df_between, welch.df_within, 58 * margin)
+    result = st.equivalence_test(GROUPS, 0.06)
+    assert result.p == pytest.approx(expected, abs=1e-8) and result.margin_f2 == pytest.approx(margin)
+
+
+def test_equivalence_level_at_the_margin_and_power_under_invariance() -> None:
+    rng = np.random.default_rng(0)
+    means = np.array([-1.0, 0.0, 1.0]) * math.sqrt(1.5 * 0.06 / 0.94)  # f2 of exactly the margin
+    at_margin, equal = 0, 0
+    for _ in range(400):
+        noise = rng.normal(size=(3, 50))
+        at_margin += st.equivalence_test(list(noise + means[:, None]), 0.06).p < 0.05
+        equal += st.equivalence_test(list(noise), 0.06).p < 0.05
+    assert at_margin / 400 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
+    assert equal / 400 == pytest.approx(0.75, abs=3 * math.sqrt(0.75 * 0.25 / 400))
+
+
+def test_permutation_of_eta2_by_brute_force() -> None:
+    groups = [np.array([1.0, 2.5, 0.3]), np.array([2.0, 4.0]), np.array([3.1, 5.0])]
+    pooled = np.concatenate(groups)
+    orders = set(itertools.permutations([0, 0, 0, 1, 1, 2, 2]))
+    null = [st.one_way_effects([pooled[np.array(order) == g] for g in range(3)]).eta2 for order in orders]
+    test = st.eta2_permutation(groups, n_resamples=1000, seed=0)
+    assert test.statistic == pytest.approx(st.one_way_effects(groups).eta2, rel=1e-12)
+    assert test.p == pytest.approx(np.mean(np.array(null) >= test.statistic - 1e-12))
+    assert test.n_relabellings == len(orders) == 210
+
+
+def test_refusals() -> None:
+    cases = [
+        (lambda: st.one_way_effects([[1.0, 2.0]]), "n_clusters"),
+        (lambda: st.one_way_effects([[1.0], [2.0]]), "n_prompts"),
+        (lambda: st.one_way_effects([[1.0, 1.0], [1.0, 1.0]]), "zero_variance"),
+        (lambda: st.welch_anova([[1.0, 1.0], [1.0, 2.0]]), "zero_variance"),
+        (lambda: st.equivalence_test([[1.0, 1.0], [1.0, 2.0]], 0.06), "zero_variance"),
+        (lambda: st.welch_anova([[1.0], [1.0, 2.0]]), "n_prompts"),
+        (lambda: st.null_eta2(3, 3), "n_prompts"),
+        (lambda: st.eta2_permutation([[1.0], [1.0]], n_resamples=9, seed=0), "zero_variance"),
+    ]
+    for compute, reason in cases:
+        with pytest.raises(Insufficient) as raised:
+            compute()
+        assert raised.value.reason == reason
+    assert st.one_way_effects([[1.0, 1.0], [1.0, 2.0]]).eta2 == pytest.approx(1 / 3)  # shown even so
+
+
+def test_split_groups_sorts_the_names() -> None:
+    groups, names = st.split_groups([1.0, 2.0, 3.0], ["b", "a", "b"])
+    assert names == ["a", "b"]
+    np.testing.assert_array_equal(groups[1], [1.0, 3.0])

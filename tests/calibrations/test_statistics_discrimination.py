@@ -1,0 +1,112 @@
+"""Effect sizes between head groups, and detection rates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import average_precision_score, roc_auc_score
+from statsmodels.stats.proportion import proportion_confint
+
+from calibrations import statistics as st
+from calibrations.statistics import Insufficient
+
+RNG = np.random.default_rng(0)
+
+
+def test_noncentral_t_interval_leaves_the_tails_it_promises() -> None:
+    for d, n1, n2 in ((0.8, 7, 137), (-0.3, 20, 20), (6.0, 5, 139)):
+        low, high = st.cohen_d_interval(d, n1, n2, 0.90)
+        scale = math.sqrt(n1 * n2 / (n1 + n2))
+        assert stats.nct.sf(d * scale, n1 + n2 - 2, low * scale) == pytest.approx(0.05, abs=1e-6)
+        assert stats.nct.cdf(d * scale, n1 + n2 - 2, high * scale) == pytest.approx(0.05, abs=1e-6)
+        assert st.cohen_d_interval(-d, n1, n2, 0.90) == pytest.approx((-high, -low), abs=1e-7)
+
+
+def test_hedges_factor() -> None:
+    a, b = RNG.normal(1, 1, 6), RNG.normal(0, 1, 9)
+    assert st.hedges_g(a, b) / st.cohen_d(a, b) == pytest.approx(1 - 3 / (4 * 13 - 1), abs=5e-4)
+
+
+def test_rms_and_pooled_forms_agree_for_equal_sizes() -> None:
+    a, b = RNG.normal(1, 1, 8), RNG.normal(0, 2, 8)
+    assert st.d_prime_rms(a, b) == pytest.approx(st.cohen_d(a, b), rel=1e-12)
+    assert st.d_prime_rms(a, b) == pytest.approx(-st.d_prime_rms(b, a), rel=1e-12)
+
+
+def test_one_head_has_no_sd() -> None:
+    for function in (st.d_prime_rms, st.cohen_d):
+        with pytest.raises(Insufficient) as raised:
+            function([1.0], [0.0, 0.5])
+        assert raised.value.reason == "n_heads"
+
+
+def test_cliff_delta_is_two_auroc_minus_one() -> None:
+    scores, labels = np.round(RNG.normal(size=60), 1), np.arange(60) < 15
+    delta = st.cliff_delta(scores[labels], scores[~labels])
+    assert delta == pytest.approx(2 * st.discrimination(labels, scores).auroc - 1, abs=1e-12)
+
+
+def test_auroc_and_average_precision_equal_scikit_learn() -> None:
+    scores, labels = np.round(RNG.normal(size=144), 1), np.arange(144) < 26
+    scores[labels] += 0.7
+    result = st.discrimination(labels, scores)
+    assert result.auroc == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert result.average_precision == pytest.approx(average_precision_score(labels, scores), abs=1e-12)
+
+
+def test_a_d_of_one_is_an_auroc_of_three_quarters() -> None:
+    scores = np.concatenate([stats.norm.ppf((np.arange(500) + 0.5) / 500) + shift for shift in (1.0, 0.0)])
+    auroc = st.discrimination(np.arange(1000) < 500, scores).auroc
+    assert auroc == pytest.approx(stats.norm.cdf(1 / math.sqrt(2)), abs=2e-3)
+    assert auroc == pytest.approx(0.760, abs=2e-3)
+
+
+def test_delong_matches_the_bootstrap_and_covers() -> None:
+    labels = np.arange(144) < 26
+    scores = RNG.normal(size=144) + labels
+    interval = st.auroc_interval(labels, scores, 0.90)
+    draws = st.auroc_bootstrap(labels, scores, n_resamples=4000, seed=0)
+    assert interval == pytest.approx(st.percentile_interval(draws, 0.90), abs=0.02)
+    truth, hits = stats.norm.cdf(1 / math.sqrt(2)), 0
+    for _ in range(500):
+        low, high = st.auroc_interval(labels, RNG.normal(size=144) + labels, 0.90)
+        hits += low < truth < high
+    assert hits / 500 == pytest.approx(0.90, abs=3 * math.sqrt(0.09 / 500) + 0.01)
+
+
+def test_complete_separation_has_no_delong_interval() -> None:
+    labels = np.arange(20) < 5
+    with pytest.raises(Insufficient) as raised:
+        st.auroc_interval(labels, labels.astype(float) + 1e-3 * np.arange(20))
+    assert raised.value.reason == "zero_variance"
+    for flat, reason in ((np.ones(5), "all_selected"), (np.zeros(5), "n_heads")):
+        with pytest.raises(Insufficient) as raised:
+            st.discrimination(flat, np.arange(5.0))
+        assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize(("k", "n"), [(0, 20), (3, 7), (144, 144), (81, 263)])
+def test_wilson_equals_statsmodels(k: int, n: int) -> None:
+    for level in (0.90, 0.95):
+        expected = proportion_confint(k, n, 1 - level, method="wilson")
+        assert st.wilson_interval(k, n, level) == pytest.approx(expected, abs=1e-12)
+
+
+def test_rates_at_their_limits() -> None:
+    assert st.d_prime_of_rates(1.0, 0.0) == (math.inf, 0.0)
+    assert st.d_prime_of_rates(1.0, 0.5) == (math.inf, -math.inf)
+    assert st.d_prime_of_rates(0.3, 0.3)[0] == 0.0
+    assert st.signal_detection(8, 2, 3, 17).criterion == pytest.approx(
+        -(stats.norm.ppf(0.8) + stats.norm.ppf(0.15)) / 2
+    )
+
+
+def test_false_alarms_by_counting() -> None:
+    result = st.false_alarms(recall=20 / 25, precision=20 / 30, n_circuit=25, n_heads=144)
+    assert result.false_alarm_rate == pytest.approx(10 / 119)
+    with pytest.raises(Insufficient) as raised:
+        st.false_alarms(0.5, 0.0, 25, 144)
+    assert raised.value.reason == "ratio_undefined"

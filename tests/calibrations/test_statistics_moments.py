@@ -1,0 +1,156 @@
+"""Moments, coefficient of variation, effective rank, paired tests, calibration error, change points."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+from statsmodels.stats import contingency_tables, weightstats
+
+from calibrations import statistics as st
+from calibrations.statistics import Insufficient
+
+RNG = np.random.default_rng(0)
+
+
+def test_skewness_and_kurtosis_equal_scipy() -> None:
+    x = RNG.gamma(2, size=50)
+    for kind, bias in ((1, True), (2, False)):
+        assert st.skewness(x, kind) == pytest.approx(stats.skew(x, bias=bias), rel=1e-10)
+        assert st.excess_kurtosis(x, kind) == pytest.approx(stats.kurtosis(x, bias=bias), rel=1e-10)
+    m3, m4 = ((x - x.mean()) ** 3).mean(), ((x - x.mean()) ** 4).mean()
+    assert st.skewness(x, 3) == pytest.approx(m3 / x.std(ddof=1) ** 3, rel=1e-10)
+    assert st.excess_kurtosis(x, 3) == pytest.approx(m4 / x.std(ddof=1) ** 4 - 3, rel=1e-10)
+
+
+def test_pool_correction_recovers_the_independent_spread() -> None:
+    pool = RNG.normal(10, 2, 90)
+    draws = np.array([RNG.choice(pool, 30, replace=False).mean() for _ in range(4000)])
+    corrected = st.coefficient_of_variation(draws, ddof=1, pool_fraction=1 / 3)
+    assert corrected == pytest.approx(pool.std(ddof=1) / math.sqrt(30) / pool.mean(), rel=0.04)
+    assert st.coefficient_of_variation(-draws) == pytest.approx(st.coefficient_of_variation(draws))
+
+
+def test_subsample_sd_is_exhaustive() -> None:
+    x = RNG.normal(size=9)
+    means = [np.mean(subset) for subset in itertools.combinations(x, 7)]
+    assert st.subsample_sd(x, 7 / 9) == pytest.approx(np.std(means), rel=1e-10)
+
+
+def test_sd_bounds_cover_at_their_level() -> None:
+    sds = RNG.normal(size=(4000, 12)).std(axis=1, ddof=1)
+    factor = np.array(st.sd_bounds(1.0, 11, 0.90))
+    covered = (sds * factor[0] < 1) & (1 < sds * factor[1])
+    assert covered.mean() == pytest.approx(0.90, abs=3 * math.sqrt(0.09 / 4000))
+    assert (sds * factor[1] < 1).mean() == pytest.approx(0.05, abs=3 * math.sqrt(0.0475 / 4000))
+    assert st.cv_interval(0.04, 4) == pytest.approx(st.sd_bounds(0.04, 4))
+
+
+def test_cv_of_variance_is_that_of_normal_samples() -> None:
+    variances = RNG.normal(size=(20_000, 51)).var(axis=1, ddof=1)
+    assert variances.std() / variances.mean() == pytest.approx(st.cv_of_variance(51), rel=0.03)
+    assert st.cv_of_variance(51) == pytest.approx(0.2)
+
+
+def test_hodges_lehmann_resists_an_outlier_and_is_equivariant() -> None:
+    x = RNG.normal(size=31)
+    spoiled = np.append(x[:-1], 1e6)
+    assert abs(st.hodges_lehmann(spoiled) - st.hodges_lehmann(x)) < 0.3
+    assert st.hodges_lehmann(2 * x + 3) == pytest.approx(2 * st.hodges_lehmann(x) + 3)
+    assert st.hodges_lehmann_shift(x, x + 0.7) == pytest.approx(0.7)
+
+
+def test_effective_ranks_of_a_flat_spectrum_are_its_size() -> None:
+    rank = st.effective_rank(np.linalg.qr(RNG.normal(size=(12, 5)))[0])
+    assert (
+        rank.entropy,
+        rank.participation_singular,
+        rank.participation_eigen,
+        rank.stable,
+    ) == pytest.approx((5,) * 4)
+    scaled = st.effective_rank_of_spectrum([300.0, 100.0])
+    assert scaled.entropy == pytest.approx(st.effective_rank_of_spectrum([3.0, 1.0]).entropy)
+    shifted = RNG.normal(size=(30, 4)) + 50
+    assert st.effective_rank(shifted).stable < 1.01 < st.effective_rank(shifted, centre=True).stable
+
+
+def test_moment_refusals() -> None:
+    for compute, reason in (
+        (lambda: st.skewness([1.0, 2.0]), "n_prompts"),
+        (lambda: st.excess_kurtosis([1.0, 1.0, 1.0, 1.0]), "zero_variance"),
+        (lambda: st.coefficient_of_variation([1.0]), "n_seeds"),
+        (lambda: st.coefficient_of_variation([0.0, 0.0]), "ratio_undefined"),
+        (lambda: st.sd_bounds(1.0, 0), "n_seeds"),
+        (lambda: st.cv_of_variance(1), "n_prompts"),
+    ):
+        with pytest.raises(Insufficient) as raised:
+            compute()
+        assert raised.value.reason == reason
+    with pytest.raises(ValueError, match="pool_fraction"):
+        st.coefficient_of_variation([1.0, 2.0], pool_fraction=1.0)
+
+
+@pytest.mark.parametrize(("b", "c"), [(1, 9), (12, 30), (7, 7)])
+def test_mcnemar_equals_statsmodels(b: int, c: int) -> None:
+    table = [[50, b], [c, 40]]
+    result = st.mcnemar(b, c)
+    assert result.p_exact == pytest.approx(contingency_tables.mcnemar(table, exact=True).pvalue, abs=1e-12)
+    for corrected, value in ((True, result.chi2_corrected), (False, result.chi2_uncorrected)):
+        reference = contingency_tables.mcnemar(table, exact=False, correction=corrected)
+        assert value == pytest.approx(reference.statistic, abs=1e-12)
+
+
+@pytest.mark.parametrize("alternative", ["greater", "less", "two-sided"])
+def test_one_sample_t_equals_scipy_for_every_head(alternative: str) -> None:
+    x = RNG.normal(0.2, 1, (30, 5))
+    result, reference = (
+        st.one_sample_t(x, 0.1, alternative),
+        stats.ttest_1samp(x, 0.1, alternative=alternative),
+    )
+    np.testing.assert_allclose(result.t, reference.statistic, rtol=1e-12)
+    np.testing.assert_allclose(result.p, reference.pvalue, rtol=1e-10)
+    both = stats.ttest_1samp(x, 0.1).confidence_interval(0.90)
+    np.testing.assert_allclose(result.interval(0.90), (both.low, both.high), rtol=1e-10)
+
+
+def test_tost_equals_statsmodels_and_its_own_interval() -> None:
+    for shift in (0.0, 0.1, 0.3):
+        x = RNG.normal(shift, 0.5, 60)
+        result = st.tost_paired(x, 0.2)
+        assert result.p == pytest.approx(weightstats.ttost_paired(x, np.zeros(60), -0.2, 0.2)[0], abs=1e-10)
+        assert (result.p < 0.05) == (-0.2 < result.interval[0] and result.interval[1] < 0.2)
+        assert st.tost_p(x.mean(), stats.sem(x), 0.2, 59) == pytest.approx(result.p, abs=1e-12)
+
+
+def test_signed_rank_equals_scipy() -> None:
+    x = RNG.normal(0.3, 1, 25)
+    assert st.wilcoxon_signed_rank(x) == pytest.approx(stats.wilcoxon(x).pvalue)
+    with pytest.raises(Insufficient):
+        st.wilcoxon_signed_rank(np.zeros(5))
+
+
+def test_bins_are_closed_on_the_right() -> None:
+    result = st.calibration_errors([0.0, 0.5, 1.0], [0, 1, 1], n_bins=2)  # bins (0, .5] and (.5, 1]
+    assert result.ece == pytest.approx(2 / 3 * abs(0.5 - 0.25))
+    assert result.mce == pytest.approx(0.25)
+
+
+def test_perfect_ranking_has_no_risk_until_the_errors_start() -> None:
+    curve = st.risk_coverage([0.9, 0.8, 0.2, 0.1], [1, 1, 0, 0])
+    np.testing.assert_allclose(curve.risk, [0, 0, 1 / 3, 0.5])
+    assert curve.max_coverage(0.0) == 0.5 and curve.area == pytest.approx((1 / 3 + 0.5) / 4)
+
+
+def test_change_point_needs_not_lie_on_a_multiple_of_five() -> None:
+    signal = np.concatenate([np.zeros(13), np.full(14, 4.0)])
+    assert st.change_points(signal, penalty=3) == [13, 27]
+    assert st.change_points(np.zeros(20), penalty=3) == [20]
+
+
+def test_missing_ruptures_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ruptures", None)
+    with pytest.raises(ImportError, match="pip install ruptures"):
+        st.change_points(np.zeros(10), penalty=3)

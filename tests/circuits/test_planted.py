@@ -1,0 +1,394 @@
+"""The hand-written model does its tasks by the circuits it claims, and by nothing else."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from circuits import planted
+from circuits.circuit import Node, head
+from circuits.tasks import TASKS
+from results_io import UserError
+
+WIDTH = 20  # tokens of the longest prompt, BOS included
+N_PROMPTS, N_REFERENCE = 100, 240
+HEADS = tuple(head(layer, index) for layer in range(planted.N_LAYERS) for index in range(planted.N_HEADS))
+ABLATIONS = ("zero", "mean", "pooled_mean", "resample", "noise")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """The model as Hugging Face gives it."""
+    return planted.build()
+
+
+@pytest.fixture(scope="module")
+def bridge():
+    """A second copy in TransformerBridge, processed as every measurement has it."""
+    return bridged(planted.build(), compatibility=True)
+
+
+def bridged(built: planted.PlantedModel, compatibility: bool):
+    from transformer_lens.model_bridge import TransformerBridge
+
+    bridge = TransformerBridge.boot_transformers(
+        built.name, hf_model=built.model, tokenizer=built.tokenizer, device="cpu"
+    )
+    if compatibility:
+        bridge.enable_compatibility_mode(disable_warnings=True)
+    return bridge
+
+
+# --- a small independent way to measure --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    tokens: Tensor  # [prompt, position]
+    end: Tensor  # [prompt]
+    templates: tuple[str, ...]
+    answers: list[list[int]]
+    wrong: list[list[int]]
+    positions: list[dict[str, int]]
+
+    def logit_difference(self, logits: Tensor) -> Tensor:
+        at_end = logits[torch.arange(len(self.end)), self.end]
+        pairs = zip(at_end, self.answers, self.wrong, strict=True)
+        return torch.stack([row[answers].mean() - row[wrong].mean() for row, answers, wrong in pairs])
+
+    @property
+    def real(self) -> Tensor:
+        return torch.arange(WIDTH)[None] <= self.end[:, None]
+
+
+@cache
+def prompts(task: str, n: int, seed: int, corrupted: bool = False) -> Prompts:
+    tokenizer = planted.tokenizer_with_bos("planted/sound")
+    rng = random.Random(seed)
+    examples = [TASKS[task].sample(rng) for _ in range(n)]
+    encoded = [
+        tokenizer(one.corrupted if corrupted else one.clean, return_offsets_mapping=True) for one in examples
+    ]
+    tokens = torch.full((n, WIDTH), tokenizer.pad_token_id)
+    for row, one in zip(tokens, encoded, strict=True):
+        row[: len(one["input_ids"])] = torch.tensor(one["input_ids"])
+
+    def last_token(offsets: list[tuple[int, int]], span: tuple[int, int]) -> int:
+        return max(i for i, (start, stop) in enumerate(offsets) if start < span[1] and stop > span[0])
+
+    return Prompts(
+        tokens=tokens,
+        end=torch.tensor([len(one["input_ids"]) - 1 for one in encoded]),
+        templates=tuple(one.template for one in examples),
+        answers=[tokenizer.convert_tokens_to_ids(list(one.answers)) for one in examples],
+        wrong=[tokenizer.convert_tokens_to_ids(list(one.wrong)) for one in examples],
+        positions=[
+            {role: last_token(code["offset_mapping"], span) for role, span in one.positions.items()}
+            for one, code in zip(examples, encoded, strict=True)
+        ],
+    )
+
+
+def z_hook(layer: int) -> str:
+    return f"blocks.{layer}.attn.hook_z"
+
+
+def head_outputs(bridge, tokens: Tensor) -> Tensor:
+    """z of every head, [layer, prompt, position, head, d_head]."""
+    _, cache = bridge.run_with_cache(tokens, names_filter=lambda name: name.endswith("attn.hook_z"))
+    return torch.stack([cache[z_hook(layer)] for layer in range(planted.N_LAYERS)])
+
+
+def replacements(bridge, scored: Prompts, reference: Prompts) -> dict[str, Tensor]:
+    """What each kind of ablation puts in the place of z; all from prompts other than the scored ones."""
+    rng, generator = random.Random(0), torch.Generator().manual_seed(0)
+    z = head_outputs(bridge, reference.tokens)
+    rows = {name: [i for i, other in enumerate(reference.templates) if other == name] for name in scored.templates}
+    shape = (planted.N_LAYERS, *scored.tokens.shape, planted.N_HEADS, planted.D_HEAD)
+    pooled, deviation = z[:, reference.real].mean(1), z[:, reference.real].std(1)
+    pooled_mean = pooled[:, None, None].expand(shape)
+    return {
+        "zero": torch.zeros(shape),
+        "mean": torch.stack([z[:, rows[name]].mean(1) for name in scored.templates], 1),
+        "pooled_mean": pooled_mean,
+        "resample": torch.stack([z[:, rng.choice(rows[name])] for name in scored.templates], 1),
+        "noise": pooled_mean + deviation[:, None, None] * torch.randn(shape, generator=generator),
+    }
+
+
+def ablated(bridge, scored: Prompts, heads: Iterable[Node], source: Tensor) -> Tensor:
+    """Logit difference of every prompt with z of `heads` replaced at every position."""
+    by_layer: dict[int, list[int]] = {}
+    for node in heads:
+        by_layer.setdefault(node.layer, []).append(node.index)
+
+    def replace(layer: int, indices: list[int]) -> Callable[[Tensor, object], Tensor]:
+        def hook(z: Tensor, hook: object) -> Tensor:
+            z = z.clone()
+            z[:, :, indices] = source[layer][:, :, indices]
+            return z
+
+        return hook
+
+    hooks = [(z_hook(layer), replace(layer, indices)) for layer, indices in by_layer.items()]
+    return scored.logit_difference(bridge.run_with_hooks(scored.tokens, fwd_hooks=hooks))
+
+
+def outside(heads: Iterable[Node]) -> list[Node]:
+    return [node for node in HEADS if node not in set(heads)]
+
+
+@pytest.fixture(scope="module")
+def ioi():
+    return prompts("ioi", N_PROMPTS, seed=1)
+
+
+@pytest.fixture(scope="module")
+def clean(bridge, ioi):
+    return ablated(bridge, ioi, [], torch.zeros(planted.N_LAYERS))
+
+
+@pytest.fixture(scope="module")
+def sources(bridge, ioi) -> Mapping[str, Tensor]:
+    return replacements(bridge, ioi, prompts("ioi", N_REFERENCE, seed=2))
+
+
+# --- behaviour ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_every_task_is_solved(sound, task):
+    scored = prompts(task, N_PROMPTS, seed=0)
+    logits = sound.model(scored.tokens).logits
+    difference = scored.logit_difference(logits)
+    assert (difference > 0).all()
+    assert difference.mean() >= 5
+    top = logits[torch.arange(N_PROMPTS), scored.end].argmax(1).tolist()
+    best = sum(word in answers for word, answers in zip(top, scored.answers, strict=True))
+    assert best >= (95 if task == "induction" else 100)  # two words of a list may have similar codes
+
+
+def test_without_a_repeated_name_no_name_is_preferred(sound):
+    corrupted = prompts("ioi", N_PROMPTS, seed=0, corrupted=True)
+    logits = sound.model(corrupted.tokens).logits
+    names = set(sound.tokenizer.convert_tokens_to_ids(list(planted.lexicon.NAMES)))
+    present = [[word for word in row if word in names] for row in corrupted.tokens.tolist()]
+    at_end = logits[torch.arange(N_PROMPTS), corrupted.end]
+    gaps = torch.stack([row[first] - row[second] for row, (first, second, _) in zip(at_end, present, strict=True)])
+    assert abs(gaps.mean()) <= 0.3
+    assert gaps.abs().max() <= 2.5
+    assert abs(corrupted.logit_difference(logits).mean()) <= 0.3
+
+
+# --- form --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compatibility", [False, True])
+def test_bridge_computes_what_hugging_face_does(sound, compatibility):
+    copy = bridged(planted.build(), compatibility)
+    for task in TASKS:
+        scored = prompts(task, N_PROMPTS, seed=0)
+        ours, theirs = sound.model(scored.tokens).logits, copy(scored.tokens)
+        torch.testing.assert_close(theirs[scored.real], ours[scored.real], atol=1e-4, rtol=0)
+        difference = scored.logit_difference(ours)
+        gap = (scored.logit_difference(theirs) - difference).abs() / difference
+        assert gap.max() <= 1e-4
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_layer_norm_is_linear_within_a_ten_thousandth(bridge, task):
+    scored = prompts(task, N_PROMPTS, seed=0)
+    _, cache = bridge.run_with_cache(scored.tokens)
+    names = [f"blocks.{layer}.ln1.hook_scale" for layer in range(planted.N_LAYERS)] + ["ln_final.hook_scale"]
+    scales = torch.stack([cache[name][scored.real] for name in names])
+    assert (scales.max() - scales.min()) / scales.mean() <= 1e-4
+    streams = torch.stack([cache[f"blocks.{layer}.hook_resid_post"] for layer in range(planted.N_LAYERS)])
+    assert streams.mean(-1).abs().max() <= 1e-6
+
+
+def test_weights_are_finite_and_of_moderate_size(sound):
+    for name, parameter in sound.model.named_parameters():
+        assert parameter.dtype == torch.float32
+        assert parameter.isfinite().all() and parameter.abs().max() < 2000, name
+        assert not name.endswith("bias") and ".mlp." not in name or parameter.abs().max() == 0, name
+
+
+def test_same_seed_same_weights_and_other_seed_other_decoys_only(sound):
+    state = torch.get_rng_state()
+    again, other = planted.build(seed=0), planted.build(seed=1)
+    assert torch.equal(state, torch.get_rng_state())
+    for name, value in sound.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[name]), name
+    circuit = {node for claim in sound.circuits.values() for node in claim.heads}
+    for layer in range(planted.N_LAYERS):
+        mine, theirs = (one.model.transformer.h[layer].attn.c_proj.weight for one in (sound, other))
+        per_head = zip(mine.split(planted.D_HEAD), theirs.split(planted.D_HEAD), strict=True)
+        for index, (one, two) in enumerate(per_head):
+            assert torch.equal(one, two) == (head(layer, index) in circuit)
+
+
+def test_building_takes_seconds():
+    for remembered in (planted.spread_codes, planted.year_codes):
+        remembered.cache_clear()
+    start = time.process_time()
+    planted.build()
+    assert time.process_time() - start <= 5
+
+
+def test_codes_are_far_apart():
+    for count, width, bound in ((100, planted.NAME_WIDTH, 0.17), (planted.N_POSITIONS, planted.POSITION_WIDTH, 0.18)):
+        codes = planted.spread_codes(count, width)
+        overlap = (codes @ codes.T - torch.eye(count)).abs().max()
+        welch = ((count - width) / (width * (count - 1))) ** 0.5  # no codes can do better
+        assert welch <= overlap <= bound
+
+
+def test_subspaces_of_different_width_cannot_be_joined():
+    with pytest.raises(ValueError, match="name .40 wide. and bos .1 wide. cannot be joined"):
+        planted.joined([("name", "bos", 1.0)])
+    with pytest.raises(ValueError, match="24 head dimensions that are left"):
+        planted.joined([("name", "name", 1.0), ("name", "answer_name", 1.0)])
+
+
+def test_unknown_variant_is_refused():
+    with pytest.raises(UserError, match="unknown planted variant 'perfect': expected one of sound"):
+        planted.build("perfect")
+
+
+# --- circuits ----------------------------------------------------------------------------------------------------
+
+
+def test_claims_are_disjoint_and_labelled(sound):
+    assert set(sound.circuits) == set(TASKS)
+    claimed = [node for circuit in sound.circuits.values() for node in circuit.heads]
+    assert len(claimed) == len(set(claimed))
+    assert sound.circuit is sound.circuits["ioi"]
+    assert [str(node) for node in sound.circuit.heads] == ["L0H2", "L0H5", "L1H3", "L2H1", "L3H0", "L3H2", "L3H5"]
+    assert {name: role.ordinal for name, role in sound.circuit.roles.items()} == {
+        "duplicate_token": 1,
+        "s_inhibition": 2,
+        "name_mover": 4,
+    }
+    for circuit in sound.circuits.values():
+        assert circuit.model == sound.name == "planted/sound"
+        assert circuit.provenance["kind"] == "planted"
+        for role in circuit.roles.values():
+            assert role.sign == 1 and role.assigned_by == "construction" and role.evidence
+
+
+@pytest.mark.parametrize(
+    ("role", "reader", "read", "least"),
+    [
+        ("duplicate_token", "s2", "s1", 0.5),
+        ("s_inhibition", "end", "s2", 0.9),
+        ("name_mover", "end", "io", 0.9),
+    ],
+)
+def test_heads_attend_as_their_role_says(bridge, sound, ioi, role, reader, read, least):
+    names = [f"blocks.{layer}.attn.hook_pattern" for layer in range(planted.N_LAYERS)]
+    _, cache = bridge.run_with_cache(ioi.tokens, names_filter=names)
+    for node in sound.circuit.roles[role].heads:
+        pattern = cache[names[node.layer]][:, node.index]
+        places = [(row, where[reader], where[read]) for row, where in enumerate(ioi.positions)]
+        assert pattern[tuple(torch.tensor(places).T)].mean() >= least
+
+
+@pytest.mark.parametrize("kind", ABLATIONS)
+def test_circuit_alone_does_the_task_and_the_rest_does_nothing(bridge, sound, ioi, clean, sources, kind):
+    circuit = sound.circuit.heads
+    alone = ablated(bridge, ioi, outside(circuit), sources[kind])
+    assert alone.sum() / clean.sum() == pytest.approx(1, abs=0.02)
+    rest = ablated(bridge, ioi, circuit, sources[kind])
+    assert rest.sum() / clean.sum() == pytest.approx(0, abs=0.05)
+
+
+def test_random_circuits_of_the_same_layers_do_not_do_the_task(bridge, sound, ioi, clean, sources):
+    rng = random.Random(0)
+    layers = [node.layer for node in sound.circuit.heads]
+    shares = []
+    for _ in range(20):
+        drawn = [
+            head(layer, index)
+            for layer in range(planted.N_LAYERS)
+            for index in rng.sample(range(planted.N_HEADS), layers.count(layer))
+        ]
+        shares.append(ablated(bridge, ioi, outside(drawn), sources["pooled_mean"]).sum() / clean.sum())
+    faithfulness = torch.stack(shares)
+    assert faithfulness.abs().mean() <= 0.2
+    assert faithfulness.max() <= 0.6
+
+
+@pytest.mark.parametrize("kind", ["mean", "pooled_mean"])
+def test_every_circuit_head_matters_and_no_other_head_does(bridge, sound, ioi, clean, sources, kind):
+    for node in HEADS:
+        effect = 1 - ablated(bridge, ioi, [node], sources[kind]).sum() / clean.sum()
+        if node in sound.circuit.heads:
+            assert effect >= 0.15, node
+        else:
+            assert abs(effect) <= 0.01, node
+
+
+def test_decoys_are_as_active_as_the_circuit(bridge, sound, ioi):
+    z = head_outputs(bridge, ioi.tokens)[:, torch.arange(N_PROMPTS), ioi.end]
+    outputs = torch.einsum("lphd,lhdm->lphm", z, torch.stack([bridge.W_O[i] for i in range(planted.N_LAYERS)]))
+    norms = outputs.norm(dim=-1).mean(1)
+    design = planted.sound()
+    junk = [node for node in HEADS if design.heads[node] == planted.JUNK_WRITER]
+    writers = torch.tensor([norms[node.layer, node.index] for node in junk])
+    movers = torch.tensor([norms[node.layer, node.index] for node in sound.circuit.roles["name_mover"].heads])
+    assert len(junk) >= 5
+    assert 0.3 <= writers.mean() / movers.mean() <= 2
+    activity = z.norm(dim=-1).mean(1).flatten()
+    loudest = {HEADS[place] for place in activity.topk(7).indices.tolist()}
+    assert len(loudest & set(sound.circuit.heads)) <= 2  # activation norm is a bad guide to this circuit
+
+
+# --- the other tasks ---------------------------------------------------------------------------------------------
+
+COMPANIONS = tuple(task for task in TASKS if task != "ioi")
+
+
+@pytest.mark.parametrize("task", COMPANIONS)
+def test_companion_circuit_alone_does_its_task_and_every_head_of_it_matters(bridge, sound, task):
+    scored = prompts(task, 50, seed=1)
+    source = replacements(bridge, scored, prompts(task, 100, seed=2))
+    clean = ablated(bridge, scored, [], source["zero"])
+    circuit = sound.circuits[task].heads
+    for kind in ("zero", "mean", "resample"):
+        alone = ablated(bridge, scored, outside(circuit), source[kind])
+        assert alone.sum() / clean.sum() == pytest.approx(1, abs=0.02), kind
+    for node in circuit:
+        for kind in ("mean", "pooled_mean"):
+            effect = 1 - ablated(bridge, scored, [node], source[kind]).sum() / clean.sum()
+            assert effect >= 0.15, (node, kind)
+
+
+def test_companion_circuits_leave_the_ioi_logit_difference_alone(bridge, sound, ioi, clean, sources):
+    for task in COMPANIONS:
+        without = ablated(bridge, ioi, sound.circuits[task].heads, sources["mean"])
+        assert abs((without - clean).mean()) <= 0.01, task
+
+
+@pytest.mark.parametrize("task", COMPANIONS)
+def test_the_ioi_circuit_leaves_the_other_tasks_alone(bridge, sound, task):
+    scored = prompts(task, 50, seed=1)
+    source = replacements(bridge, scored, prompts(task, 100, seed=2))
+    clean = ablated(bridge, scored, [], source["zero"])
+    without = ablated(bridge, scored, sound.circuit.heads, source["pooled_mean"])
+    assert abs((without - clean).mean()) <= 0.01

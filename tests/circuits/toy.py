@@ -1,0 +1,118 @@
+"""Small random models of several architectures, the prompts and the settings that tests run them on.
+
+All weights are multiples of 1/8 with few bits, and the vocabulary and the width are powers of two. So folding the norms
+and biases and centring the weights, which TransformerBridge does in float32, rounds nothing: a float64 bridge and the
+plain float64 Hugging Face model are the same function to the last digits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from circuits import models
+from circuits.circuit import Circuit, Role, head
+from circuits.embedded.tokenizer import build_tokenizer
+from circuits.models import Model
+
+ARCHITECTURES = ("gpt2", "neox", "llama", "qwen2")
+N_HEADS, D_HEAD, D_MODEL, VOCABULARY, N_POSITIONS = 4, 8, 32, 1024, 48
+WEIGHT_SD, BIAS_SD, GAIN_SD = 0.3, 0.3, 0.25
+GRID = 8
+
+SIZES = {"evaluation": 20, "held_out": 8, "discovery": 16, "reference": 150}
+SETTINGS: dict[str, Any] = {
+    "seed": 0,
+    "draws": 2,
+    "noise_scale": 1.0,
+    "random_circuits": 6,
+    "random_circuit_prompt_share": 4,
+    "site_prompts": 6,
+    "attribution_tolerance": 1e-4,
+    "attention_prompts": 10,
+    "companions": 2,
+    "companion_prompts": 6,
+    "repeated_tokens": {"seed": 0, "length": 8, "sequences": 6},
+    "corruption": {"strategy": "entity_swap", "noise_scale": 3.0, "draws": 2, "seed": 0},
+}
+
+
+def circuit(task: str = "ioi") -> Circuit:
+    """A claim about the toy: one head in each of two layers, and two in the third."""
+    roles = {
+        "early": Role((head(0, 1),), ordinal=1, assigned_by="function", evidence="a test"),
+        "middle": Role((head(1, 2),), ordinal=2),
+        "late": Role((head(2, 0), head(2, 3)), ordinal=4, sign=-1),
+    }
+    return Circuit(f"toy_{task}", task, "toy", roles, {"kind": "user", "source": "tests", "split": "none"})
+
+
+def build(architecture: str, seed: int = 0) -> PreTrainedModel:
+    """A random model; grouped-query ones have two value heads for four query heads."""
+    ids = {"bos_token_id": 1, "eos_token_id": 1, "tie_word_embeddings": False}
+    size: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": D_MODEL,
+        "num_attention_heads": N_HEADS,
+        "num_hidden_layers": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": N_POSITIONS,
+    }
+    if architecture == "gpt2":
+        shape = {"n_embd": D_MODEL, "n_head": N_HEADS, "n_layer": 3, "n_positions": N_POSITIONS}
+        model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **shape, **ids))
+    elif architecture == "neox":
+        model = GPTNeoXForCausalLM(GPTNeoXConfig(**size, **ids))
+    elif architecture == "llama":
+        model = LlamaForCausalLM(LlamaConfig(**size, **ids, num_key_value_heads=2))
+    else:
+        model = Qwen2ForCausalLM(Qwen2Config(**size, **ids, num_key_value_heads=2))
+    return _set_weights(model, seed).eval()
+
+
+@torch.no_grad()
+def _set_weights(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        normal = torch.randn(parameter.shape, generator=generator)
+        if parameter.ndim > 1:
+            value = WEIGHT_SD * normal
+        elif name.endswith("bias"):
+            value = BIAS_SD * normal
+        else:
+            value = 1 + (GAIN_SD * normal).clamp(-0.5, 0.5)
+        parameter.copy_((value * GRID).round() / GRID)
+    return model
+
+
+def save(model: PreTrainedModel, folder: Path) -> Path:
+    """Write a folder that `models.load` and Hugging Face read."""
+    with models.quiet():
+        model.save_pretrained(folder)
+        build_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def load(folder: Path, dtype: str = "float32") -> Model:
+    return models.load({"name": f"toy/{folder.name}", "kind": "local", "path": str(folder), "dtype": dtype, "device": "cpu"})
+
+
+def plain(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
+    """The same weights as an ordinary Hugging Face model, which TransformerLens has not touched."""
+    with models.quiet():
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
+    return model.eval()

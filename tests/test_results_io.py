@@ -1,0 +1,163 @@
+"""Result files: the same content gives the same bytes, and no reader ever sees half of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import results_io
+from results_io import UserError
+
+DOCUMENT = {"number": "02", "data": {"b": [1.5, 2], "a": None}, "records": []}
+DOCUMENT_TEXT = """{
+  "data": {"a": null, "b": [1.5, 2]},
+  "number": "02",
+  "records": []
+}
+"""
+
+
+def test_bytes_are_canonical() -> None:
+    assert results_io.dumps(DOCUMENT) == DOCUMENT_TEXT
+    reordered = {"records": (), "data": {"a": None, "b": np.array([1.5, 2.0])}, "number": "02"}
+    assert results_io.dumps(reordered).replace("2.0]", "2]") == DOCUMENT_TEXT
+
+
+def test_arrays_and_numpy_scalars_become_plain_numbers() -> None:
+    values = {
+        "f": np.float32(0.1),
+        "i": np.int64(3),
+        "b": np.bool_(True),
+        "m": np.arange(4).reshape(2, 2),
+        "t": (np.array([True, False]), "x"),
+        3: 1,
+    }
+    assert json.loads(results_io.dumps(values)) == {
+        "f": 0.100000001,  # nine digits of the float32 nearest to 0.1
+        "i": 3,
+        "b": True,
+        "m": [[0, 1], [2, 3]],
+        "t": [[True, False], "x"],
+        "3": 1,
+    }
+
+
+def test_nine_digits_keep_every_float32() -> None:
+    values = np.random.default_rng(0).normal(size=2000).astype(np.float32) * np.float32(10.0) ** np.arange(-20, 20, 0.02)
+    values = values.astype(np.float32)
+    stored = json.loads(results_io.dumps({"values": values}))["values"]
+    assert np.array_equal(np.array(stored, dtype=np.float32), values)
+
+
+@pytest.mark.parametrize("missing", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    "place", [lambda x: x, lambda x: [1.0, x], lambda x: {"deep": [{"er": x}]}, lambda x: np.array([[0, x]]), np.float32]
+)
+def test_nan_and_infinity_are_refused_and_nothing_is_written(missing, place, tmp_path) -> None:
+    path = tmp_path / "01_baseline.json"
+    with pytest.raises(ValueError, match=f"{missing} in a result: store None"):
+        results_io.write(path, {"data": place(missing)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_write_then_read_returns_the_document_with_its_schema(tmp_path) -> None:
+    path = tmp_path / "model" / "task" / "02_activation_patching.json"
+    results_io.write(path, DOCUMENT)
+    assert results_io.read(path) == {"schema_version": results_io.SCHEMA_VERSION, **DOCUMENT}
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    first = path.read_bytes()
+    results_io.write(path, results_io.read(path))
+    assert path.read_bytes() == first
+
+
+@pytest.mark.parametrize("step", ["fsync", "chmod", "replace"])
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_a_failed_write_leaves_the_old_file_and_no_other(step, error, tmp_path, monkeypatch) -> None:
+    path = tmp_path / "01_baseline.json"
+    results_io.write(path, {"data": "old"})
+    before = path.read_bytes()
+
+    def fail(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(os, step, fail)
+    with pytest.raises(type(error)):
+        results_io.write(path, {"data": "new"})
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_process_killed_before_the_rename_leaves_the_old_file(tmp_path) -> None:
+    path = tmp_path / "01_baseline.json"
+    results_io.write(path, {"data": "old"})
+    before = path.read_bytes()
+    script = (
+        "import os, signal, sys; from pathlib import Path; import results_io\n"
+        "os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "results_io.write(Path(sys.argv[1]), {'data': 'new' * 100000})\n"
+    )
+    root = Path(results_io.__file__).parent
+    finished = subprocess.run([sys.executable, "-c", script, str(path)], cwd=root, check=False)
+    assert finished.returncode == -9
+    assert path.read_bytes() == before
+    assert results_io.find(tmp_path, "01") == path  # what the killed process left is not taken for a result
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'{"schema_version": 1, "data": [1, 2', "is not readable JSON"),
+        (b"", "is not readable JSON"),
+        (b"\xff\xfe\x00", "is not readable JSON"),
+        (b"[1, 2]", "has result schema None, expected 1"),
+        (b"{}", "has result schema None, expected 1"),
+        (b'{"schema_version": 99}', "has result schema 99, expected 1"),
+    ],
+)
+def test_a_file_that_is_no_result_is_named_with_the_remedy(content, complaint, tmp_path) -> None:
+    path = tmp_path / "02_activation_patching.json"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=complaint) as raised:
+        results_io.read(path)
+    assert str(path) in str(raised.value)
+    assert "delete it and run again" in str(raised.value)
+
+
+def test_find_by_number(tmp_path) -> None:
+    assert results_io.find(tmp_path / "nowhere", "02") is None
+    assert results_io.find(tmp_path, "02") is None
+    for name in ("02_activation_patching.json", "12_convergent_validity.json", "E1b_method_invariance.json"):
+        (tmp_path / name).write_text("{}")
+    assert results_io.find(tmp_path, "02").name == "02_activation_patching.json"
+    assert results_io.find(tmp_path, "E1b").name == "E1b_method_invariance.json"
+    assert results_io.find(tmp_path, "2") is None
+    assert results_io.find(tmp_path, "1") is None
+
+
+def test_a_number_that_stands_twice_is_refused(tmp_path) -> None:
+    for name in ("02_activation_patching.json", "02_old.json"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(UserError, match=r"number 02 .*\(02_activation_patching.json, 02_old.json\); keep one"):
+        results_io.find(tmp_path, "02")
+
+
+def test_digests() -> None:
+    assert results_io.sha256(b"abc") == hashlib.sha256(b"abc").hexdigest()
+    assert results_io.sha256({"b": (1, 2.0), "a": None}) == hashlib.sha256(b'{"a":null,"b":[1,2.0]}').hexdigest()
+    assert results_io.sha256({"a": None, "b": [1, np.float64(2)]}) == results_io.sha256({"b": (1, 2.0), "a": None})
+    assert results_io.sha256([1, 2]) != results_io.sha256([2, 1])
+
+
+def test_file_digest_is_over_the_bytes(tmp_path) -> None:
+    path = tmp_path / "01_baseline.json"
+    results_io.write(path, DOCUMENT)
+    assert results_io.file_digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
