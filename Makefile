@@ -1,6 +1,6 @@
 # make ioi    the main job on the embedded model, from an empty checkout to a certificate
 # make test   the tests
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed

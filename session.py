@@ -9,6 +9,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model kind so far is on disk
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -32,6 +33,7 @@ CONFIGS = Path(__file__).parent / "configs"
 GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate"}
 NOT_PART_OF_A_RESULT = ("task", "model", "select", "results", "engine", "hydra", "model.device", "model.path", "model.name")
 USER_ERROR = 2
+PLAIN_WIDTH = 160  # of output that goes to a file or a pipe
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
@@ -63,7 +65,7 @@ class Session:
 
     def __init__(self, config: DictConfig) -> None:
         self.config: dict[str, Any] = OmegaConf.to_container(config, resolve=True)
-        self.console = Console()
+        self.console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
         self.started = time.monotonic()
         self.pairs = 0  # (variant, prompt) pairs run so far
         self.identifiers = _selected(self.config["select"])
@@ -85,7 +87,8 @@ class Session:
         plan = self._plan(task)
         folder = self._folder(task)
         plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self._bar)
-        measure(plan, folder, self._numbers(), self._bar)
+        shared = self._folder(task, default=True)
+        measure(plan, folder, self._numbers(), self._bar, shared if shared != folder else None)
         return folder
 
     def calibrate(self, folder: Path) -> calibrate.Documents:
@@ -142,9 +145,11 @@ class Session:
             rows_per_forward=int(self.config["engine"]["rows_per_forward"]),
         )
 
-    def _folder(self, task: str) -> Path:
+    def _folder(self, task: str, default: bool = False) -> Path:
         """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
         folder = Path(self.config["results"]) / self._model_settings["name"] / task
+        if default:
+            return folder
         differs = [text for text in self.overrides if text.partition("=")[0] not in NOT_PART_OF_A_RESULT]
         return folder / ",".join(differs).replace("/", "_") if differs else folder
 

@@ -124,8 +124,7 @@ def _decide(
     threshold = config["threshold_rho"]
     above = threshold_p(draws[wider], threshold)
     verdict = decide_above(intervals[wider], threshold)
-    if verdict == "pass" and relabelled.p >= config["alpha"]:
-        verdict = "inconclusive"
+    verdict = "inconclusive" if verdict == "pass" and relabelled.p >= config["alpha"] else verdict
     return {
         "verdict": verdict,
         "reasons": () if verdict == "pass" else (f"the interval over {wider} is {_words(intervals[wider])}",),

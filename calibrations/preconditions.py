@@ -35,6 +35,7 @@ from calibrations.statistics.ratio import covariance_of_means
 
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
 NO_RULE = "no published threshold"
+SAME_CIRCUIT = 1e-5  # a random draw may be the circuit itself, run in another batch: rounding must not part them
 
 
 @dataclass(frozen=True)
@@ -122,8 +123,9 @@ def _ratio(numerator: np.ndarray, evidence: Evidence, config: Mapping[str, Any])
 def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCircuits:
     """Faithfulness of the circuit among random circuits of its size and layer profile, on the same prompts.
 
-    p = (1 + #{theta_random >= theta_circuit}) / (R + 1). Raises Insufficient("min_p_unreachable") if R is too
-    small for alpha, and whatever the ratio raises on those prompts.
+    p = (1 + #{theta_random >= theta_circuit}) / (R + 1), but never below one over the number of such circuits: draws
+    that repeat are no new evidence. Raises Insufficient("min_p_unreachable") if that cannot reach alpha, and
+    whatever the ratio raises on those prompts.
     """
     values, index = evidence.random_circuits
     clean, clusters = evidence.clean[index], evidence.clusters[index]
@@ -131,16 +133,27 @@ def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCirc
         evidence.ablated("circuit")[index], clean, clusters, config["min_denominator_t"]
     ).value
     null = values.sum(axis=1) / clean.sum()
-    rank = rank_among(theta, null)
-    alpha = config["alpha"]
-    if rank.minimum_p >= alpha:
-        needed = math.floor(1 / alpha)
+    matching = matching_circuits(evidence)
+    floor = max(1 / (len(null) + 1), 1 / matching)
+    if floor >= config["alpha"]:
+        needed = math.floor(1 / config["alpha"])
+        few = matching <= needed
         raise Insufficient(
             "min_p_unreachable",
-            f"{len(null)} random circuits give at best p = {rank.minimum_p:.3g}",
-            needs=f"at least {needed} random circuits",
+            f"{matching} circuits have this size in these layers; best p = {floor:.3g}"
+            if few
+            else f"{len(null)} random circuits give at best p = {floor:.3g}",
+            needs=f"more than {needed} circuits of this shape" if few else f"at least {needed} random circuits",
         )
-    return RandomCircuits(theta, null, rank.p, rank.minimum_p, len(index))
+    p = rank_among(theta - SAME_CIRCUIT, null).p
+    return RandomCircuits(theta, null, max(p, floor), floor, len(index))
+
+
+def matching_circuits(evidence: Evidence) -> int:
+    """How many head sets have the circuit's size in each layer: the size of the random-circuit null."""
+    inside = np.bincount(evidence.layers, minlength=evidence.n_layers)
+    chosen = np.bincount(evidence.layers[evidence.in_circuit], minlength=evidence.n_layers)
+    return math.prod(math.comb(int(n), int(k)) for n, k in zip(inside, chosen, strict=True))
 
 
 def random_circuit_p(evidence: Evidence, config: Mapping[str, Any]) -> float:

@@ -65,13 +65,17 @@ def decide_below(interval: Interval, threshold: float) -> Verdict:
     return decide_above((-high, -low), -threshold)
 
 
+DESCRIPTIVE = "descriptive"  # first word of the reason of a record that is reported and never judged
+
+
 def overall(records: list[Record]) -> Verdict:
-    """The verdict of a calibration: its worst gating record (fail, insufficient, inconclusive, pass)."""
-    verdicts = [record.verdict for record in records if record.gating] or [record.verdict for record in records]
-    for verdict in ("fail", "insufficient", "inconclusive"):
-        if verdict in verdicts:
-            return verdict
-    return "pass"
+    """The verdict of a calibration: its worst gating record, or its worst judged one if none gates.
+
+    Worst first: fail, insufficient, inconclusive, pass.
+    """
+    judged = [record for record in records if not " ".join(record.reasons).startswith(DESCRIPTIVE)] or records
+    verdicts = [record.verdict for record in judged if record.gating] or [record.verdict for record in judged]
+    return next(verdict for verdict in ("fail", "insufficient", "inconclusive", "pass") if verdict in verdicts)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from rich.text import Text
 STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "insufficient": "cyan", "not run": "dim", "none": "dim"}
 MARKS = {"pass": "pass", "fail": "FAIL", "none": "-"}
 REASON_WIDTH = 100
+WIDE = 130  # columns that the table needs to hold the reasons as well
 
 
 def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console) -> None:
@@ -22,36 +23,52 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
     console.print(Text.assemble((tier, "bold"), f"    reachable with this data: {certificate['ceiling']}    {headline['data']}"))
     console.print(headline["faithfulness"], highlight=False)
     console.print()
-    console.print(_rows(certificate))
+    wide = console.width >= WIDE
+    console.print(_rows(certificate, with_reasons=wide))
+    if not wide:
+        console.print()
+        for identifier, reason in _reasons(certificate):
+            console.print(f"{identifier:<5}{reason}", highlight=False)
     for line in _blocking(certificate):
         console.print(line, highlight=False)
     if certificate["overrides"]:
         console.print(f"Not comparable with other certificates: {', '.join(certificate['overrides'])}", style="bold yellow")
 
 
-def _rows(certificate: Mapping[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-    for name, width in (("ID", 4), ("calibration", 32), ("published", 16), ("estimate [90 %]", 24), ("verdict", 12)):
-        table.add_column(name, no_wrap=True, min_width=min(width, 12) if name != "ID" else width, overflow="ellipsis")
-    table.add_column("why", overflow="fold")
+def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    for name, width in (("ID", 4), ("calibration", 18), ("published", 10), ("estimate [90 %]", 15), ("verdict", 12)):
+        table.add_column(name, no_wrap=True, min_width=width)
+    if with_reasons:
+        table.add_column("why", overflow="fold", ratio=1)
     for row in certificate["rows"]:
         if not row["records"]:
-            table.add_row(row["id"], row["title"], "", "", Text("not run", STYLES["not run"]), "")
-            continue
-        shown = [r for r in row["records"] if r["gating"]] or [r for r in row["records"] if r["metric"] == row["decisive"]]
-        for place, record in enumerate(shown):
-            name = row["title"] if len(shown) == 1 else _short(record["metric"])
-            table.add_row(
+            table.add_row(row["id"], row["title"], "", "", Text("not run", STYLES["not run"]))
+        for place, record in enumerate(shown := _shown(row)):
+            cells = [
                 row["id"] if place == 0 else "",
-                name,
+                row["title"] if len(shown) == 1 else _short(record["metric"]),
                 published(record),
                 estimate(record),
                 Text(record["verdict"] + ("" if record["gating"] else " *"), STYLES[record["verdict"]]),
-                _reason(record),
-            )
+            ]
+            table.add_row(*cells, *([_reason(record)] if with_reasons else []))
     table.caption = "* reported, gates no tier"
     table.caption_justify = "left"
     return table
+
+
+def _shown(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The records of a calibration that the table shows: the gating ones, or else the one that decided."""
+    if not row["records"]:
+        return []
+    gating = [record for record in row["records"] if record["gating"]]
+    return gating or [record for record in row["records"] if record["metric"] == row["decisive"]]
+
+
+def _reasons(certificate: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(ID, reason) of every shown record that has one: what a narrow terminal prints below the table."""
+    return [(row["id"], _reason(r)) for row in certificate["rows"] for r in _shown(row) if r["reasons"]]
 
 
 def _short(metric: str) -> str:
@@ -61,8 +78,7 @@ def _short(metric: str) -> str:
 def published(record: Mapping[str, Any]) -> str:
     """Published value and verdict, for example "pass 0.02"."""
     value = record["published_value"]
-    number = "" if value is None else f" {value:.3g}"
-    return f"{MARKS[record['published_verdict']]}{number}"
+    return MARKS[record["published_verdict"]] + ("" if value is None else f" {number(value)}")
 
 
 def estimate(record: Mapping[str, Any]) -> str:
@@ -70,8 +86,13 @@ def estimate(record: Mapping[str, Any]) -> str:
     if record["estimate"] is None:
         return "-"
     interval = record["ci90"]
-    shown = "" if interval is None else f" [{interval[0]:.2f}, {interval[1]:.2f}]"
-    return f"{record['estimate']:.2f}{shown}"
+    shown = "" if interval is None else f" [{number(interval[0])}, {number(interval[1])}]"
+    return f"{number(record['estimate'])}{shown}"
+
+
+def number(value: float) -> str:
+    """Two decimals, three for what is smaller than a tenth."""
+    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}"
 
 
 def _reason(record: Mapping[str, Any]) -> str:

@@ -103,13 +103,22 @@ def path_of(folder: Path, number: str) -> Path:
     return folder / f"{number}_{MEASUREMENTS[number].ID}.json"
 
 
-def measure(plan: Plan, folder: Path, numbers: Iterable[str], progress: ProgressBar) -> list[str]:
-    """Make every result of `numbers` in `folder` fresh; return the numbers that had to be measured."""
+def measure(
+    plan: Plan, folder: Path, numbers: Iterable[str], progress: ProgressBar, shared: Path | None = None
+) -> list[str]:
+    """Make every result of `numbers` in `folder` fresh; return the numbers that had to be measured.
+
+    A result that is fresh in the folder `shared` (the default run's, for a run that differs in its circuit alone) is
+    copied from there rather than measured twice.
+    """
     remove_partial(folder)
     done = []
     for number in numbers:
         path = path_of(folder, number)
         if is_fresh(path, plan.subject(number)):
+            continue
+        if shared is not None and is_fresh(path_of(shared, number), plan.subject(number)):
+            results_io.write_text(path, path_of(shared, number).read_text())
             continue
         module = MEASUREMENTS[number]
         with progress(f"{number} {module.ID.replace('_', ' ')}") as bar:

@@ -429,9 +429,7 @@ def embedded_features(generator: torch.Generator) -> dict[str, dict[str, Tensor]
         "expects_name": flag("to"),
         "expects_pronoun": flag(*SUBJECT_PRONOUN_FOLLOWS, *POSSESSIVE_PRONOUN_FOLLOWS),
         "pronoun_case": flag(*SUBJECT_PRONOUN_FOLLOWS, value=-1.0) | flag(*POSSESSIVE_PRONOUN_FOLLOWS),
-        "expects_verb": flag(
-            *lexicon.NOUNS, *lexicon.PLURAL_NOUNS, *lexicon.SINGULAR_VERBS, *lexicon.PLURAL_VERBS
-        ),
+        "expects_verb": flag(*lexicon.NOUNS, *lexicon.PLURAL_NOUNS, *lexicon.SINGULAR_VERBS, *lexicon.PLURAL_VERBS),
         "junk": coded(lexicon.VOCABULARY, junk / math.sqrt(SUBSPACES["junk"])),
     }
 

@@ -15,9 +15,9 @@ import pytest
 import results_io
 from results_io import UserError
 
-DOCUMENT = {"number": "02", "data": {"b": [1.5, 2], "a": None}, "records": []}
+DOCUMENT = {"number": "02", "data": {"b": [1.5, 2.0], "a": None}, "records": []}
 DOCUMENT_TEXT = """{
-  "data": {"a": null, "b": [1.5, 2]},
+  "data": {"a": null, "b": [1.5, 2.0]},
   "number": "02",
   "records": []
 }
@@ -27,7 +27,7 @@ DOCUMENT_TEXT = """{
 def test_bytes_are_canonical() -> None:
     assert results_io.dumps(DOCUMENT) == DOCUMENT_TEXT
     reordered = {"records": (), "data": {"a": None, "b": np.array([1.5, 2.0])}, "number": "02"}
-    assert results_io.dumps(reordered).replace("2.0]", "2]") == DOCUMENT_TEXT
+    assert results_io.dumps(reordered) == DOCUMENT_TEXT
 
 
 def test_arrays_and_numpy_scalars_become_plain_numbers() -> None:

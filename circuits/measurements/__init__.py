@@ -30,4 +30,4 @@ MEASUREMENTS = {
         cross_task,
     )
 }
-DEPEND_ON_CIRCUIT = frozenset({"20", "22", "27"})
+DEPEND_ON_CIRCUIT = frozenset({"20", "22"})

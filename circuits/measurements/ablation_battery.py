@@ -7,6 +7,7 @@ positions, resample (each draw kept apart), noise (likewise). MLPs, embeddings a
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -47,20 +48,24 @@ def recipes(study: Study, method: str) -> list[Recipe]:
     return [Recipe(method, scale=scale, seed=seed, draw=draw) for draw in range(draws)]
 
 
-def random_circuit(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
+def matched_heads(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
     """Heads drawn at random with the circuit's size and its number of heads in each layer.
 
-    Drawn among all heads of a layer, circuit heads included, so that under the hypothesis that the labels mean
-    nothing the circuit is one more such draw. UserError if the only such set is the circuit itself.
+    Drawn among all heads of a layer, the circuit's own included, so that under the hypothesis that the labels mean
+    nothing the circuit is one more such draw.
     """
+    size = Counter(node.layer for node in set(circuit))
+    inside = {layer: [node for node in heads if node.layer == layer] for layer in sorted(size)}
+    return tuple(sorted(node for layer, nodes in inside.items() for node in rng.sample(nodes, size[layer])))
+
+
+def random_circuit(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
+    """As `matched_heads`, but another set than the circuit. UserError if there is no other."""
     circuit, heads = set(circuit), list(heads)
-    layers = sorted({node.layer for node in circuit})
-    inside = {layer: [node for node in heads if node.layer == layer] for layer in layers}
-    size = {layer: sum(node.layer == layer for node in circuit) for layer in layers}
-    if all(size[layer] == len(inside[layer]) for layer in layers):
+    if circuit == {node for node in heads if node.layer in {chosen.layer for chosen in circuit}}:
         raise UserError("the circuit holds every head of each of its layers, so no other circuit matches it; leave some out")
     while True:
-        drawn = tuple(sorted(node for layer in layers for node in rng.sample(inside[layer], size[layer])))
+        drawn = matched_heads(circuit, heads, rng)
         if set(drawn) != circuit:
             return drawn
 
@@ -98,7 +103,7 @@ def _random_circuits(study: Study) -> dict[str, Any]:
     seed = int(study.settings["seed"])
     rng = random.Random(f"random circuits {seed}")
     circuits = [
-        random_circuit(study.circuit.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
+        matched_heads(study.circuit.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
     ]
     share = 1 / int(study.settings["random_circuit_prompt_share"])
     rows = [

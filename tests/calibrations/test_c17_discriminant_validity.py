@@ -145,7 +145,7 @@ def test_shared_heads_are_reported():
     """D24: overlapping circuits make a low ratio legitimate."""
     docs = documents()
     own = [h for role in docs["20"]["data"]["circuit"]["roles"].values() for h in role["heads"]]
-    others(docs)["other task 0"]["circuit"]["heads"] = own[:4] + [[0, 7]]
+    others(docs)["other task 0"]["circuit"]["heads"] = [*own[:4], [0, 7]]
     validity, _ = judge(docs)
     assert validity.companions["jaccard_with"]["other task 0"] == pytest.approx(4 / 8)
     assert any(note.startswith("shared_circuit") and "other task 0" in note for note in validity.notes)
@@ -161,13 +161,16 @@ def test_columns_are_in_units_of_their_own_task():
     assert judge(docs)[0].published_value == pytest.approx(before.published_value)
 
 
-def test_random_sets_cover_the_whole_table():
+def test_random_sets_cover_the_whole_table_and_keep_the_layer_profile():
     """D15: the baseline is drawn from all measured heads, not from zeros outside the circuit."""
-    _, matrix = judge(documents())
-    mean = np.array(others(documents())["other task 0"]["denoising"]).mean(axis=0) / 4.0
-    layers = np.repeat(np.arange(4), 8)
-    own = [0, 0, 1, 2, 3, 3, 3]
-    expected = np.mean([mean[layers == layer].mean() for layer in own])
+    docs = documents()
+    task = others(docs)["other task 0"]
+    layer = np.repeat(np.arange(4), 8)
+    task["denoising"] = (np.array(task["denoising"]) + 4.0 * (layer == 3)).tolist()
+    _, matrix = judge(docs)
+    mean = np.array(task["denoising"]).mean(axis=0) / task["gap"]
+    expected = np.mean([mean[layer == own].mean() for own in (0, 0, 1, 2, 3, 3, 3)])
+    assert abs(expected - mean.mean()) > 0.1  # sets that ignore layers have another mean
     assert matrix.companions["random"][0]["mean"][1] == pytest.approx(expected, abs=0.01)
 
 

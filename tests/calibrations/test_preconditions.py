@@ -87,3 +87,21 @@ def test_completeness_is_one_minus_the_rest():
     docs = documents()
     subject = Evidence(set_intact(docs, "complement", 0.3 * clean_of(docs)), COMMON)
     assert preconditions.completeness(subject, CONFIG).value == pytest.approx(0.7)
+
+
+def test_one_head_among_eight_cannot_reach_alpha_however_many_draws():
+    one = {"only": {"heads": [[0, 5]], "ordinal": 4, "sign": 1}}
+    record = by_metric(evidence(roles=one, n_random=200))["P.random_circuits"]
+    assert record.verdict == "insufficient" and record.reasons[0].startswith("min_p_unreachable: 8 circuits")
+    two = {"only": {"heads": [[0, 5], [1, 1]], "ordinal": 4, "sign": 1}}  # 8 x 8 = 64 circuits: p at least 1/64
+    record = by_metric(evidence(roles=two, n_random=200))["P.random_circuits"]
+    assert record.verdict == "pass" and record.p == pytest.approx(1 / 64)
+
+
+def test_faithfulness_is_judged_under_every_recipe():
+    same = {method: 0.95 for method in ("zero", "mean", "mean_pooled", "resample", "noise")}
+    assert by_metric(evidence(by_method=same))["P.faithfulness"].verdict == "pass"
+    zero = by_metric(evidence(by_method=same | {"zero": 0.4}))["P.faithfulness"]
+    assert zero.verdict == "fail" and zero.reasons[0].startswith("not_faithful: zero")
+    over = by_metric(evidence(by_method=same | {"resample": 1.5}))["P.faithfulness"]
+    assert over.verdict == "fail" and over.reasons[0].startswith("over_faithful: resample")

@@ -50,7 +50,7 @@ def test_one_name_in_four_places(identifier):
 @pytest.mark.parametrize("identifier", IN_ORDER)
 def test_modules_have_the_common_shape(identifier):
     module = registry.CALIBRATIONS[identifier]
-    assert callable(module.calibrate) and module.TITLE == module.TITLE.strip() and module.__doc__
+    assert callable(module.calibrate) and module.TITLE.strip() == module.TITLE and module.__doc__
     assert all(re.fullmatch(r"\d\d", number) for number in module.INPUTS)
 
 

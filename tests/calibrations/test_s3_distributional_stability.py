@@ -75,8 +75,7 @@ def test_prompt_dependent_heads_fail():
 
 def test_a_head_with_mean_zero_is_judged_by_its_own_spread():
     """D19: its CV of the mean explodes; in units of its SD the subset means are steady."""
-    draw = lambda rng, shape: rng.normal(0, 1, shape) - 0.0
-    docs = with_attribution(draw, n_evaluation=1000)
+    docs = with_attribution(lambda rng, shape: rng.normal(0, 1, shape), n_evaluation=1000)
     attribution = np.array(docs["03"]["data"]["attribution"])
     attribution[:1000] -= attribution[:1000].mean(axis=0)
     docs["03"]["data"]["attribution"] = attribution.tolist()

@@ -108,10 +108,14 @@ class HookLoop:
 
     def score(self, variant: Variant, prompts: PromptSet, row: int) -> tuple[float, bool, float]:
         tokens = self._tokens(prompts, row, variant.base)
+        hooks = [
+            (node, self._edit(node, intervention, prompts, row))
+            for intervention in variant.interventions
+            for node in intervention.nodes
+        ]
         with ExitStack() as stack:
-            for intervention in variant.interventions:
-                for node in intervention.nodes:
-                    self._intervene(stack, intervention, node, prompts, row)
+            for node, edit in hooks:
+                stack.enter_context(self._hook(node, edit))
             logits = self.model(tokens[None]).logits[0, -1]
         answers, wrong = ([i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong))
         probability = logits.softmax(0)
@@ -123,22 +127,20 @@ class HookLoop:
 
     # --- what is put in place --------------------------------------------------------------------------------------
 
-    def _intervene(
-        self, stack: ExitStack, intervention: Intervention, node: Node, prompts: PromptSet, row: int
-    ) -> None:
+    def _edit(
+        self, node: Node, intervention: Intervention, prompts: PromptSet, row: int
+    ) -> Callable[[Tensor], Tensor]:
         source = self._source(node, intervention.recipe, prompts, row)
         places = self._places(intervention.positions, prompts, row)
 
         def edit(value: Tensor) -> Tensor:
             value = value.clone()
             for place in places:
-                if node.kind == "head":
-                    value[place, node.index] = source[place, node.index]
-                else:
-                    value[place] = source[place]
+                where = (place, node.index) if node.kind == "head" else place
+                value[where] = source[where]
             return value
 
-        stack.enter_context(self._hook(node, edit))
+        return edit
 
     def _source(self, node: Node, recipe: Recipe, prompts: PromptSet, row: int) -> Tensor:
         own = self.activation(node, self._tokens(prompts, row, recipe.source))
