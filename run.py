@@ -18,6 +18,7 @@ import session
 
 
 @hydra.main(version_base=None, config_path="configs", config_name="config")
+@session.refusing
 def main(config: DictConfig) -> None:
     """Measure, calibrate, certify: once for each task asked for."""
     run = session.Session(config)

@@ -9,6 +9,8 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model kind so far is on disk
 
 import contextlib
+import functools
+import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -31,28 +33,74 @@ from results_io import UserError
 
 CONFIGS = Path(__file__).parent / "configs"
 GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate"}
-NOT_PART_OF_A_RESULT = ("task", "model", "select", "results", "engine", "hydra", "model.device", "model.path", "model.name")
+NOT_PART_OF_A_RESULT = (
+    "task",
+    "model",
+    "select",
+    "results",
+    "engine",
+    "engine.rows_per_forward",
+    "hydra",
+    "model.device",
+    "model.path",
+    "model.name",
+)
+FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
+KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a section"}
 USER_ERROR = 2
 PLAIN_WIDTH = 160  # of output that goes to a file or a pipe
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
-    """The command line as Hydra wants it: `calibration=` selects calibrations, by ID in any case."""
-    return [f"select={text.partition('=')[2]}" if text.startswith("calibration=") else text for text in argv]
+    """The command line as Hydra wants it: `calibration=` selects calibrations, `a,b` as well as `[a,b]`."""
+    return [f"select={_as_list(text.partition('=')[2])}" if text.startswith("calibration=") else text for text in argv]
+
+
+def _as_list(text: str) -> str:
+    return f"[{text}]" if "," in text and not text.startswith("[") else text
 
 
 def guarded(main: Callable[[], Any]) -> int:
     """Run `main`; bad input becomes one sentence on the error stream and exit code 2."""
     try:
         main()
-    except UserError as error:
-        return _refuse(str(error))
+    except SystemExit as stop:  # from `refusing`
+        return stop.code
     except (HydraException, OmegaConfBaseException) as error:
-        return _refuse(" ".join(str(error).split()))
+        return _refuse(_sentence(error))
     except KeyboardInterrupt:
         Console(stderr=True).print("Stopped. What was measured is kept; the same command goes on from there.")
         return 130
     return 0
+
+
+def refusing(stages: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
+    """`stages` with bad input ending in one sentence; an error that reached Hydra would get a line from it as well."""
+
+    @functools.wraps(stages)
+    def run(config: DictConfig) -> None:
+        try:
+            stages(config)
+        except UserError as error:
+            sys.exit(_refuse(str(error)))
+
+    return run
+
+
+def _sentence(error: Exception) -> str:
+    """What is wrong with the command line, in one sentence with the remedy."""
+    text = " ".join(str(error).split())
+    if isinstance(error, OverrideParseException):
+        return f"{error.override} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.partition("/")
+        paths = sorted((CONFIGS / group).rglob("*.yaml"))
+        known = ", ".join(str(path.relative_to(CONFIGS / group).with_suffix("")) for path in paths)
+        return f"{group}={name} is unknown; use one of {known}"
+    if text.startswith("Could not override"):
+        key = text.split("'")[1]
+        return f"{key} is not a setting; use one of those in configs/, for example prompts.evaluation=400"
+    return text
 
 
 def _refuse(sentence: str) -> int:
@@ -69,8 +117,12 @@ class Session:
         self.started = time.monotonic()
         self.pairs = 0  # (variant, prompt) pairs run so far
         self.identifiers = _selected(self.config["select"])
-        _check_sizes(self.config["prompts"])
-        self.overrides = _overrides(HydraConfig.get().overrides.task)
+        defaults, given = _defaults(HydraConfig.get().runtime.choices), HydraConfig.get().overrides.task
+        for text in given:
+            _check_kind(_key(text), _value(config, _key(text)), _value(defaults, _key(text)))
+        for section in ("prompts", "measurement", "engine"):
+            _check_counts(section, self.config[section])
+        self.overrides = sorted(text.lstrip("+") for text in given if not _is_default(text, config, defaults))
 
     def tasks(self) -> list[str]:
         """The task asked for, or all of them."""
@@ -150,8 +202,8 @@ class Session:
         folder = Path(self.config["results"]) / self._model_settings["name"] / task
         if default:
             return folder
-        differs = [text for text in self.overrides if text.partition("=")[0] not in NOT_PART_OF_A_RESULT]
-        return folder / ",".join(differs).replace("/", "_") if differs else folder
+        differs = [text for text in self.overrides if _key(text) not in NOT_PART_OF_A_RESULT]
+        return folder / _folder_name(",".join(differs).replace("/", "_")) if differs else folder
 
     def _numbers(self) -> list[str]:
         from circuits.measurements import MEASUREMENTS
@@ -228,35 +280,61 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
 
 def _selected(select: Any) -> list[str]:
     """Calibration IDs from `all`, one name or a list of names."""
-    names = list(registry.CALIBRATIONS) if select == "all" else [select] if isinstance(select, str) else list(select)
+    names = list(registry.CALIBRATIONS) if select == "all" else select if isinstance(select, list) else [select]
     if not names:
         raise UserError("calibration=[] selects nothing; use calibration=all or a list such as [c11,m98]")
     return [registry.get(str(name)).ID for name in names]
 
 
-def _check_sizes(sizes: Mapping[str, Any]) -> None:
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise UserError(f"prompts.{name}={size} is not a number of prompts; use a whole number of at least 1")
+def _folder_name(name: str) -> str:
+    """`name`, or its beginning and a digest if it is too long for a file system."""
+    if len(name.encode()) <= FOLDER_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name.encode()[: FOLDER_NAME - 13].decode(errors='ignore')}-{digest}"
 
 
-def _overrides(given: Sequence[str]) -> list[str]:
-    """The command line's overrides that differ from the default configuration, sorted."""
-    return sorted(text for text in given if not _is_default(text.lstrip("+")))
+def _check_kind(name: str, value: Any, default: Any) -> None:
+    """UserError if a setting is not of the kind that its default is (a default of null says nothing)."""
+    kind = type(default)
+    if kind not in KINDS or type(value) is kind or (kind is float and type(value) is int):
+        return
+    raise UserError(f"{name}={value} is not {KINDS[kind]}; write one, for example {name}={default}")
 
 
-def _is_default(override: str) -> bool:
-    key, _, value = override.partition("=")
+def _check_counts(name: str, value: Any) -> None:
+    """UserError if a whole number below `name` that is not a seed is less than 1."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_counts(f"{name}.{key}", item)
+    elif isinstance(value, int) and value < 1 and not name.endswith("seed"):
+        raise UserError(f"{name}={value} is too small; use a whole number of at least 1")
+
+
+def _key(override: str) -> str:
+    """The setting that an override is about: "prompts.evaluation" for "+prompts.evaluation=40"."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def _is_default(override: str, config: DictConfig, defaults: DictConfig) -> bool:
+    """True if the override says what the default configuration says anyway."""
+    key = _key(override)
     if key in GROUPS:
-        defaults = OmegaConf.load(CONFIGS / "config.yaml").defaults
-        return any(dict(entry) == {key: value} for entry in defaults if not isinstance(entry, str))
-    return str(OmegaConf.select(_defaults(key.partition(".")[0]), key)) == value
+        return {key: HydraConfig.get().runtime.choices[key]} in defaults.defaults
+    return _value(config, key) == _value(defaults, key)
 
 
-def _defaults(group: str) -> DictConfig:
-    """The default values below one top-level key."""
-    if group == "calibration":
-        return OmegaConf.create({group: OmegaConf.merge(*map(OmegaConf.load, sorted((CONFIGS / group).glob("*.yaml"))))})
-    if group in ("measurement", "certificate"):
-        return OmegaConf.create({group: OmegaConf.load(next((CONFIGS / group).glob("*.yaml")))})
-    return OmegaConf.load(CONFIGS / "config.yaml")
+def _value(config: DictConfig, key: str) -> Any:
+    """The setting `key` ("prompts.evaluation") as plain data; None if there is none."""
+    value = OmegaConf.select(config, key)
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def _defaults(choices: Mapping[str, str]) -> DictConfig:
+    """The configuration of these groups' files without any override."""
+    config = OmegaConf.load(CONFIGS / "config.yaml")
+    for group in GROUPS:
+        chosen = OmegaConf.load(CONFIGS / group / f"{choices[group]}.yaml")
+        parts = [OmegaConf.load(CONFIGS / group / f"{name}.yaml") for name in chosen.pop("defaults", [])]
+        config[group] = OmegaConf.merge(chosen, *parts)
+    return config

@@ -37,8 +37,14 @@ def calibrate(folder: Path, identifiers: Iterable[str], config: Mapping[str, Any
     """Make the files of these calibrations in `folder` fresh; return their documents by identifier.
 
     `config` has a section `common` and one per calibration (lower-case id). Measurements that do not exist make the
-    calibrations that read them `insufficient: not_run`. M93 comes last, as it reads the others' records.
+    calibrations that read them `insufficient: not_run`; only 01 and 20 have to be there (UserError). M93 comes last,
+    as it reads the others' records.
     """
+    missing = [number for number in ALWAYS_READ if results_io.find(folder, number) is None]
+    if missing:
+        raise results_io.UserError(
+            f"{folder} has no measurement {' and '.join(missing)}, which every calibration reads; run.py measures it"
+        )
     wanted = [identifier for identifier in CALIBRATIONS if identifier in set(identifiers)]
     load = cache(lambda: Evidence.load(folder, config["common"], _all_numbers()))
     documents: Documents = {PRECONDITIONS: _fresh(folder, _preconditions_task(config, load))}

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from math import nan
 from typing import Any
 
 from calibrations.calibrate import PRECONDITIONS, Documents
 from calibrations.registry import CALIBRATIONS
-from calibrations.statistics import Insufficient, intersection_union_p
+from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
 
 REPRODUCED = ("n_prompts", "n_clusters")  # a smaller held-out split may be too small for a gate; that is not a failure
 
@@ -37,11 +38,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class Tier:
-    """The gates of one tier: all of `gates`, one of `alternatives`, none of `not_fail` failing."""
+    """The gates of one tier: all of `gates`, one of each group of `alternatives`, none of `not_fail` failing."""
 
     level: int
     gates: tuple[Gate, ...]
-    alternatives: tuple[Gate, ...]
+    alternatives: tuple[tuple[Gate, ...], ...]
     not_fail: tuple[Gate, ...]
 
     @property
@@ -52,16 +53,15 @@ class Tier:
     def blocking(self) -> tuple[Gate, ...]:
         """Gates that keep the tier from being reached."""
         blocked = [gate for gate in self.gates if not gate.passed]
-        if self.alternatives and not any(gate.passed for gate in self.alternatives):
-            blocked += self.alternatives
+        for group in self.alternatives:
+            blocked += () if any(gate.passed for gate in group) else group
         return (*blocked, *(gate for gate in self.not_fail if gate.verdict == "fail"))
 
     def limited_by_data(self, reasons: Iterable[str]) -> bool:
         """True if no circuit could pass it with these data."""
         reasons = set(reasons)
-        wanting = [gate for gate in self.gates if _wants_data(gate, reasons)]
-        return bool(wanting) or (
-            bool(self.alternatives) and all(_wants_data(gate, reasons) for gate in self.alternatives)
+        return any(_wants_data(gate, reasons) for gate in self.gates) or any(
+            all(_wants_data(gate, reasons) for gate in group) for group in self.alternatives
         )
 
 
@@ -100,14 +100,17 @@ def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:
     wanted = {int(key): value for key, value in rules["tiers"].items()}
     gates, rule = _gates(documents), wanted[level]
     held_out: list[Gate] = []
+    alternatives = [tuple(_find(gates, name) for name in rule["any"])] if "any" in rule else []
     if rule.get("held_out"):
-        names = [name for lower in wanted.values() for name in lower["all"]]
         again = _gates(documents, "held_out")
-        held_out = [_reproduced(_find(again, name, "held_out")) for name in dict.fromkeys(names)]
+        names = dict.fromkeys(name for lower in wanted.values() for name in lower["all"])
+        held_out = [_reproduced(_find(again, name, "held_out")) for name in names]
+        groups = [lower["any"] for lower in wanted.values() if "any" in lower]
+        alternatives += [tuple(_reproduced(_find(again, name, "held_out")) for name in group) for group in groups]
     return Tier(
         level,
         (*(_find(gates, name) for name in rule["all"]), *held_out),
-        tuple(_find(gates, name) for name in rule.get("any", ())),
+        tuple(alternatives),
         tuple(_find(gates, name) for name in rule.get("not_fail", ())),
     )
 
@@ -140,12 +143,25 @@ def _wants_data(gate: Gate, reasons: set[str]) -> bool:
 
 
 def _p_certificate(tiers: Iterable[Tier]) -> float | None:
-    """Largest p of the gates that have one: the level of "all gates pass" as an intersection-union test."""
+    """Largest p of the gates that have one: the level of "all gates pass" as an intersection-union test.
+
+    A group of which one gate has to pass enters with k times its smallest p (spec section 6).
+    """
+    tiers = tuple(tiers)
     values = [gate.p for tier in tiers for gate in tier.gates if gate.p is not None and gate.split == "evaluation"]
     try:
+        values += [_or_clause(group) for tier in tiers for group in tier.alternatives if _tested(group)]
         return float(intersection_union_p(values))
     except Insufficient:
         return None
+
+
+def _tested(group: Iterable[Gate]) -> bool:
+    return any(gate.p is not None and gate.split == "evaluation" for gate in group)
+
+
+def _or_clause(group: Iterable[Gate]) -> float:
+    return or_clause_p([nan if gate.p is None else gate.p for gate in group])
 
 
 def _subject(documents: Documents) -> dict[str, Any]:

@@ -144,4 +144,4 @@ def save(circuit: Circuit, path: Path) -> None:
     document = circuit.to_dict()
     for role in document["roles"].values():
         role["heads"] = [str(head(*pair)) for pair in role["heads"]]
-    results_io.write_text(Path(path), yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True))
+    results_io.write_text(Path(path), yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True, default_flow_style=None))

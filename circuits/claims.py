@@ -45,7 +45,14 @@ def _stored(plan: Plan) -> Circuit:
             f"model {plan.identity.name} comes with no circuit for task {plan.task.name} (it has: {known}); run with "
             "circuit=discovered"
         )
-    return circuits[plan.task.name]
+    found = circuits[plan.task.name]
+    weights = found.provenance.get("model_sha256", plan.identity.sha256)
+    if weights != plan.identity.sha256:
+        raise UserError(
+            f"the stored circuit {found.name!r} was found on weights {weights[:8]}, but {plan.identity.name} now has "
+            f"{plan.identity.sha256[:8]}; run with circuit=discovered"
+        )
+    return found
 
 
 def _random(plan: Plan, seed: int) -> Circuit:
@@ -73,10 +80,10 @@ def _discovered(plan: Plan, folder: Path, progress: ProgressBar) -> Circuit:
     """Search, or reuse what an identical search found."""
     path, note = folder / "circuit.yaml", folder / "circuit_search.json"
     subject = {**plan.subject("01"), "settings": {k: plan.settings[k] for k in ("discovery", "repeated_tokens", "seed")}}
-    if path.is_file() and is_fresh(note, subject):
+    if path.is_file() and is_fresh(note, subject) and results_io.file_digest(path) == results_io.read(note).get("found"):
         return circuit_files.load(path)
     with progress("discovery") as bar:
         found = discover(replace(plan.study, progress=bar))
     circuit_files.save(found, path)
-    results_io.write(note, {"subject": subject})
+    results_io.write(note, {"subject": subject, "found": results_io.file_digest(path)})
     return found

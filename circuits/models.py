@@ -186,11 +186,29 @@ def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> Any:
     with quiet():
         from transformer_lens.model_bridge import TransformerBridge
 
-        dtype = getattr(torch, settings.get("dtype") or "float32")
-        device = settings.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+        device, dtype = _device(settings), _dtype(settings)
         bridge = TransformerBridge.boot_transformers(name, device=device, dtype=dtype, **loaded)
         bridge.enable_compatibility_mode(disable_warnings=True)
     return bridge.eval()
+
+
+def _dtype(settings: Mapping[str, Any]) -> torch.dtype:
+    """UserError for a name that is no floating-point type."""
+    name = settings.get("dtype") or "float32"
+    dtype = getattr(torch, str(name), None)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise UserError(f"model.dtype={name} is no floating-point type; use float32, the scoring type, or bfloat16")
+    return dtype
+
+
+def _device(settings: Mapping[str, Any]) -> str:
+    """The device asked for, or the GPU if there is one; UserError if it is not on this machine."""
+    name = settings.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"model.device={name} is not on this machine; use model.device=cpu") from error
+    return name
 
 
 @contextlib.contextmanager

@@ -32,9 +32,9 @@ from results_io import UserError
 
 N_LAYERS, N_HEADS, D_HEAD = 4, 8, 64
 D_MODEL = N_HEADS * D_HEAD
-N_POSITIONS = 40  # the longest prompt has 20 tokens with BOS
+N_POSITIONS = 64  # the longest prompt has 20 tokens with BOS, the attention diagnostics 41
 D_MLP = 8  # the MLPs are zero; GPT-2 has to have them
-LAYER_NORM_EPSILON = 2.0**16  # residual variance is about 1: its effect on the scale is 1e-5, and 2^8 is exact
+LAYER_NORM_EPSILON = 2.0**16  # residual variance is about 3: its effect on the scale is 3e-5, and sqrt is exact
 
 NAME_WIDTH, POSITION_WIDTH, WORD_WIDTH, YEAR_WIDTH, CENTURY_WIDTH = 40, 23, 48, 16, 8
 SUBSPACES = {
@@ -52,7 +52,7 @@ SUBSPACES = {
     "plurality": 1,  # +1 singular, -1 plural
     "position": POSITION_WIDTH,
     "previous_position": POSITION_WIDTH,
-    "distance_from_bos": 1,  # as a share of the context
+    "distance_from_bos": 1,  # in tens of tokens
     "expects_name": 1,
     "expects_pronoun": 1,
     "pronoun_case": 1,  # +1 possessive, -1 subject
@@ -274,7 +274,7 @@ def subject_number_mover(gain: float) -> Mechanism:
     return Mechanism(
         attends=(
             Attend("expects_verb", "noun", 40.0),
-            Attend("expects_verb", "distance_from_bos", -4.0 * N_POSITIONS),
+            Attend("expects_verb", "distance_from_bos", -40.0),
             rest_on_bos(6.0),
         ),
         copies=(Copy("plurality", "answer_plurality", gain),),
@@ -563,7 +563,7 @@ def position_matrix() -> Float[Tensor, "position d_model"]:
     matrix = torch.zeros(N_POSITIONS, D_MODEL)
     matrix[:, columns("position")] = codes
     matrix[1:, columns("previous_position")] = codes[:-1]
-    matrix[:, columns("distance_from_bos")] = torch.arange(N_POSITIONS)[:, None] / N_POSITIONS
+    matrix[:, columns("distance_from_bos")] = torch.arange(N_POSITIONS)[:, None] / 10
     return matrix
 
 

@@ -1,6 +1,6 @@
 """Write the shipped folder of the embedded model `pocket` from a finished training run.
 
-    python -m scripts.export_pocket --run /tmp/pocket/run
+    python -m scripts.export_pocket --run RUN
 
 Scores the weights as they are stored (fp16 where that changes nothing) and writes them into the model card.
 """

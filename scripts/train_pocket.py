@@ -1,6 +1,6 @@
 """Train the embedded model `pocket` from a seed.
 
-    python -m scripts.train_pocket --out /tmp/pocket/run --export-to /tmp/pocket/early
+    python -m scripts.train_pocket --out RUN
 
 Prints a line with the task scores every `--report-every` steps, keeps a checkpoint in `--out` and continues
 from it when started again with the same recipe.

@@ -41,7 +41,7 @@ class Recipe:
     """All that determines a training run."""
 
     seed: int = 0
-    steps: int = 7000
+    steps: int = 8000
     documents: int = 64  # per step
     muon_rate: float = 0.01  # at 0.02 IOI stays on its "one of the two names" plateau until the rate decays
     adam_rate: float = 3e-3

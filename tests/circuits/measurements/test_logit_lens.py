@@ -1,0 +1,67 @@
+"""04: the last row is the model itself, the first is the embedding alone, and where an answer emerges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from circuits.measurements import logit_lens
+
+
+@pytest.fixture(scope="module", params=[("gpt2", "ioi"), ("gpt2", "greater_than"), ("llama", "ioi"), ("neox", "ioi")])
+def case(request, make_study):
+    study = make_study(*request.param)
+    return study, logit_lens.measure(study)
+
+
+def scores(logits: torch.Tensor, prompts, row: int) -> tuple[int, float, float]:
+    answers, wrong = ([i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong))
+    rank = int((logits > logits[answers].max()).sum())
+    return rank, float(logits.softmax(0)[answers].sum()), float(logits[answers].mean() - logits[wrong].mean())
+
+
+def test_the_last_row_is_the_model_s_prediction(case) -> None:
+    study, data = case
+    logits = study.engine.end_logits(study.prompts)
+    assert data["rank"].shape == data["probability"].shape == (study.model.n_layers + 1, len(study.prompts))
+    assert data["max_error"] < 1e-4
+    for row in range(len(study.prompts)):
+        rank, probability, difference = scores(logits[row], study.prompts, row)
+        assert data["rank"][-1, row] == rank
+        assert data["probability"][-1, row] == pytest.approx(probability, rel=1e-4)
+        assert data["logit_diff"][-1, row] == pytest.approx(difference, abs=1e-4)
+
+
+def test_earlier_rows_are_the_plain_model_s_stream_read_by_its_own_norm_and_unembedding(study, plain) -> None:
+    data, prompts, network = logit_lens.measure(study), study.prompts, plain("gpt2")
+    for row in (0, 13):
+        tokens = prompts.clean[row, : int(prompts.end[row]) + 1]
+        with torch.no_grad():
+            streams = network(tokens[None], output_hidden_states=True).hidden_states
+            for layer in range(3):  # Hugging Face applies the final norm to the last one itself
+                logits = network.lm_head(network.transformer.ln_f(streams[layer][0, -1]))
+                rank, probability, difference = scores(logits, prompts, row)
+                assert data["rank"][layer, row] == rank
+                assert data["probability"][layer, row] == pytest.approx(probability, rel=1e-4)
+                assert data["logit_diff"][layer, row] == pytest.approx(difference, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "layer"),
+    [
+        ([3, 2, 0, 0], 2),  # emerges and stays
+        ([0, 0, 0, 0], 0),  # there from the start
+        ([5, 0, 1, 0], 3),  # lost again in between: the last return counts
+        ([0, 0, 0, 1], None),  # there until the very end, but not at it
+        ([4, 3, 2, 1], None),  # never
+        ([0], 0),
+        ([7], None),
+    ],
+)
+def test_emergence(ranks, layer) -> None:
+    assert logit_lens.emergence(np.array(ranks)[:, None]) == [layer]
+
+
+def test_emergence_is_per_prompt() -> None:
+    assert logit_lens.emergence(np.array([[1, 0], [0, 0], [0, 2]])) == [1, None]
