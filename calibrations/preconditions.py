@@ -127,12 +127,12 @@ def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCirc
     that repeat are no new evidence. Raises Insufficient("min_p_unreachable") if that cannot reach alpha, and
     whatever the ratio raises on those prompts.
     """
-    values, index = evidence.random_circuits
+    _, index = evidence.random_circuits
     clean, clusters = evidence.clean[index], evidence.clusters[index]
     theta = reportable_ratio(
         evidence.ablated("circuit")[index], clean, clusters, config["min_denominator_t"]
     ).value
-    null = values.sum(axis=1) / clean.sum()
+    null = random_faithfulness(evidence)
     matching = matching_circuits(evidence)
     floor = max(1 / (len(null) + 1), 1 / matching)
     if floor >= config["alpha"]:
@@ -147,6 +147,12 @@ def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCirc
         )
     p = rank_among(theta - SAME_CIRCUIT, null).p
     return RandomCircuits(theta, null, max(p, floor), floor, len(index))
+
+
+def random_faithfulness(evidence: Evidence) -> Float[np.ndarray, " circuit"]:
+    """Faithfulness of every random circuit that was measured, on the prompts it was measured on."""
+    values, index = evidence.random_circuits
+    return values.sum(axis=1) / evidence.clean[index].sum()
 
 
 def matching_circuits(evidence: Evidence) -> int:

@@ -41,7 +41,7 @@ def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
         table.add_column(name, no_wrap=True, min_width=width)
     if with_reasons:
         table.add_column("why", overflow="fold", ratio=1)
-    for row in certificate["rows"]:
+    for row in (_preconditions(certificate), *certificate["rows"]):
         if not row["records"]:
             table.add_row(row["id"], row["title"], "", "", Text("not run", STYLES["not run"]))
         for place, record in enumerate(shown := _shown(row)):
@@ -66,9 +66,15 @@ def _shown(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return gating or [record for record in row["records"] if record["metric"] == row["decisive"]]
 
 
+def _preconditions(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """The preconditions as one more row of the table, above the calibrations."""
+    return {"id": "P", "title": "preconditions", "records": certificate["preconditions"]}
+
+
 def _reasons(certificate: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(ID, reason) of every shown record that has one: what a narrow terminal prints below the table."""
-    return [(row["id"], _reason(r)) for row in certificate["rows"] for r in _shown(row) if r["reasons"]]
+    rows = (_preconditions(certificate), *certificate["rows"])
+    return [(row["id"], _reason(r)) for row in rows for r in _shown(row) if r["reasons"]]
 
 
 def _short(metric: str) -> str:

@@ -36,7 +36,7 @@ def head(layer: int, index: int) -> Node:
     return Node("head", layer, index)
 
 
-def parse_head(name: str) -> Node:
+def parse_head(name: object) -> Node:
     """The head named "L3H2"; UserError if `name` is not of that form."""
     match = HEAD_NAME.fullmatch(str(name).strip())
     if match is None:
@@ -144,4 +144,5 @@ def save(circuit: Circuit, path: Path) -> None:
     document = circuit.to_dict()
     for role in document["roles"].values():
         role["heads"] = [str(head(*pair)) for pair in role["heads"]]
-    results_io.write_text(Path(path), yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True, default_flow_style=None))
+    style = {"sort_keys": False, "width": 110, "allow_unicode": True, "default_flow_style": None}
+    results_io.write_text(Path(path), yaml.safe_dump(document, **style))

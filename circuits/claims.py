@@ -80,7 +80,8 @@ def _discovered(plan: Plan, folder: Path, progress: ProgressBar) -> Circuit:
     """Search, or reuse what an identical search found."""
     path, note = folder / "circuit.yaml", folder / "circuit_search.json"
     subject = {**plan.subject("01"), "settings": {k: plan.settings[k] for k in ("discovery", "repeated_tokens", "seed")}}
-    if path.is_file() and is_fresh(note, subject) and results_io.file_digest(path) == results_io.read(note).get("found"):
+    known = path.is_file() and is_fresh(note, subject)
+    if known and results_io.read(note).get("found") == results_io.file_digest(path):
         return circuit_files.load(path)
     with progress("discovery") as bar:
         found = discover(replace(plan.study, progress=bar))

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from circuits import circuit as circuit_files
 from circuits.circuit import Circuit, Node
@@ -138,7 +139,11 @@ def load(settings: Mapping[str, Any]) -> Model:
         built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
         bridge = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
         return Model(identity, bridge, built.tokenizer)
-    bridge = _bridge(str(_folder(settings)), settings)
+    folder = _folder(settings)
+    try:
+        bridge = _bridge(str(folder), settings, model_class=_CompleteModel)
+    except SafetensorError as error:
+        raise UserError(f"the weights in {folder} cannot be read ({error}); copy them there anew") from error
     return Model(identity, bridge, bridge.tokenizer)
 
 
@@ -158,16 +163,28 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path) -> Identity:
     digest = hashlib.sha256()
     for path in [*sorted(folder.glob("*.json")), *weights]:
         digest.update(path.read_bytes())
-    config = AutoConfig.from_pretrained(folder)
+    n_layers, n_heads = _shape(folder)
     stored = {path.stem: circuit_files.load(path) for path in sorted((folder / "circuits").glob("*.yaml"))}
     return Identity(
         settings["name"],
         settings["kind"],
         digest.hexdigest(),
-        int(config.num_hidden_layers),
-        int(config.num_attention_heads),
+        n_layers,
+        n_heads,
         stored,
     )
+
+
+def _shape(folder: Path) -> tuple[int, int]:
+    """(layers, heads) of the model in a folder; UserError if its configuration is not one of a language model."""
+    try:
+        config = AutoConfig.from_pretrained(folder)
+        return int(config.num_hidden_layers), int(config.num_attention_heads)
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{folder / 'config.json'} is not the configuration of a model that transformers knows; point model.path "
+            "at a causal language model saved with save_pretrained"
+        ) from error
 
 
 def _identify_planted(settings: Mapping[str, Any]) -> Identity:
@@ -187,9 +204,26 @@ def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> Any:
         from transformer_lens.model_bridge import TransformerBridge
 
         device, dtype = _device(settings), _dtype(settings)
+        if "hf_model" in loaded:
+            loaded["hf_model"].to(device, dtype)  # the bridge leaves a model that it is handed where it is
         bridge = TransformerBridge.boot_transformers(name, device=device, dtype=dtype, **loaded)
         bridge.enable_compatibility_mode(disable_warnings=True)
     return bridge.eval()
+
+
+class _CompleteModel:
+    """AutoModelForCausalLM for weights without holes, which transformers would fill with random numbers."""
+
+    @staticmethod
+    def from_pretrained(folder: str, **settings: Any) -> PreTrainedModel:
+        model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
+        missing = sorted(report["missing_keys"])
+        if missing:
+            raise UserError(
+                f"the weights in {folder} lack {len(missing)} of the model's tensors, {missing[0]} for one; copy all "
+                "of its safetensors files there"
+            )
+        return model
 
 
 def _dtype(settings: Mapping[str, Any]) -> torch.dtype:

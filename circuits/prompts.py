@@ -96,8 +96,8 @@ class PromptSet:
         for template in sorted(set(self.lengths) & set(other.lengths)):
             if self.lengths[template] != other.lengths[template]:
                 raise UserError(
-                    f"{self.task}: template {template!r} has {self.lengths[template]} tokens in the {self.split} set and "
-                    f"{other.lengths[template]} in the {other.split} set; give them different template labels"
+                    f"{self.task}: template {template!r} has {self.lengths[template]} tokens in the {self.split} set "
+                    f"and {other.lengths[template]} in the {other.split} set; give them different template labels"
                 )
 
     @cached_property
@@ -186,8 +186,9 @@ def join(first: PromptSet, second: PromptSet) -> PromptSet:
         return torch.cat(pad)
 
     def ids(name: str) -> Tensor:
-        most = max(getattr(s, name).shape[1] for s in sides)
-        pad = [torch.nn.functional.pad(getattr(s, name), (0, most - getattr(s, name).shape[1]), value=PADDING) for s in sides]
+        both = [getattr(s, name) for s in sides]
+        most = max(part.shape[1] for part in both)
+        pad = [torch.nn.functional.pad(part, (0, most - part.shape[1]), value=PADDING) for part in both]
         return torch.cat(pad)
 
     return PromptSet(
@@ -239,7 +240,9 @@ def _single_token(task: Task, word: str, tokenizer: Any) -> int:
     """Id of `word` as a continuation: with a leading space, which byte-level tokenizers make part of the token."""
     ids = tokenizer(" " + word, add_special_tokens=False)["input_ids"]
     if len(ids) != 1 or ids[0] == tokenizer.unk_token_id != tokenizer.eos_token_id:
-        raise UserError(f"{task.name}: answer {word!r} is {len(ids)} tokens or unknown to the tokenizer; use a single-token word")
+        raise UserError(
+            f"{task.name}: answer {word!r} is {len(ids)} tokens or unknown to the tokenizer; use a single-token word"
+        )
     return ids[0]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from circuits.prompts import PromptSet
 from circuits.tasks.base import Task
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Where a running measurement says how far it is."""
 

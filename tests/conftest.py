@@ -12,4 +12,10 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import sys
 from pathlib import Path
 
+from jaxtyping import install_import_hook
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+# annotated types and shapes are checked at every call
+CHECKED = ("circuit", "engine", "interventions", "measurements", "models", "prompts", "study")
+install_import_hook([f"circuits.{name}" for name in CHECKED], "beartype.beartype")

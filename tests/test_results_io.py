@@ -50,7 +50,9 @@ def test_arrays_and_numpy_scalars_become_plain_numbers() -> None:
 
 
 def test_nine_digits_keep_every_float32() -> None:
-    values = np.random.default_rng(0).normal(size=2000).astype(np.float32) * np.float32(10.0) ** np.arange(-20, 20, 0.02)
+    values = np.random.default_rng(0).normal(size=2000).astype(np.float32) * np.float32(10.0) ** np.arange(
+        -20, 20, 0.02
+    )
     values = values.astype(np.float32)
     stored = json.loads(results_io.dumps({"values": values}))["values"]
     assert np.array_equal(np.array(stored, dtype=np.float32), values)
@@ -58,7 +60,14 @@ def test_nine_digits_keep_every_float32() -> None:
 
 @pytest.mark.parametrize("missing", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize(
-    "place", [lambda x: x, lambda x: [1.0, x], lambda x: {"deep": [{"er": x}]}, lambda x: np.array([[0, x]]), np.float32]
+    "place",
+    [
+        lambda x: x,
+        lambda x: [1.0, x],
+        lambda x: {"deep": [{"er": x}]},
+        lambda x: np.array([[0, x]]),
+        np.float32,
+    ],
 )
 def test_nan_and_infinity_are_refused_and_nothing_is_written(missing, place, tmp_path) -> None:
     path = tmp_path / "01_baseline.json"
@@ -146,14 +155,20 @@ def test_find_by_number(tmp_path) -> None:
 def test_a_number_that_stands_twice_is_refused(tmp_path) -> None:
     for name in ("02_activation_patching.json", "02_old.json"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(UserError, match=r"number 02 .*\(02_activation_patching.json, 02_old.json\); keep one"):
+    with pytest.raises(
+        UserError, match=r"number 02 .*\(02_activation_patching.json, 02_old.json\); keep one"
+    ):
         results_io.find(tmp_path, "02")
 
 
 def test_digests() -> None:
     assert results_io.sha256(b"abc") == hashlib.sha256(b"abc").hexdigest()
-    assert results_io.sha256({"b": (1, 2.0), "a": None}) == hashlib.sha256(b'{"a":null,"b":[1,2.0]}').hexdigest()
-    assert results_io.sha256({"a": None, "b": [1, np.float64(2)]}) == results_io.sha256({"b": (1, 2.0), "a": None})
+    assert (
+        results_io.sha256({"b": (1, 2.0), "a": None}) == hashlib.sha256(b'{"a":null,"b":[1,2.0]}').hexdigest()
+    )
+    assert results_io.sha256({"a": None, "b": [1, np.float64(2)]}) == results_io.sha256(
+        {"b": (1, 2.0), "a": None}
+    )
     assert results_io.sha256([1, 2]) != results_io.sha256([2, 1])
 
 

@@ -239,9 +239,8 @@ class LensEngine:
                     self._prove_alive(hook_name(node))
                 unknown = set(intervention.positions or ()) - {*prompts.positions, CHANGED}
                 if unknown:
-                    raise UserError(
-                        f"position {min(unknown)!r} is not one of task {prompts.task}'s ({', '.join(prompts.positions)})"
-                    )
+                    known = ", ".join(prompts.positions)
+                    raise UserError(f"position {min(unknown)!r} is not one of task {prompts.task}'s ({known})")
 
     def _prove_alive(self, name: str) -> None:
         """DeadHookError unless replacing the whole tensor at this hook moves the model's logits."""
@@ -249,9 +248,12 @@ class LensEngine:
             return
         probe = self.reference.prompts.clean[:1]
         intact = self._forward(probe, [])
-        moved = self._forward(probe, [(name, lambda tensor, hook: tensor + tensor.std().clamp(min=1e-3) * _ramp(tensor))])
-        if torch.equal(intact, moved):
-            raise DeadHookError(f"replacing the tensor at {name} of {self.model.name} changes no logit; the hook is dead")
+
+        def move(tensor: Tensor, hook: object) -> Tensor:
+            return tensor + tensor.std().clamp(min=1e-3) * _ramp(tensor)
+
+        if torch.equal(intact, self._forward(probe, [(name, move)])):
+            raise DeadHookError(f"replacing the tensor at {name} of {self.model.name} changes no logit: a dead hook")
         self._alive.add(name)
 
 

@@ -66,7 +66,9 @@ def sets(tokenizer) -> Callable[[str], dict[str, PromptSet]]:
     def make(name: str) -> dict[str, PromptSet]:
         task = tasks.get(name)
         drawn = prompt_sets.draw_examples(task, toy.SIZES, 0)
-        return {split: prompt_sets.tokenize(task, examples, tokenizer, split) for split, examples in drawn.items()}
+        return {
+            split: prompt_sets.tokenize(task, examples, tokenizer, split) for split, examples in drawn.items()
+        }
 
     return make
 
@@ -79,7 +81,11 @@ def scored(sets) -> PromptSet:
 
 @pytest.fixture(scope="session")
 def reference(sets) -> PromptSet:
-    return sets("ioi")["reference"]
+    """Six IOI reference prompts of every template."""
+    prompts, rows = sets("ioi")["reference"], {}
+    for row, template in enumerate(prompts.templates):
+        rows.setdefault(template, []).append(row)
+    return prompts.select(sorted(row for own in rows.values() for row in own[:6]))
 
 
 @pytest.fixture(scope="session")

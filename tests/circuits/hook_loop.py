@@ -1,9 +1,9 @@
 """The engine's brute-force twin: one prompt and one variant at a time, on the plain Hugging Face model.
 
-It shares nothing with `circuits.engine` but the values it is given (Variant, PromptSet). Replacements are computed in
-float64 from the documented laws of `Recipe`. What the engine sees is the model in TransformerLens's compatibility
-mode, which differs from the plain one in two ways that matter here: the value bias is folded into the output bias
-(so z leaves it out), and what layer-norm models write to the residual stream is centred.
+It shares nothing with `circuits.engine` but the values it is given (Variant, PromptSet). Replacements are
+computed in float64 from the documented laws of `Recipe`. What the engine sees is the model in the
+TransformerLens compatibility mode, which differs from the plain one in two ways that matter here: the value bias is folded
+into the output bias (so z leaves it out), and what layer-norm models write to the residual stream is centred.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,13 @@ ANATOMY = {
         "gpt_neox.layers", "attention", "attention.dense", "mlp", "gpt_neox.embed_in", value_bias_neox, True
     ),
     "llama": Anatomy(
-        "model.layers", "self_attn", "self_attn.o_proj", "mlp", "model.embed_tokens", value_bias_grouped, False
+        "model.layers",
+        "self_attn",
+        "self_attn.o_proj",
+        "mlp",
+        "model.embed_tokens",
+        value_bias_grouped,
+        False,
     ),
 }
 ANATOMY["qwen2"] = ANATOMY["llama"]
@@ -99,7 +106,7 @@ class HookLoop:
         self.anatomy = ANATOMY[architecture]
         self.n_heads = n_heads
         self.reference = reference
-        self._intact: dict[tuple[Node, tuple[int, ...]], Tensor] = {}
+        self._intact: dict[tuple[int, ...], dict[Node, Tensor]] = {}
 
     @torch.no_grad()
     def run(self, variants: tuple[Variant, ...], prompts: PromptSet) -> Scores:
@@ -117,7 +124,9 @@ class HookLoop:
             for node, edit in hooks:
                 stack.enter_context(self._hook(node, edit))
             logits = self.model(tokens[None]).logits[0, -1]
-        answers, wrong = ([i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong))
+        answers, wrong = (
+            [i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong)
+        )
         probability = logits.softmax(0)
         return (
             float(logits[answers].mean() - logits[wrong].mean()),
@@ -125,7 +134,7 @@ class HookLoop:
             float(probability[answers].sum()),
         )
 
-    # --- what is put in place --------------------------------------------------------------------------------------
+    # --- what is put in place -------------------------------------------------------------------------------
 
     def _edit(
         self, node: Node, intervention: Intervention, prompts: PromptSet, row: int
@@ -157,7 +166,9 @@ class HookLoop:
             return (own if recipe.additive else mean) + recipe.scale * deviation * normal
         if recipe.kind == "mean" and recipe.pooled:
             return self._pooled(node)[0].expand(own.shape)
-        same = [i for i, template in enumerate(self.reference.templates) if template == prompts.templates[row]]
+        same = [
+            i for i, template in enumerate(self.reference.templates) if template == prompts.templates[row]
+        ]
         if recipe.kind == "resample":
             donor = same[number(prompts.ids[row], recipe.seed, recipe.draw, "donor") % len(same)]
             return self._of_reference(node)[donor]
@@ -166,7 +177,10 @@ class HookLoop:
         return stacked.mean(0)
 
     def _of_reference(self, node: Node) -> list[Tensor]:
-        return [self.activation(node, self._tokens(self.reference, row, "clean")) for row in range(len(self.reference))]
+        return [
+            self.activation(node, self._tokens(self.reference, row, "clean"))
+            for row in range(len(self.reference))
+        ]
 
     def _pooled(self, node: Node) -> tuple[Tensor, Tensor]:
         values = torch.cat(self._of_reference(node))
@@ -189,24 +203,33 @@ class HookLoop:
         tokens = prompts.clean if base == "clean" else prompts.corrupted
         return tokens[row, : int(prompts.end[row]) + 1]
 
-    # --- reading and editing one site ------------------------------------------------------------------------------
+    # --- reading and editing one site -----------------------------------------------------------------------
 
     def activation(self, node: Node, tokens: Tensor) -> Tensor:
         """[position, ...] in the intact run, at the site that `node` belongs to (all heads of its layer)."""
-        key = (Node(node.kind, node.layer), tuple(tokens.tolist()))
-        if key not in self._intact:
+        text = tuple(tokens.tolist())
+        if text not in self._intact:
+            sites = [
+                Node(kind, layer)
+                for kind in HOOK_NAMES
+                for layer in range(self.model.config.num_hidden_layers)
+            ]
+            kept: dict[Node, Tensor] = {}
 
-            def keep(value: Tensor) -> Tensor:
-                self._intact[key] = value.clone()
+            def keep(value: Tensor, site: Node) -> Tensor:
+                kept[site] = value.clone()
                 return value
 
-            with self._hook(node, keep):
+            with ExitStack() as stack:
+                for site in sites:
+                    stack.enter_context(self._hook(site, partial(keep, site=site)))
                 self.model(tokens[None])
-        return self._intact[key]
+            self._intact[text] = kept
+        return self._intact[text][Node(node.kind, node.layer)]
 
     @contextmanager
     def _hook(self, node: Node, edit: Callable[[Tensor], Tensor]) -> Any:
-        """Pass the site's value, as compatibility mode would show it, through `edit` in every forward pass."""
+        """Pass the site's value, as compatibility mode shows it, through `edit` in every forward pass."""
         block = self.model.get_submodule(f"{self.anatomy.blocks}.{node.layer}")
         if node.kind == "head":
             bias = self.anatomy.value_bias(block, self.n_heads)

@@ -13,7 +13,9 @@ from circuits.circuit import Circuit, Node, Role, head, parse_head
 from results_io import UserError
 
 ROLES = {
-    "name mover": Role((head(9, 9), head(10, 0)), ordinal=4, assigned_by="function", evidence="copies “names” to the end"),
+    "name mover": Role(
+        (head(9, 9), head(10, 0)), ordinal=4, assigned_by="function", evidence="copies “names” to the end"
+    ),
     "negative": Role((head(10, 7),), sign=-1),
     "both": Role((head(9, 9), head(0, 11)), ordinal=1),
 }
@@ -28,7 +30,11 @@ def test_head_names_round_trip() -> None:
         assert parse_head(str(node)) == node
     assert str(head(3, 2)) == "L3H2"
     assert parse_head(" L3H2 ") == Node("head", 3, 2)
-    assert [str(Node(kind, 4)) for kind in ("mlp", "attention", "residual")] == ["mlp4", "attention4", "residual4"]
+    assert [str(Node(kind, 4)) for kind in ("mlp", "attention", "residual")] == [
+        "mlp4",
+        "attention4",
+        "residual4",
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "3.2", "L3", "H2L3", "L-1H2", "L3H2x", "l3h2", "L3 H2", None, 32])
@@ -78,7 +84,9 @@ def test_identity_changes_with_the_claim_and_not_with_the_order_of_roles() -> No
     assert reordered.sha256 == CLAIM.sha256
     other_head = replace(CLAIM, roles=ROLES | {"negative": Role((head(10, 8),), sign=-1)})
     other_sign = replace(CLAIM, roles=ROLES | {"negative": Role((head(10, 7),), sign=1)})
-    other_role = replace(CLAIM, roles={("renamed" if name == "both" else name): role for name, role in ROLES.items()})
+    other_role = replace(
+        CLAIM, roles={("renamed" if name == "both" else name): role for name, role in ROLES.items()}
+    )
     assert len({each.sha256 for each in (CLAIM, other_head, other_sign, other_role)}) == 4
 
 
@@ -97,9 +105,14 @@ def test_to_dict_is_what_result_20_documents() -> None:
 
 def test_a_minimal_file_gets_the_documented_defaults(tmp_path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("name: mine\ntask: ioi\nmodel: pocket\nprovenance: {kind: user}\nroles: {all: {heads: [L3H2, L0H1]}}\n")
+    path.write_text(
+        "name: mine\ntask: ioi\nmodel: pocket\nprovenance: {kind: user}\n"
+        "roles: {all: {heads: [L3H2, L0H1]}}\n"
+    )
     loaded = circuit_files.load(path)
-    assert loaded.roles == {"all": Role((head(3, 2), head(0, 1)), ordinal=None, sign=1, assigned_by="none", evidence="")}
+    assert loaded.roles == {
+        "all": Role((head(3, 2), head(0, 1)), ordinal=None, sign=1, assigned_by="none", evidence="")
+    }
 
 
 def test_a_missing_file_is_named(tmp_path) -> None:

@@ -17,7 +17,7 @@ from circuits.prompts import PromptSet, tokenize
 from circuits.tasks import TASKS
 from results_io import UserError
 
-N_PROMPTS, N_FEW, N_REFERENCE = 100, 40, 160
+N_PROMPTS, N_FEW, N_REFERENCE = 100, 24, 120
 HEADS = tuple(head(layer, index) for layer in range(planted.N_LAYERS) for index in range(planted.N_HEADS))
 ABLATIONS = ("zero", "mean", "pooled_mean", "resample", "noise")
 
@@ -174,7 +174,7 @@ def test_without_a_repeated_name_no_name_is_preferred(sound):
 def test_bridge_computes_what_hugging_face_does(sound, compatibility):
     copy = bridged(planted.build(), compatibility)
     for task in TASKS:
-        scored = prompts(task, N_PROMPTS, seed=0)
+        scored = prompts(task, N_FEW, seed=0)
         ours, theirs = sound.model(scored.clean).logits, copy(scored.clean)
         torch.testing.assert_close(theirs[real(scored)], ours[real(scored)], atol=1e-4, rtol=0)
         difference = logit_difference(scored, ours)
@@ -184,7 +184,7 @@ def test_bridge_computes_what_hugging_face_does(sound, compatibility):
 
 @pytest.mark.parametrize("task", list(TASKS))
 def test_layer_norm_is_linear_within_a_ten_thousandth(bridge, task):
-    scored = prompts(task, N_PROMPTS, seed=0)
+    scored = prompts(task, N_FEW, seed=0)
     _, cache = bridge.run_with_cache(scored.clean)
     names = [f"blocks.{layer}.ln1.hook_scale" for layer in range(planted.N_LAYERS)] + ["ln_final.hook_scale"]
     scales = torch.stack([cache[name][real(scored)] for name in names])
@@ -230,7 +230,10 @@ def test_codes_are_far_apart():
         assert welch <= overlap <= bound
 
 
-def test_subspaces_of_different_width_cannot_be_joined():
+def test_subspaces_lie_side_by_side_and_must_fit_to_be_joined():
+    parts = [planted.columns(name) for name in planted.SUBSPACES]
+    assert [part.start for part in parts] == [0, *(part.stop for part in parts[:-1])]
+    assert parts[-1].stop <= planted.D_MODEL
     with pytest.raises(ValueError, match=r"name .40 wide. and bos .1 wide. cannot be joined"):
         planted.joined([("name", "bos", 1.0)])
     with pytest.raises(ValueError, match="24 head dimensions that are left"):
@@ -240,6 +243,8 @@ def test_subspaces_of_different_width_cannot_be_joined():
 def test_unknown_variant_is_refused():
     with pytest.raises(UserError, match="unknown planted variant 'perfect': expected one of sound"):
         planted.build("perfect")
+    with pytest.raises(UserError, match="unknown planted variant"):
+        planted.claimed_circuits("perfect")
 
 
 # --- circuits ----------------------------------------------------------------------------------------------------
@@ -250,6 +255,7 @@ def test_claims_are_disjoint_and_labelled(sound):
     claimed = [node for circuit in sound.circuits.values() for node in circuit.heads]
     assert len(claimed) == len(set(claimed))
     assert sound.circuit is sound.circuits["ioi"]
+    assert planted.claimed_circuits("sound") == sound.circuits
     assert [str(node) for node in sound.circuit.heads] == ["L0H2", "L0H5", "L1H3", "L2H1", "L3H0", "L3H2", "L3H5"]
     assert {name: role.ordinal for name, role in sound.circuit.roles.items()} == {
         "duplicate_token": 1,

@@ -1,12 +1,13 @@
 """Small random models of several architectures, the prompts and the settings that tests run them on.
 
-All weights are multiples of 1/8 with few bits, and the vocabulary and the width are powers of two. So folding the norms
-and biases and centring the weights, which TransformerBridge does in float32, rounds nothing: a float64 bridge and the
-plain float64 Hugging Face model are the same function to the last digits.
+All weights are multiples of 1/8 with few bits, and the vocabulary and the width are powers of two. So folding
+the norms and biases and centring the weights, which TransformerBridge does in float32, rounds nothing: a
+float64 bridge and the plain float64 Hugging Face model are the same function to the last digits.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,18 @@ def save(model: PreTrainedModel, folder: Path) -> Path:
 
 
 def load(folder: Path, dtype: str = "float32") -> Model:
-    return models.load({"name": f"toy/{folder.name}", "kind": "local", "path": str(folder), "dtype": dtype, "device": "cpu"})
+    """The model in a bridge, with the pocket's tokenizer whatever its architecture.
+
+    Transformers would load the folder of a Qwen2 with Qwen2's own pre-tokenizer.
+    """
+    settings = {
+        "name": f"toy/{folder.name}",
+        "kind": "local",
+        "path": str(folder),
+        "dtype": dtype,
+        "device": "cpu",
+    }
+    return replace(models.load(settings), tokenizer=build_tokenizer())
 
 
 def plain(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:

@@ -20,9 +20,17 @@ def data(study):
 def test_head_effects_equal_brute_force(data, study, twin) -> None:
     heads = study.model.heads
     bases = (Variant("clean"), Variant("corrupted", base="corrupted"))
-    patched = (*(denoise([node], f"d{node}") for node in heads), *(noise([node], f"n{node}") for node in heads))
+    patched = (
+        *(denoise([node], f"d{node}") for node in heads),
+        *(noise([node], f"n{node}") for node in heads),
+    )
     truth = twin().run((*bases, *patched), study.prompts.select(ROWS)).logit_diff
-    clean, corrupted, denoised, noised = truth[0], truth[1], truth[2 : 2 + len(heads)], truth[2 + len(heads) :]
+    clean, corrupted, denoised, noised = (
+        truth[0],
+        truth[1],
+        truth[2 : 2 + len(heads)],
+        truth[2 + len(heads) :],
+    )
     assert data["denoising"].shape == data["noising"].shape == (len(study.prompts), len(heads))
     assert np.abs(data["denoising"][ROWS] - (denoised - corrupted).T).max() < 1e-4
     assert np.abs(data["noising"][ROWS] - (clean - noised).T).max() < 1e-4
@@ -34,9 +42,17 @@ def test_site_effects_equal_brute_force(data, study, twin) -> None:
     prompts = study.prompts.select(sites["rows"])
     roles = sites["roles"]
     assert (sites["rows"], roles) == (list(range(6)), study.task.roles)
-    places = [("residual", 0, "s2"), ("residual", 2, "end"), ("attention", 1, "end"), ("mlp", 0, "s1"), ("mlp", 2, "end")]
+    places = [
+        ("residual", 0, "s2"),
+        ("residual", 2, "end"),
+        ("attention", 1, "end"),
+        ("mlp", 0, "s1"),
+        ("mlp", 2, "end"),
+    ]
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
-    variants += [denoise([Node(kind, layer)], f"{kind}{layer}{role}", (role,)) for kind, layer, role in places]
+    variants += [
+        denoise([Node(kind, layer)], f"{kind}{layer}{role}", (role,)) for kind, layer, role in places
+    ]
     truth = twin().run(tuple(variants), prompts).logit_diff
     gap = (truth[0] - truth[1]).mean()
     for (kind, layer, role), denoised in zip(places, truth[2:], strict=True):
@@ -71,6 +87,11 @@ def test_normalised_effects_are_0_for_nothing_and_1_for_everything() -> None:
 def test_patching_everything_is_1_on_the_engine(study) -> None:
     everything = [*study.model.heads, *(Node("mlp", layer) for layer in range(3))]
     sweep = Sweep(
-        (Variant("clean"), Variant("corrupted", base="corrupted"), denoise([], "none"), denoise(everything, "all"))
+        (
+            Variant("clean"),
+            Variant("corrupted", base="corrupted"),
+            denoise([], "none"),
+            denoise(everything, "all"),
+        )
     )
     assert activation_patching.normalised(study.run(sweep)).tolist() == pytest.approx([0.0, 1.0], abs=1e-5)

@@ -27,7 +27,9 @@ def test_every_number_is_the_plain_model_s(task, make_study, plain) -> None:
     study = make_study("gpt2", task)
     data, prompts = baseline.measure(study), study.prompts
     for row, end in enumerate(prompts.end.tolist()):
-        answers, wrong = ([i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong))
+        answers, wrong = (
+            [i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong)
+        )
         clean = plain_scores(plain("gpt2"), prompts.clean[row, : end + 1], answers, wrong)
         corrupted = plain_scores(plain("gpt2"), prompts.corrupted[row, : end + 1], answers, wrong)
         assert data["clean_logit_diff"][row] == pytest.approx(clean[0], abs=1e-4)
@@ -59,7 +61,11 @@ def test_labels_are_the_prompts_and_heads_are_row_major(data, study) -> None:
     prompts = study.prompts
     assert data["prompt_id"] == prompts.ids
     assert data["split"] == ("evaluation",) * 20 + ("held_out",) * 8
-    assert (data["template"], data["cluster"], data["factors"]) == (prompts.templates, prompts.clusters, prompts.factors)
+    assert (data["template"], data["cluster"], data["factors"]) == (
+        prompts.templates,
+        prompts.clusters,
+        prompts.factors,
+    )
     assert data["heads"] == [[layer, index] for layer in range(3) for index in range(4)]
     assert (data["n_layers"], data["n_heads_per_layer"]) == (3, 4)
 

@@ -1,4 +1,4 @@
-"""03: the parts add up to the logit difference, each part is what the plain model writes, other readouts are refused."""
+"""03: the parts sum to the logit difference, each is what the model writes, other readouts are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.circuits import toy
 
 
 @pytest.mark.parametrize(
-    ("architecture", "task"), [("gpt2", "ioi"), ("gpt2", "greater_than"), ("neox", "ioi"), ("llama", "ioi"), ("qwen2", "ioi")]
+    ("architecture", "task"),
+    [("gpt2", "ioi"), ("gpt2", "greater_than"), ("neox", "ioi"), ("llama", "ioi"), ("qwen2", "ioi")],
 )
 def test_the_parts_sum_to_the_logit_difference(architecture, task, make_study) -> None:
     study = make_study(architecture, task)
@@ -28,7 +29,7 @@ def test_the_parts_sum_to_the_logit_difference(architecture, task, make_study) -
 
 
 def test_every_part_is_what_the_plain_model_writes(study, plain, twin) -> None:
-    """GPT-2, one prompt at a time: (c - mean c) / scale * gain, dotted with the answer's unembedding less the foil's."""
+    """GPT-2, prompt by prompt: (c - mean c) / scale * gain, dotted with answer less foil unembedding."""
     data, prompts = direct_logit_attribution.measure(study), study.prompts
     network, loop = plain("gpt2"), twin()
     body, unembedding = network.transformer, network.lm_head.weight
@@ -46,7 +47,9 @@ def test_every_part_is_what_the_plain_model_writes(study, plain, twin) -> None:
             for column, node in enumerate(study.model.heads):
                 z = loop.activation(node, tokens)[-1, node.index]
                 weight = body.h[node.layer].attn.c_proj.weight.reshape(toy.N_HEADS, toy.D_HEAD, toy.D_MODEL)
-                assert data["attribution"][row, column] == pytest.approx(read(z @ weight[node.index]), abs=1e-4)
+                assert data["attribution"][row, column] == pytest.approx(
+                    read(z @ weight[node.index]), abs=1e-4
+                )
             for layer, block in enumerate(body.h):
                 written = _output_at_end(network, block.mlp, tokens)
                 assert data["mlp"][row, layer] == pytest.approx(read(written), abs=1e-4)
@@ -56,7 +59,9 @@ def test_every_part_is_what_the_plain_model_writes(study, plain, twin) -> None:
 
 def _final_residual(network, tokens: torch.Tensor) -> torch.Tensor:
     kept = []
-    handle = network.transformer.ln_f.register_forward_pre_hook(lambda module, args: kept.append(args[0][0, -1]))
+    handle = network.transformer.ln_f.register_forward_pre_hook(
+        lambda module, args: kept.append(args[0][0, -1])
+    )
     network(tokens[None])
     handle.remove()
     return kept[0]
@@ -75,7 +80,9 @@ def test_a_readout_that_is_not_linear_is_refused(study, folder) -> None:
     capped = toy.load(folder("gpt2"))
     capped.bridge.unembed.register_forward_hook(lambda module, args, logits: 5 * torch.tanh(logits / 5))
     engine = type(study.engine)(capped, study.engine.reference.prompts)
-    with pytest.raises(NonlinearReadoutError, match=r"of toy/gpt2 misses the logit difference by .* not a plain layer norm"):
+    with pytest.raises(
+        NonlinearReadoutError, match=r"of toy/gpt2 misses the logit difference by .* not a plain layer norm"
+    ):
         direct_logit_attribution.measure(replace(study, model=capped, engine=engine))
 
 

@@ -1,0 +1,372 @@
+"""The tier logic on hand-made verdicts: every rule of specification section 6, gate by gate."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from calibrations import certificate, table
+from calibrations.record import Record, overall
+from calibrations.registry import CALIBRATIONS
+
+RULES = yaml.safe_load((Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml").read_text())
+NAMES = ["proposed", "causally suggestive", "supported", "triangulated", "certified"]
+METRICS = {
+    "P": ["P.behaviour", "P.denominator", "P.faithfulness", "P.random_circuits"],
+    "C11": ["C11.bootstrap_faithfulness", "C11.bootstrap_completeness"],
+    "C12": ["C12.convergent_validity"],
+    "C13": ["C13.measurement_invariance"],
+    "C14": ["C14.sparsity", "C14.d_prime"],
+    "C16": ["C16.test_retest", "C16.split_half", "C16.cronbach_alpha"],
+    "C17": ["C17.discriminant_validity"],
+    "C23": ["C23.layer_density_correlation", "C23.role_depth_correlation"],
+    "C30": ["C30.seed_variance"],
+    "C36": ["C36.incremental_validity"],
+    "F59": ["F59.kendalls_w", "F59.mean_spearman", "F59.mean_kappa"],
+    "S1": ["S1.distributional_characterization"],
+    "S3": ["S3.distributional_stability"],
+    "M93": ["M93.multiple_comparisons"],
+    "M98": ["M98.ablation_invariance"],
+    "E1b": ["E1b.method_invariance"],
+    "M3b": ["M3b.certified_stability"],
+}
+ADVISORY = {
+    "C14.sparsity",
+    "C16.cronbach_alpha",
+    "C23.layer_density_correlation",
+    "C23.role_depth_correlation",
+    "F59.mean_spearman",
+}
+TIER_OF = {  # specification section 6
+    "P.behaviour": 1,
+    "P.denominator": 1,
+    "P.random_circuits": 1,
+    "C11.bootstrap_faithfulness": 1,
+    "P.faithfulness": 2,
+    "C36.incremental_validity": 2,
+    "M3b.certified_stability": 2,
+    "C16.test_retest": 2,
+    "C16.split_half": 2,
+    "C30.seed_variance": 2,
+    "C11.bootstrap_completeness": 2,
+    "C12.convergent_validity": 3,
+    "F59.kendalls_w": 3,
+    "F59.mean_kappa": 3,
+    "M98.ablation_invariance": 3,
+    "E1b.method_invariance": 3,
+    "C17.discriminant_validity": 4,
+    "S3.distributional_stability": 4,
+    "M93.multiple_comparisons": 4,
+}
+S1, D_PRIME, C13 = "S1.distributional_characterization", "C14.d_prime", "C13.measurement_invariance"
+NO_PROMPTS = ("insufficient", "n_prompts: 60 prompts; at least 90 needed")
+NOT_FAITHFUL = ("insufficient", "not_faithful: faithfulness 0.097 is below 0.5")
+
+
+def record(metric, outcome="pass", p=0.001, published="pass"):
+    verdict, reason = (outcome, "") if isinstance(outcome, str) else outcome
+    return Record(
+        metric=metric,
+        published_value=0.5,
+        published_rule="by hand",
+        published_verdict=published,
+        verdict=verdict,
+        p=p,
+        gating=metric not in ADVISORY,
+        reasons=(reason,) if reason else (),
+        needs=None if verdict in ("pass", "fail") else f"more for {metric}",
+        n={"prompts": 400},
+        companions={"table": [1, 2, 3]},
+    ).to_dict()
+
+
+def documents(evaluation=None, held_out=None, p=None, published="pass"):
+    """What `calibrate` returns when every metric passes but those named: {metric: verdict or (verdict, reason)}."""
+    evaluation, held_out, p = evaluation or {}, held_out or {}, p or {}
+    subject = dict.fromkeys(("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256"), "x")
+    found = {}
+    for identifier, metrics in METRICS.items():
+        records = [record(m, evaluation.get(m, "pass"), p.get(m, 0.001), published) for m in metrics]
+        found[identifier] = {
+            "number": CALIBRATIONS[identifier].NUMBER if identifier in CALIBRATIONS else "P",
+            "subject": {**subject, "settings": {}},
+            "records": records,
+            "data": {
+                "verdict": overall([Record(**values) for values in records]),
+                "held_out": [record(m, held_out.get(m, "pass")) for m in metrics],
+            },
+        }
+    return found
+
+
+def certify(evaluation=None, held_out=None, overrides=(), **rest):
+    return certificate.certify(documents(evaluation, held_out, **rest), RULES, overrides)
+
+
+def blocked(folded, level):
+    return [(gate["metric"], gate["verdict"], gate["split"]) for gate in folded["blocking"][str(level)]]
+
+
+# --- tiers ---------------------------------------------------------------------------------------------------------
+
+
+def test_all_gates_pass_is_the_highest_tier():
+    folded = certify()
+    assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (4, "certified", 4, 4)
+    assert folded["blocking"] == {} and folded["warnings"] == [] and folded["overrides"] == []
+    assert folded["p_certificate"] == 0.002  # 2 x the smaller p of the S1-or-C14 clause
+    json.dumps(folded, allow_nan=False)
+
+
+def test_the_tiers_hold_the_gates_of_the_specification():
+    stated = {metric: int(level) for level, rule in RULES["tiers"].items() for metric in rule["all"]}
+    assert stated == {**TIER_OF, C13: 4}
+    assert RULES["tiers"][1]["any"] == [S1, D_PRIME]
+    assert RULES["tiers"][3]["not_fail"] == [C13]
+    assert [bool(RULES["tiers"][level].get("held_out")) for level in (1, 2, 3, 4)] == [False, False, False, True]
+    assert RULES["names"] == NAMES
+
+
+@pytest.mark.parametrize("verdict", ["fail", "inconclusive", "insufficient"])
+@pytest.mark.parametrize("metric", TIER_OF)
+def test_a_gate_that_does_not_pass_caps_the_tier_below_its_own(metric, verdict):
+    outcome = verdict if verdict != "insufficient" else NOT_FAITHFUL
+    folded = certify({metric: outcome})
+    level = TIER_OF[metric]
+    assert (folded["tier"], folded["tier_name"]) == (level - 1, NAMES[level - 1])
+    assert blocked(folded, level) == [(metric, verdict, "evaluation")]
+    assert all(blocked(folded, higher) == [] for higher in range(level + 1, 5))
+    assert folded["ceiling"] == 4
+
+
+def test_a_fail_in_a_tier_two_gate_caps_at_one_whatever_else_passes():
+    folded = certify({"C30.seed_variance": "fail"})
+    assert (folded["tier"], folded["ceiling"]) == (1, 4)
+
+
+def test_undecided_gates_say_what_they_need_and_failed_ones_do_not():
+    folded = certify(
+        {"C36.incremental_validity": "inconclusive", "C16.split_half": "fail", "M98.ablation_invariance": NO_PROMPTS}
+    )
+    assert folded["tier"] == 1
+    needs = {gate["metric"]: gate["needs"] for gates in folded["blocking"].values() for gate in gates}
+    assert needs == {
+        "C36.incremental_validity": "more for C36.incremental_validity",
+        "C16.split_half": None,
+        "M98.ablation_invariance": "more for M98.ablation_invariance",
+    }
+    assert folded["blocking"]["3"][0]["reason"] == NO_PROMPTS[1]
+
+
+@pytest.mark.parametrize("metric", sorted(ADVISORY))
+@pytest.mark.parametrize("verdict", ["fail", "inconclusive", NOT_FAITHFUL])
+def test_advisory_metrics_gate_nothing(metric, verdict):
+    folded = certify({metric: verdict}, {metric: verdict})
+    assert (folded["tier"], folded["ceiling"]) == (4, 4)
+
+
+def test_published_verdicts_gate_nothing_and_stand_beside():
+    folded = certify(published="fail")
+    assert folded["tier"] == 4
+    assert {r["published_verdict"] for row in folded["rows"] for r in row["records"]} == {"fail"}
+    numbers = {key for key, value in folded.items() if isinstance(value, (int, float))}
+    assert numbers == {"tier", "of", "ceiling", "p_certificate"}  # no count of published passes
+
+
+@pytest.mark.parametrize(
+    ("s1", "d_prime", "tier"),
+    [
+        ("pass", "fail", 4),
+        ("fail", "pass", 4),
+        (NO_PROMPTS, "pass", 4),
+        ("pass", "inconclusive", 4),
+        ("fail", "fail", 0),
+        ("inconclusive", "fail", 0),
+        (NO_PROMPTS, NO_PROMPTS, 0),
+    ],
+)
+def test_the_first_tier_needs_one_of_s1_and_c14(s1, d_prime, tier):
+    folded = certify({S1: s1, D_PRIME: d_prime})
+    assert folded["tier"] == tier
+    if tier == 0:
+        assert [metric for metric, *_ in blocked(folded, 1)] == [S1, D_PRIME]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tier"), [("fail", 2), ("inconclusive", 3), (NOT_FAITHFUL, 3), (NO_PROMPTS, 3), ("pass", 4)]
+)
+def test_c13_must_not_fail_for_tier_three_and_must_pass_for_tier_four(verdict, tier):
+    folded = certify({C13: verdict})
+    assert folded["tier"] == tier
+    if tier < 4:
+        name = verdict if isinstance(verdict, str) else verdict[0]
+        assert blocked(folded, 4) == [(C13, name, "evaluation")]
+    if tier == 2:
+        assert blocked(folded, 3) == [(C13, "fail", "evaluation")]
+
+
+# --- ceiling -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", RULES["data_reasons"])
+@pytest.mark.parametrize(
+    "metric", ["P.random_circuits", "C30.seed_variance", "F59.kendalls_w", "C17.discriminant_validity"]
+)
+def test_a_gate_that_wants_data_lowers_the_ceiling_below_its_tier(metric, reason):
+    folded = certify({metric: ("insufficient", f"{reason}: by hand")})
+    assert folded["ceiling"] == folded["tier"] == TIER_OF[metric] - 1
+
+
+@pytest.mark.parametrize(
+    "reason", ["not_faithful", "over_faithful", "zero_variance", "denominator", "behaviour_absent", "circular_labels"]
+)
+def test_a_gate_that_wants_another_circuit_leaves_the_ceiling(reason):
+    folded = certify({"C30.seed_variance": ("insufficient", f"{reason}: by hand")})
+    assert (folded["tier"], folded["ceiling"]) == (1, 4)
+
+
+def test_the_ceiling_is_set_by_the_lowest_gate_that_wants_data():
+    folded = certify(
+        {"M98.ablation_invariance": NO_PROMPTS, "S3.distributional_stability": NO_PROMPTS, "P.behaviour": "fail"}
+    )
+    assert (folded["tier"], folded["ceiling"]) == (0, 2)
+
+
+@pytest.mark.parametrize(("d_prime", "ceiling"), [(("insufficient", "n_heads: 2"), 0), ("fail", 4), (NOT_FAITHFUL, 4)])
+def test_an_alternative_limits_the_ceiling_only_if_every_one_wants_data(d_prime, ceiling):
+    assert certify({S1: NO_PROMPTS, D_PRIME: d_prime})["ceiling"] == ceiling
+
+
+def test_a_single_task_has_ceiling_three():
+    folded = certify({"C17.discriminant_validity": ("insufficient", "n_tasks: 1 tasks with a behaviour")})
+    assert (folded["tier"], folded["ceiling"]) == (3, 3)
+
+
+def test_what_was_not_asked_for_was_not_run():
+    asked = documents()
+    del asked["M98"], asked["C23"]
+    folded = certificate.certify(asked, RULES)
+    assert (folded["tier"], folded["ceiling"]) == (2, 2)
+    assert folded["blocking"]["3"][0] == {
+        "metric": "M98.ablation_invariance",
+        "verdict": "insufficient",
+        "reason": "not_run: this calibration was not asked for",
+        "needs": "run calibration=all",
+        "p": None,
+        "split": "evaluation",
+    }
+    rows = {row["id"]: row for row in folded["rows"]}
+    assert rows["M98"] == {"id": "M98", "title": "ablation invariance", "verdict": "not run", "records": []}
+
+
+# --- held-out prompts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", [*TIER_OF, C13])
+@pytest.mark.parametrize(
+    "verdict", ["fail", "inconclusive", NOT_FAITHFUL, ("insufficient", "not_run: 05 has not been run")]
+)
+def test_a_verdict_that_held_out_prompts_do_not_repeat_blocks_tier_four_only(metric, verdict):
+    folded = certify(held_out={metric: verdict})
+    name = verdict if isinstance(verdict, str) else verdict[0]
+    assert folded["tier"] == 3
+    assert blocked(folded, 4) == [(metric, name, "held_out")]
+
+
+@pytest.mark.parametrize("reason", ["n_prompts", "n_clusters"])
+def test_a_held_out_split_too_small_for_a_gate_does_not_block(reason):
+    folded = certify(held_out=dict.fromkeys((*TIER_OF, C13), ("insufficient", f"{reason}: too few")))
+    assert (folded["tier"], folded["ceiling"]) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("s1", "d_prime", "tier"),
+    [
+        ("pass", "fail", 4),
+        ("fail", "pass", 4),
+        (NO_PROMPTS, "fail", 4),
+        ("fail", "inconclusive", 3),
+        (NOT_FAITHFUL, "fail", 3),
+    ],
+)
+def test_held_out_prompts_have_to_repeat_one_of_s1_and_c14(s1, d_prime, tier):
+    folded = certify(held_out={S1: s1, D_PRIME: d_prime})
+    assert folded["tier"] == tier
+    if tier == 3:
+        assert [(metric, split) for metric, _, split in blocked(folded, 4)] == [(S1, "held_out"), (D_PRIME, "held_out")]
+
+
+def test_held_out_verdicts_never_help():
+    folded = certify({"C30.seed_variance": "fail"}, {"C30.seed_variance": "pass"})
+    assert folded["tier"] == 1
+
+
+# --- warnings, overrides, p-value, rows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("metric", [C13, "C17.discriminant_validity", "M98.ablation_invariance"])
+@pytest.mark.parametrize("broken", ["P.behaviour", "C30.seed_variance", "S3.distributional_stability"])
+def test_boundary_failures_are_shown_at_every_tier(metric, broken):
+    folded = certify({metric: "fail", broken: "fail"})
+    assert [gate["metric"] for gate in folded["warnings"]] == [metric]
+    assert folded["tier"] <= TIER_OF[broken] - 1
+    assert f"Failed, whatever the tier: {metric}" in table._blocking(folded)
+
+
+def test_nothing_but_a_fail_is_warned_about():
+    folded = certify({C13: "inconclusive", "C17.discriminant_validity": NO_PROMPTS, "C12.convergent_validity": "fail"})
+    assert folded["warnings"] == []
+
+
+def test_overrides_are_listed_in_order():
+    given = ["calibration.m98.max_divergence=0.5", "calibration.common.alpha=0.1"]
+    assert certify(overrides=given)["overrides"] == sorted(given)
+
+
+def test_p_of_the_certificate_is_the_largest_of_its_gates():
+    p = {"C12.convergent_validity": 0.004, "C30.seed_variance": 0.03, "C17.discriminant_validity": 0.01}
+    assert certify(p=p)["p_certificate"] == 0.03
+    assert certify(p={**p, "C23.role_depth_correlation": 0.9, "F59.mean_spearman": 0.8})["p_certificate"] == 0.03
+
+
+@pytest.mark.parametrize(
+    ("s1", "d_prime", "expected"),
+    [(0.02, 0.9, 0.04), (0.9, 0.03, 0.06), (None, 0.03, 0.03), (None, None, 0.001), (0.7, 0.6, 1.0)],
+)
+def test_a_choice_of_two_gates_costs_twice_the_smaller_p(s1, d_prime, expected):
+    assert certify(p={S1: s1, D_PRIME: d_prime})["p_certificate"] == pytest.approx(expected)
+
+
+def test_gates_without_p_leave_the_others_to_decide_and_no_p_at_all_is_none():
+    everything = [metric for metrics in METRICS.values() for metric in metrics]
+    assert certify(p={"C12.convergent_validity": None, "C13.measurement_invariance": 0.02})["p_certificate"] == 0.02
+    assert certify(p=dict.fromkeys(everything))["p_certificate"] is None
+
+
+def test_rows_carry_the_sixteen_identifiers_in_registry_order():
+    folded = certify()
+    assert [row["id"] for row in folded["rows"]] == list(CALIBRATIONS)
+    assert len(folded["rows"]) == 16
+    assert [row["title"] for row in folded["rows"]] == [module.TITLE for module in CALIBRATIONS.values()]
+    assert [[r["metric"] for r in row["records"]] for row in folded["rows"]] == [METRICS[name] for name in CALIBRATIONS]
+    assert [r["metric"] for r in folded["preconditions"]] == METRICS["P"]
+    assert folded["inputs"] == {"P": "P", **{name: module.NUMBER for name, module in CALIBRATIONS.items()}}
+
+
+def test_a_row_names_the_gating_record_that_decided_it():
+    folded = certify({"C16.split_half": "fail", "C16.test_retest": "inconclusive", "C16.cronbach_alpha": "fail"})
+    rows = {row["id"]: row for row in folded["rows"]}
+    assert (rows["C16"]["verdict"], rows["C16"]["decisive"], rows["C16"]["gating"]) == ("fail", "C16.split_half", True)
+    advisory = {row["id"]: row for row in certify({"C23.role_depth_correlation": "fail"})["rows"]}["C23"]
+    assert (advisory["verdict"], advisory["decisive"], advisory["gating"]) == (
+        "fail",
+        "C23.role_depth_correlation",
+        False,
+    )
+
+
+def test_the_certificate_does_not_depend_on_the_order_of_the_documents():
+    found = documents({"C30.seed_variance": "fail"}, {"C12.convergent_validity": "fail"})
+    backwards = dict(reversed(found.items()))
+    assert certificate.certify(found, RULES) == certificate.certify(backwards, RULES)

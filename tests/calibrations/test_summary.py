@@ -1,0 +1,126 @@
+"""The pooled table of all circuits and the multiplicity over them, with corrections worked out by hand."""
+
+import pytest
+
+import results_io
+from calibrations import summary
+from results_io import UserError
+from tests.calibrations.settings import config_of
+
+CONFIG = {"common": config_of("common"), "m93": {}}
+CONFIG["m93"] = {key: value for key, value in config_of("m93").items() if key not in CONFIG["common"]}
+
+
+def record(metric, p, gating=True):
+    return {"metric": metric, "p": p, "p_kind": "t", "gating": gating, "verdict": "pass"}
+
+
+def certificate(p_values, precondition=0.001, tier=2):
+    """A certificate whose calibrations C11, C30 and C23 (advisory) have these p-values."""
+    c11, c30, c23 = p_values
+    return {
+        "kind": "certificate",
+        "subject": {"model": "m", "task": "t"},
+        "tier": tier,
+        "tier_name": "supported",
+        "of": 4,
+        "ceiling": 3,
+        "overrides": [],
+        "p_certificate": c30,
+        "blocking": {"3": []},
+        "warnings": [],
+        "rows": [
+            {"id": "C11", "verdict": "pass", "records": [record("C11.bootstrap_faithfulness", c11)]},
+            {"id": "C23", "verdict": "pass", "records": [record("C23.role_depth_correlation", c23, gating=False)]},
+            {"id": "C30", "verdict": "pass", "records": [record("C30.seed_variance", c30)]},
+            {"id": "M93", "verdict": "pass", "records": [record("M93.multiple_comparisons", 0.9)]},
+            {"id": "M98", "verdict": "not run", "records": []},
+        ],
+        "preconditions": [record("P.behaviour", precondition)],
+    }
+
+
+def pooled(tmp_path, certificates):
+    for place, content in certificates.items():
+        results_io.write(tmp_path / place / "certificate.json", content)
+    return results_io.read(summary.summarise(tmp_path, CONFIG))
+
+
+TWO = {
+    "pocket/ioi": certificate((0.01, 0.02, 0.9)),
+    "pocket/greater_than/seed=1": certificate((0.004, 0.01, None), tier=4),
+}
+
+
+def test_every_certificate_is_listed_under_its_folder_with_its_tier(tmp_path):
+    found = pooled(tmp_path, TWO)
+    assert list(found["circuits"]) == ["pocket/greater_than/seed=1", "pocket/ioi"]
+    assert [entry["tier"] for entry in found["circuits"].values()] == [4, 2]
+    assert all(set(entry) == set(summary.KEPT) for entry in found["circuits"].values())
+    assert found["circuits"]["pocket/ioi"]["subject"] == {"model": "m", "task": "t"}
+    assert found["kind"] == "summary"
+
+
+def test_one_p_value_per_circuit_is_corrected_over_circuits(tmp_path):
+    over = pooled(tmp_path, TWO)["multiplicity"]["companions"]["circuits"]
+    # The largest gating p of each circuit is .01 and .02; BH gives .02 twice, BY 1.5 times that.
+    for place, p in (("pocket/greater_than/seed=1", 0.01), ("pocket/ioi", 0.02)):
+        assert over[place]["p"] == p
+        assert over[place]["bh"] == pytest.approx(0.02)
+        assert over[place]["by"] == pytest.approx(0.03)
+        assert (over[place]["gates_tested"], over[place]["gates_not_tested"]) == (3, 0)
+        assert over[place]["survives"] is True
+
+
+def test_the_published_share_pools_every_p_value_but_those_of_m93(tmp_path):
+    found = pooled(tmp_path, TWO)["multiplicity"]
+    # .001 .001 .004 .01 .01 .02 .9: six of seven are nominally significant and all six stay so.
+    assert found["companions"]["pooled"]["tests"] == found["n"]["tests"] == 7
+    assert found["companions"]["pooled"]["nominal"] == 6
+    assert found["published_value"] == 1.0 and found["published_verdict"] == "pass"
+    assert found["verdict"] == "pass" and found["gating"] is False
+    assert (
+        summary.sentence(found)
+        == "multiplicity over all of them: 100% of significant p-values survive BH, verdict pass"
+    )
+
+
+def test_a_circuit_whose_gate_dies_under_the_correction_fails(tmp_path):
+    found = pooled(tmp_path, {f"m/{i}": certificate((0.001, 0.04, None)) for i in range(2)})["multiplicity"]
+    assert found["companions"]["circuits"]["m/0"]["by"] == pytest.approx(0.06)
+    assert found["verdict"] == "fail"
+    assert found["reasons"] == [f"m/{i} is significant alone but not under BY" for i in range(2)]
+
+
+def test_a_single_circuit_has_no_multiplicity(tmp_path):
+    found = pooled(tmp_path, {"pocket/ioi": certificate((0.01, 0.02, 0.9))})["multiplicity"]
+    assert found["verdict"] == "insufficient"
+    assert found["reasons"] == ["not_run: 1 valid p-values; at least 2 are needed"]
+
+
+def test_no_p_value_at_all_is_said_in_words(tmp_path):
+    found = pooled(tmp_path, {"m/t": certificate((None, None, None), precondition=None)})["multiplicity"]
+    assert found["companions"]["circuits_without_p"] == ["m/t"]
+    assert summary.sentence(found) == (
+        "multiplicity over all of them: no nominally significant p-value, verdict insufficient"
+    )
+
+
+def test_the_summary_does_not_depend_on_when_certificates_came_and_does_not_read_itself(tmp_path):
+    pooled(tmp_path / "one", TWO)
+    for place in TWO:
+        pooled(tmp_path / "two", {place: TWO[place]})
+    first, second = ((tmp_path / name / "summary.json").read_bytes() for name in ("one", "two"))
+    assert first == second
+    summary.summarise(tmp_path / "one", CONFIG)
+    assert (tmp_path / "one" / "summary.json").read_bytes() == first
+    assert str(tmp_path).encode() not in first
+
+
+def test_an_unreadable_certificate_is_named(tmp_path):
+    pooled(tmp_path, TWO)
+    broken = tmp_path / "pocket" / "ioi" / "certificate.json"
+    broken.write_text("{")
+    with pytest.raises(UserError, match="is not readable JSON") as raised:
+        summary.summarise(tmp_path, CONFIG)
+    assert str(broken) in str(raised.value)

@@ -1,0 +1,235 @@
+"""Which circuit a run is about, and what is said when there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import results_io
+from circuits import circuit as circuit_files
+from circuits import claims, models, tasks
+from circuits.circuit import Role, head
+from circuits.measure import Plan
+from circuits.study import Silent
+from results_io import UserError
+from tests.circuits import toy
+
+DISCOVERY = {"prompts": 6, "tolerance": 0.1, "direct_share": 0.05, "attention": 0.3}
+SETTINGS = {**toy.SETTINGS, "discovery": DISCOVERY}
+
+
+@contextlib.contextmanager
+def silent(title: str):
+    yield Silent()
+
+
+@pytest.fixture
+def plan(folder) -> Plan:
+    return make_plan(folder("gpt2"))
+
+
+def make_plan(path: Path, **changed) -> Plan:
+    settings = {"name": "toy", "kind": "local", "path": str(path), "device": "cpu", "dtype": "float32"}
+    parts = {
+        "model_settings": settings,
+        "task": tasks.get("greater_than"),
+        "sizes": toy.SIZES,
+        "seed": 0,
+        "settings": SETTINGS,
+        "rows_per_forward": 512,
+    }
+    return Plan(**{**parts, **changed})
+
+
+def resolve(plan: Plan, kind: str, folder: Path = Path("unused"), **settings):
+    return claims.resolve(plan, {"kind": kind, **settings}, folder, silent)
+
+
+def refusal(plan: Plan, kind: str, **settings) -> str:
+    with pytest.raises(UserError) as raised:
+        resolve(plan, kind, **settings)
+    text = str(raised.value)
+    assert "\n" not in text
+    return text
+
+
+# --- stored --------------------------------------------------------------------------------------------------------
+
+
+def test_the_stored_circuit_is_the_file_beside_the_weights(plan, monkeypatch) -> None:
+    monkeypatch.setattr(models, "load", None)  # naming a circuit needs no weights
+    assert resolve(plan, "stored") == toy.circuit("greater_than")
+
+
+def test_a_task_without_a_stored_circuit_is_told_how_to_find_one(folder) -> None:
+    assert refusal(make_plan(folder("gpt2"), task=tasks.get("ioi")), "stored") == (
+        "model toy comes with no circuit for task ioi (it has: greater_than); run with circuit=discovered"
+    )
+    assert "(it has: none)" in refusal(make_plan(folder("neox")), "stored")
+
+
+def test_a_stored_circuit_of_other_weights_is_refused(folder, tmp_path) -> None:
+    path = Path(shutil.copytree(folder("gpt2"), tmp_path / "copied"))
+    found = toy.circuit("greater_than")
+    own = models.identify(make_plan(path).model_settings).sha256
+    for digest in (own, "f" * 64):
+        claim = replace(found, provenance={**found.provenance, "model_sha256": digest})
+        circuit_files.save(claim, path / "circuits" / "greater_than.yaml")
+        if digest == own:
+            assert resolve(make_plan(path), "stored") == claim
+    assert refusal(make_plan(path), "stored") == (
+        f"the stored circuit 'toy_greater_than' was found on weights ffffffff, but toy now has {own[:8]}; run with "
+        "circuit=discovered"
+    )
+
+
+# --- random --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_random_claim_has_the_size_and_the_layers_of_the_stored_circuit(plan, seed) -> None:
+    stored, claim = toy.circuit("greater_than"), resolve(plan, "random", seed=seed)
+    assert Counter(node.layer for node in claim.heads) == Counter({0: 1, 1: 1, 2: 2})
+    assert claim.heads != stored.heads and len(set(claim.heads)) == 4
+    assert list(claim.roles) == ["random"]
+    role = claim.roles["random"]
+    assert (role.ordinal, role.sign, role.assigned_by) == (None, 1, "none")
+    assert claim.provenance == {
+        "kind": "random",
+        "source": "same size and layers as toy_greater_than",
+        "split": "none",
+        "seed": seed,
+    }
+    assert claim.name == f"greater_than random {seed}"
+    assert resolve(plan, "random", seed=seed) == claim
+
+
+def test_seeds_draw_different_claims(plan) -> None:
+    assert len({resolve(plan, "random", seed=seed).heads for seed in range(12)}) > 6
+
+
+# --- file ----------------------------------------------------------------------------------------------------------
+
+
+def saved(tmp_path: Path, **changed) -> str:
+    path = tmp_path / "mine.yaml"
+    circuit_files.save(replace(toy.circuit("greater_than"), **changed), path)
+    return str(path)
+
+
+def test_a_circuit_from_a_file(plan, tmp_path) -> None:
+    claim = resolve(plan, "file", path=saved(tmp_path, name="mine", model="anything"))
+    assert claim == replace(toy.circuit("greater_than"), name="mine", model="anything")
+
+
+@pytest.mark.parametrize("path", [None, ""])
+def test_a_file_claim_without_a_path(plan, path) -> None:
+    assert refusal(plan, "file", path=path) == "circuit=file needs circuit.path; give the path of a circuit file"
+
+
+def test_a_file_that_is_not_there(plan, tmp_path) -> None:
+    text = refusal(plan, "file", path=str(tmp_path / "nowhere.yaml"))
+    assert text.startswith(f"no circuit file at {tmp_path / 'nowhere.yaml'}; run with circuit=discovered")
+
+
+def test_a_circuit_of_another_task(plan, tmp_path) -> None:
+    path = saved(tmp_path, task="ioi")
+    assert refusal(plan, "file", path=path) == (
+        f"circuit file {path} is about task 'ioi', but the run is about 'greater_than'; run with task=ioi"
+    )
+
+
+@pytest.mark.parametrize(("node", "name"), [(head(3, 0), "L3H0"), (head(0, 4), "L0H4")])
+def test_a_head_outside_the_model(plan, tmp_path, node, name) -> None:
+    text = refusal(plan, "file", path=saved(tmp_path, roles={"one": Role((head(0, 0), node))}))
+    assert f"names head {name}, but model 'toy' has layers 0-2 with heads 0-3; correct the head" in text
+
+
+def test_a_circuit_without_heads(plan, tmp_path) -> None:
+    text = refusal(plan, "file", path=saved(tmp_path, roles={"none": Role(())}))
+    assert text == "circuit 'toy_greater_than' has no heads; name at least one, for example L0H0"
+
+
+def test_an_unknown_kind(plan) -> None:
+    assert refusal(plan, "guessed") == "circuit kind 'guessed' is unknown; use stored, discovered, random or file"
+
+
+# --- discovered ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def searches(monkeypatch) -> list:
+    """Each search that is made, in place of the search itself."""
+    made = []
+
+    def discover(study):
+        made.append(study)
+        return replace(toy.circuit(study.task.name), name=f"found {len(made)}")
+
+    monkeypatch.setattr(claims, "discover", discover)
+    return made
+
+
+def test_a_second_run_reuses_what_the_first_found_without_loading_the_model(
+    folder, tmp_path, searches, monkeypatch
+) -> None:
+    first = resolve(make_plan(folder("gpt2")), "discovered", tmp_path)
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in tmp_path.iterdir()}
+    monkeypatch.setattr(models, "load", None)
+    second = resolve(make_plan(folder("gpt2")), "discovered", tmp_path)
+    assert first == second == circuit_files.load(tmp_path / "circuit.yaml")
+    assert first.name == "found 1" and len(searches) == 1
+    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in tmp_path.iterdir()} == before
+    assert set(before) == {"circuit.yaml", "circuit_search.json"}
+
+
+def test_the_search_sees_the_discovery_split_and_the_settings(plan, tmp_path, searches) -> None:
+    resolve(plan, "discovered", tmp_path)
+    (study,) = searches
+    assert set(study.discovery.splits) == {"discovery"} and len(study.discovery) == toy.SIZES["discovery"]
+    assert study.settings["discovery"] == DISCOVERY
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seed": 1},
+        {"sizes": {**toy.SIZES, "discovery": 17}},
+        {"settings": {**SETTINGS, "discovery": {**DISCOVERY, "tolerance": 0.2}}},
+        {"settings": {**SETTINGS, "repeated_tokens": {"seed": 1, "length": 8, "sequences": 6}}},
+    ],
+)
+def test_another_search_is_made_for_other_prompts_or_settings(folder, tmp_path, searches, changed) -> None:
+    resolve(make_plan(folder("gpt2")), "discovered", tmp_path)
+    assert resolve(make_plan(folder("gpt2"), **changed), "discovered", tmp_path).name == "found 2"
+
+
+def test_settings_that_the_search_does_not_read_leave_it_alone(folder, tmp_path, searches) -> None:
+    resolve(make_plan(folder("gpt2")), "discovered", tmp_path)
+    other = make_plan(folder("gpt2"), settings={**SETTINGS, "draws": 5}, rows_per_forward=64)
+    assert resolve(other, "discovered", tmp_path).name == "found 1"
+
+
+@pytest.mark.parametrize("spoilt", ["circuit.yaml", "circuit_search.json"])
+@pytest.mark.parametrize("how", ["deleted", "cut", "edited"])
+def test_a_circuit_that_is_not_the_one_found_is_searched_for_again(plan, tmp_path, searches, spoilt, how) -> None:
+    resolve(plan, "discovered", tmp_path)
+    path = tmp_path / spoilt
+    text = path.read_text()
+    if how == "deleted":
+        path.unlink()
+    elif how == "cut":
+        path.write_text(text[: len(text) // 2])
+    else:
+        path.write_text(
+            text.replace("L0H1", "L0H2") if spoilt == "circuit.yaml" else text.replace("greater_than", "ioi")
+        )
+    assert resolve(plan, "discovered", tmp_path).name == "found 2"
+    assert results_io.read(tmp_path / "circuit_search.json")["found"] == results_io.file_digest(
+        tmp_path / "circuit.yaml"
+    )

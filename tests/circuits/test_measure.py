@@ -1,0 +1,319 @@
+"""What is measured, what is reused and what a killed run leaves: on a random model, with every measurement run once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import results_io
+from circuits import circuit as circuit_files
+from circuits import measure as stage
+from circuits import models, tasks
+from circuits.circuit import Role, head
+from circuits.measure import Plan
+from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, ablation_battery
+from circuits.study import Silent
+from tests.circuits import toy
+
+SIZES = {"evaluation": 8, "held_out": 4, "discovery": 6, "reference": 100}
+ALL = list(MEASUREMENTS)
+
+
+class Progress:
+    """A progress bar for tests: titles and (variant, prompt) pairs."""
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+        self.expected = self.done = 0
+
+    @contextlib.contextmanager
+    def __call__(self, title: str):
+        self.titles.append(title)
+        yield self
+
+    def expect(self, pairs: int) -> None:
+        self.expected += pairs
+
+    def advance(self, pairs: int) -> None:
+        self.done += pairs
+
+
+@contextlib.contextmanager
+def silent(title: str):
+    yield Silent()
+
+
+@pytest.fixture(scope="module")
+def network(folder) -> Path:
+    return folder("gpt2")
+
+
+@pytest.fixture
+def plan(network) -> Plan:
+    return make_plan(network)
+
+
+def make_plan(network: Path, **changed) -> Plan:
+    settings = {"name": "toy", "kind": "local", "path": str(network), "device": "cpu", "dtype": "float32"}
+    parts = {
+        "model_settings": settings,
+        "task": tasks.get("ioi"),
+        "sizes": SIZES,
+        "seed": 0,
+        "settings": toy.SETTINGS,
+        "rows_per_forward": 512,
+        "circuit": toy.circuit("ioi"),
+    }
+    return Plan(**{**parts, **changed})
+
+
+@pytest.fixture(scope="module")
+def template(network, tmp_path_factory):
+    """A folder with every measurement, what `measure` said, and its progress."""
+    folder, progress = tmp_path_factory.mktemp("measured"), Progress()
+    return folder, stage.measure(make_plan(network), folder, ALL, progress), progress
+
+
+@pytest.fixture
+def measured(template, tmp_path) -> Path:
+    return Path(shutil.copytree(template[0], tmp_path / "measured"))
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {path.name[:2]: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+
+
+def no_model(monkeypatch) -> None:
+    def load(settings):
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(models, "load", load)
+
+
+# --- one run -------------------------------------------------------------------------------------------------------
+
+
+def test_every_measurement_writes_its_numbered_file(template) -> None:
+    folder, done, progress = template
+    assert done == ALL == ["01", "02", "03", "04", "06", "20", "21", "22", "25", "26", "27"]
+    assert sorted(path.name for path in folder.iterdir()) == [f"{n}_{MEASUREMENTS[n].ID}.json" for n in ALL]
+    assert progress.titles[:2] == ["01 baseline", "02 activation patching"]
+    assert progress.expected == progress.done > 0
+    for number in ALL:
+        path = stage.path_of(folder, number)
+        document = results_io.read(path)
+        assert path.read_text() == results_io.dumps(document)
+        assert (document["number"], document["id"], document["kind"]) == (
+            number,
+            MEASUREMENTS[number].ID,
+            "measurement",
+        )
+        assert document["n"] == {"evaluation": 8, "held_out": 4, "heads": 12, "templates": document["n"]["templates"]}
+        assert document["environment"]["seeds"] == {"prompts": 0, "interventions": 0}
+        assert (document["environment"]["device"], document["environment"]["dtype"]) == ("cpu", "float32")
+        assert (document["records"], document["inputs_sha256"]) == ([], {})
+
+
+def test_the_subject_says_which_model_prompts_circuit_and_settings(template, plan) -> None:
+    folder, *_ = template
+    for number in ALL:
+        subject = results_io.read(stage.path_of(folder, number))["subject"]
+        assert subject["model_sha256"] == models.identify(plan.model_settings).sha256
+        assert (subject["model"], subject["task"], subject["dtype"]) == ("toy", "ioi", "float32")
+        named = plan.circuit if number in ("20", "22") else None
+        assert subject["circuit_sha256"] == (named.sha256 if named else None)
+    assert plan.subject("20")["settings"] == {
+        "seed": 0, "draws": 2, "noise_scale": 1.0, "random_circuits": 6, "random_circuit_prompt_share": 4
+    }  # fmt: skip
+    greater_than = toy.circuit("greater_than").sha256  # the only companion that the model has a circuit for
+    assert plan.subject("27")["companion_circuits"] == {"greater_than": greater_than}
+
+
+def test_the_measurements_agree_with_each_other(template) -> None:
+    folder, *_ = template
+    data = {number: results_io.read(stage.path_of(folder, number))["data"] for number in ALL}
+    clean, corrupted = (np.array(data["01"][f"{side}_logit_diff"]) for side in ("clean", "corrupted"))
+    parts = data["03"]
+    attribution = np.array(parts["attribution"]).sum(1) + np.array(parts["mlp"]).sum(1)
+    total = attribution + parts["embedding"] + np.array(parts["bias"])
+    assert np.abs(total - clean).max() < 1e-4
+    assert np.abs(np.array(data["04"]["logit_diff"])[-1] - clean).max() < 1e-4
+    battery = {
+        c["name"]: np.array(row) for c, row in zip(data["20"]["conditions"], data["20"]["logit_diff"], strict=True)
+    }
+    # Knocking out the role that holds one head is knocking out that head.
+    assert np.abs(clean - battery["without:middle/mean/0"] - np.array(data["21"]["effect"])[:, 4 + 2]).max() < 1e-5
+    assert np.abs(clean - corrupted).mean() > 0.1
+    largest = np.argsort(-np.array(data["26"]["discovery_norm"]), kind="stable")[:4]
+    assert data["20"]["baselines"]["top_k_norm"] == sorted([int(i) // 4, int(i) % 4] for i in largest)
+
+
+def test_the_recorded_settings_are_exactly_those_that_each_measurement_reads(plan) -> None:
+    for number in ALL:
+        seen = set()
+
+        class Spy(dict):
+            def __getitem__(self, key, seen=seen):
+                seen.add(key)
+                return super().__getitem__(key)
+
+        circuit = plan.circuit if number in DEPEND_ON_CIRCUIT else None
+        MEASUREMENTS[number].measure(replace(plan.study, circuit=circuit, settings=Spy(toy.SETTINGS)))
+        assert seen == set(stage.SETTINGS_READ.get(number, ())), number
+
+
+# --- what is fresh -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_loads_no_model_and_touches_no_file(measured, plan, monkeypatch) -> None:
+    no_model(monkeypatch)
+    before = snapshot(measured)
+    assert stage.measure(plan, measured, ALL, silent) == []
+    assert snapshot(measured) == before
+
+
+@pytest.mark.parametrize("number", ["03", "20", "27"])
+def test_a_deleted_measurement_is_measured_again_alone_with_the_same_bytes(measured, plan, number) -> None:
+    before = snapshot(measured)
+    stage.path_of(measured, number).unlink()
+    assert stage.measure(plan, measured, ALL, silent) == [number]
+    after = snapshot(measured)
+    assert {n: text for n, (_, text) in after.items()} == {n: text for n, (_, text) in before.items()}
+    assert [n for n in ALL if after[n][0] != before[n][0]] == [number]
+
+
+def stale(folder: Path, plan: Plan) -> list[str]:
+    """The numbers that a run would measure, without measuring them."""
+    return [n for n in ALL if not stage.is_fresh(stage.path_of(folder, n), plan.subject(n))]
+
+
+@pytest.mark.parametrize(
+    ("setting", "readers"),
+    [
+        ({"draws": 3}, ["20"]),
+        ({"seed": 1}, ["20"]),
+        ({"random_circuits": 7}, ["20"]),
+        ({"site_prompts": 5}, ["02", "06"]),
+        ({"corruption": {**toy.SETTINGS["corruption"], "strategy": "noise"}}, ["06"]),
+        ({"attention_prompts": 9}, ["25"]),
+        ({"repeated_tokens": {**toy.SETTINGS["repeated_tokens"], "length": 9}}, ["25"]),
+        ({"companions": 1}, ["27"]),
+        ({"companion_prompts": 5}, ["27"]),
+        ({"attribution_tolerance": 1e-3}, ["03"]),
+        ({"discovery": {"prompts": 3}}, []),
+    ],
+)
+def test_a_changed_setting_makes_its_readers_stale(template, network, setting, readers) -> None:
+    assert stale(template[0], make_plan(network, settings={**toy.SETTINGS, **setting})) == readers
+
+
+def test_another_circuit_makes_stale_what_depends_on_it(template, network) -> None:
+    other = replace(toy.circuit("ioi"), roles={"one": Role((head(0, 0),))})
+    assert stale(template[0], make_plan(network, circuit=other)) == ["20", "22"]
+    renamed = replace(toy.circuit("ioi"), name="another")
+    assert stale(template[0], make_plan(network, circuit=renamed)) == ["20", "22"]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"seed": 1}, {"sizes": {**SIZES, "reference": 101}}, {"task": tasks.get("induction")}]
+)
+def test_other_prompts_make_everything_stale(template, network, changed) -> None:
+    assert stale(template[0], make_plan(network, **changed)) == ALL
+
+
+def test_another_type_of_number_and_another_model_make_everything_stale(template, plan, network, tmp_path) -> None:
+    settings = {**plan.model_settings, "dtype": "float64"}
+    assert stale(template[0], make_plan(network, model_settings=settings)) == ALL
+    copied = Path(shutil.copytree(network, tmp_path / "copied"))
+    assert stale(template[0], make_plan(copied)) == []  # where it lies does not matter
+    (copied / "config.json").write_text((copied / "config.json").read_text() + " ")
+    assert stale(template[0], make_plan(copied)) == ALL
+
+
+def test_another_companion_circuit_makes_cross_task_stale(template, network, tmp_path) -> None:
+    copied = Path(shutil.copytree(network, tmp_path / "copied"))
+    other = replace(toy.circuit("greater_than"), roles={"one": Role((head(0, 0),))})
+    circuit_files.save(other, copied / "circuits" / "greater_than.yaml")
+    assert stale(template[0], make_plan(copied)) == ["27"]
+
+
+def test_results_of_another_version_are_stale(template, plan, monkeypatch) -> None:
+    monkeypatch.setattr(stage, "VERSION", "0.0.1")
+    assert stale(template[0], plan) == ALL
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"schema_version": 1, "subject": {', b"[]", b'{"schema_version": 1}', b"\xff"]
+)
+def test_an_unreadable_result_is_stale_and_not_fatal(measured, plan, content) -> None:
+    stage.path_of(measured, "21").write_bytes(content)
+    assert stale(measured, plan) == ["21"]
+
+
+def test_how_many_rows_go_into_a_forward_pass_is_no_part_of_a_result(template, network) -> None:
+    assert stale(template[0], make_plan(network, rows_per_forward=64)) == []
+
+
+# --- interruptions and shared results ------------------------------------------------------------------------------
+
+
+def test_what_was_finished_before_a_failure_is_kept(plan, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(MEASUREMENTS["03"], "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stage.measure(plan, tmp_path, ["01", "21", "03", "26"], silent)
+    assert sorted(path.name[:2] for path in tmp_path.iterdir()) == ["01", "21"]
+    before = snapshot(tmp_path)
+    monkeypatch.undo()
+    assert stage.measure(plan, tmp_path, ["01", "21", "03", "26"], silent) == ["03", "26"]
+    assert {number: state for number, state in snapshot(tmp_path).items() if number in before} == before
+
+
+def interrupted(study):
+    raise KeyboardInterrupt
+
+
+def test_what_a_killed_run_left_half_written_is_removed(measured, plan) -> None:
+    (measured / ".20_ablation_battery.json.x1.partial").write_text('{"half')
+    (measured / "notes.txt").write_text("mine")
+    assert stage.measure(plan, measured, ALL, silent) == []
+    assert sorted(path.name for path in measured.iterdir() if path.suffix != ".json") == ["notes.txt"]
+
+
+def test_a_run_with_another_circuit_copies_what_does_not_depend_on_it(template, network, tmp_path) -> None:
+    shared, *_ = template
+    other = make_plan(network, circuit=replace(toy.circuit("ioi"), roles={"one": Role((head(0, 0), head(2, 1)))}))
+    assert stage.measure(other, tmp_path, ["01", "22", "21"], silent, shared=shared) == ["22"]
+    for number in ("01", "21"):
+        assert stage.path_of(tmp_path, number).read_bytes() == stage.path_of(shared, number).read_bytes()
+    assert results_io.read(stage.path_of(tmp_path, "22"))["data"]["heads"] == [[0, 0], [2, 1]]
+
+
+def test_a_stale_shared_result_is_measured_and_not_copied(measured, network, tmp_path) -> None:
+    path = stage.path_of(measured, "01")
+    path.write_text(path.read_text().replace('"ioi"', '"greater_than"'))
+    assert stage.measure(make_plan(network), tmp_path / "new", ["01"], silent, shared=measured) == ["01"]
+
+
+def test_only_what_is_asked_for_is_measured(plan, tmp_path) -> None:
+    assert stage.measure(plan, tmp_path, ["21"], silent) == ["21"]
+    assert [path.name for path in tmp_path.iterdir()] == ["21_knockouts.json"]
+
+
+def test_the_battery_measures_the_circuit_it_is_given(template) -> None:
+    data = results_io.read(stage.path_of(template[0], "20"))["data"]
+    expected = toy.circuit("ioi").to_dict()
+    assert data["circuit"] == json.loads(json.dumps(expected))
+    subsets = {condition["subset"] for condition in data["conditions"]}
+    assert subsets == {"circuit", "complement", "empty", "top_k_norm", "top_k_attribution"} | {
+        f"without:{role}" for role in ("early", "middle", "late")
+    }
+    draws = {"zero": 1, "mean": 1, "mean_pooled": 1, "resample": 2, "noise": 2}
+    assert isinstance(expected, Mapping) and set(draws) == set(ablation_battery.METHODS)
+    assert len(data["conditions"]) == len(subsets) * sum(draws.values()) == len(data["logit_diff"])

@@ -1,0 +1,239 @@
+"""Which model it is, and that loading it gives the same function as its files; what is refused, and how."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from circuits import circuit as circuit_files
+from circuits import models, planted
+from circuits.circuit import Node, head
+from results_io import UserError
+from tests.circuits import toy
+
+POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket"}
+
+
+def local(folder: Path, **rest) -> dict:
+    return {"name": "mine", "kind": "local", "path": str(folder), "device": "cpu", "dtype": "float32", **rest}
+
+
+@pytest.fixture
+def copied(folder, tmp_path) -> Path:
+    """A copy of the random GPT-2's folder, to be spoilt."""
+    return Path(shutil.copytree(folder("gpt2"), tmp_path / "copied"))
+
+
+# --- identity ------------------------------------------------------------------------------------------------------
+
+
+def test_the_embedded_model_is_identified_without_loading_it(monkeypatch) -> None:
+    monkeypatch.setattr(models, "_bridge", None)
+    pocket = models.identify(POCKET)
+    assert (pocket.name, pocket.kind, pocket.n_layers, pocket.n_heads) == ("pocket", "embedded", 4, 8)
+    assert pocket.describe() == "pocket (4 layers x 8 heads, embedded)"
+    assert "ioi" in pocket.circuits
+    for task, circuit in pocket.circuits.items():
+        assert circuit.task == task and circuit.provenance["model_sha256"] == pocket.sha256
+        circuit.check(pocket.n_layers, pocket.n_heads)
+
+
+def test_the_digest_is_over_configuration_tokenizer_and_weights(copied) -> None:
+    digest = hashlib.sha256()
+    for path in [*sorted(copied.glob("*.json")), copied / "model.safetensors"]:
+        digest.update(path.read_bytes())
+    assert models.identify(local(copied)).sha256 == digest.hexdigest()
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_change_in_any_of_its_files_is_another_model(copied, name) -> None:
+    before = models.identify(local(copied)).sha256
+    path = copied / name
+    content = bytearray(path.read_bytes())
+    content += b" " if name.endswith("json") else b"\0"
+    path.write_bytes(content)
+    assert models.identify(local(copied)).sha256 != before
+
+
+def test_neither_name_nor_place_nor_circuits_belong_to_the_digest(folder, copied) -> None:
+    shutil.rmtree(copied / "circuits")
+    here, there = models.identify(local(folder("gpt2"))), models.identify(local(copied, name="other"))
+    assert here.sha256 == there.sha256
+    assert (here.name, there.name) == ("mine", "other")
+    assert (sorted(here.circuits), sorted(there.circuits)) == (["greater_than"], [])
+    assert here.circuits["greater_than"] == toy.circuit("greater_than")
+
+
+@pytest.mark.parametrize(("architecture", "layers"), [("gpt2", 3), ("neox", 2), ("llama", 2), ("qwen2", 2)])
+def test_layers_and_heads_of_every_architecture(folder, architecture, layers) -> None:
+    found = models.identify(local(folder(architecture)))
+    assert (found.n_layers, found.n_heads) == (layers, 4)
+    assert found.heads == tuple(head(layer, index) for layer in range(layers) for index in range(4))
+
+
+def test_planted_models_differ_by_seed_and_are_the_code_that_builds_them(monkeypatch, tmp_path) -> None:
+    settings = {"name": "planted/sound", "kind": "planted", "variant": "sound", "seed": 0}
+    found = models.identify(settings)
+    assert (found.n_layers, found.n_heads) == (planted.N_LAYERS, planted.N_HEADS)
+    assert models.identify(dict(settings)).sha256 == found.sha256
+    assert models.identify({**settings, "seed": 1}).sha256 != found.sha256
+    changed = tmp_path / "planted.py"
+    changed.write_bytes(Path(planted.__file__).read_bytes() + b"\n")
+    monkeypatch.setattr(planted, "__file__", str(changed))
+    assert models.identify(settings).sha256 != found.sha256
+    assert sorted(found.circuits) == sorted(planted.claimed_circuits("sound", 0))
+
+
+# --- loading -------------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_the_loaded_model_is_the_function_of_its_files(folder, model, plain, scored) -> None:
+    tokens = scored.clean[:6, :8]
+    mine = model.bridge(tokens).double().log_softmax(-1)
+    truth = plain("gpt2")(tokens).logits.log_softmax(-1)
+    assert float((mine - truth).abs().max()) < 1e-4
+    assert (model.n_layers, model.n_heads, model.heads) == (3, 4, model.identity.heads)
+    assert (model.device.type, model.dtype) == ("cpu", torch.float32)
+
+
+@torch.no_grad()
+def test_the_unembedding_is_the_one_that_the_logits_come_from(model, scored) -> None:
+    tokens = scored.clean[:4, :8]
+    kept = {}
+    logits = model.bridge.run_with_hooks(
+        tokens,
+        fwd_hooks=[("ln_final.hook_normalized", lambda value, hook: kept.update(stream=value))],
+        return_type="logits",
+    )
+    rebuilt = kept["stream"].float() @ model.unembedding + model.bridge.b_U
+    assert model.unembedding.shape == (toy.D_MODEL, toy.VOCABULARY)
+    assert float((rebuilt - logits).abs().max()) < 1e-4
+    assert float(model.unembedding.mean(1).abs().max()) < 1e-5
+    assert model.output_weights.shape == (3, toy.N_HEADS, toy.D_HEAD, toy.D_MODEL)
+
+
+def test_layer_norm_centres_and_rms_norm_does_not(load) -> None:
+    assert load("gpt2").centred_norm is True
+    assert load("llama").centred_norm is False
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_the_scoring_type_is_the_one_asked_for(folder, dtype) -> None:
+    assert models.load(local(folder("gpt2"), dtype=dtype)).dtype == getattr(torch, dtype)
+
+
+def test_nodes_outside_the_model_are_named(model) -> None:
+    model.require(head(2, 3))
+    model.require(Node("mlp", 2))
+    for node, name in ((head(3, 0), "L3H0"), (head(0, 4), "L0H4"), (Node("mlp", 3), "mlp3")):
+        with pytest.raises(UserError, match=f"{name} is outside model .*, which has layers 0-2 with heads 0-3; choose"):
+            model.require(node)
+
+
+def test_loading_is_silent_and_gives_the_terminal_back(folder, capsys) -> None:
+    models.load(local(folder("gpt2")))
+    assert capsys.readouterr() == ("", "")
+    with pytest.raises(ZeroDivisionError), models.quiet():
+        print("nothing of this is seen")
+        warnings.warn("nor of this", stacklevel=1)
+        raise ZeroDivisionError
+    print("seen")
+    logging.getLogger("meridian").warning("seen as well")
+    assert capsys.readouterr().out == "seen\n"
+    assert logging.root.manager.disable == 0 and sys.stderr is not None
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------
+
+
+def refusal(settings: dict) -> str:
+    with pytest.raises(UserError) as raised:
+        models.load(settings)
+    text = str(raised.value)
+    assert "\n" not in text
+    return text
+
+
+def test_an_unknown_kind() -> None:
+    assert refusal({"name": "x", "kind": "remote"}) == "model kind 'remote' is unknown; use embedded, planted or local"
+
+
+@pytest.mark.parametrize("path", [None, ""])
+def test_a_local_model_without_a_path(path) -> None:
+    assert refusal({"name": "local", "kind": "local", "path": path}) == (
+        "model=local needs model.path; give the folder that holds config.json and model.safetensors"
+    )
+
+
+def test_a_folder_that_is_not_there(tmp_path) -> None:
+    text = refusal(local(tmp_path / "nowhere"))
+    assert text.startswith(f"model folder {tmp_path / 'nowhere'} has no config.json with safetensors weights; point")
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])
+def test_a_folder_that_lacks_something(copied, missing) -> None:
+    (copied / missing).unlink()
+    assert "has no config.json with safetensors weights; point model.path at such a folder" in refusal(local(copied))
+
+
+def test_a_pickle_is_never_opened(copied) -> None:
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("the pickle was opened",))
+
+    (copied / "model.safetensors").unlink()
+    torch.save(Bomb(), copied / "pytorch_model.bin")
+    assert "convert a pickle checkpoint with transformers' save_pretrained first" in refusal(local(copied))
+
+
+def test_a_stored_circuit_that_is_not_one(copied) -> None:
+    (copied / "circuits" / "ioi.yaml").write_text("roles: 3")
+    assert f"{copied / 'circuits' / 'ioi.yaml'} is not a circuit file" in refusal(local(copied))
+    circuit_files.save(toy.circuit("ioi"), copied / "circuits" / "ioi.yaml")
+    assert sorted(models.identify(local(copied)).circuits) == ["greater_than", "ioi"]
+
+
+@pytest.mark.parametrize("content", ["{", json.dumps({"model_type": "no such model"}), json.dumps({"a": 1})])
+def test_a_configuration_that_is_not_one(copied, content) -> None:
+    (copied / "config.json").write_text(content)
+    assert f"{copied / 'config.json'} is not the configuration of a model that transformers knows" in refusal(
+        local(copied)
+    )
+
+
+def test_damaged_weights(copied) -> None:
+    (copied / "model.safetensors").write_bytes(b"not weights")
+    assert f"the weights in {copied} cannot be read" in refusal(local(copied))
+
+
+def test_weights_with_a_hole_are_not_filled_with_random_numbers(copied) -> None:
+    path, name = copied / "model.safetensors", "transformer.h.1.attn.c_attn.weight"
+    weights = load_file(path)
+    save_file({key: value for key, value in weights.items() if key != name}, path, metadata={"format": "pt"})
+    assert f"the weights in {copied} lack 1 of the model's tensors, {name} for one" in refusal(local(copied))
+
+
+@pytest.mark.parametrize("dtype", ["float33", "int64", "nn"])
+def test_a_type_that_is_no_floating_point_type(folder, dtype) -> None:
+    text = refusal(local(folder("gpt2"), dtype=dtype))
+    assert text == f"model.dtype={dtype} is no floating-point type; use float32, the scoring type, or bfloat16"
+
+
+@pytest.mark.parametrize("device", ["tpu7", "cuda:99"])
+def test_a_device_that_is_not_there(folder, device) -> None:
+    text = refusal(local(folder("gpt2"), device=device))
+    assert text == f"model.device={device} is not on this machine; use model.device=cpu"
+
+
+def test_an_unknown_planted_variant() -> None:
+    assert "'nothing'" in refusal({"name": "planted/nothing", "kind": "planted", "variant": "nothing", "seed": 0})
