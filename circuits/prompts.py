@@ -22,7 +22,7 @@ from results_io import UserError
 SPLITS = {"discovery": 0.30, "evaluation": 0.65, "held_out": 0.85, "reference": 1.0}  # upper edges of hash shares
 PADDING = -1
 CHANGED = "changed"  # reserved role: every position where the clean and the corrupted token differ
-MAXIMUM_DRAWS_PER_PROMPT = 400
+PATIENCE = 20_000  # draws in a row that bring nothing new, after which a task has no more prompts to give
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,14 +129,17 @@ def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, 
     rng = random.Random(f"{task.name}/{seed}")
     drawn: dict[str, list[Example]] = {name: [] for name in sizes}
     seen: set[str] = set()
-    for _ in range(MAXIMUM_DRAWS_PER_PROMPT * max(1, sum(sizes.values()))):
-        if all(len(drawn[name]) == size for name, size in sizes.items()):
+    wanted, in_vain = sum(sizes.values()), 0
+    while in_vain < PATIENCE:
+        if len(seen) == wanted:
             return drawn
         example = task.sample(rng)
         split = split_of(example)
+        in_vain += 1
         if example.clean not in seen and len(drawn.get(split, ())) < sizes.get(split, 0):
             seen.add(example.clean)
             drawn[split].append(example)
+            in_vain = 0
     short = next(name for name, size in sizes.items() if len(drawn[name]) < size)
     raise UserError(
         f"task {task.name} yields only {len(drawn[short])} distinct {short} prompts of the {sizes[short]} asked for; "

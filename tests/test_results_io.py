@@ -94,7 +94,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(step, error, tmp_path, 
     results_io.write(path, {"data": "old"})
     before = path.read_bytes()
 
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **named: object) -> None:
         raise error
 
     monkeypatch.setattr(os, step, fail)
@@ -111,7 +111,7 @@ def test_a_process_killed_before_the_rename_leaves_the_old_file(tmp_path) -> Non
     before = path.read_bytes()
     script = (
         "import os, signal, sys; from pathlib import Path; import results_io\n"
-        "os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.replace = lambda *paths, **named: os.kill(os.getpid(), signal.SIGKILL)\n"
         "results_io.write(Path(sys.argv[1]), {'data': 'new' * 100000})\n"
     )
     root = Path(results_io.__file__).parent

@@ -40,7 +40,7 @@ def discover(study: Study) -> Circuit:
         "kind": "discovered",
         "source": "backward greedy pruning under mean ablation per template and position",
         "split": "discovery",
-        "prompts": int(settings["prompts"]),
+        "prompts": min(int(settings["prompts"]), len(study.discovery)),
         "seed": study.seed,
         "tolerance": float(settings["tolerance"]),
         "discovery_faithfulness": round(theta, 4),

@@ -63,7 +63,9 @@ def random_circuit(circuit: Iterable[Node], heads: Iterable[Node], rng: random.R
     """As `matched_heads`, but another set than the circuit. UserError if there is no other."""
     circuit, heads = set(circuit), list(heads)
     if circuit == {node for node in heads if node.layer in {chosen.layer for chosen in circuit}}:
-        raise UserError("the circuit holds every head of each of its layers, so no other circuit matches it; leave some out")
+        raise UserError(
+            "the circuit holds every head of each of its layers, so no other circuit matches it; leave some out"
+        )
     while True:
         drawn = matched_heads(circuit, heads, rng)
         if set(drawn) != circuit:
@@ -94,8 +96,8 @@ def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterato
         for method in METHODS:
             for recipe in recipes(study, method):
                 name = f"{subset}/{method}/{recipe.draw}"
-                condition = {"name": name, "subset": subset, "method": method, "draw": recipe.draw, "recipe": str(recipe)}
-                yield condition, ablate(sorted(heads - kept), recipe, name)
+                labels = {"subset": subset, "method": method, "draw": recipe.draw, "recipe": str(recipe)}
+                yield {"name": name, **labels}, ablate(sorted(heads - kept), recipe, name)
 
 
 def _random_circuits(study: Study) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def _repeated_tokens(study: Study) -> Int[Tensor, "sequence position"]:
     generator = torch.Generator().manual_seed(int(settings["seed"]))
     special = set(tokenizer.all_special_ids)
     usable = torch.tensor([i for i in range(len(tokenizer)) if i not in special])
-    rows = [usable[torch.randperm(len(usable), generator=generator)[: settings["length"]]] for _ in range(settings["sequences"])]
+    shuffled = [torch.randperm(len(usable), generator=generator) for _ in range(settings["sequences"])]
+    rows = [usable[order[: settings["length"]]] for order in shuffled]
     random_tokens = torch.stack(rows)
     bos = torch.full((len(rows), 1), tokenizer.bos_token_id)
     return torch.cat([bos, random_tokens, random_tokens], 1)

@@ -56,9 +56,8 @@ def attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
         return (values * direction).sum(1)
 
     heads = torch.stack([at_end[f"blocks.{layer}.attn.hook_z"] for layer in layers], 1)
-    attribution = einsum(
-        heads, study.model.output_weights, direction, "prompt layer head dh, layer head dh d, prompt d -> prompt layer head"
-    )
+    terms = "prompt layer head dh, layer head dh d, prompt d -> prompt layer head"
+    attribution = einsum(heads, study.model.output_weights, direction, terms)
     attention = torch.stack([read(at_end[f"blocks.{layer}.hook_attn_out"]) for layer in layers], 1)
     bias = (attention - attribution.sum(2)).sum(1) + _unembedding_bias(study, prompts)
     return {

@@ -1,8 +1,8 @@
 """The engine's brute-force twin: one prompt and one variant at a time, on the plain Hugging Face model.
 
 It shares nothing with `circuits.engine` but the values it is given (Variant, PromptSet). Replacements are
-computed in float64 from the documented laws of `Recipe`. What the engine sees is the model in the
-TransformerLens compatibility mode, which differs from the plain one in two ways that matter here: the value bias is folded
+computed in float64 from the documented laws of `Recipe`. The engine sees the model in TransformerLens's
+compatibility mode, which differs from the plain one in two ways that matter here: the value bias is folded
 into the output bias (so z leaves it out), and what layer-norm models write to the residual stream is centred.
 """
 

@@ -1,0 +1,266 @@
+"""Backward pruning against brute force, and role labels from hand-made facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from circuits import models, tasks
+from circuits import study as studies
+from circuits.circuit import Node, head
+from circuits.discovery import discover, greedy, roles
+from circuits.engine import LensEngine
+from circuits.interventions import Recipe, Sweep, Variant, ablate
+from circuits.measurements import attention, direct_logit_attribution
+from circuits.study import Study
+from results_io import UserError
+from tests.circuits import hook_loop, toy
+
+TASK = "subject_verb_agreement"  # the random model happens to do it
+SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 30}
+SETTINGS = {"prompts": 200, "tolerance": 0.1, "direct_share": 0.05, "attention": 0.3}
+MEAN = Recipe("mean")
+
+
+@pytest.fixture(scope="module")
+def able(model) -> Study:
+    return with_settings(studies.prepare(model, tasks.get(TASK), SIZES, seed=0, rows_per_forward=512))
+
+
+@pytest.fixture(scope="module")
+def truth(able, plain) -> hook_loop.HookLoop:
+    """Brute force on the plain model."""
+    return hook_loop.HookLoop(plain("gpt2"), "gpt2", toy.N_HEADS, able.engine.reference.prompts)
+
+
+def with_settings(study: Study, **changed) -> Study:
+    return replace(study, settings={**toy.SETTINGS, "discovery": {**SETTINGS, **changed}})
+
+
+@pytest.fixture(scope="module")
+def path(able) -> list[tuple[tuple[Node, ...], float]]:
+    return list(greedy.prune(able, 200))
+
+
+# --- pruning -------------------------------------------------------------------------------------------------------
+
+
+def test_the_path_begins_with_all_heads_at_one_and_leaves_out_one_at_a_time(path, able) -> None:
+    assert path[0] == (able.model.heads, 1.0)
+    assert [len(kept) for kept, _ in path] == list(range(12, 0, -1))
+    assert all(set(after) < set(before) for (before, _), (after, _) in pairwise(path))
+    assert all(list(kept) == sorted(kept) for kept, _ in path)
+
+
+def test_faithfulness_along_the_path_equals_brute_force(path, able, truth) -> None:
+    steps = [path[i] for i in (0, 1, 5, 9, 11)]
+    outside = [[node for node in able.model.heads if node not in kept] for kept, _ in steps]
+    variants = (Variant("clean"), *(ablate(nodes, MEAN, str(len(nodes))) for nodes in outside))
+    clean, *kept = truth.run(variants, able.discovery).logit_diff.sum(1)
+    assert [theta for _, theta in steps] == pytest.approx([value / clean for value in kept], abs=1e-5)
+    assert max(abs(theta - 1) for _, theta in steps) > 0.01  # there is something to be wrong about
+
+
+def test_each_step_leaves_out_the_head_whose_loss_keeps_it_closest_to_one(path, able) -> None:
+    clean = able.run(Sweep((Variant("clean"),)), able.discovery).logit_diff.sum()
+    for (kept, _), (after, theta) in list(pairwise(path))[:4]:
+        outside = [node for node in able.model.heads if node not in kept]
+        variants = tuple(ablate([*outside, node], MEAN, str(node)) for node in kept)
+        distance = np.abs(able.run(Sweep(variants), able.discovery).logit_diff.sum(1) / clean - 1)
+        assert set(kept) - set(after) == {kept[int(distance.argmin())]}
+        assert abs(theta - 1) == pytest.approx(distance.min(), abs=1e-5)
+
+
+def test_only_as_many_prompts_as_asked_for_are_used(able, path) -> None:
+    few = list(greedy.prune(able, 4))
+    first = able.discovery.select(range(4))
+    clean, without = able.run(Sweep((Variant("clean"), ablate(*leaving(able, few[3][0])))), first).logit_diff.sum(1)
+    assert few[3][1] == pytest.approx(without / clean, abs=1e-5)
+    assert few[3][1] != pytest.approx(path[3][1], abs=1e-4)
+
+
+def leaving(study: Study, kept: tuple[Node, ...]) -> tuple:
+    return [node for node in study.model.heads if node not in kept], MEAN, "without"
+
+
+def test_scored_prompts_are_never_looked_at(able, monkeypatch) -> None:
+    splits, run, activations = set(), LensEngine.run, LensEngine.activations
+
+    def spy_run(self, sweep, prompts, advance=None):
+        splits.update(prompts.splits)
+        return run(self, sweep, prompts, advance)
+
+    def spy_activations(self, prompts, base, hooks):
+        splits.update(prompts.splits)
+        return activations(self, prompts, base, hooks)
+
+    monkeypatch.setattr(LensEngine, "run", spy_run)
+    monkeypatch.setattr(LensEngine, "activations", spy_activations)
+    discover(able)
+    sequences = {str(i) for i in range(toy.SETTINGS["repeated_tokens"]["sequences"])}  # random tokens have no split
+    assert splits - sequences <= {"discovery", "reference"} and "discovery" in splits
+
+
+def test_a_model_that_does_not_do_the_task_has_no_circuit(make_study) -> None:
+    study = with_settings(make_study("gpt2", "ioi"))
+    clean = study.run(Sweep((Variant("clean"),)), study.discovery).logit_diff.mean()
+    with pytest.raises(UserError) as raised:
+        discover(study)
+    assert str(raised.value) == (
+        f"model toy/gpt2 does not do task ioi (mean logit difference {clean:.2f} on 16 discovery prompts), so there "
+        "is no circuit to find"
+    )
+    assert clean < 0
+
+
+# --- the circuit that is made of the path --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.01, 0.1, 0.5, 100.0])
+def test_the_circuit_is_the_smallest_within_the_tolerance(able, path, tolerance) -> None:
+    found = discover(with_settings(able, tolerance=tolerance))
+    expected, theta = min(((k, t) for k, t in path if abs(t - 1) <= tolerance), key=lambda step: len(step[0]))
+    assert found.heads == expected
+    assert found.provenance["discovery_faithfulness"] == pytest.approx(theta, abs=1e-4)
+    if tolerance == 0.0:
+        assert found.heads == able.model.heads
+    if tolerance == 100.0:
+        assert len(found.heads) == 1
+
+
+def test_provenance_says_how_it_was_found(able, path) -> None:
+    found = discover(able)
+    assert (found.name, found.task, found.model) == (f"{TASK} greedy", TASK, "toy/gpt2")
+    provenance = found.provenance
+    assert (provenance["kind"], provenance["split"]) == ("discovered", "discovery")
+    assert (provenance["seed"], provenance["tolerance"], provenance["model_sha256"]) == (0, 0.1, able.model.sha256)
+    assert provenance["prompts"] == 8  # all that the split has, of the 200 asked for
+    assert provenance["faithfulness_by_size"] == {str(len(kept)): round(theta, 4) for kept, theta in path}
+    assert discover(able) == found
+    assert discover(with_settings(able, prompts=5)).provenance["prompts"] == 5
+
+
+def test_every_kept_head_has_exactly_one_role(able) -> None:
+    found = discover(with_settings(able, tolerance=0.0))
+    named = [node for role in found.roles.values() for node in role.heads]
+    assert sorted(named) == list(able.model.heads)
+
+
+def test_a_planted_circuit_is_found_head_by_head() -> None:
+    settings = {"name": "planted/sound", "kind": "planted", "variant": "sound", "seed": 0, "device": "cpu"}
+    sizes = {"evaluation": 1, "held_out": 1, "discovery": 3, "reference": 160}
+    model = models.load(settings)
+    study = with_settings(studies.prepare(model, tasks.get("greater_than"), sizes, seed=0, rows_per_forward=512))
+    found, planted = discover(study), model.circuits["greater_than"]
+    assert found.heads == planted.heads
+    assert found.provenance["discovery_faithfulness"] == pytest.approx(1, abs=0.01)
+    assert {name: role.heads for name, role in found.roles.items()} == {
+        "previous_token": planted.roles["previous_token"].heads,
+        "answer_promoter": planted.roles["later_year"].heads,
+    }
+
+
+# --- labels --------------------------------------------------------------------------------------------------------
+
+
+def facts(direct=0.0, between: Mapping | None = None, knockout=0.0, **scores) -> dict:
+    weak = {("end", "io"): 0.1, ("end", "s2"): 0.2, ("s2", "s1"): 0.15}
+    repeated = dict.fromkeys(roles.SCORES, 0.05)
+    return {"direct": direct, "between": {**weak, **(between or {})}, "knockout": knockout, **repeated, **scores}
+
+
+@pytest.mark.parametrize(
+    ("found", "name", "step", "evidence"),
+    [
+        (facts(direct=0.2), "answer_promoter", 4, "direct effect +0.20 of D"),
+        (facts(direct=0.05), "answer_promoter", 4, "direct effect +0.05 of D"),
+        (facts(direct=-0.05), "answer_suppressor", 4, "direct effect -0.05 of D"),
+        (
+            facts(direct=0.3, between={("end", "io"): 0.9}, induction=0.9),
+            "answer_promoter",
+            4,
+            "direct effect +0.30 of D",
+        ),
+        (facts(between={("end", "s2"): 0.8}), "end_reader_of_s2", 2, "attention end->s2 0.80"),
+        (facts(between={("end", "io"): 0.3}), "end_reader_of_io", 2, "attention end->io 0.30"),
+        (facts(between={("end", "io"): 0.4, ("end", "s2"): 0.5}), "end_reader_of_s2", 2, "attention end->s2 0.50"),
+        (facts(between={("end", "io"): 0.35, ("s2", "s1"): 0.9}), "end_reader_of_io", 2, "attention end->io 0.35"),
+        (facts(between={("s2", "s1"): 0.9}), "s2_reader_of_s1", 1, "attention s2->s1 0.90"),
+        (facts(between={("s2", "s1"): 0.3}, previous_token=0.9), "s2_reader_of_s1", 1, "attention s2->s1 0.30"),
+        (facts(direct=0.0499, previous_token=0.6), "previous_token", 1, "previous_token score 0.60"),
+        (facts(duplicate_token=0.5, induction=0.4), "duplicate_token", 1, "duplicate_token score 0.50"),
+        (facts(induction=0.3), "induction", 1, "induction score 0.30"),
+        (
+            facts(direct=-0.03, induction=0.29),
+            "unlabelled",
+            None,
+            "largest named attention end->s2 0.20, direct effect -0.03 of D",
+        ),
+    ],
+)
+def test_the_first_rule_that_holds_gives_the_label(found, name, step, evidence) -> None:
+    assert roles.label(found, SETTINGS) == (name, step, evidence)
+
+
+def test_thresholds_are_those_of_the_settings() -> None:
+    strict = {**SETTINGS, "direct_share": 0.5, "attention": 0.95}
+    assert roles.label(facts(direct=0.2, between={("end", "io"): 0.9}), strict)[0] == "unlabelled"
+
+
+@pytest.fixture
+def assigned(able, monkeypatch) -> Callable[[dict], dict]:
+    def assign(table: dict) -> dict:
+        monkeypatch.setattr(roles, "_facts", lambda study, heads: table)
+        return roles.assign(able, table)
+
+    return assign
+
+
+def test_heads_are_grouped_by_label_and_sign_in_order_of_processing(assigned) -> None:
+    found = assigned(
+        {
+            head(2, 0): facts(direct=0.3),
+            head(2, 1): facts(direct=-0.2),
+            head(2, 3): facts(direct=0.1, knockout=-0.2),
+            head(1, 0): facts(between={("end", "s2"): 0.8}),
+            head(1, 1): facts(between={("end", "s2"): 0.6}, knockout=-0.06),
+            head(1, 2): facts(),
+            head(0, 0): facts(previous_token=0.7),
+            head(0, 1): facts(previous_token=0.9, knockout=-0.05),
+        }
+    )
+    assert {name: (role.heads, role.ordinal, role.sign, role.assigned_by) for name, role in found.items()} == {
+        "previous_token": ((head(0, 0), head(0, 1)), 1, 1, "function"),
+        "end_reader_of_s2": ((head(1, 0),), 2, 1, "function"),
+        "end_reader_of_s2_opposing": ((head(1, 1),), 2, -1, "function"),
+        "answer_promoter": ((head(2, 0),), 4, 1, "function"),
+        "answer_promoter_opposing": ((head(2, 3),), 4, -1, "function"),
+        "answer_suppressor": ((head(2, 1),), 4, -1, "function"),
+        "unlabelled": ((head(1, 2),), None, 1, "none"),
+    }
+    assert [role.ordinal for role in found.values()] == [1, 2, 2, 4, 4, 4, None]
+    assert found["previous_token"].evidence == "L0H0 previous_token score 0.70; L0H1 previous_token score 0.90"
+
+
+def test_the_facts_are_those_of_the_measurements(able, truth) -> None:
+    heads = (head(0, 2), head(1, 1), head(2, 3))
+    found = roles._facts(able, heads)
+    assert list(found) == list(heads)
+    prompts = able.discovery
+    variants = (Variant("clean"), *(ablate([node], MEAN, str(node)) for node in heads))
+    clean, *without = truth.run(variants, prompts).logit_diff.mean(1)
+    direct = direct_logit_attribution.attribute(able, prompts)["attribution"].mean(0).numpy()
+    between = attention.between_positions(able, prompts)
+    repeated = attention.repeated_token_scores(able)
+    for node, ablated in zip(heads, without, strict=True):
+        column = node.layer * toy.N_HEADS + node.index
+        assert found[node]["knockout"] == pytest.approx((clean - ablated) / clean, abs=1e-4)
+        assert found[node]["direct"] == pytest.approx(direct[column] / clean, abs=1e-4)
+        pairs = {pair for pair in between if pair[0] != pair[1]}
+        assert found[node]["between"] == {pair: pytest.approx(float(between[pair][column])) for pair in pairs}
+        for name in roles.SCORES:
+            assert found[node][name] == pytest.approx(float(repeated[name][column]))
