@@ -105,7 +105,8 @@ def _sentence(error: Exception) -> str:
 
 
 def _refuse(sentence: str) -> int:
-    Console(stderr=True, soft_wrap=True).print(sentence, style="bold red", highlight=False, markup=False)
+    line = " ".join(sentence.split())  # what a parser says may have several
+    Console(stderr=True, soft_wrap=True).print(line, style="bold red", highlight=False, markup=False)
     return USER_ERROR
 
 

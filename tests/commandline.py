@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict
+
 import run
 import session
 
@@ -26,8 +30,20 @@ def command(*arguments: str) -> Outcome:
     """Run `python run.py *arguments` without a new process."""
     output, errors = io.StringIO(), io.StringIO()
     given = ["run.py", *session.arguments(arguments)]
-    main_module = mock.patch.dict("os.environ", {"HYDRA_MAIN_MODULE": "__main__"})  # else Hydra looks for a package
-    with mock.patch.object(sys, "argv", given), main_module:
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            code = session.guarded(run.main)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(sys, "argv", given))
+        stack.enter_context(mock.patch.dict("os.environ", HYDRA_MAIN_MODULE="__main__"))  # else it looks for a package
+        stack.enter_context(contextlib.redirect_stdout(output))
+        stack.enter_context(contextlib.redirect_stderr(errors))
+        code = session.guarded(run.main)
     return Outcome(code, output.getvalue(), errors.getvalue())
+
+
+def started(*arguments: str) -> session.Session:
+    """The session that `python run.py *arguments` makes before its first stage."""
+    with initialize_config_dir(str(ROOT / "configs"), version_base=None):
+        config = compose("config", session.arguments(arguments), return_hydra_config=True)
+    HydraConfig.instance().set_config(config)
+    with open_dict(config):
+        del config["hydra"]
+    return session.Session(config)

@@ -1,0 +1,369 @@
+"""The command line: what it selects, where results go, and one sentence for whatever is wrong with it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import session
+from calibrations import certificate, registry
+from circuits import circuit as circuit_files
+from circuits import models, tasks
+from circuits.circuit import Circuit, Role, head
+from results_io import UserError
+from session import Session
+from tests.commandline import ROOT, Outcome, command, started
+
+POCKET = ROOT / "circuits" / "embedded" / "pocket"
+ALL = list(registry.CALIBRATIONS)
+
+
+def folder(*arguments: str) -> str:
+    """Where that run's results for IOI go."""
+    return str(started(*arguments)._folder("ioi"))
+
+
+def refused(results: Path, *arguments: str) -> str:
+    """The sentence that a run ends with; checks that it is one line, exit code 2, and nothing was written."""
+    with mock.patch.object(models, "load", side_effect=AssertionError("the model was loaded")):
+        outcome = command(*arguments, f"results={results}")
+    assert outcome.code == 2
+    assert outcome.errors.count("\n") == 1 and outcome.errors.endswith("\n")
+    assert "Traceback" not in outcome.errors and "overrides" not in outcome.errors
+    assert not results.exists()
+    return outcome.errors.strip()
+
+
+# --- selecting calibrations ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        ("calibration=all", "select=all"),
+        ("calibration=c11", "select=c11"),
+        ("calibration=[c11,m98]", "select=[c11,m98]"),
+        ("calibration=c11,m98", "select=[c11,m98]"),
+        ("calibration=", "select="),
+        ("calibration.c11.max_sigma=0.2", "calibration.c11.max_sigma=0.2"),
+        ("task=ioi", "task=ioi"),
+        ("--cfg", "--cfg"),
+    ],
+)
+def test_calibration_selects_and_everything_else_is_left_alone(given, passed) -> None:
+    assert session.arguments(["task=ioi", given]) == ["task=ioi", passed]
+
+
+@pytest.mark.parametrize(
+    ("given", "identifiers"),
+    [
+        ("all", ALL),
+        ("c11", ["C11"]),
+        (["M3B", "e1b", "C13"], ["M3b", "E1b", "C13"]),
+        (["c13_measurement_invariance", "s1"], ["C13", "S1"]),
+    ],
+)
+def test_identifiers_in_any_case(given, identifiers) -> None:
+    assert session._selected(given) == identifiers
+
+
+def test_only_the_measurements_that_are_read_are_made() -> None:
+    everything = started()
+    assert everything.identifiers == ALL
+    assert everything._numbers() == ["01", "02", "03", "04", "06", "20", "21", "22", "25", "26", "27"]
+    some = started("calibration=m3b,c17")
+    assert some.identifiers == ["M3b", "C17"]
+    assert some._numbers() == ["01", "02", "20", "21", "27"]
+
+
+def test_task_all_is_every_task() -> None:
+    with mock.patch.object(Session, "summarise", lambda self: None), mock.patch.object(Session, "measure") as measure:
+        measure.side_effect = KeyboardInterrupt
+        assert command("task=all").code == 130
+    assert Session.tasks(mock.Mock(config={"task": {"name": "all"}})) == list(tasks.TASKS)
+    assert Session.tasks(mock.Mock(config={"task": {"name": "ioi"}})) == ["ioi"]
+
+
+# --- where results go ----------------------------------------------------------------------------------------------
+
+SAYING_THE_DEFAULT = (
+    "task=ioi",
+    "model=pocket",
+    "circuit=stored",
+    "engine=lens",
+    "select=all",
+    "model.device=null",
+    "model.dtype=float32",
+    "prompts.evaluation=400",
+    "++prompts.held_out=200",
+    "seed=0",
+    "measurement.attribution_tolerance=1e-4",
+    "measurement.corruption.strategy=entity_swap",
+    "measurement.repeated_tokens={seed: 0, length: 20, sequences: 50}",
+    "calibration.c11.max_sigma=0.10",
+    "calibration.common.alpha=5e-2",
+    "calibration.c30.seeds=[42,123,456,789,1337]",
+)
+DIFFERING = (
+    "++prompts.discovery=30",
+    "calibration.c16.alpha_above=0.8",
+    "calibration.common.permutations=99",
+    "certificate.always_shown=[]",
+    "measurement.corruption.draws=2",
+    "measurement.draws=5",
+    "prompts.reference=120",
+)
+
+
+def test_overrides_are_what_differs_from_the_default_in_order() -> None:
+    run = started(*SAYING_THE_DEFAULT, *reversed(DIFFERING))
+    assert run.overrides == sorted(text.lstrip("+") for text in DIFFERING)
+    assert run.config["prompts"] == {"discovery": 30, "evaluation": 400, "held_out": 200, "reference": 120}
+
+
+def test_defaults_are_those_of_the_groups_chosen() -> None:
+    given = ("circuit=random", "circuit.seed=0", "model=planted/sound", "model.seed=1", "model.dtype=float32")
+    assert started(*given).overrides == ["circuit=random", "model.seed=1", "model=planted/sound"]
+
+
+def test_a_run_that_says_the_default_makes_no_folder() -> None:
+    assert folder(*SAYING_THE_DEFAULT) == "results/pocket/ioi"
+    assert folder("calibration=[c11,m98]", "model.device=cpu", "engine.rows_per_forward=64") == "results/pocket/ioi"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        (["prompts.evaluation=40"], "/prompts.evaluation=40"),
+        (["prompts.evaluation=40", "seed=1"], "/prompts.evaluation=40,seed=1"),
+        (["circuit.path=mine/a.yaml", "circuit=file"], "/circuit.path=mine_a.yaml,circuit=file"),
+        (["calibration.c11.max_sigma=0.2"], "/calibration.c11.max_sigma=0.2"),
+        (["engine.rows_per_forward=8", "model.device=cpu", "model=x", "results=y", "select=[c11]", "task=ioi"], ""),
+    ],
+)
+def test_what_differs_names_the_folder(overrides, name) -> None:
+    config = {"results": "results", "model": {"kind": "embedded", "name": "pocket", "path": "pocket"}}
+    run = mock.Mock(config=config, overrides=overrides, _model_settings=config["model"])
+    assert str(Session._folder(run, "ioi")) == f"results/pocket/ioi{name}"
+    assert str(Session._folder(run, "ioi", default=True)) == "results/pocket/ioi"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("model=planted/sound", "seed=1"), "results/planted/sound/ioi/seed=1"),
+        (("model=local", "model.path=/data/mine", "results=elsewhere"), "elsewhere/mine/ioi"),
+        (("model=local", "model.path=/data/mine", "model.name=other"), "results/other/ioi"),
+    ],
+)
+def test_the_model_names_the_first_folder(arguments, expected) -> None:
+    assert folder(*arguments) == expected
+
+
+def test_a_long_name_is_cut_and_stays_distinct() -> None:
+    many = [f"measurement.{name}=7" for name in ("draws", "site_prompts", "companion_prompts", "attention_prompts")]
+    many += [f"prompts.{name}=77" for name in ("discovery", "evaluation", "held_out", "reference")]
+    first, other = (Path(folder(*many, f"seed={seed}")) for seed in (1, 2))
+    assert first != other
+    for path in (first, other):
+        assert len(path.name.encode()) == session.FOLDER_NAME == 160
+        assert path.name.startswith("measurement.attention_prompts=7,measurement.companion_prompts=7,")
+        assert path.parent == Path("results/pocket/ioi")
+    assert session._folder_name("ä" * 200).encode()[:100].decode() == "ä" * 50
+    assert session._folder_name("a" * 160) == "a" * 160
+
+
+def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch) -> None:
+    given = []
+    monkeypatch.setattr(certificate, "certify", lambda documents, rules, overrides: given.append(overrides) or {})
+    started(*SAYING_THE_DEFAULT, *DIFFERING).certify(tmp_path, {})
+    assert given == [
+        ["calibration.c16.alpha_above=0.8", "calibration.common.permutations=99", "certificate.always_shown=[]"]
+    ]
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        (
+            "task=nothing",
+            "task=nothing is unknown; use one of all, gendered_pronoun, greater_than, induction, ioi, subject_verb_agreement",
+        ),
+        ("model=planted/x", "model=planted/x is unknown; use one of local, planted/sound, pocket"),
+        ("circuit=guessed", "circuit=guessed is unknown; use one of discovered, file, random, stored"),
+        (
+            "calibration=[c11,c99]",
+            "calibration 'c99' is unknown; expected one of C11, C12, C13, C14, C16, C17, C23, C30, C36, F59, S1, S3, M93, "
+            "M98, E1b, M3b or a file name such as c11_bootstrap_stability",
+        ),
+        ("prompts.evaluation=0", "prompts.evaluation=0 is too small; use a whole number of at least 1"),
+        (
+            "prompts.evaluation=x",
+            "prompts.evaluation=x is not a whole number; write one, for example prompts.evaluation=400",
+        ),
+        (
+            "promts.evaluation=40",
+            "promts.evaluation is not a setting; use one of those in configs/, for example prompts.evaluation=400",
+        ),
+        (
+            "prompts.evaluation=[",
+            "prompts.evaluation=[ is not understood: no viable alternative at input '['; write key=value, a list as [a,b]",
+        ),
+        ("circuit=file", "circuit=file needs circuit.path; give the path of a circuit file"),
+        ("model=local", "model=local needs model.path; give the folder that holds config.json and model.safetensors"),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(argument, sentence, tmp_path) -> None:
+    assert refused(tmp_path / "results", argument) == sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "default", "expected"),
+    [
+        ("prompts.evaluation", 40.5, 400, "a whole number"),
+        ("prompts.evaluation", True, 400, "a whole number"),
+        ("prompts.evaluation", None, 400, "a whole number"),
+        ("measurement.noise_scale", "loud", 1.0, "a number"),
+        ("measurement.noise_scale", True, 1.0, "a number"),
+        ("calibration.c30.seeds", 42, [1, 2], "a list"),
+        ("measurement.corruption", 3, {"draws": 4}, "a section"),
+        ("x.flag", 1, True, "true or false"),
+    ],
+)
+def test_a_value_of_another_kind_than_the_default(name, value, default, expected) -> None:
+    with pytest.raises(UserError) as raised:
+        session._check_kind(name, value, default)
+    assert str(raised.value) == f"{name}={value} is not {expected}; write one, for example {name}={default}"
+
+
+@pytest.mark.parametrize(
+    ("value", "default"),
+    [(40, 400), (2, 1.0), (0.5, 1.0), ([], [1]), (False, True), ("x", None), (3, None), ("a", "b")],
+)
+def test_a_value_of_the_same_kind(value, default) -> None:
+    session._check_kind("name", value, default)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "name"),
+    [
+        ("prompts", {"discovery": 1, "evaluation": -3}, "prompts.evaluation=-3"),
+        ("prompts", {"held_out": 0}, "prompts.held_out=0"),
+        ("measurement", {"seed": 0, "corruption": {"seed": -1, "draws": 0}}, "measurement.corruption.draws=0"),
+        ("engine", {"name": "lens", "rows_per_forward": 0}, "engine.rows_per_forward=0"),
+    ],
+)
+def test_a_number_of_things_below_one(section, values, name) -> None:
+    with pytest.raises(UserError) as raised:
+        session._check_counts(section, values)
+    assert str(raised.value) == f"{name} is too small; use a whole number of at least 1"
+
+
+@pytest.mark.parametrize("given", ["", None, 11, "c99", ["all", "c11"]])
+def test_no_calibration_of_that_name(given) -> None:
+    with pytest.raises(UserError, match=r"calibration '.*' is unknown; expected one of C11, "):
+        session._selected(given)
+
+
+def test_an_empty_selection() -> None:
+    with pytest.raises(
+        UserError, match=r"calibration=\[\] selects nothing; use calibration=all or a list such as \[c11,m98\]"
+    ):
+        session._selected([])
+
+
+def test_more_prompts_than_the_task_has(tmp_path, monkeypatch) -> None:
+    ioi = tasks.get("ioi")
+
+    def sample(rng):
+        return ioi.sample(random.Random(rng.randrange(500)))
+
+    monkeypatch.setitem(tasks.TASKS, "ioi", replace(ioi, sample=sample))
+    few = ("prompts.discovery=1", "prompts.held_out=1", "prompts.reference=1")
+    sentence = refused(tmp_path / "results", "prompts.evaluation=1000000", *few)
+    known = int(sentence.split()[4])
+    assert 120 < known < 230  # .35 of 500
+    assert sentence == (
+        f"task ioi yields only {known} distinct evaluation prompts of the 1000000 asked for; ask for fewer prompts"
+    )
+
+
+def claim(path: Path, task: str = "ioi", layer: int = 0) -> str:
+    provenance = {"kind": "user", "source": "tests", "split": "none"}
+    circuit = Circuit("mine", task, "pocket", {"one": Role((head(layer, 1),))}, provenance)
+    circuit_files.save(circuit, path)
+    return f"circuit.path={path}"
+
+
+def test_a_circuit_file_that_does_not_fit(tmp_path) -> None:
+    results, path = tmp_path / "results", tmp_path / "mine.yaml"
+    missing = refused(results, "circuit=file", f"circuit.path={path}")
+    assert missing.startswith(f"no circuit file at {path}; run with circuit=discovered")
+    outside = refused(results, "circuit=file", claim(path, layer=9))
+    assert outside == (
+        "circuit 'mine' names head L9H1, but model 'pocket' has layers 0-3 with heads 0-7; correct the head"
+    )
+    other = refused(results, "circuit=file", claim(path, task="induction"))
+    assert other == (
+        f"circuit file {path} is about task 'induction', but the run is about 'ioi'; run with task=induction"
+    )
+    path.write_text("name: mine\nroles: [L0H1")
+    assert refused(results, "circuit=file", f"circuit.path={path}").startswith(
+        f"{path} is not a circuit file (ParserError: "
+    )
+
+
+def test_a_model_folder_that_does_not_fit(tmp_path) -> None:
+    results, place = tmp_path / "results", tmp_path / "mine"
+    expected = (
+        f"model folder {place} has no config.json with safetensors weights; point model.path at such a folder (convert "
+        "a pickle checkpoint with transformers' save_pretrained first)"
+    )
+    assert refused(results, "model=local", f"model.path={place}") == expected
+    place.mkdir()
+    shutil.copy(POCKET / "config.json", place)
+    (place / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    assert refused(results, "model=local", f"model.path={place}") == expected
+    shutil.copy(POCKET / "model.safetensors", place)
+    assert refused(results, "model=local", f"model.path={place}") == (
+        "model mine comes with no circuit for task ioi (it has: none); run with circuit=discovered"
+    )
+
+
+def test_the_program_itself_ends_with_the_sentence_and_code_two(tmp_path) -> None:
+    results = tmp_path / "results"
+    line = [sys.executable, "run.py", "task=ioi", "calibration=[c11,c99]", f"results={results}"]
+    finished = subprocess.run(line, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr.startswith("calibration 'c99' is unknown; expected one of C11,")
+    assert finished.stderr.count("\n") == 1
+    assert not results.exists() and not (ROOT / "outputs").exists()
+
+
+# --- interruptions and bugs ----------------------------------------------------------------------------------------
+
+
+def interrupted_by(error: BaseException) -> Outcome:
+    with mock.patch.object(Session, "measure", side_effect=error):
+        return command("task=ioi")
+
+
+def test_control_c_says_that_nothing_is_lost() -> None:
+    outcome = interrupted_by(KeyboardInterrupt())
+    assert outcome.code == 130
+    assert outcome.errors == "Stopped. What was measured is kept; the same command goes on from there.\n"
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        interrupted_by(ZeroDivisionError("a bug"))
