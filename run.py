@@ -1,10 +1,10 @@
 """Meridian: find a circuit and say how far it can be trusted.
 
-    python run.py task=ioi calibration=all                   the embedded model; a CPU is enough
-    python run.py task=all calibration=all                   every embedded task
-    python run.py task=ioi calibration=[c11,m98]             some calibrations
-    python run.py task=ioi circuit=discovered                find the circuit first
-    python run.py task=ioi model=planted/sound               a model whose circuit is known
+python run.py task=ioi calibration=all                   the embedded model; a CPU is enough
+python run.py task=all calibration=all                   every embedded task
+python run.py task=ioi calibration=[c11,m98]             some calibrations
+python run.py task=ioi circuit=discovered                find the circuit first
+python run.py task=ioi model=planted/sound               a model whose circuit is known
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ import os
 os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach `guarded`, which makes one sentence of them
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model kind so far is on disk
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin while they wait run 3.5 times slower on busy cores
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "PASSIVE"
+)  # threads that spin while they wait run 3.5 times slower on busy cores
 
 import contextlib
 import functools
@@ -92,7 +94,9 @@ def _sentence(error: Exception) -> str:
     """What is wrong with the command line, in one sentence with the remedy."""
     text = " ".join(str(error).split())
     if isinstance(error, OverrideParseException):
-        return f"{error.override} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
+        return (
+            f"{error.override} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
+        )
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
         paths = sorted((CONFIGS / group).rglob("*.yaml"))
@@ -150,19 +154,25 @@ class Session:
         return calibrate.calibrate(folder, self.identifiers, self.config["calibration"])
 
     def certify(self, folder: Path, documents: calibrate.Documents) -> dict[str, Any]:
-        """Stage 3: fold the verdicts and write certificate.json."""
+        """Stage 3: fold the verdicts and write certificate.json; a selection of calibrations makes none."""
         changed = [text for text in self.overrides if text.startswith(("calibration.", "certificate."))]
         folded = certificate.certify(documents, self.config["certificate"], changed)
-        results_io.write(folder / "certificate.json", folded)
+        if self._complete:
+            results_io.write(folder / "certificate.json", folded)
         return folded
 
     def show(self, folder: Path, folded: Mapping[str, Any], documents: calibrate.Documents) -> None:
         """The certificate as a table, and where everything is."""
         evidence = Evidence.load(folder, self.config["calibration"]["common"], ("01", "20"))
-        table.show(folded, self._headline(evidence, documents), self.console)
+        table.show(folded, self._headline(evidence, documents), self.console, self._complete)
         seconds = time.monotonic() - self.started
-        rate = f", {self.pairs:,} variants x prompts at {self.pairs / seconds:,.0f}/s" if self.pairs else ", nothing measured anew"
-        self.console.print(f"Results {folder} · certificate.json · {seconds:.0f} s{rate}\n", highlight=False, soft_wrap=True)
+        written = " · certificate.json" if self._complete else ""
+        rate = (
+            f", {self.pairs:,} variants x prompts at {self.pairs / seconds:,.0f}/s"
+            if self.pairs
+            else ", nothing measured anew"
+        )
+        self.console.print(f"Results {folder}{written} · {seconds:.0f} s{rate}\n", highlight=False, soft_wrap=True)
 
     def summarise(self) -> None:
         """Pool every certificate under the results folder and run the global M93 over them."""
@@ -171,13 +181,17 @@ class Session:
         path = summary.summarise(Path(self.config["results"]), self.config["calibration"])
         pooled = results_io.read(path)
         self.console.print(
-            f"{len(pooled['circuits'])} certificates pooled in {path}; "
-            f"{summary.sentence(pooled['multiplicity'])}",
+            f"{len(pooled['circuits'])} certificates pooled in {path}; {summary.sentence(pooled['multiplicity'])}",
             highlight=False,
             soft_wrap=True,
         )
 
     # --- details ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _complete(self) -> bool:
+        """True if every calibration was asked for: a certificate on some of them would pass for one on all."""
+        return set(self.identifiers) == set(registry.CALIBRATIONS)
 
     @cached_property
     def _model_settings(self) -> dict[str, Any]:
@@ -210,7 +224,7 @@ class Session:
     def _numbers(self) -> list[str]:
         from circuits.measurements import MEASUREMENTS
 
-        if set(self.identifiers) == set(registry.CALIBRATIONS):
+        if self._complete:
             return list(MEASUREMENTS)
         return [number for number in calibrate.measurements_of(self.identifiers) if number in MEASUREMENTS]
 
@@ -272,11 +286,15 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     except Insufficient as missing:
         return f"Faithfulness not reportable: {missing}"
     low, high = ratios[PRIMARY].fieller(0.95)
-    others = " · ".join(f"{ratio.value:.2f} {method.replace('_', ' ')}" for method, ratio in ratios.items() if method != PRIMARY)
+    others = " · ".join(
+        f"{ratio.value:.2f} {method.replace('_', ' ')}" for method, ratio in ratios.items() if method != PRIMARY
+    )
     null = preconditions.random_faithfulness(evidence)
+    above_floor = preconditions.normalised_faithfulness(evidence)
     return (
-        f"Faithfulness {ratios[PRIMARY].value:.2f} [{low:.2f}, {high:.2f}] mean per template and position · {others}"
-        f"     random circuits {null.mean():.2f} (largest {null.max():.2f})"
+        f"Faithfulness {ratios[PRIMARY].value:.2f} [{low:.2f}, {high:.2f}] mean per template and position "
+        f"({above_floor:.2f} above all-heads-ablated) · {others}\n"
+        f"Random circuits of its size and layers {null.mean():.2f}, largest {null.max():.2f}"
     )
 
 
@@ -285,7 +303,8 @@ def _selected(select: Any) -> list[str]:
     names = list(registry.CALIBRATIONS) if select == "all" else select if isinstance(select, list) else [select]
     if not names:
         raise UserError("calibration=[] selects nothing; use calibration=all or a list such as [c11,m98]")
-    return [registry.get(str(name)).ID for name in names]
+    chosen = [registry.get(str(name)).ID for name in names]
+    return list(registry.CALIBRATIONS) if "M93" in chosen else chosen  # M93 reads all the others
 
 
 def _folder_name(name: str) -> str:

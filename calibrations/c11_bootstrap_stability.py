@@ -94,9 +94,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], inner: str) -> dict[s
         "p": None if flat else max(float(stats.chi2.cdf(freedom * (sigma / limit) ** 2, freedom)), 1e-300),
         "p_kind": None if flat else "chi2",
         "effect_size": ratio.score_sd,
-        "reasons": ()
-        if verdict == "pass"
-        else (f"sigma {sigma:.3f}, 90 % bounds {ci90[0]:.3f} to {ci90[1]:.3f}",),
+        "reasons": () if verdict == "pass" else (f"sigma {sigma:.3f}, 90 % bounds {ci90[0]:.3f} to {ci90[1]:.3f}",),
         "notes": ("zero_variance: the logit differences are exactly proportional",) if flat else (),
         "needs": None if verdict == "pass" else f"about {needed} prompts",
         "companions": _companions(evidence, config, inner, ratio),

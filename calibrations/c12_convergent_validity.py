@@ -84,23 +84,17 @@ def _methods(evidence: Evidence, config: Mapping[str, Any], which: str) -> list[
     ]
 
 
-def _scores(
-    methods: list[Method], config: Mapping[str, Any], collapse: bool
-) -> Float[np.ndarray, "head method"]:
+def _scores(methods: list[Method], config: Mapping[str, Any], collapse: bool) -> Float[np.ndarray, "head method"]:
     """Oriented scores, NaN where there is none. Raises Insufficient naming the families to come."""
     if len(methods) < config["min_families"]:
-        missing = [
-            e["number"] for e in config["families"] if e["family"] not in {method.name for method in methods}
-        ]
+        missing = [e["number"] for e in config["families"] if e["family"] not in {method.name for method in methods}]
         detail = f"{len(methods)} of the published families measured; {', '.join(missing)} have not been run"
         raise Insufficient("not_run", detail, needs=f"one of the measurements {', '.join(missing)}")
     return np.column_stack([method.score(collapse) for method in methods])
 
 
 def _published(families: list[Method], rule: str, config: Mapping[str, Any]) -> Published:
-    usable = usable_scores(
-        _scores(families, config, collapse=False), config["min_heads"], config["min_families"]
-    )
+    usable = usable_scores(_scores(families, config, collapse=False), config["min_heads"], config["min_families"])
     rho = mean_spearman(usable.scores)
     return Published(rho, rule, published_verdict(rho, ">", config["threshold_rho"]))
 
@@ -109,9 +103,7 @@ def _decide(
     evidence: Evidence, families: list[Method], companions: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """pass: the wider 90 % interval (over prompts or heads) lies above .5, and chance rarely does as well."""
-    usable = usable_scores(
-        _scores(families, config, collapse=True), config["min_heads"], config["min_families"]
-    )
+    usable = usable_scores(_scores(families, config, collapse=True), config["min_heads"], config["min_families"])
     require_behaviour(evidence, config)
     kept = [families[i] for i in usable.methods]
     draws = _draws(evidence, kept, usable, config)
@@ -155,9 +147,7 @@ def _draws(
     over_prompts = _stack(methods, resamples(evidence, config, n_resamples), usable.heads)
     return {
         "prompts": mean_spearman_draws(over_prompts),
-        "heads": head_bootstrap_mean_spearman(
-            usable.scores, n_resamples=n_resamples, seed=config["bootstrap_seed"]
-        ),
+        "heads": head_bootstrap_mean_spearman(usable.scores, n_resamples=n_resamples, seed=config["bootstrap_seed"]),
     }
 
 
@@ -191,8 +181,7 @@ def _companions(evidence: Evidence, methods: list[Method], config: Mapping[str, 
         "orientation": {method.name: method.orientation for method in methods},
         "heads_that_write_to_the_answer": int(writers.sum()) if writers is not None else None,
         "pairs": [
-            _pair(evidence, first, second, writers, counts, config)
-            for first, second in combinations(methods, 2)
+            _pair(evidence, first, second, writers, counts, config) for first, second in combinations(methods, 2)
         ],
     }
 
@@ -261,9 +250,7 @@ def _given_norm(evidence: Evidence, table: np.ndarray, heads: np.ndarray) -> flo
     return _or_none(lambda: partial_spearman(table[:, 0], table[:, 1], norm).value)
 
 
-def _top_k(
-    table: np.ndarray, k: int, methods: list[Method], config: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def _top_k(table: np.ndarray, k: int, methods: list[Method], config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Jaccard of the two top-k sets (k circuit heads) and the p of as large an overlap by chance."""
     if not config["top_k_minimum"] <= k < len(table):
         return None

@@ -44,19 +44,22 @@ CLUSTER = "cluster"
 
 @dataclass(frozen=True)
 class Grouping:
-    """Prompts split by one label: scores per group, names, one-way table, interval and margin of eta squared.
+    """Prompts split by one label: scores per group, names, one-way table, interval of eta squared, spread of the means.
 
-    `margin` is the largest eta squared still called equivalent: the configured one, or that of group means
-    with a standard deviation of `min_spread` if this is larger (with almost no noise, any difference has a
-    large eta squared).
+    `between_sd` is the SD of the true group means (moment estimate): with almost no noise any difference has a large eta
+    squared, so a group difference is only called a failure if this is at least `min_spread`.
     """
 
     groups: list[np.ndarray]
     names: list[str]
     table: OneWayEffects
     ci90: Interval
-    margin: float
     within_sd: float
+
+    @property
+    def between_sd(self) -> float:
+        table = self.table
+        return self.within_sd * math.sqrt(max(0.0, (table.f - 1) * table.df_between / table.n))
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -64,7 +67,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
     Scores are the linearised y_p = theta + (F_p - theta D_p) / mean D. Published: eta2 below 0.01 invariant,
     above 0.06 template-sensitive. Verdict: Wellek's equivalence test with Welch's F (pass), lower
-    noncentral-F bound above the margin (fail), also by name set and by every other factor, since a head that
+    noncentral-F bound above the margin and group means that spread by `min_spread` (fail), also by name set and by every other factor, since a head that
     works only for some names is invisible by template.
     """
     rule = f"eta squared below {config['invariant_below']}; above {config['sensitive_above']} is sensitive"
@@ -112,8 +115,7 @@ def grouping(scores: np.ndarray, labels: np.ndarray, minimum: int, config: Mappi
         raise Insufficient("n_prompts", detail, needs=f"at least {minimum} prompts in each group")
     table, ci90 = one_way_effects(groups), eta2_interval(groups, 0.90)
     within_sd = math.sqrt(sum(((g - g.mean()) ** 2).sum() for g in groups) / table.df_within)
-    f2 = max(_f2(config["equivalence_margin"]), (config["min_spread"] / within_sd) ** 2)
-    return Grouping(groups, [str(name) for name in names], table, ci90, f2 / (1 + f2), within_sd)
+    return Grouping(groups, [str(name) for name in names], table, ci90, within_sd)
 
 
 def _f2(eta2: float) -> float:
@@ -126,11 +128,11 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_faithful(evidence, config)
     scores = _scores(evidence)
     split = grouping(scores, evidence.templates, config["minimum_per_group"], config)
-    test = equivalence_test(split.groups, split.margin)
+    test = equivalence_test(split.groups, config["equivalence_margin"])
     by_factor = _by_factor(evidence, config, scores)
     varying = [name for name, found in by_factor.items() if found.get("varies")]
     verdict = "pass" if test.p < config["alpha"] else "inconclusive"
-    if split.ci90[0] > split.margin or varying:
+    if _differs(split, config) or varying:
         verdict = "fail"
     return {
         "verdict": verdict,
@@ -141,26 +143,35 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "p": max([test.p, *(by_factor[name]["equivalence_p"] for name in varying)]),
         "p_kind": "F (equivalence)",
         "effect_size": split.table.omega2,
-        "reasons": _reasons(verdict, split, test.p, varying),
+        "reasons": _reasons(verdict, split, test.p, varying, config),
         "needs": _needs(split, config) if verdict == "inconclusive" else None,
         "companions": {**_companions(evidence, config, split, scores), "by_factor": by_factor},
     }
 
 
-def _reasons(verdict: str, split: Grouping, p: float, varying: list[str]) -> tuple[str, ...]:
+def _differs(split: Grouping, config: Mapping[str, Any]) -> bool:
+    """Groups differ for certain (lower bound of eta squared above the margin) and by enough to matter."""
+    return split.ci90[0] > config["equivalence_margin"] and split.between_sd >= config["min_spread"]
+
+
+def _reasons(verdict: str, split: Grouping, p: float, varying: list[str], config: Mapping[str, Any]) -> tuple[str, ...]:
     if verdict == "pass":
         return ()
+    margin, low = config["equivalence_margin"], split.ci90[0]
     reasons = [f"faithfulness varies by {name}" for name in varying]
-    if split.ci90[0] > split.margin:
+    if _differs(split, config):
+        reasons.append(f"templates differ: eta squared at least {low:.3f}, margin {margin}")
+    elif low > margin:
         reasons.append(
-            f"templates differ: eta squared at least {split.ci90[0]:.3f}, margin {split.margin:.3f}"
+            f"templates differ (eta squared at least {low:.3f}, margin {margin}) but only by an SD of {split.between_sd:.3f}"
         )
-    return tuple(reasons) or (f"equivalence not shown: p = {p:.3g} at margin {split.margin:.3f}",)
+    return tuple(reasons) or (f"equivalence not shown: p = {p:.3g} at margin {margin}",)
 
 
 def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
     """Prompts at which the equivalence test has the target power if the templates do not differ at all."""
-    k, f2, n = split.table.k, _f2(split.margin), split.table.k * config["minimum_per_group"]
+    margin = config["equivalence_margin"]
+    k, f2, n = split.table.k, _f2(margin), split.table.k * config["minimum_per_group"]
     while True:
         critical = stats.ncf.ppf(config["alpha"], k - 1, n - k, n * f2)
         if stats.f.cdf(critical, k - 1, n - k) >= config["target_power"]:
@@ -168,13 +179,10 @@ def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
         n = math.ceil(n * 1.05)  # to 5 %: more precision than the plan deserves
 
 
-def _by_factor(
-    evidence: Evidence, config: Mapping[str, Any], scores: np.ndarray
-) -> dict[str, dict[str, Any]]:
+def _by_factor(evidence: Evidence, config: Mapping[str, Any], scores: np.ndarray) -> dict[str, dict[str, Any]]:
     """Name set (cluster) and every factor of 01: effect sizes, permutation p, whether faithfulness varies.
 
-    It varies if the lower bound of eta squared lies above the margin and the permutation p is below alpha
-    shared by the factors. Levels with too few prompts are left out and counted.
+    It varies if `_differs` and the permutation p is below alpha shared by the factors. Levels with too few prompts are left out and counted.
     """
     labels = {CLUSTER: evidence.per_prompt("01", CLUSTER), **evidence.factors}
     labels = {name: values for name, values in labels.items() if len(np.unique(values)) > 1}
@@ -182,9 +190,7 @@ def _by_factor(
     return {name: _factor(scores, values, config, alpha) for name, values in sorted(labels.items())}
 
 
-def _factor(
-    scores: np.ndarray, labels: np.ndarray, config: Mapping[str, Any], alpha: float
-) -> dict[str, Any]:
+def _factor(scores: np.ndarray, labels: np.ndarray, config: Mapping[str, Any], alpha: float) -> dict[str, Any]:
     levels, member, count = np.unique(labels, return_inverse=True, return_counts=True)
     kept = count[member] >= config["minimum_per_level"]
     dropped = int((count < config["minimum_per_level"]).sum())
@@ -192,9 +198,7 @@ def _factor(
         if len(levels) - dropped < 2:
             raise Insufficient("n_clusters", f"{len(levels) - dropped} levels with enough prompts")
         split = grouping(scores[kept], labels[kept], config["minimum_per_level"], config)
-        test = eta2_permutation(
-            split.groups, n_resamples=config["permutations"], seed=config["permutation_seed"]
-        )
+        test = eta2_permutation(split.groups, n_resamples=config["permutations"], seed=config["permutation_seed"])
     except Insufficient as missing:
         return {"insufficient": str(missing), "levels": len(levels), "levels_left_out": dropped}
     table = split.table
@@ -202,21 +206,18 @@ def _factor(
         "eta2": table.eta2,
         "omega2": table.omega2,
         "eta2_90": split.ci90,
-        "margin": split.margin,
-        "between_sd": split.within_sd * math.sqrt(max(0.0, (table.f - 1) * table.df_between / table.n)),
+        "between_sd": split.between_sd,
         "permutation_p": test.p,
         "equivalence_p": float(
-            stats.ncf.cdf(table.f, table.df_between, table.df_within, table.n * _f2(split.margin))
+            stats.ncf.cdf(table.f, table.df_between, table.df_within, table.n * _f2(config["equivalence_margin"]))
         ),
-        "varies": bool(split.ci90[0] > split.margin and test.p < alpha),
+        "varies": bool(_differs(split, config) and test.p < alpha),
         "levels": len(levels),
         "levels_left_out": dropped,
     }
 
 
-def _companions(
-    evidence: Evidence, config: Mapping[str, Any], split: Grouping, scores: np.ndarray
-) -> dict[str, Any]:
+def _companions(evidence: Evidence, config: Mapping[str, Any], split: Grouping, scores: np.ndarray) -> dict[str, Any]:
     table, welch = split.table, welch_anova(split.groups)
     test = eta2_permutation(split.groups, n_resamples=config["permutations"], seed=config["permutation_seed"])
     clean = one_way_effects(split_groups(evidence.clean, evidence.templates)[0])
@@ -227,7 +228,7 @@ def _companions(
         "welch_f": welch.f,
         "welch_p": welch.p,
         "permutation_p": test.p,
-        "margin": split.margin,
+        "between_sd": split.between_sd,
         "within_sd": split.within_sd,
         "null_expectation_of_eta2": (table.k - 1) / (table.n - 1),
         "eta2_of_clean_logit_difference": clean.eta2,

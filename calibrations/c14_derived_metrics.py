@@ -60,9 +60,7 @@ D_PRIME_RULE = "(mean circuit - mean other) / sqrt((s_circuit^2 + s_other^2) / 2
 HIT_RULE = "hit rate > {threshold_hit_rate}"
 ALARM_RULE = "false alarm rate < {threshold_false_alarm_rate}"
 
-Computed = Mapping[
-    str, Any
-]  # Record fields of a descriptive sub-metric; `estimate` is also its published value
+Computed = Mapping[str, Any]  # Record fields of a descriptive sub-metric; `estimate` is also its published value
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -200,18 +198,14 @@ def _require_groups(evidence: Evidence, config: Mapping[str, Any]) -> None:
             "n_heads", f"one head has no SD; its effect ranks {rank} of {n_heads} (p = {rank / n_heads:.3g})"
         )
     if k < config["min_circuit_heads"]:
-        raise Insufficient(
-            "n_heads", f"{k} circuit heads; an SD over heads needs {config['min_circuit_heads']}"
-        )
+        raise Insufficient("n_heads", f"{k} circuit heads; an SD over heads needs {config['min_circuit_heads']}")
     if k > n_heads - config["min_circuit_heads"]:
         raise Insufficient(
             "all_selected", f"{k} of {n_heads} heads are in the circuit; too few are left to compare with"
         )
 
 
-def d_prime_interval(
-    first: Float[np.ndarray, " head"], second: Float[np.ndarray, " head"], level: float
-) -> Interval:
+def d_prime_interval(first: Float[np.ndarray, " head"], second: Float[np.ndarray, " head"], level: float) -> Interval:
     """Interval of d' = (m1 - m2)/sqrt((s1^2 + s2^2)/2) with unequal variances: d' +- z SE.
 
     SE^2 = d'^2 (s1^4/(n1-1) + s2^4/(n2-1)) / (8 s^4) + (s1^2/(n1-1) + s2^2/(n2-1)) / s^2 with s^2 the mean of
@@ -227,9 +221,7 @@ def _d_prime_error(first: np.ndarray, second: np.ndarray) -> float:
     freedom = np.array([len(first) - 1, len(second) - 1])
     pooled = variances.mean()
     value = d_prime_rms(first, second)
-    return math.sqrt(
-        value**2 * (variances**2 / freedom).sum() / (8 * pooled**2) + (variances / freedom).sum() / pooled
-    )
+    return math.sqrt(value**2 * (variances**2 / freedom).sum() / (8 * pooled**2) + (variances / freedom).sum() / pooled)
 
 
 def _decide_d_prime(
@@ -270,9 +262,7 @@ def _decide_d_prime(
     }
 
 
-def _d_prime_companions(
-    evidence: Evidence, oriented: np.ndarray, config: Mapping[str, Any]
-) -> dict[str, Any]:
+def _d_prime_companions(evidence: Evidence, oriented: np.ndarray, config: Mapping[str, Any]) -> dict[str, Any]:
     member = evidence.in_circuit
     inside, outside = oriented[member], oriented[~member]
     k = int(member.sum())
@@ -302,9 +292,7 @@ def _or_none(compute: Callable[[], Any]) -> Any:
         return None
 
 
-def _head_draws(
-    inside: np.ndarray, outside: np.ndarray, config: Mapping[str, Any]
-) -> Float[np.ndarray, " resample"]:
+def _head_draws(inside: np.ndarray, outside: np.ndarray, config: Mapping[str, Any]) -> Float[np.ndarray, " resample"]:
     rng = np.random.default_rng(config["bootstrap_seed"])
     size = config["head_bootstrap_resamples"]
     return _d_primes(*(rng.choice(group, (size, len(group))) for group in (inside, outside)))
@@ -360,9 +348,7 @@ class Classification:
         return self.false_alarms / predicted if predicted else None
 
 
-def classify(
-    predicted: Collection[Head], circuit: Collection[Head], heads: Collection[Head]
-) -> Classification:
+def classify(predicted: Collection[Head], circuit: Collection[Head], heads: Collection[Head]) -> Classification:
     """Compare predicted with actual circuit heads. Raises Insufficient if one class is empty."""
     positive, everything = set(circuit), set(heads)
     if not positive:
@@ -370,9 +356,7 @@ def classify(
     if positive == everything:
         raise Insufficient("all_selected", "every head is in the circuit; there are no false alarms to count")
     called = set(predicted)
-    return Classification(
-        len(called & positive), len(positive), len(called - positive), len(everything - positive)
-    )
+    return Classification(len(called & positive), len(positive), len(called - positive), len(everything - positive))
 
 
 def _classification(evidence: Evidence, config: Mapping[str, Any]) -> Classification:
@@ -392,9 +376,7 @@ def _hit_rate(evidence: Evidence, config: Mapping[str, Any]) -> Record:
         found = _classification(evidence, config)
         ci90 = wilson_interval(found.hits, found.positives, 0.90)
         p = _share_p(found.hits, found.positives, threshold, "greater")
-        return _rate_fields(
-            found.hit_rate, ci90, found.hits, found.positives, decide_above(ci90, threshold), p
-        )
+        return _rate_fields(found.hit_rate, ci90, found.hits, found.positives, decide_above(ci90, threshold), p)
 
     return judge(
         "C14.hit_rate",
@@ -436,9 +418,7 @@ def _has_classifier(evidence: Evidence, config: Mapping[str, Any]) -> bool:
     return evidence.has(config["classifier"]["source"])
 
 
-def _rate_fields(
-    rate: float, ci90: Interval, count: int, total: int, verdict: str, p: float
-) -> dict[str, Any]:
+def _rate_fields(rate: float, ci90: Interval, count: int, total: int, verdict: str, p: float) -> dict[str, Any]:
     return {
         "verdict": verdict,
         "reasons": () if verdict == "pass" else (f"{count} of {total}",),
@@ -566,11 +546,7 @@ def _summary(
         return {"estimate": discrimination(member[scored], scores[scored]).auroc, **p}
     if form == "d_prime":
         return {
-            "estimate": d_prime_rms(outside, inside)
-            if entry["lower_is_circuit"]
-            else d_prime_rms(inside, outside),
+            "estimate": d_prime_rms(outside, inside) if entry["lower_is_circuit"] else d_prime_rms(inside, outside),
             **p,
         }
-    raise ValueError(
-        f"form {form!r} of a forwarded sub-metric is unknown; expected ratio, d_prime, auroc, ..."
-    )
+    raise ValueError(f"form {form!r} of a forwarded sub-metric is unknown; expected ratio, d_prime, auroc, ...")

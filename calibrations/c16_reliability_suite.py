@@ -57,9 +57,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
         ("cronbach_alpha", "alpha", config["alpha_above"], _published_alpha, _alpha, False),
     ]
     return [
-        _record(
-            evidence, config, f"C16.{name}", f"{quantity} above {limit}", limit, published, decide, gating
-        )
+        _record(evidence, config, f"C16.{name}", f"{quantity} above {limit}", limit, published, decide, gating)
         for name, quantity, limit, published, decide, gating in parts
     ]
 
@@ -181,9 +179,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
     verdict = decide_above(everywhere.interval, limit)
     low, high = everywhere.interval
     raw = ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
-    near_zero = _or_reason(
-        lambda: mean_of_ratios(evidence.ablated("circuit"), evidence.clean).near_zero_denominators
-    )
+    near_zero = _or_reason(lambda: mean_of_ratios(evidence.ablated("circuit"), evidence.clean).near_zero_denominators)
     return {
         "verdict": verdict,
         "estimate": everywhere.median,
@@ -217,9 +213,7 @@ def _profile(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray)
     )
 
 
-def _median_and_interval(
-    evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray
-) -> dict[str, Any]:
+def _median_and_interval(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray) -> dict[str, Any]:
     found = _profile(evidence, config, effects[:, evidence.in_circuit])
     return {"median": found.median, "ci90": found.interval}
 
@@ -236,9 +230,7 @@ def _alpha(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     every = evidence.head_effect(*EFFECT)
     effects, limit = every[:, evidence.in_circuit], config["alpha_above"]
     if effects.shape[1] < config["minimum_items"]:
-        raise Insufficient(
-            "n_heads", f"{effects.shape[1]} circuit heads; at least {config['minimum_items']} needed"
-        )
+        raise Insufficient("n_heads", f"{effects.shape[1]} circuit heads; at least {config['minimum_items']} needed")
     found = generalisability(effects, 0.90)
     verdict = decide_above(found.interval, limit)
     oriented = effects * np.where(effects.mean(axis=0) < 0, -1.0, 1.0)
@@ -251,9 +243,7 @@ def _alpha(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "p": max(generalisability_p(effects, limit), 1e-300),
         "p_kind": "F (generalisability)",
         "effect_size": found.value,
-        "reasons": ()
-        if verdict == "pass"
-        else (f"coefficient {found.interval[0]:.3f} to {found.interval[1]:.3f}",),
+        "reasons": () if verdict == "pass" else (f"coefficient {found.interval[0]:.3f} to {found.interval[1]:.3f}",),
         "companions": {
             "alpha_90": _or_reason(lambda: cronbach_alpha(effects, 0.90).interval),
             "alpha_oriented_by_sign": _or_reason(lambda: cronbach_alpha(oriented).value),
@@ -266,9 +256,7 @@ def _alpha(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _omega(effects: np.ndarray, config: Mapping[str, Any]) -> float:
     if effects.shape[1] < config["omega_minimum_items"]:
-        raise Insufficient(
-            "n_heads", f"{effects.shape[1]} items; one factor needs {config['omega_minimum_items']}"
-        )
+        raise Insufficient("n_heads", f"{effects.shape[1]} items; one factor needs {config['omega_minimum_items']}")
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         try:

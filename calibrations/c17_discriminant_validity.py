@@ -80,9 +80,7 @@ class Comparison:
 
     @cached_property
     def matrix(self) -> Float[np.ndarray, "source task"]:
-        return np.stack(
-            [[task.mean_effect[source.heads].mean() for task in self.tasks] for source in self.sources]
-        )
+        return np.stack([[task.mean_effect[source.heads].mean() for task in self.tasks] for source in self.sources])
 
     def square(self) -> Float[np.ndarray, "source source"]:
         """The matrix restricted to tasks that have a circuit."""
@@ -132,9 +130,7 @@ def compare(evidence: Evidence, config: Mapping[str, Any]) -> Comparison:
     require_behaviour(evidence, config)
     gap = evidence.clean - evidence.corrupted
     if gap.mean() <= 0:
-        raise Insufficient(
-            "behaviour_absent", f"clean minus corrupted logit difference is {gap.mean():.4g} on average"
-        )
+        raise Insufficient("behaviour_absent", f"clean minus corrupted logit difference is {gap.mean():.4g} on average")
     own = Task(
         evidence.circuit["task"],
         evidence.head_effect("02", "denoising"),
@@ -220,9 +216,7 @@ def _decide(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any
     }
 
 
-def _row_draws(
-    evidence: Evidence, comparison: Comparison, config: Mapping[str, Any]
-) -> tuple[np.ndarray, np.ndarray]:
+def _row_draws(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Bootstrap draws of the circuit's effect on its own task and of its mean effect on the others."""
     member = comparison.own.heads
     draws = []
@@ -258,10 +252,7 @@ def _notes(comparison: Comparison, own90: tuple[float, float], off90: tuple[floa
 def _jaccards(comparison: Comparison) -> dict[str, float]:
     """Jaccard of the circuit's heads with each companion circuit's."""
     own = np.flatnonzero(comparison.own.heads).tolist()
-    return {
-        task.name: set_overlap(own, np.flatnonzero(task.heads).tolist()).jaccard
-        for task in comparison.sources[1:]
-    }
+    return {task.name: set_overlap(own, np.flatnonzero(task.heads).tolist()).jaccard for task in comparison.sources[1:]}
 
 
 def _row_companions(
@@ -274,9 +265,7 @@ def _row_companions(
     return {
         "own": float(row[0]),
         "own_ci90": percentile_interval(own, 0.90),
-        "others": {
-            task.name: float(value) for task, value in zip(comparison.tasks[1:], row[1:], strict=True)
-        },
+        "others": {task.name: float(value) for task, value in zip(comparison.tasks[1:], row[1:], strict=True)},
         "others_mean": float(row[1:].mean()),
         "others_ci90": percentile_interval(off, 0.90),
         "difference": float(row[0] - row[1:].mean()),
@@ -330,9 +319,7 @@ def _matrix_companions(comparison: Comparison, config: Mapping[str, Any]) -> dic
 
 def _random_row(comparison: Comparison, source: Task, config: Mapping[str, Any]) -> dict[str, Any]:
     """The source's effect on each task among random head sets of its size and layer profile."""
-    masks, _ = head_relabellings(
-        source.heads, config["random_sets"], config["random_seed"], comparison.layers
-    )
+    masks, _ = head_relabellings(source.heads, config["random_sets"], config["random_seed"], comparison.layers)
     null = np.stack([masks @ task.mean_effect / source.heads.sum() for task in comparison.tasks])
     effects = [task.mean_effect[source.heads].mean() for task in comparison.tasks]
     return {

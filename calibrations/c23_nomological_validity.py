@@ -138,9 +138,7 @@ def _decide_depth(evidence: Evidence, table: RoleTable, config: Mapping[str, Any
     """pass: rho > 0 at one-sided alpha; fail: rho < 0 at two-sided alpha; no trend is no failure."""
     require_behaviour(evidence, config)
     if table.circular:
-        raise Insufficient(
-            "circular_labels", f"roles {', '.join(table.circular)} were not assigned from function"
-        )
+        raise Insufficient("circular_labels", f"roles {', '.join(table.circular)} were not assigned from function")
     if len(table.layers) < config["min_heads"]:
         raise Insufficient(
             "n_heads",

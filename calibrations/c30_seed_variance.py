@@ -82,9 +82,7 @@ def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Publ
     return Published(cv, rule, VERDICT_OF[label], label)
 
 
-def sample_cv_draws(
-    evidence: Evidence, config: Mapping[str, Any], ratio: Ratio, size: int
-) -> tuple[float, np.ndarray]:
+def sample_cv_draws(evidence: Evidence, config: Mapping[str, Any], ratio: Ratio, size: int) -> tuple[float, np.ndarray]:
     """CV of faithfulness over independent samples of `size` prompts, and its bootstrap draws.
 
     SE(theta) sqrt(P / size) / |theta|, with both recomputed in every resample of the clusters.
@@ -103,9 +101,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_prompts(evidence, config["pool_factor"] * config["minimum_subsample"])
     ratio = preconditions.faithfulness(evidence, config)
     if abs(ratio.value) < config["min_theta_t"] * ratio.standard_error:
-        raise Insufficient(
-            "ratio_undefined", f"faithfulness {ratio.value:.3f} is near 0 for its standard error"
-        )
+        raise Insufficient("ratio_undefined", f"faithfulness {ratio.value:.3f} is near 0 for its standard error")
     preconditions.require_faithful(evidence, config)
     size = subsample_size(evidence, config)
     cv, draws = sample_cv_draws(evidence, config, ratio, size)
@@ -121,9 +117,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "p": threshold_p(draws, limit, "less"),
         "p_kind": "bootstrap",
         "effect_size": cv,
-        "reasons": ()
-        if verdict == "pass"
-        else (f"CV {cv:.3f}, 90 % interval {ci90[0]:.3f} to {ci90[1]:.3f}",),
+        "reasons": () if verdict == "pass" else (f"CV {cv:.3f}, 90 % interval {ci90[0]:.3f} to {ci90[1]:.3f}",),
         "needs": None if verdict == "pass" else f"about {needed} prompts",
         "companions": _companions(evidence, config, ratio, size),
     }

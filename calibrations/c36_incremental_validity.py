@@ -123,9 +123,7 @@ def _notes(ci90: Any, config: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"substantial: the lower bound is above {limit}",) if ci90[0] > limit else ()
 
 
-def _needs(
-    verdict: str, delta: float, draws: np.ndarray, n_prompts: int, config: Mapping[str, Any]
-) -> str | None:
+def _needs(verdict: str, delta: float, draws: np.ndarray, n_prompts: int, config: Mapping[str, Any]) -> str | None:
     """Prompts at which this delta would be seen with the target power."""
     if verdict != "inconclusive" or delta <= 0:
         return None
@@ -133,9 +131,7 @@ def _needs(
     return f"about {math.ceil(n_prompts * (z * np.nanstd(draws) / delta) ** 2)} prompts"
 
 
-def _companions(
-    evidence: Evidence, config: Mapping[str, Any], thetas: list[float], closer90: Any
-) -> dict[str, Any]:
+def _companions(evidence: Evidence, config: Mapping[str, Any], thetas: list[float], closer90: Any) -> dict[str, Any]:
     difference = evidence.ablated("circuit") - evidence.ablated(BASELINE)
     scores = ratio_of_means(difference, evidence.clean, evidence.clusters).scores
     sd = float(scores.std(ddof=1))

@@ -81,7 +81,12 @@ def _calibration_task(module: ModuleType, config: Mapping[str, Any], load: Calla
     settings = section(config, module.ID)
     inputs = (*module.INPUTS, *ALWAYS_READ)
     return Task(
-        module.NUMBER, module.NAME, module.TITLE, inputs, settings, lambda split: module.calibrate(load().on(split), settings)
+        module.NUMBER,
+        module.NAME,
+        module.TITLE,
+        inputs,
+        settings,
+        lambda split: module.calibrate(load().on(split), settings),
     )
 
 
@@ -161,7 +166,7 @@ def _digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
 @cache
 def _code() -> str:
     """Version and a digest of the code that judges, so that a changed rule never meets an old verdict."""
-    sources = sorted(Path(__file__).parent.rglob("*.py"))
+    sources = [*sorted(Path(__file__).parent.rglob("*.py")), Path(results_io.__file__)]
     return f"{results_io.VERSION}+{results_io.sha256([path.read_text() for path in sources])[:12]}"
 
 

@@ -17,7 +17,7 @@ from calibrations.calibrate import PRECONDITIONS, Documents
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
 
-REPRODUCED = ("n_prompts", "n_clusters")  # a smaller held-out split may be too small for a gate; that is not a failure
+WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no hypothesis tests of their own
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
     """
     tiers = [_tier(level, rules, documents) for level in sorted(map(int, rules["tiers"]))]
     reached = next((tier.level - 1 for tier in tiers if not tier.passed), tiers[-1].level)
-    ceiling = next(
-        (tier.level - 1 for tier in tiers if tier.limited_by_data(rules["data_reasons"])), tiers[-1].level
-    )
+    ceiling = next((tier.level - 1 for tier in tiers if tier.limited_by_data(rules["data_reasons"])), tiers[-1].level)
     gates = _gates(documents)
     return {
         "kind": "certificate",
@@ -84,9 +82,13 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
         "tier_name": rules["names"][reached],
         "of": tiers[-1].level,
         "ceiling": ceiling,
-        "blocking": {str(tier.level): [asdict(gate) for gate in tier.blocking] for tier in tiers if tier.level > reached},
+        "blocking": {
+            str(tier.level): [asdict(gate) for gate in tier.blocking] for tier in tiers if tier.level > reached
+        },
         "warnings": [
-            asdict(gates[metric]) for metric in rules["always_shown"] if metric in gates and gates[metric].verdict == "fail"
+            asdict(gates[metric])
+            for metric in rules["always_shown"]
+            if metric in gates and gates[metric].verdict == "fail"
         ],
         "p_certificate": _p_certificate(tiers),
         "overrides": sorted(overrides),
@@ -103,10 +105,11 @@ def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:
     alternatives = [tuple(_find(gates, name) for name in rule["any"])] if "any" in rule else []
     if rule.get("held_out"):
         again = _gates(documents, "held_out")
-        names = dict.fromkeys(name for lower in wanted.values() for name in lower["all"])
-        held_out = [_reproduced(_find(again, name, "held_out")) for name in names]
+        exempt = set(rule["held_out"]["except"])
+        names = dict.fromkeys(name for lower in wanted.values() for name in lower["all"] if name not in exempt)
+        held_out = [_find(again, name, "held_out") for name in names]
         groups = [lower["any"] for lower in wanted.values() if "any" in lower]
-        alternatives += [tuple(_reproduced(_find(again, name, "held_out")) for name in group) for group in groups]
+        alternatives += [tuple(_find(again, name, "held_out") for name in group) for group in groups]
     return Tier(
         level,
         (*(_find(gates, name) for name in rule["all"]), *held_out),
@@ -127,15 +130,10 @@ def _gates(documents: Documents, split: str = "evaluation") -> dict[str, Gate]:
 
 
 def _find(gates: Mapping[str, Gate], metric: str, split: str = "evaluation") -> Gate:
-    missing = Gate(metric, "insufficient", "not_run: this calibration was not asked for", "run calibration=all", None, split)
+    missing = Gate(
+        metric, "insufficient", "not_run: this calibration was not asked for", "run calibration=all", None, split
+    )
     return gates.get(metric, missing)
-
-
-def _reproduced(gate: Gate) -> Gate:
-    """A held-out gate that is undecided only because that split is smaller does not block; it stays listed."""
-    if gate.verdict == "insufficient" and gate.reason.partition(":")[0] in REPRODUCED:
-        return Gate(gate.metric, "pass", f"not assessable on held-out ({gate.reason})", gate.needs, gate.p, gate.split)
-    return gate
 
 
 def _wants_data(gate: Gate, reasons: set[str]) -> bool:
@@ -143,21 +141,19 @@ def _wants_data(gate: Gate, reasons: set[str]) -> bool:
 
 
 def _p_certificate(tiers: Iterable[Tier]) -> float | None:
-    """Largest p of the gates that have one: the level of "all gates pass" as an intersection-union test.
+    """Largest p of all gates: the level of "all gates pass" as an intersection-union test.
 
-    A group of which one gate has to pass enters with k times its smallest p (spec section 6).
+    A group of which one gate has to pass enters with k times its smallest p (spec section 6). None as long as a gate has
+    no p: a conjunction with an untested part has not been tested.
     """
     tiers = tuple(tiers)
-    values = [gate.p for tier in tiers for gate in tier.gates if gate.p is not None and gate.split == "evaluation"]
+    gates = [gate for tier in tiers for gate in tier.gates if gate.split == "evaluation"]
+    values = [nan if gate.p is None else gate.p for gate in gates if gate.metric not in WITHOUT_P]
     try:
-        values += [_or_clause(group) for tier in tiers for group in tier.alternatives if _tested(group)]
-        return float(intersection_union_p(values))
+        groups = [group for tier in tiers for group in tier.alternatives if group[0].split == "evaluation"]
+        return float(intersection_union_p([*values, *map(_or_clause, groups)]))
     except Insufficient:
         return None
-
-
-def _tested(group: Iterable[Gate]) -> bool:
-    return any(gate.p is not None and gate.split == "evaluation" for gate in group)
 
 
 def _or_clause(group: Iterable[Gate]) -> float:

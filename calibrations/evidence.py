@@ -163,9 +163,7 @@ class Evidence:
         """
         stored = self.data("20")["random_circuits"]
         place = {int(row): i for i, row in enumerate(self.rows)}
-        columns = sorted(
-            (place[row], column) for column, row in enumerate(stored["prompt_index"]) if row in place
-        )
+        columns = sorted((place[row], column) for column, row in enumerate(stored["prompt_index"]) if row in place)
         if not columns:
             raise Insufficient("n_prompts", f"random circuits were not run on the {self.split} split")
         values = np.asarray(stored["logit_diff"], dtype=float)

@@ -79,9 +79,7 @@ class Panel:
     def require_three(self, config: Mapping[str, Any]) -> None:
         if len(self.raters) < config["n_raters"]:
             numbers = ", ".join(self.missing)
-            detail = (
-                f"{len(self.raters)} of {config['n_raters']} raters; measurement {numbers} has not been run"
-            )
+            detail = f"{len(self.raters)} of {config['n_raters']} raters; measurement {numbers} has not been run"
             raise Insufficient("missing_rater", detail, needs=f"measurement {numbers}")
 
 
@@ -147,22 +145,16 @@ def _panel(evidence: Evidence, raters: list[Method], missing: list[str], config:
             scored, population = scored & writers, "heads that write to the answer"
     heads = np.flatnonzero(scored)
     if len(heads) < config["min_heads"]:
-        raise Insufficient(
-            "n_heads", f"{len(heads)} heads scored by every rater; {config['min_heads']} are needed"
-        )
+        raise Insufficient("n_heads", f"{len(heads)} heads scored by every rater; {config['min_heads']} are needed")
     flat = [rater.name for rater in raters if np.ptp(rater.score()[heads]) == 0]
     if flat:
         raise Insufficient("zero_variance", f"{', '.join(flat)} scores every head alike")
     return Panel(tuple(raters), tuple(missing), heads, population, evidence.in_circuit[heads], indirect)
 
 
-def _table(
-    raters: list[Method], config: Mapping[str, Any], collapse: bool
-) -> Float[np.ndarray, "head rater"]:
+def _table(raters: list[Method], config: Mapping[str, Any], collapse: bool) -> Float[np.ndarray, "head rater"]:
     if len(raters) < config["min_raters"]:
-        raise Insufficient(
-            "missing_rater", f"{len(raters)} raters; agreement needs at least {config['min_raters']}"
-        )
+        raise Insufficient("missing_rater", f"{len(raters)} raters; agreement needs at least {config['min_raters']}")
     return np.column_stack([rater.score(collapse) for rater in raters])
 
 
@@ -175,9 +167,7 @@ def _complete(raters: list[Method], config: Mapping[str, Any]) -> Float[np.ndarr
 # --- published values ---------------------------------------------------------------------------------------
 
 
-def _published_w(
-    evidence: Evidence, raters: list[Method], missing: list[str], config: Mapping[str, Any]
-) -> Published:
+def _published_w(evidence: Evidence, raters: list[Method], missing: list[str], config: Mapping[str, Any]) -> Published:
     if missing:
         raise Insufficient("missing_rater", f"measurement {', '.join(missing)} has not been run")
     w = kendall_w(_complete(raters, config).T).w
@@ -196,9 +186,7 @@ def _published_kappa(
     scores, k = _complete(raters, config), len(evidence.circuit_heads)
     _require_k(k, len(scores), config)
     kappa = float(mean_kappa(select_top(scores.T, k, zero_is_nothing=False)))
-    return Published(
-        kappa, KAPPA_RULE.format(**config), published_verdict(kappa, ">", config["threshold_kappa"])
-    )
+    return Published(kappa, KAPPA_RULE.format(**config), published_verdict(kappa, ">", config["threshold_kappa"]))
 
 
 def _require_k(k: int, n_heads: int, config: Mapping[str, Any]) -> None:

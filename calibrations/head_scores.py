@@ -70,9 +70,7 @@ def writes_to_answer(evidence: Evidence, fraction: float) -> Bool[np.ndarray, " 
     return np.abs(evidence.head_effect("03", "attribution").mean(axis=0)) >= fraction * evidence.clean.mean()
 
 
-def select_top(
-    scores: Float[np.ndarray, "... head"], k: int, zero_is_nothing: bool
-) -> Bool[np.ndarray, "... head"]:
+def select_top(scores: Float[np.ndarray, "... head"], k: int, zero_is_nothing: bool) -> Bool[np.ndarray, "... head"]:
     """The k heads with the largest scores, ties to the lower (layer, head).
 
     With `zero_is_nothing`, heads whose score is 0 (a negligible effect) are never selected, so fewer than k
@@ -98,9 +96,7 @@ def kappa_of_selections(
 def mean_kappa(selections: Bool[np.ndarray, "... rater head"]) -> Float[np.ndarray, " ..."]:
     """Mean Cohen's kappa over pairs of raters."""
     pairs = zip(*np.triu_indices(selections.shape[-2], 1), strict=True)
-    return np.mean(
-        [kappa_of_selections(selections[..., i, :], selections[..., j, :]) for i, j in pairs], axis=0
-    )
+    return np.mean([kappa_of_selections(selections[..., i, :], selections[..., j, :]) for i, j in pairs], axis=0)
 
 
 def covering(interval: Interval, estimate: float) -> Interval:

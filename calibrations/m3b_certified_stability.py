@@ -82,9 +82,7 @@ def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Publ
         circuit_fraction=config["circuit_fraction"],
     )
     tally = Counter(found.labels)
-    label = ", ".join(
-        f"{tally[name]} {name}" for name in ("certified", "contingent", "unstable") if tally[name]
-    )
+    label = ", ".join(f"{tally[name]} {name}" for name in ("certified", "contingent", "unstable") if tally[name])
     return Published(found.fraction_certified, rule, found.verdict, label)
 
 
@@ -100,9 +98,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     test = preconditions.mean_test(above, evidence.clusters)
     wanted = math.ceil(config["circuit_fraction"] * k)
     p = partial_conjunction_p(test.p, wanted)
-    against = partial_conjunction_p(
-        1 - test.p, k - wanted + 1
-    )  # too many heads below for `wanted` to be above
+    against = partial_conjunction_p(1 - test.p, k - wanted + 1)  # too many heads below for `wanted` to be above
     verdict = "pass" if p < config["alpha"] else "fail" if against < config["alpha"] else "inconclusive"
     labels = head_labels(effects, test, evidence, config)
     robust = labels.count("robust")
@@ -125,9 +121,7 @@ def head_labels(
     robust = benjamini_hochberg(test.p) < config["alpha"]
     opposite = preconditions.mean_test(-effects, evidence.clusters)
     negative = benjamini_hochberg(opposite.p) < config["alpha"]
-    return [
-        "robust" if r else "negative" if n else "uncertain" for r, n in zip(robust, negative, strict=True)
-    ]
+    return ["robust" if r else "negative" if n else "uncertain" for r, n in zip(robust, negative, strict=True)]
 
 
 def _needs(verdict: str, test: TTest, wanted: int, n_prompts: int, config: Mapping[str, Any]) -> str | None:

@@ -2,9 +2,9 @@
 
 Published value: share of nominally significant p-values that stay significant under Benjamini-Hochberg. The
 p-values are those that the calibrations themselves stand behind; a verdict is never turned into a p-value,
-and M93 never reads its own records. The gate asks for more: every gating p-value survives
-Benjamini-Yekutieli, because equivalence and superiority tests on the same prompts need not be positively
-dependent (specification section 6).
+and M93 never reads its own records. Gates joined by AND need no correction among themselves (the largest p is the
+p of "all hold"); multiplicity is paid across circuits and tasks, by Benjamini-Yekutieli, because equivalence and
+superiority tests on the same prompts need not be positively dependent (specification finding 10 and section 6).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from calibrations.record import Published, Record, judge
-from calibrations.statistics import Insufficient, adjusted_p, storey_pi0, survival
+from calibrations.statistics import Insufficient, adjusted_p, or_clause_p, storey_pi0, survival
 
 ID = "M93"
 NUMBER = "93"
@@ -32,49 +32,45 @@ METHODS = ("bonferroni", "holm", "bh", "by")
 def calibrate(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[Record]:
     """M93.multiple_comparisons over the record dicts of all other calibrations of one circuit."""
     tests = _tests(records)
-    gates_without_p = sorted(
-        record["metric"] for record in _others(records) if record["gating"] and _p_value(record) is None
-    )
     return [
         judge(
             "M93.multiple_comparisons",
             lambda: _published(tests, config),
-            lambda: _gate(tests, config),
+            lambda: _conjunction(_others(records), config),
             rule=RULE.format(**config),
             n={"tests": len(tests), "gates": sum(record["gating"] for record in tests)},
-            companions={**_corrections(tests, config), "gates_without_p": gates_without_p},
+            companions={**_corrections(tests, config), "gates_without_p": _untested(_others(records), config)},
         )
     ]
 
 
 def calibrate_global(
-    tables: Mapping[str, Sequence[Mapping[str, Any]]], config: Mapping[str, Any]
+    tables: Mapping[str, Sequence[Mapping[str, Any]]],
+    certificates: Mapping[str, float | None],
+    config: Mapping[str, Any],
 ) -> list[Record]:
-    """M93.multiple_comparisons_global over circuits; `tables` maps "model/task/circuit" to its records.
+    """M93.multiple_comparisons_global over circuits.
 
-    The published value pools every p-value. The gate takes one p-value per circuit: passing all gates is an
-    intersection-union test, so the largest p-value of its tested gates needs no correction inside the
-    circuit; across circuits these are corrected by Benjamini-Yekutieli. The number of gates that were not
-    tested stands beside it.
+    `tables` maps "model/task/circuit" to its records, `certificates` to the p-value of its certificate: the largest
+    over its gates, None if a gate has none. The published value pools every p-value of `tables`; the verdict corrects the
+    certificates over circuits. A circuit that has not been tested in full does not survive.
     """
     pooled = [
         {**record, "metric": f"{circuit}: {record['metric']}"}
         for circuit in sorted(tables)
         for record in _tests(tables[circuit])
     ]
-    certificates = _certificates(tables)
     return [
         judge(
             "M93.multiple_comparisons_global",
             lambda: _published(pooled, config),
-            lambda: _gate(certificates, config),
+            lambda: _across_circuits(certificates, config),
             rule=RULE.format(**config),
             gating=False,
             n={"tests": len(pooled), "circuits": len(tables)},
             companions={
                 "pooled": _corrections(pooled, config, list_tests=False),
                 "circuits": _adjusted(certificates, config),
-                "circuits_without_p": sorted(set(tables) - {record["metric"] for record in certificates}),
             },
         )
     ]
@@ -102,23 +98,9 @@ def _tests(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     )
 
 
-def _certificates(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
-    """One pseudo-record per circuit: the largest of its gating p-values (intersection-union)."""
-    certificates = []
-    for circuit in sorted(tables):
-        gates = [_p_value(record) for record in _others(tables[circuit]) if record["gating"]]
-        tested = [p for p in gates if p is not None]
-        if tested:
-            counts = {"gates_tested": len(tested), "gates_not_tested": len(gates) - len(tested)}
-            certificates.append({"metric": circuit, "p": max(tested), "gating": True, **counts})
-    return certificates
-
-
 def _values(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> np.ndarray:
     if len(tests) < config["min_tests"]:
-        raise Insufficient(
-            "not_run", f"{len(tests)} valid p-values; at least {config['min_tests']} are needed"
-        )
+        raise Insufficient("not_run", f"{len(tests)} valid p-values; at least {config['min_tests']} are needed")
     return np.array([_p_value(record) for record in tests])
 
 
@@ -128,22 +110,51 @@ def _published(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) ->
     return Published(rate, RULE.format(**config), verdict)
 
 
-def _gate(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: every gating p-value survives BY among the gates; fail: the correction takes a gate away."""
-    gates = [record for record in tests if record["gating"]]
-    p = _values(gates, config)
-    if not (p < config["alpha"]).any():
-        raise Insufficient(
-            "ratio_undefined", "no gate is nominally significant: multiplicity has nothing to take away"
-        )
-    adjusted = adjusted_p(p, "by")
-    lost = [g["metric"] for g, q in zip(gates, adjusted, strict=True) if q > config["alpha"] > _p_value(g)]
-    weak = [g["metric"] for g in gates if _p_value(g) >= config["alpha"]]
-    verdict = "fail" if lost else "inconclusive" if weak else "pass"
+def _untested(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[str]:
+    """Gates that should have a p-value and have none; of gates that are alternatives one p-value is enough."""
+    gates = {record["metric"]: _p_value(record) for record in records if record["gating"]}
+    without = {metric for metric, p in gates.items() if p is None} - set(config["no_test"])
+    for group in config["alternatives"]:
+        if any(gates.get(metric) is not None for metric in group):
+            without -= set(group)
+    return sorted(without)
+
+
+def _conjunction(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> dict[str, Any]:
+    """p of "every gate of this circuit holds": pass below alpha. A gate without p leaves it untested."""
+    untested = _untested(records, config)
+    if untested:
+        raise Insufficient("not_run", f"{len(untested)} gates have no p-value: {', '.join(untested)}")
+    gates = {record["metric"]: _p_value(record) for record in records if record["gating"]}
+    gates = {metric: p for metric, p in gates.items() if p is not None}
+    for group in config["alternatives"]:
+        asked = [metric for metric in group if metric in gates]
+        if asked:
+            gates[" or ".join(group)] = or_clause_p([gates.pop(metric) for metric in asked])
+    worst = max(gates, key=lambda metric: (gates[metric], metric))
+    if gates[worst] < config["alpha"]:
+        return {"verdict": "pass", "estimate": gates[worst]}
+    weak = [metric for metric, p in sorted(gates.items()) if p >= config["alpha"]]
+    reasons = tuple(f"{metric} is not significant even alone" for metric in weak)
+    return {"verdict": "inconclusive", "estimate": gates[worst], "reasons": reasons}
+
+
+def _across_circuits(certificates: Mapping[str, float | None], config: Mapping[str, Any]) -> dict[str, Any]:
+    """pass: every circuit's p survives BY; fail: the correction takes a circuit away."""
+    if len(certificates) < config["min_tests"]:
+        raise Insufficient("n_tasks", f"{len(certificates)} circuit; at least {config['min_tests']} are needed")
+    found = _adjusted(certificates, config)
+    tested = {name: row for name, row in found.items() if row["p"] is not None}
+    if not tested:
+        raise Insufficient("not_run", "no circuit has had every one of its gates tested")
+    alpha = config["alpha"]
+    lost = [name for name, row in tested.items() if row["by"] > alpha > row["p"]]
+    weak = [name for name, row in tested.items() if row["p"] >= alpha]
     reasons = [f"{name} is significant alone but not under BY" for name in lost]
     reasons += [f"{name} is not significant even alone" for name in weak]
-    worst = float(adjusted.max())
-    return {"verdict": verdict, "estimate": worst, "reasons": tuple(reasons)}
+    reasons += [f"{name} has gates that were not tested" for name in found if name not in tested]
+    verdict = "fail" if lost else "inconclusive" if reasons else "pass"
+    return {"verdict": verdict, "estimate": max(row["by"] for row in tested.values()), "reasons": tuple(reasons)}
 
 
 def _corrections(
@@ -175,20 +186,13 @@ def _corrections(
     return summary
 
 
-def _adjusted(certificates: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Per circuit: the certificate's p-value, raw and corrected over circuits."""
-    if not certificates:
-        return {}
-    p = np.array([record["p"] for record in certificates])
-    hochberg, yekutieli = adjusted_p(p, "bh"), adjusted_p(p, "by")
-    return {
-        record["metric"]: {
-            "p": float(p[i]),
-            "bh": float(hochberg[i]),
-            "by": float(yekutieli[i]),
-            "gates_tested": record["gates_tested"],
-            "gates_not_tested": record["gates_not_tested"],
-            "survives": bool(yekutieli[i] <= config["alpha"]),
-        }
-        for i, record in enumerate(certificates)
-    }
+def _adjusted(certificates: Mapping[str, float | None], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Per circuit: the certificate's p-value, raw and corrected over the circuits that have one."""
+    table = {name: {"p": None, "bh": None, "by": None, "survives": False} for name in sorted(certificates)}
+    tested = [name for name in table if certificates[name] is not None]
+    if tested:
+        p = np.array([certificates[name] for name in tested])
+        for name, raw, hochberg, yekutieli in zip(tested, p, adjusted_p(p, "bh"), adjusted_p(p, "by"), strict=True):
+            survives = bool(yekutieli <= config["alpha"])
+            table[name] = {"p": float(raw), "bh": float(hochberg), "by": float(yekutieli), "survives": survives}
+    return table

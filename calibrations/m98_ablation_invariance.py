@@ -76,9 +76,7 @@ def decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     methods, margin = config["methods"], config["max_divergence"]
     preconditions.require_behaviour(evidence, config)
     preconditions.require_prompts(evidence, config["minimum_prompts"])
-    divergence(
-        {method: _theta(evidence, method) for method in methods}
-    )  # a missing method, with the rest shown
+    divergence({method: _theta(evidence, method) for method in methods})  # a missing method, with the rest shown
     for method, minimum in config["minimum_draws"].items():
         if (found := len(evidence.draws("circuit", method))) < minimum:
             raise Insufficient("not_run", f"{found} draws of {method}", needs=f"{minimum} draws of {method}")
@@ -203,9 +201,7 @@ def _normalised(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
 
 def _friedman(evidence: Evidence, methods: Any) -> dict[str, Any]:
     """Friedman test of the linearised scores over methods: whether they differ at all, however little."""
-    scores = [
-        ratio_of_means(evidence.ablated("circuit", method), evidence.clean).scores for method in methods
-    ]
+    scores = [ratio_of_means(evidence.ablated("circuit", method), evidence.clean).scores for method in methods]
     if all(np.array_equal(scores[0], other) for other in scores[1:]):
         return {"insufficient": "zero_variance: the methods agree exactly"}
     test = stats.friedmanchisquare(*scores)

@@ -52,9 +52,7 @@ class RandomCircuits:
     n_prompts: int
 
 
-def resamples(
-    evidence: Evidence, config: Mapping[str, Any], n_resamples: int
-) -> Int[np.ndarray, "resample prompt"]:
+def resamples(evidence: Evidence, config: Mapping[str, Any], n_resamples: int) -> Int[np.ndarray, "resample prompt"]:
     """The shared bootstrap counts: clusters drawn within their template (spec section 1.3).
 
     Same seed and prompts in every calibration, so the joint law of all statistics is kept.
@@ -99,9 +97,7 @@ def mean_test(values: Float[np.ndarray, "prompt variable"], clusters: np.ndarray
 
 def require_behaviour(evidence: Evidence, config: Mapping[str, Any]) -> None:
     """Raises Insufficient("behaviour_absent") if mean(D) <= 0, ("denominator") if mean(D)/SE is too small."""
-    ratio_of_means(evidence.clean, evidence.clean, evidence.clusters).require_denominator(
-        config["min_denominator_t"]
-    )
+    ratio_of_means(evidence.clean, evidence.clean, evidence.clusters).require_denominator(config["min_denominator_t"])
 
 
 def faithfulness(
@@ -109,6 +105,17 @@ def faithfulness(
 ) -> Ratio:
     """theta = sum F / sum D with only `subset` intact under `method`, behind the denominator gate."""
     return _ratio(evidence.ablated(subset, method), evidence, config)
+
+
+def normalised_faithfulness(evidence: Evidence, method: str = PRIMARY) -> float:
+    """(sum F - sum F_0) / (sum D - sum F_0), F_0 with every head ablated: 0 is what no heads at all achieve.
+
+    Source: spec section 1.2. Raises Insufficient("denominator") if ablating every head costs nothing.
+    """
+    floor, clean = evidence.ablated("empty", method).sum(), evidence.clean.sum()
+    if clean <= floor:
+        raise Insufficient("denominator", f"without any head the {method} logit difference is no smaller")
+    return float((evidence.ablated("circuit", method).sum() - floor) / (clean - floor))
 
 
 def completeness(evidence: Evidence, config: Mapping[str, Any], method: str = PRIMARY) -> Ratio:
@@ -129,9 +136,7 @@ def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCirc
     """
     _, index = evidence.random_circuits
     clean, clusters = evidence.clean[index], evidence.clusters[index]
-    theta = reportable_ratio(
-        evidence.ablated("circuit")[index], clean, clusters, config["min_denominator_t"]
-    ).value
+    theta = reportable_ratio(evidence.ablated("circuit")[index], clean, clusters, config["min_denominator_t"]).value
     null = random_faithfulness(evidence)
     matching = matching_circuits(evidence)
     floor = max(1 / (len(null) + 1), 1 / matching)
@@ -170,13 +175,14 @@ def random_circuit_p(evidence: Evidence, config: Mapping[str, Any]) -> float:
 def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:
     """Precondition of spec section 7: raises Insufficient("not_faithful") for a circuit that does nothing.
 
-    Faithfulness (primary recipe) must reach `min_faithfulness` and lie above the random circuits (p < alpha).
-    Raises as `require_behaviour` and `random_circuits`.
+    Faithfulness (primary recipe) must reach `min_faithfulness`, as the plain ratio and with the all-ablated floor taken
+    off, and lie above the random circuits (p < alpha). Raises as `require_behaviour` and `random_circuits`.
     """
     require_behaviour(evidence, config)
-    theta = faithfulness(evidence, config).value
-    if theta < config["min_faithfulness"]:
-        raise Insufficient("not_faithful", f"faithfulness {theta:.3f} is below {config['min_faithfulness']}")
+    theta, above_floor = faithfulness(evidence, config).value, normalised_faithfulness(evidence)
+    if min(theta, above_floor) < config["min_faithfulness"]:
+        detail = f"faithfulness {theta:.3f}, {above_floor:.3f} above the floor; at least {config['min_faithfulness']}"
+        raise Insufficient("not_faithful", detail)
     p = random_circuit_p(evidence, config)
     if p >= config["alpha"]:
         raise Insufficient("not_faithful", f"not above random circuits of the same size: p = {p:.3g}")
@@ -244,8 +250,7 @@ def _denominator(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
             needs=f"about {more} prompts" if more else None,
         )
     ratio.fieller(0.95)
-    p = float(clean_mean(evidence).p[0])
-    return {"verdict": "pass", "estimate": t if math.isfinite(t) else None, "p": p, "p_kind": "t"}
+    return {"verdict": "pass", "estimate": t if math.isfinite(t) else None}
 
 
 def _faithfulness(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -296,7 +301,11 @@ def by_method(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     for method in METHODS:
         try:
             ratio = faithfulness(evidence, config, method=method)
-            table[method] = {"faithfulness": ratio.value, "ci90": ratio.fieller(0.90)}
+            table[method] = {
+                "faithfulness": ratio.value,
+                "ci90": ratio.fieller(0.90),
+                "normalised": normalised_faithfulness(evidence, method),
+            }
         except Insufficient as missing:
             table[method] = {"insufficient": str(missing)}
     return table

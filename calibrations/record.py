@@ -12,6 +12,8 @@ Verdict = Literal["pass", "fail", "inconclusive", "insufficient"]
 PublishedVerdict = Literal["pass", "fail", "none"]  # none: the published wording states no threshold
 Interval = tuple[float, float]
 
+SMALLEST_P = 1e-300  # no test has p = 0; below this a float says no more
+
 
 @dataclass(frozen=True)
 class Record:
@@ -111,6 +113,8 @@ def judge(
         sound = dict(decide())
     except Insufficient as missing:
         sound = {"verdict": "insufficient", "reasons": (str(missing),), "needs": missing.needs}
+    if sound.get("p") is not None:
+        sound["p"] = max(float(sound["p"]), SMALLEST_P)
     return Record(
         metric=metric,
         published_value=seed.value,

@@ -57,8 +57,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
             lambda: _decide(evidence, config),
             rule=RULE.format(**config),
             n=sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads)),
-            companions=_or_none(lambda: {"circuit": _profiles(evidence, config, _attribution(evidence))})
-            or {},
+            companions=_or_none(lambda: {"circuit": _profiles(evidence, config, _attribution(evidence))}) or {},
         )
     ]
 
@@ -71,9 +70,7 @@ def _ratio(magnitude: Float[np.ndarray, " head"], evidence: Evidence) -> float:
     """Mean over circuit heads / mean over the others. Raises Insufficient where it has no value."""
     member = evidence.in_circuit
     if not member.any() or member.all():
-        raise Insufficient(
-            "n_heads" if not member.any() else "all_selected", "no two groups of heads to compare"
-        )
+        raise Insufficient("n_heads" if not member.any() else "all_selected", "no two groups of heads to compare")
     outside = magnitude[~member].mean()
     if outside <= 0:
         raise Insufficient("ratio_undefined", "heads outside the circuit have no attribution at all")
@@ -89,9 +86,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     ratio, threshold = _ratio(magnitude, evidence), config["threshold_ratio"]
     relabelled = _relabel(magnitude, evidence, config)
     require_attainable(relabelled.minimum_p, config["alpha"])
-    resampled = np.abs(
-        bootstrap_means(resamples(evidence, config, config["bootstrap_resamples_p"]), attribution)
-    )
+    resampled = np.abs(bootstrap_means(resamples(evidence, config, config["bootstrap_resamples_p"]), attribution))
     member = evidence.in_circuit
     draws = resampled[:, member].mean(axis=1) / resampled[:, ~member].mean(axis=1)
     ci90 = covering(percentile_interval(draws, 0.90), ratio)

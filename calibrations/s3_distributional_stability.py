@@ -85,12 +85,8 @@ def _partitions(n_prompts: int, config: Mapping[str, Any]) -> list[list[np.ndarr
     """Random disjoint subsets of the prompts, several times; the first is the published one."""
     rng = np.random.default_rng(config["partition_seed"])
     if n_prompts < 3 * config["n_subsets"]:
-        raise Insufficient(
-            "n_prompts", f"{n_prompts} prompts cannot fill {config['n_subsets']} subsets with 3 each"
-        )
-    return [
-        np.array_split(rng.permutation(n_prompts), config["n_subsets"]) for _ in range(config["n_partitions"])
-    ]
+        raise Insufficient("n_prompts", f"{n_prompts} prompts cannot fill {config['n_subsets']} subsets with 3 each")
+    return [np.array_split(rng.permutation(n_prompts), config["n_subsets"]) for _ in range(config["n_partitions"])]
 
 
 def _spread(attribution: Float[np.ndarray, "prompt head"], subsets: Sequence[np.ndarray]) -> Spread:
@@ -150,9 +146,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "companions": {
             **_sampling(attribution, average, config),
             "heads": _table(evidence, t, average, config),
-            "mean_share_over_partitions": float(
-                np.mean([spread.stable(t, config).mean() for spread in spreads])
-            ),
+            "mean_share_over_partitions": float(np.mean([spread.stable(t, config).mean() for spread in spreads])),
             "mean_sd_of_skewness": average.mean_skewness_sd,
             "between_templates": _between_templates(evidence, attribution, config),
         },
@@ -181,9 +175,7 @@ def _score_p(count: int, n: int, share: float) -> float:
     return float(stats.norm.sf((count / n - share) / np.sqrt(share * (1 - share) / n)))
 
 
-def _table(
-    evidence: Evidence, t: np.ndarray, average: Spread, config: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+def _table(evidence: Evidence, t: np.ndarray, average: Spread, config: Mapping[str, Any]) -> list[dict[str, Any]]:
     of_mean, stable = average.of_mean(t, config["min_t"]), average.stable(t, config)
     return [
         {
@@ -211,9 +203,7 @@ def _sampling(attribution: np.ndarray, average: Spread, config: Mapping[str, Any
     }
 
 
-def _between_templates(
-    evidence: Evidence, attribution: np.ndarray, config: Mapping[str, Any]
-) -> dict[str, Any]:
+def _between_templates(evidence: Evidence, attribution: np.ndarray, config: Mapping[str, Any]) -> dict[str, Any]:
     """The same criteria with templates as subsets, and tests for spread beyond sampling (BH over heads)."""
     names = np.unique(evidence.templates)
     subsets = [np.flatnonzero(evidence.templates == name) for name in names]

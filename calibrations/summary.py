@@ -19,11 +19,13 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
     Certificates are keyed by their folder ("model/task" or "model/task/variant").
     """
     certificates = {
-        str(path.parent.relative_to(results)): results_io.read(path) for path in sorted(results.rglob("certificate.json"))
+        str(path.parent.relative_to(results)): results_io.read(path)
+        for path in sorted(results.rglob("certificate.json"))
     }
     module = CALIBRATIONS[MULTIPLICITY]
     tables = {key: _records(certificate) for key, certificate in certificates.items()}
-    pooled = module.calibrate_global(tables, section(config, MULTIPLICITY))
+    levels = {key: certificate["p_certificate"] for key, certificate in certificates.items()}
+    pooled = module.calibrate_global(tables, levels, section(config, MULTIPLICITY))
     path = results / "summary.json"
     results_io.write(
         path,
@@ -46,5 +48,3 @@ def sentence(record: Mapping[str, Any]) -> str:
 def _records(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     rows = [row["records"] for row in certificate["rows"] if row["id"] != MULTIPLICITY]
     return [record for records in (*rows, certificate["preconditions"]) for record in records]
-
-

@@ -9,18 +9,30 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow", "insufficient": "cyan", "not run": "dim", "none": "dim"}
+STYLES = {
+    "pass": "green",
+    "fail": "bold red",
+    "inconclusive": "yellow",
+    "insufficient": "cyan",
+    "not run": "dim",
+    "none": "dim",
+}
 MARKS = {"pass": "pass", "fail": "FAIL", "none": "-"}
 REASON_WIDTH = 100
 WIDE = 130  # columns that the table needs to hold the reasons as well
 
 
-def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console) -> None:
-    """Print the certificate: what it is about, tier and ceiling, 16 rows, what blocks the next tier."""
+def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool = True) -> None:
+    """Print the certificate: what it is about, tier and ceiling, 16 rows, what blocks the next tier.
+
+    If not `complete` (some calibrations were not asked for), only their rows, and no tier.
+    """
     console.print()
-    console.print(Text(f"Certificate  {headline['subject']}", style="bold"))
+    console.print(Text(f"{'Certificate' if complete else 'Calibrations'}  {headline['subject']}", style="bold"))
     tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
-    console.print(Text.assemble((tier, "bold"), f"    reachable with this data: {certificate['ceiling']}    {headline['data']}"))
+    tier = f"{tier}    reachable with this data: {certificate['ceiling']}"
+    tier = tier if complete else "No certificate: run calibration=all"
+    console.print(Text.assemble((tier, "bold"), f"    {headline['data']}"))
     console.print(headline["faithfulness"], highlight=False)
     console.print()
     wide = console.width >= WIDE
@@ -29,10 +41,12 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
         console.print()
         for identifier, reason in _reasons(certificate):
             console.print(f"{identifier:<5}{reason}", highlight=False)
-    for line in _blocking(certificate):
+    for line in _blocking(certificate) if complete else ():
         console.print(line, highlight=False)
     if certificate["overrides"]:
-        console.print(f"Not comparable with other certificates: {', '.join(certificate['overrides'])}", style="bold yellow")
+        console.print(
+            f"Not comparable with other certificates: {', '.join(certificate['overrides'])}", style="bold yellow"
+        )
 
 
 def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
@@ -42,8 +56,6 @@ def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
     if with_reasons:
         table.add_column("why", overflow="fold", ratio=1)
     for row in (_preconditions(certificate), *certificate["rows"]):
-        if not row["records"]:
-            table.add_row(row["id"], row["title"], "", "", Text("not run", STYLES["not run"]))
         for place, record in enumerate(shown := _shown(row)):
             cells = [
                 row["id"] if place == 0 else "",

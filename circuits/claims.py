@@ -79,7 +79,10 @@ def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
 def _discovered(plan: Plan, folder: Path, progress: ProgressBar) -> Circuit:
     """Search, or reuse what an identical search found."""
     path, note = folder / "circuit.yaml", folder / "circuit_search.json"
-    subject = {**plan.subject("01"), "settings": {k: plan.settings[k] for k in ("discovery", "repeated_tokens", "seed")}}
+    subject = {
+        **plan.subject("01"),
+        "settings": {k: plan.settings[k] for k in ("discovery", "repeated_tokens", "seed")},
+    }
     known = path.is_file() and is_fresh(note, subject)
     if known and results_io.read(note).get("found") == results_io.file_digest(path):
         return circuit_files.load(path)

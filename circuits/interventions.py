@@ -46,9 +46,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if self.kind not in ("zero", "mean", "resample", "noise", "patch"):
-            raise UserError(
-                f"ablation kind {self.kind!r} is unknown; use one of zero, mean, resample, noise, patch"
-            )
+            raise UserError(f"ablation kind {self.kind!r} is unknown; use one of zero, mean, resample, noise, patch")
 
     def __str__(self) -> str:
         if self.kind == "mean":

@@ -1,6 +1,6 @@
 """Stage 1: run the measurements that are missing or stale and write one numbered result each.
 
-A result is fresh if its subject (model, prompts, circuit, settings) is the one asked for. Nothing fresh is measured again,
+A result is fresh if its subject (model, prompts, circuit, settings, device, code) is the one asked for. Nothing fresh is measured again,
 so a run that was killed goes on with the measurement it was in, and the model is loaded only if something is stale.
 """
 
@@ -10,7 +10,7 @@ import platform
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +91,22 @@ class Plan:
             "circuit_sha256": circuit.sha256 if circuit else None,
             "companion_circuits": self._companions() if number == "27" else None,
             "settings": {name: self.settings[name] for name in SETTINGS_READ.get(number, ())},
-            "measured_by": VERSION,
+            "device": models.device_of(self.model_settings),
+            "torch": torch.__version__,
+            "measured_by": _code(),
         }
 
     def _companions(self) -> dict[str, str]:
         stored = self.identity.circuits
         return {name: stored[name].sha256 for name in self.task.companions if name in stored}
+
+
+@cache
+def _code() -> str:
+    """Version and a digest of the code that measures, so that changed code never meets an old result."""
+    root = Path(__file__).parent
+    sources = [*sorted(root.rglob("*.py")), root.parent / "results_io.py"]
+    return f"{VERSION}+{results_io.sha256([path.read_text() for path in sources])[:12]}"
 
 
 def path_of(folder: Path, number: str) -> Path:
@@ -160,7 +170,7 @@ def _header(plan: Plan, number: str) -> dict[str, Any]:
         "records": [],
         "inputs_sha256": {},
         "environment": {
-            "code_version": VERSION,
+            "code_version": _code(),
             "python": platform.python_version(),
             "torch": torch.__version__,
             "device": plan.model.device.type,

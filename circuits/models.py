@@ -203,7 +203,7 @@ def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> Any:
     with quiet():
         from transformer_lens.model_bridge import TransformerBridge
 
-        device, dtype = _device(settings), _dtype(settings)
+        device, dtype = device_of(settings), _dtype(settings)
         if "hf_model" in loaded:
             loaded["hf_model"].to(device, dtype)  # the bridge leaves a model that it is handed where it is
         bridge = TransformerBridge.boot_transformers(name, device=device, dtype=dtype, **loaded)
@@ -235,7 +235,7 @@ def _dtype(settings: Mapping[str, Any]) -> torch.dtype:
     return dtype
 
 
-def _device(settings: Mapping[str, Any]) -> str:
+def device_of(settings: Mapping[str, Any]) -> str:
     """The device asked for, or the GPU if there is one; UserError if it is not on this machine."""
     name = settings.get("device") or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -250,7 +250,11 @@ def quiet() -> Any:
     """Silence progress bars, warnings and info logs of the libraries that load weights."""
     previous = logging.root.manager.disable
     logging.disable(logging.WARNING)
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stderr(io.StringIO()),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         try:
             yield

@@ -172,9 +172,7 @@ def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str
         positions={role: torch.tensor([row["positions"][role] for row in rows]) for role in roles},
         ids=tuple(_prompt_id(example) for example in examples),
         splits=tuple([split] * len(examples)),
-        factors={
-            name: tuple(example.factors.get(name, "") for example in examples) for name in examples[0].factors
-        },
+        factors={name: tuple(example.factors.get(name, "") for example in examples) for name in examples[0].factors},
         bos=tokenizer.bos_token if task.bos else None,
     )
 

@@ -65,8 +65,8 @@ class Study:
         return self.engine.run(sweep, prompts, self.progress.advance)
 
     def subset(self, size: int, split: str = "evaluation") -> list[int]:
-        """Indices of the first `size` scored prompts of a split: a random sample, as prompts are drawn at random."""
-        return self.prompts.rows_of(split)[:size]
+        """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""
+        return sorted(self.prompts.rows_of(split), key=lambda row: self.prompts.ids[row])[:size]
 
     def answer_direction(self, prompts: PromptSet) -> Float[Tensor, "prompt d_model"]:
         """Mean unembedding of the answers minus mean unembedding of the foils: what the logit difference reads."""

@@ -35,9 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tokenizer = build_tokenizer()
     run = Run.load(options.run / CHECKPOINT, tokenizer)
     if run.step < run.recipe.steps:
-        raise SystemExit(
-            f"{options.run} stopped at step {run.step} of {run.recipe.steps}: finish its training"
-        )
+        raise SystemExit(f"{options.run} stopped at step {run.step} of {run.recipe.steps}: finish its training")
     model = run.model.eval()
     dtype = storage_dtype(model, tokenizer, PROMPTS)
     stored = half_precision(model) if dtype == torch.float16 else model

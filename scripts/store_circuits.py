@@ -33,7 +33,10 @@ def main(names: list[str]) -> None:
         path = models.EMBEDDED / settings["path"] / "circuits" / f"{name}.yaml"
         circuit_files.save(found, path)
         theta = found.provenance["discovery_faithfulness"]
-        print(f"{name}: {len(found.heads)} heads, faithfulness {theta:.3f}, {time.monotonic() - started:.0f} s", flush=True)
+        print(
+            f"{name}: {len(found.heads)} heads, faithfulness {theta:.3f}, {time.monotonic() - started:.0f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

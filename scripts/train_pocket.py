@@ -38,9 +38,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--muon-rate", type=float, default=Recipe.muon_rate)
     parser.add_argument("--adam-rate", type=float, default=Recipe.adam_rate)
     parser.add_argument("--threads", type=int, default=1, help="more than one is slower on a busy machine")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder for the checkpoint and the final scores"
-    )
+    parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint and the final scores")
     parser.add_argument("--export-to", type=Path, help="folder for a Hugging Face copy of the weights")
     parser.add_argument("--export-every", type=int, default=1000, help="steps between exports")
     parser.add_argument("--report-every", type=int, default=250, help="steps between reports and checkpoints")

@@ -155,20 +155,14 @@ def test_find_by_number(tmp_path) -> None:
 def test_a_number_that_stands_twice_is_refused(tmp_path) -> None:
     for name in ("02_activation_patching.json", "02_old.json"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(
-        UserError, match=r"number 02 .*\(02_activation_patching.json, 02_old.json\); keep one"
-    ):
+    with pytest.raises(UserError, match=r"number 02 .*\(02_activation_patching.json, 02_old.json\); keep one"):
         results_io.find(tmp_path, "02")
 
 
 def test_digests() -> None:
     assert results_io.sha256(b"abc") == hashlib.sha256(b"abc").hexdigest()
-    assert (
-        results_io.sha256({"b": (1, 2.0), "a": None}) == hashlib.sha256(b'{"a":null,"b":[1,2.0]}').hexdigest()
-    )
-    assert results_io.sha256({"a": None, "b": [1, np.float64(2)]}) == results_io.sha256(
-        {"b": (1, 2.0), "a": None}
-    )
+    assert results_io.sha256({"b": (1, 2.0), "a": None}) == hashlib.sha256(b'{"a":null,"b":[1,2.0]}').hexdigest()
+    assert results_io.sha256({"a": None, "b": [1, np.float64(2)]}) == results_io.sha256({"b": (1, 2.0), "a": None})
     assert results_io.sha256([1, 2]) != results_io.sha256([2, 1])
 
 

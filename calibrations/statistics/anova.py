@@ -78,9 +78,7 @@ def _checked(groups: Groups, minimum_size: int) -> list[np.ndarray]:
         raise Insufficient("n_clusters", f"{len(arrays)} group; comparing groups needs at least 2")
     smallest = min(array.size for array in arrays)
     if smallest < minimum_size:
-        raise Insufficient(
-            "n_prompts", f"the smallest group has {smallest} prompts; at least {minimum_size} needed"
-        )
+        raise Insufficient("n_prompts", f"the smallest group has {smallest} prompts; at least {minimum_size} needed")
     return arrays
 
 
@@ -166,9 +164,7 @@ def welch_anova(groups: Groups) -> WelchAnova:
     excess = (k - 1) * (result.statistic - 1)
     df_between, df_within = result.df
     omega2 = excess / (excess + n)
-    return WelchAnova(
-        float(result.statistic), float(df_between), float(df_within), float(result.pvalue), float(omega2)
-    )
+    return WelchAnova(float(result.statistic), float(df_between), float(df_within), float(result.pvalue), float(omega2))
 
 
 def equivalence_test(groups: Groups, margin_eta2: float, *, equal_variances: bool = False) -> Equivalence:
@@ -209,9 +205,7 @@ def _varying(groups: Groups) -> list[np.ndarray]:
     arrays = _checked(groups, 2)
     flat = [i for i, array in enumerate(arrays) if is_constant(array)]
     if flat:
-        raise Insufficient(
-            "zero_variance", f"groups {flat} have no variance; Welch's weights would be infinite"
-        )
+        raise Insufficient("zero_variance", f"groups {flat} have no variance; Welch's weights would be infinite")
     return arrays
 
 
@@ -231,9 +225,7 @@ def eta2_permutation(groups: Groups, *, n_resamples: int, seed: int) -> Permutat
         # One bin per relabelling and group: as fast for eighty groups as for three.
         cells = orders + len(sizes) * np.arange(len(orders))[:, None]
         weights = np.broadcast_to(centred, orders.shape).ravel()
-        sums = np.bincount(cells.ravel(), weights, minlength=len(orders) * len(sizes)).reshape(
-            len(orders), -1
-        )
+        sums = np.bincount(cells.ravel(), weights, minlength=len(orders) * len(sizes)).reshape(len(orders), -1)
         return (sums**2 / sizes).sum(axis=1) / total
 
     one_sided: Alternative = "greater"

@@ -24,9 +24,7 @@ def paired(first: tuple[str, ArrayLike], second: tuple[str, ArrayLike]) -> tuple
     """Two named finite vectors of one common length; raises ValueError otherwise."""
     x, y = finite(*first, ndim=1), finite(*second, ndim=1)
     if x.shape != y.shape:
-        raise ValueError(
-            f"{first[0]} has {x.size} entries and {second[0]} has {y.size}; expected the same number"
-        )
+        raise ValueError(f"{first[0]} has {x.size} entries and {second[0]} has {y.size}; expected the same number")
     return x, y
 
 

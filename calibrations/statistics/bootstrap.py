@@ -66,9 +66,7 @@ def cluster_strata(
         raise ValueError("a cluster has prompts in two strata; expected every cluster inside one stratum")
     sizes = np.bincount(stratum_of_cluster, minlength=1)
     if sizes.min() < 2:
-        raise Insufficient(
-            "n_clusters", f"stratum {sizes.argmin()} has {sizes.min()} clusters; resampling needs 2"
-        )
+        raise Insufficient("n_clusters", f"stratum {sizes.argmin()} has {sizes.min()} clusters; resampling needs 2")
     return member, stratum_of_cluster
 
 
@@ -91,9 +89,7 @@ def bootstrap_means(
     """
     array = np.moveaxis(finite("values", values), axis, 0)
     if array.shape[0] != counts.shape[1]:
-        raise ValueError(
-            f"values have {array.shape[0]} prompts on axis {axis}; the counts have {counts.shape[1]}"
-        )
+        raise ValueError(f"values have {array.shape[0]} prompts on axis {axis}; the counts have {counts.shape[1]}")
     weights = counts / counts.sum(axis=1, keepdims=True)
     return (weights @ array.reshape(len(array), -1)).reshape(len(counts), *array.shape[1:])
 
@@ -112,9 +108,7 @@ def bootstrap_ratios(
     top, bottom = bootstrap_means(counts, numerator, axis=-1), bootstrap_means(counts, denominator)
     flipped = bottom * np.sign(np.mean(denominator)) <= 0
     if flipped.mean() > MAXIMUM_DEGENERATE_FRACTION:
-        raise Insufficient(
-            "degenerate_bootstrap", f"{flipped.mean():.1%} of resampled denominators change sign"
-        )
+        raise Insufficient("degenerate_bootstrap", f"{flipped.mean():.1%} of resampled denominators change sign")
     bottom = np.where(bottom == 0, np.nan, bottom)
     return top / bottom.reshape(-1, *[1] * (top.ndim - 1))
 
@@ -162,9 +156,7 @@ def usable_draws(draws: Float[np.ndarray, " resample"]) -> Float[np.ndarray, " r
     draws = np.asarray(draws, dtype=np.float64)
     good = np.isfinite(draws)
     if not draws.size or (~good).mean() > MAXIMUM_DEGENERATE_FRACTION:
-        raise Insufficient(
-            "degenerate_bootstrap", f"{int((~good).sum())} of {draws.size} draws are not finite"
-        )
+        raise Insufficient("degenerate_bootstrap", f"{int((~good).sum())} of {draws.size} draws are not finite")
     return draws[good]
 
 
@@ -177,6 +169,4 @@ def percentile_interval(draws: Float[np.ndarray, " resample"], level: float = 0.
 def summarise_bootstrap(estimate: float, draws: Float[np.ndarray, " resample"]) -> BootstrapSummary:
     """SD and percentile intervals (95 and 90 %) of the draws of one statistic. Raises as `usable_draws`."""
     sd = float(usable_draws(draws).std(ddof=1))
-    return BootstrapSummary(
-        float(estimate), sd, percentile_interval(draws, 0.95), percentile_interval(draws, 0.90)
-    )
+    return BootstrapSummary(float(estimate), sd, percentile_interval(draws, 0.95), percentile_interval(draws, 0.90))

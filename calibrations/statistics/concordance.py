@@ -40,10 +40,7 @@ def kendall_w(ratings: ArrayLike) -> Concordance:
         raise Insufficient("zero_variance", "a rater gives every item the same rating")
     sums = stats.rankdata(table, axis=1).sum(axis=0)
     s = ((sums - sums.mean()) ** 2).sum()
-    ties = sum(
-        float((counts**3 - counts).sum())
-        for counts in (np.unique(row, return_counts=True)[1] for row in table)
-    )
+    ties = sum(float((counts**3 - counts).sum()) for counts in (np.unique(row, return_counts=True)[1] for row in table))
     w = 12 * s / (m**2 * (n**3 - n) - m * ties)
     return Concordance(
         w=float(w),

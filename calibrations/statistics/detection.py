@@ -146,10 +146,6 @@ def auroc_bootstrap(
     """AUROC of heads resampled with replacement within each class. Raises as `discrimination`."""
     positive, negative = _classes(labels, scores)
     rng, place = np.random.default_rng(seed), _placements(positive, negative)
-    share_p = (
-        rng.multinomial(positive.size, np.full(positive.size, 1 / positive.size), n_resamples) / positive.size
-    )
-    share_n = (
-        rng.multinomial(negative.size, np.full(negative.size, 1 / negative.size), n_resamples) / negative.size
-    )
+    share_p = rng.multinomial(positive.size, np.full(positive.size, 1 / positive.size), n_resamples) / positive.size
+    share_n = rng.multinomial(negative.size, np.full(negative.size, 1 / negative.size), n_resamples) / negative.size
     return np.einsum("bp,pn,bn->b", share_p, place, share_n, optimize=True)

@@ -46,9 +46,7 @@ def hedges_g(first: ArrayLike, second: ArrayLike) -> float:
     """Cohen's d times the exact small-sample factor Gamma(v/2)/(sqrt(v/2) Gamma((v-1)/2)), v = n1 + n2 - 2."""
     freedom = np.size(first) + np.size(second) - 2
     d = cohen_d(first, second)
-    log_factor = (
-        special.gammaln(freedom / 2) - special.gammaln((freedom - 1) / 2) - 0.5 * math.log(freedom / 2)
-    )
+    log_factor = special.gammaln(freedom / 2) - special.gammaln((freedom - 1) / 2) - 0.5 * math.log(freedom / 2)
     return d * math.exp(log_factor)
 
 

@@ -61,9 +61,7 @@ def fleiss_kappa(counts: ArrayLike) -> float:
     return (observed - expected) / (1 - expected)
 
 
-def krippendorff_alpha(
-    ratings: ArrayLike, level: Literal["nominal", "ordinal", "interval"] = "interval"
-) -> float:
+def krippendorff_alpha(ratings: ArrayLike, level: Literal["nominal", "ordinal", "interval"] = "interval") -> float:
     """alpha = 1 - observed / expected disagreement, missing ratings (NaN) left out, never imputed.
 
     `ratings` [rater unit]. Units with fewer than 2 ratings are dropped. Distance of two values: nominal 0/1, interval

@@ -73,9 +73,7 @@ def sd_bounds(sd: float, df: int, level: float = 0.90) -> Interval:
     if df < 1:
         raise Insufficient("n_seeds", f"{df} degrees of freedom; at least 1 needed")
     low, high = tails(level)
-    return float(sd * math.sqrt(df / stats.chi2.ppf(high, df))), float(
-        sd * math.sqrt(df / stats.chi2.ppf(low, df))
-    )
+    return float(sd * math.sqrt(df / stats.chi2.ppf(high, df))), float(sd * math.sqrt(df / stats.chi2.ppf(low, df)))
 
 
 def cv_interval(cv: float, df: int, level: float = 0.90) -> Interval:

@@ -175,9 +175,7 @@ def step_down_max_t(
         raise Insufficient("degenerate_bootstrap", "bootstrap draws hold values that are not finite")
     sd = resampled.std(axis=0, ddof=1)
     if not sd.all():
-        raise Insufficient(
-            "zero_variance", f"hypotheses {np.flatnonzero(sd == 0).tolist()} do not vary over draws"
-        )
+        raise Insufficient("zero_variance", f"hypotheses {np.flatnonzero(sd == 0).tolist()} do not vary over draws")
     t, law = (estimate - null) / sd, (resampled - estimate) / sd
     order = np.argsort(-t)
     # Maximum over the hypotheses at or below each place in the order, smallest t first.
@@ -216,9 +214,7 @@ def e_benjamini_hochberg(e: ArrayLike, alpha: float = 0.05) -> Bool[np.ndarray, 
     if not values.size:
         raise Insufficient("not_run", "no e-values")
     order = np.argsort(-values, kind="stable")
-    enough = np.flatnonzero(
-        values[order] * np.arange(1, values.size + 1) >= values.size / alpha * (1 - 1e-12)
-    )
+    enough = np.flatnonzero(values[order] * np.arange(1, values.size + 1) >= values.size / alpha * (1 - 1e-12))
     rejected = np.zeros(values.size, dtype=bool)
     if enough.size:
         rejected[order[: enough[-1] + 1]] = True

@@ -66,9 +66,7 @@ def top_k_agreement(overlap: int, k: int, n_heads: int) -> TopKOverlap:
     Raises Insufficient("all_selected") for k = n. Spec F59: report for k >= 3 only.
     """
     kappa = float(top_k_kappa(overlap, k, n_heads))
-    return TopKOverlap(
-        overlap, kappa, overlap / (2 * k - overlap), overlap / k, overlap_p(overlap, n_heads, k, k)
-    )
+    return TopKOverlap(overlap, kappa, overlap / (2 * k - overlap), overlap / k, overlap_p(overlap, n_heads, k, k))
 
 
 def top_k_overlap(first: ArrayLike, second: ArrayLike, k: int) -> TopKOverlap:
@@ -85,6 +83,4 @@ def set_overlap(first: Collection[Hashable], second: Collection[Hashable]) -> Se
     if not a or not b:
         raise Insufficient("n_heads", f"sets of {len(a)} and {len(b)} heads; both must be non-empty")
     shared = len(a & b)
-    return SetOverlap(
-        min(len(a), len(b)) / max(len(a), len(b)), shared / len(a | b), 2 * shared / (len(a) + len(b))
-    )
+    return SetOverlap(min(len(a), len(b)) / max(len(a), len(b)), shared / len(a | b), 2 * shared / (len(a) + len(b)))

@@ -72,9 +72,7 @@ def one_sample_t(values: ArrayLike, null: float = 0.0, alternative: Alternative 
         raise Insufficient("n_prompts", f"values of shape {x.shape}; a t test needs at least 2 prompts")
     flat = np.asarray(is_constant(x, axis=0))
     if flat.any():
-        raise Insufficient(
-            "zero_variance", f"{int(flat.sum())} of {flat.size} series are constant over prompts"
-        )
+        raise Insufficient("zero_variance", f"{int(flat.sum())} of {flat.size} series are constant over prompts")
     mean, se = x.mean(axis=0), x.std(axis=0, ddof=1) / np.sqrt(len(x))
     t, law = (mean - null) / se, stats.t(len(x) - 1)
     p = {"greater": law.sf(t), "less": law.cdf(t), "two-sided": 2 * law.sf(np.abs(t))}[alternative]

@@ -53,9 +53,7 @@ def threshold_p(draws: ArrayLike, threshold: float, alternative: Alternative = "
 def require_attainable(minimum_p: float, alpha: float = 0.05) -> None:
     """Raises Insufficient("min_p_unreachable") if no outcome could be significant at `alpha` (spec section 1.5)."""
     if minimum_p > alpha:
-        raise Insufficient(
-            "min_p_unreachable", f"the smallest attainable p is {minimum_p:.4g}, above {alpha}"
-        )
+        raise Insufficient("min_p_unreachable", f"the smallest attainable p is {minimum_p:.4g}, above {alpha}")
 
 
 def permutation_p(
@@ -68,9 +66,7 @@ def permutation_p(
     finite_values = np.append(null[np.isfinite(null)], observed)
     slack = 1e-12 * float(np.abs(finite_values).max())
     counts = {"greater": int((null >= observed - slack).sum()), "less": int((null <= observed + slack).sum())}
-    tail = {
-        side: count / len(null) if exact else plus_one_p(count, len(null)) for side, count in counts.items()
-    }
+    tail = {side: count / len(null) if exact else plus_one_p(count, len(null)) for side, count in counts.items()}
     return min(1.0, 2 * min(tail.values())) if alternative == "two-sided" else tail[alternative]
 
 
@@ -176,9 +172,7 @@ def two_sample_permutation(
     a, b = finite("first", first, ndim=1), finite("second", second, ndim=1)
     label = np.arange(a.size + b.size) < a.size
     statistic = mean_contrast(np.concatenate([a, b]))
-    return head_label_permutation(
-        statistic, label, n_resamples=n_resamples, seed=seed, alternative=alternative
-    )
+    return head_label_permutation(statistic, label, n_resamples=n_resamples, seed=seed, alternative=alternative)
 
 
 def arrangement_count(labels: ArrayLike) -> int:
@@ -187,9 +181,7 @@ def arrangement_count(labels: ArrayLike) -> int:
     return math.factorial(sum(multiplicities)) // math.prod(math.factorial(m) for m in multiplicities)
 
 
-def arrangements(
-    labels: ArrayLike, n_resamples: int, seed: int
-) -> tuple[Shaped[np.ndarray, "relabelling item"], bool]:
+def arrangements(labels: ArrayLike, n_resamples: int, seed: int) -> tuple[Shaped[np.ndarray, "relabelling item"], bool]:
     """Every distinct order of `labels` if there are at most `n_resamples` (exact=True), else random shuffles."""
     array = np.asarray(labels)
     if arrangement_count(array) <= n_resamples:
@@ -239,9 +231,7 @@ def sign_flip_test(
         signs = np.random.default_rng(seed).choice((1.0, -1.0), size=(n_resamples, x.size))
     floor = (2 if alternative == "two-sided" else 1) / (len(signs) if exact else len(signs) + 1)
     p = permutation_p(float(x.mean()), signs @ x / x.size, alternative, exact)
-    return PermutationTest(
-        float(x.mean()), p, "exact" if exact else "permutation", min(1.0, floor), len(signs)
-    )
+    return PermutationTest(float(x.mean()), p, "exact" if exact else "permutation", min(1.0, floor), len(signs))
 
 
 def rank_among(observed: float, null: ArrayLike, alternative: Alternative = "greater") -> PermutationTest:

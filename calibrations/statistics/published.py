@@ -110,9 +110,7 @@ def divergence(thetas: Mapping[str, float | None]) -> float:
     known = {name: value for name, value in thetas.items() if value is not None and math.isfinite(value)}
     missing = sorted(set(thetas) - set(known))
     if missing:
-        rest = (
-            f"; max - min of the others is {max(known.values()) - min(known.values()):.4g}" if known else ""
-        )
+        rest = f"; max - min of the others is {max(known.values()) - min(known.values()):.4g}" if known else ""
         raise Insufficient("not_run", f"no theta for {', '.join(missing)}{rest}")
     return max(known.values()) - min(known.values())
 
@@ -133,9 +131,7 @@ def m3b_labels(
     """
     if not pass_counts:
         raise Insufficient("n_heads", "no heads")
-    need = {
-        name: math.ceil(share * n_subsamples - 1e-9) for name, share in (("c", certified), ("k", contingent))
-    }
+    need = {name: math.ceil(share * n_subsamples - 1e-9) for name, share in (("c", certified), ("k", contingent))}
     labels = [
         "certified" if count >= need["c"] else "contingent" if count >= need["k"] else "unstable"
         for count in pass_counts
@@ -260,7 +256,5 @@ def layer_density(
         scale = np.linalg.norm(ranks, axis=1) * np.linalg.norm(centred)
         return np.divide(ranks @ centred, scale, out=np.zeros(len(masks)), where=scale > 0)
 
-    test = head_label_permutation(
-        statistic, member, n_resamples=n_resamples, seed=seed, alternative="two-sided"
-    )
+    test = head_label_permutation(statistic, member, n_resamples=n_resamples, seed=seed, alternative="two-sided")
     return LayerDensity(rho, p, test)

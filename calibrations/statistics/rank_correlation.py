@@ -43,20 +43,14 @@ def usable_scores(scores: ArrayLike, minimum_heads: int = 10, minimum_methods: i
     """
     table = np.asarray(scores, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] < minimum_methods:
-        raise Insufficient(
-            "n_methods", f"scores of shape {table.shape}; at least {minimum_methods} methods needed"
-        )
+        raise Insufficient("n_methods", f"scores of shape {table.shape}; at least {minimum_methods} methods needed")
     heads = np.flatnonzero(np.isfinite(table).all(axis=1))
     if len(heads) < minimum_heads:
-        raise Insufficient(
-            "n_heads", f"{len(heads)} heads are scored by every method; at least {minimum_heads} needed"
-        )
+        raise Insufficient("n_heads", f"{len(heads)} heads are scored by every method; at least {minimum_heads} needed")
     common = table[heads]
     methods = np.flatnonzero(~np.asarray(is_constant(common, axis=0)))
     if len(methods) < minimum_methods:
-        raise Insufficient(
-            "n_methods", f"{len(methods)} methods vary over heads; at least {minimum_methods} needed"
-        )
+        raise Insufficient("n_methods", f"{len(methods)} methods vary over heads; at least {minimum_methods} needed")
     return UsableScores(common[:, methods], heads, methods)
 
 
@@ -122,9 +116,7 @@ def _standard_ranks(values: np.ndarray, axis: int) -> np.ndarray:
     return np.divide(ranks, length, out=np.full_like(ranks, np.nan), where=length > 0)
 
 
-def head_bootstrap_mean_spearman(
-    scores: ArrayLike, *, n_resamples: int, seed: int
-) -> Float[np.ndarray, " resample"]:
+def head_bootstrap_mean_spearman(scores: ArrayLike, *, n_resamples: int, seed: int) -> Float[np.ndarray, " resample"]:
     """Mean pairwise Spearman rho of heads resampled with replacement. `scores` [head method], complete."""
     table = usable_scores(scores, minimum_heads=3).scores
     index = np.random.default_rng(seed).integers(len(table), size=(n_resamples, len(table)))
@@ -200,9 +192,7 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, covariates: ArrayLike) -> Corre
     z = stats.rankdata(z.reshape(a.size, -1), axis=0)
     freedom = a.size - 2 - z.shape[1]
     if freedom < 1:
-        raise Insufficient(
-            "n_heads", f"{a.size} items with {z.shape[1]} covariates leave no degrees of freedom"
-        )
+        raise Insufficient("n_heads", f"{a.size} items with {z.shape[1]} covariates leave no degrees of freedom")
     design = np.column_stack([np.ones(a.size), z])
     residual = []
     for values in (a, b):

@@ -75,11 +75,7 @@ def covariance_of_means(
     is the first form when every prompt is its own cluster. Raises Insufficient("n_clusters") for fewer than 2 units.
     """
     residuals = values - values.mean(axis=0)
-    labels = (
-        np.arange(len(values))
-        if clusters is None
-        else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    )
+    labels = np.arange(len(values)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     if labels.shape != (len(values),):
         raise ValueError(f"clusters has {labels.size} labels for {len(values)} prompts; expected one each")
     n_clusters = int(labels.max()) + 1
@@ -152,8 +148,6 @@ def mean_of_ratios(numerator: ArrayLike, denominator: ArrayLike, near_zero: floa
     """
     f, d = paired(("numerator", numerator), ("denominator", denominator))
     if not d.all():
-        raise Insufficient(
-            "denominator", f"{int((d == 0).sum())} prompts have a logit difference of exactly 0"
-        )
+        raise Insufficient("denominator", f"{int((d == 0).sum())} prompts have a logit difference of exactly 0")
     magnitude = np.abs(d)
     return MeanOfRatios(float((f / d).mean()), int((magnitude < near_zero * np.median(magnitude)).sum()))

@@ -92,9 +92,7 @@ def intraclass_correlation(ratings: ArrayLike, level: float = 0.95) -> dict[str,
     table = _pingouin_icc(np.asarray(ratings, dtype=np.float64))
     bounds = _icc_intervals(squares, level)
     return {
-        name: IntraclassCorrelation(
-            *(float(row[c]) for c in ("ICC", "F", "df1", "df2", "pval")), bounds[name]
-        )
+        name: IntraclassCorrelation(*(float(row[c]) for c in ("ICC", "F", "df1", "df2", "pval")), bounds[name])
         for name, row in table.iterrows()
     }
 
@@ -147,9 +145,7 @@ def _agreement_interval(squares: MeanSquares, quantile: float) -> Interval:
     if icc >= 1:
         raise Insufficient("zero_variance", "the agreement coefficient is 1 up to rounding")
     a, b = k * icc / (n * (1 - icc)), 1 + k * icc * (n - 1) / (n * (1 - icc))
-    freedom = (a * columns + b * error) ** 2 / (
-        (a * columns) ** 2 / (k - 1) + (b * error) ** 2 / ((n - 1) * (k - 1))
-    )
+    freedom = (a * columns + b * error) ** 2 / ((a * columns) ** 2 / (k - 1) + (b * error) ** 2 / ((n - 1) * (k - 1)))
     f_low, f_high = stats.f.ppf(quantile, n - 1, freedom), stats.f.ppf(quantile, freedom, n - 1)
     spread = k * columns + (k * n - k - n) * error
     low = n * (rows - f_low * error) / (f_low * spread + n * rows)
@@ -232,9 +228,7 @@ def _pairwise_covariance(table: np.ndarray) -> tuple[np.ndarray, int]:
     shared = present.T @ present
     n_used = int(shared.min())
     if n_used < 2:
-        raise Insufficient(
-            "n_prompts", f"{n_used} subjects have scores on both items of a pair; at least 2 needed"
-        )
+        raise Insufficient("n_prompts", f"{n_used} subjects have scores on both items of a pair; at least 2 needed")
     centred = np.where(present > 0, table - np.nanmean(table, axis=0), 0.0)
     sums = centred.T @ present  # sum of column i over the rows where column j is present
     return (centred.T @ centred - sums * sums.T / shared) / (shared - 1), n_used
@@ -243,9 +237,7 @@ def _pairwise_covariance(table: np.ndarray) -> tuple[np.ndarray, int]:
 def feldt_interval(alpha: float, n_subjects: int, n_items: int, level: float = 0.90) -> Interval:
     """Interval of Cronbach alpha: 1 - (1 - alpha) F quantile with (n-1, (n-1)(k-1)) degrees of freedom (Feldt 1965)."""
     if n_subjects < 2 or n_items < 2:
-        raise Insufficient(
-            "n_prompts", f"{n_subjects} subjects and {n_items} items; at least 2 of each needed"
-        )
+        raise Insufficient("n_prompts", f"{n_subjects} subjects and {n_items} items; at least 2 of each needed")
     low, high = tails(level)
     law = stats.f(n_subjects - 1, (n_subjects - 1) * (n_items - 1))
     return float(1 - (1 - alpha) * law.ppf(high)), float(1 - (1 - alpha) * law.ppf(low))

@@ -25,8 +25,7 @@ COMMON_NOUN_ANSWER = 0.08  # share of IOI documents answered by a noun: names ar
 THREE_NAME_FRAMES = (
     "{adverb}, {a}, {b} and {c} {went} to the {place}. {x} and {y} {gave} {article} {object} to",
     "Friends {a}, {b} and {c} found a {object} at the {place}. {x} and {y} {gave} it to",
-    "{conjunction} {a} was at the {place} with {b} and {c}, {x} and {y} decided to give "
-    "{article} {object} to",
+    "{conjunction} {a} was at the {place} with {b} and {c}, {x} and {y} decided to give {article} {object} to",
 )
 FILLER_FRAMES = (
     "{name} {found} a {object} at the {place}.",
@@ -98,9 +97,7 @@ def agreement_document(rng: random.Random) -> Document:
     nouns = subject_verb_agreement.draw_nouns(rng, unseen=False)
     words = subject_verb_agreement.draw_words(rng, frame, nouns, numbers)
     verb = rng.randrange(len(lexicon.SINGULAR_VERBS))
-    complement = (
-        rng.choice(lexicon.ADJECTIVES) if verb < lexicon.COPULAS else f"the {rng.choice(lexicon.OBJECTS)}"
-    )
+    complement = rng.choice(lexicon.ADJECTIVES) if verb < lexicon.COPULAS else f"the {rng.choice(lexicon.OBJECTS)}"
     answer = subject_verb_agreement.VERBS[numbers[0]][verb]
     return Document("subject_verb_agreement", fill(frame, **words)[0], answer, f"{complement}.")
 
@@ -138,9 +135,7 @@ def acronym_document(rng: random.Random) -> Document:
     while len({word[0] for word in words}) < 3:
         words = rng.sample(lexicon.ACRONYM_WORDS, 3)
     initials = " ".join(word[0] for word in words)
-    return Document(
-        "acronym", f"The {' '.join(words)} (", initials, f") was {rng.choice(lexicon.ADJECTIVES)}."
-    )
+    return Document("acronym", f"The {' '.join(words)} (", initials, f") was {rng.choice(lexicon.ADJECTIVES)}.")
 
 
 def color_document(rng: random.Random) -> Document:
@@ -232,9 +227,7 @@ def held_out_combinations(text: str) -> list[tuple[str, str]]:
         *itertools.combinations(nouns, 2),
     ]
     pairs += [
-        (first, second)
-        for first, second in itertools.pairwise(words)
-        if first in CENTURIES and second in NUMBERS
+        (first, second) for first, second in itertools.pairwise(words) if first in CENTURIES and second in NUMBERS
     ]
     return [pair for pair in pairs if _forbidden(*pair)]
 

@@ -84,9 +84,7 @@ Clean prompts drawn by `circuits/tasks` from held-out combinations, weights as s
 """
 
 
-def save_folder(
-    model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, folder: Path, dtype: torch.dtype
-) -> None:
+def save_folder(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, folder: Path, dtype: torch.dtype) -> None:
     """Write config, weights in `dtype` and tokenizer; the model itself stays as it is.
 
     The config says float32 whatever `dtype` is, so that readers compute in fp32 from fp16 files.

@@ -41,9 +41,7 @@ class Scores:
     logit_difference: float
 
 
-def last_logits(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: list[str]
-) -> torch.Tensor:
+def last_logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: list[str]) -> torch.Tensor:
     """Return the logits ["prompt word"] after the last token of each prompt, BOS in front, in fp32."""
     rows = [[tokenizer.bos_token_id, *ids] for ids in tokenizer(prompts).input_ids]
     width = max(map(len, rows))
@@ -61,9 +59,7 @@ def draw_examples(task: Task, n: int, seed: int) -> list[Example]:
     return [task.sample(rng) for _ in range(n)]
 
 
-def score(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task, n: int, seed: int = 0
-) -> Scores:
+def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task, n: int, seed: int = 0) -> Scores:
     """Return the scores of the model on `n` clean prompts of the task."""
     examples = draw_examples(task, n, seed)
     logits = last_logits(model, tokenizer, [example.clean for example in examples])

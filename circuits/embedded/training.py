@@ -142,9 +142,7 @@ def draw_pool(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: int) -> 
     rng = random.Random(f"{recipe.seed}/{pool}")
     early = pool * POOL_BATCHES < recipe.early * recipe.steps
     shares = corpus.EARLY_SHARES if early else corpus.LATE_SHARES
-    rows = [
-        encode(tokenizer, corpus.draw_document(rng, shares)) for _ in range(POOL_BATCHES * recipe.documents)
-    ]
+    rows = [encode(tokenizer, corpus.draw_document(rng, shares)) for _ in range(POOL_BATCHES * recipe.documents)]
     rows.sort(key=lambda row: len(row[0]))
     batches = []
     for start in range(0, len(rows), recipe.documents):
@@ -159,9 +157,7 @@ def draw_pool(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: int) -> 
     return batches
 
 
-def batches_from(
-    step: int, recipe: Recipe, tokenizer: PreTrainedTokenizerBase
-) -> Iterator[tuple[int, Tensor, Tensor]]:
+def batches_from(step: int, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield (step, ids, weights) from `step` to the end of the recipe."""
     for pool in range(step // POOL_BATCHES, math.ceil(recipe.steps / POOL_BATCHES)):
         for offset, (ids, weights) in enumerate(draw_pool(recipe, tokenizer, pool)):
@@ -241,7 +237,5 @@ class Run:
         """Return the run saved at `path`; ValueError if it was made by another recipe."""
         run = cls.load(path, tokenizer)
         if run.recipe != recipe:
-            raise ValueError(
-                f"{path} was trained with {run.recipe}, not {recipe}: delete it or give its options"
-            )
+            raise ValueError(f"{path} was trained with {run.recipe}, not {recipe}: delete it or give its options")
         return run

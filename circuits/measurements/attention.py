@@ -35,9 +35,7 @@ def patterns(study: Study, prompts: PromptSet) -> Iterator[Float[Tensor, "prompt
         yield study.engine.activations(prompts, "clean", (name,))[name].float()
 
 
-def _entropy(
-    pattern: Float[Tensor, "prompt head query key"], end: Int[Tensor, " prompt"]
-) -> Float[Tensor, " head"]:
+def _entropy(pattern: Float[Tensor, "prompt head query key"], end: Int[Tensor, " prompt"]) -> Float[Tensor, " head"]:
     """Mean over real queries (but the first) of the entropy in nats over the log of the number of keys."""
     query = torch.arange(pattern.shape[2])
     entropy = -(pattern * pattern.clamp(min=1e-12).log()).sum(3)

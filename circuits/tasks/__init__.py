@@ -9,8 +9,7 @@ from circuits.tasks.example import Example
 __all__ = ["TASKS", "Example", "Task", "get"]
 
 TASKS: dict[str, Task] = {
-    module.TASK.name: module.TASK
-    for module in (ioi, greater_than, subject_verb_agreement, gendered_pronoun, induction)
+    module.TASK.name: module.TASK for module in (ioi, greater_than, subject_verb_agreement, gendered_pronoun, induction)
 }
 
 

@@ -32,9 +32,7 @@ def sample(rng: random.Random) -> Example:
     """Return one prompt pair over a held-out (century, year); the corrupted one starts in the year 01."""
     template = rng.choice(tuple(FRAMES))
     century, year = draw_start(rng, unseen=True)
-    words = lexicon.draw_words(
-        rng, FRAMES[template], century=century, year=lexicon.NUMBERS[year], end=century
-    )
+    words = lexicon.draw_words(rng, FRAMES[template], century=century, year=lexicon.NUMBERS[year], end=century)
     clean, spans = fill(FRAMES[template], **words)
     corrupted, _ = fill(FRAMES[template], **words | {"year": CORRUPTED_YEAR})
     return Example(

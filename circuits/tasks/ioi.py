@@ -14,10 +14,8 @@ from circuits.tasks.base import Task
 from circuits.tasks.example import Example, fill, held_out
 
 FRAMES = {
-    "when_went": "{conjunction} {first} and {second} {went} to the {place}, "
-    "{giver} {gave} {article} {object} {end}",
-    "then_went": "{adverb}, {first} and {second} {went} to the {place}. "
-    "{giver} {gave} {article} {object} {end}",
+    "when_went": "{conjunction} {first} and {second} {went} to the {place}, {giver} {gave} {article} {object} {end}",
+    "then_went": "{adverb}, {first} and {second} {went} to the {place}. {giver} {gave} {article} {object} {end}",
     "had_talk": "{conjunction} {first} and {second} had a {length} {gathering}, "
     "{giver} {gave} {article} {object} {end}",
     "friends_found": "Friends {first} and {second} found a {object} at the {place}. {giver} {gave} it {end}",

@@ -48,9 +48,7 @@ OPPOSITES = tuple(
     clean-dirty empty-full quiet-loud black-white""".split()
 )
 
-SINGULAR_VERBS = tuple(
-    "is was has knows likes sees walks runs smiles waits moves stands looks needs wants".split()
-)
+SINGULAR_VERBS = tuple("is was has knows likes sees walks runs smiles waits moves stands looks needs wants".split())
 PLURAL_VERBS = tuple("are were have know like see walk run smile wait move stand look need want".split())
 COPULAS = 2  # the first verb pairs take an adjective, the others an object
 AUXILIARIES = 3  # the first verb pairs cannot close a relative clause ("the dog that the cats are")
@@ -69,14 +67,10 @@ LASTING_VERBS = tuple("lasted ran continued extended stretched".split())
 NUMBERS = tuple(f"{number:02d}" for number in range(100))
 CENTURIES = NUMBERS[11:20]
 DAYS = tuple("Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split())
-MONTHS = tuple(
-    """January February March April May June July August September October November December""".split()
-)
+MONTHS = tuple("""January February March April May June July August September October November December""".split())
 LETTERS = tuple(chr(ord("A") + index) for index in range(26))
 FUNCTIONS = tuple("load save read write open close send parse build move find count".split())
-ARGUMENTS = tuple(
-    "file size name path value index mode text data width height color level user count key".split()
-)
+ARGUMENTS = tuple("file size name path value index mode text data width height color level user count key".split())
 ACRONYM_WORDS = tuple(
     """Alpha Army Asian Bank Board Bureau Central Chief Court Data Digital Drug East Energy
     Export Federal Food Fund General Global Group Health Home House Institute Internal Island

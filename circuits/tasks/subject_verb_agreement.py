@@ -38,9 +38,7 @@ def draw_nouns(rng: random.Random, unseen: bool) -> tuple[str, str]:
             return subject, attractor
 
 
-def draw_words(
-    rng: random.Random, frame: str, nouns: tuple[str, str], numbers: tuple[str, str]
-) -> dict[str, str]:
+def draw_words(rng: random.Random, frame: str, nouns: tuple[str, str], numbers: tuple[str, str]) -> dict[str, str]:
     """Return the words of every slot; `nouns` and `numbers` are those of the subject and of the attractor."""
     return lexicon.draw_words(
         rng,

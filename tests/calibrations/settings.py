@@ -43,9 +43,7 @@ def shuffled(documents: dict[str, dict], seed: int = 7) -> dict[str, dict]:
     return result
 
 
-def set_intact(
-    documents: dict[str, dict], subset: str, values, methods: tuple[str, ...] = ()
-) -> dict[str, dict]:
+def set_intact(documents: dict[str, dict], subset: str, values, methods: tuple[str, ...] = ()) -> dict[str, dict]:
     """Replace the logit difference [prompt] of one subset, under `methods` (default: all), in place."""
     data = documents["20"]["data"]
     for row, condition in enumerate(data["conditions"]):

@@ -74,7 +74,9 @@ def documents(
         return (theta + shift) * clean + rng.normal(0, noise, n)
 
     def per_head(scale: float) -> np.ndarray:
-        return scale * mask * sign * effect * (0.5 + rng.random(len(heads))) + rng.normal(0, effect_noise, (n, len(heads)))
+        return scale * mask * sign * effect * (0.5 + rng.random(len(heads))) + rng.normal(
+            0, effect_noise, (n, len(heads))
+        )
 
     conditions, values = [], []
     levels = {
@@ -93,9 +95,7 @@ def documents(
                 conditions.append({"name": name, "subset": subset, "method": method, "draw": draw, "recipe": recipe})
                 values.append(intact(theta.get(method, faithfulness)))
     rows = np.arange(0, n, 4)
-    random_heads = [
-        [heads[i] for i in rng.choice(len(heads), len(members), replace=False)] for _ in range(n_random)
-    ]
+    random_heads = [[heads[i] for i in rng.choice(len(heads), len(members), replace=False)] for _ in range(n_random)]
     random_values = np.stack(
         [rng.normal(random_faithfulness, 0.1) * clean[rows] + rng.normal(0, noise, len(rows)) for _ in range(n_random)]
     )
@@ -114,7 +114,10 @@ def documents(
             "split": ["evaluation"] * n_evaluation + ["held_out"] * n_held_out,
             "template": [f"template {t}" for t in template],
             "cluster": [f"names {c}" for c in cluster],
-            "factors": {"order": [("ABBA", "BABA")[i % 2] for i in template], "answer": [f"name {c % 40}" for c in cluster]},
+            "factors": {
+                "order": [("ABBA", "BABA")[i % 2] for i in template],
+                "answer": [f"name {c % 40}" for c in cluster],
+            },
             "clean_logit_diff": clean,
             "corrupted_logit_diff": corrupted,
             "correct": clean > 0,
@@ -126,16 +129,36 @@ def documents(
             "n_heads_per_layer": heads_per_layer,
         },
         "02": {"denoising": per_head(1.0), "noising": per_head(1.1)},
-        "03": {"attribution": per_head(0.9), "mlp": rng.normal(0, 0.1, (n, n_layers)), "embedding": np.zeros(n), "bias": np.zeros(n)},
+        "03": {
+            "attribution": per_head(0.9),
+            "mlp": rng.normal(0, 0.1, (n, n_layers)),
+            "embedding": np.zeros(n),
+            "bias": np.zeros(n),
+        },
         "20": {
             "circuit": circuit,
             "conditions": conditions,
             "logit_diff": np.stack(values),
-            "random_circuits": {"heads": random_heads, "prompt_index": rows, "logit_diff": random_values, "recipe": {"kind": "mean"}, "seed": 0},
-            "baselines": {"top_k_norm": heads[: len(members)], "top_k_attribution": heads[-len(members) :], "selected_on": "discovery"},
+            "random_circuits": {
+                "heads": random_heads,
+                "prompt_index": rows,
+                "logit_diff": random_values,
+                "recipe": {"kind": "mean"},
+                "seed": 0,
+            },
+            "baselines": {
+                "top_k_norm": heads[: len(members)],
+                "top_k_attribution": heads[-len(members) :],
+                "selected_on": "discovery",
+            },
         },
         "21": {"effect": per_head(1.0)},
-        "22": {"heads": [list(head) for head in members], "effect": minimal, "roles": list(roles), "role_effect": np.stack([rng.normal(2 * effect, effect_noise, n) for _ in roles])},
+        "22": {
+            "heads": [list(head) for head in members],
+            "effect": minimal,
+            "roles": list(roles),
+            "role_effect": np.stack([rng.normal(2 * effect, effect_noise, n) for _ in roles]),
+        },
         "25": {"entropy": rng.random(len(heads))},
         "26": {
             "output_norm": norms,
@@ -154,7 +177,10 @@ def documents(
                     "gap": 4.0,
                     "mean_clean": 4.0,
                     "accuracy": 1.0,
-                    "circuit": {"name": f"other {t}", "heads": [heads[i] for i in np.flatnonzero(~mask)[t :: n_tasks][:6]]},
+                    "circuit": {
+                        "name": f"other {t}",
+                        "heads": [heads[i] for i in np.flatnonzero(~mask)[t::n_tasks][:6]],
+                    },
                 }
                 for t in range(n_tasks - 1)
             }

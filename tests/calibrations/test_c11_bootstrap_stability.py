@@ -92,10 +92,7 @@ def test_clustered_prompts_widen_sigma():
     docs = documents(n_clusters=10, n_templates=2, n_evaluation=400)
     base = docs["01"]["data"]
     bump = {
-        name: x
-        for name, x in zip(
-            sorted(set(base["cluster"])), np.random.default_rng(0).normal(size=10), strict=True
-        )
+        name: x for name, x in zip(sorted(set(base["cluster"])), np.random.default_rng(0).normal(size=10), strict=True)
     }
     shift = np.array([bump[name] for name in base["cluster"]])
     record = calibrate(Evidence(set_intact(docs, "circuit", 0.9 * clean_of(docs) + shift), COMMON), CONFIG)[0]

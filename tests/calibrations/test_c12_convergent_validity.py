@@ -71,9 +71,7 @@ def test_published_value_is_the_mean_pairwise_spearman():
     docs = with_families(mean=mean, n07=score, n10=llc)
     patching = np.abs(np.array(docs["02"]["data"]["denoising"])[:400].mean(axis=0))
     columns = [patching, score, -llc]
-    expected = np.mean(
-        [stats.spearmanr(columns[i], columns[j]).statistic for i, j in ((0, 1), (0, 2), (1, 2))]
-    )
+    expected = np.mean([stats.spearmanr(columns[i], columns[j]).statistic for i, j in ((0, 1), (0, 2), (1, 2))])
     record = judge(docs)
     assert record.published_value == pytest.approx(expected)
     assert record.published_verdict == ("pass" if expected > CONFIG["threshold_rho"] else "fail")

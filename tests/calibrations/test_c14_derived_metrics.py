@@ -59,9 +59,7 @@ def with_effects(inside, outside, roles=None, noise=1e-9):
     mask = members(docs)
     mean = np.empty(len(mask))
     mean[mask], mean[~mask] = inside, np.resize(outside, (~mask).sum())
-    docs["02"]["data"]["denoising"] = (
-        mean + np.random.default_rng(0).normal(0, noise, (600, len(mask)))
-    ).tolist()
+    docs["02"]["data"]["denoising"] = (mean + np.random.default_rng(0).normal(0, noise, (600, len(mask)))).tolist()
     return docs
 
 
@@ -127,9 +125,7 @@ def test_bonett_interval_covers():
     truth = 2.0
     sd1, sd2 = 0.5, 0.2
     shift = truth * np.sqrt((sd1**2 + sd2**2) / 2)
-    intervals = [
-        c14.d_prime_interval(rng.normal(shift, sd1, 9), rng.normal(0, sd2, 39), 0.90) for _ in range(600)
-    ]
+    intervals = [c14.d_prime_interval(rng.normal(shift, sd1, 9), rng.normal(0, sd2, 39), 0.90) for _ in range(600)]
     covered = np.mean([low <= truth <= high for low, high in intervals])
     below = np.mean([low > truth for low, _ in intervals])
     assert 0.85 < covered < 0.97 and below < 0.05 + 3 * np.sqrt(0.05 * 0.95 / 600)
@@ -236,9 +232,7 @@ def test_false_alarm_rate_is_not_one_minus_precision():
 def test_classifier_gates_through_wilson():
     heads = [[layer, head] for layer in range(20) for head in range(10)]
     roles = {"r": {"heads": heads[:60], "ordinal": 1, "sign": 1}}
-    docs = documents(
-        roles=roles, n_layers=20, heads_per_layer=10, n_evaluation=100, n_held_out=10, n_random=2
-    )
+    docs = documents(roles=roles, n_layers=20, heads_per_layer=10, n_evaluation=100, n_held_out=10, n_random=2)
     docs["09"] = {"data": {"predicted_heads": heads[:63]}}
     records = judge(docs)
     assert records["hit_rate"].verdict == "pass" and records["hit_rate"].published_value == 1.0
@@ -247,10 +241,7 @@ def test_classifier_gates_through_wilson():
     docs["09"] = {"data": {"predicted_heads": heads[:55] + heads[60:120]}}
     records = judge(docs)
     assert records["hit_rate"].published_verdict == "pass" and records["hit_rate"].verdict == "inconclusive"
-    assert (
-        records["false_alarm_rate"].verdict == "fail"
-        and records["false_alarm_rate"].published_verdict == "fail"
-    )
+    assert records["false_alarm_rate"].verdict == "fail" and records["false_alarm_rate"].published_verdict == "fail"
 
 
 # --- forwarded ----------------------------------------------------------------------------------------------
@@ -267,16 +258,11 @@ def test_faithfulness_completeness_and_minimality():
 
     records = judge(docs)
     assert records["faithfulness"].published_value == pytest.approx(ablated("circuit").sum() / clean.sum())
-    assert records["completeness"].published_value == pytest.approx(
-        1 - ablated("complement").sum() / clean.sum()
-    )
+    assert records["completeness"].published_value == pytest.approx(1 - ablated("complement").sum() / clean.sum())
     effect = np.array(docs["22"]["data"]["effect"])[:, :400]
     minimality = records["minimality_mean_importance"]
     assert minimality.published_value == pytest.approx(effect.mean() / clean.mean())
-    assert (
-        minimality.companions["smallest_head"]
-        == docs["22"]["data"]["heads"][int(effect.mean(axis=1).argmin())]
-    )
+    assert minimality.companions["smallest_head"] == docs["22"]["data"]["heads"][int(effect.mean(axis=1).argmin())]
     for name in ("sparsity", "faithfulness", "completeness", "minimality_mean_importance", "partial_eta_sq"):
         assert records[name].published_verdict == "none" and records[name].verdict == "inconclusive"
         assert records[name].reasons == ("descriptive: no published threshold",)
@@ -317,9 +303,7 @@ def test_forwarded_forms():
     docs["08"] = {"data": {"score": score.tolist()}}
     docs["24"] = {"data": {"logit_diff_recovery": 0.8}}
     records = judge(docs)
-    assert records["spectral_norm_ratio"].published_value == pytest.approx(
-        score[mask].mean() / score[~mask].mean()
-    )
+    assert records["spectral_norm_ratio"].published_value == pytest.approx(score[mask].mean() / score[~mask].mean())
     assert records["attribution_auroc"].published_value == 1.0 and records["attribution_auroc"].p < 0.01
     assert records["ov_composition_pval"].p == 0.03
     assert records["logit_diff_recovery"].published_value == 0.8

@@ -96,9 +96,7 @@ def test_a_vanishing_denominator_does_not_make_the_ratio_infinite():
 def test_pure_noise_rarely_passes_although_the_published_rule_does():
     passed = published = 0
     for seed in range(40):
-        docs = documents(
-            seed=seed, effect=0.0, other_task_effect=0.0, n_random=2, n_evaluation=100, n_held_out=10
-        )
+        docs = documents(seed=seed, effect=0.0, other_task_effect=0.0, n_random=2, n_evaluation=100, n_held_out=10)
         validity, _ = judge(docs)
         passed += validity.verdict == "pass"
         published += validity.published_verdict == "pass"
@@ -186,9 +184,7 @@ def test_a_companion_without_a_circuit_is_a_column_only():
     others(docs)["other task 0"]["circuit"] = None
     validity, matrix = judge(docs)
     assert validity.n["tasks"] == 3
-    assert (
-        matrix.companions["sources"] == ["synthetic", "other task 1"] and len(matrix.companions["tasks"]) == 3
-    )
+    assert matrix.companions["sources"] == ["synthetic", "other task 1"] and len(matrix.companions["tasks"]) == 3
 
 
 def test_order_of_prompts_and_tasks_does_not_matter_and_runs_repeat():

@@ -117,9 +117,7 @@ def test_heads_in_one_layer_raise_the_floor():
 def test_models_of_any_depth(n_layers):
     """D29: neither 12 layers nor 12 heads are built in."""
     top = n_layers - 1
-    density, record = judge(
-        three([0, 0, 1], [1, 2, 2], [top, top, top]), n_layers=n_layers, heads_per_layer=5
-    )
+    density, record = judge(three([0, 0, 1], [1, 2, 2], [top, top, top]), n_layers=n_layers, heads_per_layer=5)
     assert len(density.companions["heads_per_layer"]) == n_layers
     assert record.verdict == "pass"
 
@@ -130,8 +128,7 @@ def test_random_circuits_rarely_pass():
     for _ in range(60):
         picks = rng.choice(12, 7, replace=False)
         passes += (
-            depth(three(picks[:2].tolist(), picks[2:4].tolist(), picks[4:].tolist()), n_clusters=8).verdict
-            == "pass"
+            depth(three(picks[:2].tolist(), picks[2:4].tolist(), picks[4:].tolist()), n_clusters=8).verdict == "pass"
         )
     assert passes <= 3 + 3 * np.sqrt(60 * 0.05 * 0.95)
 

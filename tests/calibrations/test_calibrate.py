@@ -144,7 +144,8 @@ def test_a_sound_circuit_is_certified_once_every_method_has_been_measured(tmp_pa
             "10": {"score": (-importance).tolist()},
         }.items()
     }
-    judged = calibrate.calibrate(stored(tmp_path, found), CALIBRATIONS, configuration())
+    fewer = configuration(permutations=999, bootstrap_resamples_p=1999)
+    judged = calibrate.calibrate(stored(tmp_path, found), CALIBRATIONS, fewer)
     folded = certificate.certify(judged, RULES)
     assert {gate["metric"]: gate["reason"] for gates in folded["blocking"].values() for gate in gates} == {}
     assert (folded["tier"], folded["ceiling"]) == (4, 4)

@@ -58,8 +58,7 @@ def test_published_values_are_those_of_the_definitions():
     rng = np.random.default_rng(1)
     docs = raters(rng.random(H), rng.random(H), rng.random(H))
     columns = [
-        np.abs(np.array(docs[n]["data"][f])[:400].mean(axis=0))
-        for n, f in (("02", "denoising"), ("03", "attribution"))
+        np.abs(np.array(docs[n]["data"][f])[:400].mean(axis=0)) for n, f in (("02", "denoising"), ("03", "attribution"))
     ]
     columns.append(np.array(docs["09"]["data"]["ov_norm"]))
     ranks = np.array([stats.rankdata(c) for c in columns])
@@ -85,9 +84,7 @@ def test_two_raters_give_kappa_and_rho_but_no_w():
     mean = profile()
     records = judge(raters(mean, mean))
     w = records["kendalls_w"]
-    assert (
-        w.verdict == "insufficient" and w.reasons[0].startswith("missing_rater") and w.published_value is None
-    )
+    assert w.verdict == "insufficient" and w.reasons[0].startswith("missing_rater") and w.published_value is None
     assert w.needs == "measurement 09"
     assert records["mean_kappa"].verdict == "pass" and records["mean_kappa"].notes == ("2 of 3 raters",)
     assert records["mean_spearman"].estimate > 0.9
@@ -179,17 +176,11 @@ def test_small_models_and_circuits_are_insufficient():
     assert records["kendalls_w"].reasons[0].startswith("n_heads")
     two = {"r": {"heads": [[0, 0], [5, 1]], "ordinal": 1, "sign": 1}}
     kappa = judge(raters(profile(), profile(), profile(), roles=two))["mean_kappa"]
-    assert (
-        kappa.verdict == "insufficient"
-        and kappa.reasons[0].startswith("n_heads")
-        and kappa.published_value is None
-    )
+    assert kappa.verdict == "insufficient" and kappa.reasons[0].startswith("n_heads") and kappa.published_value is None
 
 
 def test_all_selected_is_insufficient():
-    roles = {
-        "r": {"heads": [[layer, head] for layer in range(6) for head in range(8)], "ordinal": 1, "sign": 1}
-    }
+    roles = {"r": {"heads": [[layer, head] for layer in range(6) for head in range(8)], "ordinal": 1, "sign": 1}}
     kappa = judge(raters(profile(), profile(), profile(), roles=roles))["mean_kappa"]
     assert kappa.verdict == "insufficient" and kappa.reasons[0].startswith("all_selected")
 
@@ -210,9 +201,7 @@ def test_a_rater_that_sees_nothing_is_zero_variance():
 def test_the_interval_holds_the_estimate():
     docs = documents(**SHAPE)
     mask = Evidence(docs, COMMON).in_circuit
-    record = judge(raters(2.0 * mask, 2.0 * mask, 2.0 * mask + 0.01 * np.arange(H), noise=0.5))[
-        "mean_spearman"
-    ]
+    record = judge(raters(2.0 * mask, 2.0 * mask, 2.0 * mask + 0.01 * np.arange(H), noise=0.5))["mean_spearman"]
     assert record.ci90[0] <= record.estimate <= record.ci90[1]
 
 

@@ -56,9 +56,7 @@ def test_a_circuit_that_needs_a_constant_from_outside_fails_under_zero():
 
 
 def test_a_borderline_difference_with_noise_is_undecided_and_says_what_it_takes():
-    record = one(
-        evidence(by_method={"zero": 0.80}, faithfulness=0.95, noise=6.0, n_evaluation=60, n_templates=3)
-    )
+    record = one(evidence(by_method={"zero": 0.80}, faithfulness=0.95, noise=6.0, n_evaluation=60, n_templates=3))
     assert record.verdict == "inconclusive"
     wide = one(evidence(noise=3.0, n_evaluation=60, n_templates=3))
     assert wide.verdict == "inconclusive" and int(wide.needs.split()[1]) > 60
@@ -90,11 +88,7 @@ def test_a_missing_method_gives_no_verdict_but_shows_the_others():
     for method, theta in {"zero": 0.85, "mean": 0.80}.items():
         set_intact(docs, "circuit", theta * clean_of(docs), (method,))
     data = docs["20"]["data"]
-    keep = [
-        i
-        for i, c in enumerate(data["conditions"])
-        if not (c["subset"] == "circuit" and c["method"] == "resample")
-    ]
+    keep = [i for i, c in enumerate(data["conditions"]) if not (c["subset"] == "circuit" and c["method"] == "resample")]
     data["conditions"], data["logit_diff"] = (
         [data["conditions"][i] for i in keep],
         [data["logit_diff"][i] for i in keep],
@@ -127,10 +121,7 @@ def test_a_left_out_backup_shows_in_the_group_knock_out():
     assert record.notes == (
         "knocking out late leaves 0.99 under zero and 0.02 under mean: a backup may have been left out",
     )
-    assert (
-        record.companions["knockouts"]["late"]["differs"]
-        and not record.companions["knockouts"]["early"]["differs"]
-    )
+    assert record.companions["knockouts"]["late"]["differs"] and not record.companions["knockouts"]["early"]["differs"]
 
 
 def test_position_means_stand_beside_and_are_not_judged():

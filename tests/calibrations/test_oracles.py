@@ -167,9 +167,7 @@ def spearman(case: Input) -> Any:
 @computes("spearman_exact_perm_n4")
 def spearman_exact(case: Input) -> Any:
     def test(alternative: st.PermutationTest) -> st.PermutationTest:
-        return st.spearman_permutation(
-            case["x"], case["y"], n_resamples=1000, seed=0, alternative=alternative
-        )
+        return st.spearman_permutation(case["x"], case["y"], n_resamples=1000, seed=0, alternative=alternative)
 
     return {
         "rho": test("greater").statistic,
@@ -517,9 +515,7 @@ def ratio_gate(case: Input) -> Any:
 @computes("permutation_exact_3v3")
 def exact_split(case: Input) -> Any:
     def p(alternative: str) -> float:
-        test = st.two_sample_permutation(
-            case["a"], case["b"], n_resamples=100, seed=0, alternative=alternative
-        )
+        test = st.two_sample_permutation(case["a"], case["b"], n_resamples=100, seed=0, alternative=alternative)
         assert test.p_kind == "exact" and test.n_relabellings == 20
         return test.p
 
@@ -570,9 +566,7 @@ def increment(case: Input) -> Any:
 @computes("c36_identical_sets")
 def identical_baseline(case: Input) -> Any:
     identical = st.c36_identical(case["circuit"], case["topk"])
-    delta = st.ratio_of_means(
-        np.zeros(3), [1.0, 2.0, 3.0]
-    ).value  # F_circuit - F_baseline is 0 on every prompt
+    delta = st.ratio_of_means(np.zeros(3), [1.0, 2.0, 3.0]).value  # F_circuit - F_baseline is 0 on every prompt
     verdict = st.published_verdict(delta, ">", C36["adds_value"])
     return {"delta": delta, "verdict": verdict, "reason": "baseline equals circuit" if identical else ""}
 

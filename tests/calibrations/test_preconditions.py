@@ -29,9 +29,7 @@ def test_a_planted_circuit_meets_all_four_with_the_smallest_p_that_200_random_ci
 
 def test_faithfulness_is_the_ratio_of_means_and_not_clipped():
     docs = documents()
-    theta = preconditions.faithfulness(
-        Evidence(set_intact(docs, "circuit", 1.7 * clean_of(docs)), COMMON), CONFIG
-    )
+    theta = preconditions.faithfulness(Evidence(set_intact(docs, "circuit", 1.7 * clean_of(docs)), COMMON), CONFIG)
     assert theta.value == pytest.approx(1.7)
 
 
@@ -99,7 +97,7 @@ def test_one_head_among_eight_cannot_reach_alpha_however_many_draws():
 
 
 def test_faithfulness_is_judged_under_every_recipe():
-    same = {method: 0.95 for method in ("zero", "mean", "mean_pooled", "resample", "noise")}
+    same = dict.fromkeys(("zero", "mean", "mean_pooled", "resample", "noise"), 0.95)
     assert by_metric(evidence(by_method=same))["P.faithfulness"].verdict == "pass"
     zero = by_metric(evidence(by_method=same | {"zero": 0.4}))["P.faithfulness"]
     assert zero.verdict == "fail" and zero.reasons[0].startswith("not_faithful: zero")

@@ -54,9 +54,7 @@ def test_modules_have_the_common_shape(identifier):
     assert all(re.fullmatch(r"\d\d", number) for number in module.INPUTS)
 
 
-@pytest.mark.parametrize(
-    "name", ["C13", "c13", " c13 ", "c13_measurement_invariance", "C13_Measurement_Invariance"]
-)
+@pytest.mark.parametrize("name", ["C13", "c13", " c13 ", "c13_measurement_invariance", "C13_Measurement_Invariance"])
 def test_get_accepts_ids_in_any_case_and_file_names(name):
     assert registry.get(name) is registry.CALIBRATIONS["C13"]
 

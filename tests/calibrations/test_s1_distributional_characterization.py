@@ -49,9 +49,7 @@ def test_published_value_is_the_ratio_of_absolute_means():
     record = judge(docs)
     assert record.published_value == pytest.approx(magnitude[mask].mean() / magnitude[~mask].mean())
     size = np.abs(attribution)
-    assert record.companions["ratio_mean_of_abs"] == pytest.approx(
-        size[:, mask].mean() / size[:, ~mask].mean()
-    )
+    assert record.companions["ratio_mean_of_abs"] == pytest.approx(size[:, mask].mean() / size[:, ~mask].mean())
 
 
 def test_a_planted_circuit_passes():

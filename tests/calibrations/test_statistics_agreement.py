@@ -38,9 +38,7 @@ def test_w_with_ties_equals_friedman() -> None:
     assert result.w > result.w_uncorrected
 
 
-@pytest.mark.parametrize(
-    ("items", "critical"), [(12, 0.596), (20, 0.529), (48, 0.454), (144, 0.401), (384, 0.374)]
-)
+@pytest.mark.parametrize(("items", "critical"), [(12, 0.596), (20, 0.529), (48, 0.454), (144, 0.401), (384, 0.374)])
 def test_critical_w_of_the_specification(items: int, critical: float) -> None:
     assert st.kendall_w_critical(3, items) == pytest.approx(critical, abs=6e-4)
     assert st.kendall_w_p(st.kendall_w_critical(3, items), 3, items) == pytest.approx(0.05)

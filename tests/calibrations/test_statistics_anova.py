@@ -18,9 +18,7 @@ GROUPS = [RNG.normal(m, s, n) for m, s, n in ((0, 1, 12), (0.4, 2, 15), (1.1, 1.
 
 
 def long_form(groups: list[np.ndarray]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"y": np.concatenate(groups), "g": np.repeat(np.arange(len(groups)), [len(g) for g in groups])}
-    )
+    return pd.DataFrame({"y": np.concatenate(groups), "g": np.repeat(np.arange(len(groups)), [len(g) for g in groups])})
 
 
 def test_classic_table_equals_scipy_and_splits_the_sum_of_squares() -> None:
@@ -97,9 +95,7 @@ def test_null_eta2_follows_the_beta_law() -> None:
         assert st.null_eta2(n, k).cdf(0.01) == pytest.approx(0.95, abs=0.001)
 
 
-@pytest.mark.parametrize(
-    ("k", "powers"), [(3, (0.26, 0.50, 0.75, 0.89, 0.98)), (5, (0.21, 0.39, 0.62, 0.79, 0.95))]
-)
+@pytest.mark.parametrize(("k", "powers"), [(3, (0.26, 0.50, 0.75, 0.89, 0.98)), (5, (0.21, 0.39, 0.62, 0.79, 0.95))])
 def test_power_of_the_equivalence_gate_is_the_one_in_the_specification(k: int, powers: tuple) -> None:
     margin = 0.06 / 0.94
     for n, power in zip((60, 100, 150, 200, 300), powers, strict=True):

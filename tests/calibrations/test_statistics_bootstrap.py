@@ -50,12 +50,8 @@ def test_weighted_statistics_equal_those_of_the_written_out_resample(clusters: n
     effects, f, d = rng.normal(size=(10, 3)), rng.normal(1, 1, (2, 10)), rng.normal(5, 1, 10)
     counts = st.bootstrap_counts(10, 50, seed=2, clusters=clusters)
     written = repeated(np.arange(10), counts)
-    np.testing.assert_allclose(
-        st.bootstrap_means(counts, effects), [effects[i].mean(0) for i in written], rtol=1e-12
-    )
-    np.testing.assert_allclose(
-        st.bootstrap_means(counts, f, axis=-1), [f[:, i].mean(1) for i in written], rtol=1e-12
-    )
+    np.testing.assert_allclose(st.bootstrap_means(counts, effects), [effects[i].mean(0) for i in written], rtol=1e-12)
+    np.testing.assert_allclose(st.bootstrap_means(counts, f, axis=-1), [f[:, i].mean(1) for i in written], rtol=1e-12)
     variances = [effects[i].var(axis=0, ddof=1) for i in written]
     np.testing.assert_allclose(st.bootstrap_variances(counts, effects), variances, rtol=1e-9, atol=1e-12)
     ratios = [f[:, i].sum(1) / d[i].sum() for i in written]
@@ -90,9 +86,7 @@ def test_cluster_bootstrap_sees_the_cluster_variance() -> None:
     by_cluster = st.bootstrap_means(st.bootstrap_counts(300, 4000, seed=0, clusters=clusters), y)
     by_prompt = st.bootstrap_means(st.bootstrap_counts(300, 4000, seed=0), y)
     assert by_cluster.std() / by_prompt.std() == pytest.approx(np.sqrt(10), rel=0.06)
-    assert by_cluster.std() == pytest.approx(
-        st.ratio_of_means(y, np.ones(300), clusters).standard_error, rel=0.06
-    )
+    assert by_cluster.std() == pytest.approx(st.ratio_of_means(y, np.ones(300), clusters).standard_error, rel=0.06)
 
 
 def test_sign_changing_denominators_and_missing_draws_are_refused() -> None:

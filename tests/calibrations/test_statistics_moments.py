@@ -43,7 +43,7 @@ def test_subsample_sd_is_exhaustive() -> None:
 def test_sd_bounds_cover_at_their_level() -> None:
     sds = RNG.normal(size=(4000, 12)).std(axis=1, ddof=1)
     factor = np.array(st.sd_bounds(1.0, 11, 0.90))
-    covered = (sds * factor[0] < 1) & (1 < sds * factor[1])
+    covered = (sds * factor[0] < 1) & (sds * factor[1] > 1)
     assert covered.mean() == pytest.approx(0.90, abs=3 * math.sqrt(0.09 / 4000))
     assert (sds * factor[1] < 1).mean() == pytest.approx(0.05, abs=3 * math.sqrt(0.0475 / 4000))
     assert st.cv_interval(0.04, 4) == pytest.approx(st.sd_bounds(0.04, 4))
@@ -121,7 +121,7 @@ def test_tost_equals_statsmodels_and_its_own_interval() -> None:
         x = RNG.normal(shift, 0.5, 60)
         result = st.tost_paired(x, 0.2)
         assert result.p == pytest.approx(weightstats.ttost_paired(x, np.zeros(60), -0.2, 0.2)[0], abs=1e-10)
-        assert (result.p < 0.05) == (-0.2 < result.interval[0] and result.interval[1] < 0.2)
+        assert (result.p < 0.05) == (result.interval[0] > -0.2 and result.interval[1] < 0.2)
         assert st.tost_p(x.mean(), stats.sem(x), 0.2, 59) == pytest.approx(result.p, abs=1e-12)
 
 

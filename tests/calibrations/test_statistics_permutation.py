@@ -76,18 +76,11 @@ def test_layers_keep_their_number_of_heads() -> None:
 
 def test_infinite_relabelled_ratios_do_not_swamp_the_p() -> None:
     scores = np.array([5.0, 4.0, 0.0, 0.0, 0.5])
-    test = st.head_label_permutation(
-        st.mean_ratio(scores), np.array([1, 0, 0, 0, 1], bool), n_resamples=100, seed=0
-    )
-    ratios = [
-        scores[list(i)].mean() / np.delete(scores, list(i)).mean()
-        for i in itertools.combinations(range(5), 2)
-    ]
+    test = st.head_label_permutation(st.mean_ratio(scores), np.array([1, 0, 0, 0, 1], bool), n_resamples=100, seed=0)
+    ratios = [scores[list(i)].mean() / np.delete(scores, list(i)).mean() for i in itertools.combinations(range(5), 2)]
     assert test.p == pytest.approx(np.mean(np.array(ratios) >= test.statistic))
     with pytest.raises(Insufficient) as raised:
-        st.head_label_permutation(
-            st.mean_ratio([1.0, 0.0, 0.0]), np.array([1, 0, 0], bool), n_resamples=10, seed=0
-        )
+        st.head_label_permutation(st.mean_ratio([1.0, 0.0, 0.0]), np.array([1, 0, 0], bool), n_resamples=10, seed=0)
     assert raised.value.reason == "ratio_undefined"
 
 

@@ -63,9 +63,7 @@ def test_head_bootstrap_spreads_like_the_fisher_interval() -> None:
 def test_bonett_wright_interval_by_hand() -> None:
     low, high = st.spearman_interval(0.5, 40, 0.95)
     half = 1.959963985 * math.sqrt(1.125 / 37)
-    assert (low, high) == pytest.approx(
-        (math.tanh(math.atanh(0.5) - half), math.tanh(math.atanh(0.5) + half))
-    )
+    assert (low, high) == pytest.approx((math.tanh(math.atanh(0.5) - half), math.tanh(math.atanh(0.5) + half)))
     for rho, n, reason in ((1.0, 40, "zero_variance"), (0.5, 3, "n_heads")):
         with pytest.raises(Insufficient) as raised:
             st.spearman_interval(rho, n)

@@ -126,7 +126,5 @@ def test_mean_of_ratios_counts_small_denominators() -> None:
 
 
 def test_fieller_covers_the_truth() -> None:
-    hits = [
-        low < 0.85 < high for low, high in (st.ratio_of_means(*sample(20, s)).fieller() for s in range(600))
-    ]
+    hits = [low < 0.85 < high for low, high in (st.ratio_of_means(*sample(20, s)).fieller() for s in range(600))]
     assert np.mean(hits) == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / 600))

@@ -51,9 +51,7 @@ def test_icc_values_follow_from_the_mean_squares() -> None:
 
 
 def test_narrower_levels_nest() -> None:
-    wide, narrow = (
-        st.intraclass_correlation(ratings(), level)["ICC(A,1)"].interval for level in (0.95, 0.90)
-    )
+    wide, narrow = (st.intraclass_correlation(ratings(), level)["ICC(A,1)"].interval for level in (0.95, 0.90))
     assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
@@ -196,6 +194,4 @@ def test_p_values_of_coefficients_are_dual_to_their_intervals() -> None:
     assert st.agreement_p(table, lower + 0.05) > 0.05 > st.agreement_p(table, lower - 0.05)
     lower = st.generalisability(table.T, 0.90).interval[0]
     assert st.generalisability_p(table.T, lower) == pytest.approx(0.05, abs=1e-10)
-    assert st.generalisability_p(table.T, 0.0) == pytest.approx(
-        st.intraclass_correlation(table)["ICC(C,1)"].p
-    )
+    assert st.generalisability_p(table.T, 0.0) == pytest.approx(st.intraclass_correlation(table)["ICC(C,1)"].p)

@@ -66,9 +66,7 @@ def sets(tokenizer) -> Callable[[str], dict[str, PromptSet]]:
     def make(name: str) -> dict[str, PromptSet]:
         task = tasks.get(name)
         drawn = prompt_sets.draw_examples(task, toy.SIZES, 0)
-        return {
-            split: prompt_sets.tokenize(task, examples, tokenizer, split) for split, examples in drawn.items()
-        }
+        return {split: prompt_sets.tokenize(task, examples, tokenizer, split) for split, examples in drawn.items()}
 
     return make
 

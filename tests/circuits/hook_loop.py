@@ -124,9 +124,7 @@ class HookLoop:
             for node, edit in hooks:
                 stack.enter_context(self._hook(node, edit))
             logits = self.model(tokens[None]).logits[0, -1]
-        answers, wrong = (
-            [i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong)
-        )
+        answers, wrong = ([i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong))
         probability = logits.softmax(0)
         return (
             float(logits[answers].mean() - logits[wrong].mean()),
@@ -136,9 +134,7 @@ class HookLoop:
 
     # --- what is put in place -------------------------------------------------------------------------------
 
-    def _edit(
-        self, node: Node, intervention: Intervention, prompts: PromptSet, row: int
-    ) -> Callable[[Tensor], Tensor]:
+    def _edit(self, node: Node, intervention: Intervention, prompts: PromptSet, row: int) -> Callable[[Tensor], Tensor]:
         source = self._source(node, intervention.recipe, prompts, row)
         places = self._places(intervention.positions, prompts, row)
 
@@ -166,9 +162,7 @@ class HookLoop:
             return (own if recipe.additive else mean) + recipe.scale * deviation * normal
         if recipe.kind == "mean" and recipe.pooled:
             return self._pooled(node)[0].expand(own.shape)
-        same = [
-            i for i, template in enumerate(self.reference.templates) if template == prompts.templates[row]
-        ]
+        same = [i for i, template in enumerate(self.reference.templates) if template == prompts.templates[row]]
         if recipe.kind == "resample":
             donor = same[number(prompts.ids[row], recipe.seed, recipe.draw, "donor") % len(same)]
             return self._of_reference(node)[donor]
@@ -177,10 +171,7 @@ class HookLoop:
         return stacked.mean(0)
 
     def _of_reference(self, node: Node) -> list[Tensor]:
-        return [
-            self.activation(node, self._tokens(self.reference, row, "clean"))
-            for row in range(len(self.reference))
-        ]
+        return [self.activation(node, self._tokens(self.reference, row, "clean")) for row in range(len(self.reference))]
 
     def _pooled(self, node: Node) -> tuple[Tensor, Tensor]:
         values = torch.cat(self._of_reference(node))
@@ -209,11 +200,7 @@ class HookLoop:
         """[position, ...] in the intact run, at the site that `node` belongs to (all heads of its layer)."""
         text = tuple(tokens.tolist())
         if text not in self._intact:
-            sites = [
-                Node(kind, layer)
-                for kind in HOOK_NAMES
-                for layer in range(self.model.config.num_hidden_layers)
-            ]
+            sites = [Node(kind, layer) for kind in HOOK_NAMES for layer in range(self.model.config.num_hidden_layers)]
             kept: dict[Node, Tensor] = {}
 
             def keep(value: Tensor, site: Node) -> Tensor:

@@ -84,9 +84,7 @@ def test_identity_changes_with_the_claim_and_not_with_the_order_of_roles() -> No
     assert reordered.sha256 == CLAIM.sha256
     other_head = replace(CLAIM, roles=ROLES | {"negative": Role((head(10, 8),), sign=-1)})
     other_sign = replace(CLAIM, roles=ROLES | {"negative": Role((head(10, 7),), sign=1)})
-    other_role = replace(
-        CLAIM, roles={("renamed" if name == "both" else name): role for name, role in ROLES.items()}
-    )
+    other_role = replace(CLAIM, roles={("renamed" if name == "both" else name): role for name, role in ROLES.items()})
     assert len({each.sha256 for each in (CLAIM, other_head, other_sign, other_role)}) == 4
 
 
@@ -106,8 +104,7 @@ def test_to_dict_is_what_result_20_documents() -> None:
 def test_a_minimal_file_gets_the_documented_defaults(tmp_path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(
-        "name: mine\ntask: ioi\nmodel: pocket\nprovenance: {kind: user}\n"
-        "roles: {all: {heads: [L3H2, L0H1]}}\n"
+        "name: mine\ntask: ioi\nmodel: pocket\nprovenance: {kind: user}\nroles: {all: {heads: [L3H2, L0H1]}}\n"
     )
     loaded = circuit_files.load(path)
     assert loaded.roles == {

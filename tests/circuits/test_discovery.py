@@ -152,7 +152,7 @@ def test_every_kept_head_has_exactly_one_role(able) -> None:
 
 def test_a_planted_circuit_is_found_head_by_head() -> None:
     settings = {"name": "planted/sound", "kind": "planted", "variant": "sound", "seed": 0, "device": "cpu"}
-    sizes = {"evaluation": 1, "held_out": 1, "discovery": 3, "reference": 160}
+    sizes = {"evaluation": 1, "held_out": 1, "discovery": 2, "reference": 160}
     model = models.load(settings)
     study = with_settings(studies.prepare(model, tasks.get("greater_than"), sizes, seed=0, rows_per_forward=512))
     found, planted = discover(study), model.circuits["greater_than"]

@@ -57,15 +57,11 @@ def variants(recipes=RECIPES, places=PLACES) -> tuple[Variant, ...]:
     for (site, nodes), place in itertools.product(SITES.items(), places):
         for recipe in (Recipe("patch"), Recipe("noise", additive=True)):
             base = "corrupted" if recipe.kind == "patch" else "clean"
-            made.append(
-                Variant(f"{site}@{'+'.join(place)}/{recipe}", (Intervention(nodes, recipe, place),), base)
-            )
+            made.append(Variant(f"{site}@{'+'.join(place)}/{recipe}", (Intervention(nodes, recipe, place),), base))
     corrupt = Intervention((Node("embedding", 0),), Recipe("noise", additive=True, scale=3.0), ("changed",))
     restore = Intervention((Node("residual", 1),), Recipe("patch"), ("s2", "end"))
     made.append(Variant("trace", (corrupt, restore)))
-    rest = [
-        head(layer, index) for layer in range(2) for index in range(toy.N_HEADS) if (layer, index) != (0, 1)
-    ]
+    rest = [head(layer, index) for layer in range(2) for index in range(toy.N_HEADS) if (layer, index) != (0, 1)]
     made.append(ablate(rest, Recipe("mean"), "one head left"))
     made.append(ablate([head(0, 0), Node("mlp", 0), head(1, 1)], Recipe("resample"), "head, MLP, head"))
     twice = (
@@ -144,9 +140,7 @@ def test_the_brute_force_comparison_has_something_to_compare(truth, sweep) -> No
     base = [0 if variant.base == "clean" else 1 for variant in sweep.variants]
     moved = np.abs(truth.logit_diff - truth.logit_diff[base]).max(1)
     assert np.median(moved) > 0.5
-    assert [
-        variant.name for variant, distance in zip(sweep.variants, moved, strict=True) if distance < 1e-3
-    ] == [
+    assert [variant.name for variant, distance in zip(sweep.variants, moved, strict=True) if distance < 1e-3] == [
         "clean",
         "corrupted",
     ]
@@ -169,9 +163,7 @@ def test_many_answers_and_foils_equal_brute_force(load, twin, sets) -> None:
     chosen = (Variant("clean"), Variant("corrupted", base="corrupted"), denoise([head(1, 1)], "d", ("yy",)))
     chosen += (ablate([head(0, 0), Node("mlp", 2)], Recipe("mean"), "a"),)
     truth = twin("gpt2", "greater_than").run(chosen, prompts)
-    effects = LensEngine(load("gpt2", "float64"), sets("greater_than")["reference"]).run(
-        Sweep(chosen), prompts
-    )
+    effects = LensEngine(load("gpt2", "float64"), sets("greater_than")["reference"]).run(Sweep(chosen), prompts)
     assert relative_error(effects, truth) < 1e-10
     assert np.abs(effects.answer_probability / truth.answer_probability - 1).max() < 1e-10
     assert np.array_equal(effects.correct, truth.correct)
@@ -259,17 +251,11 @@ def test_zeroing_every_head_and_mlp_leaves_the_last_embedding(engine, plain, sco
 # --- invariances --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rows", "prompts_per_batch"), [(1, 128), (7, 3), (64, 5), (10_000, 1), (10_000, 10_000)]
-)
-def test_batch_and_chunk_size_change_nothing(
-    rows, prompts_per_batch, model, sweep, effects, scored, reference
-) -> None:
+@pytest.mark.parametrize(("rows", "prompts_per_batch"), [(1, 128), (7, 3), (64, 5), (10_000, 1), (10_000, 10_000)])
+def test_batch_and_chunk_size_change_nothing(rows, prompts_per_batch, model, sweep, effects, scored, reference) -> None:
     chosen = sweep.variants[::8]
     if rows == 1:  # without the 72 reference prompts, one by one for each hook
-        chosen = [v for v in sweep.variants if all(each.recipe.kind == "patch" for each in v.interventions)][
-            ::3
-        ]
+        chosen = [v for v in sweep.variants if all(each.recipe.kind == "patch" for each in v.interventions)][::3]
     some, columns = Sweep(tuple(chosen)), list(range(0, len(scored), 4))
     other = LensEngine(model, reference, rows, prompts_per_batch).run(some, scored.select(columns))
     expected = np.ix_([effects.names.index(name) for name in other.names], columns)
@@ -293,9 +279,7 @@ def test_permuting_prompts_permutes_columns(engine, sweep, effects, scored) -> N
 
 def test_a_prompt_s_effects_do_not_depend_on_the_others(engine, sweep, effects, scored) -> None:
     rows = [11, 2]
-    assert (
-        np.abs(engine.run(sweep, scored.select(rows)).logit_diff - effects.logit_diff[:, rows]).max() < 1e-5
-    )
+    assert np.abs(engine.run(sweep, scored.select(rows)).logit_diff - effects.logit_diff[:, rows]).max() < 1e-5
 
 
 def test_permuting_variants_permutes_rows(engine, sweep, effects, scored) -> None:
@@ -314,13 +298,9 @@ def test_wider_padding_changes_nothing(engine, sweep, effects, scored) -> None:
 
 
 def test_the_order_of_reference_prompts_does_not_change_means(model, reference, effects, scored) -> None:
-    shuffled = reference.select(
-        torch.randperm(len(reference), generator=torch.Generator().manual_seed(0)).tolist()
-    )
+    shuffled = reference.select(torch.randperm(len(reference), generator=torch.Generator().manual_seed(0)).tolist())
     sweep = Sweep(
-        tuple(
-            v for v in variants() if v.interventions and v.interventions[0].recipe.kind in ("mean", "noise")
-        )
+        tuple(v for v in variants() if v.interventions and v.interventions[0].recipe.kind in ("mean", "noise"))
     )
     other = LensEngine(model, shuffled).run(sweep, scored)
     kept = [effects.names.index(name) for name in other.names]
@@ -397,9 +377,7 @@ def test_too_few_reference_prompts_of_a_template_are_refused(recipe, model, refe
 
 def test_reference_prompts_of_another_length_are_refused(model, reference, scored) -> None:
     shorter = replace(reference, end=reference.end - 1)
-    with pytest.raises(
-        UserError, match=r"template '.*' has \d+ tokens in the scored set and \d+ in the reference set"
-    ):
+    with pytest.raises(UserError, match=r"template '.*' has \d+ tokens in the scored set and \d+ in the reference set"):
         LensEngine(model, shorter).run(Sweep((Variant("clean"),)), scored)
 
 
@@ -414,16 +392,12 @@ def test_reference_prompts_of_another_length_are_refused(model, reference, score
     ],
 )
 def test_a_node_outside_the_model_is_named(node, name, engine, scored) -> None:
-    with pytest.raises(
-        UserError, match=rf"{name} is outside model toy/gpt2, which has layers 0-2 with heads 0-3"
-    ):
+    with pytest.raises(UserError, match=rf"{name} is outside model toy/gpt2, which has layers 0-2 with heads 0-3"):
         engine.run(Sweep((ablate([node], Recipe("zero"), "a"),)), scored)
 
 
 def test_an_unknown_position_is_named_with_the_known_ones(engine, scored) -> None:
-    with pytest.raises(
-        UserError, match=r"position 's3' is not one of task ioi's \(io, s1, s1_plus_1, s2, end\)"
-    ):
+    with pytest.raises(UserError, match=r"position 's3' is not one of task ioi's \(io, s1, s1_plus_1, s2, end\)"):
         engine.run(Sweep((denoise([head(0, 1)], "d", ("s2", "s3")),)), scored)
 
 
@@ -450,16 +424,12 @@ def test_a_bridge_that_drops_hooks_is_noticed(model, reference, scored, monkeypa
         patch.setattr(model.bridge, "run_with_hooks", drop, raising=False)
         with pytest.raises(DeadHookError, match="changes no logit: a dead hook"):
             engine.run(sweep, scored)
-        with pytest.raises(
-            DeadHookError, match=r"never called hook blocks.0.attn.hook_z; no activation was read"
-        ):
+        with pytest.raises(DeadHookError, match=r"never called hook blocks.0.attn.hook_z; no activation was read"):
             engine.activations(scored, "clean", ("blocks.0.attn.hook_z",))
     engine.run(sweep, scored)  # the hook is alive, so it is not probed again
     with monkeypatch.context() as patch:
         patch.setattr(model.bridge, "run_with_hooks", drop, raising=False)
-        with pytest.raises(
-            DeadHookError, match=r"never called hook blocks.0.attn.hook_z; nothing was replaced"
-        ):
+        with pytest.raises(DeadHookError, match=r"never called hook blocks.0.attn.hook_z; nothing was replaced"):
             engine.run(sweep, scored)
 
 
@@ -478,9 +448,7 @@ class SmallMemory(LensEngine):
 
 
 @pytest.mark.parametrize("capacity", [40, 5, 1])
-def test_out_of_memory_halves_the_rows_and_changes_nothing(
-    capacity, model, reference, scored, sweep, effects
-) -> None:
+def test_out_of_memory_halves_the_rows_and_changes_nothing(capacity, model, reference, scored, sweep, effects) -> None:
     engine = SmallMemory(model, reference)
     engine.capacity = capacity
     done: list[int] = []
@@ -528,9 +496,7 @@ def test_progress_counts_every_pair_once(model, reference, scored, sweep) -> Non
 
 def test_an_engine_that_is_gone_keeps_no_activations(model, reference, scored) -> None:
     engine = LensEngine(model, reference)
-    engine.run(
-        Sweep((ablate([head(0, 1)], Recipe("mean"), "a"), ablate([head(0, 1)], Recipe("noise"), "b"))), scored
-    )
+    engine.run(Sweep((ablate([head(0, 1)], Recipe("mean"), "a"), ablate([head(0, 1)], Recipe("noise"), "b"))), scored)
     kept = weakref.ref(engine.reference)
     del engine
     gc.collect()

@@ -15,9 +15,7 @@ from results_io import UserError
 
 def test_an_unknown_kind_is_named_with_the_known_ones(monkeypatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # else the annotation refuses it first
-    with pytest.raises(
-        UserError, match=r"'median' is unknown; use one of zero, mean, resample, noise, patch"
-    ):
+    with pytest.raises(UserError, match=r"'median' is unknown; use one of zero, mean, resample, noise, patch"):
         Recipe("median")
 
 
@@ -46,15 +44,11 @@ def test_values_are_hashable_and_frozen() -> None:
 
 def test_the_three_ways_to_name_a_variant() -> None:
     nodes = [head(0, 1), Node("mlp", 1)]
-    assert ablate(nodes, Recipe("zero"), "a") == Variant(
-        "a", (Intervention(tuple(nodes), Recipe("zero")),), "clean"
-    )
+    assert ablate(nodes, Recipe("zero"), "a") == Variant("a", (Intervention(tuple(nodes), Recipe("zero")),), "clean")
     assert ablate([], Recipe("zero"), "a") == Variant("a")
     clean, corrupted = Recipe("patch", source="clean"), Recipe("patch", source="corrupted")
     assert denoise(nodes, "d") == Variant("d", (Intervention(tuple(nodes), clean),), "corrupted")
-    assert noise(nodes, "n", ("end",)) == Variant(
-        "n", (Intervention(tuple(nodes), corrupted, ("end",)),), "clean"
-    )
+    assert noise(nodes, "n", ("end",)) == Variant("n", (Intervention(tuple(nodes), corrupted, ("end",)),), "clean")
 
 
 def test_a_name_that_stands_twice_in_a_sweep_is_refused() -> None:

@@ -70,9 +70,7 @@ def test_without_bos_everything_moves_one_to_the_left(tokenizer) -> None:
     with_bos, without = (tokenize(MARY, tokenizer=tokenizer, bos=bos) for bos in (True, False))
     assert torch.equal(without.clean, with_bos.clean[:, 1:])
     assert without.end.tolist() == [12]
-    assert all(
-        int(without.positions[role]) == int(with_bos.positions[role]) - 1 for role in with_bos.positions
-    )
+    assert all(int(without.positions[role]) == int(with_bos.positions[role]) - 1 for role in with_bos.positions)
     assert without.bos is None
 
 
@@ -124,8 +122,7 @@ def test_rows_are_padded_on_the_right_and_answers_with_minus_one(tokenizer, sets
         real = (ids != PADDING).sum(1)
         assert len(set(real.tolist())) > 1
         assert all(
-            (row[:count] >= 0).all() and (row[count:] == PADDING).all()
-            for row, count in zip(ids, real, strict=True)
+            (row[:count] >= 0).all() and (row[count:] == PADDING).all() for row, count in zip(ids, real, strict=True)
         )
     years = (prompts.answers >= 0).sum(1) + (prompts.wrong >= 0).sum(1)
     assert set(years.tolist()) == {98}  # every two-digit year but 00 and 01
@@ -156,9 +153,7 @@ def test_prompts_of_one_template_must_be_equally_long(tokenizer) -> None:
         clean="Mary and John went to the big store. John gave a drink to",
         corrupted="Anna and Tom went to the big store. Paul gave a drink to",
     )
-    with pytest.raises(
-        UserError, match=r"template 'plain' has prompts of 14 and 15 tokens \('Mary .* big store"
-    ):
+    with pytest.raises(UserError, match=r"template 'plain' has prompts of 14 and 15 tokens \('Mary .* big store"):
         tokenize(MARY, longer, tokenizer=tokenizer)
     assert tokenize(MARY, replace(longer, template="big"), tokenizer=tokenizer).end.tolist() == [13, 14]
 
@@ -211,9 +206,7 @@ def test_asking_for_more_prompts_than_there_are_is_refused() -> None:
     split = prompt_sets.split_of(MARY)
     task = task_of(MARY, replace(MARY, corrupted="Anna and Tom went to the store. Kate gave a drink to"))
     assert prompt_sets.draw_examples(task, {split: 1}, 0)[split][0].clean == MARY.clean
-    with pytest.raises(
-        UserError, match=rf"task example yields only 1 distinct {split} prompts of the 2 asked for"
-    ):
+    with pytest.raises(UserError, match=rf"task example yields only 1 distinct {split} prompts of the 2 asked for"):
         prompt_sets.draw_examples(task, {split: 2}, 0)
 
 
@@ -229,9 +222,7 @@ def test_a_template_of_another_length_in_the_other_set_is_refused(sets) -> None:
     evaluation, reference = sets("greater_than")["evaluation"], sets("greater_than")["reference"]
     evaluation.require_same_lengths(reference)
     other = replace(reference, end=reference.end - 1)
-    with pytest.raises(
-        UserError, match=r"template 'began_ended' has \d+ tokens in the evaluation set and \d+ in the"
-    ):
+    with pytest.raises(UserError, match=r"template 'began_ended' has \d+ tokens in the evaluation set and \d+ in the"):
         evaluation.require_same_lengths(other)
 
 

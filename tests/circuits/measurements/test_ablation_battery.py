@@ -41,9 +41,7 @@ def complete(study) -> Circuit:
 
 
 def test_conditions_are_every_subset_under_every_method_with_draws_apart(data) -> None:
-    assert [condition["subset"] for condition in data["conditions"]] == [
-        name for name in SUBSETS for _ in METHODS
-    ]
+    assert [condition["subset"] for condition in data["conditions"]] == [name for name in SUBSETS for _ in METHODS]
     assert [condition["method"] for condition in data["conditions"]] == METHODS * len(SUBSETS)
     assert [condition["draw"] for condition in data["conditions"]] == [0, 0, 0, 0, 1, 0, 1] * len(SUBSETS)
     names = [condition["name"] for condition in data["conditions"]]

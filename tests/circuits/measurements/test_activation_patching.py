@@ -50,9 +50,7 @@ def test_site_effects_equal_brute_force(data, study, twin) -> None:
         ("mlp", 2, "end"),
     ]
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
-    variants += [
-        denoise([Node(kind, layer)], f"{kind}{layer}{role}", (role,)) for kind, layer, role in places
-    ]
+    variants += [denoise([Node(kind, layer)], f"{kind}{layer}{role}", (role,)) for kind, layer, role in places]
     truth = twin().run(tuple(variants), prompts).logit_diff
     gap = (truth[0] - truth[1]).mean()
     for (kind, layer, role), denoised in zip(places, truth[2:], strict=True):

@@ -67,9 +67,7 @@ def test_entropy_and_attention_between_positions_are_the_plain_model_s(data, stu
         surprise = -(pattern * np.log(np.clip(pattern, 1e-12, None))).sum(2)[:, 1:]
         ratios.append(surprise / np.log(np.arange(2, end + 2)))
         for query, key in between:
-            between[query, key].append(
-                pattern[:, int(prompts.positions[query][row]), int(prompts.positions[key][row])]
-            )
+            between[query, key].append(pattern[:, int(prompts.positions[query][row]), int(prompts.positions[key][row])])
     assert data["entropy"] == pytest.approx(np.concatenate(ratios, 1).mean(1), abs=1e-5)
     for (query, key), values in between.items():
         assert data["to_position"][query][key] == pytest.approx(np.mean(values, 0), abs=1e-5), (query, key)
@@ -139,9 +137,7 @@ def test_patterns_of_other_architectures_are_distributions(architecture, make_st
     study = make_study(architecture)
     prompts = study.prompts.select(range(4))
     layers = list(attention.patterns(study, prompts))
-    assert [tuple(layer.shape) for layer in layers] == [
-        (4, 4, prompts.clean.shape[1], prompts.clean.shape[1])
-    ] * 2
+    assert [tuple(layer.shape) for layer in layers] == [(4, 4, prompts.clean.shape[1], prompts.clean.shape[1])] * 2
     for layer in layers:
         assert float((layer.sum(3) - 1).abs().max()) < 1e-5
         assert float(torch.triu(layer, diagonal=1).abs().max()) == 0

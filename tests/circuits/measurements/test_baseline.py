@@ -27,9 +27,7 @@ def test_every_number_is_the_plain_model_s(task, make_study, plain) -> None:
     study = make_study("gpt2", task)
     data, prompts = baseline.measure(study), study.prompts
     for row, end in enumerate(prompts.end.tolist()):
-        answers, wrong = (
-            [i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong)
-        )
+        answers, wrong = ([i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong))
         clean = plain_scores(plain("gpt2"), prompts.clean[row, : end + 1], answers, wrong)
         corrupted = plain_scores(plain("gpt2"), prompts.corrupted[row, : end + 1], answers, wrong)
         assert data["clean_logit_diff"][row] == pytest.approx(clean[0], abs=1e-4)

@@ -47,9 +47,7 @@ def test_impacts_and_probabilities_equal_brute_force(case, twin) -> None:
         impact = restored - probability[1]
         column = data["roles"].index(role)
         assert data["impact"][kind][layer][column] == pytest.approx(impact.mean(), abs=1e-6)
-        assert data["standard_error"][kind][layer][column] == pytest.approx(
-            impact.std(ddof=1) / np.sqrt(n), abs=1e-6
-        )
+        assert data["standard_error"][kind][layer][column] == pytest.approx(impact.std(ddof=1) / np.sqrt(n), abs=1e-6)
 
 
 def test_what_was_used_is_recorded(case) -> None:
@@ -85,19 +83,14 @@ def test_draws_of_noise_are_averaged(study) -> None:
     both = causal_tracing.measure(with_strategy(study, "noise", draws=2))
     variants = causal_tracing.corruptions({**study.settings["corruption"], "strategy": "noise", "draws": 2})
     prompts = study.prompts.select(both["rows"])
-    alone = [
-        study.run(causal_tracing.trace([("mlp", 0, "s2")], each), prompts).answer_probability
-        for each in variants
-    ]
+    alone = [study.run(causal_tracing.trace([("mlp", 0, "s2")], each), prompts).answer_probability for each in variants]
     impact = np.mean([run[2].astype(float) - run[1] for run in alone])
     assert both["impact"]["mlp"][0][both["roles"].index("s2")] == pytest.approx(impact, abs=1e-7)
     assert np.abs(alone[0][1] - alone[1][1]).min() > 0
 
 
 def test_more_noise_is_another_corruption(study) -> None:
-    weak, strong = (
-        causal_tracing.measure(with_strategy(study, "noise", noise_scale=scale)) for scale in (1e-4, 3.0)
-    )
+    weak, strong = (causal_tracing.measure(with_strategy(study, "noise", noise_scale=scale)) for scale in (1e-4, 3.0))
     assert weak["corrupted_probability"] == pytest.approx(weak["clean_probability"], rel=1e-3)
     assert abs(strong["corrupted_probability"] / strong["clean_probability"] - 1) > 0.05
 
@@ -105,15 +98,12 @@ def test_more_noise_is_another_corruption(study) -> None:
 def test_what_each_strategy_does_to_the_prompt() -> None:
     def corrupted(*recipes: Recipe) -> list[Variant]:
         return [
-            Variant("corrupted", (Intervention((Node("embedding", 0),), recipe, ("changed",)),))
-            for recipe in recipes
+            Variant("corrupted", (Intervention((Node("embedding", 0),), recipe, ("changed",)),)) for recipe in recipes
         ]
 
     settings = {"noise_scale": 3.0, "draws": 2, "seed": 5}
     expected = {
-        "noise": corrupted(
-            *(Recipe("noise", additive=True, scale=3.0, seed=5, draw=draw) for draw in (0, 1))
-        ),
+        "noise": corrupted(*(Recipe("noise", additive=True, scale=3.0, seed=5, draw=draw) for draw in (0, 1))),
         "entity_swap": [Variant("corrupted", base="corrupted")],
         "span_deletion": corrupted(Recipe("mean", pooled=True)),  # the mean embedding, whatever the template
     }
@@ -122,7 +112,5 @@ def test_what_each_strategy_does_to_the_prompt() -> None:
 
 
 def test_an_unknown_strategy_is_named_with_those_offered(study) -> None:
-    with pytest.raises(
-        UserError, match=r"'shuffle' is unknown; use one of noise, entity_swap, span_deletion"
-    ):
+    with pytest.raises(UserError, match=r"'shuffle' is unknown; use one of noise, entity_swap, span_deletion"):
         causal_tracing.measure(with_strategy(study, "shuffle"))

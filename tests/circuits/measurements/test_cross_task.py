@@ -20,9 +20,7 @@ def data(study):
 
 
 def test_the_first_companions_are_measured_and_not_the_task_itself(data, study) -> None:
-    assert (
-        list(data["tasks"]) == list(study.task.companions[:2]) == ["greater_than", "subject_verb_agreement"]
-    )
+    assert list(data["tasks"]) == list(study.task.companions[:2]) == ["greater_than", "subject_verb_agreement"]
 
 
 @pytest.mark.parametrize("name", ["greater_than", "subject_verb_agreement"])

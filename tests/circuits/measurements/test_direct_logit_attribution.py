@@ -47,9 +47,7 @@ def test_every_part_is_what_the_plain_model_writes(study, plain, twin) -> None:
             for column, node in enumerate(study.model.heads):
                 z = loop.activation(node, tokens)[-1, node.index]
                 weight = body.h[node.layer].attn.c_proj.weight.reshape(toy.N_HEADS, toy.D_HEAD, toy.D_MODEL)
-                assert data["attribution"][row, column] == pytest.approx(
-                    read(z @ weight[node.index]), abs=1e-4
-                )
+                assert data["attribution"][row, column] == pytest.approx(read(z @ weight[node.index]), abs=1e-4)
             for layer, block in enumerate(body.h):
                 written = _output_at_end(network, block.mlp, tokens)
                 assert data["mlp"][row, layer] == pytest.approx(read(written), abs=1e-4)
@@ -59,9 +57,7 @@ def test_every_part_is_what_the_plain_model_writes(study, plain, twin) -> None:
 
 def _final_residual(network, tokens: torch.Tensor) -> torch.Tensor:
     kept = []
-    handle = network.transformer.ln_f.register_forward_pre_hook(
-        lambda module, args: kept.append(args[0][0, -1])
-    )
+    handle = network.transformer.ln_f.register_forward_pre_hook(lambda module, args: kept.append(args[0][0, -1]))
     network(tokens[None])
     handle.remove()
     return kept[0]

@@ -32,8 +32,7 @@ def norms(z: np.ndarray, network) -> np.ndarray:
     """Length of z W_O, the writer centred as compatibility mode has it."""
     blocks = network.transformer.h
     weights = [
-        block.attn.c_proj.weight.detach().numpy().reshape(toy.N_HEADS, toy.D_HEAD, toy.D_MODEL)
-        for block in blocks
+        block.attn.c_proj.weight.detach().numpy().reshape(toy.N_HEADS, toy.D_HEAD, toy.D_MODEL) for block in blocks
     ]
     written = np.einsum("phk,hkd->phd", z, np.concatenate(weights))
     return np.linalg.norm(written - written.mean(2, keepdims=True), axis=2)
@@ -45,9 +44,7 @@ def test_output_norms_are_the_lengths_of_what_heads_write(data, study, scored_ou
     assert data["discovery_norm"] == pytest.approx(norms(discovery, plain("gpt2")).mean(0), rel=1e-4)
 
 
-def test_moments_and_singular_values_are_numpy_s_over_the_evaluation_split(
-    data, study, scored_outputs
-) -> None:
+def test_moments_and_singular_values_are_numpy_s_over_the_evaluation_split(data, study, scored_outputs) -> None:
     z = scored_outputs[study.prompts.rows_of("evaluation")]
     assert len(z) == 20
     centred = z - z.mean(0)

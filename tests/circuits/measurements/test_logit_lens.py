@@ -9,9 +9,7 @@ import torch
 from circuits.measurements import logit_lens
 
 
-@pytest.fixture(
-    scope="module", params=[("gpt2", "ioi"), ("gpt2", "greater_than"), ("llama", "ioi"), ("neox", "ioi")]
-)
+@pytest.fixture(scope="module", params=[("gpt2", "ioi"), ("gpt2", "greater_than"), ("llama", "ioi"), ("neox", "ioi")])
 def case(request, make_study):
     study = make_study(*request.param)
     return study, logit_lens.measure(study)
