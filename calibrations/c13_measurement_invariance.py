@@ -67,8 +67,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
     Scores are the linearised y_p = theta + (F_p - theta D_p) / mean D. Published: eta2 below 0.01 invariant,
     above 0.06 template-sensitive. Verdict: Wellek's equivalence test with Welch's F (pass), lower
-    noncentral-F bound above the margin and group means that spread by `min_spread` (fail), also by name set and by every other factor, since a head that
-    works only for some names is invisible by template.
+    noncentral-F bound above the margin and group means that spread by `min_spread` (fail), also by name set and
+    by every other factor, since a head that works only for some names is invisible by template.
     """
     rule = f"eta squared below {config['invariant_below']}; above {config['sensitive_above']} is sensitive"
     return [
@@ -182,7 +182,8 @@ def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
 def _by_factor(evidence: Evidence, config: Mapping[str, Any], scores: np.ndarray) -> dict[str, dict[str, Any]]:
     """Name set (cluster) and every factor of 01: effect sizes, permutation p, whether faithfulness varies.
 
-    It varies if `_differs` and the permutation p is below alpha shared by the factors. Levels with too few prompts are left out and counted.
+    It varies if `_differs` and the permutation p is below alpha shared by the factors.
+    Levels with too few prompts are left out and counted.
     """
     labels = {CLUSTER: evidence.per_prompt("01", CLUSTER), **evidence.factors}
     labels = {name: values for name, values in labels.items() if len(np.unique(values)) > 1}

@@ -1,7 +1,8 @@
 """Stage 1: run the measurements that are missing or stale and write one numbered result each.
 
-A result is fresh if its subject (model, prompts, circuit, settings, device, code) is the one asked for. Nothing fresh is measured again,
-so a run that was killed goes on with the measurement it was in, and the model is loaded only if something is stale.
+A result is fresh if its subject (model, prompts, circuit, settings, device, code) is the one asked for. Nothing fresh is
+measured again, so a run that was killed goes on with the measurement it was in, and the model is loaded only if something
+is stale.
 """
 
 from __future__ import annotations

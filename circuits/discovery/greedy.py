@@ -63,7 +63,8 @@ def prune(study: Study, size: int) -> Iterator[tuple[tuple[Node, ...], float]]:
     if clean <= max(0.0, empty):
         raise UserError(
             f"model {study.model.name} does not do task {study.task.name} (mean logit difference "
-            f"{clean / len(prompts):.2f} on {len(prompts)} discovery prompts), so there is no circuit to find"
+            f"{clean / len(prompts):.2f} on {len(prompts)} discovery prompts, {empty / len(prompts):.2f} without any "
+            "head), so there is no circuit to find"
         )
     kept = list(heads)
     yield tuple(kept), 1.0

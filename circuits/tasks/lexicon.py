@@ -101,7 +101,7 @@ CONTENT_WORDS = tuple(
         + tuple(CAPITALS.values())
     )
 )  # fmt: skip
-VOCABULARY = tuple(dict.fromkeys((PAD, BOS, UNK) + FUNCTION_WORDS + CONTENT_WORDS))
+VOCABULARY = tuple(dict.fromkeys((PAD, BOS, UNK, *FUNCTION_WORDS, *CONTENT_WORDS)))
 REPEATABLE_WORDS = tuple(word for word in CONTENT_WORDS if word not in FUNCTION_WORDS)
 
 SLOT_WORDS: dict[str, tuple[str, ...]] = {

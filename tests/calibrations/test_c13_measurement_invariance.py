@@ -98,10 +98,13 @@ def test_a_true_difference_at_the_margin_passes_at_most_at_the_level():
     assert passes <= 8
 
 
-def test_a_difference_too_small_to_matter_passes_however_exact_the_measurement():
+def test_a_difference_too_small_to_matter_is_undecided_however_exact_the_measurement():
     record = one(evidence(template_shift=0.02, noise=0.005))
     assert record.published_verdict == "fail" and record.estimate > 0.9
-    assert record.verdict == "pass"
+    assert record.verdict == "inconclusive" and record.p > 0.99  # the margin is fixed: never a pass
+    assert "only by an SD of 0.01" in record.reasons[0]
+    large = one(evidence(template_shift=0.2, noise=0.005))
+    assert large.verdict == "fail" and large.companions["between_sd"] > CONFIG["min_spread"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def test_a_sound_circuit_is_supported_and_wants_the_measurements_that_are_to_com
         **dict.fromkeys(verdicts(sound), "pass"),
         "C12.convergent_validity": "insufficient",
         "F59.kendalls_w": "insufficient",
+        "M93.multiple_comparisons": "insufficient",  # two gates have no p-value yet
     }
     folded = certificate.certify(sound, RULES)
     assert (folded["tier"], folded["tier_name"], folded["ceiling"]) == (2, "supported", 2)
@@ -108,11 +109,12 @@ def test_a_sound_circuit_is_supported_and_wants_the_measurements_that_are_to_com
         "measurement 09",
     ]
     assert [(g["metric"], g["split"]) for g in folded["blocking"]["4"]] == [
+        ("M93.multiple_comparisons", "evaluation"),
         ("C12.convergent_validity", "held_out"),
         ("F59.kendalls_w", "held_out"),
     ]
     assert folded["warnings"] == []
-    assert folded["p_certificate"] == pytest.approx(1 / 201)  # the random circuits
+    assert folded["p_certificate"] is None  # not every gate has been tested
 
 
 def test_the_verdicts_of_a_sound_circuit_repeat_on_held_out_prompts(sound):

@@ -233,7 +233,9 @@ def test_the_ceiling_is_set_by_the_lowest_gate_that_wants_data():
     assert (folded["tier"], folded["ceiling"]) == (0, 2)
 
 
-@pytest.mark.parametrize(("d_prime", "ceiling"), [(("insufficient", "n_heads: 2"), 0), ("fail", 4), (NOT_FAITHFUL, 4)])
+@pytest.mark.parametrize(
+    ("d_prime", "ceiling"), [(NO_PROMPTS, 0), (("insufficient", "n_heads: 2"), 4), ("fail", 4), (NOT_FAITHFUL, 4)]
+)
 def test_an_alternative_limits_the_ceiling_only_if_every_one_wants_data(d_prime, ceiling):
     assert certify({S1: NO_PROMPTS, D_PRIME: d_prime})["ceiling"] == ceiling
 
@@ -263,9 +265,129 @@ def test_what_was_not_asked_for_was_not_run():
 # --- held-out prompts ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", [*TIER_OF, C13])
+S3 = "S3.distributional_stability"  # asks for more prompts than the held-out split has: exempt by name, in tiers.yaml
+
+
+@pytest.mark.parametrize("metric", [metric for metric in (*TIER_OF, C13) if metric != S3])
 @pytest.mark.parametrize(
-    "verdict", ["fail", "inconclusive", NOT_FAITHFUL, ("insufficient", "not_run: 05 has not been run")]
+    "verdict", ["fail", "inconclusive", NOT_FAITHFUL, NO_PROMPTS, ("insufficient", "not_run: 05 has not been run")]
+)
+def test_a_verdict_that_held_out_prompts_do_not_repeat_blocks_tier_four_only(metric, verdict):
+    folded = certify(held_out={metric: verdict})
+    name = verdict if isinstance(verdict, str) else verdict[0]
+    assert folded["tier"] == 3
+    assert blocked(folded, 4) == [(metric, name, "held_out")]
+
+
+@pytest.mark.parametrize("reason", ["n_prompts", "n_clusters"])
+def test_a_held_out_split_too_small_for_the_gates_is_no_evidence(reason):
+    folded = certify(held_out=dict.fromkeys((*TIER_OF, C13), ("insufficient", f"{reason}: too few")))
+    assert (folded["tier"], folded["ceiling"]) == (3, 3)
+
+
+def test_only_the_gate_named_in_the_rules_is_exempt_on_held_out_prompts():
+    assert RULES["tiers"][4]["held_out"] == {"except": [S3]}
+    assert certify(held_out={S3: NO_PROMPTS})["tier"] == 4
+    assert certify({S3: NO_PROMPTS})["tier"] == 3  # on the evaluation split it counts
+
+
+@pytest.mark.parametrize(
+    ("s1", "d_prime", "tier"),
+    [
+        ("pass", "fail", 4),
+        ("fail", "pass", 4),
+        (NO_PROMPTS, "pass", 4),
+        ("pass", "inconclusive", 4),
+        ("fail", "fail", 0),
+        ("inconclusive", "fail", 0),
+        (NO_PROMPTS, NO_PROMPTS, 0),
+    ],
+)
+def test_the_first_tier_needs_one_of_s1_and_c14(s1, d_prime, tier):
+    folded = certify({S1: s1, D_PRIME: d_prime})
+    assert folded["tier"] == tier
+    if tier == 0:
+        assert [metric for metric, *_ in blocked(folded, 1)] == [S1, D_PRIME]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tier"), [("fail", 2), ("inconclusive", 3), (NOT_FAITHFUL, 3), (NO_PROMPTS, 3), ("pass", 4)]
+)
+def test_c13_must_not_fail_for_tier_three_and_must_pass_for_tier_four(verdict, tier):
+    folded = certify({C13: verdict})
+    assert folded["tier"] == tier
+    if tier < 4:
+        name = verdict if isinstance(verdict, str) else verdict[0]
+        assert blocked(folded, 4) == [(C13, name, "evaluation")]
+    if tier == 2:
+        assert blocked(folded, 3) == [(C13, "fail", "evaluation")]
+
+
+# --- ceiling -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", RULES["data_reasons"])
+@pytest.mark.parametrize(
+    "metric", ["P.random_circuits", "C30.seed_variance", "F59.kendalls_w", "C17.discriminant_validity"]
+)
+def test_a_gate_that_wants_data_lowers_the_ceiling_below_its_tier(metric, reason):
+    folded = certify({metric: ("insufficient", f"{reason}: by hand")})
+    assert folded["ceiling"] == folded["tier"] == TIER_OF[metric] - 1
+
+
+@pytest.mark.parametrize(
+    "reason", ["not_faithful", "over_faithful", "zero_variance", "denominator", "behaviour_absent", "circular_labels"]
+)
+def test_a_gate_that_wants_another_circuit_leaves_the_ceiling(reason):
+    folded = certify({"C30.seed_variance": ("insufficient", f"{reason}: by hand")})
+    assert (folded["tier"], folded["ceiling"]) == (1, 4)
+
+
+def test_the_ceiling_is_set_by_the_lowest_gate_that_wants_data():
+    folded = certify(
+        {"M98.ablation_invariance": NO_PROMPTS, "S3.distributional_stability": NO_PROMPTS, "P.behaviour": "fail"}
+    )
+    assert (folded["tier"], folded["ceiling"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("d_prime", "ceiling"), [(NO_PROMPTS, 0), (("insufficient", "n_heads: 2"), 4), ("fail", 4), (NOT_FAITHFUL, 4)]
+)
+def test_an_alternative_limits_the_ceiling_only_if_every_one_wants_data(d_prime, ceiling):
+    assert certify({S1: NO_PROMPTS, D_PRIME: d_prime})["ceiling"] == ceiling
+
+
+def test_a_single_task_has_ceiling_three():
+    folded = certify({"C17.discriminant_validity": ("insufficient", "n_tasks: 1 tasks with a behaviour")})
+    assert (folded["tier"], folded["ceiling"]) == (3, 3)
+
+
+def test_what_was_not_asked_for_was_not_run():
+    asked = documents()
+    del asked["M98"], asked["C23"]
+    folded = certificate.certify(asked, RULES)
+    assert (folded["tier"], folded["ceiling"]) == (2, 2)
+    assert folded["blocking"]["3"][0] == {
+        "metric": "M98.ablation_invariance",
+        "verdict": "insufficient",
+        "reason": "not_run: this calibration was not asked for",
+        "needs": "run calibration=all",
+        "p": None,
+        "split": "evaluation",
+    }
+    rows = {row["id"]: row for row in folded["rows"]}
+    assert rows["M98"] == {"id": "M98", "title": "ablation invariance", "verdict": "not run", "records": []}
+
+
+# --- held-out prompts ----------------------------------------------------------------------------------------------
+
+
+S3 = "S3.distributional_stability"  # asks for more prompts than the held-out split has: exempt by name, in tiers.yaml
+
+
+@pytest.mark.parametrize("metric", [metric for metric in (*TIER_OF, C13) if metric != S3])
+@pytest.mark.parametrize(
+    "verdict", ["fail", "inconclusive", NOT_FAITHFUL, NO_PROMPTS, ("insufficient", "not_run: 05 has not been run")]
 )
 def test_a_verdict_that_held_out_prompts_do_not_repeat_blocks_tier_four_only(metric, verdict):
     folded = certify(held_out={metric: verdict})
@@ -285,7 +407,7 @@ def test_a_held_out_split_too_small_for_a_gate_does_not_block(reason):
     [
         ("pass", "fail", 4),
         ("fail", "pass", 4),
-        (NO_PROMPTS, "fail", 4),
+        (NO_PROMPTS, "fail", 3),
         ("fail", "inconclusive", 3),
         (NOT_FAITHFUL, "fail", 3),
     ],
@@ -332,15 +454,17 @@ def test_p_of_the_certificate_is_the_largest_of_its_gates():
 
 @pytest.mark.parametrize(
     ("s1", "d_prime", "expected"),
-    [(0.02, 0.9, 0.04), (0.9, 0.03, 0.06), (None, 0.03, 0.03), (None, None, 0.001), (0.7, 0.6, 1.0)],
+    [(0.02, 0.9, 0.04), (0.9, 0.03, 0.06), (None, 0.03, 0.03), (None, None, None), (0.7, 0.6, 1.0)],
 )
 def test_a_choice_of_two_gates_costs_twice_the_smaller_p(s1, d_prime, expected):
     assert certify(p={S1: s1, D_PRIME: d_prime})["p_certificate"] == pytest.approx(expected)
 
 
-def test_gates_without_p_leave_the_others_to_decide_and_no_p_at_all_is_none():
+def test_a_gate_without_p_leaves_the_certificate_untested():
     everything = [metric for metrics in METRICS.values() for metric in metrics]
-    assert certify(p={"C12.convergent_validity": None, "C13.measurement_invariance": 0.02})["p_certificate"] == 0.02
+    assert certify(p={C13: 0.02})["p_certificate"] == 0.02
+    assert certify(p={"C12.convergent_validity": None, C13: 0.02})["p_certificate"] is None
+    assert certify(p=dict.fromkeys(("P.denominator", "M93.multiple_comparisons")))["p_certificate"] == 0.001
     assert certify(p=dict.fromkeys(everything))["p_certificate"] is None
 
 

@@ -20,7 +20,7 @@ from circuits.study import Study
 from results_io import UserError
 from tests.circuits import hook_loop, toy
 
-TASK = "subject_verb_agreement"  # the random model happens to do it
+TASK = "greater_than"  # the random model happens to do it, and its heads happen to help
 SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 30}
 SETTINGS = {"prompts": 200, "tolerance": 0.1, "direct_share": 0.05, "attention": 0.3}
 MEAN = Recipe("mean")
@@ -59,32 +59,38 @@ def test_the_path_begins_with_all_heads_at_one_and_leaves_out_one_at_a_time(path
 def test_faithfulness_along_the_path_equals_brute_force(path, able, truth) -> None:
     steps = [path[i] for i in (0, 1, 5, 9, 11)]
     outside = [[node for node in able.model.heads if node not in kept] for kept, _ in steps]
-    variants = (Variant("clean"), *(ablate(nodes, MEAN, str(len(nodes))) for nodes in outside))
-    clean, *kept = truth.run(variants, able.discovery).logit_diff.sum(1)
-    assert [theta for _, theta in steps] == pytest.approx([value / clean for value in kept], abs=1e-5)
+    limits = (Variant("clean"), ablate(able.model.heads, MEAN, "empty"))
+    variants = (*limits, *(ablate(nodes, MEAN, str(len(nodes))) for nodes in outside))
+    clean, empty, *kept = truth.run(variants, able.discovery).logit_diff.sum(1)
+    assert [theta for _, theta in steps] == pytest.approx([(F - empty) / (clean - empty) for F in kept], abs=1e-4)
     assert max(abs(theta - 1) for _, theta in steps) > 0.01  # there is something to be wrong about
 
 
 def test_each_step_leaves_out_the_head_whose_loss_keeps_it_closest_to_one(path, able) -> None:
-    clean = able.run(Sweep((Variant("clean"),)), able.discovery).logit_diff.sum()
+    clean, empty = totals(able)
     for (kept, _), (after, theta) in list(pairwise(path))[:4]:
         outside = [node for node in able.model.heads if node not in kept]
         variants = tuple(ablate([*outside, node], MEAN, str(node)) for node in kept)
-        distance = np.abs(able.run(Sweep(variants), able.discovery).logit_diff.sum(1) / clean - 1)
+        kept_whole = able.run(Sweep(variants), able.discovery).logit_diff.astype(float).sum(1)
+        distance = np.abs((kept_whole - empty) / (clean - empty) - 1)
         assert set(kept) - set(after) == {kept[int(distance.argmin())]}
         assert abs(theta - 1) == pytest.approx(distance.min(), abs=1e-5)
 
 
 def test_only_as_many_prompts_as_asked_for_are_used(able, path) -> None:
     few = list(greedy.prune(able, 4))
-    first = able.discovery.select(range(4))
-    clean, without = able.run(Sweep((Variant("clean"), ablate(*leaving(able, few[3][0])))), first).logit_diff.sum(1)
-    assert few[3][1] == pytest.approx(without / clean, abs=1e-5)
-    assert few[3][1] != pytest.approx(path[3][1], abs=1e-4)
+    kept, theta = few[3]
+    clean, empty, some = totals(able, [node for node in able.model.heads if node not in kept], size=4)
+    assert theta == pytest.approx((some - empty) / (clean - empty), abs=1e-4)
+    assert theta != pytest.approx(path[3][1], abs=1e-3)
 
 
-def leaving(study: Study, kept: tuple[Node, ...]) -> tuple:
-    return [node for node in study.model.heads if node not in kept], MEAN, "without"
+def totals(study: Study, *outside: list[Node], size: int = 8) -> list[float]:
+    """Summed logit difference of the intact model, with every head ablated, and with each of `outside` ablated."""
+    variants = [Variant("clean"), ablate(study.model.heads, MEAN, "empty")]
+    variants += [ablate(nodes, MEAN, str(i)) for i, nodes in enumerate(outside)]
+    prompts = study.discovery.select(range(size))
+    return study.run(Sweep(tuple(variants)), prompts).logit_diff.astype(float).sum(1).tolist()
 
 
 def test_scored_prompts_are_never_looked_at(able, monkeypatch) -> None:
@@ -105,16 +111,17 @@ def test_scored_prompts_are_never_looked_at(able, monkeypatch) -> None:
     assert splits - sequences <= {"discovery", "reference"} and "discovery" in splits
 
 
-def test_a_model_that_does_not_do_the_task_has_no_circuit(make_study) -> None:
-    study = with_settings(make_study("gpt2", "ioi"))
-    clean = study.run(Sweep((Variant("clean"),)), study.discovery).logit_diff.mean()
+@pytest.mark.parametrize("task", ["induction", "subject_verb_agreement"])
+def test_a_model_that_does_not_do_the_task_by_its_heads_has_no_circuit(model, task) -> None:
+    study = with_settings(studies.prepare(model, tasks.get(task), SIZES, seed=0, rows_per_forward=512))
+    clean, empty = (total / 8 for total in totals(study))
     with pytest.raises(UserError) as raised:
         discover(study)
     assert str(raised.value) == (
-        f"model toy/gpt2 does not do task ioi (mean logit difference {clean:.2f} on 16 discovery prompts), so there "
-        "is no circuit to find"
+        f"model toy/gpt2 does not do task {task} (mean logit difference {clean:.2f} on 8 discovery prompts, {empty:.2f} "
+        "without any head), so there is no circuit to find"
     )
-    assert clean < 0
+    assert clean < 0 if task == "induction" else 0 < clean < empty
 
 
 # --- the circuit that is made of the path --------------------------------------------------------------------------
