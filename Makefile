@@ -22,7 +22,7 @@ lint: $(STAMP)
 
 install: $(STAMP)
 
-# torch first and pinned, so that a CPU machine never pulls a CUDA build through another package
+# torch first and pinned, so that no other package chooses its version
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet -c constraints.txt torch

@@ -60,6 +60,7 @@ TIER_OF = {  # specification section 6
     "M93.multiple_comparisons": 4,
 }
 S1, D_PRIME, C13 = "S1.distributional_characterization", "C14.d_prime", "C13.measurement_invariance"
+S3, M93 = "S3.distributional_stability", "M93.multiple_comparisons"
 NO_PROMPTS = ("insufficient", "n_prompts: 60 prompts; at least 90 needed")
 NOT_FAITHFUL = ("insufficient", "not_faithful: faithfulness 0.097 is below 0.5")
 
@@ -219,7 +220,7 @@ def test_a_gate_that_wants_data_lowers_the_ceiling_below_its_tier(metric, reason
 
 
 @pytest.mark.parametrize(
-    "reason", ["not_faithful", "over_faithful", "zero_variance", "denominator", "behaviour_absent", "circular_labels"]
+    "reason", ["not_faithful", "over_faithful", "zero_variance", "denominator", "n_heads", "min_p_unreachable"]
 )
 def test_a_gate_that_wants_another_circuit_leaves_the_ceiling(reason):
     folded = certify({"C30.seed_variance": ("insufficient", f"{reason}: by hand")})
@@ -265,10 +266,7 @@ def test_what_was_not_asked_for_was_not_run():
 # --- held-out prompts ----------------------------------------------------------------------------------------------
 
 
-S3 = "S3.distributional_stability"  # asks for more prompts than the held-out split has: exempt by name, in tiers.yaml
-
-
-@pytest.mark.parametrize("metric", [metric for metric in (*TIER_OF, C13) if metric != S3])
+@pytest.mark.parametrize("metric", [metric for metric in (*TIER_OF, C13) if metric not in (S3, M93)])
 @pytest.mark.parametrize(
     "verdict", ["fail", "inconclusive", NOT_FAITHFUL, NO_PROMPTS, ("insufficient", "not_run: 05 has not been run")]
 )
@@ -285,121 +283,10 @@ def test_a_held_out_split_too_small_for_the_gates_is_no_evidence(reason):
     assert (folded["tier"], folded["ceiling"]) == (3, 3)
 
 
-def test_only_the_gate_named_in_the_rules_is_exempt_on_held_out_prompts():
-    assert RULES["tiers"][4]["held_out"] == {"except": [S3]}
-    assert certify(held_out={S3: NO_PROMPTS})["tier"] == 4
-    assert certify({S3: NO_PROMPTS})["tier"] == 3  # on the evaluation split it counts
-
-
-@pytest.mark.parametrize(
-    ("s1", "d_prime", "tier"),
-    [
-        ("pass", "fail", 4),
-        ("fail", "pass", 4),
-        (NO_PROMPTS, "pass", 4),
-        ("pass", "inconclusive", 4),
-        ("fail", "fail", 0),
-        ("inconclusive", "fail", 0),
-        (NO_PROMPTS, NO_PROMPTS, 0),
-    ],
-)
-def test_the_first_tier_needs_one_of_s1_and_c14(s1, d_prime, tier):
-    folded = certify({S1: s1, D_PRIME: d_prime})
-    assert folded["tier"] == tier
-    if tier == 0:
-        assert [metric for metric, *_ in blocked(folded, 1)] == [S1, D_PRIME]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "tier"), [("fail", 2), ("inconclusive", 3), (NOT_FAITHFUL, 3), (NO_PROMPTS, 3), ("pass", 4)]
-)
-def test_c13_must_not_fail_for_tier_three_and_must_pass_for_tier_four(verdict, tier):
-    folded = certify({C13: verdict})
-    assert folded["tier"] == tier
-    if tier < 4:
-        name = verdict if isinstance(verdict, str) else verdict[0]
-        assert blocked(folded, 4) == [(C13, name, "evaluation")]
-    if tier == 2:
-        assert blocked(folded, 3) == [(C13, "fail", "evaluation")]
-
-
-# --- ceiling -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("reason", RULES["data_reasons"])
-@pytest.mark.parametrize(
-    "metric", ["P.random_circuits", "C30.seed_variance", "F59.kendalls_w", "C17.discriminant_validity"]
-)
-def test_a_gate_that_wants_data_lowers_the_ceiling_below_its_tier(metric, reason):
-    folded = certify({metric: ("insufficient", f"{reason}: by hand")})
-    assert folded["ceiling"] == folded["tier"] == TIER_OF[metric] - 1
-
-
-@pytest.mark.parametrize(
-    "reason", ["not_faithful", "over_faithful", "zero_variance", "denominator", "behaviour_absent", "circular_labels"]
-)
-def test_a_gate_that_wants_another_circuit_leaves_the_ceiling(reason):
-    folded = certify({"C30.seed_variance": ("insufficient", f"{reason}: by hand")})
-    assert (folded["tier"], folded["ceiling"]) == (1, 4)
-
-
-def test_the_ceiling_is_set_by_the_lowest_gate_that_wants_data():
-    folded = certify(
-        {"M98.ablation_invariance": NO_PROMPTS, "S3.distributional_stability": NO_PROMPTS, "P.behaviour": "fail"}
-    )
-    assert (folded["tier"], folded["ceiling"]) == (0, 2)
-
-
-@pytest.mark.parametrize(
-    ("d_prime", "ceiling"), [(NO_PROMPTS, 0), (("insufficient", "n_heads: 2"), 4), ("fail", 4), (NOT_FAITHFUL, 4)]
-)
-def test_an_alternative_limits_the_ceiling_only_if_every_one_wants_data(d_prime, ceiling):
-    assert certify({S1: NO_PROMPTS, D_PRIME: d_prime})["ceiling"] == ceiling
-
-
-def test_a_single_task_has_ceiling_three():
-    folded = certify({"C17.discriminant_validity": ("insufficient", "n_tasks: 1 tasks with a behaviour")})
-    assert (folded["tier"], folded["ceiling"]) == (3, 3)
-
-
-def test_what_was_not_asked_for_was_not_run():
-    asked = documents()
-    del asked["M98"], asked["C23"]
-    folded = certificate.certify(asked, RULES)
-    assert (folded["tier"], folded["ceiling"]) == (2, 2)
-    assert folded["blocking"]["3"][0] == {
-        "metric": "M98.ablation_invariance",
-        "verdict": "insufficient",
-        "reason": "not_run: this calibration was not asked for",
-        "needs": "run calibration=all",
-        "p": None,
-        "split": "evaluation",
-    }
-    rows = {row["id"]: row for row in folded["rows"]}
-    assert rows["M98"] == {"id": "M98", "title": "ablation invariance", "verdict": "not run", "records": []}
-
-
-# --- held-out prompts ----------------------------------------------------------------------------------------------
-
-
-S3 = "S3.distributional_stability"  # asks for more prompts than the held-out split has: exempt by name, in tiers.yaml
-
-
-@pytest.mark.parametrize("metric", [metric for metric in (*TIER_OF, C13) if metric != S3])
-@pytest.mark.parametrize(
-    "verdict", ["fail", "inconclusive", NOT_FAITHFUL, NO_PROMPTS, ("insufficient", "not_run: 05 has not been run")]
-)
-def test_a_verdict_that_held_out_prompts_do_not_repeat_blocks_tier_four_only(metric, verdict):
-    folded = certify(held_out={metric: verdict})
-    name = verdict if isinstance(verdict, str) else verdict[0]
-    assert folded["tier"] == 3
-    assert blocked(folded, 4) == [(metric, name, "held_out")]
-
-
-@pytest.mark.parametrize("reason", ["n_prompts", "n_clusters"])
-def test_a_held_out_split_too_small_for_a_gate_does_not_block(reason):
-    folded = certify(held_out=dict.fromkeys((*TIER_OF, C13), ("insufficient", f"{reason}: too few")))
-    assert (folded["tier"], folded["ceiling"]) == (4, 4)
+def test_only_the_gates_named_in_the_rules_are_exempt_on_held_out_prompts():
+    assert RULES["tiers"][4]["held_out"] == {"except": [S3, M93]}  # M93 lacks the p that S3 has not
+    assert certify(held_out={S3: NO_PROMPTS, M93: ("insufficient", "not_run: 1 gates have no p-value")})["tier"] == 4
+    assert certify({S3: NO_PROMPTS})["tier"] == certify({M93: "inconclusive"})["tier"] == 3  # on evaluation they count
 
 
 @pytest.mark.parametrize(

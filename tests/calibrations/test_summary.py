@@ -63,12 +63,11 @@ def test_every_certificate_is_listed_under_its_folder_with_its_tier(tmp_path):
 
 def test_one_p_value_per_circuit_is_corrected_over_circuits(tmp_path):
     over = pooled(tmp_path, TWO)["multiplicity"]["companions"]["circuits"]
-    # The largest gating p of each circuit is .01 and .02; BH gives .02 twice, BY 1.5 times that.
+    # The certificates have p .01 and .02; BH gives .02 twice, BY 1.5 times that.
     for place, p in (("pocket/greater_than/seed=1", 0.01), ("pocket/ioi", 0.02)):
         assert over[place]["p"] == p
         assert over[place]["bh"] == pytest.approx(0.02)
         assert over[place]["by"] == pytest.approx(0.03)
-        assert (over[place]["gates_tested"], over[place]["gates_not_tested"]) == (3, 0)
         assert over[place]["survives"] is True
 
 
@@ -95,12 +94,23 @@ def test_a_circuit_whose_gate_dies_under_the_correction_fails(tmp_path):
 def test_a_single_circuit_has_no_multiplicity(tmp_path):
     found = pooled(tmp_path, {"pocket/ioi": certificate((0.01, 0.02, 0.9))})["multiplicity"]
     assert found["verdict"] == "insufficient"
-    assert found["reasons"] == ["not_run: 1 valid p-values; at least 2 are needed"]
+    assert found["reasons"] == ["n_tasks: 1 circuit; at least 2 are needed"]
+    assert found["companions"]["circuits"]["pocket/ioi"]["by"] == 0.02
+
+
+def test_a_circuit_with_an_untested_gate_does_not_survive_and_costs_the_others_nothing(tmp_path):
+    untested = {**certificate((0.001, None, None)), "p_certificate": None}
+    found = pooled(tmp_path, {**TWO, "pocket/induction": untested})["multiplicity"]
+    over = found["companions"]["circuits"]
+    assert over["pocket/induction"] == {"p": None, "bh": None, "by": None, "survives": False}
+    assert over["pocket/ioi"]["by"] == pytest.approx(0.03)
+    assert found["verdict"] == "inconclusive"
+    assert found["reasons"] == ["pocket/induction has gates that were not tested"]
 
 
 def test_no_p_value_at_all_is_said_in_words(tmp_path):
     found = pooled(tmp_path, {"m/t": certificate((None, None, None), precondition=None)})["multiplicity"]
-    assert found["companions"]["circuits_without_p"] == ["m/t"]
+    assert found["companions"]["circuits"]["m/t"]["survives"] is False
     assert summary.sentence(found) == (
         "multiplicity over all of them: no nominally significant p-value, verdict insufficient"
     )
