@@ -415,7 +415,8 @@ def _false_alarm_rate(evidence: Evidence, config: Mapping[str, Any]) -> Record:
 
 
 def _has_classifier(evidence: Evidence, config: Mapping[str, Any]) -> bool:
-    return evidence.has(config["classifier"]["source"])
+    source, field = config["classifier"]["source"], config["classifier"]["field"]
+    return evidence.has(source) and field in evidence.data(source)
 
 
 def _rate_fields(rate: float, ci90: Interval, count: int, total: int, verdict: str, p: float) -> dict[str, Any]:

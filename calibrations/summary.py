@@ -18,6 +18,8 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
 
     Certificates are keyed by their folder ("model/task" or "model/task/variant").
     """
+    for left_behind in results.glob(".*.partial"):  # by a run that was killed while it wrote
+        left_behind.unlink(missing_ok=True)
     certificates = {
         str(path.parent.relative_to(results)): results_io.read(path)
         for path in sorted(results.rglob("certificate.json"))
