@@ -131,6 +131,8 @@ def _conjunction(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
         asked = [metric for metric in group if metric in gates]
         if asked:
             gates[" or ".join(group)] = or_clause_p([gates.pop(metric) for metric in asked])
+    if not gates:
+        raise Insufficient("not_run", "no gate has a p-value")
     worst = max(gates, key=lambda metric: (gates[metric], metric))
     if gates[worst] < config["alpha"]:
         return {"verdict": "pass", "estimate": gates[worst]}
@@ -142,7 +144,7 @@ def _conjunction(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
 def _across_circuits(certificates: Mapping[str, float | None], config: Mapping[str, Any]) -> dict[str, Any]:
     """pass: every circuit's p survives BY; fail: the correction takes a circuit away."""
     if len(certificates) < config["min_tests"]:
-        raise Insufficient("n_tasks", f"{len(certificates)} circuit; at least {config['min_tests']} are needed")
+        raise Insufficient("n_tasks", f"{len(certificates)} circuits; at least {config['min_tests']} are needed")
     found = _adjusted(certificates, config)
     tested = {name: row for name, row in found.items() if row["p"] is not None}
     if not tested:

@@ -68,6 +68,7 @@ def test_calibration_selects_and_everything_else_is_left_alone(given, passed) ->
         ("c11", ["C11"]),
         (["M3B", "e1b", "C13"], ["M3b", "E1b", "C13"]),
         (["c13_measurement_invariance", "s1"], ["C13", "S1"]),
+        (["m93", "c11"], ALL),  # it reads all the others
     ],
 )
 def test_identifiers_in_any_case(given, identifiers) -> None:
@@ -341,13 +342,13 @@ def test_a_model_folder_that_does_not_fit(tmp_path) -> None:
 
 
 def test_the_program_itself_ends_with_the_sentence_and_code_two(tmp_path) -> None:
-    results = tmp_path / "results"
+    results, before = tmp_path / "results", set(ROOT.iterdir())
     line = [sys.executable, "run.py", "task=ioi", "calibration=[c11,c99]", f"results={results}"]
     finished = subprocess.run(line, cwd=ROOT, check=False, capture_output=True, text=True)
     assert (finished.returncode, finished.stdout) == (2, "")
     assert finished.stderr.startswith("calibration 'c99' is unknown; expected one of C11,")
     assert finished.stderr.count("\n") == 1
-    assert not results.exists() and not (ROOT / "outputs").exists()
+    assert not results.exists() and set(ROOT.iterdir()) <= before  # Hydra leaves no folder of its own
 
 
 # --- interruptions and bugs ----------------------------------------------------------------------------------------

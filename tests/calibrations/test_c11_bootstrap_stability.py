@@ -91,9 +91,8 @@ def test_clustered_prompts_widen_sigma():
     """Prompts that share a frame and names are no independent evidence."""
     docs = documents(n_clusters=10, n_templates=2, n_evaluation=400)
     base = docs["01"]["data"]
-    bump = {
-        name: x for name, x in zip(sorted(set(base["cluster"])), np.random.default_rng(0).normal(size=10), strict=True)
-    }
+    size = np.random.default_rng(0).normal(size=10)
+    bump = dict(zip(sorted(set(base["cluster"])), size, strict=True))
     shift = np.array([bump[name] for name in base["cluster"]])
     record = calibrate(Evidence(set_intact(docs, "circuit", 0.9 * clean_of(docs) + shift), COMMON), CONFIG)[0]
     assert record.estimate > 2 * record.effect_size / np.sqrt(400)

@@ -1,8 +1,9 @@
-"""M93: survival under BH, the BY gate, and everything it must not read."""
+"""M93: survival under BH, the intersection-union p within a circuit, BY over circuits, and what it must not read."""
 
 import json
 import math
 
+import numpy as np
 import pytest
 from settings import config_of
 
@@ -28,11 +29,18 @@ BH_1995 = [
 ]
 
 
+S1, D_PRIME = "S1.distributional_characterization", "C14.d_prime"
+
+
 def table(p_values, gating=True, prefix="X"):
     return [
         {"metric": f"{prefix}{i:02d}.m", "p": p, "p_kind": "exact", "gating": gating, "verdict": "pass"}
         for i, p in enumerate(p_values)
     ]
+
+
+def gate(metric, p):
+    return {"metric": metric, "p": p, "p_kind": "exact", "gating": True, "verdict": "pass"}
 
 
 def judged(p_values, **kwargs):
@@ -59,52 +67,133 @@ def test_survival_oracles(p_values, rate):
     assert judged(p_values).published_value == rate
 
 
-def test_gate_passes_when_every_gate_survives_by():
-    record = judged([0.001, 0.002, 0.003, 0.004])
-    # BY of the largest: .004 x (1 + 1/2 + 1/3 + 1/4)
-    assert record.estimate == pytest.approx(0.004 * 25 / 12)
-    assert record.verdict == "pass" and record.gating
+def test_the_largest_p_is_the_p_of_the_conjunction():
+    record = judged([0.004, 0.001, 0.003, 0.002])
+    assert record.estimate == 0.004
+    assert record.verdict == "pass" and record.gating and record.reasons == ()
 
 
-def test_gate_fails_when_the_correction_takes_one_away():
+def test_gates_joined_by_and_pay_no_correction_among_themselves():
+    """.045 is lost under BY (and BH pays nothing for it), yet the conjunction holds at .045."""
     record = judged([0.001, 0.002, 0.003, 0.045])
-    assert record.verdict == "fail"
-    assert record.reasons == ("X03.m is significant alone but not under BY",)
+    assert (record.verdict, record.estimate) == ("pass", 0.045)
+    last = record.companions["per_test"][3]
+    # the largest of four: BH x 1, BY x (1 + 1/2 + 1/3 + 1/4)
+    assert last["bh"] == pytest.approx(0.045)
+    assert last["by"] == pytest.approx(0.045 * 25 / 12) and last["by"] > CONFIG["alpha"]
+    assert record.companions["survive"] == {"bonferroni": 3, "holm": 4, "bh": 4, "by": 3}
+
+
+def test_a_hundred_gates_cost_no_more_than_one():
+    record = judged([0.049] * 100)
+    assert (record.verdict, record.estimate) == ("pass", 0.049)
+    assert record.companions["survive"]["bonferroni"] == 0
 
 
 def test_a_gate_that_is_not_significant_alone_is_no_failure_of_multiplicity():
-    record = judged([0.0001, 0.0001, 0.6])
-    assert record.verdict == "inconclusive"
-    assert "X02.m" in record.reasons[0]
+    record = judged([0.0001, 0.07, 0.0001, 0.6])
+    assert (record.verdict, record.estimate) == ("inconclusive", 0.6)
+    assert record.reasons == tuple(f"{name} is not significant even alone" for name in ("X01.m", "X03.m"))
+
+
+def test_a_p_value_of_exactly_alpha_is_not_below_it():
+    record = judged([0.001, 0.05])
+    assert (record.verdict, record.estimate) == ("inconclusive", 0.05)
+    assert record.reasons == ("X01.m is not significant even alone",)
+
+
+@pytest.mark.parametrize(
+    ("s1", "d_prime", "p", "verdict"),
+    [
+        (0.01, 0.9, 0.02, "pass"),  # 2 x the smaller; the larger costs nothing
+        (0.9, 0.01, 0.02, "pass"),
+        (0.03, 0.03, 0.06, "inconclusive"),  # each significant alone, the choice of the better one is not
+        (0.8, 0.7, 1.0, "inconclusive"),
+        (0.03, None, 0.03, "pass"),  # one of them asked: no choice, no price
+        (math.nan, 0.03, 0.03, "pass"),
+        (0.0001, 0.0001, 0.001, "pass"),  # then the other gate is the largest
+    ],
+)
+def test_alternatives_enter_as_one_gate(s1, d_prime, p, verdict):
+    (record,) = m93.calibrate([*table([0.001]), gate(S1, s1), gate(D_PRIME, d_prime)], CONFIG)
+    assert record.estimate == pytest.approx(p)
+    assert record.verdict == verdict
+    assert record.companions["gates_without_p"] == []
+    expected = () if verdict == "pass" else (f"{S1} or {D_PRIME} is not significant even alone",)
+    assert record.reasons == expected
+
+
+def test_alternatives_that_both_lack_a_p_value_leave_the_circuit_untested():
+    (record,) = m93.calibrate([*table([0.001, 0.002]), gate(S1, None), gate(D_PRIME, None)], CONFIG)
+    assert (record.verdict, record.estimate) == ("insufficient", None)
+    assert record.reasons == (f"not_run: 2 gates have no p-value: {D_PRIME}, {S1}",)
+
+
+@pytest.mark.parametrize("metric", CONFIG["no_test"])
+def test_a_gate_that_is_no_hypothesis_needs_no_p_value(metric):
+    (record,) = m93.calibrate([*table([0.001, 0.002]), gate(metric, None)], CONFIG)
+    assert (record.verdict, record.estimate) == ("pass", 0.002)
+    assert record.companions["gates_without_p"] == []
+
+
+def test_the_denominator_is_no_hypothesis():
+    assert "P.denominator" in CONFIG["no_test"]
 
 
 def test_exploratory_p_values_do_not_enter_the_gate():
     alone = judged([0.001, 0.004])
     (crowded,) = m93.calibrate(table([0.001, 0.004]) + table([0.9] * 40, gating=False, prefix="Z"), CONFIG)
-    assert crowded.estimate == alone.estimate
+    assert crowded.estimate == alone.estimate == 0.004
+    assert crowded.verdict == alone.verdict == "pass"
     assert crowded.companions["tests"] == 42
 
 
-def test_nothing_significant_is_insufficient_not_a_failure():
+def test_nothing_significant_has_no_published_value_and_is_inconclusive():
     record = judged([0.2, 0.6, 0.9])
-    assert (record.verdict, record.published_verdict, record.published_value) == (
-        "insufficient",
-        "none",
-        None,
-    )
-    assert record.reasons[0].startswith("ratio_undefined")
+    assert (record.published_verdict, record.published_value) == ("none", None)
+    assert record.published_label.startswith("ratio_undefined")
+    assert (record.verdict, record.estimate) == ("inconclusive", 0.9)
+    assert len(record.reasons) == 3
 
 
-@pytest.mark.parametrize("p_values", [[], [0.01], [None, math.nan, 0.01]])
-def test_too_few_p_values_are_insufficient(p_values):
+@pytest.mark.parametrize("p_values", [[0.01], [None, math.nan, 0.01]])
+def test_too_few_p_values_have_no_published_share(p_values):
     record = judged(p_values)
+    assert (record.published_value, record.published_verdict) == (None, "none")
+    assert record.published_label == "not_run: 1 valid p-values; at least 2 are needed"
+
+
+@pytest.mark.parametrize("records", [[], table([0.01, 0.02], gating=False), [gate("P.denominator", None)]])
+def test_without_any_gate_nothing_has_been_tested(records):
+    (record,) = m93.calibrate(records, CONFIG)
     assert record.verdict == "insufficient" and record.reasons[0].startswith("not_run")
 
 
-def test_missing_p_values_change_nothing():
-    with_holes = judged([0.001, None, 0.002, math.nan])
-    assert with_holes.estimate == judged([0.001, 0.002]).estimate
-    assert with_holes.companions["gates_without_p"] == ["X01.m", "X03.m"]
+def test_a_single_gate_needs_no_correction():
+    record = judged([0.01])
+    assert (record.verdict, record.estimate) == ("pass", 0.01)
+    assert (record.published_value, record.published_verdict) == (None, "none")
+    assert record.published_label == "not_run: 1 valid p-values; at least 2 are needed"
+
+
+def test_a_gate_without_a_p_value_leaves_the_circuit_untested():
+    record = judged([0.001, None, 0.002, math.nan])
+    assert (record.verdict, record.estimate) == ("insufficient", None)
+    assert record.reasons == ("not_run: 2 gates have no p-value: X01.m, X03.m",)
+    assert record.companions["gates_without_p"] == ["X01.m", "X03.m"]
+    # the published share reads the p-values there are
+    assert record.published_value == judged([0.001, 0.002]).published_value == 1.0
+    assert record.companions["tests"] == 2
+
+
+def test_an_untested_gate_is_never_made_up_for_by_a_weak_one():
+    assert judged([0.6, None]).verdict == "insufficient"
+
+
+def test_exploratory_records_without_a_p_value_change_nothing():
+    (record,) = m93.calibrate(table([0.001, 0.002]) + table([None, math.nan], gating=False, prefix="Z"), CONFIG)
+    assert (record.verdict, record.estimate) == ("pass", 0.002)
+    assert record.companions["gates_without_p"] == []
 
 
 def test_own_records_are_never_read():
@@ -120,6 +209,7 @@ def test_verdicts_are_never_turned_into_p_values():
     records = [{**record, "p": None} for record in table([0.01] * 20)]
     (record,) = m93.calibrate(records, CONFIG)
     assert record.verdict == "insufficient" and record.companions["tests"] == 0
+    assert record.reasons[0].startswith("not_run: 20 gates have no p-value: X00.m, X01.m")
 
 
 def test_every_calibration_enters_whatever_its_file_name():
@@ -144,30 +234,98 @@ def test_storey_needs_fifty():
     assert judged([0.01] * 25 + [0.75] * 25).companions["storey_pi0"] == pytest.approx(1.0)
 
 
-def test_global_corrects_one_p_value_per_circuit():
-    tables = {"a/ioi/x": table([0.001, 0.004]), "a/sva/y": table([0.0001, 0.002]), "b/ioi/z": table([None])}
-    (record,) = m93.calibrate_global(tables, CONFIG)
+def over_circuits(certificates, tables=None):
+    tables = {name: table([0.001]) for name in certificates} if tables is None else tables
+    (record,) = m93.calibrate_global(tables, certificates, CONFIG)
+    return record
+
+
+def test_global_corrects_the_certificates_over_circuits():
+    tables = {"a/ioi/x": table([0.001, 0.004]), "a/sva/y": table([0.0001, 0.9], gating=False)}
+    record = over_circuits({"a/sva/y": 0.002, "a/ioi/x": 0.006}, tables)
     assert record.metric == "M93.multiple_comparisons_global" and not record.gating
-    circuits = record.companions["circuits"]
-    assert circuits["a/ioi/x"]["p"] == 0.004 and circuits["a/sva/y"]["p"] == 0.002
-    # two circuits: BY factor 1 + 1/2
-    assert circuits["a/ioi/x"]["by"] == pytest.approx(0.004 * 1.5)
-    assert record.verdict == "pass"
-    assert record.companions["circuits_without_p"] == ["b/ioi/z"]
+    # two circuits: BY factor 1 + 1/2; the p-values are the certificates', not those of the tables
+    assert list(record.companions["circuits"]) == ["a/ioi/x", "a/sva/y"]
+    assert record.companions["circuits"]["a/ioi/x"] == pytest.approx(
+        {"p": 0.006, "bh": 0.006, "by": 0.009, "survives": True}
+    )
+    assert record.companions["circuits"]["a/sva/y"] == pytest.approx(
+        {"p": 0.002, "bh": 0.004, "by": 0.006, "survives": True}
+    )
+    assert (record.verdict, record.reasons) == ("pass", ())
+    assert record.estimate == pytest.approx(0.009)
+    assert record.n == {"tests": 4, "circuits": 2}
     assert record.companions["pooled"]["tests"] == 4
     assert record.published_value == 1.0
 
 
+def test_global_a_circuit_not_tested_in_full_does_not_survive():
+    record = over_circuits({"a": 0.002, "b": None, "c": 0.004})
+    assert record.companions["circuits"]["b"] == {"p": None, "bh": None, "by": None, "survives": False}
+    # the untested one is not counted among the hypotheses: factor 1 + 1/2
+    assert record.companions["circuits"]["c"]["by"] == pytest.approx(0.006)
+    assert record.companions["circuits"]["a"]["survives"] and record.companions["circuits"]["c"]["survives"]
+    assert record.verdict == "inconclusive" and record.estimate == pytest.approx(0.006)
+    assert record.reasons == ("b has gates that were not tested",)
+
+
 def test_global_fails_when_many_circuits_take_a_certificate_away():
-    tables = {f"circuit {i}": table([0.03, 0.9][: 1 + (i > 0)]) for i in range(10)}
-    (record,) = m93.calibrate_global(tables, CONFIG)
-    assert record.verdict == "fail"
-    assert not record.companions["circuits"]["circuit 0"]["survives"]
+    record = over_circuits({f"circuit {i}": 0.03 if i == 0 else 0.9 for i in range(10)})
+    first = record.companions["circuits"]["circuit 0"]
+    assert first["bh"] == pytest.approx(0.3)
+    assert first["by"] == pytest.approx(0.3 * sum(1 / i for i in range(1, 11)))
+    assert not first["survives"]
+    assert (record.verdict, record.estimate) == ("fail", 1.0)
+    assert record.reasons[0] == "circuit 0 is significant alone but not under BY"
+    assert record.reasons[1:] == tuple(f"circuit {i} is not significant even alone" for i in range(1, 10))
 
 
-def test_global_says_how_many_gates_were_not_tested():
-    (record,) = m93.calibrate_global({"a": table([0.01, None]), "b": table([0.001])}, CONFIG)
-    assert record.companions["circuits"]["a"]["gates_not_tested"] == 1
+def test_global_a_loss_outweighs_an_untested_circuit():
+    record = over_circuits({"a": 0.001, "b": 0.04, "c": None})
+    # .04 is the larger of two: BY .04 x 1.5
+    assert (record.verdict, record.estimate) == ("fail", pytest.approx(0.06))
+    assert record.reasons == ("b is significant alone but not under BY", "c has gates that were not tested")
+
+
+def test_global_a_weak_circuit_alone_is_inconclusive():
+    record = over_circuits({"a": 0.001, "b": 0.6})
+    assert (record.verdict, record.estimate) == ("inconclusive", pytest.approx(0.9))
+    assert record.companions["circuits"]["a"]["by"] == pytest.approx(0.003)
+    assert record.reasons == ("b is not significant even alone",)
+
+
+@pytest.mark.parametrize(
+    ("certificates", "reason"),
+    [
+        ({}, "n_tasks: 0 circuits; at least 2 are needed"),
+        ({"a": 0.001}, "n_tasks: 1 circuits; at least 2 are needed"),
+        ({"a": None}, "n_tasks: 1 circuits; at least 2 are needed"),
+        ({"a": None, "b": None}, "not_run: no circuit has had every one of its gates tested"),
+    ],
+)
+def test_global_is_insufficient_without_circuits_to_correct_over(certificates, reason):
+    record = over_circuits(certificates)
+    assert (record.verdict, record.estimate, record.reasons) == ("insufficient", None, (reason,))
+    assert list(record.companions["circuits"]) == list(certificates)
+
+
+def test_global_one_tested_circuit_of_two_is_corrected_for_one():
+    record = over_circuits({"a": 0.04, "b": None})
+    assert record.companions["circuits"]["a"]["by"] == pytest.approx(0.04)
+    assert (record.verdict, record.reasons) == ("inconclusive", ("b has gates that were not tested",))
+
+
+def test_global_never_reads_own_records():
+    tables = {name: table([0.001, 0.02, 0.3]) for name in "ab"}
+    levels = {"a": 0.02, "b": 0.01}
+    first = over_circuits(levels, tables)
+    own = {**first.to_dict(), "metric": "M93.multiple_comparisons", "p": 0.0001}
+    assert over_circuits(levels, {name: [*rows, own] for name, rows in tables.items()}) == first
+
+
+def test_global_order_of_circuits_does_not_matter():
+    levels = {"a": 0.04, "b": None, "c": 0.001, "d": 0.6}
+    assert over_circuits(levels) == over_circuits(dict(reversed(levels.items())))
 
 
 def test_records_are_plain_json():
@@ -176,9 +334,38 @@ def test_records_are_plain_json():
 
 def test_global_null_is_rarely_passed():
     """Uniform p-values: the gate passes in none of 300 families of 16, the published rule in few."""
-    import numpy as np
-
     rng = np.random.default_rng(0)
     records = [judged(rng.random(16).tolist()) for _ in range(300)]
-    assert sum(record.verdict == "pass" for record in records) == 0
+    assert {record.verdict for record in records} == {"inconclusive"}
     assert np.mean([record.published_verdict == "pass" for record in records]) < 0.06
+
+
+def test_one_false_gate_among_true_ones_is_passed_at_most_at_alpha():
+    """The null of a conjunction is that one gate fails: the rate is then that gate's own, .05."""
+    rng = np.random.default_rng(1)
+    passed = [judged([1e-6] * 5 + [p]).verdict == "pass" for p in rng.random(600)]
+    assert np.mean(passed) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 600)
+
+
+def test_two_null_alternatives_are_passed_at_most_at_alpha():
+    """Choosing the better of two null gates would pass at 1 - .95^2 = .0975 without the factor 2."""
+    rng = np.random.default_rng(2)
+    passed = [
+        m93.calibrate([*table([1e-6]), gate(S1, a), gate(D_PRIME, b)], CONFIG)[0].verdict == "pass"
+        for a, b in rng.random((600, 2))
+    ]
+    assert np.mean(passed) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 600)
+
+
+def test_null_circuits_rarely_survive_by():
+    """Six null certificates: some circuit survives in at most alpha of 600 families."""
+    rng = np.random.default_rng(3)
+    tables = {f"c{i}": [] for i in range(6)}
+    some = [
+        any(
+            row["survives"]
+            for row in over_circuits(dict(zip(tables, p, strict=True)), tables).companions["circuits"].values()
+        )
+        for p in rng.random((600, 6)).tolist()
+    ]
+    assert np.mean(some) <= 0.05

@@ -94,7 +94,7 @@ def test_a_circuit_whose_gate_dies_under_the_correction_fails(tmp_path):
 def test_a_single_circuit_has_no_multiplicity(tmp_path):
     found = pooled(tmp_path, {"pocket/ioi": certificate((0.01, 0.02, 0.9))})["multiplicity"]
     assert found["verdict"] == "insufficient"
-    assert found["reasons"] == ["n_tasks: 1 circuit; at least 2 are needed"]
+    assert found["reasons"] == ["n_tasks: 1 circuits; at least 2 are needed"]
     assert found["companions"]["circuits"]["pocket/ioi"]["by"] == 0.02
 
 

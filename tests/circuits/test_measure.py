@@ -244,8 +244,9 @@ def test_another_companion_circuit_makes_cross_task_stale(template, network, tmp
     assert stale(template[0], make_plan(copied)) == ["27"]
 
 
-def test_results_of_another_version_are_stale(template, plan, monkeypatch) -> None:
-    monkeypatch.setattr(stage, "VERSION", "0.0.1")
+def test_results_of_other_code_are_stale(template, plan, monkeypatch) -> None:
+    assert results_io.read(stage.path_of(template[0], "01"))["subject"]["measured_by"].startswith("0.1.0+")
+    monkeypatch.setattr(stage, "_code", lambda: "0.1.0+other")
     assert stale(template[0], plan) == ALL
 
 
