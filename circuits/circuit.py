@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -119,6 +119,9 @@ def load(path: Path) -> Circuit:
         raise UserError(f"no circuit file at {path}; run with circuit=discovered, or write one as the README shows")
     try:
         document = yaml.safe_load(Path(path).read_text())
+        _require_known(path, document, Circuit)
+        for role in document["roles"].values():
+            _require_known(path, role, Role)
         roles = {
             str(name): Role(
                 heads=tuple(parse_head(item) for item in role["heads"]),
@@ -137,6 +140,14 @@ def load(path: Path) -> Circuit:
             f"{path} is not a circuit file ({type(error).__name__}: {error}); it needs name, task, model, provenance "
             "and roles with their heads"
         ) from error
+
+
+def _require_known(path: Path, given: Mapping[str, Any], value: type) -> None:
+    """UserError for a key that the value has not: a misspelt `sign` would silently be the default."""
+    known = [field.name for field in fields(value)]
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise UserError(f"{path} has the unknown key {unknown[0]!r}; use {', '.join(known)}")
 
 
 def save(circuit: Circuit, path: Path) -> None:

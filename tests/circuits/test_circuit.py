@@ -133,6 +133,8 @@ HEADER = "name: a\ntask: b\nmodel: c\nprovenance: {}\n"
         (HEADER + "roles: {x: {heads: [L0H0], sign: minus}}\n", "is not a circuit file"),
         (HEADER + "roles: {x: {heads: ['0.3']}}\n", r"head '0.3' is not of the form L<layer>H<head>"),
         (HEADER + "roles: {x: {heads: L0H0}}\n", r"head 'L' is not of the form"),
+        (HEADER + "roles: {x: {heads: [L0H0], ordnal: 4}}\n", r"unknown key 'ordnal'; use heads, ordinal, sign"),
+        (HEADER + "rolls: {}\nroles: {x: {heads: [L0H0]}}\n", r"unknown key 'rolls'; use name, task"),
     ],
 )
 def test_a_file_that_is_no_circuit_is_one_sentence(text, complaint, tmp_path) -> None:

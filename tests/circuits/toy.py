@@ -29,6 +29,7 @@ from circuits import models
 from circuits.circuit import Circuit, Role, head
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.models import Model
+from circuits.study import Study
 
 ARCHITECTURES = ("gpt2", "neox", "llama", "qwen2")
 N_HEADS, D_HEAD, D_MODEL, VOCABULARY, N_POSITIONS = 4, 8, 32, 1024, 48
@@ -128,3 +129,9 @@ def plain(folder: Path, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
     with models.quiet():
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager")
     return model.eval()
+
+
+def lowest_hash(study: Study, size: int, split: str = "evaluation") -> list[int]:
+    """The rows that a measurement on `size` prompts of a split has to use: those whose ids come first."""
+    rows = [row for row, name in enumerate(study.prompts.splits) if name == split]
+    return sorted(rows, key=lambda row: study.prompts.ids[row])[:size]

@@ -8,6 +8,7 @@ import pytest
 from circuits.circuit import Node
 from circuits.interventions import Effects, Sweep, Variant, denoise, noise
 from circuits.measurements import activation_patching
+from tests.circuits import toy
 
 ROWS = [0, 9, 25]
 
@@ -41,7 +42,7 @@ def test_site_effects_equal_brute_force(data, study, twin) -> None:
     sites = data["sites"]
     prompts = study.prompts.select(sites["rows"])
     roles = sites["roles"]
-    assert (sites["rows"], roles) == (list(range(6)), study.task.roles)
+    assert (sites["rows"], roles) == (toy.lowest_hash(study, 6), study.task.roles)
     places = [
         ("residual", 0, "s2"),
         ("residual", 2, "end"),

@@ -11,6 +11,7 @@ from circuits.circuit import Node
 from circuits.interventions import Intervention, Recipe, Sweep, Variant
 from circuits.measurements import causal_tracing
 from results_io import UserError
+from tests.circuits import toy
 
 STRATEGIES = ("noise", "entity_swap", "span_deletion")
 
@@ -54,7 +55,7 @@ def test_what_was_used_is_recorded(case) -> None:
     study, data = case
     assert data["corruption"] == study.settings["corruption"]
     assert data["strategies"] == STRATEGIES
-    assert (data["roles"], data["rows"]) == (study.task.roles, [0, 1, 2, 3, 4, 5])
+    assert (data["roles"], data["rows"]) == (study.task.roles, toy.lowest_hash(study, 6))
     assert all(np.shape(data["impact"][site]) == (3, 5) for site in ("residual", "attention", "mlp"))
 
 
@@ -75,7 +76,7 @@ def test_a_position_that_was_not_corrupted_has_nothing_to_restore_at_layer_0(cas
     first = dict(zip(data["roles"], data["impact"]["residual"][0], strict=True))
     assert abs(first["end"]) < 1e-7
     assert abs(first["s1_plus_1"]) < 1e-7
-    assert abs(first["s2"]) > 1e-5
+    assert abs(first["s2"]) > 1e-6
 
 
 def test_draws_of_noise_are_averaged(study) -> None:
