@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -261,8 +260,3 @@ def _require_one_length_per_template(task: Task, examples: Sequence[Example], ro
                 f"{task.name}: template {example.template!r} has prompts of {expected} and {len(row['clean'])} tokens "
                 f"({example.clean!r}); give them different template labels"
             )
-
-
-def template_index(prompts: PromptSet) -> np.ndarray:
-    """Each row's template as an integer, templates in alphabetical order."""
-    return np.unique(np.array(prompts.templates), return_inverse=True)[1]

@@ -260,9 +260,3 @@ def test_identity_is_the_rows_and_their_order(sets) -> None:
     assert prompts.select(range(len(prompts))).sha256 == prompts.sha256
     assert prompts.select(reversed(range(len(prompts)))).sha256 != prompts.sha256
     assert len(set(prompts.ids)) == len(prompts)
-
-
-def test_template_index_counts_templates_alphabetically(sets) -> None:
-    prompts = sets("greater_than")["evaluation"]
-    names = sorted(set(prompts.templates))
-    assert [names[i] for i in prompt_sets.template_index(prompts)] == list(prompts.templates)
