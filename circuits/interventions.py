@@ -1,4 +1,4 @@
-"""Recipe, Intervention, Variant, Sweep, Effects: what to do to a model, as serialisable values.
+"""Recipe, Intervention, PathIntervention, Variant, Sweep, Effects: what to do to a model, as serialisable values.
 
 Nothing here runs anything; `circuits.engine` does. A sweep is a list of variants; each variant is a base run (clean
 or corrupted tokens) with interventions on top, and the engine returns one logit difference per variant and prompt.
@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 
 import results_io
 from circuits.circuit import Node
+from circuits.edges import Edge
 from results_io import UserError
 
 Base = Literal["clean", "corrupted"]
@@ -68,12 +69,36 @@ class Intervention:
 
 
 @dataclass(frozen=True)
+class PathIntervention:
+    """Show the readers of `edges` what their writers give under `recipe`, and nobody else.
+
+    The input of reader r becomes stream + sum over its edges' writers w of (w under the recipe - w in this run), at all
+    positions. The writers themselves go on as they are, so a single edge is the direct path alone (Goldowsky-Dill et al.
+    2023), and a set of edges is an edge-level circuit's complement.
+    """
+
+    edges: tuple[Edge, ...]
+    recipe: Recipe
+
+
+@dataclass(frozen=True)
 class Variant:
-    """One row of the effects table: a base run and the interventions on it, applied in order."""
+    """One row of the effects table: a base run and the interventions on it.
+
+    Those on nodes come first, in order; those on paths then see the nodes as changed.
+    """
 
     name: str
-    interventions: tuple[Intervention, ...] = ()
+    interventions: tuple[Intervention | PathIntervention, ...] = ()
     base: Base = "clean"
+
+    @property
+    def on_nodes(self) -> tuple[Intervention, ...]:
+        return tuple(item for item in self.interventions if isinstance(item, Intervention))
+
+    @property
+    def on_paths(self) -> tuple[PathIntervention, ...]:
+        return tuple(item for item in self.interventions if isinstance(item, PathIntervention))
 
 
 @dataclass(frozen=True)
@@ -130,3 +155,9 @@ def denoise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None 
 def noise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None = None) -> Variant:
     """The clean run with the corrupted activations of `nodes` put in: are they necessary?"""
     return Variant(name, (Intervention(tuple(nodes), Recipe("patch", source="corrupted"), positions),), "clean")
+
+
+def patch_paths(edges: Iterable[Edge], recipe: Recipe, name: str, base: Base = "clean") -> Variant:
+    """The `base` run with `edges` carrying what their writers give under `recipe` (no edges: the base run itself)."""
+    edges = tuple(edges)
+    return Variant(name, (PathIntervention(edges, recipe),) if edges else (), base)

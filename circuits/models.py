@@ -22,6 +22,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from circuits import circuit as circuit_files
 from circuits.circuit import Circuit, Node
+from circuits.edges import Graph
 from results_io import UserError
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -102,6 +103,31 @@ class Model:
     def output_weights(self) -> Float[Tensor, "layer head d_head d_model"]:
         """W_O of every head."""
         return self.bridge.W_O.detach().float().cpu()
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Writers and readers of the residual stream."""
+        cfg = self.bridge.cfg
+        shared = int(cfg.n_key_value_heads or self.n_heads)
+        return Graph(self.n_layers, self.n_heads, shared, bool(cfg.parallel_attn_mlp))
+
+    @cached_property
+    def projections(self) -> Mapping[str, list[Float[Tensor, "head input output"]]]:
+        """W_Q, W_K, W_V and W_O by "q", "k", "v", "o" and layer, where and as precise as the model computes.
+
+        Under grouped-query attention k and v have one entry for each key-value head.
+        """
+        names = {"q": "W_Q", "k": "W_K", "v": "W_V", "o": "W_O"}
+        return {kind: [w.detach() for w in getattr(self.bridge, name)] for kind, name in names.items()}
+
+    @cached_property
+    def projection_biases(self) -> Mapping[str, list[Float[Tensor, "head output"] | None]]:
+        """b_Q, b_K and b_V alike; None in architectures without."""
+        found = {}
+        for kind, name in {"q": "b_Q", "k": "b_K", "v": "b_V"}.items():
+            biases = [getattr(block.attn, name, None) for block in self.bridge.blocks]
+            found[kind] = [bias if bias is None else bias.detach() for bias in biases]
+        return found
 
     @property
     def centred_norm(self) -> bool:

@@ -16,8 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.circuit import Node
+from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
 from circuits.engine.sources import Activations, Reference, Sources
-from circuits.interventions import Base, Effects, Intervention, Sweep, Variant
+from circuits.interventions import Base, Effects, Intervention, PathIntervention, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PADDING, PromptSet
 from results_io import UserError
@@ -63,6 +64,7 @@ class LensEngine:
         self.prompts_per_batch = prompts_per_batch
         self.reference = Reference(reference, self.activations)
         self._alive: set[str] = set()
+        self._wired = False
 
     # --- what callers use ------------------------------------------------------------------------------------------
 
@@ -192,7 +194,7 @@ class LensEngine:
         tokens = torch.cat([batch.clean if v.base == "clean" else batch.corrupted for v in variants])
         edits: dict[str, list[tuple[int, Intervention, list[int]]]] = {}
         for place, variant in enumerate(variants):
-            for intervention in variant.interventions:
+            for intervention in variant.on_nodes:
                 for name, heads in _by_hook(intervention.nodes).items():
                     edits.setdefault(name, []).append((place, intervention, heads))
         replacements = {
@@ -200,6 +202,8 @@ class LensEngine:
             for name, sites in edits.items()
             for _, intervention, _ in sites
         }
+        paths = Rewiring(self.model, variants, batch, sources)
+        paths.prefetch()
         fired: set[str] = set()
 
         def edit(tensor: Tensor, hook: object, name: str) -> Tensor:
@@ -210,9 +214,10 @@ class LensEngine:
                 _replace(rows, replacements[name, intervention.recipe], intervention.positions, heads, batch)
             return tensor
 
-        logits = self._forward(tokens, [(name, partial(edit, name=name)) for name in edits])
-        if fired != set(edits):
-            raise DeadHookError(f"{self.model.name} never called hook {min(set(edits) - fired)}; nothing was replaced")
+        logits = self._forward(tokens, [*((name, partial(edit, name=name)) for name in edits), *paths.hooks()])
+        dead = set(edits) - fired or paths.dead()
+        if dead:
+            raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; nothing was replaced")
         return _score(_at_end(logits, batch.end.repeat(len(variants))), batch, len(variants))
 
     def _prefetch(self, sweep: Sweep, sources: Sources) -> None:
@@ -222,7 +227,7 @@ class LensEngine:
             for intervention in variant.interventions:
                 recipe = intervention.recipe
                 if recipe.kind == "patch" or recipe.additive:
-                    wanted.setdefault(recipe.source, set()).update(map(hook_name, intervention.nodes))
+                    wanted.setdefault(recipe.source, set()).update(_hooks_of(intervention))
         for base, hooks in wanted.items():
             sources.prefetch(tuple(sorted(hooks)), base)
 
@@ -232,8 +237,11 @@ class LensEngine:
     # --- guards ----------------------------------------------------------------------------------------------------
 
     def _check(self, sweep: Sweep, prompts: PromptSet) -> None:
+        for edge in {edge for variant in sweep.variants for path in variant.on_paths for edge in path.edges}:
+            self.model.graph.require(edge)
+            self._prove_wired()
         for variant in sweep.variants:
-            for intervention in variant.interventions:
+            for intervention in variant.on_nodes:
                 for node in intervention.nodes:
                     self.model.require(node)
                     self._prove_alive(hook_name(node))
@@ -241,6 +249,14 @@ class LensEngine:
                 if unknown:
                     known = ", ".join(prompts.positions)
                     raise UserError(f"position {min(unknown)!r} is not one of task {prompts.task}'s ({known})")
+
+    def _prove_wired(self) -> None:
+        """UnknownWiringError unless the model is the pre-norm decoder that path interventions assume."""
+        if self._wired:
+            return
+        probe = self.reference.prompts.select([0])
+        prove_wiring(self.model, lambda hooks: self.activations(probe, "clean", hooks))
+        self._wired = True
 
     def _prove_alive(self, name: str) -> None:
         """DeadHookError unless replacing the whole tensor at this hook moves the model's logits."""
@@ -260,6 +276,13 @@ class LensEngine:
 def _ramp(tensor: Tensor) -> Tensor:
     """Values that no layer norm or softmax maps to nothing: different for each component."""
     return torch.linspace(-1, 1, tensor[0].numel(), device=tensor.device, dtype=tensor.dtype).reshape(tensor.shape[1:])
+
+
+def _hooks_of(intervention: Intervention | PathIntervention) -> set[str]:
+    """Where the values that an intervention replaces are read."""
+    if isinstance(intervention, PathIntervention):
+        return {writer_hook(edge.writer) for edge in intervention.edges}
+    return set(map(hook_name, intervention.nodes))
 
 
 def _by_hook(nodes: Sequence[Node]) -> dict[str, list[int]]:
