@@ -44,7 +44,8 @@ class Study:
 
     `prompts` are the scored ones (evaluation and held-out, told apart by their `splits`); `discovery` and the
     engine's reference prompts come from outside them. `sizes` and `seed` say how prompts were drawn, so that a
-    companion task's study can be drawn alike. `settings` is the measurement section of the configuration.
+    companion task's study can be drawn alike. `settings` is the measurement section of the configuration. `done` keeps
+    the effects of sweeps already run on this model, so that two measurements that need the same one pay for it once.
     """
 
     model: Model
@@ -57,12 +58,16 @@ class Study:
     circuit: Circuit | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress = field(default_factory=Silent)
+    done: dict[tuple[str, str], Effects] = field(default_factory=dict)
 
     def run(self, sweep: Sweep, prompts: PromptSet | None = None) -> Effects:
         """Run a sweep on the scored prompts (or others of this task) and report progress."""
         prompts = self.prompts if prompts is None else prompts
-        self.progress.expect(len(sweep) * len(prompts))
-        return self.engine.run(sweep, prompts, self.progress.advance)
+        key = (sweep.sha256, prompts.sha256)
+        if key not in self.done:
+            self.progress.expect(len(sweep) * len(prompts))
+            self.done[key] = self.engine.run(sweep, prompts, self.progress.advance)
+        return self.done[key]
 
     def subset(self, size: int, split: str = "evaluation") -> list[int]:
         """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""

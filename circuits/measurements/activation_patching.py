@@ -7,6 +7,7 @@ attention outputs and the MLP outputs by layer and named position, on a subset.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,34 @@ SITES = ("residual", "attention", "mlp")
 
 def measure(study: Study) -> dict[str, Any]:
     """Raw effects per prompt and head; normalised effects per layer and position."""
+    patched = patch_heads(study)
+    return {
+        "denoising": patched.denoised - patched.corrupted[:, None],
+        "noising": patched.clean[:, None] - patched.noised,
+        "sites": _sites(study),
+    }
+
+
+@dataclass(frozen=True)
+class PatchedHeads:
+    """Logit differences: `clean` and `corrupted` intact, `denoised` the corrupted run with one head's clean output,
+    `noised` the clean run with one head's corrupted output.
+    """
+
+    clean: Float[np.ndarray, " prompt"]
+    corrupted: Float[np.ndarray, " prompt"]
+    denoised: Float[np.ndarray, "prompt head"]
+    noised: Float[np.ndarray, "prompt head"]
+
+
+def patch_heads(study: Study) -> PatchedHeads:
+    """Every head by itself, in both directions, on every scored prompt."""
     heads = study.model.heads
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
     variants += [denoise([node], f"denoise {node}") for node in heads]
     variants += [noise([node], f"noise {node}") for node in heads]
-    effects = study.run(Sweep(tuple(variants)))
-    denoised = effects.logit_diff[2 : 2 + len(heads)]
-    noised = effects.logit_diff[2 + len(heads) :]
-    return {
-        "denoising": (denoised - effects.row("corrupted")).T,
-        "noising": (effects.row("clean") - noised).T,
-        "sites": _sites(study),
-    }
+    clean, corrupted, *patched = study.run(Sweep(tuple(variants))).logit_diff
+    return PatchedHeads(clean, corrupted, np.stack(patched[: len(heads)], 1), np.stack(patched[len(heads) :], 1))
 
 
 def _sites(study: Study) -> dict[str, Any]:

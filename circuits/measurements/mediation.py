@@ -1,0 +1,101 @@
+"""05 Mediation: how much of the corruption's effect passes through each head, around it, and where it goes from there.
+
+The treatment is the corruption of the prompt (x = clean or corrupted), the mediator is one head's output M at all
+positions, the outcome Y is the logit difference. Every term is a logit difference of a model that was run, with the
+mediator held at the value it takes under the other treatment (Pearl 2001; Vig et al. 2020):
+
+    total             Y(clean, M(clean)) - Y(corrupted, M(corrupted))
+    natural direct    Y(clean, M(clean)) - Y(corrupted, M(clean))
+    natural indirect  Y(clean, M(clean)) - Y(clean, M(corrupted))
+
+Direct and indirect effect add up to the total only where treatment and mediator do not interact; nothing here makes
+them. `interaction` is what is left.
+
+What passes through the head is mediated again, by all that comes after it. With the head at its corrupted value and the
+rest of the prompt clean, the two ways to the answer are opened one at a time:
+
+    direct path       only the logits see the corrupted head; every later component keeps its clean output
+    downstream        every later component sees the corrupted head; the logits see its clean output
+
+The natural indirect effect is the necessity (noising) of 02 by definition; what is new here is the natural direct effect
+and where the indirect one goes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from einops import einsum
+from jaxtyping import Float
+from torch import Tensor
+
+from circuits.circuit import Node
+from circuits.edges import Edge
+from circuits.interventions import PathIntervention, Recipe, Sweep, Variant, noise
+from circuits.measurements.activation_patching import patch_heads
+from circuits.study import Study
+
+NUMBER, ID = "05", "mediation"
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Per-prompt effects of every head, in nats of logit difference."""
+    patched = patch_heads(study)
+    clean = patched.clean[:, None]
+    total = patched.clean - patched.corrupted
+    direct, indirect = clean - patched.denoised, clean - patched.noised
+    return {
+        "total": total,
+        "natural_direct": direct,
+        "natural_indirect": indirect,
+        "interaction": total[:, None] - direct - indirect,
+        "direct_path": clean - direct_path(study),
+        "downstream": clean - downstream(study),
+    }
+
+
+@torch.no_grad()
+def direct_path(study: Study) -> Float[np.ndarray, "prompt head"]:
+    """Logit difference of the clean run when the final norm alone sees each head's corrupted output.
+
+    Nothing but the last position of the final stream changes, so it is moved there and read out again.
+    """
+    model, prompts = study.model, study.prompts
+    layers = range(model.n_layers)
+    names = tuple(f"blocks.{layer}.attn.hook_z" for layer in layers)
+    clean = study.engine.activations(prompts, "clean", (*names, "ln_final.hook_in"))
+    corrupted = study.engine.activations(prompts, "corrupted", names)
+    at_end = (torch.arange(len(prompts)), prompts.end)
+    stream = clean["ln_final.hook_in"][at_end]
+    direction = study.answer_direction(prompts)
+    values = []
+    for layer, name in zip(layers, names, strict=True):
+        change = (corrupted[name] - clean[name])[at_end]
+        moved = einsum(change, model.projections["o"][layer].to(change), "prompt h dh, h dh d -> prompt h d")
+        values.append(_read_out(study, stream[:, None] + moved, direction))
+    intact = _read_out(study, stream[:, None], direction)
+    # the final norm is read along the answer direction alone; the unembedding's bias is the same in every run
+    return (patch_heads(study).clean[:, None] + (torch.cat(values, 1) - intact).numpy()).astype(np.float32)
+
+
+def _read_out(
+    study: Study, stream: Float[Tensor, "prompt head d_model"], direction: Float[Tensor, "prompt d_model"]
+) -> Float[Tensor, "prompt head"]:
+    """Logit difference, but for the unembedding's bias, of a stream at the last position."""
+    normed = study.model.bridge.ln_final(stream.to(study.model.device)).to(direction)  # float32 at least
+    return einsum(normed, direction, "prompt head d, prompt d -> prompt head")
+
+
+def downstream(study: Study) -> Float[np.ndarray, "prompt head"]:
+    """Logit difference of the clean run when all but the final norm sees each head's corrupted output."""
+    heads = study.model.heads
+    sweep = Sweep(tuple(_all_but_the_logits(study, node) for node in heads))
+    return study.run(sweep).logit_diff.T
+
+
+def _all_but_the_logits(study: Study, node: Node) -> Variant:
+    back = PathIntervention((Edge(node, study.model.graph.logits),), Recipe("patch", source="clean"))
+    corrupted = noise([node], f"downstream {node}")
+    return Variant(corrupted.name, (*corrupted.interventions, back))
