@@ -120,8 +120,12 @@ def measure(
     """Make every result of `numbers` in `folder` fresh; return the numbers that had to be measured.
 
     A result that is fresh in the folder `shared` (the default run's, for a run that differs in its circuit alone) is
-    copied from there rather than measured twice.
+    copied from there rather than measured twice. UserError, before anything is measured, for settings that a measurement
+    refuses.
     """
+    numbers = list(numbers)
+    for number in numbers:  # before the first one costs minutes
+        getattr(MEASUREMENTS[number], "check", _anything_goes)(plan.settings)
     remove_partial(folder)
     done = []
     for number in numbers:
@@ -137,6 +141,10 @@ def measure(
         results_io.write(path, {**_header(plan, number), "data": data})
         done.append(number)
     return done
+
+
+def _anything_goes(settings: Mapping[str, Any]) -> None:
+    """A measurement without a `check` of its own takes any settings of the right kinds."""
 
 
 def is_fresh(path: Path, subject: Mapping[str, Any]) -> bool:

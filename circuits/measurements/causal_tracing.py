@@ -28,6 +28,13 @@ STRATEGIES = ("noise", "entity_swap", "span_deletion")
 EMBEDDING = Node("embedding", 0)
 
 
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError for an unknown strategy, or too few prompts for a standard error."""
+    corruptions(settings["corruption"])
+    if settings["site_prompts"] < 2:
+        raise UserError("measurement.site_prompts=1 gives no standard error; use at least 2")
+
+
 def measure(study: Study) -> dict[str, Any]:
     """Impact of restoring each site at each layer and position role, under the configured corruption."""
     corruption = dict(study.settings["corruption"])

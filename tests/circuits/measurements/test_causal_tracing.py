@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from circuits import tasks
 from circuits.circuit import Node
 from circuits.interventions import Intervention, Recipe, Sweep, Variant
+from circuits.measure import Plan, measure
 from circuits.measurements import causal_tracing
 from results_io import UserError
 from tests.circuits import toy
@@ -115,3 +117,20 @@ def test_what_each_strategy_does_to_the_prompt() -> None:
 def test_an_unknown_strategy_is_named_with_those_offered(study) -> None:
     with pytest.raises(UserError, match=r"'shuffle' is unknown; use one of noise, entity_swap, span_deletion"):
         causal_tracing.measure(with_strategy(study, "shuffle"))
+
+
+@pytest.mark.parametrize(
+    "change", [{"site_prompts": 1}, {"corruption": {**toy.SETTINGS["corruption"], "strategy": "salt"}}]
+)
+def test_settings_are_refused_before_anything_is_measured(change, tmp_path, folder) -> None:
+    plan = Plan(
+        model_settings={"name": "toy", "kind": "local", "path": str(folder("gpt2")), "device": "cpu"},
+        task=tasks.get("ioi"),
+        sizes=toy.SIZES,
+        seed=0,
+        settings={**toy.SETTINGS, **change},
+        rows_per_forward=512,
+    )
+    with pytest.raises(UserError, match="site_prompts=1 gives no|'salt' is unknown; use one of noise"):
+        measure(plan, tmp_path, ["01", "06"], lambda title: pytest.fail("a measurement began"))
+    assert not list(tmp_path.iterdir())
