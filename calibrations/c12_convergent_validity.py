@@ -3,13 +3,15 @@
 Published value: mean pairwise Spearman over the published families (activation patching, mediation, oCSE,
 local learning coefficient). Only heads scored by every method count: a missing score filled with 0 turns
 perfect disagreement into a correlation of .97. Effects below 1 % of the mean logit difference tie, and
-methods that see only what a head writes to the answer (direct logit attribution) are compared on heads that
-write to it.
+methods that see only what a head writes to the answer (direct logit attribution, and oCSE, which is made from it)
+are compared on heads that write to it: about the others they hold nothing but noise. Each pair of families thus has its
+own heads, and the verdict rests on the mean rho over pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -18,22 +20,24 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from calibrations.evidence import Evidence
-from calibrations.head_scores import Method, covering, read_method, select_top, writes_to_answer
+from calibrations.head_scores import Method, covering, rank_reliability, read_method, select_top, writes_to_answer
 from calibrations.preconditions import require_behaviour, resamples, sizes
 from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
     Insufficient,
     Interval,
-    UsableScores,
-    head_bootstrap_mean_spearman,
+    disattenuated,
+    discrimination,
+    half_splits,
     intraclass_correlation,
     kendall_tau_b,
     mean_spearman,
     mean_spearman_draws,
-    mean_spearman_permutation,
+    mean_spearman_of_pairs,
     overlap_p,
     partial_spearman,
     percentile_interval,
+    permutation_p,
     published_verdict,
     spearman,
     spearman_interval,
@@ -48,6 +52,41 @@ TITLE = "convergent validity"
 INPUTS = ("01", "02", "03", "05", "07", "08", "10", "20", "21", "26")
 
 RULE = "mean pairwise Spearman rho > {threshold_rho}"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The families that can be compared, and on which heads.
+
+    `heads` are those that every family scored, `writers` marks those among them that write to the answer. `dropped` says
+    why a family that was measured is not compared.
+    """
+
+    methods: tuple[Method, ...]
+    heads: Int[np.ndarray, " head"]
+    writers: Bool[np.ndarray, " head"]
+    dropped: Mapping[str, str]
+
+    @property
+    def scores(self) -> Float[np.ndarray, "head method"]:
+        return np.column_stack([method.score() for method in self.methods])[self.heads]
+
+    @property
+    def pairs(self) -> list[tuple[int, int, np.ndarray]]:
+        """(method, method, heads) as indices into `scores`: writers alone if one of the two sees only what is written."""
+        everything, writing = np.arange(len(self.heads)), np.flatnonzero(self.writers)
+        return [
+            (i, j, writing if self.methods[i].direct or self.methods[j].direct else everything)
+            for i, j in combinations(range(len(self.methods)), 2)
+        ]
+
+    def mean_rho(self, tables: Float[np.ndarray, "resample head method"]) -> Float[np.ndarray, " resample"]:
+        return mean_spearman_of_pairs(tables, self.pairs)
+
+    def with_orientation(self, name: str, orientation: str) -> Panel:
+        """The same panel with one family read the other way."""
+        turned = [replace(m, orientation=orientation) if m.name == name else m for m in self.methods]
+        return replace(self, methods=tuple(turned))
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -84,75 +123,170 @@ def _methods(evidence: Evidence, config: Mapping[str, Any], which: str) -> list[
     ]
 
 
-def _scores(methods: list[Method], config: Mapping[str, Any], collapse: bool) -> Float[np.ndarray, "head method"]:
-    """Oriented scores, NaN where there is none. Raises Insufficient naming the families to come."""
-    if len(methods) < config["min_families"]:
-        missing = [e["number"] for e in config["families"] if e["family"] not in {method.name for method in methods}]
-        detail = f"{len(methods)} of the published families measured; {', '.join(missing)} have not been run"
+def _require_measured(families: list[Method], config: Mapping[str, Any]) -> None:
+    """Raises Insufficient("not_run") naming the families to come."""
+    if len(families) < config["min_families"]:
+        missing = [e["number"] for e in config["families"] if e["family"] not in {method.name for method in families}]
+        detail = f"{len(families)} of the published families measured; {', '.join(missing)} have not been run"
         raise Insufficient("not_run", detail, needs=f"one of the measurements {', '.join(missing)}")
-    return np.column_stack([method.score(collapse) for method in methods])
+
+
+def _scored(families: list[Method], config: Mapping[str, Any]) -> tuple[list[Method], dict[str, str]]:
+    """The families that score enough heads, and why the others do not count.
+
+    Families are compared on the heads that all of them score, so one with many gaps would choose the heads for all.
+    """
+    gaps = {method.name: method.missing_share() for method in families}
+    limit = config["max_missing_share"]
+    dropped = {
+        name: f"no score for {gap:.0%} of the heads, above {limit:.0%}" for name, gap in gaps.items() if gap > limit
+    }
+    return [method for method in families if method.name not in dropped], dropped
 
 
 def _published(families: list[Method], rule: str, config: Mapping[str, Any]) -> Published:
-    usable = usable_scores(_scores(families, config, collapse=False), config["min_heads"], config["min_families"])
-    rho = mean_spearman(usable.scores)
+    """Mean rho over all heads that every family scored, every family in its published orientation, no ties."""
+    _require_measured(families, config)
+    turned = {e["family"]: e.get("published_orientation", e["orientation"]) for e in config["families"]}
+    kept, dropped = _scored(families, config)
+    _require_families(kept, dropped, config)
+    table = np.column_stack([replace(m, orientation=turned[m.name]).score(collapse=False) for m in kept])
+    rho = mean_spearman(usable_scores(table, config["min_heads"], config["min_families"]).scores)
     return Published(rho, rule, published_verdict(rho, ">", config["threshold_rho"]))
+
+
+def _require_families(kept: list[Method], dropped: Mapping[str, str], config: Mapping[str, Any]) -> None:
+    if len(kept) < config["min_families"]:
+        why = "; ".join(f"{name}: {reason}" for name, reason in dropped.items())
+        raise Insufficient("n_methods", f"{len(kept)} families can be compared ({why})")
+
+
+def _panel(evidence: Evidence, families: list[Method], config: Mapping[str, Any]) -> Panel:
+    """The families on the heads they can be compared on.
+
+    A family is dropped if it leaves too many heads without a score, if it sees only heads that write to the answer and
+    those are too few, or if it scores all its heads alike. Raises Insufficient("not_run"), ("n_heads"), ("n_methods").
+    """
+    _require_measured(families, config)
+    kept, dropped = _scored(families, config)
+    writers = _writers(evidence, config)
+    heads = _common(kept)
+    if len(heads) < config["min_heads"]:
+        raise Insufficient("n_heads", f"{len(heads)} heads are scored by every method; {config['min_heads']} needed")
+    for method in list(kept):
+        own = heads[writers[heads]] if method.direct else heads
+        if len(own) < config["min_heads"]:
+            reason = f"sees only heads that write to the answer, which {len(own)} do; {config['min_heads']} needed"
+        elif np.ptp(method.score()[own]) == 0:
+            reason = "scores every head alike"
+        else:
+            continue
+        kept.remove(method)
+        dropped[method.name] = reason
+    _require_families(kept, dropped, config)
+    heads = _common(kept)
+    return Panel(tuple(kept), heads, writers[heads], dropped)
+
+
+def _common(methods: Iterable[Method]) -> Int[np.ndarray, " head"]:
+    """Heads that every method scored: a missing score is never filled."""
+    return np.flatnonzero(np.all([np.isfinite(method.score()) for method in methods], axis=0))
+
+
+def _writers(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, " head"]:
+    """Heads that write to the answer; none is known to as long as 03 has not been run."""
+    if not evidence.has("03"):
+        return np.zeros(len(evidence.heads), dtype=bool)
+    return writes_to_answer(evidence, config["writer_fraction"])
 
 
 def _decide(
     evidence: Evidence, families: list[Method], companions: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """pass: the wider 90 % interval (over prompts or heads) lies above .5, and chance rarely does as well."""
-    usable = usable_scores(_scores(families, config, collapse=True), config["min_heads"], config["min_families"])
+    panel = _panel(evidence, families, config)
     require_behaviour(evidence, config)
-    kept = [families[i] for i in usable.methods]
-    draws = _draws(evidence, kept, usable, config)
-    relabelled = mean_spearman_permutation(
-        usable.scores, n_resamples=config["permutations"], seed=config["permutation_seed"]
-    )
-    rho = relabelled.statistic
+    rho = float(panel.mean_rho(panel.scores[None])[0])
+    draws = _draws(evidence, panel, config)
+    chance = permutation_p(rho, panel.mean_rho(_relabelled(panel, config)), "greater", exact=False)
     intervals = {source: covering(percentile_interval(values, 0.90), rho) for source, values in draws.items()}
     wider = max(intervals, key=lambda source: intervals[source][1] - intervals[source][0])
     threshold = config["threshold_rho"]
     above = threshold_p(draws[wider], threshold)
     verdict = decide_above(intervals[wider], threshold)
-    verdict = "inconclusive" if verdict == "pass" and relabelled.p >= config["alpha"] else verdict
+    verdict = "inconclusive" if verdict == "pass" and chance >= config["alpha"] else verdict
     return {
         "verdict": verdict,
         "reasons": () if verdict == "pass" else (f"the interval over {wider} is {_words(intervals[wider])}",),
+        "notes": tuple(f"{name} left out: {reason}" for name, reason in panel.dropped.items()),
         "needs": _needs(evidence, wider) if verdict == "inconclusive" else None,
         "estimate": rho,
         "ci90": intervals[wider],
         "ci95": covering(percentile_interval(draws[wider], 0.95), rho),
         "ci_method": f"percentile bootstrap over {wider} (wider than the other), extended to the estimate",
-        "p": max(above, relabelled.p),
+        "p": max(above, chance),
         "p_kind": "larger of bootstrap-threshold and head relabelling",
-        "n": sizes(evidence, heads=len(usable.heads), methods=len(kept)),
+        "n": sizes(evidence, heads=len(panel.heads), methods=len(panel.methods)),
         "companions": {
             **companions,
             "ci90_over": intervals,
             "p_threshold": above,
-            "p_relabelling": relabelled.p,
-            "families": [method.name for method in kept],
-            "agreement": _agreement(usable.scores, config),
+            "p_relabelling": chance,
+            "families": [method.name for method in panel.methods],
+            "dropped": dict(panel.dropped),
+            "both_orientations": _both_orientations(panel, config),
+            "agreement": _agreement(panel.scores, config),
         },
     }
 
 
-def _draws(
-    evidence: Evidence, methods: list[Method], usable: UsableScores, config: Mapping[str, Any]
-) -> dict[str, Float[np.ndarray, " resample"]]:
+def _draws(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " resample"]]:
     """Resampled mean rho: over prompts (measurement noise) and over heads (those of this model)."""
     n_resamples = config["bootstrap_resamples_p"]
-    over_prompts = _stack(methods, resamples(evidence, config, n_resamples), usable.heads)
+    over_prompts = _stack(panel.methods, resamples(evidence, config, n_resamples), panel.heads)
     return {
-        "prompts": mean_spearman_draws(over_prompts),
-        "heads": head_bootstrap_mean_spearman(usable.scores, n_resamples=n_resamples, seed=config["bootstrap_seed"]),
+        "prompts": panel.mean_rho(over_prompts),
+        "heads": panel.mean_rho(panel.scores[_head_resamples(panel, n_resamples, config["bootstrap_seed"])]),
     }
 
 
+def _head_resamples(panel: Panel, n_resamples: int, seed: int) -> Int[np.ndarray, "resample head"]:
+    """Heads drawn with replacement. Where a family is judged on writers alone, writers replace writers, so that every
+    pair keeps its number of heads and all pairs see the same draw.
+    """
+    stratum = panel.writers if any(method.direct for method in panel.methods) else np.zeros(len(panel.heads), bool)
+    rng = np.random.default_rng(seed)
+    index = np.empty((n_resamples, len(panel.heads)), dtype=int)
+    for own in (np.flatnonzero(stratum), np.flatnonzero(~stratum)):
+        index[:, own] = own[rng.integers(max(len(own), 1), size=(n_resamples, len(own)))]
+    return index
+
+
+def _relabelled(panel: Panel, config: Mapping[str, Any]) -> Float[np.ndarray, "relabelling head method"]:
+    """Scores with the head labels permuted independently in every family."""
+    rng = np.random.default_rng(config["permutation_seed"])
+    return rng.permuted(np.tile(panel.scores, (config["permutations"], 1, 1)), axis=1)
+
+
+def _both_orientations(panel: Panel, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean rho with a family read as theory has it and as published, where the two differ."""
+    both = {}
+    for entry in config["families"]:
+        published, name = entry.get("published_orientation"), entry["family"]
+        if published and name in {method.name for method in panel.methods}:
+            turned = panel.with_orientation(name, published)
+            both[name] = {
+                kind: {"orientation": orientation, "mean_rho": float(which.mean_rho(which.scores[None])[0])}
+                for kind, orientation, which in (
+                    ("theory", entry["orientation"], panel),
+                    ("published", published, turned),
+                )
+            }
+    return both
+
+
 def _stack(
-    methods: list[Method], counts: Int[np.ndarray, "resample prompt"], heads: Int[np.ndarray, " head"]
+    methods: Iterable[Method], counts: Int[np.ndarray, "resample prompt"], heads: Int[np.ndarray, " head"]
 ) -> Float[np.ndarray, "resample head method"]:
     return np.stack([method.resampled(counts)[:, heads] for method in methods], axis=2)
 
@@ -170,24 +304,40 @@ def _needs(evidence: Evidence, wider: str) -> str:
 # --- companions ---------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Resampling:
+    """The prompts as the pairs see them: bootstrap counts and random halves, None where they cannot be resampled."""
+
+    counts: Int[np.ndarray, "resample prompt"] | None
+    halves: Bool[np.ndarray, "split prompt"] | None
+
+
 def _companions(evidence: Evidence, methods: list[Method], config: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that two measured methods allow, published family or not."""
     measured = {method.name for method in methods}
     declared = [*config["families"], *config["companions"]]
-    writers = writes_to_answer(evidence, config["writer_fraction"]) if evidence.has("03") else None
-    counts = _counts_or_none(evidence, config)
+    writers = _writers(evidence, config)
+    prompts = Resampling(
+        _or_none(lambda: resamples(evidence, config, config["bootstrap_resamples"])),
+        _or_none(lambda: _halves(evidence, config)),
+    )
+    pairs = [_pair(evidence, first, second, writers, prompts, config) for first, second in combinations(methods, 2)]
     return {
         "not_run": sorted(entry["number"] for entry in declared if entry["family"] not in measured),
         "orientation": {method.name: method.orientation for method in methods},
-        "heads_that_write_to_the_answer": int(writers.sum()) if writers is not None else None,
-        "pairs": [
-            _pair(evidence, first, second, writers, counts, config) for first, second in combinations(methods, 2)
-        ],
+        "heads_that_write_to_the_answer": int(writers.sum()) if evidence.has("03") else None,
+        "pairs": pairs,
     }
 
 
-def _counts_or_none(evidence: Evidence, config: Mapping[str, Any]) -> np.ndarray | None:
-    return _or_none(lambda: resamples(evidence, config, config["bootstrap_resamples"]))
+def _halves(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, "split prompt"]:
+    return half_splits(
+        len(evidence.clean),
+        config["reliability_splits"],
+        seed=config["reliability_seed"],
+        clusters=evidence.clusters,
+        strata=evidence.templates,
+    )
 
 
 def _or_none(compute: Callable[[], Any]) -> Any:
@@ -202,19 +352,19 @@ def _pair(
     evidence: Evidence,
     first: Method,
     second: Method,
-    writers: Bool[np.ndarray, " head"] | None,
-    counts: np.ndarray | None,
+    writers: Bool[np.ndarray, " head"],
+    prompts: Resampling,
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Agreement on the heads that both methods score, and that write to the answer if one sees only that."""
     scores = np.column_stack([first.score(), second.score()])
     common = np.isfinite(scores).all(axis=1)
+    pair: dict[str, Any] = {"methods": [first.name, second.name]}
     if first.direct or second.direct:
         common &= writers
-    heads = np.flatnonzero(common)
-    pair = {"methods": [first.name, second.name], "heads": len(heads)}
-    if first.direct or second.direct:
         pair["restricted_to"] = "heads that write to the answer"
+    heads = np.flatnonzero(common)
+    pair["heads"] = len(heads)
     try:
         table = usable_scores(scores[heads], config["min_heads"]).scores
     except Insufficient as missing:
@@ -225,7 +375,7 @@ def _pair(
         **pair,
         "spearman": rho,
         "ci90_heads": _or_none(lambda: spearman_interval(rho, len(table))),
-        "ci90_prompts": None if counts is None else _prompt_interval([first, second], counts, heads),
+        **_over_prompts([first, second], rho, prompts, heads),
         "kendall_tau_b": kendall_tau_b(table[:, 0], table[:, 1]).value,
         "given_output_norm": _given_norm(evidence, table, heads),
         "circuit_only": {
@@ -237,9 +387,28 @@ def _pair(
     }
 
 
-def _prompt_interval(methods: list[Method], counts: np.ndarray, heads: np.ndarray) -> Interval | None:
-    draws = mean_spearman_draws(_stack(methods, counts, heads))
-    return _or_none(lambda: percentile_interval(draws, 0.90))
+def _over_prompts(
+    methods: list[Method], rho: float, prompts: Resampling, heads: Int[np.ndarray, " head"]
+) -> dict[str, Any]:
+    """What resampling the prompts says about a pair: an interval of rho, and rho freed from measurement noise.
+
+    The interval holds the noise of those methods alone that are measured per prompt: `prompt_interval_covers` names
+    them. Disattenuated rho needs the reliability of both.
+    """
+    varying = [method.name for method in methods if method.per_prompt is not None]
+    interval, reliability = None, dict.fromkeys(method.name for method in methods)
+    if prompts.counts is not None and varying:
+        draws = mean_spearman_draws(_stack(methods, prompts.counts, heads))
+        interval = _or_none(lambda: covering(percentile_interval(draws, 0.90), rho))
+    if prompts.halves is not None:
+        reliability = {method.name: rank_reliability(method, prompts.halves, heads) for method in methods}
+    known = None not in reliability.values()
+    return {
+        "ci90_prompts": interval,
+        "prompt_interval_covers": varying,
+        "reliability": reliability,
+        "disattenuated": _or_none(lambda: disattenuated(rho, *reliability.values())) if known else None,
+    }
 
 
 def _given_norm(evidence: Evidence, table: np.ndarray, heads: np.ndarray) -> float | None:
@@ -251,7 +420,11 @@ def _given_norm(evidence: Evidence, table: np.ndarray, heads: np.ndarray) -> flo
 
 
 def _top_k(table: np.ndarray, k: int, methods: list[Method], config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Jaccard of the two top-k sets (k circuit heads) and the p of as large an overlap by chance."""
+    """Agreement on the k likeliest members, k the number of circuit heads among the pair's heads.
+
+    Jaccard of the two top-k sets with the p of as large an overlap by chance, and how well each method's score finds the
+    other's set: `auroc_for_top_k_of` names the method whose set is to be found.
+    """
     if not config["top_k_minimum"] <= k < len(table):
         return None
     chosen = [
@@ -262,7 +435,8 @@ def _top_k(table: np.ndarray, k: int, methods: list[Method], config: Mapping[str
     if not union:
         return None
     p = overlap_p(shared, len(table), int(chosen[0].sum()), int(chosen[1].sum()))
-    return {"k": k, "jaccard": shared / union, "p": p}
+    found = {methods[i].name: _or_none(lambda i=i: discrimination(chosen[i], table[:, 1 - i]).auroc) for i in range(2)}
+    return {"k": k, "jaccard": shared / union, "p": p, "auroc_for_top_k_of": found}
 
 
 def _agreement(table: Float[np.ndarray, "head method"], config: Mapping[str, Any]) -> dict[str, Any]:

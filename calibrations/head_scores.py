@@ -13,7 +13,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from calibrations.evidence import Evidence
-from calibrations.statistics import Interval, bootstrap_means
+from calibrations.statistics import (
+    Insufficient,
+    Interval,
+    bootstrap_means,
+    mean_spearman_draws,
+    spearman_brown,
+    usable_draws,
+)
 
 Orientation = Literal["magnitude", "higher", "lower"]
 
@@ -24,7 +31,7 @@ class Method:
 
     `orientation` says what a member of the circuit looks like: a large effect of either sign ("magnitude"), a
     high score or a low score. Effects per prompt are in nats of logit difference; means within +- `tie` nats
-    count as 0.
+    count as 0. A head without a value on some prompt has no score: a mean over the others would be of other prompts.
     """
 
     name: str
@@ -42,7 +49,14 @@ class Method:
         """The score in each bootstrap resample; a prompt-free score does not vary."""
         if self.per_prompt is None:
             return np.broadcast_to(self.score(), (len(counts), self.fixed.size))
-        return self._finish(bootstrap_means(counts, self.per_prompt), collapse=True)
+        scored = np.isfinite(self.per_prompt).all(axis=0)
+        means = np.full((len(counts), len(scored)), np.nan)
+        means[:, scored] = bootstrap_means(counts, self.per_prompt[:, scored])
+        return self._finish(means, collapse=True)
+
+    def missing_share(self) -> float:
+        """Share of the heads that have no score."""
+        return float((~np.isfinite(self.score())).mean())
 
     def _finish(self, means: np.ndarray, collapse: bool) -> np.ndarray:
         if collapse and self.per_prompt is not None:
@@ -63,6 +77,24 @@ def read_method(
     if entry["per_prompt"]:
         return Method(name, orientation, evidence.head_effect(number, field), None, tie, direct)
     return Method(name, orientation, None, evidence.head_score(number, field), tie, direct)
+
+
+def rank_reliability(
+    method: Method, halves: Bool[np.ndarray, "split prompt"], heads: Int[np.ndarray, " head"]
+) -> float | None:
+    """How well the prompts order `heads`: median over splits of the Spearman-Brown step-up of rho between halves.
+
+    None for a prompt-free score, which has no halves, and where a half orders nothing. Spec C12 (for the disattenuated
+    rho) and C16 (head-level split-half), here for the ranks of oriented scores.
+    """
+    if method.per_prompt is None:
+        return None
+    both = np.stack([method.resampled(half.astype(int))[:, heads] for half in (halves, ~halves)], axis=2)
+    try:
+        rho = usable_draws(mean_spearman_draws(both))
+        return float(np.median([spearman_brown(r) for r in rho]))
+    except Insufficient:
+        return None
 
 
 def writes_to_answer(evidence: Evidence, fraction: float) -> Bool[np.ndarray, " head"]:

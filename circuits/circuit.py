@@ -1,4 +1,4 @@
-"""Node and Circuit: what is claimed about a model, as values."""
+"""Node, Role, Pathway and Circuit: what is claimed about a model, as values."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from results_io import UserError
 
 Kind = Literal["head", "mlp", "attention", "residual", "embedding"]
 HEAD_NAME = re.compile(r"L(\d+)H(\d+)")
+INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
+PROJECTION_NAMES = ("q", "k", "v")
 
 
 @dataclass(frozen=True, order=True)
@@ -61,14 +63,67 @@ class Role:
 
 
 @dataclass(frozen=True)
+class Pathway:
+    """A claim: the heads of `receiver` read what those of `sender` wrote, directly, through the residual stream.
+
+    `sender` is a role or "embedding", `receiver` a role or "logits". `input` names the one projection that reads it (q, k
+    or v; None: all three). UserError for any other.
+    """
+
+    sender: str
+    receiver: str
+    input: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.input not in (None, *PROJECTION_NAMES):
+            raise UserError(
+                f"pathway {self} ends at input {self.input!r}; a head has q, k and v, and no input means all three"
+            )
+        if self.input is not None and self.receiver == OUTPUT:
+            raise UserError(f"pathway {self} ends at an input of the logits, which have no q, k or v; leave it out")
+
+    def __str__(self) -> str:
+        return f"{self.sender}->{self.receiver}" + (f".{self.input}" if self.input else "")
+
+
+@dataclass(frozen=True)
 class Circuit:
-    """A claim: these heads, in these roles, do this task in this model. `provenance` says where it comes from."""
+    """A claim: these heads, in these roles, do this task in this model. `provenance` says where it comes from.
+
+    `pathways` are all the ways in which roles feed one another, or none if the claim does not say; they are kept once each,
+    in order of their ends. Raises UserError for a pathway that no head of the roles can take, and for a role with the name
+    of an end that is no role.
+    """
 
     name: str
     task: str
     model: str
     roles: Mapping[str, Role]
     provenance: Mapping[str, Any]
+    pathways: tuple[Pathway, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in (INPUT, OUTPUT):
+            if name in self.roles:
+                raise UserError(f"circuit {self.name!r} calls a role {name!r}, which is an end of pathways; rename it")
+        for pathway in self.pathways:
+            self._require(pathway)
+        in_order = sorted(set(self.pathways), key=lambda way: (way.sender, way.receiver, way.input or ""))
+        object.__setattr__(self, "pathways", tuple(in_order))
+
+    def _require(self, pathway: Pathway) -> None:
+        """UserError unless both ends exist and information can flow from the one to the other."""
+        where = f"circuit {self.name!r} has the pathway {pathway}, but"
+        for end, other in ((pathway.sender, INPUT), (pathway.receiver, OUTPUT)):
+            if end != other and end not in self.roles:
+                raise UserError(f"{where} {end!r} is no role of it; use {', '.join((*self.roles, other))}")
+        inside = pathway.sender != INPUT and pathway.receiver != OUTPUT
+        if inside and not self.feeds(pathway.sender, pathway.receiver):
+            raise UserError(f"{where} no head of the sender is in a layer before one of the receiver; remove it")
+
+    def feeds(self, sender: str, receiver: str) -> bool:
+        """True if some head of role `sender` lies in an earlier layer than some head of role `receiver`."""
+        return any(a.layer < b.layer for a in self.roles[sender].heads for b in self.roles[receiver].heads)
 
     @property
     def heads(self) -> tuple[Node, ...]:
@@ -77,7 +132,7 @@ class Circuit:
 
     @property
     def sha256(self) -> str:
-        """Identity of the claim as result 20 stores it: heads, roles, evidence and provenance."""
+        """Identity of the claim as result 20 stores it: heads, roles, evidence, provenance, and pathways if it has any."""
         return results_io.sha256(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,13 +147,18 @@ class Circuit:
             }
             for name, role in self.roles.items()
         }
-        return {
+        document = {
             "name": self.name,
             "task": self.task,
             "model": self.model,
             "roles": roles,
             "provenance": dict(self.provenance),
         }
+        if self.pathways:
+            document["pathways"] = [
+                {"sender": way.sender, "receiver": way.receiver, "input": way.input} for way in self.pathways
+            ]
+        return document
 
     def check(self, n_layers: int, n_heads: int) -> Circuit:
         """Return self; UserError if it is empty or names a head outside a model of this shape."""
@@ -120,19 +180,9 @@ def load(path: Path) -> Circuit:
     try:
         document = yaml.safe_load(Path(path).read_text())
         _require_known(path, document, Circuit)
-        for role in document["roles"].values():
-            _require_known(path, role, Role)
-        roles = {
-            str(name): Role(
-                heads=tuple(parse_head(item) for item in role["heads"]),
-                ordinal=role.get("ordinal"),
-                sign=int(role.get("sign", 1)),
-                assigned_by=role.get("assigned_by", "none"),
-                evidence=str(role.get("evidence", "")),
-            )
-            for name, role in document["roles"].items()
-        }
-        return Circuit(document["name"], document["task"], document["model"], roles, document["provenance"])
+        roles = {str(name): _read_role(path, role) for name, role in document["roles"].items()}
+        pathways = tuple(_read_pathway(path, item) for item in document.get("pathways") or ())
+        return Circuit(document["name"], document["task"], document["model"], roles, document["provenance"], pathways)
     except UserError:
         raise
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -140,6 +190,22 @@ def load(path: Path) -> Circuit:
             f"{path} is not a circuit file ({type(error).__name__}: {error}); it needs name, task, model, provenance "
             "and roles with their heads"
         ) from error
+
+
+def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
+    _require_known(path, given, Role)
+    return Role(
+        heads=tuple(parse_head(item) for item in given["heads"]),
+        ordinal=given.get("ordinal"),
+        sign=int(given.get("sign", 1)),
+        assigned_by=given.get("assigned_by", "none"),
+        evidence=str(given.get("evidence", "")),
+    )
+
+
+def _read_pathway(path: Path, given: Mapping[str, Any]) -> Pathway:
+    _require_known(path, given, Pathway)
+    return Pathway(str(given["sender"]), str(given["receiver"]), given.get("input"))
 
 
 def _require_known(path: Path, given: Mapping[str, Any], value: type) -> None:

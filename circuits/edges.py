@@ -116,7 +116,8 @@ class Graph:
         if edge.writer not in self.nodes or edge.reader not in self.nodes:
             raise UserError(
                 f"edge {edge} is outside a model with layers 0-{self.n_layers - 1}, {self.n_heads} heads and "
-                f"{self.n_key_value_heads} key-value heads a layer; choose a writer and a reader inside it"
+                f"{self.n_key_value_heads} key-value heads a layer; choose a writer (embedding, head or MLP) and a reader "
+                "(q, k, v, MLP or logits) inside it"
             )
         if not self.connects(edge.writer, edge.reader):
             raise UserError(f"edge {edge} runs backwards: {edge.writer} writes after {edge.reader} has read")

@@ -129,6 +129,33 @@ class Model:
             found[kind] = [bias if bias is None else bias.detach() for bias in biases]
         return found
 
+    @cached_property
+    def embedding(self) -> Float[Tensor, "vocabulary d_model"]:
+        """W_E, centred where the norms centre."""
+        return self.bridge.W_E.detach().float().cpu()
+
+    @cached_property
+    def query_weights(self) -> Float[Tensor, "layer head d_model d_head"]:
+        """W_Q of every head, the gain of the norm before it folded in."""
+        return self.bridge.W_Q.detach().float().cpu()
+
+    @cached_property
+    def key_weights(self) -> Float[Tensor, "layer head d_model d_head"]:
+        """W_K that every query head uses, the gain of the norm before it folded in."""
+        return self._per_query_head(self.bridge.W_K)
+
+    @cached_property
+    def value_weights(self) -> Float[Tensor, "layer head d_model d_head"]:
+        """W_V that every query head uses, the gain of the norm before it folded in."""
+        return self._per_query_head(self.bridge.W_V)
+
+    def _per_query_head(
+        self, shared: Float[Tensor, "layer group d_model d_head"]
+    ) -> Float[Tensor, "layer head d_model d_head"]:
+        """Grouped-query attention: consecutive query heads share one key and value head."""
+        shared = shared.detach().float().cpu()
+        return shared.repeat_interleave(self.n_heads // shared.shape[1], dim=1)
+
     @property
     def centred_norm(self) -> bool:
         """True if the final norm subtracts the mean (layer norm), False if it only scales (RMS norm)."""

@@ -160,6 +160,29 @@ def mean_contrast(scores: ArrayLike) -> Callable[[np.ndarray], np.ndarray]:
     return statistic
 
 
+def edge_contrast(
+    values: Float[np.ndarray, "sender receiver"], edges: Bool[np.ndarray, "sender receiver"]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Statistic for `head_label_permutation`: mean value of edges between two heads of the mask minus that of all others.
+
+    `edges` marks which (sender, receiver) pairs exist; `values` is read there only. Edges that share a head are not
+    independent, so it is the labels of heads that may be permuted, never those of edges. NaN for a mask without edges.
+    """
+    weights, exists = np.where(edges, values, 0.0), edges.astype(float)
+
+    def statistic(masks: np.ndarray) -> np.ndarray:
+        chosen = masks.astype(float)
+        inside, number = (((chosen @ table) * chosen).sum(1) for table in (weights, exists))
+        others = (weights.sum() - inside, exists.sum() - number)
+        undefined = np.full(len(chosen), np.nan)
+        means = [
+            np.divide(total, size, out=undefined.copy(), where=size > 0) for total, size in ((inside, number), others)
+        ]
+        return means[0] - means[1]
+
+    return statistic
+
+
 def two_sample_permutation(
     first: ArrayLike,
     second: ArrayLike,

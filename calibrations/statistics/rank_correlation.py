@@ -108,6 +108,28 @@ def mean_spearman_draws(scores: Float[np.ndarray, "resample head method"]) -> Fl
     return (length2 - n_methods) / (n_methods * (n_methods - 1))
 
 
+def mean_spearman_of_pairs(
+    scores: Float[np.ndarray, "resample head method"], pairs: Sequence[tuple[int, int, ArrayLike]]
+) -> Float[np.ndarray, " resample"]:
+    """Mean Spearman rho over (method, method, heads) triples, each pair of methods ranked on its own heads.
+
+    `heads` indexes the head axis. With all pairs on all heads it is `mean_spearman_draws`. NaN for a resample in which a
+    method is constant over a pair's heads. Raises Insufficient("n_methods") without pairs, ("n_heads") for a pair of
+    fewer than 3 heads.
+    """
+    table = finite("scores", scores, ndim=3)
+    if not pairs:
+        raise Insufficient("n_methods", "no pair of methods to correlate")
+    total = np.zeros(len(table))
+    for first, second, heads in pairs:
+        index = np.asarray(heads)
+        if len(index) < 3:
+            raise Insufficient("n_heads", f"{len(index)} heads; a rank correlation needs at least 3")
+        both = _standard_ranks(table[:, index][:, :, [first, second]], axis=1)
+        total += (both[:, :, 0] * both[:, :, 1]).sum(axis=1)
+    return total / len(pairs)
+
+
 def _standard_ranks(values: np.ndarray, axis: int) -> np.ndarray:
     """Average ranks along `axis`, centred and scaled to unit length; NaN where constant."""
     ranks = stats.rankdata(values, axis=axis)

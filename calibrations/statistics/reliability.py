@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 from scipy import optimize, stats
 
@@ -133,7 +133,8 @@ def _single(bounds: Interval, k: int) -> Interval:
 
 
 def _averaged(bounds: Interval, k: int) -> Interval:
-    low, high = (r * k / (1 + r * (k - 1)) for r in bounds)
+    """The bounds for the mean of k raters; minus infinity where raters oppose each other so far that it has none."""
+    low, high = (r * k / (1 + r * (k - 1)) if 1 + r * (k - 1) > 0 else -np.inf for r in bounds)
     return float(low), float(high)
 
 
@@ -312,16 +313,31 @@ def split_half_profile(
     n_prompts, n_heads = table.shape
     if n_heads < 3:
         raise Insufficient("n_heads", f"{n_heads} heads; a profile correlation needs at least 3")
-    cluster, stratum_of_cluster = cluster_strata(n_prompts, clusters, strata)
-    rng = np.random.default_rng(seed)
     draws = np.empty(n_splits)
-    for split in range(n_splits):
-        first = _half(stratum_of_cluster, rng)[cluster]
+    for split, first in enumerate(half_splits(n_prompts, n_splits, seed=seed, clusters=clusters, strata=strata)):
         halves = table[first].mean(axis=0), table[~first].mean(axis=0)
         if any(is_constant(half) for half in halves):
             raise Insufficient("zero_variance", "head means of a half do not differ")
         draws[split] = spearman_brown(float(np.corrcoef(*halves)[0, 1]))
     return SplitHalf(float(np.median(draws)), percentile_interval(draws, level), draws)
+
+
+def half_splits(
+    n_prompts: int,
+    n_splits: int,
+    *,
+    seed: int,
+    clusters: ArrayLike | None = None,
+    strata: ArrayLike | None = None,
+) -> Bool[np.ndarray, "split prompt"]:
+    """Random halves of the prompts: True for the first half, False for the second.
+
+    `clusters` [prompt] are kept whole, `strata` [prompt] (templates) are halved separately. Raises
+    Insufficient("n_clusters") if a stratum has fewer than 2 clusters.
+    """
+    cluster, stratum_of_cluster = cluster_strata(n_prompts, clusters, strata)
+    rng = np.random.default_rng(seed)
+    return np.stack([_half(stratum_of_cluster, rng)[cluster] for _ in range(n_splits)])
 
 
 def _half(strata: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -9,13 +9,13 @@ and only r's own projection is recomputed from it. Rows of a batch are (variant,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import torch
 from einops import einsum, rearrange
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from circuits.circuit import Node
@@ -29,7 +29,7 @@ from results_io import UserError
 STREAM = "blocks.{}.hook_resid_pre"
 TOLERANCE = 1e-3  # relative; a wrong formula is off by order 1, float32 by 1e-6
 
-Channel = tuple[Node, Recipe]  # a writer and what it is replaced by
+Place = tuple[int, str]  # a layer and "attention", "mlp" or "logits"
 Hook = tuple[str, Callable[..., Tensor]]
 
 
@@ -44,16 +44,65 @@ def writer_hook(writer: Node) -> str:
     return f"blocks.{writer.layer}." + ("attn.hook_z" if writer.kind == "head" else "hook_mlp_out")
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Readers of one layer that see the same input. `replaced[variant, channel]` is True where a channel is replaced."""
+@dataclass(frozen=True)
+class Replacement:
+    """Writers at one hook that the same readers see under the same recipe: one vector to add."""
 
-    readers: tuple[Reader, ...]
-    replaced: Bool[Tensor, "variant channel"]
-    variants: Int[Tensor, " affected"]
+    hook: str
+    recipe: Recipe
+    writers: tuple[Node, ...]
+    readers: frozenset[Reader]
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
+class Plan:
+    """The path interventions of one variant.
+
+    `replacements` are in the order in which their writers write. `inputs` says for each place what its readers see
+    replaced: indices of replacements -> the readers with that input.
+    """
+
+    replacements: tuple[Replacement, ...]
+    inputs: Mapping[Place, Mapping[tuple[int, ...], tuple[Reader, ...]]]
+
+
+def plan(variant: Variant) -> Plan:
+    """The path interventions of a variant, readers with equal inputs together.
+
+    Of two interventions on one edge the second counts.
+    """
+    recipes = {edge: path.recipe for path in variant.on_paths for edge in path.edges}
+    seen_by: dict[tuple[Node, Recipe], set[Reader]] = {}
+    for edge, recipe in recipes.items():
+        seen_by.setdefault((edge.writer, recipe), set()).add(edge.reader)
+    together: dict[tuple[str, Recipe, frozenset[Reader]], list[Node]] = {}
+    for (writer, recipe), readers in sorted(seen_by.items(), key=lambda item: _written(item[0][0])):
+        together.setdefault((writer_hook(writer), recipe, frozenset(readers)), []).append(writer)
+    replacements = tuple(
+        Replacement(hook, recipe, tuple(own), readers) for (hook, recipe, readers), own in together.items()
+    )
+    seen: dict[Reader, list[int]] = {}
+    for index, replacement in enumerate(replacements):
+        for reader in replacement.readers:
+            seen.setdefault(reader, []).append(index)
+    inputs: dict[Place, dict[tuple[int, ...], tuple[Reader, ...]]] = {}
+    for reader in sorted(seen):
+        alike = inputs.setdefault(_place(reader), {})
+        alike[tuple(seen[reader])] = (*alike.get(tuple(seen[reader]), ()), reader)
+    return Plan(replacements, inputs)
+
+
+def _written(writer: Node) -> tuple[int, int, int]:
+    """Sorts writers by when they write."""
+    return writer.layer, ("embedding", "head", "mlp").index(writer.kind), writer.index
+
+
+def _place(reader: Reader) -> Place:
+    """Where a reader takes its input: q, k and v of a layer take theirs together."""
+    return reader.layer, "attention" if reader.kind in PROJECTIONS else reader.kind
+
+
+@dataclass(eq=False, repr=False)  # TransformerLens names every hook by its repr, this object's included
 class Rewiring:
     """The path interventions of a chunk of variants on one batch of prompts, as hooks for one forward pass."""
 
@@ -61,123 +110,134 @@ class Rewiring:
     variants: Sequence[Variant]
     batch: PromptSet
     sources: Sources
-    _stream: dict[int, Tensor] = field(default_factory=dict)
-    _changes: dict[Channel, Tensor] = field(default_factory=dict)
+    _changes: dict[int, Float[Tensor, "replacement prompt position d_model"]] = field(default_factory=dict)
+    _projected: dict[tuple[int, str], list[tuple[int, slice, list[int], Tensor]]] = field(default_factory=dict)
     _fired: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        used = {(e.writer, path.recipe): None for v in self.variants for path in v.on_paths for e in path.edges}
-        self.channels: list[Channel] = list(used)
-        self.groups = self._group()
-
-    def _group(self) -> dict[tuple[int, str], list[Group]]:
-        """(layer, reader kind) -> its groups of readers with equal inputs."""
-        place = {channel: i for i, channel in enumerate(self.channels)}
-        masks: dict[Reader, Tensor] = {}
-        for row, variant in enumerate(self.variants):
-            for path in variant.on_paths:
-                for edge in path.edges:
-                    mask = masks.setdefault(edge.reader, torch.zeros(len(self.variants), len(place), dtype=torch.bool))
-                    mask[row, place[edge.writer, path.recipe]] = True
-        alike: dict[tuple[int, str, bytes], list[Reader]] = {}
-        for reader in sorted(masks):
-            alike.setdefault((reader.layer, reader.kind, masks[reader].numpy().tobytes()), []).append(reader)
-        groups: dict[tuple[int, str], list[Group]] = {}
-        for (layer, kind, _), readers in alike.items():
-            mask = masks[readers[0]]
-            affected = mask.any(1).nonzero()[:, 0]
-            groups.setdefault((layer, kind), []).append(Group(tuple(readers), mask, affected))
-        return groups
+        self.plans = [plan(variant) for variant in self.variants]
+        self._actions = self._list_actions()
 
     def hooks(self) -> list[Hook]:
         """To be added after the hooks of interventions on nodes, so that writers are read as those leave them."""
-        return [(name, self._watched(name, act)) for name, act in self._actions()]
-
-    def _watched(self, name: str, act: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def watched(tensor: Tensor, hook: object) -> Tensor:
-            self._fired.add(name)
-            return act(tensor)
-
-        return watched
-
-    def _actions(self) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
-        found = [(writer_hook(node), partial(self._keep_changes, node=node)) for node in self._sites()]
-        final = self.model.graph.logits.layer
-        for layer, kind in self.groups:
-            if kind in PROJECTIONS:
-                found.append((STREAM.format(layer), partial(self._keep_stream, layer=layer)))
-                found.append((f"blocks.{layer}.attn.hook_{kind}", partial(self._project, layer=layer, kind=kind)))
-            else:
-                name = "ln_final.hook_in" if layer == final else f"blocks.{layer}.ln2.hook_in"
-                found.append((name, partial(self._shift, groups=self.groups[layer, kind])))
-        return found
+        return [(name, partial(self._act, name=name, act=act)) for name, act in self._actions]
 
     def dead(self) -> set[str]:
         """Hooks that the forward pass did not call."""
-        return {name for name, _ in self.hooks()} - self._fired
+        return {name for name, _ in self._actions} - self._fired
 
     def prefetch(self) -> None:
         """Compute every replacement before hooks are attached: it may run the model."""
-        for writer, recipe in self.channels:
-            self.sources.get(writer_hook(writer), recipe)
+        for replacement in self._replacements():
+            self.sources.get(replacement.hook, replacement.recipe)
 
-    def _sites(self) -> list[Node]:
-        """One writer for each hook that has to be read."""
-        return list({writer_hook(writer): writer for writer, _ in self.channels}.values())
+    def _replacements(self) -> Iterator[Replacement]:
+        return (replacement for one in self.plans for replacement in one.replacements)
+
+    def _list_actions(self) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
+        written = sorted({replacement.hook for replacement in self._replacements()})
+        found = [(name, partial(self._keep_changes, name=name)) for name in written]
+        final = self.model.graph.logits.layer
+        for layer, part in sorted({place for one in self.plans for place in one.inputs}):
+            if part == "attention":
+                found.append((STREAM.format(layer), partial(self._project, layer=layer)))
+                found += [
+                    (f"blocks.{layer}.attn.hook_{kind}", partial(self._exchange, layer=layer, kind=kind))
+                    for kind in sorted({reader.kind for reader in self._readers((layer, part))})
+                ]
+            else:
+                name = "ln_final.hook_in" if layer == final else f"blocks.{layer}.ln2.hook_in"
+                found.append((name, partial(self._shift, place=(layer, part))))
+        return found
+
+    def _readers(self, place: Place) -> Iterator[Reader]:
+        return (reader for one in self.plans for group in one.inputs.get(place, {}).values() for reader in group)
 
     # --- hooks -----------------------------------------------------------------------------------------------------
 
-    def _keep_changes(self, tensor: Tensor, node: Node) -> Tensor:
-        """Remember (replacement - current value) of the writers at this hook, in the residual stream."""
-        current = rearrange(tensor, "(variant prompt) ... -> variant prompt ...", variant=len(self.variants))
-        for writer, recipe in self.channels:
-            if writer_hook(writer) != writer_hook(node):
-                continue
-            source = self.sources.get(writer_hook(writer), recipe).to(tensor)
-            if writer.kind == "head":
-                change = source[:, :, writer.index] - current[:, :, :, writer.index]
-                change = change @ self.model.projections["o"][writer.layer][writer.index]
-            else:
-                change = source - current
-            self._changes[writer, recipe] = change
+    def _act(self, tensor: Tensor, hook: object, name: str, act: Callable[[Tensor], Tensor]) -> Tensor:
+        self._fired.add(name)
+        return act(tensor)
+
+    def _by_variant(self, tensor: Tensor) -> Tensor:
+        return rearrange(tensor, "(variant prompt) ... -> variant prompt ...", variant=len(self.variants))
+
+    def _keep_changes(self, tensor: Tensor, name: str) -> Tensor:
+        """Remember (replacement - current value) of every writer at this hook, in the residual stream."""
+        for variant, current in enumerate(self._by_variant(tensor)):
+            for index, replacement in enumerate(self.plans[variant].replacements):
+                if replacement.hook == name:
+                    self._room(variant, tensor)[index] = self._change(replacement, current)
         return tensor
 
-    def _keep_stream(self, tensor: Tensor, layer: int) -> Tensor:
-        self._stream[layer] = tensor
-        return tensor
+    def _room(self, variant: int, like: Tensor) -> Tensor:
+        """What one variant's replacements change; zero where nothing is written yet."""
+        if variant not in self._changes:
+            shape = (len(self.plans[variant].replacements), *self.batch.clean.shape, self.model.bridge.cfg.d_model)
+            self._changes[variant] = like.new_zeros(shape)
+        return self._changes[variant]
 
-    def _project(self, tensor: Tensor, layer: int, kind: str) -> Tensor:
-        """Recompute the projections of the rewired readers from their own input."""
+    def _change(self, replacement: Replacement, current: Tensor) -> Float[Tensor, "prompt position d_model"]:
+        source = self.sources.get(replacement.hook, replacement.recipe)
+        writer, heads = replacement.writers[0], [writer.index for writer in replacement.writers]
+        if writer.kind != "head":
+            return source.to(current) - current
+        change = source[:, :, heads].to(current) - current[:, :, heads]
+        weights = self.model.projections["o"][writer.layer][heads]
+        return einsum(change, weights, "prompt p head dh, head dh d -> prompt p d")
+
+    def _project(self, stream: Tensor, layer: int) -> Tensor:
+        """Queries, keys and values of this layer's rewired readers, each from its own input."""
+        for variant, own in enumerate(self._by_variant(stream)):
+            groups = self.plans[variant].inputs.get((layer, "attention"), {})
+            for rows in self._slices(len(groups)):
+                inputs = self._inputs(own, variant, list(groups), rows)
+                normed = self.model.bridge.blocks[layer].ln1(inputs.flatten(0, 1)).view_as(inputs)
+                for readers, seen in zip(groups.values(), normed, strict=True):
+                    for kind, heads in _by_kind(readers).items():
+                        values = project(self.model, layer, kind, seen, heads)
+                        self._projected.setdefault((layer, kind), []).append((variant, rows, heads, values))
+        return stream
+
+    def _slices(self, n_groups: int) -> Iterator[slice]:
+        """Prompts, so many at a time that their groups have no more rows than the forward pass itself."""
+        if n_groups:
+            size = max(1, len(self.variants) * len(self.batch) // n_groups)
+            yield from (slice(start, start + size) for start in range(0, len(self.batch), size))
+
+    def _exchange(self, tensor: Tensor, layer: int, kind: str) -> Tensor:
+        """Put the rewired readers' projections in place of the model's."""
         result = tensor.clone()
-        by_variant = result.view(len(self.variants), len(self.batch), *result.shape[1:])
-        for group in self.groups[layer, kind]:
-            normed = self.model.bridge.blocks[layer].ln1(self._input(self._stream[layer], group).flatten(0, 1))
-            heads = [reader.index for reader in group.readers]
-            values = project(self.model, layer, kind, normed, heads)
-            values = rearrange(
-                values, "(v prompt) position head dh -> v prompt position head dh", v=len(group.variants)
-            )
-            for place, variant in enumerate(group.variants.tolist()):
-                by_variant[variant][:, :, heads] = values[place].to(result.dtype)
+        by_variant = self._by_variant(result)
+        for variant, rows, heads, values in self._projected.pop((layer, kind), []):
+            by_variant[variant][rows, :, heads] = values.to(result)
         return result
 
-    def _shift(self, tensor: Tensor, groups: list[Group]) -> Tensor:
+    def _shift(self, tensor: Tensor, place: Place) -> Tensor:
         """Give an MLP, or the logits, their own input."""
         result = tensor.clone()
-        by_variant = result.view(len(self.variants), len(self.batch), *result.shape[1:])
-        for group in groups:
-            by_variant[group.variants.to(result.device)] = self._input(tensor, group)
+        for variant, own in enumerate(self._by_variant(result)):
+            for seen in self.plans[variant].inputs.get(place, {}):
+                own.copy_(self._inputs(own, variant, [seen], slice(None))[0])
         return result
 
-    def _input(self, stream: Tensor, group: Group) -> Float[Tensor, "variant prompt position d_model"]:
-        """What the readers of a group see, for the variants that rewire them."""
-        rows = group.variants.to(stream.device)
-        by_variant = rearrange(stream, "(variant prompt) p d -> variant prompt p d", variant=len(self.variants))
-        used = group.replaced.any(0).nonzero()[:, 0].tolist()
-        changes = torch.stack([self._changes[self.channels[i]][rows] for i in used])
-        weights = group.replaced[group.variants][:, used].to(changes)
-        delta = einsum(weights, changes, "variant channel, channel variant prompt p d -> variant prompt p d")
-        return by_variant[rows] + delta
+    def _inputs(
+        self, stream: Float[Tensor, "prompt position d_model"], variant: int, seen: list[tuple[int, ...]], rows: slice
+    ) -> Float[Tensor, "group row position d_model"]:
+        """What groups of readers see on some rows; `seen` are the replacements that each group sees."""
+        changes = self._room(variant, stream)[: 1 + max(map(max, seen)), rows]
+        mask = changes.new_zeros(len(seen), len(changes))
+        for group, indices in enumerate(seen):
+            mask[group, list(indices)] = 1
+        return stream[rows] + einsum(mask, changes, "group change, change row p d -> group row p d")
+
+
+def _by_kind(readers: Iterable[Reader]) -> dict[str, list[int]]:
+    """Kind of reader -> head indices."""
+    found: dict[str, list[int]] = {}
+    for reader in readers:
+        found.setdefault(reader.kind, []).append(reader.index)
+    return found
 
 
 def project(

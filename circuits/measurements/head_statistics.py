@@ -1,13 +1,16 @@
-"""26 Head statistics: how large, how variable and of what rank each head's output is at the last position."""
+"""26 Head statistics: how large, how variable, of what rank and how predictable each head's output is at the last position."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from einops import einsum
-from jaxtyping import Float
+from einops import einsum, rearrange
+from jaxtyping import Bool, Float, Shaped
+from sklearn.linear_model import RidgeCV
+from sklearn.model_selection import GroupKFold, cross_val_predict
 from torch import Tensor
 
 from circuits.prompts import PromptSet
@@ -17,9 +20,12 @@ NUMBER, ID = "26", "head_statistics"
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Output norms per prompt, moments of the end-position head output z, its centred singular values."""
+    """Output norms per prompt, moments of the end-position head output z, its centred singular values, and the share of
+    its variance that the stream entering the layer does not predict.
+    """
     end_z = end_outputs(study, study.prompts)
-    evaluation = end_z[study.prompts.rows_of("evaluation")].double()
+    rows = study.prompts.rows_of("evaluation")
+    evaluation = end_z[rows].double()
     centred = evaluation - evaluation.mean(0)
     return {
         "output_norm": _norms(study, end_z).numpy(),
@@ -27,16 +33,22 @@ def measure(study: Study) -> dict[str, Any]:
         "mean": evaluation.mean((0, 2)).numpy(),
         "variance": centred.square().mean((0, 2)).numpy(),
         "singular_values": torch.linalg.svdvals(centred.transpose(0, 1)).numpy(),
+        **prediction_errors(study, study.prompts.select(rows), evaluation),
     }
 
 
 @torch.no_grad()
 def end_outputs(study: Study, prompts: PromptSet) -> Float[Tensor, "prompt head d_head"]:
     """Head outputs z (before W_O) at each prompt's last position, heads row-major."""
-    names = [f"blocks.{layer}.attn.hook_z" for layer in range(study.model.n_layers)]
+    return torch.cat(_at_end(study, prompts, "attn.hook_z"), 1)
+
+
+def _at_end(study: Study, prompts: PromptSet, hook: str) -> list[Float[Tensor, "prompt ..."]]:
+    """The activation at `hook` of each layer at each prompt's last position."""
+    names = [f"blocks.{layer}.{hook}" for layer in range(study.model.n_layers)]
     stored = study.engine.activations(prompts, "clean", tuple(names))
     prompt = torch.arange(len(prompts))
-    return torch.cat([stored[name][prompt, prompts.end].float() for name in names], 1)
+    return [stored[name][prompt, prompts.end].float() for name in names]
 
 
 def output_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt head"]:
@@ -47,3 +59,69 @@ def output_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt 
 def _norms(study: Study, end_z: Float[Tensor, "prompt head d_head"]) -> Float[Tensor, "prompt head"]:
     weights = study.model.output_weights.flatten(0, 1)
     return einsum(end_z, weights, "prompt head dh, head dh d -> prompt head d").norm(dim=2)
+
+
+def prediction_errors(
+    study: Study, prompts: PromptSet, end_z: Float[Tensor, "prompt head d_head"]
+) -> dict[str, list[float | None] | str | None]:
+    """`prediction_error_ratio` [H], and in `prediction_error_unavailable` why there is none (None if there is).
+
+    The ratio is small for a head whose output the stream at the last position already foretells, and about 1 for one that
+    brings something new from elsewhere (the residual of predictive coding, Rao & Ballard 1999, with a linear predictor).
+    """
+    settings = study.settings["head_statistics"]
+    clusters = np.array(prompts.clusters)
+    if (count := len(np.unique(clusters))) < settings["folds"]:
+        reason = (
+            f"{prompts.task} has {count} clusters of evaluation prompts and the prediction error needs {settings['folds']}, "
+            "one for each fold; use more prompts"
+        )
+        return {"prediction_error_ratio": [None] * end_z.shape[1], "prediction_error_unavailable": reason}
+    streams = _at_end(study, prompts, "hook_resid_pre")
+    layers = rearrange(end_z, "prompt (layer head) dh -> layer prompt head dh", layer=len(streams)).numpy()
+    ratios = [
+        unpredicted_share(stream.double().numpy(), z, clusters, settings)
+        for stream, z in zip(streams, layers, strict=True)
+    ]
+    return {
+        "prediction_error_ratio": [ratio for layer in ratios for ratio in layer],
+        "prediction_error_unavailable": None,
+    }
+
+
+def unpredicted_share(
+    stream: Float[np.ndarray, "prompt d_model"],
+    z: Float[np.ndarray, "prompt head d_head"],
+    clusters: Shaped[np.ndarray, " prompt"],
+    settings: Mapping[str, Any],
+) -> list[float | None]:
+    """1 - R^2 of each head's z predicted from `stream` by ridge regression, all components together.
+
+        sum (z - predicted z)^2 / sum (z - mean z)^2
+
+    Each prompt is predicted by a regression on prompts of other clusters, so the ratio is not clipped: noise exceeds 1. The
+    penalty of every component is the best of `penalties` by leave-one-out on those other prompts, in units of the stream's
+    mean variance, which leaves the ratio the same for a rotated or rescaled stream. What has an SD of at most `constant` of
+    its root mean square varies by rounding alone: such a stream predicts nothing, and such a head gets None.
+    """
+    centred, varies = _centre(z, (0, 2), settings["constant"])
+    inputs, has_signal = _centre(stream, (0, 1), settings["constant"])
+    predicted = cross_val_predict(
+        RidgeCV(settings["penalties"], alpha_per_target=True),
+        inputs / np.sqrt(np.square(inputs).mean()) if has_signal else np.zeros_like(inputs),
+        rearrange(centred, "prompt head dh -> prompt (head dh)"),
+        groups=clusters,
+        cv=GroupKFold(settings["folds"], shuffle=True, random_state=settings["seed"]),
+    )
+    error = np.square(centred - predicted.reshape(z.shape)).sum((0, 2))
+    total = np.square(centred).sum((0, 2))
+    return [float(error[head] / total[head]) if varies[head] else None for head in range(z.shape[1])]
+
+
+def _centre(
+    values: Float[np.ndarray, "prompt ..."], axes: tuple[int, ...], constant: float
+) -> tuple[Float[np.ndarray, "prompt ..."], Bool[np.ndarray, "*rest"]]:
+    """The values minus their mean over prompts; whether their variance over `axes` is more than rounding."""
+    centred = values - values.mean(0)
+    varies = np.square(centred).sum(axes) > constant**2 * np.square(values).sum(axes)
+    return centred, np.asarray(varies)

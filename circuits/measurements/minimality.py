@@ -1,33 +1,156 @@
-"""22 Minimality: what the circuit loses without each of its heads, and without each of its roles.
+"""22 Minimality: what the circuit loses without each of its heads, alone, by role and beside its backups.
 
-effect = LD(circuit alone) - LD(circuit without the node), everything outside mean-ablated per template and position
-(Wang et al. 2022: every node should be worth at least 1 % of the circuit).
+F(C) is the logit difference with everything outside C mean-ablated per template and position. effect = F(C) - F(C without
+the node): a head that another one backs up is worth nothing by it. Minimality as Wang et al. 2022 define it (section 4.3)
+therefore asks for some set K of other circuit heads beside which the head v counts:
+
+    score(v) = max over K of |F(C \\ K) - F(C \\ (K u {v}))|,     at least 1 % of F of the whole model
+
+K is nothing, one role without v, or a set grown greedily from nothing by the head that most raises the score. A maximum
+over many sets rewards chance, so K is chosen on discovery prompts and its effect is measured on the scored ones.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+
+from circuits.circuit import Node
 from circuits.interventions import Recipe, Sweep, ablate
+from circuits.prompts import PromptSet
 from circuits.study import Study
+from results_io import UserError
 
 NUMBER, ID = "22", "minimality"
+RECIPE = Recipe("mean")
+
+Removed = frozenset[Node]  # heads taken out of the circuit
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The set K beside which head `node` counts most: what kind it is and F(C \\ K) - F(C \\ (K u v)), nats."""
+
+    node: Node
+    beside: Removed
+    kind: str
+    effect: float
+
+
+@dataclass
+class Losses:
+    """F(C \\ K) on some prompts for every K asked for so far: each set is run once, whichever heads ask for it."""
+
+    study: Study
+    prompts: PromptSet
+    known: dict[Removed, Float[np.ndarray, " prompt"]] = field(default_factory=dict)
+
+    def run(self, sets: Iterable[Removed]) -> None:
+        """Measure the sets that are not known yet."""
+        new = sorted({removed for removed in sets if removed not in self.known}, key=sorted)
+        if not new:
+            return
+        outside = set(self.study.model.heads) - set(self.study.circuit.heads)
+        variants = (ablate(sorted(outside | removed), RECIPE, _name(removed)) for removed in new)
+        self.known.update(zip(new, self.study.run(Sweep(tuple(variants)), self.prompts).logit_diff, strict=True))
+
+    def of(self, node: Node, beside: Removed) -> Float[np.ndarray, " prompt"]:
+        """F(C \\ K) - F(C \\ (K u {node})) per prompt, both sets being known."""
+        return self.known[beside] - self.known[beside | {node}]
+
+    def mean(self, node: Node, beside: Removed) -> float:
+        return float(self.of(node, beside).astype(float).mean())
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Per-prompt loss for each head and each role of the circuit."""
-    circuit, recipe = study.circuit, Recipe("mean")
-    outside = set(study.model.heads) - set(circuit.heads)
-    removals = [(str(node), {node}) for node in circuit.heads]
-    removals += [(f"role {name}", set(role.heads)) for name, role in circuit.roles.items()]
-    variants = [ablate(sorted(outside), recipe, "circuit")]
-    variants += [ablate(sorted(outside | nodes), recipe, name) for name, nodes in removals]
-    effects = study.run(Sweep(tuple(variants)))
-    loss = effects.logit_diff[0] - effects.logit_diff[1:]
+    """Per-prompt loss for each head and role of the circuit, and for each head beside the set that shows it best."""
+    chosen = choose(study)
+    circuit, alone = study.circuit, frozenset[Node]()
+    losses = Losses(study, study.prompts)
+    roles = [frozenset(role.heads) for role in circuit.roles.values()]
+    needed = [alone, *(alone | {node} for node in circuit.heads), *roles]
+    losses.run([*needed, *(removed for c in chosen for removed in (c.beside, c.beside | {c.node}))])
     return {
-        "heads": [[node.layer, node.index] for node in circuit.heads],
-        "effect": loss[: len(circuit.heads)],
+        "heads": _pairs(circuit.heads),
+        "effect": np.stack([losses.of(node, alone) for node in circuit.heads]),
         "roles": list(circuit.roles),
-        "role_effect": loss[len(circuit.heads) :],
-        "recipe": str(recipe),
+        "role_effect": np.stack([losses.known[alone] - losses.known[role] for role in roles]),
+        "recipe": str(RECIPE),
+        "greedy": {
+            "sets": [_pairs(sorted(choice.beside)) for choice in chosen],
+            "kind": [choice.kind for choice in chosen],
+            "effect": np.stack([losses.of(choice.node, choice.beside) for choice in chosen]),
+            "discovery_effect": [choice.effect for choice in chosen],
+            "discovery_prompts": len(_discovery(study)),
+        },
     }
+
+
+def choose(study: Study) -> list[Choice]:
+    """For each circuit head the set K with the largest score on the discovery prompts; ties to the earlier kind.
+
+    Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy
+    set). UserError if either is not positive.
+    """
+    losses = Losses(study, _discovery(study))
+    candidates = {node: _declared(study, node) for node in study.circuit.heads}
+    losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
+    for node, beside in _grow(losses, study).items():
+        candidates[node].setdefault("greedy", beside)
+    found = []
+    for node, sets in candidates.items():
+        kind = max(sets, key=lambda name, node=node, sets=sets: abs(losses.mean(node, sets[name])))
+        found.append(Choice(node, sets[kind], kind, losses.mean(node, sets[kind])))
+    return found
+
+
+def _declared(study: Study, node: Node) -> dict[str, Removed]:
+    """Nothing and each role without `node`; a role that leaves nothing over is not a set of its own."""
+    roles = {f"role:{name}": frozenset(role.heads) - {node} for name, role in study.circuit.roles.items()}
+    return {"none": frozenset()} | {kind: beside for kind, beside in roles.items() if beside}
+
+
+def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
+    """The greedy set of each head: heads are added one by one while the score rises.
+
+    All heads take a step together, so that sets which several of them ask for are run once.
+    """
+    circuit = set(study.circuit.heads)
+    grown = {node: frozenset[Node]() for node in study.circuit.heads}
+    growing = list(grown)
+    for _ in range(_positive(study, "greedy_steps")):
+        options = {v: [grown[v] | {u} for u in sorted(circuit - grown[v] - {v})] for v in growing}
+        losses.run(r for v, sets in options.items() for s in sets for r in (s, s | {v}))
+        growing = [v for v in growing if options[v]]
+        for v in list(growing):
+            best = max(options[v], key=lambda s, v=v: abs(losses.mean(v, s)))
+            if abs(losses.mean(v, best)) <= abs(losses.mean(v, grown[v])):
+                growing.remove(v)
+            else:
+                grown[v] = best
+    return grown
+
+
+def _discovery(study: Study) -> PromptSet:
+    """The discovery prompts of the lowest hash, whatever order they were drawn in."""
+    ids = study.discovery.ids
+    return study.discovery.select(sorted(range(len(ids)), key=ids.__getitem__)[: _positive(study, "discovery_prompts")])
+
+
+def _positive(study: Study, name: str) -> int:
+    value = study.settings["minimality"][name]
+    if not isinstance(value, int) or value < 1:
+        raise UserError(f"measurement.minimality.{name} is {value!r}; expected a whole number of at least 1")
+    return value
+
+
+def _name(removed: Removed) -> str:
+    return "circuit without " + (", ".join(map(str, sorted(removed))) or "nothing")
+
+
+def _pairs(heads: Iterable[Node]) -> list[list[int]]:
+    return [[node.layer, node.index] for node in heads]

@@ -28,13 +28,16 @@ def shuffled(documents: dict[str, dict], seed: int = 7) -> dict[str, dict]:
     place = np.argsort(old)  # where each old row is now
     result = {number: {**document, "data": dict(document["data"])} for number, document in documents.items()}
     for number, fields, axis in (
-        ("01", None, 0), ("02", None, 0), ("03", None, 0), ("20", ("logit_diff",), 1), ("21", ("effect",), 0),
-        ("22", ("effect", "role_effect"), 1), ("26", ("output_norm",), 0),
+        ("01", None, 0), ("02", None, 0), ("03", None, 0), ("05", None, 0), ("08", None, 0),
+        ("20", ("logit_diff",), 1), ("21", ("effect",), 0), ("22", ("effect", "role_effect"), 1),
+        ("24", ("everything_relevant",), 0), ("24", ("nothing_relevant", "scrubbed"), 1), ("26", ("output_norm",), 0),
     ):  # fmt: skip
-        data = result[number]["data"]
-        for name in fields or data:
+        data = result[number]["data"] if number in result else {}
+        for name in fields or data if data else ():
             if isinstance(data[name], list) and np.shape(data[name])[axis : axis + 1] == (len(old),):
                 data[name] = np.take(np.asarray(data[name]), old, axis=axis).tolist()
+    greedy = result["22"]["data"]["greedy"]
+    result["22"]["data"]["greedy"] = {**greedy, "effect": np.take(greedy["effect"], old, axis=1).tolist()}
     baseline = result["01"]["data"]
     baseline["factors"] = {name: [values[i] for i in old] for name, values in baseline["factors"].items()}
     stored = result["20"]["data"]["random_circuits"]

@@ -50,7 +50,7 @@ def documents(
     other_task_effect: float = 0.05,
     n_tasks: int = 3,
 ) -> dict[str, dict]:
-    """Documents 01, 02, 03, 20, 21, 22, 25, 26, 27 in the shape of results/README.md."""
+    """Documents 01, 02, 03, 20, 21, 22, 25, 26, 27 in the shape of results/README.md; `complete` adds the others."""
     rng = np.random.default_rng(seed)
     n = n_evaluation + n_held_out
     heads = [[layer, head] for layer in range(n_layers) for head in range(heads_per_layer)]
@@ -108,6 +108,7 @@ def documents(
     }
     minimal = np.stack([sign[heads.index(list(head))] * rng.normal(effect, effect_noise, n) for head in members])
     norms = np.abs(rng.normal(1.0, 0.3, (n, len(heads)))) + 0.3 * mask
+    beside = minimal + np.random.default_rng([seed, 22]).normal(0.5 * effect, effect_noise, minimal.shape)
     data = {
         "01": {
             "prompt_id": [f"{i:016x}" for i in rng.permutation(n)],
@@ -158,6 +159,13 @@ def documents(
             "effect": minimal,
             "roles": list(roles),
             "role_effect": np.stack([rng.normal(2 * effect, effect_noise, n) for _ in roles]),
+            "greedy": {
+                "sets": [[list(other)] for other in (*members[1:], members[0])],
+                "kind": ["greedy"] * len(members),
+                "effect": beside,
+                "discovery_effect": beside.mean(1),
+                "discovery_prompts": 24,
+            },
         },
         "25": {"entropy": rng.random(len(heads))},
         "26": {
@@ -166,6 +174,7 @@ def documents(
             "mean": rng.normal(0, 1, len(heads)),
             "variance": rng.random(len(heads)),
             "singular_values": np.sort(rng.random((len(heads), 8)))[:, ::-1] * 10,
+            "prediction_error_ratio": np.random.default_rng([seed, 26]).uniform(0.2, 0.8, len(heads)),
         },
         "27": {
             "tasks": {
@@ -189,14 +198,80 @@ def documents(
     return {number: {"number": number, "data": _plain(content)} for number, content in data.items()}
 
 
+def complete(docs: dict[str, dict], *, seed: int = 0, effect: float = 1.0, noise: float = 0.5) -> dict[str, dict]:
+    """`docs` with 05, 07, 08, 09, 10 and 24, all of which tell circuit heads from others by `effect`.
+
+    Laws: effects per prompt ~ N(effect in the circuit, noise); scores of heads 0.1 to 0.9 plus `effect` in the circuit;
+    compositions half-normal plus effect/2 between circuit heads; the classifier finds the circuit with one false alarm;
+    scrubbing recovers 0.8 of D.
+    """
+    rng = np.random.default_rng([seed, 5])
+    baseline, circuit = docs["01"]["data"], docs["20"]["data"]["circuit"]
+    heads, clean = [tuple(head) for head in baseline["heads"]], np.asarray(baseline["clean_logit_diff"])
+    members = sorted({tuple(head) for role in circuit["roles"].values() for head in role["heads"]})
+    mask = np.array([head in members for head in heads])
+    outside = [list(head) for head in heads if head not in members]
+
+    def per_prompt() -> np.ndarray:
+        return effect * mask + rng.normal(0, noise, (len(clean), len(heads)))
+
+    def per_head() -> np.ndarray:
+        return rng.uniform(0.1, 0.9, len(heads)) + effect * mask
+
+    data = {
+        "05": {"natural_indirect": per_prompt()},
+        "07": {"score": per_head(), "selected": [list(head) for head in members]},
+        "08": {"effect": per_prompt()},
+        "09": {
+            **{name: per_head() for name in ("ov_norm", "spectral_norm", "qk_spectral_norm", "sv_entropy", "copying")},
+            **{f"{kind}_composition": composition(heads, mask, rng, effect / 2) for kind in "qkv"},
+            "classifier": classifier(members, outside, np.clip(per_head() / 2, 0, 1)),
+        },
+        "10": {"score": per_head(), "standard_error": np.full(len(heads), 0.05), "r_hat": np.full(len(heads), 1.01)},
+        "24": {
+            "everything_relevant": clean,
+            "nothing_relevant": 0.1 * clean + rng.normal(0, 0.4, (4, len(clean))),
+            "scrubbed": 0.82 * clean + rng.normal(0, 0.4, (4, len(clean))),
+        },
+    }
+    return {**docs, **{number: {"number": number, "data": _plain(content)} for number, content in data.items()}}
+
+
+def classifier(members: list, outside: list, probability: np.ndarray) -> dict:
+    """A weight classifier that names every member and the first head outside, trained on two other tasks."""
+    others = {"other task 0": (3, 2), "other task 1": (4, 0)}
+    return {
+        "predicted_heads": [*map(list, members), *outside[:1]],
+        "probability": probability,
+        "unavailable": None,
+        "trained_on": {"other task 0": outside[:4], "other task 1": outside[4:8]},
+        "threshold": 0.5,
+        "leave_one_task_out": {
+            name: {"hits": hits, "positives": 4, "false_alarms": alarms, "negatives": len(probability) - 4}
+            for name, (hits, alarms) in others.items()
+        },
+    }
+
+
+def composition(heads: list, mask: np.ndarray, rng: np.random.Generator, inside: float) -> list[list[float | None]]:
+    """Composition [sender receiver] of heads in later layers: |N(0, 1)|, plus `inside` between members of `mask`."""
+    layer = np.array([head[0] for head in heads])
+    values = np.abs(rng.normal(0, 1, (len(heads), len(heads)))) + inside * np.outer(mask, mask)
+    return np.where(layer[:, None] < layer, values, np.nan).astype(object).tolist()
+
+
 def evidence(split: str = "evaluation", **law) -> Evidence:
     """Evidence of a synthetic circuit; keyword arguments are those of `documents`."""
     return Evidence(documents(**law), COMMON, split)
 
 
 def _plain(value):
+    if isinstance(value, float) and np.isnan(value):
+        return None
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value

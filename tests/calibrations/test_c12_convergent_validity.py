@@ -1,16 +1,19 @@
-"""C12: convergence of families, never zero-filled, ties, both sources of uncertainty."""
+"""C12: convergence of families, never zero-filled, ties, each pair on its heads, both sources of uncertainty."""
 
 import json
+from itertools import combinations
 
 import numpy as np
 import pytest
 from scipy import stats
 from settings import config_of, shuffled
+from sklearn.metrics import roc_auc_score
 from synthetic import COMMON, documents
 
 from calibrations import c12_convergent_validity as c12
 from calibrations.evidence import Evidence
-from calibrations.head_scores import Method, kappa_of_selections, select_top
+from calibrations.head_scores import Method, kappa_of_selections, rank_reliability, select_top
+from calibrations.statistics import half_splits
 
 FEWER = {"bootstrap_resamples": 200, "bootstrap_resamples_p": 999}  # speed
 CONFIG = {**config_of("c12"), **FEWER}
@@ -22,15 +25,17 @@ def effects(mean, seed, n=600, noise=0.5):
     return (np.asarray(mean) + np.random.default_rng(seed).normal(0, noise, (n, len(mean)))).tolist()
 
 
-def with_families(seed=0, mean=None, mediation=None, **scores):
-    """Documents in which every head has an effect: 02 as given, 05 and fixed scores 07, 10 if given."""
+def with_families(seed=0, mean=None, mediation=None, writing=None, **scores):
+    """Documents in which every head has an effect and writes to the answer: 05 and fixed scores 07, 10 if given."""
     docs = documents(seed=seed, **SHAPE)
     mean = importance(seed) if mean is None else mean
     docs["02"]["data"]["denoising"] = effects(mean, seed + 1)
     docs["02"]["data"]["noising"] = effects(mean, seed + 2)
     docs["21"]["data"]["effect"] = effects(mean, seed + 3)
+    writing = np.ones(H) if writing is None else writing
+    docs["03"]["data"]["attribution"] = effects(writing, seed + 5, noise=0.01)
     if mediation is not None:
-        docs["05"] = {"data": {"effect": effects(mediation, seed + 4)}}
+        docs["05"] = {"data": {"natural_indirect": effects(mediation, seed + 4)}}
     for name, score in scores.items():
         docs[name.removeprefix("n")] = {"data": {"score": list(score)}}
     return docs
@@ -67,7 +72,7 @@ def test_one_family_is_not_run_and_names_the_missing_numbers():
 def test_published_value_is_the_mean_pairwise_spearman():
     rng = np.random.default_rng(3)
     mean = importance()
-    score, llc = mean + rng.normal(0, 0.3, H), -mean + rng.normal(0, 0.3, H)
+    score, llc = mean + rng.normal(0, 0.3, H), mean + rng.normal(0, 0.3, H)
     docs = with_families(mean=mean, n07=score, n10=llc)
     patching = np.abs(np.array(docs["02"]["data"]["denoising"])[:400].mean(axis=0))
     columns = [patching, score, -llc]
@@ -79,8 +84,8 @@ def test_published_value_is_the_mean_pairwise_spearman():
 
 def test_planted_convergence_passes():
     mean = importance()
-    record = judge(with_families(mean=mean, mediation=mean * 0.8, n07=mean**2, n10=-mean))
-    assert record.verdict == "pass" and record.published_verdict == "pass"
+    record = judge(with_families(mean=mean, mediation=mean * 0.8, n07=mean**2, n10=mean + 3))
+    assert record.verdict == "pass" and record.published_verdict == "fail"  # published: a low coefficient is a member
     assert record.p < CONFIG["alpha"] and record.n["methods"] == 4 and record.n["heads"] == H
     assert record.ci90[0] > CONFIG["threshold_rho"]
     widths = {source: high - low for source, (low, high) in record.companions["ci90_over"].items()}
@@ -100,6 +105,24 @@ def test_independent_rankings_are_never_passed():
         assert record.verdict in ("fail", "inconclusive")
 
 
+def test_relabelling_is_significant_at_its_level_under_the_null():
+    """Four families that know nothing: p < .05 in 5 % of draws (Monte Carlo error 3.4 % at 40 draws, three of them)."""
+    rng = np.random.default_rng(8)
+    config = {**CONFIG, "bootstrap_resamples_p": 99, "permutations": 199}
+    docs = with_families()
+    p = []
+    for _ in range(40):
+        docs["02"]["data"]["denoising"] = effects(rng.exponential(0.5, H), 0)
+        docs["05"] = {"data": {"natural_indirect": effects(rng.exponential(0.5, H), 1)}}
+        docs["07"] = {"data": {"score": rng.random(H).tolist()}}
+        docs["10"] = {"data": {"score": rng.random(H).tolist()}}
+        evidence = Evidence(docs, COMMON)
+        decided = c12._decide(evidence, c12._methods(evidence, config, "families"), {}, config)
+        p.append(decided["companions"]["p_relabelling"])
+    assert np.mean(np.array(p) < 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 40)
+    assert 0.3 < np.mean(p) < 0.7
+
+
 def test_borderline_agreement_is_inconclusive_and_says_what_would_settle_it():
     mean = importance()
     noisy = stats.rankdata(mean) + np.random.default_rng(5).normal(0, 60, H)
@@ -112,7 +135,7 @@ def test_missing_scores_are_never_filled_with_zero():
     """D1, finding 6: 26 of 144 heads in exactly opposite order; zero filling would give +.97."""
     mean = np.linspace(1, 3, H)
     scored = [float(3 - mean[i]) + 1 if i < 26 else None for i in range(H)]
-    record = judge(with_families(mean=mean, n07=scored))
+    record = judge(with_families(mean=mean, n07=scored), {**CONFIG, "max_missing_share": 1.0})
     assert record.published_value < -0.8 and record.verdict == "fail" and record.n["heads"] == 26
     filled = np.where(np.arange(H) < 26, np.array([s or 0 for s in scored]), 0)
     assert stats.spearmanr(np.where(np.arange(H) < 26, mean, 0), filled).statistic > 0.9
@@ -120,7 +143,7 @@ def test_missing_scores_are_never_filled_with_zero():
 
 def test_too_few_common_heads_are_insufficient():
     scored = [1.0 * i if i < CONFIG["min_heads"] - 1 else None for i in range(H)]
-    record = judge(with_families(n07=scored))
+    record = judge(with_families(n07=scored), {**CONFIG, "max_missing_share": 1.0})
     assert record.verdict == "insufficient" and record.reasons[0].startswith("n_heads")
     assert record.published_verdict == "none"
 
@@ -130,10 +153,158 @@ def test_a_constant_family_is_dropped():
     assert record.verdict == "insufficient" and record.reasons[0].startswith("n_methods")
 
 
-def test_a_low_learning_coefficient_marks_a_circuit_head():
+def test_the_learning_coefficient_is_read_as_theory_has_it_and_shown_both_ways():
+    """The published convention counts low coefficients as members; the verdict counts high ones."""
     mean = importance()
-    assert judge(with_families(mean=mean, n10=-mean)).published_value > 0.9
-    assert judge(with_families(mean=mean, n10=mean)).published_value < -0.9
+    record = judge(with_families(mean=mean, n10=mean))
+    assert record.published_value < -0.9 and record.published_verdict == "fail"
+    assert record.estimate > 0.9 and record.verdict == "pass"
+    both = record.companions["both_orientations"]["llc"]
+    assert both["theory"] == {"orientation": "higher", "mean_rho": record.estimate}
+    assert both["published"]["orientation"] == "lower"
+    assert both["published"]["mean_rho"] == pytest.approx(-record.estimate)
+    assert judge(with_families(mean=mean, n10=-mean)).verdict == "fail"
+
+
+def test_a_family_with_many_gaps_is_left_out_with_its_reason():
+    """Chains that disagree leave no coefficient: a fifth of the heads may lack one, not more."""
+    mean = importance()
+    gaps = int(CONFIG["max_missing_share"] * H)
+    few = [None if i < gaps else float(x) for i, x in enumerate(mean)]
+    record = judge(with_families(mean=mean, mediation=mean, n10=few))
+    assert record.n == {"prompts": 400, "clusters": record.n["clusters"], "heads": H - gaps, "methods": 3}
+    assert record.companions["dropped"] == {} and record.notes == ()
+    many = [None if i <= gaps else float(x) for i, x in enumerate(mean)]
+    record = judge(with_families(mean=mean, mediation=mean, n10=many))
+    assert record.n["heads"] == H and record.companions["families"] == ["activation_patching", "mediation"]
+    assert record.companions["dropped"] == {"llc": "no score for 20% of the heads, above 20%"}
+    assert record.notes == ("llc left out: no score for 20% of the heads, above 20%",)
+    assert pair(record, "activation_patching", "llc")["heads"] == H - gaps - 1  # still in the table of pairs
+
+
+def test_a_head_that_lacks_one_prompt_has_no_score():
+    effect = np.arange(12.0).reshape(3, 4) + 1
+    effect[1, 2] = np.nan
+    method = Method("m", "magnitude", effect, None, 0.1)
+    np.testing.assert_allclose(method.score(), [5, 6, np.nan, 8])
+    np.testing.assert_allclose(method.resampled(np.array([[3, 0, 0]])), [[1, 2, np.nan, 4]])
+    assert method.missing_share() == 0.25
+
+
+# --- what acts through other heads --------------------------------------------------------------------------
+
+
+def test_a_family_that_sees_only_what_is_written_is_judged_on_heads_that_write():
+    """Half the heads act through others: about those the scores made from attributions hold noise alone."""
+    mean, rng = importance() + 0.3, np.random.default_rng(4)
+    writes = np.arange(H) < H // 2
+    score = np.where(writes, mean, 0.01 * rng.random(H))
+    record = judge(with_families(mean=mean, mediation=mean, writing=1.0 * writes, n07=score))
+    assert record.verdict == "pass" and record.estimate > 0.95
+    patching = np.abs(np.array(with_families(mean=mean)["02"]["data"]["denoising"])[:400].mean(0))
+    assert stats.spearmanr(patching, score).statistic < 0.7  # what it would be over all heads
+    assert record.published_value < 0.8  # which is what the published value is
+    measured = pair(record, "activation_patching", "ocse")
+    assert measured["heads"] == H // 2 and measured["restricted_to"] == "heads that write to the answer"
+    assert "restricted_to" not in pair(record, "activation_patching", "mediation")
+
+
+def test_the_estimate_is_the_mean_over_pairs_of_families():
+    rng, mean = np.random.default_rng(6), importance() + 0.3
+    scores = {"n07": mean + rng.normal(0, 0.5, H), "n10": mean + rng.normal(0, 0.5, H)}
+    record = judge(with_families(mean=mean, mediation=mean + 0.2, writing=1.0 * (np.arange(H) < 50), **scores))
+    names = ["activation_patching", "mediation", "ocse", "llc"]
+    each = [pair(record, *two)["spearman"] for two in combinations(names, 2)]
+    assert record.estimate == pytest.approx(np.mean(each), abs=1e-12)
+    assert [pair(record, *two)["heads"] for two in combinations(names, 2)] == [H, 50, H, 50, H, 50]
+
+
+def test_it_is_left_out_where_too_few_heads_write():
+    mean = importance()
+    few = 1.0 * (np.arange(H) < CONFIG["min_heads"] - 1)
+    record = judge(with_families(mean=mean, mediation=mean, writing=few, n07=np.random.default_rng(0).random(H)))
+    assert record.companions["dropped"] == {"ocse": "sees only heads that write to the answer, which 9 do; 10 needed"}
+    assert record.verdict == "pass" and record.n["methods"] == 2
+    alone = judge(with_families(mean=mean, writing=few, n07=mean))
+    assert alone.verdict == "insufficient" and alone.reasons[0].startswith("n_methods: 1 families")
+
+
+# --- the table of pairs -------------------------------------------------------------------------------------
+
+
+def test_every_pair_of_methods_has_its_correlation_and_intervals():
+    rng, mean = np.random.default_rng(1), importance()
+    docs = with_families(mean=mean, mediation=mean, n07=mean + rng.normal(0, 0.3, H), n10=mean + rng.normal(0, 0.3, H))
+    docs["08"] = {"data": {"effect": effects(mean, 20)}}
+    record = judge(docs)
+    assert record.companions["not_run"] == []
+    methods = [*record.companions["orientation"]]
+    assert len(methods) == 8 and len(record.companions["pairs"]) == 28
+    assert [p["methods"] for p in record.companions["pairs"]] == [list(two) for two in combinations(methods, 2)]
+    for p in record.companions["pairs"]:
+        low, high = p["ci90_heads"]
+        assert low < p["spearman"] < high
+        if p["prompt_interval_covers"]:
+            low, high = p["ci90_prompts"]
+            assert low <= p["spearman"] <= high
+    fixed = pair(record, "ocse", "llc")
+    assert fixed["prompt_interval_covers"] == [] and fixed["ci90_prompts"] is None and fixed["disattenuated"] is None
+    half = pair(record, "activation_patching", "llc")
+    assert half["prompt_interval_covers"] == ["activation_patching"] and half["ci90_prompts"] is not None
+    assert half["reliability"]["llc"] is None and half["reliability"]["activation_patching"] > 0.9
+    both = pair(record, "activation_patching", "attribution_patching")
+    assert both["prompt_interval_covers"] == ["activation_patching", "attribution_patching"]
+
+
+def test_agreement_of_attribution_patching_with_exact_patching():
+    """AUROC of the estimate for the exact top k, and the other way round, against scikit-learn."""
+    mean = importance()
+    docs = with_families(mean=mean)
+    docs["08"] = {"data": {"effect": effects(mean * np.random.default_rng(2).uniform(0.3, 1.7, H), 21)}}
+    found = pair(judge(docs), "activation_patching", "attribution_patching")["top_k"]
+    exact, estimated = (
+        np.abs(np.array(docs[number]["data"][field])[:400].mean(0))
+        for number, field in (("02", "denoising"), ("08", "effect"))
+    )
+    assert found["k"] == 7
+    top = [np.isin(np.arange(H), np.argsort(-score)[:7]) for score in (exact, estimated)]
+    assert found["auroc_for_top_k_of"] == pytest.approx(
+        {
+            "activation_patching": roc_auc_score(top[0], estimated),
+            "attribution_patching": roc_auc_score(top[1], exact),
+        }
+    )
+    assert 0.6 < found["auroc_for_top_k_of"]["activation_patching"] < 1
+    assert found["jaccard"] == pytest.approx((top[0] & top[1]).sum() / (top[0] | top[1]).sum())
+
+
+def test_disattenuated_rho_undoes_the_noise_of_few_prompts():
+    """Two noisy measurements of one truth: rho is far from 1, and close to it once freed from measurement noise.
+
+    Effects are far from 0, where dropping the sign would make the noise one-sided.
+    """
+    mean = np.random.default_rng(9).normal(5, 0.5, H)
+    docs = with_families(mean=mean)
+    docs["02"]["data"]["denoising"] = effects(mean, 1, noise=8.0)
+    docs["21"]["data"]["effect"] = effects(mean, 3, noise=8.0)
+    measured = pair(judge(docs), "activation_patching", "knockouts")
+    assert measured["spearman"] < 0.75
+    assert measured["disattenuated"] == pytest.approx(1.0, abs=0.15)
+    expected = measured["spearman"] / np.sqrt(np.prod(list(measured["reliability"].values())))
+    assert measured["disattenuated"] == pytest.approx(expected)
+
+
+def test_rank_reliability_is_that_of_normal_theory():
+    """Signal variance 1, noise variance 100 on 400 prompts: reliability of the mean is 1 / (1 + 100/400) = .8."""
+    truth = np.random.default_rng(0).normal(5, 1, 2000)
+    table = truth + np.random.default_rng(1).normal(0, 10, (400, 2000))
+    halves = half_splits(400, 20, seed=0)
+    found = rank_reliability(Method("m", "higher", table, None, 0.0), halves, np.arange(2000))
+    assert found == pytest.approx(0.8, abs=0.03)  # Spearman of normal halves is within .02 of Pearson
+    assert rank_reliability(Method("m", "higher", None, truth, 0.0), halves, np.arange(2000)) is None
+
+
+# --- ties and confounds -------------------------------------------------------------------------------------
 
 
 def test_negative_heads_count_by_magnitude():
@@ -187,7 +358,7 @@ def test_no_behaviour_is_insufficient():
 
 def test_order_of_prompts_does_not_matter_and_runs_repeat():
     mean = importance()
-    docs = with_families(mean=mean, n07=mean, n10=-mean)
+    docs = with_families(mean=mean, mediation=mean, n07=mean, n10=mean)
     first = judge(docs)
     assert first == judge(docs) and first == judge(shuffled(docs))
 

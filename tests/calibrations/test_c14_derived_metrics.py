@@ -4,10 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from scipy import stats
 from settings import config_of, shuffled
-from synthetic import COMMON, documents
+from sklearn.metrics import average_precision_score, roc_auc_score
+from statsmodels.stats.proportion import proportion_confint
+from synthetic import COMMON, complete, documents
 
 from calibrations import c14_derived_metrics as c14
+from calibrations import weight_classifier
 from calibrations.evidence import Evidence
 from calibrations.statistics import false_alarms
 
@@ -34,11 +38,12 @@ PUBLISHED = [
     "minimality_mean_importance",
     "logit_diff_recovery",
 ]
-LATER = {
+SOURCES = {
     "spectral_norm_ratio": "09", "sv_entropy_ratio": "09", "llc_d_prime": "10", "hit_rate": "09",
-    "false_alarm_rate": "09", "pc_ratio_circuit_mean": "09", "pc_ratio_noncircuit_mean": "09",
-    "pc_ratio_d_prime": "09", "ov_composition_pval": "09", "q_composition_pval": "09",
-    "k_composition_pval": "09", "attribution_auroc": "08", "logit_diff_recovery": "24",
+    "false_alarm_rate": "09", "pc_ratio_circuit_mean": "26", "pc_ratio_noncircuit_mean": "26",
+    "pc_ratio_d_prime": "26", "ov_composition_pval": "09", "q_composition_pval": "09",
+    "k_composition_pval": "09", "attribution_auroc": "08", "minimality_mean_importance": "22",
+    "logit_diff_recovery": "24",
 }  # fmt: skip
 
 
@@ -68,19 +73,29 @@ def test_all_twenty_sub_metrics_are_present_in_order():
     assert list(judge(documents())) == PUBLISHED
 
 
-@pytest.mark.parametrize(("name", "source"), LATER.items())
+@pytest.mark.parametrize(("name", "source"), SOURCES.items())
 def test_what_was_not_measured_says_so(name, source):
-    record = judge(documents())[name]
+    docs = complete(documents())
+    del docs[source]
+    record = judge(docs)[name]
     assert record.verdict == "insufficient" and record.published_value is None and not record.gating
     assert record.reasons[0].startswith("not_run") and source in record.reasons[0]
 
 
+def test_with_every_measurement_there_nothing_is_left_not_run():
+    docs = complete(documents())
+    docs["20"]["data"]["circuit"]["provenance"]["published_heads"] = [[0, 1]]
+    for name, record in judge(docs).items():
+        assert record.published_value is not None and record.estimate is not None, name
+        assert not any(reason.startswith("not_run") for reason in record.reasons), name
+    assert judge(complete(documents()))["node_overlap_jaccard"].reasons[0].startswith("n_heads")
+
+
 def test_only_d_prime_gates():
-    records = judge(documents())
-    assert [name for name, record in records.items() if record.gating] == ["d_prime"]
-    with_classifier = documents()
-    with_classifier["09"] = {"data": {"predicted_heads": [[0, 1]]}}
-    gates = [name for name, record in judge(with_classifier).items() if record.gating]
+    """The rates of the weight classifier say how good that classifier is; the setting lets them gate."""
+    docs = complete(documents())
+    assert [name for name, record in judge(docs).items() if record.gating] == ["d_prime"]
+    gates = [name for name, record in judge(docs, {**CONFIG, "classifier_gates": True}).items() if record.gating]
     assert gates == ["d_prime", "hit_rate", "false_alarm_rate"]
 
 
@@ -222,29 +237,92 @@ def test_false_alarm_rate_is_not_one_minus_precision():
     assert both.one_minus_precision == pytest.approx(0.13)
     assert both.false_alarm_rate == pytest.approx(0.03061952075)
     heads = [(layer, head) for layer in range(12) for head in range(12)]
-    found = c14.classify(heads[2:30], heads[:26], heads)
+    found = weight_classifier.classify(heads[2:30], heads[:26], heads)
     assert (found.hits, found.false_alarms) == (24, 4)
     assert found.hit_rate == pytest.approx(24 / 26) and found.false_alarm_rate == pytest.approx(4 / 118)
     assert found.one_minus_precision == pytest.approx(4 / 28)
-    assert c14.classify([], heads[:26], heads).one_minus_precision is None
+    assert weight_classifier.classify([], heads[:26], heads).one_minus_precision is None
 
 
-def test_classifier_gates_through_wilson():
+def large(predicted):
+    """60 circuit heads of 200, and what the classifier calls circuit heads."""
     heads = [[layer, head] for layer in range(20) for head in range(10)]
     roles = {"r": {"heads": heads[:60], "ordinal": 1, "sign": 1}}
     docs = documents(roles=roles, n_layers=20, heads_per_layer=10, n_evaluation=100, n_held_out=10, n_random=2)
-    docs["09"] = {"data": {"predicted_heads": heads[:63]}}
-    records = judge(docs)
+    docs = complete(docs)
+    docs["09"]["data"]["classifier"]["predicted_heads"] = [heads[i] for i in predicted]
+    return docs
+
+
+def test_rates_are_judged_by_their_wilson_intervals():
+    records = judge(large(range(63)))
     assert records["hit_rate"].verdict == "pass" and records["hit_rate"].published_value == 1.0
     assert records["false_alarm_rate"].verdict == "pass"
     assert records["false_alarm_rate"].published_value == pytest.approx(3 / 140)
-    docs["09"] = {"data": {"predicted_heads": heads[:55] + heads[60:120]}}
-    records = judge(docs)
+    records = judge(large([*range(55), *range(60, 120)]))
     assert records["hit_rate"].published_verdict == "pass" and records["hit_rate"].verdict == "inconclusive"
     assert records["false_alarm_rate"].verdict == "fail" and records["false_alarm_rate"].published_verdict == "fail"
+    records = judge(large(range(30)))
+    assert records["hit_rate"].verdict == "fail" and records["hit_rate"].estimate == 0.5
+    assert records["hit_rate"].ci90 == pytest.approx(proportion_confint(30, 60, 0.1, "wilson"))
 
 
-# --- forwarded ----------------------------------------------------------------------------------------------
+def test_a_small_circuit_cannot_pass_whatever_the_classifier_finds():
+    """7 of 7 heads leave the lower bound at .72; 25 of 25 are the first that lie above .9."""
+    record = judge(complete(documents()))["hit_rate"]
+    assert record.published_value == 1.0 and record.published_verdict == "pass"
+    assert record.verdict == "insufficient" and record.p is None and not record.gating
+    assert record.reasons[0].startswith("min_p_unreachable: even 7 of 7 leave the lower bound at 0.72, not above 0.9")
+    assert record.needs == "a circuit of at least 25 heads"
+    assert record.estimate == 1.0 and record.ci90[0] == pytest.approx(7 / (7 + stats.norm.ppf(0.95) ** 2))
+    false_alarm = judge(complete(documents()))["false_alarm_rate"]
+    assert false_alarm.verdict == "pass" and false_alarm.estimate == 1 / 25
+
+
+def test_too_few_heads_outside_leave_the_false_alarm_rate_undecided():
+    roles = {"r": {"heads": [[i // 8, i % 8] for i in range(22)], "ordinal": 1, "sign": 1}}
+    record = judge(complete(documents(roles=roles)))["false_alarm_rate"]
+    assert record.verdict == "insufficient" and record.needs == "at least 11 heads outside the circuit"
+    assert record.reasons[0].startswith("min_p_unreachable: even 0 of 10 leave the upper bound at 0.21")
+
+
+def test_the_classifiers_rates_are_reported_with_their_intervals():
+    docs = complete(documents())
+    found = judge(docs)["false_alarm_rate"].companions
+    assert found["recall"]["value"] == 1.0 and found["recall"]["of"] == 7
+    assert found["precision"] == {
+        "value": 7 / 8, "ci90": pytest.approx(proportion_confint(7, 8, 0.1, "wilson")), "count": 7, "of": 8,
+    }  # fmt: skip
+    assert found["one_minus_precision"] == pytest.approx(1 / 8) and found["false_alarm_rate"]["value"] == 1 / 25
+    probability = np.array(docs["09"]["data"]["classifier"]["probability"])
+    assert found["probability_auroc"] == pytest.approx(roc_auc_score(members(docs), probability))
+    assert found["trained_on"] == {"other task 0": 4, "other task 1": 4}
+    other = found["leave_one_task_out"]
+    assert other["other task 0"]["recall"]["value"] == 0.75 and other["other task 1"]["recall"]["value"] == 1.0
+    assert other["other task 0"]["false_alarm_rate"]["value"] == 2 / 28
+    low, high = other["other task 1"]["recall"]["ci90"]
+    assert (low, high) == (pytest.approx(4 / (4 + stats.norm.ppf(0.95) ** 2)), 1.0)
+
+
+def test_a_classifier_that_could_not_be_trained_says_why():
+    docs = complete(documents())
+    why = "1 other task has a circuit; leaving one task out needs 2"
+    docs["09"]["data"]["classifier"] |= {"predicted_heads": None, "probability": None, "unavailable": why}
+    for name in ("hit_rate", "false_alarm_rate"):
+        record = judge(docs)[name]
+        assert record.verdict == "insufficient" and record.reasons == (f"n_tasks: {why}",)
+        assert record.published_value is None and record.published_verdict == "none"
+
+
+def test_a_classifier_that_names_no_head():
+    docs = complete(documents())
+    docs["09"]["data"]["classifier"]["predicted_heads"] = []
+    records = judge(docs)
+    assert records["hit_rate"].estimate == 0 and records["false_alarm_rate"].verdict == "pass"
+    assert records["hit_rate"].companions["precision"] is None
+
+
+# --- from other measurements ----------------------------------------------------------------------------------------------
 
 
 def test_faithfulness_completeness_and_minimality():
@@ -279,49 +357,283 @@ def test_partial_eta_squared_is_that_of_c13():
     assert value == pytest.approx(theirs.published_value)
 
 
-def test_learning_coefficient_uses_both_sds():
-    """D28: the circuit's SD alone is not the scale of two groups; heads without a value are left out."""
+def with_greedy(per_head, sign=1.0, noise=0.2):
+    """22 with these effects (nats; mean D is 5) beside the greedy sets; `sign` is what the discovery prompts saw."""
     docs = documents()
-    mask = members(docs)
-    rng = np.random.default_rng(0)
-    score = np.where(mask, rng.normal(1, 0.1, 32), rng.normal(2, 0.5, 32))
-    docs["10"] = {"data": {"score": score.tolist()}}
-    expected = (score[~mask].mean() - score[mask].mean()) / np.sqrt(
+    effect = np.array(per_head)[:, None] + np.random.default_rng(0).normal(0, noise, (7, 600))
+    docs["22"]["data"]["greedy"] |= {
+        "effect": effect.tolist(),
+        "discovery_effect": (sign * np.array(per_head)).tolist(),
+        "kind": ["none", "role:early", "role:late", "greedy", "greedy", "greedy", "none"],
+    }
+    return docs
+
+
+def test_minimality_beside_backups():
+    """Shares of mean D with the sign of the discovery prompts; below 1 % a head is not shown to be minimal."""
+    docs = with_greedy([1.0, -0.5, 0.02, 0.5, 0.5, 0.5, 0.5])
+    clean = np.array(docs["01"]["data"]["clean_logit_diff"])[:400].mean()
+    record = judge(docs)["minimality_mean_importance"]
+    found, alone = record.companions["greedy"], np.array(docs["22"]["data"]["effect"])[:, :400].mean()
+    assert record.published_value == record.estimate == pytest.approx(alone / clean)
+    effect = np.array(docs["22"]["data"]["greedy"]["effect"])[:, :400].mean(axis=1)
+    oriented = effect * np.sign([1.0, -0.5, 0.02, 0.5, 0.5, 0.5, 0.5])
+    assert found["mean_importance"] == pytest.approx(oriented.mean() / clean)
+    assert found["ci90"][0] < found["mean_importance"] < found["ci90"][1]
+    assert found["smallest_head"] == [1, 3] and found["smallest"] == pytest.approx(oriented[2] / clean)
+    assert found["heads_not_shown_minimal"] == [[1, 3]]
+    assert found["kinds"] == {"greedy": 3, "none": 2, "role": 2}
+
+
+def test_a_sign_that_does_not_come_back_counts_against_the_head():
+    """The set was chosen for an effect of the other sign: on these prompts the head is not shown to be minimal."""
+    found = judge(with_greedy([0.5] * 7, sign=-1.0))["minimality_mean_importance"].companions["greedy"]
+    assert found["mean_importance"] < -0.09 and len(found["heads_not_shown_minimal"]) == 7
+
+
+# --- learning coefficient -----------------------------------------------------------------------------------
+
+
+def with_coefficients(inside, outside, sd_inside=0.1, sd_outside=0.5, seed=0):
+    docs = complete(documents())
+    mask, rng = members(docs), np.random.default_rng(seed)
+    score = np.where(mask, rng.normal(inside, sd_inside, 32), rng.normal(outside, sd_outside, 32))
+    docs["10"]["data"]["score"] = score.tolist()
+    return docs, score, mask
+
+
+def test_learning_coefficient_is_published_one_way_and_judged_the_other():
+    """D28: both SDs are the scale, not the circuit's alone. Published: low means member; estimate: high does."""
+    docs, score, mask = with_coefficients(3, 1)
+    expected = (score[mask].mean() - score[~mask].mean()) / np.sqrt(
         (score[mask].var(ddof=1) + score[~mask].var(ddof=1)) / 2
     )
     record = judge(docs)["llc_d_prime"]
-    assert record.published_value == pytest.approx(expected) and record.p < 0.05
-    docs["10"]["data"]["score"][int(np.flatnonzero(~mask)[0])] = None
-    assert judge(docs)["llc_d_prime"].published_value != record.published_value
+    assert record.estimate == pytest.approx(expected) and record.published_value == pytest.approx(-expected)
+    assert record.published_verdict == "fail" and record.verdict == "pass" and not record.gating
+    assert record.companions["orientation"] == "higher" and record.companions["published_orientation"] == "lower"
+    upstream = (score[~mask].mean() - score[mask].mean()) / score[mask].std(ddof=1)
+    assert record.companions["upstream_form"] == pytest.approx(upstream)
+    docs, *_ = with_coefficients(1, 3)
+    record = judge(docs)["llc_d_prime"]
+    assert record.published_verdict == "pass" and record.verdict == "fail" and record.p > 0.9
 
 
-def test_forwarded_forms():
-    docs = documents()
+def test_heads_whose_chains_disagree_are_left_out():
+    docs, score, mask = with_coefficients(3, 1)
+    gap = int(np.flatnonzero(~mask)[0])
+    docs["10"]["data"]["score"][gap] = None
+    record = judge(docs)["llc_d_prime"]
+    rest = np.delete(score[~mask], 0)
+    expected = (score[mask].mean() - rest.mean()) / np.sqrt((score[mask].var(ddof=1) + rest.var(ddof=1)) / 2)
+    assert record.estimate == pytest.approx(expected) and record.companions["heads_without_score"] == 1
+    for i in np.flatnonzero(mask)[2:]:
+        docs["10"]["data"]["score"][i] = None
+    record = judge(docs)["llc_d_prime"]
+    assert record.verdict == "insufficient" and record.reasons[0].startswith("n_heads: 2 circuit heads and 24 others")
+
+
+def test_coefficients_that_know_nothing_are_rarely_passed():
+    passed = 0
+    for seed in range(40):
+        docs, *_ = with_coefficients(1, 1, 0.5, 0.5, seed=seed)
+        evidence = Evidence(docs, COMMON)
+        passed += c14._llc_d_prime(evidence, {**CONFIG, "permutations": 199}).verdict == "pass"
+    assert passed <= 40 * 0.05
+
+
+# --- composition --------------------------------------------------------------------------------------------
+
+
+def with_composition(values, docs=None):
+    """All three matrices [sender receiver] of 09; only forward edges are kept."""
+    docs = docs or complete(documents())
+    layer = np.array([head[0] for head in docs["01"]["data"]["heads"]])
+    stored = np.where(layer[:, None] < layer, values, np.nan)
+    stored = [[None if np.isnan(x) else float(x) for x in row] for row in stored]
+    docs["09"]["data"] |= {f"{kind}_composition": stored for kind in "qkv"}
+    return docs, layer
+
+
+def test_composition_inside_the_circuit_is_found_and_its_means_are_shown():
+    docs = complete(documents())
+    mask = members(docs)
+    rng = np.random.default_rng(1)
+    values = 0.2 + 0.02 * rng.standard_normal((32, 32)) + 0.1 * np.outer(mask, mask)
+    docs, layer = with_composition(values, docs)
+    forward = layer[:, None] < layer
+    inside = forward & np.outer(mask, mask)
+    for name in ("ov_composition_pval", "q_composition_pval", "k_composition_pval"):
+        record = judge(docs)[name]
+        welch = stats.ttest_ind(values[inside], values[forward & ~inside], equal_var=False).pvalue
+        assert record.published_value == pytest.approx(welch) and welch < 1e-4
+        assert record.estimate == record.p < 0.005 and record.verdict == "inconclusive" and not record.gating
+        assert record.companions["edge_mean"] == pytest.approx(values[inside].mean())
+        assert record.companions["nonedge_mean"] == pytest.approx(values[forward & ~inside].mean())
+        assert record.companions["edges"] == inside.sum() == 17 and record.companions["nonedges"] == 367
+        assert "within layers" in record.p_kind
+    weak = with_composition(0.4 - values)[0]  # composing less than others is no evidence for
+    assert judge(weak)["q_composition_pval"].p > 0.99
+
+
+def test_which_matrix_a_composition_p_is_read_from():
+    """OV composition is through the receiver's values: V-composition."""
+    docs, _ = with_composition(np.random.default_rng(0).random((32, 32)))
+    mask = members(docs)
+    planted, _ = with_composition(np.random.default_rng(0).random((32, 32)) + np.outer(mask, mask))
+    for kind, name in zip("vqk", ("ov", "q", "k"), strict=True):
+        own = {**docs, "09": {"data": {**docs["09"]["data"]}}}
+        own["09"]["data"][f"{kind}_composition"] = planted["09"]["data"][f"{kind}_composition"]
+        p = {other: judge(own)[f"{other}_composition_pval"].p for other in ("ov", "q", "k")}
+        assert p[name] < 0.005 and all(value > 0.05 for other, value in p.items() if other != name)
+
+
+def test_edges_that_share_heads_fool_the_t_test_but_not_the_relabelling():
+    """Null: some heads compose strongly with everything, whatever circuit they are in. Nominal level 5 %."""
+    rng = np.random.default_rng(2)
+    docs = complete(documents())
+    config = {**CONFIG, "permutations": 199}
+    welch, relabelled = [], []
+    for _ in range(100):
+        sender, receiver = rng.exponential(1, (2, 32))
+        values = sender[:, None] + receiver + 0.1 * rng.standard_normal((32, 32))
+        own, _ = with_composition(values, docs)
+        record = c14._composition("q_composition_pval", Evidence(own, COMMON), config)
+        welch.append(record.published_value)
+        relabelled.append(record.p)
+    assert np.mean(np.array(welch) < 0.05) > 0.15
+    assert np.mean(np.array(relabelled) < 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 100)
+
+
+def test_relabelling_within_layers_is_exact_where_it_can_be():
+    """Two circuit heads of three in each of three layers: 27 labellings, all of them counted by hand."""
+    roles = {"r": {"heads": [[layer, head] for layer in range(3) for head in range(2)], "ordinal": 1, "sign": 1}}
+    docs = complete(documents(n_layers=3, heads_per_layer=3, roles=roles, n_random=2))
+    values = np.random.default_rng(3).random((9, 9))
+    docs, layer = with_composition(values, docs)
+    forward = layer[:, None] < layer
+    null = []
+    for out in np.ndindex(3, 3, 3):
+        mask = np.ones(9, bool)
+        mask[[3 * row + head for row, head in enumerate(out)]] = False
+        inside = forward & np.outer(mask, mask)
+        null.append(values[inside].mean() - values[forward & ~inside].mean())
+    observed = null[-1]  # the third head of each layer is outside
+    record = judge(docs)["q_composition_pval"]
+    assert record.p == pytest.approx(np.mean(np.array(null) >= observed - 1e-12)) and "exact" in record.p_kind
+
+
+def test_composition_that_no_labels_could_show_is_insufficient():
+    one_layer = {"r": {"heads": [[1, head] for head in range(4)], "ordinal": 1, "sign": 1}}
+    record = judge(complete(documents(roles=one_layer)))["q_composition_pval"]
+    assert record.verdict == "insufficient" and record.reasons[0].startswith("n_heads: 0 edges")
+    whole_layers = {"r": {"heads": [[layer, head] for layer in (0, 1) for head in range(8)], "ordinal": 1, "sign": 1}}
+    record = judge(complete(documents(roles=whole_layers)))["q_composition_pval"]
+    assert record.verdict == "insufficient" and record.reasons[0].startswith("min_p_unreachable")
+    assert record.published_value is not None
+
+
+# --- attribution patching, scrubbing, scores per head -------------------------------------------------------
+
+
+def test_attribution_auroc_against_scikit_learn():
+    docs = complete(documents(), noise=3.0, effect=0.3)
+    mask = members(docs)
+    score = np.abs(np.array(docs["08"]["data"]["effect"])[:400].mean(axis=0))
+    record = judge(docs)["attribution_auroc"]
+    assert record.published_value == record.estimate == pytest.approx(roc_auc_score(mask, score))
+    assert record.companions["average_precision"] == pytest.approx(average_precision_score(mask, score))
+    assert record.p < 0.05 and record.ci90[0] < record.estimate <= record.ci90[1]
+    top = np.argsort(-score)
+    for k in (5, 7, 10, 20):
+        hits = mask[top[:k]].sum()
+        assert record.companions["at_k"][str(k)] == {"precision": hits / k, "recall": pytest.approx(hits / 7)}
+    low, high = record.companions["over_prompts_ci90"]
+    assert low <= record.estimate + 0.05 and low < high <= 1
+    negative = complete(documents(), effect=-1.0)  # a head that works against the answer counts as well
+    assert judge(negative)["attribution_auroc"].estimate == 1.0
+
+
+def test_attribution_that_knows_nothing_is_at_one_half():
+    found = [judge(complete(documents(), seed=seed, effect=0.0))["attribution_auroc"] for seed in range(6)]
+    assert np.mean([record.estimate for record in found]) == pytest.approx(0.5, abs=3 * 0.13 / np.sqrt(6))
+    assert sum(record.p < 0.05 for record in found) <= 2
+
+
+def test_recovery_is_taken_above_what_the_empty_hypothesis_recovers():
+    """Scrubbed .82 D, nothing relevant .1 D: recovery .8, and .82 as published."""
+    docs = complete(documents())
+    stored = {name: np.array(values) for name, values in docs["24"]["data"].items()}
+    intact, nothing, scrubbed = (
+        stored[name][..., :400] for name in ("everything_relevant", "nothing_relevant", "scrubbed")
+    )
+    record = judge(docs)["logit_diff_recovery"]
+    assert record.published_value == pytest.approx(scrubbed.mean() / intact.mean())
+    expected = (scrubbed.mean() - nothing.mean()) / (intact.mean() - nothing.mean())
+    assert record.estimate == pytest.approx(expected) and expected == pytest.approx(0.8, abs=0.02)
+    assert record.ci90[0] < 0.8 < record.ci90[1] and record.ci90[1] - record.ci90[0] < 0.03
+    assert record.companions["draws"] == 4 and len(record.companions["recovery_by_draw"]) == 4
+    assert np.mean(record.companions["recovery_by_draw"]) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("source", "limit"), [("everything_relevant", 1.0), ("nothing_relevant", 0.0)])
+def test_trivial_hypotheses_recover_all_or_nothing(source, limit):
+    docs = complete(documents())
+    docs["24"]["data"]["scrubbed"] = np.atleast_2d(docs["24"]["data"][source]).tolist()
+    record = judge(docs)["logit_diff_recovery"]
+    assert record.estimate == pytest.approx(limit, abs=1e-12)
+    assert record.published_value == pytest.approx(1.0 if limit else 0.1, abs=0.02)
+
+
+def test_recovery_needs_something_to_recover():
+    docs = complete(documents())
+    docs["24"]["data"]["nothing_relevant"] = [docs["24"]["data"]["everything_relevant"]]
+    record = judge(docs)["logit_diff_recovery"]
+    assert record.verdict == "insufficient" and record.estimate is None
+    assert record.published_value == pytest.approx(0.82, abs=0.02)
+
+
+def test_scores_per_head_are_summarised():
+    docs = complete(documents())
     mask = members(docs)
     score = np.where(mask, 3.0, 1.5) + 0.01 * np.arange(32)
-    docs["09"] = {"data": {"spectral_norm": score.tolist(), "ov_composition_p": 0.03}}
-    docs["08"] = {"data": {"score": score.tolist()}}
-    docs["24"] = {"data": {"logit_diff_recovery": 0.8}}
-    records = judge(docs)
-    assert records["spectral_norm_ratio"].published_value == pytest.approx(score[mask].mean() / score[~mask].mean())
-    assert records["attribution_auroc"].published_value == 1.0 and records["attribution_auroc"].p < 0.01
-    assert records["ov_composition_pval"].p == 0.03
-    assert records["logit_diff_recovery"].published_value == 0.8
-    absent = records["sv_entropy_ratio"]
+    docs["09"]["data"]["spectral_norm"] = score.tolist()
+    record = judge(docs)["spectral_norm_ratio"]
+    assert record.published_value == pytest.approx(score[mask].mean() / score[~mask].mean())
+    assert record.companions["circuit_mean"] == pytest.approx(score[mask].mean()) and record.p < 0.01
+    del docs["09"]["data"]["sv_entropy"]
+    absent = judge(docs)["sv_entropy_ratio"]
     assert absent.verdict == "insufficient" and "holds no sv_entropy" in absent.reasons[0]
 
 
-def test_exploratory_p_values_are_corrected_together_without_the_gate():
+def test_prediction_error_has_no_published_definition_and_no_declared_direction():
     docs = documents()
-    docs["09"] = {"data": {"ov_composition_p": 0.01, "q_composition_p": 0.02, "k_composition_p": 0.9}}
+    mask = members(docs)
+    ratio = np.where(mask, 0.9, 0.3) + 0.001 * np.arange(32)
+    docs["26"]["data"]["prediction_error_ratio"] = [*ratio[:-1].tolist(), None]
+    records = judge(docs)
+    assert records["pc_ratio_circuit_mean"].published_value == pytest.approx(ratio[mask].mean())
+    others = ratio[:-1][~mask[:-1]]
+    assert records["pc_ratio_noncircuit_mean"].published_value == pytest.approx(others.mean())
+    expected = (ratio[mask].mean() - others.mean()) / np.sqrt((ratio[mask].var(ddof=1) + others.var(ddof=1)) / 2)
+    record = records["pc_ratio_d_prime"]
+    assert record.published_value == pytest.approx(expected) and "two-sided" in record.p_kind
+    assert record.notes[0].startswith("no published definition")
+    docs["26"]["data"]["prediction_error_ratio"] = (-ratio).tolist()
+    assert judge(docs)["pc_ratio_d_prime"].p == pytest.approx(record.p, abs=0.01)
+
+
+def test_exploratory_p_values_are_corrected_together_without_the_gate():
+    docs = complete(documents())
     docs["20"]["data"]["circuit"]["provenance"]["published_heads"] = [[0, 1]]
     records = judge(docs)
     family = {name: r for name, r in records.items() if r.p is not None and not r.gating}
     assert set(family) == {
-        "node_overlap_jaccard", "partial_eta_sq",
-        "ov_composition_pval", "q_composition_pval", "k_composition_pval",
+        "node_overlap_jaccard", "spectral_norm_ratio", "sv_entropy_ratio", "llc_d_prime", "false_alarm_rate",
+        "partial_eta_sq", "pc_ratio_d_prime", "ov_composition_pval", "q_composition_pval", "k_composition_pval",
+        "attribution_auroc",
     }  # fmt: skip
-    assert all(r.companions["p_bh"] >= r.p and r.companions["p_bh_family"] == 5 for r in family.values())
+    assert all(r.companions["p_bh"] >= r.p and r.companions["p_bh_family"] == 11 for r in family.values())
     assert "p_bh" not in records["d_prime"].companions
 
 
@@ -332,5 +644,5 @@ def test_no_behaviour_is_insufficient():
 
 
 def test_order_of_prompts_does_not_matter_and_runs_repeat():
-    docs = documents()
+    docs = complete(documents())
     assert judge(docs) == judge(docs) == judge(shuffled(docs))

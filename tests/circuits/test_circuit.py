@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import pytest
 import yaml
 
+import results_io
 from circuits import circuit as circuit_files
-from circuits.circuit import Circuit, Node, Role, head, parse_head
+from circuits.circuit import Circuit, Node, Pathway, Role, head, parse_head
 from results_io import UserError
 
 ROLES = {
@@ -21,6 +23,18 @@ ROLES = {
 }
 PROVENANCE = {"kind": "published", "source": "Wang et al. 2022", "split": "none"}
 CLAIM = Circuit("ioi_wang", "ioi", "gpt2", ROLES, PROVENANCE)
+PATHWAYS = (
+    Pathway("embedding", "both"),
+    Pathway("both", "name mover", "v"),
+    Pathway("both", "name mover", "q"),
+    Pathway("name mover", "logits"),
+)
+WIRED = replace(CLAIM, pathways=PATHWAYS)
+HEADER = "name: a\ntask: b\nmodel: c\nprovenance: {}\n"
+
+
+def with_pathway(text: str) -> str:
+    return HEADER + "roles: {x: {heads: [L0H0]}}\npathways: [{" + text + "}]\n"
 
 
 def test_head_names_round_trip() -> None:
@@ -112,12 +126,98 @@ def test_a_minimal_file_gets_the_documented_defaults(tmp_path) -> None:
     }
 
 
+# --- pathways ---------------------------------------------------------------------------------------------------
+
+
+def test_a_circuit_without_pathways_keeps_its_form_and_identity() -> None:
+    before = {
+        "name": "ioi_wang",
+        "task": "ioi",
+        "model": "gpt2",
+        "roles": CLAIM.to_dict()["roles"],
+        "provenance": PROVENANCE,
+    }
+    assert CLAIM.to_dict() == before
+    assert CLAIM.sha256 == results_io.sha256(before)
+    assert CLAIM.pathways == ()
+    assert len({CLAIM.sha256, WIRED.sha256, replace(CLAIM, pathways=PATHWAYS[1:]).sha256}) == 3
+
+
+def test_pathways_are_a_set_of_claims() -> None:
+    again = replace(CLAIM, pathways=(*reversed(PATHWAYS), PATHWAYS[0]))
+    assert again == WIRED
+    assert again.sha256 == WIRED.sha256
+    assert [str(pathway) for pathway in again.pathways] == [
+        "both->name mover.q",
+        "both->name mover.v",
+        "embedding->both",
+        "name mover->logits",
+    ]
+    assert WIRED.to_dict()["pathways"][2:] == [
+        {"sender": "embedding", "receiver": "both", "input": None},
+        {"sender": "name mover", "receiver": "logits", "input": None},
+    ]
+
+
+def test_pathways_survive_a_file(tmp_path) -> None:
+    path = tmp_path / "wired.yaml"
+    circuit_files.save(WIRED, path)
+    loaded = circuit_files.load(path)
+    assert loaded == WIRED
+    assert loaded.sha256 == WIRED.sha256
+    circuit_files.save(CLAIM, path)
+    assert "pathways" not in path.read_text()
+
+
+def test_a_pathway_in_a_file_may_leave_its_input_out(tmp_path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        HEADER
+        + "roles: {x: {heads: [L0H0]}, y: {heads: [L1H0]}}\n"
+        + "pathways:\n  - {sender: x, receiver: y}\n  - {sender: x, receiver: y, input: k}\n"
+    )
+    assert circuit_files.load(path).pathways == (Pathway("x", "y"), Pathway("x", "y", "k"))
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "complaint"),
+    [
+        ("name movers", "logits", r"but 'name movers' is no role of it; use name mover, negative, both, embedding"),
+        ("both", "end", r"both->end, but 'end' is no role of it; use name mover, negative, both, logits"),
+        ("logits", "both", r"but 'logits' is no role of it"),
+        ("both", "embedding", r"but 'embedding' is no role of it"),
+        ("negative", "name mover", r"but no head of the sender is in a layer before one of the receiver; remove it"),
+    ],
+)
+def test_a_pathway_that_cannot_be_is_one_sentence(sender, receiver, complaint) -> None:
+    with pytest.raises(UserError, match=rf"circuit 'ioi_wang' has the pathway {sender}->{receiver}, but") as refused:
+        replace(CLAIM, pathways=(Pathway(sender, receiver),))
+    assert re.search(complaint, str(refused.value))
+
+
+@pytest.mark.parametrize("name", ["embedding", "logits"])
+def test_a_role_with_the_name_of_an_end_is_one_sentence(name) -> None:
+    with pytest.raises(
+        UserError, match=rf"circuit 'ioi_wang' calls a role '{name}', which is an end of pathways; rename"
+    ):
+        replace(CLAIM, roles={name: Role((head(0, 0),))})
+
+
+@pytest.mark.parametrize(
+    ("receiver", "input_", "complaint"),
+    [
+        ("both", "z", r"ends at input 'z'; a head has q, k and v"),
+        ("logits", "q", r"the logits, which have no q, k or v"),
+    ],
+)
+def test_an_input_that_a_receiver_has_not_is_one_sentence(receiver, input_, complaint) -> None:
+    with pytest.raises(UserError, match=complaint):
+        Pathway("negative", receiver, input_)
+
+
 def test_a_missing_file_is_named(tmp_path) -> None:
     with pytest.raises(UserError, match=r"no circuit file at .*none.yaml; run with circuit=discovered"):
         circuit_files.load(tmp_path / "none.yaml")
-
-
-HEADER = "name: a\ntask: b\nmodel: c\nprovenance: {}\n"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +235,11 @@ HEADER = "name: a\ntask: b\nmodel: c\nprovenance: {}\n"
         (HEADER + "roles: {x: {heads: L0H0}}\n", r"head 'L' is not of the form"),
         (HEADER + "roles: {x: {heads: [L0H0], ordnal: 4}}\n", r"unknown key 'ordnal'; use heads, ordinal, sign"),
         (HEADER + "rolls: {}\nroles: {x: {heads: [L0H0]}}\n", r"unknown key 'rolls'; use name, task"),
+        (with_pathway("sender: y, receiver: logits"), r"pathway y->logits, but 'y' is no role of it; use x"),
+        (with_pathway("sender: x, receiver: logits, inputs: q"), r"unknown key 'inputs'; use sender, receiver"),
+        (with_pathway("sender: embedding, receiver: x, input: z"), r"ends at input 'z'; a head has q, k and v"),
+        (with_pathway("sender: x"), "KeyError: 'receiver'"),
+        (HEADER + "roles: {x: {heads: [L0H0]}}\npathways: [x]\n", "is not a circuit file|unknown key"),
     ],
 )
 def test_a_file_that_is_no_circuit_is_one_sentence(text, complaint, tmp_path) -> None:

@@ -131,6 +131,6 @@ def test_settings_are_refused_before_anything_is_measured(change, tmp_path, fold
         settings={**toy.SETTINGS, **change},
         rows_per_forward=512,
     )
-    with pytest.raises(UserError, match="site_prompts=1 gives no|'salt' is unknown; use one of noise"):
+    with pytest.raises(UserError, match=r"site_prompts=1 gives no|'salt' is unknown; use one of noise"):
         measure(plan, tmp_path, ["01", "06"], lambda title: pytest.fail("a measurement began"))
     assert not list(tmp_path.iterdir())

@@ -1,8 +1,11 @@
-"""22: what the circuit loses without each head and each role."""
+"""22: what the circuit loses without each head and each role, and beside the set that shows each head best."""
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,11 +13,23 @@ import torch
 
 from circuits.circuit import Role, head
 from circuits.engine import LensEngine
-from circuits.interventions import Recipe, Sweep, Variant, ablate
+from circuits.interventions import Effects, Recipe, Sweep, Variant, ablate
 from circuits.measurements import minimality
+from circuits.study import Study
+from results_io import UserError
 from tests.circuits import toy
 
 ROWS = [3, 10, 22]
+SEARCH = {"greedy_steps": 2, "discovery_prompts": 6}
+
+
+def searching(study: Study, **settings) -> Study:
+    return replace(study, settings={**study.settings, "minimality": {**SEARCH, **settings}})
+
+
+@pytest.fixture(scope="module")
+def study(make_study):
+    return searching(make_study())
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +79,167 @@ def test_a_head_that_writes_nothing_loses_nothing(study, tmp_path) -> None:
         network.transformer.h[1].attn.c_proj.weight[2 * toy.D_HEAD : 3 * toy.D_HEAD] = 0  # the rows of head 2
     model = toy.load(toy.save(network, tmp_path / "idle"))
     engine = LensEngine(model, study.engine.reference.prompts)
-    data = minimality.measure(replace(study, model=model, engine=engine))
+    data = minimality.measure(replace(study, model=model, engine=engine, done={}))
     idle, others = data["heads"].index([1, 2]), [i for i, pair in enumerate(data["heads"]) if pair != [1, 2]]
     assert np.abs(data["effect"][idle]).max() < 1e-5
     assert np.abs(data["role_effect"][data["roles"].index("middle")]).max() < 1e-5
     assert (np.abs(data["effect"][others]).mean(1) > 0.05).all()
+
+
+# --- the set beside which a head counts most ----------------------------------------------------------------
+
+
+def removals(study: Study, sets) -> tuple[Variant, ...]:
+    """The circuit alone without each of the sets."""
+    outside = [node for node in study.model.heads if node not in study.circuit.heads]
+    return tuple(ablate([*outside, *sorted(k)], Recipe("mean"), f"{i}") for i, k in enumerate(sets))
+
+
+def every_subset(study: Study, prompts) -> dict[frozenset, np.ndarray]:
+    """F(C \\ K) [prompt] for every K."""
+    circuit = study.circuit.heads
+    subsets = [frozenset(k) for size in range(len(circuit) + 1) for k in combinations(circuit, size)]
+    values = study.run(Sweep(removals(study, subsets)), prompts).logit_diff.astype(float)
+    return dict(zip(subsets, values, strict=True))
+
+
+def by_hand(study: Study, value: dict[frozenset, np.ndarray]) -> dict:
+    """{head: (kind, K)} of the definition, written out over all subsets."""
+    found = {}
+    for v in study.circuit.heads:
+
+        def score(k, v=v):
+            return abs((value[k] - value[k | {v}]).mean())
+
+        grown = frozenset()
+        for _ in range(study.settings["minimality"]["greedy_steps"]):
+            bigger = [grown | {u} for u in study.circuit.heads if u not in grown | {v}]
+            best = max(bigger, key=score)
+            if score(best) > score(grown):
+                grown = best
+        named = {"none": frozenset()}
+        named |= {f"role:{name}": frozenset(role.heads) - {v} for name, role in study.circuit.roles.items()}
+        named |= {"greedy": grown}
+        kind = max(named, key=lambda name, named=named, score=score: score(named[name]))
+        found[v] = (kind, named[kind])
+    return found
+
+
+def claimed(make_study, architecture: str) -> Study:
+    """A study with a circuit of two heads in each of two layers."""
+    roles = {"a": Role((head(0, 1), head(0, 3))), "b": Role((head(1, 0), head(1, 2)))}
+    study = make_study(architecture)
+    return searching(replace(study, circuit=replace(study.circuit, roles=roles)))
+
+
+def chosen_sets(data) -> list[frozenset]:
+    return [frozenset(head(*pair) for pair in own) for own in data["greedy"]["sets"]]
+
+
+@pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
+def test_the_chosen_sets_are_those_of_the_definition(architecture, make_study) -> None:
+    study = claimed(make_study, architecture)
+    data = minimality.measure(study)
+    first = sorted(range(16), key=lambda i: study.discovery.ids[i])[:6]
+    value = every_subset(study, study.discovery.select(first))
+    expected, sets = by_hand(study, value), chosen_sets(data)
+    assert dict(zip(study.circuit.heads, zip(data["greedy"]["kind"], sets, strict=True), strict=True)) == expected
+    for v, k, effect in zip(study.circuit.heads, sets, data["greedy"]["discovery_effect"], strict=True):
+        assert effect == pytest.approx((value[k] - value[k | {v}]).mean(), abs=1e-5)
+    assert data["greedy"]["discovery_prompts"] == 6
+
+
+def test_effects_beside_the_chosen_sets_equal_brute_force(make_study, twin) -> None:
+    """On the grouped-query model."""
+    study = claimed(make_study, "llama")
+    data = minimality.measure(study)
+    sets = chosen_sets(data)
+    with_it, without = sets, [k | {v} for v, k in zip(study.circuit.heads, sets, strict=True)]
+    truth = twin("llama").run(removals(study, [*with_it, *without]), study.prompts.select([3])).logit_diff[:, 0]
+    assert data["greedy"]["effect"].shape == (4, len(study.prompts))
+    assert np.abs(data["greedy"]["effect"][:, 3] - (truth[:4] - truth[4:])).max() < 1e-4
+
+
+class Law(LensEngine):
+    """An engine whose logit difference is a stated function of the heads left intact, plus noise of each prompt."""
+
+    def __init__(self, law: Callable[[set], float], noise: float = 0.0) -> None:
+        self.law, self.noise = law, noise
+
+    def run(self, sweep: Sweep, prompts, advance=None) -> Effects:
+        rows = []
+        for variant in sweep.variants:
+            gone = {node for intervention in variant.interventions for node in intervention.nodes}
+            seeds = [zlib.crc32(f"{sorted(gone)} {i}".encode()) for i in prompts.ids]
+            noise = [np.random.default_rng(seed).normal(0, self.noise) for seed in seeds]
+            rows.append(self.law({(n.layer, n.index) for n in gone}) + np.array(noise))
+        table = np.array(rows, dtype=np.float32)
+        names = tuple(variant.name for variant in sweep.variants)
+        return Effects(names, table, table > 0, np.zeros_like(table), sweep.sha256, prompts.sha256)
+
+
+FOUR = {"a": Role((head(0, 0),)), "b": Role((head(0, 1), head(1, 0), head(1, 1)))}
+
+
+def under(study: Study, law, noise=0.0, roles=None, **settings) -> Study:
+    circuit = replace(study.circuit, roles=roles or FOUR)
+    return searching(replace(study, circuit=circuit, engine=Law(law, noise), done={}), **settings)
+
+
+def test_a_head_with_a_backup_is_worth_nothing_alone_and_everything_beside_it(study) -> None:
+    """F = 2 while (0, 0) or its backup (0, 1) is there, plus 1 for (1, 0); (1, 1) does nothing at all."""
+
+    def law(gone):
+        return 2.0 * (not {(0, 0), (0, 1)} <= gone) + 1.0 * ((1, 0) not in gone)
+
+    data = minimality.measure(under(study, law))
+    assert data["heads"] == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    np.testing.assert_array_equal(data["effect"].mean(1), [0, 0, 1, 0])
+    np.testing.assert_array_equal(data["greedy"]["effect"].mean(1), [2, 2, 1, 0])
+    assert data["greedy"]["kind"] == ["role:b", "role:a", "none", "none"]
+    assert data["greedy"]["sets"] == [[[0, 1], [1, 0], [1, 1]], [[0, 0]], [], []]
+
+
+def test_the_greedy_set_finds_backups_that_no_role_holds(study) -> None:
+    """Three heads each suffice for half of F, in three roles: two steps are needed, and one step is not enough."""
+    roles = {name: Role((node,)) for name, node in zip("abc", (head(0, 0), head(0, 1), head(1, 0)), strict=True)}
+
+    def law(gone):
+        return 3.0 - len(gone & {(0, 0), (0, 1), (1, 0)}) ** 2 / 3
+
+    data = minimality.measure(under(study, law, roles=roles))
+    np.testing.assert_allclose(data["greedy"]["effect"].mean(1), 5 / 3, rtol=1e-6)
+    assert data["greedy"]["kind"] == ["greedy"] * 3
+    assert data["greedy"]["sets"][0] == [[0, 1], [1, 0]]
+    one = minimality.measure(under(study, law, roles=roles, greedy_steps=1))
+    np.testing.assert_allclose(one["greedy"]["effect"].mean(1), 1.0, rtol=1e-6)
+
+
+def test_choosing_the_set_is_not_rewarded(study) -> None:
+    """Heads that do nothing: the largest of many noisy scores is biased where it was chosen, and not elsewhere."""
+    own = [head(layer, index) for layer in range(2) for index in range(4)]
+    roles = {str(i): Role((node,)) for i, node in enumerate(own)}
+    data = minimality.measure(under(study, lambda gone: 3.0, noise=1.0, roles=roles))
+    error = np.sqrt(2 / 6)  # of a difference of two means over six discovery prompts
+    assert np.abs(data["greedy"]["discovery_effect"]).mean() > 1.5 * error
+    scored = np.abs(data["greedy"]["effect"].mean(1)) / np.sqrt(2 / len(study.prompts))
+    assert scored.mean() == pytest.approx(np.sqrt(2 / np.pi), abs=4 * 0.6 / np.sqrt(8))
+
+
+def test_one_head_has_nothing_beside_it(study) -> None:
+    data = minimality.measure(under(study, lambda gone: float(not gone & {(0, 0)}), roles={"a": Role((head(0, 0),))}))
+    assert data["greedy"]["sets"] == [[]] and data["greedy"]["kind"] == ["none"]
+    np.testing.assert_array_equal(data["greedy"]["effect"], data["effect"])
+
+
+def test_the_order_of_discovery_prompts_does_not_matter(study, data) -> None:
+    order = np.random.default_rng(0).permutation(len(study.discovery)).tolist()
+    again = minimality.measure(replace(study, discovery=study.discovery.select(order)))
+    assert again["greedy"]["sets"] == data["greedy"]["sets"] and again["greedy"]["kind"] == data["greedy"]["kind"]
+    np.testing.assert_array_equal(again["greedy"]["effect"], data["greedy"]["effect"])
+
+
+@pytest.mark.parametrize("name", ["greedy_steps", "discovery_prompts"])
+def test_a_search_without_steps_or_prompts_is_refused(study, name) -> None:
+    with pytest.raises(UserError, match=rf"minimality\.{name} is 0; expected"):
+        minimality.measure(searching(study, **{name: 0}))

@@ -1,0 +1,590 @@
+"""Gradients of the logit difference: first-order estimates of patches, for every node and every edge at once.
+
+With a base run, another run and x any activation, patching x from the other run into the base run changes the logit
+difference LD by about
+
+    LD(base with x_other) - LD(base)  ~=  sum over positions of (x_other - x_base) . dLD/dx        (nats)
+
+and one backward pass gives the right side for all x (attribution patching: Nanda 2022; Kramar et al. 2024). For the edge
+from writer u to reader r, x is u's share of r's input (edge attribution patching: Syed et al. 2023). With the gradient
+averaged over runs between the two, rather than taken at the base run, it is EAP with integrated gradients (Hanna et al.
+2024). Every estimate here has the sign of the left side. Parameters get no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from einops import einsum, rearrange, reduce
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits.circuit import Node
+from circuits.edges import PROJECTIONS, Edge, Graph, Reader
+from circuits.engine.lens import DeadHookError, gather
+from circuits.engine.paths import STREAM, project, prove_wiring, writer_hook
+from circuits.interventions import Base
+from circuits.models import Model
+from circuits.prompts import PromptSet
+from results_io import UserError
+
+Method = Literal["eap", "eap_ig_inputs", "eap_ig_activations"]
+METHODS: tuple[Method, ...] = get_args(Method)
+PROMPTS_PER_BACKWARD = 32  # what a backward pass keeps of each prompt is some twenty times what a forward pass does
+
+FINAL = "ln_final.hook_in"
+Z = "blocks.{}.attn.hook_z"
+Advance = Callable[[int], None]
+Hook = tuple[str, Callable[..., Any]]
+Values = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeadEstimates:
+    """Estimated change of the logit difference for each head, row-major (layer, head), in nats.
+
+    `dropped` is the average over layers of |estimate| with that layer's gradient dropped: unsigned.
+    """
+
+    plain: Float[np.ndarray, "prompt head"]
+    dropped: Float[np.ndarray, "prompt head"] | None
+
+
+@dataclass(frozen=True)
+class NodeEstimates:
+    """Estimated change for the queries, keys or values of each head. `corrected`: attention recomputed exactly."""
+
+    readers: tuple[Reader, ...]
+    plain: Float[np.ndarray, "prompt node"]
+    corrected: Float[np.ndarray, "prompt node"] | None
+
+
+@dataclass(frozen=True)
+class EdgeScores:
+    """Estimated change for each edge: mean over the prompts and its standard error, NaN where there is no edge.
+
+    The standard error of a single prompt is NaN everywhere.
+    """
+
+    graph: Graph
+    mean: Float[np.ndarray, "reader writer"]
+    standard_error: Float[np.ndarray, "reader writer"]
+    prompts: int
+
+    def of(self, edge: Edge) -> float:
+        """The score of one edge; UserError if the graph has no such edge."""
+        self.graph.require(edge)
+        return float(self.mean[self.graph.readers.index(edge.reader), self.graph.writers.index(edge.writer)])
+
+
+# --- parts of the graph ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Writers that write at once: the embedding, the heads of a layer, or its MLP. `start` is the first one's column."""
+
+    writers: tuple[Node, ...]
+    start: int
+
+    @property
+    def hook(self) -> str:
+        return writer_hook(self.writers[0])
+
+    @property
+    def columns(self) -> slice:
+        return slice(self.start, self.start + len(self.writers))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Readers behind one norm: all projections of a layer, its MLP, or the logits. `start` is the first one's row.
+
+    `stream` is the hook of what they read, `inner` the hooks at which their gradients are taken.
+    """
+
+    kind: Literal["attention", "mlp", "logits"]
+    layer: int
+    readers: tuple[Reader, ...]
+    start: int
+
+    @property
+    def stream(self) -> str:
+        return {"attention": STREAM.format(self.layer), "mlp": f"blocks.{self.layer}.ln2.hook_in"}.get(self.kind, FINAL)
+
+    @property
+    def inner(self) -> tuple[str, ...]:
+        if self.kind == "attention":
+            return tuple(f"blocks.{self.layer}.attn.hook_{kind}" for kind in PROJECTIONS)
+        return (f"blocks.{self.layer}.ln2.hook_out",) if self.kind == "mlp" else (FINAL,)
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.start, self.start + len(self.readers))
+
+
+def stages_of(graph: Graph) -> tuple[Stage, ...]:
+    """The embedding, then layer by layer the heads and the MLP, in the order of `graph.writers`."""
+    by_hook: dict[str, list[Node]] = {}
+    for writer in graph.writers:
+        by_hook.setdefault(writer_hook(writer), []).append(writer)
+    return tuple(Stage(tuple(found), graph.writers.index(found[0])) for found in by_hook.values())
+
+
+def groups_of(graph: Graph) -> tuple[Group, ...]:
+    """Layer by layer the projections and the MLP, then the logits, in the order of `graph.readers`."""
+    grouped: dict[tuple[str, int], list[Reader]] = {}
+    for reader in graph.readers:
+        kind = "attention" if reader.kind in PROJECTIONS else reader.kind
+        grouped.setdefault((kind, reader.layer), []).append(reader)
+    return tuple(
+        Group(kind, layer, tuple(found), graph.readers.index(found[0])) for (kind, layer), found in grouped.items()
+    )
+
+
+def midpoints(steps: int) -> list[float]:
+    """Where on the way from 0 to 1 an integral is sampled: (k - 1/2) / steps, so that its error falls as 1 / steps^2.
+
+    Hanna et al. 2024 take the ends of the intervals, with an error that falls as 1 / steps to the same limit. UserError
+    unless steps is at least 1.
+    """
+    if steps < 1:
+        raise UserError(f"{steps} integration steps are no path between two runs; use at least 1, for example 5")
+    return [(step + 0.5) / steps for step in range(steps)]
+
+
+# --- the engine ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What one point of an integration path contributes to edge scores: the writers of `stages`, `weight` times."""
+
+    replaced: Values
+    weight: float
+    stages: tuple[Stage, ...]
+
+
+class GradientEngine:
+    """Estimates the effect of patches on one model from gradients.
+
+    `prompts_per_backward` bounds memory; running out of it halves the number, in the end down to one prompt, and goes on.
+    `advance` of every method is called with the number of (forward or backward pass, prompt) pairs just finished.
+    """
+
+    def __init__(self, model: Model, prompts_per_backward: int = PROMPTS_PER_BACKWARD) -> None:
+        self.model = model
+        self.graph = model.graph
+        self.prompts_per_backward = prompts_per_backward
+        self.stages = stages_of(self.graph)
+        self.groups = groups_of(self.graph)
+        self._wired = False
+
+    # --- what callers use ------------------------------------------------------------------------------------------
+
+    def head_effects(
+        self, prompts: PromptSet, base: Base, dropping: bool = False, advance: Advance | None = None
+    ) -> HeadEstimates:
+        """AtP of every head's output z at all positions: sum over positions of (z_other - z_base) . dLD/dz.
+
+        With `dropping` also GradDrop (Kramar et al. 2024, eq. 11): with dLD/dz_l the gradient that passes through no
+        output of layer l, 1/(L-1) sum over l of |(z_other - z_base) . dLD/dz_l|, so that a direct and an indirect effect
+        which cancel are seen. UserError if the model has a single layer, where it is not defined.
+        """
+        layers = range(self.model.n_layers)
+        if dropping and len(layers) == 1:
+            raise UserError(f"gradient dropping averages over the other layers, and {self.model.name} has only one")
+        hooks = tuple(Z.format(layer) for layer in layers)
+        passes = self.head_passes(dropping)
+
+        def estimate(batch: PromptSet) -> tuple[Tensor, Tensor]:
+            gate = Gate()
+            difference, kept = self._run(batch, base, hooks, extra=gate.hooks(layers) if dropping else ())
+            change = self._change(batch, base, kept)
+            plain = _dots(change, _gradients(difference, kept, retain=dropping))
+            dropped = torch.zeros_like(plain)
+            for layer in layers if dropping else ():
+                gate.closed = layer
+                gradient = _gradients(difference, kept, retain=layer < layers[-1])
+                dropped += _dots(change, gradient).abs() / (len(layers) - 1)
+            return plain, dropped
+
+        plain, dropped = self._collect(prompts, estimate, passes, advance)
+        return HeadEstimates(plain, dropped if dropping else None)
+
+    def node_effects(
+        self, prompts: PromptSet, base: Base, correcting: bool = False, advance: Advance | None = None
+    ) -> dict[str, NodeEstimates]:
+        """AtP of the queries, keys and values of every head, at all positions, by kind "q", "k", "v".
+
+        Plain: sum over positions of (q_other - q_base) . dLD/dq, and likewise k and v. With `correcting`, q and k also as
+        in AtP* (Kramar et al. 2024, section 3.1): z' of the head is recomputed exactly with its q (or k) replaced and all
+        else as in the base run, and only what follows is linear: (z' - z_base) . dLD/dz. Values enter z linearly, so
+        their plain estimate is already that. Keys and values are those of key-value heads.
+        """
+        found = self._collect(
+            prompts, lambda batch: self._nodes(batch, base, correcting), self.node_passes(correcting), advance
+        )
+        corrected = dict(zip(PROJECTIONS, found[3:], strict=False))
+        return {
+            kind: NodeEstimates(tuple(r for r in self.graph.readers if r.kind == kind), plain, corrected.get(kind))
+            for kind, plain in zip(PROJECTIONS, found[:3], strict=True)
+        }
+
+    def edge_scores(
+        self, prompts: PromptSet, base: Base, method: Method, steps: int = 1, advance: Advance | None = None
+    ) -> EdgeScores:
+        """score(u -> r) = sum over positions of (u_other - u_base) . dLD/d(input of r), averaged over prompts.
+
+        Inputs are taken before the reader's norm. The gradient is
+
+        - eap: that of the base run;
+        - eap_ig_inputs: the mean over runs whose embeddings lie between the two runs'; over the readers of the embedding
+          the scores then sum to LD(other) - LD(base);
+        - eap_ig_activations: for the writers of one stage (the embedding, the heads of a layer, an MLP), the mean over
+          base runs whose outputs at that stage lie between the two runs'; over the writers of the stage and all readers
+          the scores sum to LD(base with the stage patched) - LD(base).
+
+        UserError for an unknown method; UnknownWiringError if the model is no pre-norm decoder.
+        """
+        passes = self.edge_passes(method, steps)
+        self._prove_wired(prompts)
+        total, squares = (np.zeros((len(self.graph.readers), len(self.graph.writers))) for _ in range(2))
+        for _, scores in self._in_batches(prompts, lambda batch: self._edges(batch, base, method, steps)):
+            total, squares = total + scores.sum(0), squares + (scores**2).sum(0)
+            if advance is not None:
+                advance(passes * len(scores))
+        count = len(prompts)
+        mean = np.where(self._is_edge, total / count, np.nan)
+        variance = np.maximum(squares / count - mean**2, 0) * (count / (count - 1) if count > 1 else np.nan)
+        return EdgeScores(self.graph, mean, np.sqrt(variance / count), count)
+
+    def edge_integrated_gradient(
+        self, edge: Edge, prompts: PromptSet, base: Base, steps: int, advance: Advance | None = None
+    ) -> Float[np.ndarray, " prompt"]:
+        """Integrated gradient along one edge: sum over positions of (u_other - u_base) . mean of dLD/d(input of r).
+
+        The mean is over base runs in which r, and nobody else, reads stream + a (u_other - u_base), 0 <= a <= 1. As steps
+        grow it becomes the exact effect of the edge, LD(base with the edge patched) - LD(base). UserError if the graph
+        has no such edge, UnknownWiringError if the model is no pre-norm decoder.
+        """
+        self.graph.require(edge)
+        self._prove_wired(prompts)
+        places = midpoints(steps)
+
+        def estimate(batch: PromptSet) -> tuple[Tensor]:
+            stage = next(stage for stage in self.stages if edge.writer in stage.writers)
+            _, changes = self._contrast(batch, base, [stage.hook])
+            change = self._written(stage, changes[stage.hook])[:, stage.writers.index(edge.writer)]
+            total = change.new_zeros(len(batch))
+            for place in places:
+                shift = (place * change).to(self.model.dtype).requires_grad_()
+                logit_diff, _ = self._run(batch, base, (), extra=self._shifted(edge.reader, shift))
+                gradient = _gradients(logit_diff, {str(edge): shift})[str(edge)]
+                total += (change * gradient).sum((1, 2)) / steps
+            return (total,)
+
+        return self._collect(prompts, estimate, 2 + 2 * steps, advance)[0]
+
+    def head_passes(self, dropping: bool) -> int:
+        """Forward and backward passes that `head_effects` makes of each prompt."""
+        return 3 + (self.model.n_layers if dropping else 0)
+
+    def node_passes(self, correcting: bool) -> int:
+        """Forward and backward passes that `node_effects` makes of each prompt."""
+        return 5 if correcting else 3
+
+    def edge_passes(self, method: Method, steps: int) -> int:
+        """Forward and backward passes that `edge_scores` makes of each prompt. UserError for an unknown method."""
+        if method not in METHODS:
+            raise UserError(f"edge attribution {method!r} is unknown; use one of {', '.join(METHODS)}")
+        runs = {"eap": 1, "eap_ig_inputs": steps, "eap_ig_activations": steps * len(self.stages)}
+        return 2 + 2 * runs[method]
+
+    # --- nodes -----------------------------------------------------------------------------------------------------
+
+    def _nodes(self, batch: PromptSet, base: Base, correcting: bool) -> tuple[Float[Tensor, "prompt node"], ...]:
+        """Plain estimates for q, k and v, then the corrected ones for q and k."""
+        layers = range(self.model.n_layers)
+        names = {kind: [f"blocks.{layer}.attn.hook_{kind}" for layer in layers] for kind in PROJECTIONS}
+        watched = [*(name for found in names.values() for name in found), *(Z.format(layer) for layer in layers)]
+        difference, kept = self._run(batch, base, watched)
+        gradient = _gradients(difference, kept)
+        change = self._change(batch, base, kept)
+        plain = [_dots({name: change[name] for name in names[kind]}, gradient) for kind in PROJECTIONS]
+        values = {name: tensor.detach() for name, tensor in kept.items()}
+        corrected = []
+        for kind in PROJECTIONS[:2] if correcting else ():
+            replaced = {name: values[name] + change[name] for name in names[kind]}
+            corrected.append(self._corrected(batch, base, replaced, values, gradient))
+        return (*plain, *corrected)
+
+    def _change(self, batch: PromptSet, base: Base, kept: Values) -> dict[str, Tensor]:
+        """x_other - x_base of the activations of a base run."""
+        _, other = self._run_without_gradient(batch, _other(base), tuple(kept))
+        return {name: other[name] - kept[name].detach() for name in kept}
+
+    def _corrected(
+        self, batch: PromptSet, base: Base, replaced: Values, values: Values, gradient: Values
+    ) -> Float[Tensor, "prompt node"]:
+        """(z' - z_base) . dLD/dz, z' with the queries or keys `replaced` in each layer by itself.
+
+        Every layer's z is put back to its base value after it was read, so that no layer sees what another one got.
+        """
+        hooks = tuple(Z.format(layer) for layer in range(self.model.n_layers))
+        changed: dict[str, Tensor] = {}
+
+        def put_back(tensor: Tensor, hook: object, name: str) -> Tensor:
+            changed[name] = tensor - values[name]
+            return values[name]
+
+        self._run_without_gradient(batch, base, (), replaced, [(name, partial(put_back, name=name)) for name in hooks])
+        effects = rearrange(_dots(changed, gradient), "prompt (layer head) -> prompt layer head", layer=len(hooks))
+        nodes = next(iter(replaced.values())).shape[2]  # query heads of a group share a key head and add up
+        return reduce(effects, "prompt layer (node head) -> prompt (layer node)", "sum", node=nodes)
+
+    # --- edges -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _is_edge(self) -> np.ndarray:
+        return np.array([[self.graph.connects(w, r) for w in self.graph.writers] for r in self.graph.readers])
+
+    def _edges(
+        self, batch: PromptSet, base: Base, method: Method, steps: int
+    ) -> Float[np.ndarray, "prompt reader writer"]:
+        """Scores of every edge on a batch."""
+        values, change = self._contrast(batch, base, [stage.hook for stage in self.stages])
+        shape = (len(batch), len(self.graph.readers), len(self.graph.writers))
+        scores = torch.zeros(shape, dtype=_at_least_float32(self.model.dtype), device=self.model.device)
+        for run in self._runs(method, steps, values, change):
+            groups = [g for g in self.groups if self.graph.connects(run.stages[0].writers[0], g.readers[0])]
+            inner = tuple(name for group in groups for name in group.inner)
+            streams = tuple(group.stream for group in groups)
+            difference, kept = self._run(batch, base, inner, streams, run.replaced)
+            gradient = _gradients(difference, {name: kept[name] for name in inner})
+            for group in groups:
+                at_input = self._input_gradient(group, kept[group.stream].detach(), gradient)
+                for stage in run.stages:
+                    if self.graph.connects(stage.writers[0], group.readers[0]):
+                        written = self._written(stage, change[stage.hook])
+                        terms = "reader prompt position d, prompt writer position d -> prompt reader writer"
+                        scores[:, group.rows, stage.columns] += run.weight * einsum(at_input, written, terms)
+        return scores.double().cpu().numpy()
+
+    def _contrast(self, batch: PromptSet, base: Base, hooks: Sequence[str]) -> tuple[Values, Values]:
+        """(x_base, x_other - x_base) of the activations at `hooks`."""
+        _, values = self._run_without_gradient(batch, base, hooks)
+        return values, self._change(batch, base, values)
+
+    def _runs(self, method: Method, steps: int, values: Values, change: Values) -> Iterator[Run]:
+        """The runs whose gradients a method takes, and which writers each is for."""
+        if method == "eap":
+            yield Run({}, 1.0, self.stages)
+            return
+        for stage in self.stages if method == "eap_ig_activations" else self.stages[:1]:
+            for place in midpoints(steps):
+                replaced = {stage.hook: values[stage.hook] + place * change[stage.hook]}
+                yield Run(replaced, 1 / steps, (stage,) if method == "eap_ig_activations" else self.stages)
+
+    def _written(self, stage: Stage, value: Tensor) -> Float[Tensor, "prompt writer position d_model"]:
+        """What the writers of a stage add to the stream, in the precision of the scores."""
+        value = value.to(_at_least_float32(value.dtype))
+        if stage.writers[0].kind != "head":
+            return value[:, None]
+        weights = self.model.projections["o"][stage.writers[0].layer].to(value)
+        return einsum(value, weights, "prompt position head dh, head dh d -> prompt head position d")
+
+    def _input_gradient(
+        self, group: Group, stream: Float[Tensor, "prompt position d_model"], gradient: Values
+    ) -> Float[Tensor, "reader prompt position d_model"]:
+        """dLD/d(input of each reader): pulled back through its projection and its norm, and no other way."""
+        if group.kind == "logits":
+            return gradient[FINAL][None]
+        block = self.model.bridge.blocks[group.layer]
+        if group.kind == "mlp":
+            return _pull_back(block.ln2, stream, gradient[group.inner[0]][None])
+        terms = "prompt position head dh, head d dh -> head prompt position d"
+        weights = (self.model.projections[kind][group.layer] for kind in PROJECTIONS)
+        parts = [einsum(gradient[name], w, terms) for name, w in zip(group.inner, weights, strict=True)]
+        return _pull_back(block.ln1, stream, torch.cat(parts))
+
+    def _shifted(self, reader: Reader, shift: Float[Tensor, "prompt position d_model"]) -> list[Hook]:
+        """Hooks that let one reader read stream + shift."""
+        if reader.kind not in PROJECTIONS:
+            name = FINAL if reader.kind == "logits" else f"blocks.{reader.layer}.ln2.hook_in"
+            return [(name, lambda tensor, hook: tensor + shift)]
+        stream: list[Tensor] = []
+
+        def keep(tensor: Tensor, hook: object) -> None:
+            stream.append(tensor)
+
+        def replace(tensor: Tensor, hook: object) -> Tensor:
+            normed = self.model.bridge.blocks[reader.layer].ln1(stream[0] + shift)
+            own = project(self.model, reader.layer, reader.kind, normed, [reader.index])
+            return torch.cat([tensor[:, :, : reader.index], own, tensor[:, :, reader.index + 1 :]], 2)
+
+        return [(STREAM.format(reader.layer), keep), (f"blocks.{reader.layer}.attn.hook_{reader.kind}", replace)]
+
+    # --- running ---------------------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        batch: PromptSet,
+        base: Base,
+        differentiated: Sequence[str],
+        watched: Sequence[str] = (),
+        replaced: Values | None = None,
+        extra: Sequence[Hook] = (),
+    ) -> tuple[Float[Tensor, " prompt"], dict[str, Tensor]]:
+        """(logit difference, activations), both in one autograd graph that starts at the hooks `differentiated`.
+
+        `replaced` puts values in place of activations; `watched` are only read. DeadHookError if a hook is not called.
+        """
+        replaced, kept = replaced or {}, {}
+        names = dict.fromkeys((*replaced, *watched, *differentiated))
+
+        def visit(tensor: Tensor, hook: object, name: str) -> Tensor:
+            tensor = replaced.get(name, tensor)
+            if name in differentiated and torch.is_grad_enabled() and not tensor.requires_grad:
+                tensor = tensor.detach().requires_grad_()
+            kept[name] = tensor
+            return tensor
+
+        tokens = batch.clean if base == "clean" else batch.corrupted
+        logits = self._forward(tokens, [*((name, partial(visit, name=name)) for name in names), *extra])
+        dead = set(names) - set(kept)
+        if dead:
+            raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no gradient was taken")
+        return _logit_difference(logits, batch), kept
+
+    @torch.no_grad()
+    def _run_without_gradient(
+        self,
+        batch: PromptSet,
+        base: Base,
+        watched: Sequence[str],
+        replaced: Values | None = None,
+        extra: Sequence[Hook] = (),
+    ) -> tuple[Float[Tensor, " prompt"], dict[str, Tensor]]:
+        return self._run(batch, base, (), watched, replaced, extra)
+
+    def _forward(self, tokens: Int[Tensor, "row position"], hooks: list) -> Float[Tensor, "row position vocabulary"]:
+        return self.model.bridge.run_with_hooks(tokens.to(self.model.device), fwd_hooks=hooks, return_type="logits")
+
+    def _in_batches(self, prompts: PromptSet, work: Callable[[PromptSet], Any]) -> Iterator[tuple[list[int], Any]]:
+        """(rows, `work` on them) batch by batch, prompts of similar length together so that little is padding."""
+        order, start = torch.argsort(prompts.end, stable=True).tolist(), 0
+        while start < len(order):
+            rows = order[start : start + self.prompts_per_backward]
+            try:
+                with frozen(self.model.bridge), torch.enable_grad():
+                    result = work(prompts.select(rows))
+            except torch.OutOfMemoryError:
+                if len(rows) == 1:
+                    raise
+                self.prompts_per_backward = len(rows) // 2
+                continue
+            yield rows, result
+            start += len(rows)
+
+    def _collect(
+        self, prompts: PromptSet, work: Callable[[PromptSet], tuple[Tensor, ...]], passes: int, advance: Advance | None
+    ) -> list[np.ndarray]:
+        """Each of the tensors [prompt, ...] that `work` returns, for all prompts in their order."""
+        collected: list[np.ndarray] = []
+        for rows, found in self._in_batches(prompts, work):
+            if not collected:
+                collected = [np.zeros((len(prompts), *t.shape[1:]), t.cpu().numpy().dtype) for t in found]
+            for array, tensor in zip(collected, found, strict=True):
+                array[rows] = tensor.cpu().numpy()
+            if advance is not None:
+                advance(passes * len(rows))
+        return collected
+
+    def _prove_wired(self, prompts: PromptSet) -> None:
+        """UnknownWiringError unless the model is the pre-norm decoder that edges assume."""
+        if not self._wired:
+            probe = prompts.select([0])
+            prove_wiring(self.model, lambda hooks: self._run_without_gradient(probe, "clean", hooks)[1])
+            self._wired = True
+
+
+@dataclass
+class Gate:
+    """Keeps the gradient from passing through the outputs of layer `closed` (None: through no layer's)."""
+
+    closed: int | None = field(default=None)
+
+    def hooks(self, layers: Sequence[int]) -> list[Hook]:
+        names = ("hook_attn_out", "hook_mlp_out")
+        return [(f"blocks.{layer}.{name}", partial(self._watch, layer=layer)) for layer in layers for name in names]
+
+    def _watch(self, tensor: Tensor, hook: object, layer: int) -> None:
+        if tensor.requires_grad:
+            tensor.register_hook(lambda gradient: torch.zeros_like(gradient) if self.closed == layer else gradient)
+
+
+@contextmanager
+def frozen(module: torch.nn.Module) -> Iterator[None]:
+    """Parameters without gradient for the duration, then as they were."""
+    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    try:
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+
+
+def _gradients(difference: Float[Tensor, " prompt"], kept: Values, retain: bool = False) -> dict[str, Tensor]:
+    """dLD/dx of each kept activation x. Prompts do not see each other, so the sum's gradient is each prompt's own."""
+    found = torch.autograd.grad(difference.sum(), list(kept.values()), retain_graph=retain, allow_unused=True)
+    for name, gradient in zip(kept, found, strict=True):
+        if gradient is None:
+            raise DeadHookError(f"the logit difference does not depend on the tensor at {name}: a dead hook")
+    return {name: gradient.to(_at_least_float32(gradient.dtype)) for name, gradient in zip(kept, found, strict=True)}
+
+
+def _dots(change: Values, gradient: Values) -> Float[Tensor, "prompt node"]:
+    """Sum over positions and components of change times gradient, hook after hook, head after head."""
+    return torch.cat([(values * gradient[name]).sum((1, 3)) for name, values in change.items()], 1)
+
+
+def _pull_back(
+    norm: Callable[[Tensor], Tensor],
+    stream: Float[Tensor, "prompt position d_model"],
+    upstream: Float[Tensor, "reader prompt position d_model"],
+) -> Float[Tensor, "reader prompt position d_model"]:
+    """The transposed Jacobian of a norm at `stream`, applied to the gradient of each reader."""
+    inputs = stream.detach().requires_grad_()
+    with torch.enable_grad():
+        outputs = norm(inputs)
+    upstream = upstream.to(outputs.dtype)
+    (found,) = torch.autograd.grad(outputs, inputs, upstream, is_grads_batched=True)
+    return found.to(_at_least_float32(found.dtype))
+
+
+def _logit_difference(logits: Float[Tensor, "row position vocabulary"], batch: PromptSet) -> Float[Tensor, " row"]:
+    """Mean answer logit less mean foil logit at the last position of each row, in float32 at least."""
+    rows = torch.arange(len(batch), device=logits.device)
+    last = logits[rows, batch.end.to(logits.device)]
+    last = last.to(_at_least_float32(last.dtype))
+    return torch.nanmean(gather(last, batch.answers), 1) - torch.nanmean(gather(last, batch.wrong), 1)
+
+
+def _other(base: Base) -> Base:
+    return "clean" if base == "corrupted" else "corrupted"
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,270 @@
+"""10 Local learning coefficient of every head: how tightly the task's loss constrains the head's own weights.
+
+The weight- and data-refined LLC of Wang et al. 2024: SGLD over one head's W_Q, W_K, W_V and W_O slices, everything else
+of the model fixed, with the task's own loss L_n, the mean over n evaluation prompts of -log P(answers | clean prompt).
+A head that the task does not need leaves this loss flat in all directions, and its LLC is near 0; a head that it needs
+is constrained. So a HIGHER score makes a head the likelier member of the circuit.
+
+Weights are the bridge's (norms folded in, writers centred) and biases stay fixed. Under grouped-query attention W_K and
+W_V belong to a group of heads: they are perturbed for the whole group, once for each of its query heads. Displacements
+are in units of the root mean square of each kind of matrix over the whole model, so that W_Q and W_O may differ in
+scale: gamma = 1 lets every weight move by about its own size. The same units for all heads keep them comparable.
+
+All heads of a layer and all their chains run together, each row of the batch with its own head perturbed, from the
+layer's intact input onwards: what comes before does not depend on the weights that move.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from einops import einsum
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import Cache
+
+from circuits.engine.lens import gather
+from circuits.estimators import learning_coefficient
+from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior, Sampling
+from circuits.models import Model
+from circuits.prompts import PromptSet
+from circuits.study import Study
+from results_io import UserError
+
+NUMBER, ID = "10", "llc"
+MATRICES = ("W_Q", "W_K", "W_V", "W_O")
+PASSES = 2  # forward and backward, in the count of rows that the progress bar shows
+
+
+class UnfaithfulReplayError(RuntimeError):
+    """Running the upper layers alone does not give the model's own output."""
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """LLC of every head with what its chains say about it; null with a reason where they do not support one."""
+    settings = study.settings["llc"]
+    sampling = Sampling.of(settings)
+    prompts = _prompts(study, settings["prompts"])
+    at_minimum = answer_loss(study.engine.end_logits(prompts), prompts.answers)
+    units = matrix_units(study.model)
+    estimates: list[Estimate] = []
+    with _frozen(study.model):
+        for layer in range(study.model.n_layers):
+            losses = LayerLosses(study, prompts, layer, units)
+            losses.require_faithful(at_minimum, settings["replay_tolerance"])
+            estimates += _estimate_layer(study, losses, at_minimum, sampling)
+    return {
+        **_per_head(estimates),
+        "negative": sum(each.llc is not None and each.llc < 0 for each in estimates),
+        "insufficient": sum(each.llc is None for each in estimates),
+        "reliability": _reliability(estimates),
+        "loss_at_minimum": float(at_minimum.mean()),
+        "n": len(prompts),
+        "beta": 1 / math.log(len(prompts)),
+        "units": dict(zip(MATRICES, units, strict=True)),
+        "n_parameters": losses.n_parameters,
+        **{name: getattr(sampling, name) for name in ("gamma", "draws", "burn_in", "batch", "seed")},
+    }
+
+
+def _estimate_layer(
+    study: Study, losses: LayerLosses, at_minimum: Float[Tensor, " prompt"], sampling: Sampling
+) -> list[Estimate]:
+    """The layer's heads, as many together as fit one forward pass."""
+    together = max(1, study.engine.rows_per_forward // (sampling.chains * sampling.batch))
+    estimates: list[Estimate] = []
+    for first in range(0, study.model.n_heads, together):
+        heads = range(first, min(first + together, study.model.n_heads))
+        # one pilot run and the sampling; a second pilot run of a few heads goes beyond it
+        evaluations = sampling.pilot + 1 + sampling.burn_in + sampling.draws
+        study.progress.expect(PASSES * len(heads) * sampling.chains * sampling.batch * evaluations)
+        names = tuple(f"{losses.layer}.{head}" for head in heads)
+        posterior = Posterior(losses.of_heads(heads), at_minimum.to(study.model.device), losses.n_parameters, names)
+        estimates += learning_coefficient.estimate(posterior, sampling)
+    return estimates
+
+
+def _prompts(study: Study, size: int) -> PromptSet:
+    rows = study.subset(size)
+    if len(rows) < size:
+        raise UserError(f"llc.prompts={size} but there are {len(rows)} evaluation prompts; raise prompts.evaluation")
+    return study.prompts.select(rows)
+
+
+def _per_head(estimates: list[Estimate]) -> dict[str, list[Any]]:
+    fields = ("standard_error", "chains", "r_hat", "effective_samples", "drift", "step_size", "acceptance", "reason")
+    columns = {name: [getattr(each, name) for each in estimates] for name in (*fields, "trace")}
+    return {"score": [each.llc for each in estimates], **columns}
+
+
+def _reliability(estimates: list[Estimate]) -> float | None:
+    """1 - mean squared standard error / variance of the scores over heads: the share of the latter that is no noise.
+
+    None with fewer than two scores or if all are equal.
+    """
+    scored = [each for each in estimates if each.llc is not None]
+    variance = np.var([each.llc for each in scored], ddof=1) if len(scored) > 1 else 0.0
+    return float(1 - np.mean([each.standard_error**2 for each in scored]) / variance) if variance else None
+
+
+def matrix_units(model: Model) -> tuple[float, float, float, float]:
+    """Root mean square of all entries of W_Q, W_K, W_V and W_O of the model."""
+    return tuple(float(getattr(model.bridge, name).detach().double().square().mean().sqrt()) for name in MATRICES)
+
+
+def answer_loss(logits: Float[Tensor, "row vocabulary"], answers: Int[Tensor, "row answer"]) -> Float[Tensor, " row"]:
+    """-log of the summed probability of a prompt's answers, in nats, from the logits at its end, in float32 at least."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    right = gather(logits, answers).nan_to_num(nan=float("-inf"))
+    return torch.logsumexp(logits, 1) - torch.logsumexp(right, 1)
+
+
+class LayerLosses:
+    """The answer loss on a task's prompts with heads of one layer displaced, a different one in each row.
+
+    A displacement is [W_Q, W_K, W_V (each d_model x d_head), W_O (d_head x d_model)] flattened, in `units`.
+    """
+
+    def __init__(self, study: Study, prompts: PromptSet, layer: int, units: tuple[float, ...]) -> None:
+        self.model, self.prompts, self.layer, self.units = study.model, prompts, layer, units
+        self._progress, self._rows_at_once = study.progress, study.engine.rows_per_forward
+        names = (f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.ln1.hook_out")
+        stored = study.engine.activations(prompts, "clean", names)
+        self._start, self._input = (stored[name].to(self.model.device) for name in names)
+        self._upper = UpperLayers(self.model, layer, prompts.clean[:1])
+
+    @property
+    def n_parameters(self) -> int:
+        return len(MATRICES) * self.model.bridge.cfg.d_model * self.model.bridge.cfg.d_head
+
+    def of_heads(self, heads: Sequence[int]) -> Losses:
+        """The losses of some heads, in the form that the estimator takes: problem i is the i-th of `heads`."""
+        numbers = torch.as_tensor(heads, device=self.model.device)
+        return lambda displacement, rows, problem: self.losses(displacement, rows, numbers[problem])
+
+    def losses(
+        self,
+        displacement: Float[Tensor, "chain parameter"],
+        rows: Int[Tensor, "chain row"],
+        heads: Int[Tensor, " chain"],
+    ) -> Float[Tensor, "chain row"]:
+        """-log P(answers) of each chain's prompts `rows` with its head displaced, in nats."""
+        flat = rows.flatten()
+        hooks = _displace(self.model, self.matrices(displacement), self._input[rows], heads)
+        with self.model.bridge.hooks(fwd_hooks=[(f"blocks.{self.layer}.{name}", hook) for name, hook in hooks.items()]):
+            logits = self._upper(self._start[flat], self.prompts.end[flat.cpu()])
+        self._progress.advance(PASSES * len(flat))
+        return answer_loss(logits, self.prompts.answers[flat.cpu()]).reshape(rows.shape)
+
+    def matrices(self, displacement: Float[Tensor, "chain parameter"]) -> dict[str, Float[Tensor, "chain from to"]]:
+        """What is added to each matrix of the head, in the weights' own units."""
+        cfg = self.model.bridge.cfg
+        shapes = ((cfg.d_model, cfg.d_head),) * 3 + ((cfg.d_head, cfg.d_model),)
+        parts = displacement.to(self.model.dtype).chunk(len(MATRICES), dim=1)
+        matrices = zip(MATRICES, parts, self.units, shapes, strict=True)
+        return {name: unit * part.unflatten(1, shape) for name, part, unit, shape in matrices}
+
+    @torch.no_grad()
+    def require_faithful(self, at_minimum: Float[Tensor, " prompt"], tolerance: float) -> None:
+        """UnfaithfulReplayError unless the upper layers alone give the model's own losses within `tolerance` nats."""
+        parts = torch.arange(len(self.prompts)).split(self._rows_at_once)
+        logits = torch.cat([self._upper(self._start[part], self.prompts.end[part]) for part in parts])
+        error = float((answer_loss(logits, self.prompts.answers).cpu() - at_minimum.cpu()).abs().max())
+        if not error <= tolerance:
+            raise UnfaithfulReplayError(
+                f"layers {self.layer} and up of {self.model.name} run alone miss the model's loss by {error:.2g} nats "
+                f"(at most {tolerance:g} expected); its blocks depend on more than their input, so leave 10 out"
+            )
+
+
+def _displace(
+    model: Model,
+    change: Mapping[str, Float[Tensor, "chain from to"]],
+    inputs: Float[Tensor, "chain row position d_model"],
+    heads: Int[Tensor, " chain"],
+) -> dict[str, Callable[[Tensor, Any], Tensor | None]]:
+    """Hooks of one attention layer, {hook: function}, that turn each chain's head into the one of changed weights.
+
+    Exact for a change of any size: q, k and v gain x W', and the output gains z W_O', z being the changed head's own.
+    """
+    n_rows = inputs.shape[1]
+    head = heads.repeat_interleave(n_rows)
+    group = head // (model.n_heads // model.bridge.W_K.shape[1])
+    row = torch.arange(len(head), device=head.device)
+    kept: dict[str, Tensor] = {}
+
+    def project(tensor: Tensor, hook: object, matrix: str, index: Tensor) -> Tensor:
+        gain = einsum(inputs, change[matrix], "chain row pos d, chain d dh -> chain row pos dh")
+        tensor = tensor.clone()
+        tensor[row, :, index] = tensor[row, :, index] + gain.flatten(0, 1)
+        return tensor
+
+    def keep(tensor: Tensor, hook: object) -> None:
+        kept["z"] = tensor[row, :, head].unflatten(0, (-1, n_rows))
+
+    def write(tensor: Tensor, hook: object) -> Tensor:
+        return tensor + einsum(kept["z"], change["W_O"], "chain row pos dh, chain dh d -> chain row pos d").flatten(
+            0, 1
+        )
+
+    return {
+        "attn.hook_q": partial(project, matrix="W_Q", index=head),
+        "attn.hook_k": partial(project, matrix="W_K", index=group),
+        "attn.hook_v": partial(project, matrix="W_V", index=group),
+        "attn.hook_z": keep,
+        "attn.hook_out": write,  # before a norm that some architectures put after the attention
+    }
+
+
+class UpperLayers:
+    """A model's blocks from `layer` on, its final norm and its unembedding, as a function of the residual stream.
+
+    TransformerBridge always runs every block. What each block is handed besides the residual stream (mask, positions)
+    is recorded on one prompt: it depends on the prompts' padded length alone, as padding comes last.
+    """
+
+    def __init__(self, model: Model, layer: int, tokens: Int[Tensor, "1 position"]) -> None:
+        self.bridge = model.bridge
+        self.blocks = list(model.bridge.blocks)[layer:]
+        self.calls: list[tuple[tuple, dict[str, Any]]] = []
+        handles = [block.register_forward_pre_hook(self._record, with_kwargs=True) for block in self.blocks]
+        try:
+            with torch.no_grad():
+                model.bridge(tokens.to(model.device))
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def __call__(
+        self, residual: Float[Tensor, "row position d_model"], end: Int[Tensor, " row"]
+    ) -> Float[Tensor, "row vocabulary"]:
+        """Logits at each row's last position."""
+        for block, (arguments, named) in zip(self.blocks, self.calls, strict=True):
+            output = block(residual, *arguments, **named)
+            residual = output[0] if isinstance(output, tuple) else output
+        last = residual[torch.arange(len(end), device=residual.device), end.to(residual.device)]
+        return self.bridge.unembed(self.bridge.ln_final(last[:, None]))[:, 0]
+
+    def _record(self, block: torch.nn.Module, arguments: tuple, named: dict[str, Any]) -> None:
+        """What a block is handed but for the residual stream, without the cache of keys and values."""
+        arguments = tuple(None if isinstance(value, Cache) else value for value in arguments[1:])
+        named = {name: None if isinstance(value, Cache) else value for name, value in named.items()}
+        self.calls.append((arguments, {**named, "use_cache": False}))
+
+
+@contextmanager
+def _frozen(model: Model) -> Iterator[None]:
+    """No gradients for the model's own parameters, which would cost memory and time."""
+    wanted = {parameter: parameter.requires_grad for parameter in model.bridge.parameters()}
+    try:
+        model.bridge.requires_grad_(False)
+        yield
+    finally:
+        for parameter, flag in wanted.items():
+            parameter.requires_grad_(flag)

@@ -1,0 +1,191 @@
+"""07 oCSE: which heads' direct writes carry information about the logit difference that no other head carries.
+
+Optimal causation entropy (Sun, Taylor & Bollt 2015) on the intact runs of the evaluation split: X_j is the direct
+logit attribution of head j at the last position (03), Y the logit difference, both per prompt.
+
+With the final norm's scale frozen, Y is exactly the sum of the attributions of all heads, MLPs, embedding and biases,
+so what is estimated is a division of variance, not an unknown mechanism: what is not a head acts as noise, and in the
+Gaussian estimator I(X_j; Y | S) = 1/2 ln(1 + variance of Y that only X_j explains / variance of Y left without an
+explanation). Three things follow:
+
+- a head that acts through other heads alone has no X_j of its own and scores about 0, however much it matters;
+- so does a head that pushes every prompt equally: information is about differences between prompts;
+- of heads that write the same, one is selected and the others score 0 (`marginal` has them all).
+
+The score of a head is I(X_j; Y | the selected heads but j), in nats, bias removed: graded for heads that are not
+selected as well. A head whose attribution does not vary scores exactly 0 and is listed in `constant`.
+
+Stability: the Gaussian selection refitted on bootstrap resamples of the prompt clusters. A resample holds 63 % of the
+clusters, unequally often, so weak heads are selected less often than in the full data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from circuits.circuit import Node
+from circuits.estimators.causation_entropy import (
+    Estimator,
+    Gaussian,
+    NearestNeighbour,
+    Selection,
+    Step,
+    bootstrap_weights,
+    exchangeable_orders,
+    scores,
+    select,
+)
+from circuits.interventions import Sweep, Variant
+from circuits.measurements.direct_logit_attribution import attribute
+from circuits.prompts import PromptSet
+from circuits.study import Study
+from results_io import UserError
+
+NUMBER, ID = "07", "ocse"
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Score, marginal information and selection by both estimators, and the stability of the Gaussian one."""
+    settings = study.settings["ocse"]
+    prompts = study.prompts.select(study.subset(len(study.prompts)))  # by id, so that their order does not matter
+    features = attribute(study, prompts)["attribution"].numpy().astype(float)
+    target = study.run(Sweep((Variant("clean"),)), prompts).row("clean").astype(float)
+    _require_usable(target, settings)
+    constant = features.std(0) <= settings["resolution"] * target.std()
+    varying = np.flatnonzero(~constant).tolist()
+    linear = gaussian(features, target, prompts, settings)
+    nearest = nearest_neighbour(features, target, prompts, settings)
+    selection = select(linear, varying)
+    heads = study.model.heads
+    return {
+        **_report(linear, selection, heads),
+        "explained_variance": _explained_variance(features[:, selection.columns], target),
+        "nearest_neighbour": _report(nearest, select(nearest, varying), heads),
+        "stability": _stability(features, target, prompts, selection, settings),
+        "constant": _pairs(np.flatnonzero(constant), heads),
+        "prompt_id": prompts.ids,
+        "settings": settings,
+    }
+
+
+def gaussian(
+    features: Float[np.ndarray, "prompt head"],
+    target: Float[np.ndarray, " prompt"],
+    prompts: PromptSet,
+    settings: Mapping[str, Any],
+) -> Gaussian:
+    """The Gaussian estimator on the prompts as they are."""
+    orders = exchangeable_orders(prompts.clusters, settings["permutations"], settings["seed"])
+    return Gaussian(features, target, np.ones(len(target)), orders, **_gaussian_settings(settings))
+
+
+def nearest_neighbour(
+    features: Float[np.ndarray, "prompt head"],
+    target: Float[np.ndarray, " prompt"],
+    prompts: PromptSet,
+    settings: Mapping[str, Any],
+) -> NearestNeighbour:
+    """The nearest-neighbour estimator, with fewer permutations because each costs a search."""
+    own = settings["nearest_neighbour"]
+    return NearestNeighbour(
+        features,
+        target,
+        exchangeable_orders(prompts.clusters, own["permutations"], settings["seed"]),
+        alpha=settings["alpha"],
+        resolution=settings["resolution"],
+        neighbours=own["neighbours"],
+        local=own["local"],
+        most_given=own["most_heads"],
+        seed=settings["seed"],
+    )
+
+
+def refit(
+    features: Float[np.ndarray, "prompt head"],
+    target: Float[np.ndarray, " prompt"],
+    clusters: Sequence[str],
+    settings: Mapping[str, Any],
+    draw: int,
+) -> tuple[int, ...]:
+    """The heads that the Gaussian estimator selects in bootstrap resample number `draw` of the clusters."""
+    weights = bootstrap_weights(clusters, [settings["seed"], draw])
+    rows = np.flatnonzero(weights)
+    drawn = [clusters[row] for row in rows]
+    orders = exchangeable_orders(drawn, settings["bootstrap"]["permutations"], settings["seed"])
+    resample = Gaussian(features[rows], target[rows], weights[rows], orders, **_gaussian_settings(settings))
+    return select(resample, range(features.shape[1])).columns
+
+
+def _stability(
+    features: np.ndarray, target: np.ndarray, prompts: PromptSet, selection: Selection, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Share of refits that select each head, and mean Jaccard index with the selection on all prompts."""
+    refits = settings["bootstrap"]["refits"]
+    selected = [set(refit(features, target, prompts.clusters, settings, draw)) for draw in range(refits)]
+    frequency = [sum(head in chosen for chosen in selected) / refits for head in range(features.shape[1])]
+    return {
+        "frequency": frequency,
+        "mean_jaccard": float(np.mean([_jaccard(chosen, set(selection.columns)) for chosen in selected])),
+        "refits": refits,
+    }
+
+
+def _report(estimator: Estimator, selection: Selection, heads: Sequence[Node]) -> dict[str, Any]:
+    def steps(tests: Sequence[Step]) -> list[dict[str, Any]]:
+        return [
+            {"head": _pairs([test.column], heads)[0], "information": test.information, "threshold": test.threshold}
+            for test in tests
+        ]
+
+    return {
+        "score": scores(estimator, selection.columns, len(heads)),
+        "marginal": estimator.information(range(len(heads)), ()),
+        "selected": _pairs(selection.columns, heads),
+        "forward": steps(selection.forward),
+        "rejected": steps([selection.rejected])[0] if selection.rejected else None,
+        "pruned": steps(selection.pruned),
+    }
+
+
+def _explained_variance(features: np.ndarray, target: np.ndarray) -> float:
+    """R^2 of the linear regression of the target on the selected heads."""
+    design = np.column_stack([np.ones(len(target)), features])
+    residual = target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
+    return float(1 - residual.var() / target.var())
+
+
+def _jaccard(first: set[int], second: set[int]) -> float:
+    """Shared over all; two empty selections agree."""
+    return len(first & second) / len(first | second) if first | second else 1.0
+
+
+def _pairs(columns: Sequence[int] | np.ndarray, heads: Sequence[Node]) -> list[list[int]]:
+    return [[heads[column].layer, heads[column].index] for column in columns]
+
+
+def _gaussian_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "alpha": settings["alpha"],
+        "noise": settings["target_noise"],
+        "resolution": settings["resolution"],
+        "residual_freedom": settings["residual_freedom"],
+    }
+
+
+def _require_usable(target: np.ndarray, settings: Mapping[str, Any]) -> None:
+    """UserError if there are too few prompts for either estimator, or nothing to explain."""
+    needed = 2 + max(settings["residual_freedom"] + 1, settings["nearest_neighbour"]["neighbours"])
+    if len(target) < needed:
+        raise UserError(
+            f"oCSE has {len(target)} evaluation prompts and needs at least {needed} with these settings; "
+            "ask for more, or for fewer neighbours and residual degrees of freedom"
+        )
+    if target.std() == 0:
+        raise UserError(
+            f"the logit difference is {target[0]:g} on all {len(target)} evaluation prompts, so oCSE has no differences "
+            "to explain; use prompts that differ"
+        )

@@ -1,0 +1,267 @@
+"""09 Weights: what each head could read, write and move, and circuit membership predicted from that alone.
+
+Everything is computed from the processed weights (norms folded in, writers and unembedding centred); no activation enters.
+Row vectors throughout: a head adds x W_V W_O to the stream for what it reads from x, and scores a key stream y against a
+query stream x by x W_Q W_K^T y^T. Rotary embeddings act between W_Q and W_K^T and are left out: W_Q W_K^T is the score at
+distance zero. Products of a head's weights have rank d_head, so norms, singular values and eigenvalues are those of
+d_head x d_head matrices: with W_V = Q R (Q orthonormal), |W_V W_O| = |R W_O| for both the spectral and the Frobenius norm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from einops import einsum, rearrange
+from jaxtyping import Float
+from torch import Tensor
+
+from circuits import prompts as prompt_sets
+from circuits import tasks
+from circuits.estimators import weight_classifier
+from circuits.estimators.weight_classifier import TaskHeads
+from circuits.models import Model
+from circuits.study import Study
+from circuits.tasks.base import Task
+
+NUMBER, ID = "09", "weights"
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Scores per head, composition per pair of heads, and the heads that the weight classifier predicts."""
+    model, settings = study.model, study.settings["weights"]
+    weights = HeadWeights.of(model)
+    evaluation = study.prompts.select(study.prompts.rows_of("evaluation"))
+    scores = {
+        "spectral_norm": weights.ov_singular_values[:, 0],
+        "qk_spectral_norm": weights.qk_singular_values[:, 0],
+        "sv_entropy": sv_entropy(weights),
+        "copying": copying(weights, model.embedding, model.unembedding, settings["rounding"]),
+    }
+    return {
+        "ov_norm": ov_norm(weights, study.answer_direction(evaluation)).numpy(),
+        **{name: _nullable(score) for name, score in scores.items()},
+        **{f"{kind}_composition": _nullable(composition(weights, kind)) for kind in ("q", "k", "v")},
+        "composition_baseline": composition_baseline(weights, **settings["composition_baseline"]),
+        **_classify(study, weights, scores),
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class HeadWeights:
+    """Weights of all heads in float64, heads row-major; `layers` holds each head's layer.
+
+    With grouped-query attention every query head has its group's W_K and W_V.
+    """
+
+    layers: tuple[int, ...]
+    query: Float[Tensor, "head d_model d_head"]
+    key: Float[Tensor, "head d_model d_head"]
+    value: Float[Tensor, "head d_model d_head"]
+    output: Float[Tensor, "head d_head d_model"]
+
+    @classmethod
+    def of(cls, model: Model) -> HeadWeights:
+        stacked = (model.query_weights, model.key_weights, model.value_weights, model.output_weights)
+        flat = [rearrange(weight.double(), "layer head a b -> (layer head) a b") for weight in stacked]
+        return cls(tuple(node.layer for node in model.heads), *flat)
+
+    @property
+    def d_head(self) -> int:
+        return self.output.shape[1]
+
+    @cached_property
+    def ov(self) -> Float[Tensor, "head small d_model"]:
+        """R_V W_O: W_V W_O up to an orthonormal map of the stream that is read."""
+        return _triangular(self.value) @ self.output
+
+    @cached_property
+    def ov_singular_values(self) -> Float[Tensor, "head d_head"]:
+        return torch.linalg.svdvals(_triangular(self.value) @ _triangular(self.output.mT).mT)
+
+    @cached_property
+    def qk_singular_values(self) -> Float[Tensor, "head d_head"]:
+        return torch.linalg.svdvals(_triangular(self.query) @ _triangular(self.key).mT)
+
+
+def _triangular(matrix: Float[Tensor, "head d_model d_head"]) -> Float[Tensor, "head small d_head"]:
+    """R of the QR decomposition."""
+    return torch.linalg.qr(matrix, mode="r").R
+
+
+# --- scores of one head -------------------------------------------------------------------------------------------
+
+
+def ov_norm(weights: HeadWeights, directions: Float[Tensor, "prompt d_model"]) -> Float[Tensor, " head"]:
+    """Mean over prompts of ||W_V W_O u||, u the unit answer direction: how much of a unit stream the head could turn into
+    the logit difference (before the final norm's scale).
+    """
+    units = torch.nn.functional.normalize(directions.double(), dim=1)
+    return einsum(weights.ov, units, "head i d, prompt d -> head i prompt").norm(dim=1).mean(1)
+
+
+def sv_entropy(weights: HeadWeights) -> Float[Tensor, " head"]:
+    """Entropy of the singular values of W_V W_O, normalised to sum 1, over log d_head: 1 where all are equal.
+
+    NaN where W_V W_O is zero or has one singular value only.
+    """
+    share = weights.ov_singular_values / weights.ov_singular_values.sum(1, keepdim=True)
+    return torch.special.entr(share).sum(1) / math.log(weights.d_head)
+
+
+def copying(
+    weights: HeadWeights,
+    embedding: Float[Tensor, "vocabulary d_model"],
+    unembedding: Float[Tensor, "d_model vocabulary"],
+    rounding: float,
+) -> Float[Tensor, " head"]:
+    """sum(lambda) / sum(|lambda|) over the eigenvalues of W_E W_V W_O W_U (Elhage et al. 2021): 1 for a head that raises the
+    token it attends to, -1 for one that suppresses it.
+
+    The eigenvalues other than zero are those of W_O W_U W_E W_V. NaN where the sum of their sizes is at most `rounding`
+    times ||W_O|| ||W_U W_E|| ||W_V||: float32 weights cannot tell such a product from zero.
+    """
+    vocabulary = unembedding.double() @ embedding.double()
+    eigenvalues = torch.linalg.eigvals(weights.output @ vocabulary @ weights.value)
+    total = eigenvalues.abs().sum(1)
+    scale = weights.output.norm(dim=(1, 2)) * vocabulary.norm() * weights.value.norm(dim=(1, 2))
+    score = eigenvalues.sum(1).real / total
+    return score.masked_fill(total <= rounding * scale, float("nan"))
+
+
+# --- composition of two heads -------------------------------------------------------------------------------------
+
+
+def composition(weights: HeadWeights, kind: str) -> Float[Tensor, "sender receiver"]:
+    """How much of what a head writes a later head's queries, keys or values read (Elhage et al. 2021).
+
+    "q": ||W_OV W_QK|| / (||W_OV|| ||W_QK||), "k" the same with W_QK^T, "v" with the receiver's W_OV, Frobenius norms, W_OV the
+    sender's W_V W_O and W_QK the receiver's W_Q W_K^T. NaN where the receiver is not in a later layer or a norm is zero.
+    """
+    reads, size = _receiver(weights, kind)
+    sent = weights.ov_singular_values.norm(dim=1)
+    layer = torch.tensor(weights.layers)
+    ratio = torch.full((len(layer), len(layer)), float("nan"), dtype=torch.float64)
+    for sending in layer.unique()[:-1]:
+        senders, receivers = (layer == sending).nonzero()[:, 0], (layer > sending).nonzero()[:, 0]
+        passed = einsum(weights.ov[senders], reads[receivers], "sender i d, receiver d j -> sender receiver i j")
+        norms = sent[senders][:, None] * size[receivers]
+        ratio[senders[:, None], receivers] = passed.norm(dim=(2, 3)) / norms
+    return ratio
+
+
+def _receiver(weights: HeadWeights, kind: str) -> tuple[Float[Tensor, "head d_model small"], Float[Tensor, " head"]]:
+    """What a receiver applies to its input, up to an orthonormal map of the result, and its Frobenius norm."""
+    if kind == "q":
+        return weights.query @ _triangular(weights.key).mT, weights.qk_singular_values.norm(dim=1)
+    if kind == "k":
+        return weights.key @ _triangular(weights.query).mT, weights.qk_singular_values.norm(dim=1)
+    return weights.value @ _triangular(weights.output.mT).mT, weights.ov_singular_values.norm(dim=1)
+
+
+def composition_baseline(weights: HeadWeights, seed: int, heads: int) -> dict[str, float]:
+    """Mean and SD of the ratio between `heads` senders and as many receivers of independent normal weights.
+
+    The expected square is exactly 1 / d_model, since what one head writes and another reads are independent random
+    subspaces. One baseline serves for q, k and v: their matrices have the same shape.
+    """
+    generator = torch.Generator().manual_seed(int(seed))
+    shape = (4, 2 * heads, *weights.query.shape[1:])
+    query, key, value, output = torch.randn(shape, generator=generator, dtype=torch.float64)
+    random = HeadWeights((0,) * heads + (1,) * heads, query, key, value, output.mT)
+    ratio = composition(random, "q")[:heads, heads:]
+    return {"mean": float(ratio.mean()), "sd": float(ratio.std())}
+
+
+# --- the weight classifier ----------------------------------------------------------------------------------------
+
+
+def head_features(
+    weights: HeadWeights, scores: Mapping[str, Float[Tensor, " head"]], norms: Float[Tensor, " head"]
+) -> dict[str, Float[np.ndarray, " head"]]:
+    """What the classifier sees of every head for one task: its relative depth, its scores (0 where one is not defined),
+    and its OV norm on the task's answer directions, `norms`, relative to the model's mean and to its own largest gain.
+    """
+    layer = torch.tensor(weights.layers, dtype=torch.float64)
+    features = {
+        "relative_depth": layer / layer.max().clamp(min=1),
+        **scores,
+        "relative_ov_norm": norms / norms.mean(),
+        "ov_norm_share": norms / scores["spectral_norm"],
+    }
+    return {name: values.nan_to_num(nan=0.0).numpy() for name, values in features.items()}
+
+
+def _classify(study: Study, weights: HeadWeights, scores: Mapping[str, Float[Tensor, " head"]]) -> dict[str, Any]:
+    """The heads that a classifier which learnt from the other tasks' stored circuits expects in this task's circuit.
+
+    This task's own stored circuit is used for `leave_one_task_out` alone, `study.circuit` for nothing.
+    """
+    settings = study.settings["weights"]["classifier"]
+
+    def features(task: Task) -> dict[str, Float[np.ndarray, " head"]]:
+        return head_features(weights, scores, ov_norm(weights, _answer_directions(study, task)))
+
+    own = features(study.task)
+    examples = {}
+    for name in sorted(set(study.model.circuits) & set(tasks.TASKS)):
+        circuit = study.model.circuits[name].check(study.model.n_layers, study.model.n_heads)
+        seen = own if name == study.task.name else features(tasks.get(name))
+        examples[name] = TaskHeads(_stack(seen), np.array([node in circuit.heads for node in study.model.heads]))
+    training = weight_classifier.usable({name: examples[name] for name in examples if name != study.task.name})
+    left_out = weight_classifier.leave_one_task_out(examples, settings)
+    outcome = _outcome(study, training, _stack(own))
+    return {
+        "predicted_heads": outcome.pop("predicted_heads"),
+        "classifier": {
+            **outcome,
+            "features": list(own),
+            "feature_values": _stack(own),
+            "trained_on": {name: _pairs(study, heads.member) for name, heads in training.items()},
+            "leave_one_task_out": {name: asdict(counts) for name, counts in left_out.items()},
+        },
+    }
+
+
+def _outcome(
+    study: Study, training: Mapping[str, TaskHeads], features: Float[np.ndarray, "head feature"]
+) -> dict[str, Any]:
+    """Prediction, probabilities and threshold, or why there are none."""
+    if len(training) < weight_classifier.MINIMUM_TASKS:
+        reason = (
+            f"{study.model.name} has circuits of {len(training)} other tasks with heads inside and outside, and the "
+            f"weight classifier learns from {weight_classifier.MINIMUM_TASKS} at least; store more circuits with it"
+        )
+        return {"predicted_heads": None, "probability": None, "threshold": None, "unavailable": reason}
+    classifier = weight_classifier.fit(training, study.settings["weights"]["classifier"])
+    return {
+        "predicted_heads": _pairs(study, classifier.predict(features)),
+        "probability": classifier.probability(features),
+        "threshold": classifier.threshold,
+        "unavailable": None,
+    }
+
+
+def _answer_directions(study: Study, task: Task) -> Float[Tensor, "prompt d_model"]:
+    """Answer directions on the first evaluation prompts of a task, drawn alike for this task and for the others."""
+    size = min(study.settings["weights"]["answer_prompts"], study.sizes["evaluation"])
+    drawn = prompt_sets.draw_examples(task, {"evaluation": size}, study.seed)["evaluation"]
+    return study.answer_direction(prompt_sets.tokenize(task, drawn, study.model.tokenizer, "evaluation"))
+
+
+def _stack(features: Mapping[str, Float[np.ndarray, " head"]]) -> Float[np.ndarray, "head feature"]:
+    return np.stack(list(features.values()), 1)
+
+
+def _pairs(study: Study, chosen: np.ndarray) -> list[list[int]]:
+    return [[node.layer, node.index] for node, yes in zip(study.model.heads, chosen, strict=True) if yes]
+
+
+def _nullable(values: Tensor) -> np.ndarray:
+    """The values, None where there is none."""
+    return np.where(values.isnan(), None, values.numpy())

@@ -1,0 +1,659 @@
+"""Gradients against finite differences, exact patches, closed limits and a model in which nothing is nonlinear.
+
+The twin for edges is a bridge of its own in which TransformerLens hands every head its own copy of the stream
+(`hook_q_input` and so on): a reader's input is moved there, and nothing of the engine is used. Rotary models compute
+their norms and softmax in float32 whatever their dtype; here that is undone, so that differences can be small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+
+from circuits.circuit import Node, head
+from circuits.edges import PROJECTIONS, Edge, Reader
+from circuits.engine import DeadHookError, LensEngine
+from circuits.engine.gradients import METHODS, GradientEngine, frozen, midpoints
+from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise
+from circuits.models import Model
+from circuits.prompts import PromptSet
+from results_io import UserError
+from tests.circuits import toy
+
+STEP = 1e-5  # of central differences: error about STEP^2 from curvature and 1e-16 / STEP from rounding
+EVERY = toy.ARCHITECTURES
+
+
+# --- models ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", autouse=True)
+def double_precision():
+    """Norms and softmax of rotary models in the dtype of their input."""
+    softmax = AttentionBridge._masked_softmax
+
+    def norm(self, x: Tensor) -> Tensor:
+        return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LlamaRMSNorm, "forward", norm)
+        patch.setattr(Qwen2RMSNorm, "forward", norm)
+        patch.setattr(
+            AttentionBridge, "_masked_softmax", lambda self, scores, dtype=None: softmax(self, scores, scores.dtype)
+        )
+        yield
+
+
+@pytest.fixture(scope="module")
+def few(scored) -> PromptSet:
+    """Three prompts of two lengths."""
+    chosen = scored.select([0, 5, 9])
+    assert len(set(chosen.end.tolist())) == 2
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def engine(load) -> Callable[[str], GradientEngine]:
+    return cache(lambda architecture="gpt2": GradientEngine(load(architecture, "float64")))
+
+
+@pytest.fixture(scope="module")
+def split(folder) -> Callable[[str], Model]:
+    """split(architecture): the model with a copy of the stream for every reader."""
+
+    @cache
+    def make(architecture: str) -> Model:
+        model = toy.load(folder(architecture), "float64")
+        model.bridge.set_use_split_qkv_input(True)
+        model.bridge.set_use_hook_mlp_in(True)
+        return model
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory) -> Callable[..., Model]:
+    """linear(architecture, sharp): a random model whose logits are linear in every activation.
+
+    An epsilon of 1e14 makes the norms' scale constant, attention is uniform (W_Q = 0) and MLPs are linear or absent. In
+    the layer `sharp`, if any, attention is saturated, and nothing else is nonlinear.
+    """
+
+    @cache
+    def make(architecture: str, sharp: int | None = None) -> Model:
+        model = _linear_gpt2() if architecture == "gpt2" else _linear_llama()
+        layers = model.transformer.h if architecture == "gpt2" else model.model.layers
+        with torch.no_grad():
+            for index, layer in enumerate(layers):
+                if architecture == "gpt2":
+                    query = layer.attn.c_attn.weight[:, : toy.D_MODEL]
+                else:
+                    query = layer.self_attn.q_proj.weight
+                query *= 8 if index == sharp else 0
+        path = tmp_path_factory.mktemp("linear") / f"{architecture}{sharp}"
+        return toy.load(toy.save(model, path), "float64")
+
+    return make
+
+
+EPSILON, GAIN = 1e14, 1e7
+SIZE = {"vocab_size": toy.VOCABULARY, "bos_token_id": 1, "eos_token_id": 1, "tie_word_embeddings": False}
+
+
+def _linear_gpt2() -> GPT2LMHeadModel:
+    shape = {"n_embd": toy.D_MODEL, "n_head": toy.N_HEADS, "n_layer": 3, "n_positions": toy.N_POSITIONS}
+    made = GPT2Config(**shape, **SIZE, activation_function="linear", layer_norm_epsilon=EPSILON)
+    model = GPT2LMHeadModel(made)
+    return _randomise(model)
+
+
+def _linear_llama() -> LlamaForCausalLM:
+    shape = {"hidden_size": toy.D_MODEL, "num_attention_heads": toy.N_HEADS, "num_hidden_layers": 3}
+    shape |= {"intermediate_size": 16, "max_position_embeddings": toy.N_POSITIONS, "num_key_value_heads": 2}
+    model = _randomise(LlamaForCausalLM(LlamaConfig(**shape, **SIZE, rms_norm_eps=EPSILON)))
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.mlp.down_proj.weight.zero_()
+    return model
+
+
+@torch.no_grad()
+def _randomise(model):
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim > 1:
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+        else:
+            parameter.fill_(0.0 if name.endswith("bias") else GAIN)
+    return model.eval()
+
+
+# --- by hand -----------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def run(model: Model, prompts: PromptSet, base: str, hooks: list) -> np.ndarray:
+    """Logit differences [prompt] of a run with hooks, from the definition."""
+    tokens = prompts.clean if base == "clean" else prompts.corrupted
+    logits = model.bridge.run_with_hooks(tokens, fwd_hooks=hooks)
+    found = []
+    for row, end in enumerate(prompts.end.tolist()):
+        answers, foils = ([i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong))
+        found.append(float(logits[row, end, answers].mean() - logits[row, end, foils].mean()))
+    return np.array(found)
+
+
+@torch.no_grad()
+def read(model: Model, prompts: PromptSet, base: str, names: list[str]) -> dict[str, Tensor]:
+    tokens, kept = prompts.clean if base == "clean" else prompts.corrupted, {}
+    hooks = [(name, lambda tensor, hook, name=name: kept.__setitem__(name, tensor.clone())) for name in names]
+    model.bridge.run_with_hooks(tokens, fwd_hooks=hooks)
+    return kept
+
+
+def other(base: str) -> str:
+    return "clean" if base == "corrupted" else "corrupted"
+
+
+def hook_of(writer: Node) -> str:
+    if writer.kind == "embedding":
+        return "blocks.0.hook_resid_pre"
+    return f"blocks.{writer.layer}." + ("attn.hook_z" if writer.kind == "head" else "hook_mlp_out")
+
+
+def move(index: int | None, amount: Tensor) -> Callable[..., Tensor]:
+    """A hook that adds `amount` to one head's part of a tensor, or to all of it."""
+
+    def hook(tensor: Tensor, hook: object) -> Tensor:
+        tensor = tensor.clone()
+        if index is None:
+            return tensor + amount
+        tensor[:, :, index] += amount
+        return tensor
+
+    return hook
+
+
+def change_of(model: Model, writer: Node, prompts: PromptSet, base: str) -> Tensor:
+    """u_other - u_base in the residual stream, [prompt, position, d_model]."""
+    name = hook_of(writer)
+    change = read(model, prompts, other(base), [name])[name] - read(model, prompts, base, [name])[name]
+    if writer.kind == "head":
+        change = change[:, :, writer.index] @ model.bridge.W_O[writer.layer][writer.index].detach()
+    return change
+
+
+def along_edge(split: Model, edge: Edge, change: Tensor, prompts: PromptSet, base: str, share: float) -> np.ndarray:
+    """Logit differences with `share` of the writer's change added to the reader's input alone."""
+    reader = edge.reader
+    if reader.kind in PROJECTIONS:
+        hook = (f"blocks.{reader.layer}.hook_{reader.kind}_input", move(reader.index, share * change))
+    else:
+        name = "ln_final.hook_in" if reader.kind == "logits" else f"blocks.{reader.layer}.hook_mlp_in"
+        hook = (name, move(None, share * change))
+    return run(split, prompts, base, [hook])
+
+
+# --- heads -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", ["corrupted", "clean"])
+@pytest.mark.parametrize("architecture", EVERY)
+def test_head_estimates_are_the_slope_of_the_patch(architecture, base, engine, few) -> None:
+    """The effect of patching a share e of the way, over e, tends to AtP with an error proportional to e."""
+    found, model = engine(architecture).head_effects(few, base), engine(architecture).model
+    untouched, errors = run(model, few, base, []), {1e-2: [], 1e-3: []}
+    for column, node in enumerate(model.heads):
+        name = hook_of(node)
+        change = read(model, few, other(base), [name])[name] - read(model, few, base, [name])[name]
+        for share, kept in errors.items():
+            patched = run(model, few, base, [(name, move(node.index, share * change[:, :, node.index]))])
+            kept.append((patched - untouched) / share - found.plain[:, column])
+    coarse, fine = (np.abs(kept).mean() for kept in errors.values())
+    assert fine < 1e-3 * np.abs(found.plain).mean()
+    assert coarse / fine == pytest.approx(10, rel=0.1)
+
+
+@pytest.mark.parametrize("base", ["corrupted", "clean"])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_head_estimates_are_exact_on_a_linear_model(architecture, base, linear, few, reference) -> None:
+    model = linear(architecture)
+    patch = denoise if base == "corrupted" else noise
+    variants = (Variant("base", base=base), *(patch([node], str(node)) for node in model.heads))
+    table = LensEngine(model, reference).run(Sweep(variants), few).logit_diff
+    truth = (table[1:] - table[0]).T
+    estimate = GradientEngine(model).head_effects(few, base).plain
+    assert np.abs(truth).mean() > 0.1
+    assert np.abs(estimate - truth).max() < 1e-9 * np.abs(truth).max()
+
+
+def test_head_estimates_miss_a_nonlinear_model_by_a_stated_amount(engine, few, reference) -> None:
+    """Random weights are far from linear: half of the effect is not first-order (measured 0.5 of its mean size)."""
+    model = engine().model
+    variants = (Variant("base", base="corrupted"), *(denoise([node], str(node)) for node in model.heads))
+    table = LensEngine(model, reference).run(Sweep(variants), few).logit_diff
+    truth = (table[1:] - table[0]).T
+    estimate = engine().head_effects(few, "corrupted").plain
+    assert 0.1 < np.abs(estimate - truth).mean() / np.abs(truth).mean() < 1
+
+
+def test_estimates_with_many_foils(load, sets) -> None:
+    prompts = sets("greater_than")["evaluation"].select(range(3))
+    model, name, share = load("gpt2", "float64"), "blocks.1.attn.hook_z", 1e-5
+    found = GradientEngine(model).head_effects(prompts, "corrupted").plain
+    change = read(model, prompts, "clean", [name])[name] - read(model, prompts, "corrupted", [name])[name]
+    for index in range(toy.N_HEADS):
+        up, down = (
+            run(model, prompts, "corrupted", [(name, move(index, sign * share * change[:, :, index]))])
+            for sign in (1, -1)
+        )
+        assert found[:, toy.N_HEADS + index] == pytest.approx((up - down) / (2 * share), abs=1e-7)
+
+
+# --- gradient dropping -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", EVERY)
+def test_dropping_equals_detaching_each_layer_in_turn(architecture, engine, few) -> None:
+    model, layers = engine(architecture).model, range(engine(architecture).model.n_layers)
+    names = [f"blocks.{layer}.attn.hook_z" for layer in layers]
+    clean, corrupted = (read(model, few, base, names) for base in ("clean", "corrupted"))
+    expected = []
+    for dropped in layers:
+        kept = {}
+
+        def keep(tensor: Tensor, hook: object, name: str, kept=kept) -> Tensor:
+            kept[name] = tensor if tensor.requires_grad else tensor.detach().requires_grad_()
+            return kept[name]
+
+        cut = [
+            (f"blocks.{dropped}.{part}", lambda tensor, hook: tensor.detach())
+            for part in ("hook_attn_out", "hook_mlp_out")
+        ]
+        hooks = [(name, lambda tensor, hook, name=name, keep=keep: keep(tensor, hook, name)) for name in names]
+        logits = model.bridge.run_with_hooks(few.corrupted, fwd_hooks=[*hooks, *cut])
+        at_end = logits[torch.arange(3), few.end]
+        difference = at_end.gather(1, few.answers) - at_end.gather(1, few.wrong)
+        gradients = torch.autograd.grad(difference.sum(), list(kept.values()), allow_unused=True)
+        products = [
+            torch.zeros(3, toy.N_HEADS) if gradient is None else ((clean[n] - corrupted[n]) * gradient).sum((1, 3))
+            for n, gradient in zip(kept, gradients, strict=True)
+        ]
+        expected.append(torch.cat(products, 1).abs())
+        assert not products[dropped].any()  # a head's own layer is its only way out
+    mean = (sum(expected) / (len(layers) - 1)).numpy()
+    found = engine(architecture).head_effects(few, "corrupted", dropping=True)
+    assert np.abs(found.dropped - mean).max() < 1e-12
+    assert mean.min() > 0
+    assert np.abs(found.plain - engine(architecture).head_effects(few, "corrupted").plain).max() < 1e-12
+
+
+def test_dropping_sees_a_head_whose_effects_cancel(tmp_path_factory, few, reference) -> None:
+    """The MLP of layer 1 takes out all that stands in the stream: no head of layer 0 has an effect.
+
+    Dropping layer 1 leaves the direct effect, dropping layer 2 leaves the cancellation: |direct| / 2 on average.
+    """
+    network = _linear_gpt2()
+    with torch.no_grad():
+        for index, block in enumerate(network.transformer.h):
+            block.attn.c_attn.weight[:, : toy.D_MODEL] = 0
+            block.mlp.c_proj.weight.zero_()
+            if index:
+                block.attn.c_proj.weight.zero_()
+        mlp, identity = network.transformer.h[1].mlp, torch.eye(toy.D_MODEL)
+        mlp.c_fc.weight.zero_()[:, : toy.D_MODEL] = identity
+        mlp.c_proj.weight[: toy.D_MODEL] = -identity
+    model = toy.load(toy.save(network, tmp_path_factory.mktemp("cancel") / "gpt2"), "float64")
+    heads = [head(0, index) for index in range(toy.N_HEADS)]
+    freeze = Intervention((Node("mlp", 1),), Recipe("patch", source="corrupted"))
+    through = [denoise([node], str(node)) for node in heads]
+    direct = [
+        replace(variant, name=f"{variant.name} direct", interventions=(*variant.interventions, freeze))
+        for variant in through
+    ]
+    table = (
+        LensEngine(model, reference).run(Sweep((Variant("base", base="corrupted"), *through, *direct)), few).logit_diff
+    )
+    total, straight = np.split((table[1:] - table[0]).T, 2, axis=1)
+    assert np.abs(total).max() < 1e-9
+    assert np.abs(straight).min() > 1e-3
+    found = GradientEngine(model).head_effects(few, "corrupted", dropping=True)
+    assert np.abs(found.plain[:, : toy.N_HEADS]).max() < 1e-9
+    assert np.abs(found.dropped[:, : toy.N_HEADS] - np.abs(straight) / 2).max() < 1e-9
+
+
+# --- queries, keys and values ------------------------------------------------------------------------------------
+
+
+def patched_part(model: Model, reader: Reader, prompts: PromptSet, base: str, share: float) -> np.ndarray:
+    """Logit differences with a share of the other run's q, k or v of one head."""
+    name = f"blocks.{reader.layer}.attn.hook_{reader.kind}"
+    change = read(model, prompts, other(base), [name])[name] - read(model, prompts, base, [name])[name]
+    return run(model, prompts, base, [(name, move(reader.index, share * change[:, :, reader.index]))])
+
+
+@pytest.mark.parametrize("architecture", EVERY)
+def test_query_key_and_value_estimates_equal_finite_differences(architecture, engine, few) -> None:
+    found, model = engine(architecture).node_effects(few, "corrupted"), engine(architecture).model
+    for kind in PROJECTIONS:
+        estimates = found[kind]
+        n_nodes = model.n_heads if kind == "q" else model.graph.n_key_value_heads
+        assert estimates.plain.shape == (3, model.n_layers * n_nodes)
+        assert estimates.corrected is None
+        for column, reader in enumerate(estimates.readers):
+            up, down = (patched_part(model, reader, few, "corrupted", sign * STEP) for sign in (1, -1))
+            assert estimates.plain[:, column] == pytest.approx((up - down) / (2 * STEP), abs=1e-7)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_recomputed_attention_is_exact_where_saturated_attention_has_no_gradient(
+    architecture, layer, linear, few
+) -> None:
+    """One layer attends sharply, all that follows is linear: the corrected estimate is the effect, the plain one is not."""
+    model = linear(architecture, sharp=layer)
+    found = GradientEngine(model).node_effects(few, "corrupted", correcting=True)
+    untouched = run(model, few, "corrupted", [])
+    for kind in PROJECTIONS:
+        estimates, nodes = found[kind], [r for r in found[kind].readers if r.layer == layer]
+        columns = [estimates.readers.index(reader) for reader in nodes]
+        truth = np.stack([patched_part(model, reader, few, "corrupted", 1.0) - untouched for reader in nodes], 1)
+        scale = np.abs(truth).mean()
+        assert scale > 0.01
+        if kind == "v":
+            assert np.abs(estimates.plain[:, columns] - truth).max() < 1e-8 * scale
+            continue
+        assert np.abs(estimates.corrected[:, columns] - truth).max() < 1e-8 * scale
+        assert np.abs(estimates.plain[:, columns] - truth).mean() > 0.5 * scale
+
+
+def test_recomputed_attention_changes_nothing_where_attention_is_uniform(linear, few) -> None:
+    found = GradientEngine(linear("llama")).node_effects(few, "clean", correcting=True)
+    for kind in ("q", "k"):
+        assert np.abs(found[kind].corrected).max() < 1e-9
+        assert np.abs(found[kind].plain).max() < 1e-9
+    assert np.abs(found["v"].plain).mean() > 0.01
+
+
+# --- edges -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("architecture", "base"), [("gpt2", "clean"), *((name, "corrupted") for name in EVERY)])
+def test_every_edge_equals_a_finite_difference_at_the_reader_s_input(architecture, base, engine, split, few) -> None:
+    scores, model = engine(architecture).edge_scores(few, base, "eap"), split(architecture)
+    changes = {writer: change_of(engine(architecture).model, writer, few, base) for writer in scores.graph.writers}
+    worst = 0.0
+    for edge in scores.graph.edges:
+        up, down = (along_edge(model, edge, changes[edge.writer], few, base, sign * STEP) for sign in (1, -1))
+        worst = max(worst, abs(float((up - down).mean()) / (2 * STEP) - scores.of(edge)))
+    assert worst < 1e-7
+    assert np.nanmean(np.abs(scores.mean)) > 0.01
+    assert np.isfinite(scores.mean).sum() == len(scores.graph.edges)
+
+
+def test_grouped_queries_share_key_and_value_readers(engine, few) -> None:
+    graph = engine("llama").edge_scores(few, "clean", "eap").graph
+    kinds = [reader.kind for reader in graph.readers]
+    assert (kinds.count("q"), kinds.count("k"), kinds.count("v")) == (8, 4, 4)
+
+
+@pytest.mark.parametrize("architecture", EVERY)
+def test_the_embedding_s_edges_add_up_to_its_gradient(architecture, engine, few) -> None:
+    """By the chain rule the readers of the embedding share its gradient out among them."""
+    scores, model = engine(architecture).edge_scores(few, "corrupted", "eap"), engine(architecture).model
+    writer = Node("embedding", 0)
+    change = change_of(model, writer, few, "corrupted")
+    up, down = (run(model, few, "corrupted", [(hook_of(writer), move(None, s * STEP * change))]) for s in (1, -1))
+    assert scores.mean[:, 0].sum() == pytest.approx((up - down).mean() / (2 * STEP), abs=1e-7)
+
+
+def errors_by_steps(measured: Callable[[int], float], truth: float, steps: tuple[int, ...]) -> list[float]:
+    return [abs(measured(count) - truth) for count in steps]
+
+
+@pytest.mark.parametrize("base", ["corrupted", "clean"])
+@pytest.mark.parametrize("architecture", EVERY)
+def test_integrated_inputs_are_complete(architecture, base, engine, few) -> None:
+    """Over the readers of the embedding: LD(other) - LD(base), with an error that falls as 1 / steps^2."""
+    gradients = engine(architecture)
+    truth = (run(gradients.model, few, other(base), []) - run(gradients.model, few, base, [])).mean()
+
+    def measured(steps: int) -> float:
+        return float(gradients.edge_scores(few, base, "eap_ig_inputs", steps).mean[:, 0].sum())
+
+    coarse, fine = errors_by_steps(measured, truth, (40, 80))
+    assert fine < 1e-2 * abs(truth)
+    assert 3 < coarse / fine < 5
+
+
+@pytest.mark.parametrize("architecture", EVERY)
+def test_integrated_activations_are_complete_at_every_stage(architecture, engine, few) -> None:
+    """Over a stage's writers and all readers: the effect of patching the stage."""
+    gradients = engine(architecture)
+    base = run(gradients.model, few, "corrupted", [])
+    found = {steps: gradients.edge_scores(few, "corrupted", "eap_ig_activations", steps).mean for steps in (10, 20)}
+    errors, size = {steps: [] for steps in found}, []
+    for stage in gradients.stages:
+        name = hook_of(stage.writers[0])
+        clean = read(gradients.model, few, "clean", [name])[name]
+        truth = (run(gradients.model, few, "corrupted", [(name, lambda t, hook, clean=clean: clean)]) - base).mean()
+        size.append(abs(truth))
+        for steps, mean in found.items():
+            errors[steps].append(abs(np.nansum(mean[:, stage.columns]) - truth))
+    assert np.mean(errors[20]) < 0.03 * np.mean(size)
+    assert 2.5 < np.mean(errors[10]) / np.mean(errors[20]) < 6
+    assert errors[20][-1] < 0.01 * np.mean(size)
+
+
+def test_integrated_activations_of_the_embedding_are_the_integrated_inputs(engine, few) -> None:
+    inputs, activations = (engine().edge_scores(few, "clean", name, 3).mean for name in METHODS[1:])
+    assert np.abs(inputs[:, 0] - activations[:, 0]).max() < 1e-12
+    assert np.nanmax(np.abs(inputs[:, 1:] - activations[:, 1:])) > 1e-3
+
+
+READERS = ("q", "k", "v", "mlp", "logits")
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("architecture", EVERY)
+def test_the_integral_along_an_edge_is_its_exact_effect(architecture, kind, engine, split, few) -> None:
+    gradients = engine(architecture)
+    reader = [reader for reader in gradients.graph.readers if reader.kind == kind][-1]
+    for writer in (gradients.graph.writers[0], head(0, 1), Node("mlp", 0)):
+        edge = Edge(writer, reader)
+        change = change_of(gradients.model, writer, few, "corrupted")
+        ends = (along_edge(split(architecture), edge, change, few, "corrupted", share) for share in (1.0, 0.0))
+        truth = np.subtract(*ends)
+        errors = [
+            np.abs(gradients.edge_integrated_gradient(edge, few, "corrupted", steps) - truth).mean()
+            for steps in (1, 32, 64)
+        ]
+        assert errors[2] < 0.01 * np.abs(truth).mean() + 1e-9
+        assert errors[2] < errors[0]
+        assert errors[1] / errors[2] == pytest.approx(4, rel=0.15) or errors[2] < 1e-9
+
+
+def test_one_step_along_an_edge_is_not_the_edge_s_gradient_but_close_to_it_for_a_small_change(engine, few) -> None:
+    """The midpoint rule with one step takes the gradient half-way; many steps at the base run would be plain EAP."""
+    edge = Edge(head(0, 2), Reader("logits", 3))
+    one = engine().edge_integrated_gradient(edge, few, "corrupted", 1).mean()
+    plain = engine().edge_scores(few, "corrupted", "eap").of(edge)
+    assert one != pytest.approx(plain, rel=1e-6)
+    assert one == pytest.approx(plain, rel=0.5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_every_method_gives_the_exact_edge_effect_on_a_linear_model(architecture, method, linear, few) -> None:
+    model = linear(architecture)
+    gradients = GradientEngine(model)
+    scores = gradients.edge_scores(few, "corrupted", method, 2)
+    for edge in (
+        Edge(head(0, 1), Reader("v", 1, 1)),
+        Edge(head(1, 0), Reader("logits", 3)),
+        Edge(Node("embedding", 0), Reader("v", 0, 0)),
+    ):
+        exact = gradients.edge_integrated_gradient(edge, few, "corrupted", 1).mean()
+        assert abs(exact) > 1e-3
+        assert scores.of(edge) == pytest.approx(exact, rel=1e-8)
+    queries = [row for row, reader in enumerate(scores.graph.readers) if reader.kind in "qk"]
+    assert np.nanmax(np.abs(scores.mean[queries])) < 1e-9
+
+
+def test_the_standard_error_is_that_of_single_prompts(engine, few) -> None:
+    alone = [engine().edge_scores(few.select([row]), "corrupted", "eap").mean for row in range(len(few))]
+    scores = engine().edge_scores(few, "corrupted", "eap")
+    assert np.nanmax(np.abs(np.mean(alone, 0) - scores.mean)) < 1e-12
+    assert np.nanmax(np.abs(np.std(alone, 0, ddof=1) / np.sqrt(3) - scores.standard_error)) < 1e-9
+    assert np.isnan(engine().edge_scores(few.select([0]), "corrupted", "eap").standard_error).all()
+
+
+# --- invariances -------------------------------------------------------------------------------------------------
+
+
+def everything(engine: GradientEngine, prompts: PromptSet) -> list[np.ndarray]:
+    heads = engine.head_effects(prompts, "corrupted", dropping=True)
+    nodes = engine.node_effects(prompts, "corrupted", correcting=True)
+    edges = [engine.edge_scores(prompts, "corrupted", method, 2) for method in METHODS]
+    found = [heads.plain, heads.dropped, *(nodes[kind].plain for kind in PROJECTIONS), nodes["q"].corrected]
+    return [*found, nodes["k"].corrected, *(scores.mean for scores in edges), *(s.standard_error for s in edges)]
+
+
+@pytest.fixture(scope="module")
+def several(scored) -> PromptSet:
+    return scored.select(range(0, 28, 4))
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+def test_batch_size_changes_nothing(architecture, load, several) -> None:
+    model = load(architecture, "float64")
+    whole = everything(GradientEngine(model), several)
+    for size in (1, 3):
+        for one, other_ in zip(whole, everything(GradientEngine(model, size), several), strict=True):
+            assert np.nanmax(np.abs(one - other_)) < 1e-9
+    assert all(np.nanmax(np.abs(found)) > 1e-3 for found in whole)
+
+
+def test_permuting_prompts_permutes_rows(engine, several) -> None:
+    order = [3, 0, 6, 2, 1, 5, 4]
+    straight = engine().head_effects(several, "clean").plain
+    assert np.abs(engine().head_effects(several.select(order), "clean").plain - straight[order]).max() < 1e-12
+
+
+def test_a_rerun_gives_the_same_bytes(load, several) -> None:
+    first, second = (everything(GradientEngine(load("qwen2"), 3), several) for _ in range(2))
+    assert all(np.array_equal(one, two, equal_nan=True) for one, two in zip(first, second, strict=True))
+
+
+def test_float32_is_close_to_float64(load, engine, several) -> None:
+    single, double = everything(GradientEngine(load("gpt2")), several), everything(engine(), several)
+    for one, two in zip(single, double, strict=True):
+        assert np.nanmax(np.abs(one - two)) < 1e-4 * np.nanmax(np.abs(two))
+
+
+# --- memory, gradients of parameters, guards ---------------------------------------------------------------------
+
+
+class SmallMemory(GradientEngine):
+    """Runs out of memory on more than `capacity` rows."""
+
+    capacity = 2
+
+    def _forward(self, tokens, hooks):
+        if len(tokens) > self.capacity:
+            raise torch.OutOfMemoryError(f"{len(tokens)} rows")
+        return super()._forward(tokens, hooks)
+
+
+def test_running_out_of_memory_halves_the_batch(load, several) -> None:
+    done: list[int] = []
+    engine = SmallMemory(load("gpt2", "float64"))
+    found = engine.head_effects(several, "corrupted", advance=done.append).plain
+    assert engine.prompts_per_backward == 1  # 7, 3, 1
+    assert np.abs(found - GradientEngine(engine.model).head_effects(several, "corrupted").plain).max() < 1e-12
+    assert sum(done) == engine.head_passes(False) * len(several)
+
+
+def test_running_out_of_memory_with_one_prompt_is_an_error(load, several) -> None:
+    engine = SmallMemory(load("gpt2"))
+    engine.capacity = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.head_effects(several, "corrupted")
+
+
+def test_parameters_keep_their_flag_and_get_no_gradient(load, few, several) -> None:
+    bridge = load("neox").bridge
+    before = {name: parameter.requires_grad for name, parameter in bridge.named_parameters()}
+    assert any(before.values())
+    everything(GradientEngine(load("neox")), several)
+    engine = SmallMemory(load("neox"))
+    engine.capacity = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.head_effects(few, "clean")
+    assert {name: parameter.requires_grad for name, parameter in bridge.named_parameters()} == before
+    assert all(parameter.grad is None for parameter in bridge.parameters())
+
+
+def test_frozen_restores_after_an_error() -> None:
+    module = torch.nn.Linear(2, 2)
+    module.bias.requires_grad_(False)
+    with pytest.raises(ValueError, match="stop"), frozen(module):
+        assert not any(parameter.requires_grad for parameter in module.parameters())
+        raise ValueError("stop")
+    assert (module.weight.requires_grad, module.bias.requires_grad) == (True, False)
+
+
+def test_a_caller_without_gradients_gets_the_same(engine, few) -> None:
+    with torch.no_grad():
+        inside = engine().head_effects(few, "corrupted").plain
+        assert not torch.is_grad_enabled()
+    assert np.array_equal(inside, engine().head_effects(few, "corrupted").plain)
+
+
+def test_a_run_leaves_no_trace_in_the_model(load, several) -> None:
+    model = load("llama")
+    before = run(model, several, "clean", [])
+    everything(GradientEngine(model), several)
+    assert np.array_equal(run(model, several, "clean", []), before)
+
+
+def test_progress_counts_every_pass_once(load, several) -> None:
+    engine, done = GradientEngine(load("gpt2"), 3), []
+    engine.node_effects(several, "clean", correcting=True, advance=done.append)
+    assert sum(done) == engine.node_passes(True) * len(several)
+    done.clear()
+    engine.edge_scores(several, "clean", "eap_ig_activations", 2, done.append)
+    assert sum(done) == engine.edge_passes("eap_ig_activations", 2) * len(several) == (2 + 2 * 2 * 7) * len(several)
+
+
+def test_a_dead_hook_is_an_error(engine, few) -> None:
+    with pytest.raises(DeadHookError, match=r"never called hook blocks\.0\.attn\.hook_result"):
+        engine()._run(few, "clean", ["blocks.0.attn.hook_result"])
+    bystander = torch.zeros(1, requires_grad=True)
+    with torch.enable_grad(), pytest.raises(DeadHookError, match="does not depend on the tensor at nowhere"):
+        from circuits.engine.gradients import _gradients
+
+        difference, kept = engine()._run(few, "clean", ["blocks.0.attn.hook_z"])
+        _gradients(difference, {**kept, "nowhere": bystander})
+
+
+def test_refusals(engine, few, folder) -> None:
+    with pytest.raises(UserError, match="edge attribution 'acdc' is unknown; use one of eap, "):
+        engine().edge_passes("acdc", 5)
+    with pytest.raises(UserError, match="0 integration steps are no path between two runs; use at least 1"):
+        engine().edge_scores(few, "clean", "eap_ig_inputs", 0)
+    with pytest.raises(UserError, match="runs backwards"):
+        engine().edge_integrated_gradient(Edge(head(1, 0), Reader("q", 0, 0)), few, "clean", 1)
+    with pytest.raises(UserError, match="outside a model"):
+        engine().edge_scores(few, "clean", "eap").of(Edge(head(9, 0), Reader("logits", 3)))
+    assert midpoints(4) == [0.125, 0.375, 0.625, 0.875]

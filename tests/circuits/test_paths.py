@@ -1,0 +1,419 @@
+"""Interventions on paths against brute force, their limit cases, their invariances and their guards.
+
+The brute force is `path_loop`: the graph evaluated edge by edge on the plain Hugging Face model. Rotary models compute
+softmax and RMS norm in float32 whatever their dtype; here both are made to keep float64, so that every architecture is
+held to 1e-10.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+
+from circuits.circuit import Node, head
+from circuits.edges import EMBEDDING, PROJECTIONS, Edge, Reader
+from circuits.engine import DeadHookError, LensEngine
+from circuits.engine.paths import UnknownWiringError, plan
+from circuits.interventions import Intervention, PathIntervention, Recipe, Sweep, Variant, ablate, noise, patch_paths
+from results_io import UserError
+from tests.circuits import toy
+from tests.circuits.path_loop import PathLoop, all_edges
+
+CORRUPTED, CLEAN = Recipe("patch", source="corrupted"), Recipe("patch", source="clean")
+RECIPES = (
+    CORRUPTED,
+    Recipe("mean"),
+    Recipe("resample", seed=3),
+    Recipe("zero"),
+    Recipe("mean", pooled=True),
+    Recipe("noise", scale=0.5),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def float64_throughout():
+    """Softmax and RMS norm in the dtype of their input."""
+    softmax = torch.nn.functional.softmax
+
+    def exact_softmax(x, dim=None, dtype=None, **rest):
+        return softmax(x, dim=dim, dtype=None if x.dtype == torch.float64 else dtype, **rest)
+
+    def exact_norm(self, x):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "softmax", exact_softmax)
+        for norm in (LlamaRMSNorm, Qwen2RMSNorm):
+            patch.setattr(norm, "forward", exact_norm)
+        yield
+
+
+@pytest.fixture(scope="module")
+def few(scored):
+    """Two prompts of different lengths."""
+    return scored.select([0, int(np.argmax((scored.end != scored.end[0]).numpy()))])
+
+
+@pytest.fixture(scope="module")
+def loop(plain, reference):
+    return cache(lambda architecture: PathLoop(plain(architecture), architecture, toy.N_HEADS, reference))
+
+
+@pytest.fixture(scope="module")
+def engine(load, reference):
+    return cache(lambda architecture="gpt2", dtype="float64": LensEngine(load(architecture, dtype), reference))
+
+
+def variants(edges, seed: int = 0) -> tuple[Variant, ...]:
+    """Every edge noised, one in three denoised, random sets under every recipe, and sets beside changed nodes."""
+    rng = random.Random(seed)
+    some = lambda size: tuple(rng.sample(edges, size))  # noqa: E731
+    made = [Variant("clean"), Variant("corrupted", base="corrupted")]
+    made += [patch_paths([edge], CORRUPTED, f"noise {edge}") for edge in edges]
+    made += [patch_paths([edge], CLEAN, f"denoise {edge}", "corrupted") for edge in edges[::3]]
+    for recipe in RECIPES:
+        made += [patch_paths(some(size), recipe, f"{size} edges {recipe}") for size in (5, 20, len(edges) // 2)]
+    made += [patch_paths(some(size), CLEAN, f"{size} edges restored", "corrupted") for size in (5, 20)]
+    two = (PathIntervention(some(10), CORRUPTED), PathIntervention(some(10), Recipe("mean")))
+    nodes = Intervention((head(0, 1), Node("mlp", 0)), Recipe("mean"))
+    tokens = Intervention((EMBEDDING,), CORRUPTED, ("s2",))
+    stack = Intervention((head(1, 0), head(0, 2)), CORRUPTED, ("io", "end"))
+    made.append(Variant("two recipes", two))
+    made.append(Variant("nodes and paths", (nodes, PathIntervention(some(30), CORRUPTED))))
+    made.append(Variant("tokens and paths", (tokens, PathIntervention(some(30), Recipe("mean")))))
+    made.append(Variant("nodes, tokens and paths", (stack, tokens, nodes, *two), "corrupted"))
+    return tuple(made)
+
+
+@pytest.fixture(scope="module")
+def sweep(loop, load):
+    """sweep(architecture): what is compared with brute force."""
+
+    def make(architecture):
+        return Sweep(variants(all_edges(loop(architecture), load(architecture).graph.n_key_value_heads)))
+
+    return cache(make)
+
+
+@pytest.fixture(scope="module")
+def truth(loop, sweep, few):
+    return cache(lambda architecture: loop(architecture).differences(sweep(architecture).variants, few))
+
+
+def relative_error(found, expected) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+# --- against brute force ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
+def test_float64_equals_brute_force(architecture, engine, sweep, few, truth) -> None:
+    effects = engine(architecture).run(sweep(architecture), few)
+    assert effects.logit_diff.dtype == np.float64
+    assert relative_error(effects.logit_diff, truth(architecture)) < 1e-10
+
+
+@pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
+def test_float32_equals_brute_force(architecture, engine, sweep, few, truth) -> None:
+    effects = engine(architecture, "float32").run(sweep(architecture), few)
+    assert effects.logit_diff.dtype == np.float32
+    assert relative_error(effects.logit_diff, truth(architecture)) < 1e-4
+
+
+@pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
+def test_the_comparison_has_every_kind_of_edge_and_something_to_compare(architecture, sweep, truth, load) -> None:
+    """All but the edges that cannot matter: layer 0's keys from corrupted tokens that nobody attends to, say."""
+    single = [v for v in sweep(architecture).variants if v.name.startswith("noise ")]
+    edges = [variant.on_paths[0].edges[0] for variant in single]
+    assert set(edges) == set(load(architecture).graph.edges)
+    kinds = {(edge.writer.kind, edge.reader.kind) for edge in edges}
+    assert kinds == {(w, r) for w in ("embedding", "head", "mlp") for r in (*PROJECTIONS, "mlp", "logits")}
+    effect = np.abs(truth(architecture)[2 : 2 + len(edges)] - truth(architecture)[0]).max(1)
+    for kind in kinds:
+        own = [e for e, edge in zip(effect, edges, strict=True) if (edge.writer.kind, edge.reader.kind) == kind]
+        assert max(own) > 1e-3
+    assert np.mean(effect > 1e-4) > 0.9
+
+
+# --- limits -----------------------------------------------------------------------------------------------------
+
+
+def outgoing(graph, writers) -> list[Edge]:
+    return [edge for edge in graph.edges if edge.writer in writers]
+
+
+@pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
+def test_no_edges_are_the_base_run_and_all_edges_the_other(architecture, engine, few) -> None:
+    edges = engine(architecture).model.graph.edges
+    sweep = Sweep(
+        (
+            Variant("clean"),
+            Variant("corrupted", base="corrupted"),
+            patch_paths([], CORRUPTED, "none"),
+            Variant("empty", (PathIntervention((), CORRUPTED),), "corrupted"),
+            patch_paths(edges, CORRUPTED, "all from corrupted"),
+            patch_paths(edges, CLEAN, "all from clean", "corrupted"),
+            patch_paths(edges, CLEAN, "clean into itself"),
+        )
+    )
+    clean, corrupted, none, empty, noised, restored, itself = engine(architecture).run(sweep, few).logit_diff
+    assert np.array_equal(none, clean)
+    assert np.array_equal(empty, corrupted)
+    scale = np.abs(clean).max()
+    assert np.abs(clean - corrupted).min() > 1e-2 * scale
+    assert np.abs(noised - corrupted).max() < 1e-10 * scale
+    assert np.abs(restored - clean).max() < 1e-10 * scale
+    assert np.abs(itself - clean).max() < 1e-10 * scale
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+@pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
+def test_all_edges_out_of_a_node_are_the_node(architecture, recipe, engine, few) -> None:
+    graph = engine(architecture).model.graph
+    whole = {writer: writer for writer in graph.writers} | {EMBEDDING: Node("residual", 0)}
+    paths = [patch_paths(outgoing(graph, {writer}), recipe, f"paths {writer}") for writer in graph.writers]
+    nodes = [ablate([whole[writer]], recipe, f"node {writer}") for writer in graph.writers]
+    found = engine(architecture).run(Sweep((*paths, *nodes)), few).logit_diff
+    assert relative_error(found[: len(paths)], found[len(paths) :]) < 1e-10
+
+
+def test_all_edges_out_of_many_nodes_are_these_nodes(engine, few) -> None:
+    graph = engine().model.graph
+    heads = [head(0, 1), head(0, 3), head(1, 0), head(1, 2), head(2, 2)]
+    recipe = Recipe("mean")
+    sweep = Sweep((patch_paths(outgoing(graph, heads), recipe, "paths"), ablate(heads, recipe, "nodes")))
+    paths, nodes = engine().run(sweep, few).logit_diff
+    assert relative_error(paths, nodes) < 1e-10
+
+
+def test_of_two_interventions_on_one_edge_the_second_counts(engine, few) -> None:
+    edges = engine().model.graph.edges
+    first, second = PathIntervention(edges[10:90], CORRUPTED), PathIntervention(edges[50:120], Recipe("mean"))
+    disjoint = (PathIntervention(edges[10:50], CORRUPTED), second)
+    twice, once = engine().run(Sweep((Variant("twice", (first, second)), Variant("once", disjoint))), few).logit_diff
+    assert np.array_equal(twice, once)
+
+
+# --- direct paths only ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory, reference):
+    """A GPT-2 whose head L1H2 writes nothing."""
+    network = toy.build("gpt2")
+    with torch.no_grad():
+        network.transformer.h[1].attn.c_proj.weight[2 * toy.D_HEAD : 3 * toy.D_HEAD] = 0
+    folder = toy.save(network, tmp_path_factory.mktemp("models") / "interrupted")
+    return LensEngine(toy.load(folder, "float64"), reference)
+
+
+def test_edges_into_a_head_that_writes_nothing_do_nothing(interrupted, engine, few) -> None:
+    """The head's queries, keys and values change and nothing else does: no effect leaks along another path."""
+    into = [edge for edge in engine().model.graph.edges if str(edge.reader).startswith("L1H2.")]
+    sweep = Sweep((Variant("clean"), *(patch_paths([edge], CORRUPTED, str(edge)) for edge in into)))
+    silent, intact = (one.run(sweep, few).logit_diff for one in (interrupted, engine()))
+    assert np.array_equal(silent[1:], np.broadcast_to(silent[0], silent[1:].shape))
+    assert np.abs(intact[1:] - intact[0]).max(1).min() > 1e-4
+
+
+def test_an_edge_to_the_logits_does_not_go_through_later_components(engine, few) -> None:
+    """The direct effect is that of adding the change to what the final norm reads: nothing in between is run anew."""
+    model, node = engine().model, head(0, 1)
+    bridge = model.bridge
+    with torch.no_grad():
+        logits, kept = {}, {}
+        for base, tokens in (("clean", few.clean), ("corrupted", few.corrupted)):
+            logits[base], cache_ = bridge.run_with_cache(tokens)
+            kept[base] = cache_["blocks.0.attn.hook_z"][:, :, 1]
+            final = cache_["ln_final.hook_in"] if base == "clean" else final
+        changed = final + (kept["corrupted"] - kept["clean"]) @ bridge.W_O[0][1]
+        by_hand = bridge.unembed(bridge.ln_final(changed))
+    rows = torch.arange(len(few))
+    at_end = by_hand[rows, few.end]
+    expected = (at_end[rows, few.answers[:, 0]] - at_end[rows, few.wrong[:, 0]]).numpy()
+    sweep = Sweep((patch_paths([Edge(node, model.graph.logits)], CORRUPTED, "direct"), noise([node], "total")))
+    direct, total = engine().run(sweep, few).logit_diff
+    assert relative_error(direct, expected) < 1e-10
+    assert np.abs(direct - total).min() > 1e-2
+
+
+# --- invariances ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sample(engine):
+    """Single edges, random sets and combinations, in one sweep."""
+    made = variants(engine().model.graph.edges, seed=1)
+    return Sweep((*made[::20], *made[-12:]))
+
+
+@pytest.fixture(scope="module")
+def effects(engine, sample, scored):
+    return engine().run(sample, scored).logit_diff
+
+
+@pytest.mark.parametrize(("rows", "prompts"), [(1, 1), (7, 3), (64, 5), (4096, 4096)])
+def test_chunk_sizes_change_nothing(rows, prompts, engine, sample, effects, scored, reference) -> None:
+    columns = [0, 5, 9] if rows == 1 else list(range(len(scored)))
+    other = LensEngine(engine().model, reference, rows_per_forward=rows, prompts_per_batch=prompts)
+    assert relative_error(other.run(sample, scored.select(columns)).logit_diff, effects[:, columns]) < 1e-10
+
+
+def test_permuting_prompts_and_variants_permutes_the_effects(engine, sample, effects, scored) -> None:
+    rng = np.random.default_rng(0)
+    rows, columns = rng.permutation(len(sample)), rng.permutation(len(scored))
+    shuffled = Sweep(tuple(sample.variants[row] for row in rows))
+    found = engine().run(shuffled, scored.select(columns.tolist())).logit_diff
+    assert relative_error(found, effects[np.ix_(rows, columns)]) < 1e-10
+
+
+def test_the_order_of_edges_changes_nothing(engine, few) -> None:
+    edges = list(engine().model.graph.edges[20:200:3])
+    sweep = Sweep((patch_paths(edges, CORRUPTED, "forward"), patch_paths(edges[::-1], CORRUPTED, "backward")))
+    forward, backward = engine().run(sweep, few).logit_diff
+    assert np.array_equal(forward, backward)
+
+
+def test_wider_padding_changes_nothing(engine, sample, effects, scored) -> None:
+    pad = {name: torch.nn.functional.pad(getattr(scored, name), (0, 5)) for name in ("clean", "corrupted")}
+    assert relative_error(engine().run(sample, replace(scored, **pad)).logit_diff, effects) < 1e-10
+
+
+def test_the_same_run_gives_the_same_bytes_and_leaves_no_trace(engine, load, reference, sample, few) -> None:
+    model = load("gpt2")
+    with torch.no_grad():
+        before = model.bridge(few.clean, return_type="logits")
+        first, again = (LensEngine(model, reference).run(sample, few).logit_diff for _ in range(2))
+        assert first.tobytes() == again.tobytes()
+        assert torch.equal(model.bridge(few.clean, return_type="logits"), before)
+
+
+class SmallMemory(LensEngine):
+    """Runs out of memory in any forward pass of more than `capacity` rows."""
+
+    capacity = 10_000
+
+    def _forward(self, tokens, hooks):
+        if len(tokens) > self.capacity:
+            raise torch.OutOfMemoryError(f"{len(tokens)} rows")
+        return super()._forward(tokens, hooks)
+
+
+@pytest.mark.parametrize("capacity", [40, 5])
+def test_out_of_memory_halves_the_rows_and_changes_nothing(capacity, engine, reference, sample, effects, scored) -> None:
+    small = SmallMemory(engine().model, reference)
+    small.capacity = capacity
+    done: list[int] = []
+    found = small.run(sample, scored, done.append).logit_diff
+    assert relative_error(found, effects) < 1e-10
+    assert sum(done) == len(sample) * len(scored)
+    assert capacity / 2 < small.rows_per_forward <= capacity
+
+
+def test_out_of_memory_between_the_hooks_of_a_pass_is_survived(
+    engine, reference, sample, effects, scored, monkeypatch
+) -> None:
+    """A pass that was broken off in its middle leaves nothing behind for the next one."""
+    small, norm = LensEngine(engine().model, reference), engine().model.bridge.blocks[1].ln1
+    small.run(sample, scored.select([0]))  # the wiring is proved
+    forward = norm.forward
+
+    def limited(x, *rest):
+        if len(x) > 60:
+            raise torch.OutOfMemoryError(f"{len(x)} rows")
+        return forward(x, *rest)
+
+    monkeypatch.setattr(norm, "forward", limited)
+    assert relative_error(small.run(sample, scored).logit_diff, effects) < 1e-10
+    assert small.rows_per_forward <= 60
+
+
+# --- cost -------------------------------------------------------------------------------------------------------
+
+
+def test_edges_take_as_many_forward_passes_as_nodes(engine, reference, scored) -> None:
+    class Counting(LensEngine):
+        rows = 0
+
+        def _forward(self, tokens, hooks):
+            self.rows += len(tokens)
+            return super()._forward(tokens, hooks)
+
+    model = engine().model
+    edges = [Edge(node, model.graph.logits) for node in model.heads]
+    rows = []
+    for made in (tuple(patch_paths([e], CORRUPTED, str(e)) for e in edges), tuple(noise([n], str(n)) for n in model.heads)):
+        one = Counting(model, reference)
+        one.run(Sweep(made), scored.select([0]))
+        one.rows = 0
+        one.run(Sweep(made), scored)
+        rows.append(one.rows)
+    assert rows[0] == rows[1] == (len(edges) + 1) * len(scored)
+
+
+def test_writers_that_the_same_readers_see_replaced_are_one_replacement(engine) -> None:
+    graph = engine().model.graph
+    outside = [head(0, 0), head(0, 2), head(1, 1)]
+    made = plan(patch_paths(outgoing(graph, outside), Recipe("mean"), "outside"))
+    assert [one.writers for one in made.replacements] == [(head(0, 0), head(0, 2)), (head(1, 1),)]
+    groups = made.inputs[2, "attention"]
+    assert list(groups) == [(0, 1)]
+    assert len(groups[0, 1]) == 3 * toy.N_HEADS
+    assert set(made.inputs) == {(0, "mlp"), (1, "attention"), (1, "mlp"), (2, "attention"), (2, "mlp"), (3, "logits")}
+
+
+# --- guards -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("edge", "message"),
+    [
+        (Edge(head(2, 0), Reader("q", 1, 0)), "edge L2H0->L1H0.q runs backwards"),
+        (Edge(head(0, 0), Reader("q", 0, 1)), "edge L0H0->L0H1.q runs backwards"),
+        (Edge(head(0, 7), Reader("logits", 3)), "edge L0H7->logits is outside a model with layers 0-2"),
+        (Edge(head(0, 0), Reader("v", 1, 4)), "edge L0H0->L1H4.v is outside a model with layers 0-2"),
+    ],
+)
+def test_an_edge_that_is_not_there_is_refused(edge, message, engine, few) -> None:
+    with pytest.raises(UserError, match=message):
+        engine().run(Sweep((patch_paths([edge], CORRUPTED, "a"),)), few)
+
+
+PROBED = [Edge(head(0, 1), Reader("v", 1, 2)), Edge(head(0, 1), Reader("mlp", 1)), Edge(head(0, 1), Reader("logits", 3))]
+
+
+@pytest.mark.parametrize("name", ["attn.hook_z", "attn.hook_v", "hook_resid_pre", "ln2.hook_in", "ln_final.hook_in"])
+def test_a_hook_that_is_never_called_is_noticed(name, engine, few, monkeypatch) -> None:
+    one, run = engine(), engine().model.bridge.run_with_hooks
+    sweep = Sweep((patch_paths(PROBED, CORRUPTED, "a"),))
+    one.run(sweep, few)  # the wiring is proved
+
+    def drop(tokens, fwd_hooks, return_type):
+        patching = return_type == "logits" and any("ln_final" in hook for hook, _ in fwd_hooks)
+        kept = [hook for hook in fwd_hooks if not (patching and hook[0].endswith(name))]
+        return run(tokens, fwd_hooks=kept, return_type=return_type)
+
+    monkeypatch.setattr(one.model.bridge, "run_with_hooks", drop, raising=False)
+    with pytest.raises(DeadHookError, match=rf"never called hook .*{name}; nothing was replaced"):
+        one.run(sweep, few)
+
+
+@pytest.mark.parametrize(
+    ("layer", "what", "spoil"),
+    [
+        (1, "the q projection", lambda m, p: p.setattr(m.bridge.blocks[1].ln1, "forward", lambda x, **_: x)),
+        (0, "the k projection", lambda m, p: p.setitem(m.projections, "k", [2 * w for w in m.projections["k"]])),
+        (0, "the v projection", lambda m, p: p.setitem(m.projection_biases, "v", [w + 1 for w in m.projections["v"]])),
+        (0, "the attention output", lambda m, p: p.setitem(m.projections, "o", [-w for w in m.projections["o"]])),
+    ],
+)
+def test_a_model_that_is_wired_otherwise_is_refused(layer, what, spoil, folder, reference, few) -> None:
+    raise NotImplementedError
