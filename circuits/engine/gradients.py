@@ -254,7 +254,7 @@ class GradientEngine:
           base runs whose outputs at that stage lie between the two runs'; over the writers of the stage and all readers
           the scores sum to LD(base with the stage patched) - LD(base).
 
-        UserError for an unknown method; UnknownWiringError if the model is no pre-norm decoder.
+        UserError unless `steps` is at least 1, UnknownWiringError if the model is no pre-norm decoder.
         """
         passes = self.edge_passes(method, steps)
         self._prove_wired(prompts)
@@ -304,9 +304,7 @@ class GradientEngine:
         return 5 if correcting else 3
 
     def edge_passes(self, method: Method, steps: int) -> int:
-        """Forward and backward passes that `edge_scores` makes of each prompt. UserError for an unknown method."""
-        if method not in METHODS:
-            raise UserError(f"edge attribution {method!r} is unknown; use one of {', '.join(METHODS)}")
+        """Forward and backward passes that `edge_scores` makes of each prompt."""
         runs = {"eap": 1, "eap_ig_inputs": steps, "eap_ig_activations": steps * len(self.stages)}
         return 2 + 2 * runs[method]
 

@@ -27,7 +27,6 @@ from circuits.prompts import PromptSet
 from results_io import UserError
 
 STREAM = "blocks.{}.hook_resid_pre"
-TOLERANCE = 1e-3  # relative; a wrong formula is off by order 1, float32 by 1e-6
 
 Place = tuple[int, str]  # a layer and "attention", "mlp" or "logits"
 Hook = tuple[str, Callable[..., Tensor]]
@@ -253,29 +252,43 @@ def project(
 def prove_wiring(model: Model, run: Callable[[tuple[str, ...]], Mapping[str, Tensor]]) -> None:
     """UnknownWiringError unless every reader's input of an intact run is what path interventions take it to be.
 
-    `run` returns the activations at hooks. Checked in each layer: queries, keys and values are the projections of the
-    normalised stream; attention output is the sum of z W_O and a constant; what the MLP and the next layer (or the final
-    norm) read is the plain sum of the writers.
+    `run` returns the activations at hooks. Checked in each layer: there are the hooks of a pre-norm decoder (one norm for
+    attention, one for the MLP); queries, keys and values are the projections of the normalised stream; attention output is
+    the sum of z W_O and a constant; what the MLP and the next layer (or the final norm) read is the plain sum of the writers.
+    All up to the square root of the dtype's rounding error: a wrong formula is off by order 1.
     """
+    tolerance = torch.finfo(model.dtype).eps ** 0.5
     for layer in range(model.n_layers):
+        missing = [name for name in _observed(model, layer) if name not in model.bridge.hook_dict]
+        if missing:
+            raise UnknownWiringError(
+                f"model {model.name} has no {missing[0]}, so it is not a pre-norm decoder with one norm for attention and "
+                "one for the MLP, and path interventions would be wrong; use interventions on nodes"
+            )
         for what, expected, found in _wiring(model, run, layer):
             error = float((expected - found).abs().max() / found.abs().max().clamp(min=1e-9))
-            if error > TOLERANCE:
+            if error > tolerance:
                 raise UnknownWiringError(
                     f"{what} of layer {layer} in model {model.name} is not the one of a pre-norm decoder (relative "
                     f"difference {error:.2g}), so path interventions would be wrong; use interventions on nodes"
                 )
 
 
+def _observed(model: Model, layer: int) -> tuple[str, ...]:
+    """The hooks of one layer that show its wiring, and the stream that leaves it last."""
+    parts = ["hook_resid_pre", "attn.hook_z", "hook_attn_out", "hook_mlp_out", "ln2.hook_in"]
+    parts += [f"attn.hook_{kind}" for kind in PROJECTIONS]
+    following = "ln_final.hook_in" if layer == model.n_layers - 1 else STREAM.format(layer + 1)
+    return (*(f"blocks.{layer}.{part}" for part in parts), following)
+
+
 def _wiring(
     model: Model, run: Callable[[tuple[str, ...]], Mapping[str, Tensor]], layer: int
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """(what, as path interventions compute it, as the model does) for one layer."""
-    block, last = f"blocks.{layer}", layer == model.n_layers - 1
-    following = "ln_final.hook_in" if last else STREAM.format(layer + 1)
-    parts = ["hook_resid_pre", "attn.hook_z", "hook_attn_out", "hook_mlp_out", "ln2.hook_in"]
-    parts += [f"attn.hook_{kind}" for kind in PROJECTIONS]
-    kept = {name: t.to(model.device) for name, t in run((*(f"{block}.{part}" for part in parts), following)).items()}
+    names = _observed(model, layer)
+    block, following = f"blocks.{layer}", names[-1]
+    kept = {name: tensor.to(model.device) for name, tensor in run(names).items()}
     stream, attention = kept[f"{block}.hook_resid_pre"], kept[f"{block}.hook_attn_out"]
     normed = model.bridge.blocks[layer].ln1(stream)
     for kind in PROJECTIONS:

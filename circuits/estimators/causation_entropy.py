@@ -284,19 +284,23 @@ class NearestNeighbour:
     def _distances(
         self, candidates: Sequence[int], given: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray | None]]:
-        """Distances between rows [prompt, prompt] in Z, in Y, and in (X, Z) of every candidate; None: Z determines X."""
+        """Distances between rows [prompt, prompt] in Z, in Y, and in (X, Z) of every candidate.
+
+        None stands for a candidate that has nothing left to say, because Z determines it or the target.
+        """
         basis = _basis(self.features[:, list(given)], np.ones((len(self.target), 1)))
         least = self.resolution * self.target.std() * np.sqrt(len(self.target))
+        left = _outside(basis, self.target)
+        undetermined = np.linalg.norm(left) > least
         conditioning = np.zeros((len(self.target),) * 2, dtype=np.float32)
         for column in given:
             np.maximum(conditioning, self._apart(self.features[:, column], column), out=conditioning)
         columns: list[np.ndarray | None] = []
         for column in candidates:
             residual = _outside(basis, self.features[:, column])
-            free = np.linalg.norm(residual) > least
+            free = undetermined and np.linalg.norm(residual) > least
             columns.append(np.maximum(self._apart(residual, column), conditioning) if free else None)
-        target = self._apart(_outside(basis, self.target), self.features.shape[1])
-        return conditioning, target, columns
+        return conditioning, self._apart(left, self.features.shape[1]), columns
 
     def _apart(self, values: Float[np.ndarray, " prompt"], column: int) -> Float[np.ndarray, "prompt prompt"]:
         """Distances between the normal scores of the values.

@@ -16,7 +16,7 @@ delta = eps gamma / 2:
 - localisation: the direction adds 1/2 k / (1 + k), not 1/2. Directions with n beta h far below gamma do not count.
 - discretisation: its variance is too large by (1 - delta/2) / (1 - delta (1 + k) / 2). The step size is therefore
   the largest of a grid at which a Metropolis correction would accept nearly every step (`choose_step_sizes`).
-- minibatch noise: adds the relative variance delta k n beta s / (4 h |b|), s the variance of a row's gradient there
+- minibatch noise: adds the relative variance delta k n beta s / (2 h |b|), s the variance of a row's gradient there
   (s is about h for a well-specified model). Small if |b| is not far below n beta or k is small.
 
 The excess loss is taken on the minibatch at w and at w* alike, which removes the noise that the two share. If w* is
@@ -45,6 +45,7 @@ Losses = Callable[
     [Float[Tensor, "chain parameter"], Int[Tensor, "chain row"], Int[Tensor, " chain"]], Float[Tensor, "chain row"]
 ]
 INTERVAL = 0.95  # of the interval over chains
+LEAST = {"chains": 2, "batch": 1, "burn_in": 0, "draws": 4, "pilot": 2, "halvings": 0, "trace_points": 1}
 
 
 @dataclass(frozen=True)
@@ -77,15 +78,13 @@ class Sampling:
     def of(cls, settings: Mapping[str, Any]) -> Sampling:
         """From a section of the configuration, which may hold other keys. UserError for a value that cannot work."""
         sampling = cls(**{field.name: settings[field.name] for field in fields(cls)})
-        bounds = {"gamma": 0, "chains": 2, "batch": 1, "draws": 4, "pilot": 2, "step": 0, "burn_in": 0, "halvings": 0}
-        for name, least in bounds.items():
-            value = getattr(sampling, name)
-            if value < least or (name in ("gamma", "step") and value == 0):
-                raise UserError(
-                    f"{name}={value} cannot sample a posterior; give {least} or more, gamma and step above 0"
-                )
-        if sampling.step > 1:
-            raise UserError(f"step={sampling.step} overshoots the minimum of the localiser; give at most 1")
+        for name, least in LEAST.items():
+            if getattr(sampling, name) < least:
+                raise UserError(f"{name}={getattr(sampling, name)} cannot sample a posterior; give at least {least}")
+        if sampling.gamma <= 0:
+            raise UserError(f"gamma={sampling.gamma} does not localise the posterior; give a positive precision")
+        if not 0 < sampling.step <= 1:
+            raise UserError(f"step={sampling.step} is outside the localiser's stable range; give one in (0, 1]")
         return sampling
 
 

@@ -48,7 +48,7 @@ def measure(study: Study) -> dict[str, Any]:
         **{name: _nullable(score) for name, score in scores.items()},
         **{f"{kind}_composition": _nullable(composition(weights, kind)) for kind in ("q", "k", "v")},
         "composition_baseline": composition_baseline(weights, **settings["composition_baseline"]),
-        **_classify(study, weights, scores),
+        "classifier": _classify(study, weights, scores),
     }
 
 
@@ -215,16 +215,12 @@ def _classify(study: Study, weights: HeadWeights, scores: Mapping[str, Float[Ten
         examples[name] = TaskHeads(_stack(seen), np.array([node in circuit.heads for node in study.model.heads]))
     training = weight_classifier.usable({name: examples[name] for name in examples if name != study.task.name})
     left_out = weight_classifier.leave_one_task_out(examples, settings)
-    outcome = _outcome(study, training, _stack(own))
     return {
-        "predicted_heads": outcome.pop("predicted_heads"),
-        "classifier": {
-            **outcome,
-            "features": list(own),
-            "feature_values": _stack(own),
-            "trained_on": {name: _pairs(study, heads.member) for name, heads in training.items()},
-            "leave_one_task_out": {name: asdict(counts) for name, counts in left_out.items()},
-        },
+        **_outcome(study, training, _stack(own)),
+        "features": list(own),
+        "feature_values": _stack(own),
+        "trained_on": {name: _pairs(study, heads.member) for name, heads in training.items()},
+        "leave_one_task_out": {name: asdict(counts) for name, counts in left_out.items()},
     }
 
 

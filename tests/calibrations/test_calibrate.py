@@ -140,10 +140,10 @@ def test_a_sound_circuit_is_certified_once_every_method_has_been_measured(tmp_pa
     found |= {
         number: {"number": number, "data": data}
         for number, data in {
-            "05": {"effect": (noise + importance).tolist()},
+            "05": {"natural_indirect": (noise + importance).tolist()},
             "07": {"score": importance.tolist()},
             "09": {"ov_norm": importance.tolist()},
-            "10": {"score": (-importance).tolist()},
+            "10": {"score": importance.tolist()},
         }.items()
     }
     fewer = configuration(permutations=999, bootstrap_resamples_p=1999)

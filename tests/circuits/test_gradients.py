@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from einops import einsum
 from torch import Tensor
 from transformer_lens.model_bridge.generalized_components.attention import AttentionBridge
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
@@ -23,7 +24,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 from circuits.circuit import Node, head
 from circuits.edges import PROJECTIONS, Edge, Reader
 from circuits.engine import DeadHookError, LensEngine
-from circuits.engine.gradients import METHODS, GradientEngine, frozen, midpoints
+from circuits.engine.gradients import METHODS, GradientEngine, NodeEstimates, _gradients, frozen, midpoints
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise
 from circuits.models import Model
 from circuits.prompts import PromptSet
@@ -99,7 +100,7 @@ def linear(tmp_path_factory) -> Callable[..., Model]:
                     query = layer.attn.c_attn.weight[:, : toy.D_MODEL]
                 else:
                     query = layer.self_attn.q_proj.weight
-                query *= 8 if index == sharp else 0
+                query *= SHARP if index == sharp else 0
         path = tmp_path_factory.mktemp("linear") / f"{architecture}{sharp}"
         return toy.load(toy.save(model, path), "float64")
 
@@ -107,6 +108,7 @@ def linear(tmp_path_factory) -> Callable[..., Model]:
 
 
 EPSILON, GAIN = 1e14, 1e7
+SHARP = 300  # times a random W_Q: scores of some hundreds
 SIZE = {"vocab_size": toy.VOCABULARY, "bos_token_id": 1, "eos_token_id": 1, "tie_word_embeddings": False}
 
 
@@ -132,7 +134,8 @@ def _randomise(model):
     generator = torch.Generator().manual_seed(1)
     for name, parameter in model.named_parameters():
         if parameter.ndim > 1:
-            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+            scale = 0.1 if "mlp" in name else 0.3  # linear MLPs blow the stream up
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
         else:
             parameter.fill_(0.0 if name.endswith("bias") else GAIN)
     return model.eval()
@@ -171,37 +174,46 @@ def hook_of(writer: Node) -> str:
     return f"blocks.{writer.layer}." + ("attn.hook_z" if writer.kind == "head" else "hook_mlp_out")
 
 
-def move(index: int | None, amount: Tensor) -> Callable[..., Tensor]:
-    """A hook that adds `amount` to one head's part of a tensor, or to all of it."""
-
-    def hook(tensor: Tensor, hook: object) -> Tensor:
-        tensor = tensor.clone()
-        if index is None:
-            return tensor + amount
-        tensor[:, :, index] += amount
-        return tensor
-
-    return hook
+def moved(model: Model, prompts: PromptSet, base: str, name: str, amounts: Tensor) -> np.ndarray:
+    """Logit differences [variant, prompt] with `amounts` [variant, prompt, position, ...] added at a hook."""
+    rows = prompts.select(list(range(len(prompts))) * len(amounts))
+    flat = run(model, rows, base, [(name, lambda tensor, hook: tensor + amounts.flatten(0, 1))])
+    return flat.reshape(len(amounts), len(prompts))
 
 
-def change_of(model: Model, writer: Node, prompts: PromptSet, base: str) -> Tensor:
+def slope(model: Model, prompts: PromptSet, base: str, name: str, amounts: Tensor) -> np.ndarray:
+    """Central differences [variant, prompt] of the logit difference along `amounts`."""
+    up, down = (moved(model, prompts, base, name, sign * STEP * amounts) for sign in (1, -1))
+    return (up - down) / (2 * STEP)
+
+
+def change_at(model: Model, prompts: PromptSet, base: str, name: str) -> Tensor:
+    """x_other - x_base at a hook."""
+    return read(model, prompts, other(base), [name])[name] - read(model, prompts, base, [name])[name]
+
+
+def one_by_one(change: Tensor) -> Tensor:
+    """[head, prompt, position, head, d_head]: variant i has the change of head i alone."""
+    return einsum(change, torch.eye(change.shape[2]).to(change), "p t head d, one head -> one p t head d")
+
+
+def written(model: Model, writer: Node, prompts: PromptSet, base: str) -> Tensor:
     """u_other - u_base in the residual stream, [prompt, position, d_model]."""
-    name = hook_of(writer)
-    change = read(model, prompts, other(base), [name])[name] - read(model, prompts, base, [name])[name]
+    change = change_at(model, prompts, base, hook_of(writer))
     if writer.kind == "head":
         change = change[:, :, writer.index] @ model.bridge.W_O[writer.layer][writer.index].detach()
     return change
 
 
-def along_edge(split: Model, edge: Edge, change: Tensor, prompts: PromptSet, base: str, share: float) -> np.ndarray:
-    """Logit differences with `share` of the writer's change added to the reader's input alone."""
-    reader = edge.reader
-    if reader.kind in PROJECTIONS:
-        hook = (f"blocks.{reader.layer}.hook_{reader.kind}_input", move(reader.index, share * change))
-    else:
-        name = "ln_final.hook_in" if reader.kind == "logits" else f"blocks.{reader.layer}.hook_mlp_in"
-        hook = (name, move(None, share * change))
-    return run(split, prompts, base, [hook])
+def input_of(reader: Reader, model: Model) -> tuple[str, Callable[[Tensor], Tensor]]:
+    """The hook of a reader's own input in a split model, and how an addition [..., d_model] is laid out there."""
+    if reader.kind == "logits":
+        return "ln_final.hook_in", lambda amount: amount
+    if reader.kind == "mlp":
+        return f"blocks.{reader.layer}.hook_mlp_in", lambda amount: amount
+    heads = model.n_heads if reader.kind == "q" else model.graph.n_key_value_heads
+    own = torch.eye(heads, dtype=torch.float64)[reader.index]
+    return f"blocks.{reader.layer}.hook_{reader.kind}_input", lambda amount: einsum(amount, own, "... d, h -> ... h d")
 
 
 # --- heads -------------------------------------------------------------------------------------------------------
@@ -211,14 +223,14 @@ def along_edge(split: Model, edge: Edge, change: Tensor, prompts: PromptSet, bas
 @pytest.mark.parametrize("architecture", EVERY)
 def test_head_estimates_are_the_slope_of_the_patch(architecture, base, engine, few) -> None:
     """The effect of patching a share e of the way, over e, tends to AtP with an error proportional to e."""
-    found, model = engine(architecture).head_effects(few, base), engine(architecture).model
-    untouched, errors = run(model, few, base, []), {1e-2: [], 1e-3: []}
-    for column, node in enumerate(model.heads):
-        name = hook_of(node)
-        change = read(model, few, other(base), [name])[name] - read(model, few, base, [name])[name]
+    model, found = engine(architecture).model, engine(architecture).head_effects(few, base)
+    untouched, errors = run(model, few, base, []), {1e-3: [], 1e-4: []}
+    for layer in range(model.n_layers):
+        name = f"blocks.{layer}.attn.hook_z"
+        parts = one_by_one(change_at(model, few, base, name))
+        estimate = found.plain[:, layer * toy.N_HEADS : (layer + 1) * toy.N_HEADS].T
         for share, kept in errors.items():
-            patched = run(model, few, base, [(name, move(node.index, share * change[:, :, node.index]))])
-            kept.append((patched - untouched) / share - found.plain[:, column])
+            kept.append((moved(model, few, base, name, share * parts) - untouched) / share - estimate)
     coarse, fine = (np.abs(kept).mean() for kept in errors.values())
     assert fine < 1e-3 * np.abs(found.plain).mean()
     assert coarse / fine == pytest.approx(10, rel=0.1)
@@ -248,16 +260,12 @@ def test_head_estimates_miss_a_nonlinear_model_by_a_stated_amount(engine, few, r
 
 
 def test_estimates_with_many_foils(load, sets) -> None:
-    prompts = sets("greater_than")["evaluation"].select(range(3))
-    model, name, share = load("gpt2", "float64"), "blocks.1.attn.hook_z", 1e-5
-    found = GradientEngine(model).head_effects(prompts, "corrupted").plain
-    change = read(model, prompts, "clean", [name])[name] - read(model, prompts, "corrupted", [name])[name]
-    for index in range(toy.N_HEADS):
-        up, down = (
-            run(model, prompts, "corrupted", [(name, move(index, sign * share * change[:, :, index]))])
-            for sign in (1, -1)
-        )
-        assert found[:, toy.N_HEADS + index] == pytest.approx((up - down) / (2 * share), abs=1e-7)
+    prompts, model = sets("greater_than")["evaluation"].select(range(3)), load("gpt2", "float64")
+    name = "blocks.1.attn.hook_z"
+    found = GradientEngine(model).head_effects(prompts, "corrupted").plain[:, toy.N_HEADS : 2 * toy.N_HEADS]
+    expected = slope(model, prompts, "corrupted", name, one_by_one(change_at(model, prompts, "corrupted", name)))
+    assert np.abs(found.T - expected).max() < 1e-7
+    assert np.abs(expected).mean() > 0.01
 
 
 # --- gradient dropping -------------------------------------------------------------------------------------------
@@ -326,7 +334,7 @@ def test_dropping_sees_a_head_whose_effects_cancel(tmp_path_factory, few, refere
     )
     total, straight = np.split((table[1:] - table[0]).T, 2, axis=1)
     assert np.abs(total).max() < 1e-9
-    assert np.abs(straight).min() > 1e-3
+    assert np.abs(straight).mean() > 0.01
     found = GradientEngine(model).head_effects(few, "corrupted", dropping=True)
     assert np.abs(found.plain[:, : toy.N_HEADS]).max() < 1e-9
     assert np.abs(found.dropped[:, : toy.N_HEADS] - np.abs(straight) / 2).max() < 1e-9
@@ -335,46 +343,48 @@ def test_dropping_sees_a_head_whose_effects_cancel(tmp_path_factory, few, refere
 # --- queries, keys and values ------------------------------------------------------------------------------------
 
 
-def patched_part(model: Model, reader: Reader, prompts: PromptSet, base: str, share: float) -> np.ndarray:
-    """Logit differences with a share of the other run's q, k or v of one head."""
-    name = f"blocks.{reader.layer}.attn.hook_{reader.kind}"
-    change = read(model, prompts, other(base), [name])[name] - read(model, prompts, base, [name])[name]
-    return run(model, prompts, base, [(name, move(reader.index, share * change[:, :, reader.index]))])
+def parts_of(model: Model, kind: str, layer: int, prompts: PromptSet) -> tuple[str, Tensor]:
+    """The hook of a layer's q, k or v, and what the clean run would change there, one head at a time."""
+    name = f"blocks.{layer}.attn.hook_{kind}"
+    return name, one_by_one(change_at(model, prompts, "corrupted", name))
+
+
+def columns_of(estimates: NodeEstimates, layer: int) -> list[int]:
+    return [column for column, reader in enumerate(estimates.readers) if reader.layer == layer]
 
 
 @pytest.mark.parametrize("architecture", EVERY)
 def test_query_key_and_value_estimates_equal_finite_differences(architecture, engine, few) -> None:
     found, model = engine(architecture).node_effects(few, "corrupted"), engine(architecture).model
     for kind in PROJECTIONS:
-        estimates = found[kind]
         n_nodes = model.n_heads if kind == "q" else model.graph.n_key_value_heads
-        assert estimates.plain.shape == (3, model.n_layers * n_nodes)
-        assert estimates.corrected is None
-        for column, reader in enumerate(estimates.readers):
-            up, down = (patched_part(model, reader, few, "corrupted", sign * STEP) for sign in (1, -1))
-            assert estimates.plain[:, column] == pytest.approx((up - down) / (2 * STEP), abs=1e-7)
+        assert found[kind].plain.shape == (3, model.n_layers * n_nodes)
+        assert found[kind].corrected is None
+        for layer in range(model.n_layers):
+            expected = slope(model, few, "corrupted", *parts_of(model, kind, layer, few))
+            assert np.abs(found[kind].plain[:, columns_of(found[kind], layer)].T - expected).max() < 1e-7
+            assert np.abs(expected).mean() > 1e-3
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2])
+@pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_recomputed_attention_is_exact_where_saturated_attention_has_no_gradient(
     architecture, layer, linear, few
 ) -> None:
-    """One layer attends sharply, all that follows is linear: the corrected estimate is the effect, the plain one is not."""
+    """One layer attends sharply, all that follows is linear: the corrected estimate is the effect, the plain one not."""
     model = linear(architecture, sharp=layer)
     found = GradientEngine(model).node_effects(few, "corrupted", correcting=True)
     untouched = run(model, few, "corrupted", [])
     for kind in PROJECTIONS:
-        estimates, nodes = found[kind], [r for r in found[kind].readers if r.layer == layer]
-        columns = [estimates.readers.index(reader) for reader in nodes]
-        truth = np.stack([patched_part(model, reader, few, "corrupted", 1.0) - untouched for reader in nodes], 1)
-        scale = np.abs(truth).mean()
-        assert scale > 0.01
+        columns = columns_of(found[kind], layer)
+        truth = (moved(model, few, "corrupted", *parts_of(model, kind, layer, few)) - untouched).T
+        scale, plain = np.abs(truth).mean(), found[kind].plain[:, columns]
+        assert scale > 0.001
         if kind == "v":
-            assert np.abs(estimates.plain[:, columns] - truth).max() < 1e-8 * scale
+            assert np.abs(plain - truth).max() < 1e-8 * scale
             continue
-        assert np.abs(estimates.corrected[:, columns] - truth).max() < 1e-8 * scale
-        assert np.abs(estimates.plain[:, columns] - truth).mean() > 0.5 * scale
+        assert np.abs(found[kind].corrected[:, columns] - truth).max() < 1e-8 * scale
+        assert np.abs(plain - truth).mean() > 0.5 * scale
 
 
 def test_recomputed_attention_changes_nothing_where_attention_is_uniform(linear, few) -> None:
@@ -390,15 +400,17 @@ def test_recomputed_attention_changes_nothing_where_attention_is_uniform(linear,
 
 @pytest.mark.parametrize(("architecture", "base"), [("gpt2", "clean"), *((name, "corrupted") for name in EVERY)])
 def test_every_edge_equals_a_finite_difference_at_the_reader_s_input(architecture, base, engine, split, few) -> None:
-    scores, model = engine(architecture).edge_scores(few, base, "eap"), split(architecture)
-    changes = {writer: change_of(engine(architecture).model, writer, few, base) for writer in scores.graph.writers}
-    worst = 0.0
-    for edge in scores.graph.edges:
-        up, down = (along_edge(model, edge, changes[edge.writer], few, base, sign * STEP) for sign in (1, -1))
-        worst = max(worst, abs(float((up - down).mean()) / (2 * STEP) - scores.of(edge)))
-    assert worst < 1e-7
+    scores, model = engine(architecture).edge_scores(few, base, "eap"), engine(architecture).model
+    graph = scores.graph
+    changes = {writer: written(model, writer, few, base) for writer in graph.writers}
+    for row, reader in enumerate(graph.readers):
+        name, lay_out = input_of(reader, model)
+        writers = graph.writers_of(reader)
+        amounts = torch.stack([lay_out(changes[writer]) for writer in writers])
+        expected = slope(split(architecture), few, base, name, amounts).mean(1)
+        assert np.abs([scores.of(Edge(writer, reader)) for writer in writers] - expected).max() < 1e-7
+        assert np.isfinite(scores.mean[row]).sum() == len(writers)
     assert np.nanmean(np.abs(scores.mean)) > 0.01
-    assert np.isfinite(scores.mean).sum() == len(scores.graph.edges)
 
 
 def test_grouped_queries_share_key_and_value_readers(engine, few) -> None:
@@ -411,48 +423,40 @@ def test_grouped_queries_share_key_and_value_readers(engine, few) -> None:
 def test_the_embedding_s_edges_add_up_to_its_gradient(architecture, engine, few) -> None:
     """By the chain rule the readers of the embedding share its gradient out among them."""
     scores, model = engine(architecture).edge_scores(few, "corrupted", "eap"), engine(architecture).model
-    writer = Node("embedding", 0)
-    change = change_of(model, writer, few, "corrupted")
-    up, down = (run(model, few, "corrupted", [(hook_of(writer), move(None, s * STEP * change))]) for s in (1, -1))
-    assert scores.mean[:, 0].sum() == pytest.approx((up - down).mean() / (2 * STEP), abs=1e-7)
+    name = hook_of(Node("embedding", 0))
+    expected = slope(model, few, "corrupted", name, change_at(model, few, "corrupted", name)[None]).mean()
+    assert scores.mean[:, 0].sum() == pytest.approx(expected, abs=1e-7)
 
 
-def errors_by_steps(measured: Callable[[int], float], truth: float, steps: tuple[int, ...]) -> list[float]:
-    return [abs(measured(count) - truth) for count in steps]
-
-
-@pytest.mark.parametrize("base", ["corrupted", "clean"])
-@pytest.mark.parametrize("architecture", EVERY)
+@pytest.mark.parametrize(("architecture", "base"), [("gpt2", "clean"), *((name, "corrupted") for name in EVERY)])
 def test_integrated_inputs_are_complete(architecture, base, engine, few) -> None:
-    """Over the readers of the embedding: LD(other) - LD(base), with an error that falls as 1 / steps^2."""
+    """Over the readers of the embedding the scores add up to LD(other) - LD(base) as steps grow."""
     gradients = engine(architecture)
     truth = (run(gradients.model, few, other(base), []) - run(gradients.model, few, base, [])).mean()
-
-    def measured(steps: int) -> float:
-        return float(gradients.edge_scores(few, base, "eap_ig_inputs", steps).mean[:, 0].sum())
-
-    coarse, fine = errors_by_steps(measured, truth, (40, 80))
-    assert fine < 1e-2 * abs(truth)
-    assert 3 < coarse / fine < 5
+    sums = [gradients.edge_scores(few, base, "eap_ig_inputs", steps).mean[:, 0].sum() for steps in (2, 20, 40)]
+    errors = np.abs(np.array(sums) - truth)
+    assert errors[2] < 1e-2 * abs(truth)
+    assert errors[2] < 0.1 * errors[0]
+    if architecture == "gpt2":
+        assert errors[1] / errors[2] == pytest.approx(4, rel=0.25)
 
 
 @pytest.mark.parametrize("architecture", EVERY)
 def test_integrated_activations_are_complete_at_every_stage(architecture, engine, few) -> None:
-    """Over a stage's writers and all readers: the effect of patching the stage."""
+    """Over a stage's writers and all readers the scores add up to the effect of patching the stage, as steps grow."""
     gradients = engine(architecture)
-    base = run(gradients.model, few, "corrupted", [])
-    found = {steps: gradients.edge_scores(few, "corrupted", "eap_ig_activations", steps).mean for steps in (10, 20)}
-    errors, size = {steps: [] for steps in found}, []
+    found = [gradients.edge_scores(few, "corrupted", "eap_ig_activations", steps).mean for steps in (1, 12)]
+    errors, sizes = [[], []], []
     for stage in gradients.stages:
         name = hook_of(stage.writers[0])
-        clean = read(gradients.model, few, "clean", [name])[name]
-        truth = (run(gradients.model, few, "corrupted", [(name, lambda t, hook, clean=clean: clean)]) - base).mean()
-        size.append(abs(truth))
-        for steps, mean in found.items():
-            errors[steps].append(abs(np.nansum(mean[:, stage.columns]) - truth))
-    assert np.mean(errors[20]) < 0.03 * np.mean(size)
-    assert 2.5 < np.mean(errors[10]) / np.mean(errors[20]) < 6
-    assert errors[20][-1] < 0.01 * np.mean(size)
+        change = change_at(gradients.model, few, "corrupted", name)[None]
+        ends = (moved(gradients.model, few, "corrupted", name, share * change).mean() for share in (1, 0))
+        sizes.append(abs(truth := np.subtract(*ends)))
+        for mean, kept in zip(found, errors, strict=True):
+            kept.append(abs(np.nansum(mean[:, stage.columns]) - truth))
+    assert min(sizes) > 1e-3
+    assert np.mean(errors[1]) < 0.05 * np.mean(sizes)
+    assert np.mean(errors[1]) < 0.1 * np.mean(errors[0])
 
 
 def test_integrated_activations_of_the_embedding_are_the_integrated_inputs(engine, few) -> None:
@@ -461,35 +465,24 @@ def test_integrated_activations_of_the_embedding_are_the_integrated_inputs(engin
     assert np.nanmax(np.abs(inputs[:, 1:] - activations[:, 1:])) > 1e-3
 
 
-READERS = ("q", "k", "v", "mlp", "logits")
+EDGES = {"q": head(0, 1), "k": Node("embedding", 0), "v": Node("mlp", 0), "mlp": head(0, 1), "logits": head(0, 2)}
 
 
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", EDGES)
 @pytest.mark.parametrize("architecture", EVERY)
 def test_the_integral_along_an_edge_is_its_exact_effect(architecture, kind, engine, split, few) -> None:
+    """With an error that falls as 1 / steps^2."""
     gradients = engine(architecture)
-    reader = [reader for reader in gradients.graph.readers if reader.kind == kind][-1]
-    for writer in (gradients.graph.writers[0], head(0, 1), Node("mlp", 0)):
-        edge = Edge(writer, reader)
-        change = change_of(gradients.model, writer, few, "corrupted")
-        ends = (along_edge(split(architecture), edge, change, few, "corrupted", share) for share in (1.0, 0.0))
-        truth = np.subtract(*ends)
-        errors = [
-            np.abs(gradients.edge_integrated_gradient(edge, few, "corrupted", steps) - truth).mean()
-            for steps in (1, 32, 64)
-        ]
-        assert errors[2] < 0.01 * np.abs(truth).mean() + 1e-9
-        assert errors[2] < errors[0]
-        assert errors[1] / errors[2] == pytest.approx(4, rel=0.15) or errors[2] < 1e-9
-
-
-def test_one_step_along_an_edge_is_not_the_edge_s_gradient_but_close_to_it_for_a_small_change(engine, few) -> None:
-    """The midpoint rule with one step takes the gradient half-way; many steps at the base run would be plain EAP."""
-    edge = Edge(head(0, 2), Reader("logits", 3))
-    one = engine().edge_integrated_gradient(edge, few, "corrupted", 1).mean()
-    plain = engine().edge_scores(few, "corrupted", "eap").of(edge)
-    assert one != pytest.approx(plain, rel=1e-6)
-    assert one == pytest.approx(plain, rel=0.5)
+    edge = Edge(EDGES[kind], [reader for reader in gradients.graph.readers if reader.kind == kind][-1])
+    name, lay_out = input_of(edge.reader, gradients.model)
+    amount = lay_out(written(gradients.model, edge.writer, few, "corrupted"))
+    patched, untouched = moved(split(architecture), few, "corrupted", name, torch.stack([amount, 0 * amount]))
+    truth = patched - untouched
+    found = [gradients.edge_integrated_gradient(edge, few, "corrupted", steps) for steps in (1, 10, 20)]
+    errors = [np.abs(integral - truth).mean() for integral in found]
+    assert np.abs(truth).mean() > 1e-3
+    assert errors[2] < 0.02 * np.abs(truth).mean()
+    assert errors[1] / errors[2] == pytest.approx(4, rel=0.2)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -524,14 +517,14 @@ def test_the_standard_error_is_that_of_single_prompts(engine, few) -> None:
 def everything(engine: GradientEngine, prompts: PromptSet) -> list[np.ndarray]:
     heads = engine.head_effects(prompts, "corrupted", dropping=True)
     nodes = engine.node_effects(prompts, "corrupted", correcting=True)
-    edges = [engine.edge_scores(prompts, "corrupted", method, 2) for method in METHODS]
+    edges = [engine.edge_scores(prompts, "corrupted", method) for method in METHODS]
     found = [heads.plain, heads.dropped, *(nodes[kind].plain for kind in PROJECTIONS), nodes["q"].corrected]
     return [*found, nodes["k"].corrected, *(scores.mean for scores in edges), *(s.standard_error for s in edges)]
 
 
 @pytest.fixture(scope="module")
 def several(scored) -> PromptSet:
-    return scored.select(range(0, 28, 4))
+    return scored.select([0, 5, 9, 20, 27])
 
 
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
@@ -545,7 +538,7 @@ def test_batch_size_changes_nothing(architecture, load, several) -> None:
 
 
 def test_permuting_prompts_permutes_rows(engine, several) -> None:
-    order = [3, 0, 6, 2, 1, 5, 4]
+    order = [3, 0, 2, 1, 4]
     straight = engine().head_effects(several, "clean").plain
     assert np.abs(engine().head_effects(several.select(order), "clean").plain - straight[order]).max() < 1e-12
 
@@ -567,7 +560,7 @@ def test_float32_is_close_to_float64(load, engine, several) -> None:
 class SmallMemory(GradientEngine):
     """Runs out of memory on more than `capacity` rows."""
 
-    capacity = 2
+    capacity = 1
 
     def _forward(self, tokens, hooks):
         if len(tokens) > self.capacity:
@@ -579,7 +572,7 @@ def test_running_out_of_memory_halves_the_batch(load, several) -> None:
     done: list[int] = []
     engine = SmallMemory(load("gpt2", "float64"))
     found = engine.head_effects(several, "corrupted", advance=done.append).plain
-    assert engine.prompts_per_backward == 1  # 7, 3, 1
+    assert engine.prompts_per_backward == 1  # 5, 2, 1
     assert np.abs(found - GradientEngine(engine.model).head_effects(several, "corrupted").plain).max() < 1e-12
     assert sum(done) == engine.head_passes(False) * len(several)
 
@@ -636,20 +629,17 @@ def test_progress_counts_every_pass_once(load, several) -> None:
     assert sum(done) == engine.edge_passes("eap_ig_activations", 2) * len(several) == (2 + 2 * 2 * 7) * len(several)
 
 
-def test_a_dead_hook_is_an_error(engine, few) -> None:
-    with pytest.raises(DeadHookError, match=r"never called hook blocks\.0\.attn\.hook_result"):
-        engine()._run(few, "clean", ["blocks.0.attn.hook_result"])
-    bystander = torch.zeros(1, requires_grad=True)
-    with torch.enable_grad(), pytest.raises(DeadHookError, match="does not depend on the tensor at nowhere"):
-        from circuits.engine.gradients import _gradients
+def test_a_dead_hook_is_an_error(engine, load, few, monkeypatch) -> None:
+    difference, kept = engine()._run(few, "clean", ["blocks.0.attn.hook_z"])
+    with pytest.raises(DeadHookError, match="does not depend on the tensor at nowhere: a dead hook"):
+        _gradients(difference, {**kept, "nowhere": torch.zeros(1, requires_grad=True)})
+    deaf = GradientEngine(load("gpt2"))
+    monkeypatch.setattr(deaf, "_forward", lambda tokens, hooks: deaf.model.bridge(tokens))
+    with pytest.raises(DeadHookError, match=r"never called hook blocks\.0\.attn\.hook_z; no gradient was taken"):
+        deaf.head_effects(few, "clean")
 
-        difference, kept = engine()._run(few, "clean", ["blocks.0.attn.hook_z"])
-        _gradients(difference, {**kept, "nowhere": bystander})
 
-
-def test_refusals(engine, few, folder) -> None:
-    with pytest.raises(UserError, match="edge attribution 'acdc' is unknown; use one of eap, "):
-        engine().edge_passes("acdc", 5)
+def test_refusals(engine, few) -> None:
     with pytest.raises(UserError, match="0 integration steps are no path between two runs; use at least 1"):
         engine().edge_scores(few, "clean", "eap_ig_inputs", 0)
     with pytest.raises(UserError, match="runs backwards"):

@@ -14,6 +14,14 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    PhiConfig,
+    PhiForCausalLM,
+)
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
@@ -130,7 +138,9 @@ def test_float32_equals_brute_force(architecture, engine, sweep, few, truth) -> 
 
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_the_comparison_has_every_kind_of_edge_and_something_to_compare(architecture, sweep, truth, load) -> None:
-    """All but the edges that cannot matter: layer 0's keys from corrupted tokens that nobody attends to, say."""
+    """All edges do something, but those whose writer gives the same in both runs at their last token, which is the same:
+    the embedding to the logits and, where an MLP of layer 0 reads nothing else, that MLP to the last one.
+    """
     single = [v for v in sweep(architecture).variants if v.name.startswith("noise ")]
     edges = [variant.on_paths[0].edges[0] for variant in single]
     assert set(edges) == set(load(architecture).graph.edges)
@@ -139,8 +149,9 @@ def test_the_comparison_has_every_kind_of_edge_and_something_to_compare(architec
     effect = np.abs(truth(architecture)[2 : 2 + len(edges)] - truth(architecture)[0]).max(1)
     for kind in kinds:
         own = [e for e, edge in zip(effect, edges, strict=True) if (edge.writer.kind, edge.reader.kind) == kind]
-        assert max(own) > 1e-3
-    assert np.mean(effect > 1e-4) > 0.9
+        same = kind == ("embedding", "logits") or (kind == ("mlp", "mlp") and architecture == "neox")
+        assert max(own) < 1e-12 if same else max(own) > 1e-3
+    assert np.mean(effect > 1e-4) > 0.8
 
 
 # --- limits -----------------------------------------------------------------------------------------------------
@@ -252,7 +263,7 @@ def test_an_edge_to_the_logits_does_not_go_through_later_components(engine, few)
 def sample(engine):
     """Single edges, random sets and combinations, in one sweep."""
     made = variants(engine().model.graph.edges, seed=1)
-    return Sweep((*made[::20], *made[-12:]))
+    return Sweep((*made[:350:50], *made[-8:]))
 
 
 @pytest.fixture(scope="module")
@@ -262,8 +273,9 @@ def effects(engine, sample, scored):
 
 @pytest.mark.parametrize(("rows", "prompts"), [(1, 1), (7, 3), (64, 5), (4096, 4096)])
 def test_chunk_sizes_change_nothing(rows, prompts, engine, sample, effects, scored, reference) -> None:
-    columns = [0, 5, 9] if rows == 1 else list(range(len(scored)))
+    columns = [0, 5] if rows == 1 else list(range(0, len(scored), 2))
     other = LensEngine(engine().model, reference, rows_per_forward=rows, prompts_per_batch=prompts)
+    other.reference = engine().reference  # whose activations are known
     assert relative_error(other.run(sample, scored.select(columns)).logit_diff, effects[:, columns]) < 1e-10
 
 
@@ -308,13 +320,16 @@ class SmallMemory(LensEngine):
 
 
 @pytest.mark.parametrize("capacity", [40, 5])
-def test_out_of_memory_halves_the_rows_and_changes_nothing(capacity, engine, reference, sample, effects, scored) -> None:
+def test_out_of_memory_halves_the_rows_and_changes_nothing(
+    capacity, engine, reference, sample, effects, scored
+) -> None:
     small = SmallMemory(engine().model, reference)
-    small.capacity = capacity
+    small.capacity, small.reference = capacity, engine().reference
     done: list[int] = []
-    found = small.run(sample, scored, done.append).logit_diff
-    assert relative_error(found, effects) < 1e-10
-    assert sum(done) == len(sample) * len(scored)
+    columns = list(range(0, len(scored), 4))
+    found = small.run(sample, scored.select(columns), done.append).logit_diff
+    assert relative_error(found, effects[:, columns]) < 1e-10
+    assert sum(done) == len(sample) * len(columns)
     assert capacity / 2 < small.rows_per_forward <= capacity
 
 
@@ -324,14 +339,14 @@ def test_out_of_memory_between_the_hooks_of_a_pass_is_survived(
     """A pass that was broken off in its middle leaves nothing behind for the next one."""
     small, norm = LensEngine(engine().model, reference), engine().model.bridge.blocks[1].ln1
     small.run(sample, scored.select([0]))  # the wiring is proved
-    forward = norm.forward
+    forward = type(norm).forward
 
-    def limited(x, *rest):
-        if len(x) > 60:
+    def limited(self, x, **rest):
+        if self is norm and len(x) > 60:
             raise torch.OutOfMemoryError(f"{len(x)} rows")
-        return forward(x, *rest)
+        return forward(self, x, **rest)
 
-    monkeypatch.setattr(norm, "forward", limited)
+    monkeypatch.setattr(type(norm), "forward", limited)
     assert relative_error(small.run(sample, scored).logit_diff, effects) < 1e-10
     assert small.rows_per_forward <= 60
 
@@ -350,7 +365,10 @@ def test_edges_take_as_many_forward_passes_as_nodes(engine, reference, scored) -
     model = engine().model
     edges = [Edge(node, model.graph.logits) for node in model.heads]
     rows = []
-    for made in (tuple(patch_paths([e], CORRUPTED, str(e)) for e in edges), tuple(noise([n], str(n)) for n in model.heads)):
+    for made in (
+        tuple(patch_paths([e], CORRUPTED, str(e)) for e in edges),
+        tuple(noise([n], str(n)) for n in model.heads),
+    ):
         one = Counting(model, reference)
         one.run(Sweep(made), scored.select([0]))
         one.rows = 0
@@ -387,7 +405,11 @@ def test_an_edge_that_is_not_there_is_refused(edge, message, engine, few) -> Non
         engine().run(Sweep((patch_paths([edge], CORRUPTED, "a"),)), few)
 
 
-PROBED = [Edge(head(0, 1), Reader("v", 1, 2)), Edge(head(0, 1), Reader("mlp", 1)), Edge(head(0, 1), Reader("logits", 3))]
+PROBED = [
+    Edge(head(0, 1), Reader("v", 1, 2)),
+    Edge(head(0, 1), Reader("mlp", 1)),
+    Edge(head(0, 1), Reader("logits", 3)),
+]
 
 
 @pytest.mark.parametrize("name", ["attn.hook_z", "attn.hook_v", "hook_resid_pre", "ln2.hook_in", "ln_final.hook_in"])
@@ -406,14 +428,66 @@ def test_a_hook_that_is_never_called_is_noticed(name, engine, few, monkeypatch) 
         one.run(sweep, few)
 
 
+def double(tensor, hook):
+    return 2 * tensor
+
+
 @pytest.mark.parametrize(
-    ("layer", "what", "spoil"),
+    ("what", "spoil"),
     [
-        (1, "the q projection", lambda m, p: p.setattr(m.bridge.blocks[1].ln1, "forward", lambda x, **_: x)),
-        (0, "the k projection", lambda m, p: p.setitem(m.projections, "k", [2 * w for w in m.projections["k"]])),
-        (0, "the v projection", lambda m, p: p.setitem(m.projection_biases, "v", [w + 1 for w in m.projections["v"]])),
-        (0, "the attention output", lambda m, p: p.setitem(m.projections, "o", [-w for w in m.projections["o"]])),
+        ("the q projection of layer 1", lambda m: m.bridge.blocks[1].attn.q.hook_in.add_hook(double)),
+        ("the k projection of layer 0", lambda m: m.projections.update(k=[2 * w for w in m.projections["k"]])),
+        (
+            "the v projection of layer 0",
+            lambda m: m.projection_biases.update(v=[b + 1 for b in m.projection_biases["v"]]),
+        ),
+        ("the attention output of layer 0", lambda m: m.projections.update(o=[w.flip(0) for w in m.projections["o"]])),
+        ("the MLP input of layer 0", lambda m: setattr(m.bridge.cfg, "parallel_attn_mlp", True)),
+        ("the output of layer 2", lambda m: m.bridge.ln_final.hook_in.add_hook(double)),
     ],
 )
-def test_a_model_that_is_wired_otherwise_is_refused(layer, what, spoil, folder, reference, few) -> None:
-    raise NotImplementedError
+def test_a_model_that_is_wired_otherwise_is_refused(what, spoil, folder, reference, few) -> None:
+    model = toy.load(folder("gpt2"))
+    sweep = Sweep((patch_paths(PROBED, CORRUPTED, "a"),))
+    LensEngine(model, reference).run(sweep, few)
+    spoil(model)
+    vars(model).pop("graph")
+    with pytest.raises(UnknownWiringError, match=rf"{what} in model toy/gpt2 is not the one of a pre-norm decoder"):
+        LensEngine(model, reference).run(sweep, few)
+
+
+@pytest.mark.parametrize(
+    ("config", "network", "message"),
+    [
+        (
+            Gemma2Config,
+            Gemma2ForCausalLM,
+            "the attention output of layer 0 in model toy/.* is not the one of a pre-norm",
+        ),
+        (Olmo2Config, Olmo2ForCausalLM, r"model toy/.* has no blocks.0.ln2.hook_in, so it is not a pre-norm decoder"),
+        (PhiConfig, PhiForCausalLM, r"model toy/.* has no blocks.0.ln2.hook_in, so it is not a pre-norm decoder"),
+    ],
+)
+def test_architectures_of_another_wiring_are_refused(config, network, message, tmp_path, reference, few) -> None:
+    """Gemma-2 and OLMo-2 norm what a component writes; in Phi one norm serves attention and MLP."""
+    ids = {
+        "bos_token_id": 1,
+        "eos_token_id": 1,
+        "pad_token_id": 0,
+        "tie_word_embeddings": False,
+        "head_dim": toy.D_HEAD,
+    }
+    sizes = {"vocab_size": toy.VOCABULARY, "hidden_size": toy.D_MODEL, "num_attention_heads": toy.N_HEADS}
+    model = toy._set_weights(network(config(**ids, **sizes, num_hidden_layers=2, intermediate_size=64)), 0)
+    engine = LensEngine(toy.load(toy.save(model.eval(), tmp_path / "other")), reference)
+    with pytest.raises(UnknownWiringError, match=message):
+        engine.run(Sweep((patch_paths([Edge(head(0, 1), Reader("q", 1, 2))], CORRUPTED, "a"),)), few)
+    engine.run(Sweep((noise([head(0, 1)], "a"),)), few)
+
+
+def test_a_model_in_bfloat16_is_not_refused(load, reference, few) -> None:
+    """Its rounding is coarser than any guard for float32 would allow."""
+    model = load("gpt2", "bfloat16")
+    sweep = Sweep((Variant("corrupted", base="corrupted"), patch_paths(model.graph.edges, CORRUPTED, "all")))
+    corrupted, everything = LensEngine(model, reference).run(sweep, few).logit_diff
+    assert relative_error(everything, corrupted) < 0.02

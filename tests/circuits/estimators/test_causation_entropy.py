@@ -201,6 +201,8 @@ def test_columns_that_are_constant_or_determined_carry_nothing() -> None:
         assert estimator.information([2], [])[0] == 0
         assert estimator.information([3], [0, 1])[0] == 0
         assert estimator.threshold([2, 3], [0, 1]) == 0
+        exact = replace(estimator, target=a + 2 * b)  # nothing is left of the target given both
+        assert np.abs(exact.information([3], [0, 1])).max() == 0
         assert (estimator.information([0, 1, 3], []) > 0.005).sum() >= 2
 
 

@@ -95,8 +95,12 @@ def information(x, y, given, noise) -> float:
 
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_scores_are_those_of_regressions_on_attributions_and_logit_differences(architecture, make_own) -> None:
-    """Also with grouped-query attention (llama, qwen2)."""
-    data, (features, target) = ocse.measure(make_own(architecture)), read_arrays(make_own(architecture))
+    """Also with grouped-query attention (llama, qwen2); a lax threshold, so that several heads are selected."""
+    data, (features, target) = (
+        ocse.measure(with_settings(make_own(architecture), alpha=0.5)),
+        read_arrays(make_own(architecture)),
+    )
+    assert len(data["selected"]) > 1
     n_heads = features.shape[1]
     chosen = [4 * layer + head for layer, head in data["selected"]]
     noise = SETTINGS["target_noise"]
@@ -109,7 +113,6 @@ def test_scores_are_those_of_regressions_on_attributions_and_logit_differences(a
     residual = target - design @ np.linalg.lstsq(design, target, rcond=None)[0]
     assert data["explained_variance"] == pytest.approx(1 - residual.var() / target.var(), abs=1e-5)
     assert np.isfinite(data["nearest_neighbour"]["score"]).all()
-    assert data["score"].max() > 0.05, chosen
 
 
 def test_prompts_are_those_of_the_evaluation_split(data, own) -> None:
@@ -117,15 +120,23 @@ def test_prompts_are_those_of_the_evaluation_split(data, own) -> None:
     assert len(data["prompt_id"]) == N
 
 
-def test_forward_steps_name_the_heads_selected_and_those_pruned(data) -> None:
+def test_forward_steps_name_the_heads_selected_and_those_pruned(own, arrays, monkeypatch) -> None:
+    """Heads 6 and 9 make up the target; head 2, a blurred copy of it, comes first and is dropped once they are in."""
+    target = arrays[1]
+    blur, split = np.random.default_rng(1).standard_normal((2, N)) * target.std()
+    planted(monkeypatch, {2: target + 0.6 * blur, 6: target / 2 + split / 2, 9: target / 2 - split / 2})
+    lenient = {"neighbours": 5, "permutations": 19, "local": 3, "most_heads": 4}
+    data = ocse.measure(with_settings(own, nearest_neighbour=lenient))
     for part in (data, data["nearest_neighbour"]):
         entered = [step["head"] for step in part["forward"]]
-        assert entered, "the search has to find something for this test to say anything"
         pruned = [step["head"] for step in part["pruned"]]
+        assert entered[0] == [0, 2] and [0, 2] in pruned
+        assert {(1, 2), (2, 1)} <= {tuple(head) for head in part["selected"]}
         assert part["selected"] == [head for head in entered if head not in pruned]
         assert all(step["information"] > step["threshold"] for step in part["forward"])
         assert all(step["information"] <= step["threshold"] for step in part["pruned"])
         assert part["forward"][0]["information"] == pytest.approx(part["marginal"].max())
+        assert part["rejected"] is None or part["rejected"]["information"] <= part["rejected"]["threshold"]
 
 
 def test_the_heads_that_make_up_the_target_are_found_by_name(own, arrays, monkeypatch) -> None:

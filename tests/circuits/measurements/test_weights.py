@@ -289,9 +289,8 @@ def test_a_head_that_writes_the_answer_direction_has_its_gain_as_ov_norm() -> No
 # --- the prediction -------------------------------------------------------------------------------------------------
 
 
-def verdict(study) -> dict:
-    data = weights.measure(study)
-    return {"predicted_heads": data["predicted_heads"], **data["classifier"]}
+def classified(study) -> dict:
+    return weights.measure(study)["classifier"]
 
 
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
@@ -304,12 +303,12 @@ def test_result_is_plain_data_and_the_same_bytes_again(weight_study, architectur
 
 def test_own_stored_circuit_changes_no_prediction(weight_study) -> None:
     """Only the counts of leave-one-task-out may change with the circuit stored for the task itself."""
-    before = verdict(weight_study(circuits=CIRCUITS))
+    before = classified(weight_study(circuits=CIRCUITS))
     for circuits in (
         {**CIRCUITS, "ioi": stored("ioi", (1, 0), (1, 2), (1, 3), (2, 2))},
         {name: CIRCUITS[name] for name in CIRCUITS if name != "ioi"},
     ):
-        after = verdict(weight_study(circuits=circuits))
+        after = classified(weight_study(circuits=circuits))
         for name in before.keys() - {"leave_one_task_out"}:
             assert results_io.canonical(after[name]) == results_io.canonical(before[name]), name
     assert before["unavailable"] is None
@@ -317,14 +316,14 @@ def test_own_stored_circuit_changes_no_prediction(weight_study) -> None:
 
 
 def test_prediction_learns_from_the_other_circuits(weight_study) -> None:
-    before = verdict(weight_study(circuits=CIRCUITS))
+    before = classified(weight_study(circuits=CIRCUITS))
     assert before["trained_on"]["induction"] == [[0, 1], [0, 2], [2, 0]]
-    changed = verdict(weight_study(circuits={**CIRCUITS, "induction": stored("induction", (1, 0), (1, 3))}))
+    changed = classified(weight_study(circuits={**CIRCUITS, "induction": stored("induction", (1, 0), (1, 3))}))
     assert not np.allclose(changed["probability"], before["probability"])
 
 
 def test_counts_of_the_task_itself_are_those_of_its_prediction(weight_study) -> None:
-    data = verdict(weight_study(circuits=CIRCUITS))
+    data = classified(weight_study(circuits=CIRCUITS))
     predicted, circuit = {tuple(pair) for pair in data["predicted_heads"]}, {(0, 1), (2, 0), (2, 3)}
     assert data["leave_one_task_out"]["ioi"] == {
         "hits": len(predicted & circuit),
@@ -338,7 +337,7 @@ def test_counts_of_the_task_itself_are_those_of_its_prediction(weight_study) -> 
 
 
 def test_every_task_counts_the_same_whichever_task_is_measured(weight_study) -> None:
-    ioi, other = (verdict(weight_study(circuits=CIRCUITS, task=task)) for task in ("ioi", "greater_than"))
+    ioi, other = (classified(weight_study(circuits=CIRCUITS, task=task)) for task in ("ioi", "greater_than"))
     assert ioi["leave_one_task_out"] == other["leave_one_task_out"]
 
 
@@ -366,7 +365,7 @@ def test_features_are_the_reported_scores(weight_study) -> None:
     ids=["own circuit", "unknown task", "whole model"],
 )
 def test_one_other_circuit_is_too_few(weight_study, circuits) -> None:
-    data = verdict(weight_study(circuits=circuits))
+    data = classified(weight_study(circuits=circuits))
     assert data["predicted_heads"] is None and data["probability"] is None and data["threshold"] is None
     assert "has circuits of 1 other tasks" in data["unavailable"]
     assert data["leave_one_task_out"] == {} and list(data["trained_on"]) == ["induction"]
