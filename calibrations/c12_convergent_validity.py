@@ -233,6 +233,7 @@ def _decide(
             "p_threshold": above,
             "p_relabelling": chance,
             "families": [method.name for method in panel.methods],
+            "prompt_free": [method.name for method in panel.methods if method.per_prompt is None],
             "dropped": dict(panel.dropped),
             "both_orientations": _both_orientations(panel, config),
             "agreement": _agreement(panel.scores, config),

@@ -32,7 +32,10 @@ SETTINGS_READ = {
     "03": ("attribution_tolerance",),
     "06": ("site_prompts", "corruption"),
     "20": ("seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share"),
+    "07": ("ocse",),
+    "09": ("weights",),
     "25": ("attention_prompts", "repeated_tokens"),
+    "26": ("head_statistics",),
     "27": ("companions", "companion_prompts"),
 }
 
@@ -90,16 +93,18 @@ class Plan:
             "prompts_sha256": self.prompts_sha256,
             "circuit": circuit.name if circuit else None,
             "circuit_sha256": circuit.sha256 if circuit else None,
-            "companion_circuits": self._companions() if number == "27" else None,
+            "stored_circuits": self._stored_circuits(number),
             "settings": {name: self.settings[name] for name in SETTINGS_READ.get(number, ())},
             "device": models.device_of(self.model_settings),
             "torch": torch.__version__,
             "measured_by": _code(),
         }
 
-    def _companions(self) -> dict[str, str]:
+    def _stored_circuits(self, number: str) -> dict[str, str] | None:
+        """The model's own circuits that a measurement reads: of companion tasks, or of all to learn from."""
+        read = {"09": tuple(tasks.TASKS), "27": self.task.companions}.get(number)
         stored = self.identity.circuits
-        return {name: stored[name].sha256 for name in self.task.companions if name in stored}
+        return None if read is None else {name: stored[name].sha256 for name in read if name in stored}
 
 
 @cache

@@ -36,7 +36,7 @@ from results_io import UserError
 
 Method = Literal["eap", "eap_ig_inputs", "eap_ig_activations"]
 METHODS: tuple[Method, ...] = get_args(Method)
-PROMPTS_PER_BACKWARD = 32  # what a backward pass keeps of each prompt is some twenty times what a forward pass does
+PROMPTS_PER_BACKWARD = 64  # a backward pass needs the activations of every layer, so fewer than a forward pass
 
 FINAL = "ln_final.hook_in"
 Z = "blocks.{}.attn.hook_z"
@@ -72,12 +72,13 @@ class NodeEstimates:
 class EdgeScores:
     """Estimated change for each edge: mean over the prompts and its standard error, NaN where there is no edge.
 
-    The standard error of a single prompt is NaN everywhere.
+    The standard error of a single prompt is NaN everywhere. `total_effect` is the mean of LD(other) - LD(base).
     """
 
     graph: Graph
     mean: Float[np.ndarray, "reader writer"]
     standard_error: Float[np.ndarray, "reader writer"]
+    total_effect: float
     prompts: int
 
     def of(self, edge: Edge) -> float:
@@ -258,15 +259,15 @@ class GradientEngine:
         """
         passes = self.edge_passes(method, steps)
         self._prove_wired(prompts)
-        total, squares = (np.zeros((len(self.graph.readers), len(self.graph.writers))) for _ in range(2))
-        for _, scores in self._in_batches(prompts, lambda batch: self._edges(batch, base, method, steps)):
-            total, squares = total + scores.sum(0), squares + (scores**2).sum(0)
+        total, squares, effect = 0.0, 0.0, 0.0
+        for _, (scores, effects) in self._in_batches(prompts, lambda batch: self._edges(batch, base, method, steps)):
+            total, squares, effect = total + scores.sum(0), squares + (scores**2).sum(0), effect + effects.sum()
             if advance is not None:
                 advance(passes * len(scores))
         count = len(prompts)
         mean = np.where(self._is_edge, total / count, np.nan)
         variance = np.maximum(squares / count - mean**2, 0) * (count / (count - 1) if count > 1 else np.nan)
-        return EdgeScores(self.graph, mean, np.sqrt(variance / count), count)
+        return EdgeScores(self.graph, mean, np.sqrt(variance / count), float(effect) / count, count)
 
     def edge_integrated_gradient(
         self, edge: Edge, prompts: PromptSet, base: Base, steps: int, advance: Advance | None = None
@@ -283,7 +284,7 @@ class GradientEngine:
 
         def estimate(batch: PromptSet) -> tuple[Tensor]:
             stage = next(stage for stage in self.stages if edge.writer in stage.writers)
-            _, changes = self._contrast(batch, base, [stage.hook])
+            _, changes, _ = self._contrast(batch, base, [stage.hook])
             change = self._written(stage, changes[stage.hook])[:, stage.writers.index(edge.writer)]
             total = change.new_zeros(len(batch))
             for place in places:
@@ -358,9 +359,9 @@ class GradientEngine:
 
     def _edges(
         self, batch: PromptSet, base: Base, method: Method, steps: int
-    ) -> Float[np.ndarray, "prompt reader writer"]:
-        """Scores of every edge on a batch."""
-        values, change = self._contrast(batch, base, [stage.hook for stage in self.stages])
+    ) -> tuple[Float[np.ndarray, "prompt reader writer"], Float[np.ndarray, " prompt"]]:
+        """(scores of every edge, LD(other) - LD(base)) on a batch."""
+        values, change, effect = self._contrast(batch, base, [stage.hook for stage in self.stages])
         shape = (len(batch), len(self.graph.readers), len(self.graph.writers))
         scores = torch.zeros(shape, dtype=_at_least_float32(self.model.dtype), device=self.model.device)
         for run in self._runs(method, steps, values, change):
@@ -376,12 +377,13 @@ class GradientEngine:
                         written = self._written(stage, change[stage.hook])
                         terms = "reader prompt position d, prompt writer position d -> prompt reader writer"
                         scores[:, group.rows, stage.columns] += run.weight * einsum(at_input, written, terms)
-        return scores.double().cpu().numpy()
+        return scores.double().cpu().numpy(), effect.double().cpu().numpy()
 
-    def _contrast(self, batch: PromptSet, base: Base, hooks: Sequence[str]) -> tuple[Values, Values]:
-        """(x_base, x_other - x_base) of the activations at `hooks`."""
-        _, values = self._run_without_gradient(batch, base, hooks)
-        return values, self._change(batch, base, values)
+    def _contrast(self, batch: PromptSet, base: Base, hooks: Sequence[str]) -> tuple[Values, Values, Tensor]:
+        """(x_base, x_other - x_base, LD(other) - LD(base)) of the activations x at `hooks`."""
+        at_base, values = self._run_without_gradient(batch, base, hooks)
+        at_other, other = self._run_without_gradient(batch, _other(base), hooks)
+        return values, {name: other[name] - values[name] for name in hooks}, at_other - at_base
 
     def _runs(self, method: Method, steps: int, values: Values, change: Values) -> Iterator[Run]:
         """The runs whose gradients a method takes, and which writers each is for."""

@@ -77,7 +77,8 @@ class Sampling:
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Sampling:
         """From a section of the configuration, which may hold other keys. UserError for a value that cannot work."""
-        sampling = cls(**{field.name: settings[field.name] for field in fields(cls)})
+        read = {field.name: (settings[field.name], field.type) for field in fields(cls)}
+        sampling = cls(**{name: float(value) if kind == "float" else value for name, (value, kind) in read.items()})
         for name, least in LEAST.items():
             if getattr(sampling, name) < least:
                 raise UserError(f"{name}={getattr(sampling, name)} cannot sample a posterior; give at least {least}")
@@ -152,10 +153,10 @@ def estimate(posterior: Posterior, sampling: Sampling) -> tuple[Estimate, ...]:
     if sampling.batch > posterior.n:
         raise UserError(f"a minibatch of {sampling.batch} rows needs as many; there are {posterior.n}, lower batch")
     steps, acceptance = choose_step_sizes(posterior, sampling)
-    usable = np.flatnonzero(~np.isnan(steps))
+    usable = np.flatnonzero(~np.isnan(steps)).tolist()
     traces = np.full((len(posterior.problems), sampling.chains, sampling.draws), np.nan)
-    if len(usable):
-        traces[usable] = sample(posterior, sampling, usable, steps[usable])
+    if usable:
+        traces[usable] = sample(posterior, sampling, usable, steps[usable].tolist())
     return tuple(
         diagnose(trace, sampling, float(step), float(accepted))
         for trace, step, accepted in zip(traces, steps, acceptance, strict=True)
@@ -177,7 +178,7 @@ class _Chains:
         self.posterior, self.sampling, self.purpose = posterior, sampling, purpose
         numbers = range(sampling.chains)
         device = posterior.at_minimum.device
-        self.problem = torch.tensor([int(problem) for problem in problems for _ in numbers], device=device)
+        self.problem = torch.tensor([problem for problem in problems for _ in numbers], device=device)
         self.streams = [
             _generator(sampling.seed, purpose, posterior.problems[problem], number)
             for problem in problems
@@ -250,12 +251,12 @@ def choose_step_sizes(
     count = len(posterior.problems)
     chosen, acceptance = np.full(count, np.nan), np.zeros(count)
     for halving in range(sampling.halvings + 1):
-        open_ = np.flatnonzero(np.isnan(chosen))
-        if not len(open_):
+        left = np.flatnonzero(np.isnan(chosen)).tolist()
+        if not left:
             break
         step_size = 2 * sampling.step / sampling.gamma / 2**halving
-        acceptance[open_] = _acceptance(posterior, sampling, open_, step_size)
-        chosen[open_[acceptance[open_] >= sampling.acceptance]] = step_size
+        acceptance[left] = _acceptance(posterior, sampling, left, step_size)
+        chosen[left] = np.where(acceptance[left] >= sampling.acceptance, step_size, np.nan)
     return chosen, acceptance
 
 

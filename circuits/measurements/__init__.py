@@ -11,7 +11,10 @@ from circuits.measurements import (
     head_statistics,
     knockouts,
     logit_lens,
+    mediation,
     minimality,
+    ocse,
+    weights,
 )
 
 MEASUREMENTS = {
@@ -21,7 +24,10 @@ MEASUREMENTS = {
         activation_patching,
         direct_logit_attribution,
         logit_lens,
+        mediation,
         causal_tracing,
+        ocse,
+        weights,
         ablation_battery,
         knockouts,
         minimality,

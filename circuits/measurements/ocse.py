@@ -6,7 +6,8 @@ logit attribution of head j at the last position (03), Y the logit difference, b
 With the final norm's scale frozen, Y is exactly the sum of the attributions of all heads, MLPs, embedding and biases,
 so what is estimated is a division of variance, not an unknown mechanism: what is not a head acts as noise, and in the
 Gaussian estimator I(X_j; Y | S) = 1/2 ln(1 + variance of Y that only X_j explains / variance of Y left without an
-explanation). Three things follow:
+explanation). Where heads explain nearly all of it that ratio has no bound, so `target_noise`, a share of the variance
+of Y, counts as left. Three things follow:
 
 - a head that acts through other heads alone has no X_j of its own and scores about 0, however much it matters;
 - so does a head that pushes every prompt equally: information is about differences between prompts;
@@ -38,6 +39,7 @@ from circuits.estimators.causation_entropy import (
     exchangeable_orders,
     scores,
     select,
+    upper_quantile,
 )
 from circuits.interventions import Sweep, Variant
 from circuits.measurements.direct_logit_attribution import attribute
@@ -46,6 +48,24 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "07", "ocse"
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError for permutations too few to reach alpha, or a number that has to be positive and is not."""
+    own = settings["ocse"]
+    for part in (own, own["nearest_neighbour"], own["bootstrap"]):
+        upper_quantile(np.zeros(part["permutations"]), own["alpha"])
+    positive = {
+        **{name: own[name] for name in ("target_noise", "resolution", "residual_freedom")},
+        **{
+            f"nearest_neighbour.{name}": own["nearest_neighbour"][name]
+            for name in ("neighbours", "local", "most_heads")
+        },
+        "bootstrap.refits": own["bootstrap"]["refits"],
+    }
+    for name, value in positive.items():
+        if not value > 0:
+            raise UserError(f"measurement.ocse.{name}={value} is not positive; use a number above 0")
 
 
 def measure(study: Study) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from settings import config_of, shuffled
-from synthetic import COMMON, documents
+from synthetic import COMMON, complete, documents
 
 from calibrations import f59_inter_rater_reliability as f59
 from calibrations.evidence import Evidence
@@ -52,6 +52,15 @@ def test_agreeing_raters_pass():
     assert records["mean_kappa"].estimate == 1.0
     assert not records["mean_spearman"].gating and records["mean_spearman"].published_verdict == "none"
     assert records["kendalls_w"].companions["w_null_mean"] == pytest.approx(1 / 3)
+
+
+def test_three_measured_raters_leave_nothing_insufficient():
+    """Weights alone: the OV norm knows the circuit's heads as the two others do, or (effect 0) knows nothing."""
+    records = judge(complete(raters(profile(), profile())))
+    assert {record.verdict for record in records.values()} == {"pass"} and records["kendalls_w"].notes == ()
+    assert records["kendalls_w"].n["raters"] == 3
+    blind = judge(complete(raters(profile(), profile()), effect=0.0))
+    assert blind["kendalls_w"].estimate < 0.6 and blind["mean_kappa"].estimate < records["mean_kappa"].estimate
 
 
 def test_published_values_are_those_of_the_definitions():

@@ -126,3 +126,13 @@ def test_rank_among_random_circuits() -> None:
     with pytest.raises(Insufficient) as raised:
         st.rank_among(0.2, [])
     assert raised.value.reason == "not_run"
+
+
+def test_edge_contrast_by_hand() -> None:
+    """Heads 0, 1 in layer 0 and 2, 3 in layer 1: four edges, of which a mask of one head in each layer holds one."""
+    values = np.full((4, 4), np.nan)
+    values[0, 2], values[0, 3], values[1, 2], values[1, 3] = 1.0, 2.0, 4.0, 9.0
+    statistic = st.edge_contrast(values, np.isfinite(values))
+    masks = np.array([[1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 1, 0], [1, 1, 0, 0]], dtype=bool)
+    np.testing.assert_allclose(statistic(masks)[:3], [1 - 5, 9 - 7 / 3, 2.5 - 5.5])
+    assert np.isnan(statistic(masks)[3])  # no edge inside

@@ -164,3 +164,28 @@ def test_too_few_items() -> None:
     with pytest.raises(Insufficient) as raised:
         st.spearman([1.0, 2.0], [1.0, 2.0])
     assert raised.value.reason == "n_heads"
+
+
+def test_mean_over_pairs_ranks_each_pair_on_its_own_heads() -> None:
+    tables = np.stack([related(30, 3, seed) for seed in range(4)])
+    some = np.arange(3, 20)
+    pairs = [(0, 1, np.arange(30)), (0, 2, some), (1, 2, some)]
+    by_hand = [
+        np.mean([stats.spearmanr(table[heads, i], table[heads, j]).statistic for i, j, heads in pairs])
+        for table in tables
+    ]
+    np.testing.assert_allclose(st.mean_spearman_of_pairs(tables, pairs), by_hand, atol=1e-12)
+    everywhere = [(i, j, np.arange(30)) for i, j in itertools.combinations(range(3), 2)]
+    np.testing.assert_allclose(
+        st.mean_spearman_of_pairs(tables, everywhere), st.mean_spearman_draws(tables), atol=1e-12
+    )
+
+
+def test_mean_over_pairs_refuses_no_pairs_and_too_few_heads() -> None:
+    tables = np.stack([related(30, 3)])
+    for pairs, reason in (([], "n_methods"), ([(0, 1, np.arange(2))], "n_heads")):
+        with pytest.raises(Insufficient) as raised:
+            st.mean_spearman_of_pairs(tables, pairs)
+        assert raised.value.reason == reason
+    tables[0, 5:10, 1] = 1.0
+    assert np.isnan(st.mean_spearman_of_pairs(tables, [(0, 1, np.arange(5, 10))])[0])

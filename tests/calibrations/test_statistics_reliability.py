@@ -195,3 +195,29 @@ def test_p_values_of_coefficients_are_dual_to_their_intervals() -> None:
     lower = st.generalisability(table.T, 0.90).interval[0]
     assert st.generalisability_p(table.T, lower) == pytest.approx(0.05, abs=1e-10)
     assert st.generalisability_p(table.T, 0.0) == pytest.approx(st.intraclass_correlation(table)["ICC(C,1)"].p)
+
+
+def test_halves_keep_clusters_whole_and_halve_every_stratum() -> None:
+    clusters, strata = np.repeat(np.arange(20), 3), np.repeat([0, 1], 30)
+    halves = st.half_splits(60, 200, seed=1, clusters=clusters, strata=strata)
+    assert halves.shape == (200, 60) and halves.dtype == bool
+    assert (halves.reshape(200, 20, 3).std(axis=2) == 0).all()
+    for stratum in (0, 1):
+        assert (halves[:, strata == stratum].sum(axis=1) == 15).all()
+    assert np.abs(halves.mean(axis=0) - 0.5).max() < 4 * 0.5 / np.sqrt(200)
+    np.testing.assert_array_equal(halves, st.half_splits(60, 200, seed=1, clusters=clusters, strata=strata))
+
+
+def test_split_half_profile_is_that_of_these_halves() -> None:
+    effects = np.random.default_rng(0).normal(size=(40, 12)) + np.arange(12)
+    halves = st.half_splits(40, 25, seed=3)
+    r = [np.corrcoef(effects[half].mean(0), effects[~half].mean(0))[0, 1] for half in halves]
+    found = st.split_half_profile(effects, n_splits=25, seed=3)
+    np.testing.assert_allclose(found.draws, [st.spearman_brown(value) for value in r])
+
+
+def test_raters_in_perfect_opposition_leave_the_averaged_coefficient_no_lower_bound() -> None:
+    z = np.linspace(-1.5, 1.5, 9)
+    found = st.intraclass_correlation(np.column_stack([z, -z]))
+    assert found["ICC(C,1)"].value == pytest.approx(-1.0)
+    assert found["ICC(C,k)"].interval[0] == -np.inf

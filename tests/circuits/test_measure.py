@@ -133,7 +133,7 @@ def test_the_subject_says_which_model_prompts_circuit_and_settings(template, pla
         "seed": 0, "draws": 2, "noise_scale": 1.0, "random_circuits": 6, "random_circuit_prompt_share": 4
     }  # fmt: skip
     greater_than = toy.circuit("greater_than").sha256  # the only companion that the model has a circuit for
-    assert plan.subject("27")["companion_circuits"] == {"greater_than": greater_than}
+    assert plan.subject("27")["stored_circuits"] == {"greater_than": greater_than}
 
 
 def test_the_measurements_agree_with_each_other(template) -> None:

@@ -50,6 +50,28 @@ SETTINGS: dict[str, Any] = {
     "companion_prompts": 6,
     "repeated_tokens": {"seed": 0, "length": 8, "sequences": 6},
     "corruption": {"strategy": "entity_swap", "noise_scale": 3.0, "draws": 2, "seed": 0},
+    "ocse": {
+        "seed": 0,
+        "alpha": 0.05,
+        "permutations": 39,
+        "target_noise": 0.01,
+        "resolution": 1e-5,
+        "residual_freedom": 5,
+        "nearest_neighbour": {"neighbours": 3, "permutations": 19, "local": 3, "most_heads": 2},
+        "bootstrap": {"refits": 6, "permutations": 19},
+    },
+    "weights": {
+        "answer_prompts": 6,
+        "rounding": 1e-6,
+        "composition_baseline": {"seed": 0, "heads": 4},
+        "classifier": {"inverse_penalty": 0.1, "tolerance": 1e-8},
+    },
+    "head_statistics": {
+        "seed": 0,
+        "folds": 4,
+        "penalties": [10.0**power for power in range(-4, 5)],
+        "constant": 1e-5,
+    },
 }
 
 

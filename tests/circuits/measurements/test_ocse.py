@@ -194,6 +194,18 @@ def test_too_few_prompts_or_nothing_to_explain_are_refused(own, monkeypatch) -> 
         ocse._require_usable(np.full(20, 2.0), SETTINGS)
 
 
+def test_settings_that_cannot_work_are_refused_beforehand() -> None:
+    ocse.check({"ocse": SETTINGS})
+    few = {**SETTINGS, "bootstrap": {"refits": 6, "permutations": 18}}
+    with pytest.raises(UserError, match="18 permutations cannot give"):
+        ocse.check({"ocse": few})
+    with pytest.raises(UserError, match=r"measurement\.ocse\.target_noise=0 is not positive"):
+        ocse.check({"ocse": {**SETTINGS, "target_noise": 0}})
+    nearest = {**SETTINGS["nearest_neighbour"], "neighbours": 0}
+    with pytest.raises(UserError, match=r"ocse\.nearest_neighbour\.neighbours=0"):
+        ocse.check({"ocse": {**SETTINGS, "nearest_neighbour": nearest}})
+
+
 def test_the_planted_circuit_shows_as_its_writers_of_which_all_but_one_are_redundant() -> None:
     """The three name movers write the same name with gains 3, 2.5 and 2: all inform, one is enough.
 

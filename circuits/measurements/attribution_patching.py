@@ -1,0 +1,110 @@
+"""08 Attribution patching: what gradients say about every head, every query, key and value, and every edge.
+
+First-order estimates of patches (Nanda 2022; Kramar et al. 2024 for AtP*; Syed et al. 2023 for EAP; Hanna et al. 2024 for
+EAP-IG), all in nats. How well those of the heads agree with the patches themselves, in 02, is for the calibrations to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import numpy as np
+from jaxtyping import Float
+
+from circuits.engine.gradients import METHODS, PROMPTS_PER_BACKWARD, GradientEngine, NodeEstimates
+from circuits.interventions import Base
+from circuits.prompts import PromptSet
+from circuits.study import Study
+from results_io import UserError
+
+NUMBER, ID = "08", "attribution_patching"
+SECTION = "attribution_patching"
+FEWEST_PROMPTS = 2  # for a standard error
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Per-prompt estimates for every head; means over a subset of prompts for q, k, v and for every edge."""
+    settings = checked(study.settings[SECTION])
+    engine = GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward))
+    rows = study.subset(settings["prompts"])
+    return {
+        **_heads(study, engine, settings["gradient_dropping"]),
+        "rows": rows,
+        "nodes": _nodes(study, engine, study.prompts.select(rows), settings),
+        "edges": _edges(study, engine, study.prompts.select(rows), settings),
+    }
+
+
+def checked(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The section of the configuration as it is; UserError if its base is no run or its prompts are too few."""
+    if settings["base"] not in get_args(Base):
+        raise UserError(f"attribution base {settings['base']!r} is no run; use one of {', '.join(get_args(Base))}")
+    if settings["prompts"] < FEWEST_PROMPTS:
+        raise UserError(
+            f"{settings['prompts']} attribution prompts give no standard error; use {FEWEST_PROMPTS} or more"
+        )
+    return settings
+
+
+def _heads(study: Study, engine: GradientEngine, dropping: bool) -> dict[str, Any]:
+    """Estimates of both directions of 02: denoising from the corrupted run's gradient, noising from the clean run's."""
+    dropping = dropping and study.model.n_layers > 1  # an average over the other layers
+    corrupted = _tracked(study, study.prompts, engine.head_passes(dropping), engine.head_effects, "corrupted", dropping)
+    clean = _tracked(study, study.prompts, engine.head_passes(False), engine.head_effects, "clean")
+    return {"effect": corrupted.plain, "noising": -clean.plain, "effect_graddrop": corrupted.dropped}
+
+
+def _nodes(study: Study, engine: GradientEngine, prompts: PromptSet, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean effect of patching a head's queries, keys or values, plain and with attention recomputed."""
+    correcting = settings["query_key_correction"]
+    passes = engine.node_passes(correcting)
+    found = _tracked(study, prompts, passes, engine.node_effects, settings["base"], correcting)
+    return {"base": settings["base"], **{kind: _summary(estimates) for kind, estimates in found.items()}}
+
+
+def _summary(estimates: NodeEstimates) -> dict[str, Any]:
+    summary = {"heads": [[reader.layer, reader.index] for reader in estimates.readers]}
+    for name, effect in (("effect", estimates.plain), ("corrected", estimates.corrected)):
+        summary[name], summary[f"{name}_standard_error"] = (None, None) if effect is None else mean_and_error(effect)
+    return summary
+
+
+def mean_and_error(
+    effect: Float[np.ndarray, "prompt node"],
+) -> tuple[Float[np.ndarray, " node"], Float[np.ndarray, " node"]]:
+    """Mean over prompts and its standard error."""
+    effect = effect.astype(float)
+    return effect.mean(0), effect.std(0, ddof=1) / np.sqrt(len(effect))
+
+
+def _edges(study: Study, engine: GradientEngine, prompts: PromptSet, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Scores [reader][writer] by every method, null where there is no edge."""
+    base, steps = settings["base"], settings["steps"]
+    scores = {
+        method: _tracked(study, prompts, engine.edge_passes(method, steps), engine.edge_scores, base, method, steps)
+        for method in METHODS
+    }
+    graph = study.model.graph
+    return {
+        "writers": [str(writer) for writer in graph.writers],
+        "readers": [str(reader) for reader in graph.readers],
+        "base": base,
+        "prompts": len(prompts),
+        "steps": steps,
+        **{method: _table(found.mean) for method, found in scores.items()},
+        "standard_error": {method: _table(found.standard_error) for method, found in scores.items()},
+        # of the embedding's edges: equal if the integral of an EAP-IG is exact
+        "embedding_sum": {method: float(found.mean[:, 0].sum()) for method, found in scores.items()},
+        "total_effect": scores["eap"].total_effect,
+    }
+
+
+def _table(values: Float[np.ndarray, "reader writer"]) -> list[list[float | None]]:
+    return [[None if np.isnan(value) else value for value in row] for row in values.tolist()]
+
+
+def _tracked(study: Study, prompts: PromptSet, passes: int, run: Callable[..., Any], *rest: Any) -> Any:
+    """`run` on the prompts, with its passes on the study's progress."""
+    study.progress.expect(passes * len(prompts))
+    return run(prompts, *rest, advance=study.progress.advance)

@@ -1,0 +1,246 @@
+"""28 Path patching: what passes along each edge between the circuit's heads, and the circuit scored edge by edge.
+
+An edge is the direct path from a head to another head's query, key or value input or to the logits (Wang et al. 2022,
+section 3.1; Goldowsky-Dill et al. 2023). With D and C the clean and the corrupted logit difference,
+
+    noising = D - LD(clean run in which that edge alone carries the corrupted value)
+    denoising = LD(corrupted run in which that edge alone carries the clean value) - C
+
+Under grouped-query attention the receiver of a key or value edge is a key-value group, which all its query heads share.
+
+The claimed circuit is a graph too: its heads, all MLPs and the embedding. Node-wise, every edge between them is kept;
+edge-wise, of the edges between its heads and to the logits only those whose noising effect on the discovery prompts is
+large. Every other edge carries what its writer gives under the recipe. Normalised faithfulness is
+
+    (mean F - mean F_empty) / (mean D - mean F_empty),   F_empty with every head outside the circuit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from circuits.circuit import Node
+from circuits.edges import PROJECTIONS, Edge
+from circuits.hypothesis import circuit_edges
+from circuits.interventions import Intervention, PathIntervention, Recipe, Sweep, Variant, ablate, patch_paths
+from circuits.prompts import PromptSet
+from circuits.study import Study
+from results_io import UserError
+
+NUMBER, ID = "28", "path_patching"
+CLEAN, CORRUPTED = Recipe("patch", source="clean"), Recipe("patch", source="corrupted")
+RECIPES = {"mean": Recipe("mean"), "patch": CORRUPTED}
+
+
+def measure(study: Study) -> dict[str, Any]:
+    """Effects of every edge per prompt, and the logit difference of the edge-level circuits.
+
+    Reads `settings["path_patching"]`: prompts and discovery_prompts (those of the lowest hash), edge_share, edge_sizes.
+    UserError if one of them is not a number of the expected range.
+    """
+    edges = candidates(study)
+    chosen_on = _discovery(study)
+    clean, noised = _noised(study, edges, chosen_on)
+    discovery = (clean - noised).mean(1)
+    kept = np.abs(discovery) >= _number(study, "edge_share") * abs(clean.mean())
+    return {
+        **_named(study, edges),
+        **_effects(study, edges),
+        "discovery": {"prompts": len(chosen_on), "effect": discovery, "mean_clean": float(clean.mean())},
+        "circuit": _circuits(study, edges, kept),
+        "edges_by_size": _by_size(study, edges, discovery),
+    }
+
+
+def candidates(study: Study) -> tuple[Edge, ...]:
+    """Edges from the circuit's heads to the inputs of its later heads and to the logits, receivers layer by layer."""
+    graph, inside = study.model.graph, circuit_edges(study.circuit, study.model.graph)
+    readers = (*PROJECTIONS, "logits")
+    return tuple(e for e in graph.edges if e in inside and e.writer.kind == "head" and e.reader.kind in readers)
+
+
+def keep_edges(study: Study, pruned: Iterable[Edge], recipe: Recipe, name: str) -> Variant:
+    """The circuit without the `pruned` of its edges.
+
+    Heads outside it are ablated as nodes, which is the same as replacing each edge from them and cheaper.
+    """
+    outside, pruned = tuple(sorted(set(study.model.heads) - set(study.circuit.heads))), tuple(pruned)
+    nodes = (Intervention(outside, recipe),) if outside else ()
+    return Variant(name, (*nodes, PathIntervention(pruned, recipe)) if pruned else nodes)
+
+
+def faithfulness(
+    clean: Float[np.ndarray, " prompt"], scored: Float[np.ndarray, " prompt"], empty: Float[np.ndarray, " prompt"]
+) -> float | None:
+    """(mean F - mean F_empty) / (mean D - mean F_empty); None if the heads make no difference at all."""
+    gap = float(clean.mean(dtype=float) - empty.mean(dtype=float))
+    return float(scored.mean(dtype=float) - empty.mean(dtype=float)) / gap if gap else None
+
+
+# --- single edges -----------------------------------------------------------------------------------------------
+
+
+def _noised(
+    study: Study, edges: tuple[Edge, ...], prompts: PromptSet
+) -> tuple[Float[np.ndarray, " prompt"], Float[np.ndarray, "edge prompt"]]:
+    """D, and the clean run's logit difference with one edge corrupted."""
+    variants = (Variant("clean"), *(patch_paths([edge], CORRUPTED, str(edge)) for edge in edges))
+    found = study.run(Sweep(variants), prompts).logit_diff.astype(float)
+    return found[0], found[1:]
+
+
+def _restored(
+    study: Study, edges: tuple[Edge, ...], prompts: PromptSet
+) -> tuple[Float[np.ndarray, " prompt"], Float[np.ndarray, "edge prompt"]]:
+    """C, and the corrupted run's logit difference with one edge clean."""
+    variants = [Variant("corrupted", base="corrupted")]
+    variants += [patch_paths([edge], CLEAN, str(edge), "corrupted") for edge in edges]
+    found = study.run(Sweep(tuple(variants)), prompts).logit_diff.astype(float)
+    return found[0], found[1:]
+
+
+def _effects(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
+    rows = study.subset(_count(study, "prompts"))
+    prompts = study.prompts.select(rows)
+    clean, noised = _noised(study, edges, prompts)
+    corrupted, restored = _restored(study, edges, prompts)
+    noising, denoising = clean - noised, restored - corrupted
+    return {
+        "rows": rows,
+        "noising": noising,
+        "denoising": denoising,
+        "noising_mean": noising.mean(1),
+        "denoising_mean": denoising.mean(1),
+    }
+
+
+def _named(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
+    """Who sends to whom.
+
+    `receivers` names the circuit's first head of a key-value group and `receiver_heads` all query heads of the model that
+    share the input.
+    """
+    graph = study.model.graph
+    shared = [[node for node in study.model.heads if _reads(graph, node, edge)] for edge in edges]
+    first = [next((node for node in study.circuit.heads if _reads(graph, node, edge)), None) for edge in edges]
+    return {
+        "senders": _pairs(edge.writer for edge in edges),
+        "receivers": ["logits" if node is None else [node.layer, node.index] for node in first],
+        "receiver_heads": [_pairs(nodes) for nodes in shared],
+        "input": [edge.reader.kind if edge.reader.kind in PROJECTIONS else None for edge in edges],
+    }
+
+
+def _reads(graph: Any, node: Node, edge: Edge) -> bool:
+    """True if the edge's reader is an input of this head."""
+    return edge.reader.kind in PROJECTIONS and graph.reader_of(node, edge.reader.kind) == edge.reader
+
+
+# --- edge-level circuits ----------------------------------------------------------------------------------------
+
+
+def _circuits(study: Study, edges: tuple[Edge, ...], kept: np.ndarray) -> dict[str, Any]:
+    """The circuit node-wise and edge-wise under every recipe, on all scored prompts."""
+    pruned = [edge for edge, keep in zip(edges, kept, strict=True) if not keep]
+    variants = [Variant("clean")]
+    for name, recipe in RECIPES.items():
+        variants.append(keep_edges(study, (), recipe, f"{name}/node_wise"))
+        variants.append(keep_edges(study, pruned, recipe, f"{name}/edge_wise"))
+        variants.append(ablate(study.model.heads, recipe, f"{name}/empty"))
+    effects = study.run(Sweep(tuple(variants)))
+    scored = {
+        name: {form: effects.row(f"{name}/{form}") for form in ("node_wise", "edge_wise", "empty")} for name in RECIPES
+    }
+    between = len(circuit_edges(study.circuit, study.model.graph))
+    return {
+        "kept": kept,
+        "edges": {
+            "model": len(study.model.graph.edges),
+            "candidates": len(edges),
+            "node_wise": between,
+            "edge_wise": between - len(pruned),
+        },
+        "recipes": {name: str(recipe) for name, recipe in RECIPES.items()},
+        "clean": effects.row("clean"),
+        "logit_diff": scored,
+        "faithfulness": {name: _by_split(study, effects.row("clean"), scored[name]) for name in RECIPES},
+    }
+
+
+def _by_split(study: Study, clean: np.ndarray, scored: dict[str, np.ndarray]) -> dict[str, dict[str, float | None]]:
+    """{node_wise | edge_wise: {split: normalised faithfulness}}"""
+    splits = {name: study.prompts.rows_of(name) for name in dict.fromkeys(study.prompts.splits)}
+    return {
+        form: {
+            split: faithfulness(clean[rows], scored[form][rows], scored["empty"][rows])
+            for split, rows in splits.items()
+        }
+        for form in ("node_wise", "edge_wise")
+    }
+
+
+def _by_size(study: Study, edges: tuple[Edge, ...], discovery: Float[np.ndarray, " edge"]) -> dict[str, Any]:
+    """Faithfulness of the circuit with only its n largest edges by |discovery effect|, on the path-patching prompts."""
+    rows = study.subset(_count(study, "prompts"))
+    order = np.argsort(-np.abs(discovery), kind="stable")
+    counts = [round(share * len(edges)) for share in _shares(study)]
+    variants = [Variant("clean")]
+    for name, recipe in RECIPES.items():
+        variants.append(ablate(study.model.heads, recipe, f"{name}/empty"))
+        variants += [
+            keep_edges(study, [edges[i] for i in sorted(order[count:])], recipe, f"{name}/{place}")
+            for place, count in enumerate(counts)
+        ]
+    effects = study.run(Sweep(tuple(variants)), study.prompts.select(rows))
+    clean = effects.row("clean")
+    scored = {name: [effects.row(f"{name}/{place}") for place in range(len(counts))] for name in RECIPES}
+    empty = {name: effects.row(f"{name}/empty") for name in RECIPES}
+    return {
+        "rows": rows,
+        "share": _shares(study),
+        "edges": counts,
+        "logit_diff": scored,
+        "empty": empty,
+        "faithfulness": {name: [faithfulness(clean, one, empty[name]) for one in scored[name]] for name in RECIPES},
+    }
+
+
+# --- settings ---------------------------------------------------------------------------------------------------
+
+
+def _discovery(study: Study) -> PromptSet:
+    """The discovery prompts of the lowest hash, whatever order they were drawn in."""
+    ids = study.discovery.ids
+    return study.discovery.select(sorted(range(len(ids)), key=ids.__getitem__)[: _count(study, "discovery_prompts")])
+
+
+def _count(study: Study, name: str) -> int:
+    value = study.settings["path_patching"][name]
+    if not isinstance(value, int) or value < 1:
+        raise UserError(f"measurement.path_patching.{name} is {value!r}; expected a whole number of at least 1")
+    return value
+
+
+def _number(study: Study, name: str) -> float:
+    value = study.settings["path_patching"][name]
+    if not isinstance(value, int | float) or not value >= 0:
+        raise UserError(f"measurement.path_patching.{name} is {value!r}; expected a number of at least 0")
+    return float(value)
+
+
+def _shares(study: Study) -> list[float]:
+    values = study.settings["path_patching"]["edge_sizes"]
+    wrong = [value for value in values if not isinstance(value, int | float) or not 0 <= value <= 1]
+    if wrong:
+        raise UserError(
+            f"measurement.path_patching.edge_sizes holds {wrong[0]!r}; expected shares of the edges from 0 to 1"
+        )
+    return [float(value) for value in values]
+
+
+def _pairs(heads: Iterable[Node]) -> list[list[int]]:
+    return [[node.layer, node.index] for node in heads]
