@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from circuits.circuit import Circuit, Node, Role, head
+from circuits.circuit import INPUT, OUTPUT, Circuit, Node, Pathway, Role, head
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import lexicon
 from results_io import UserError
@@ -114,10 +114,11 @@ class Decoy:
 
 @dataclass(frozen=True)
 class Design:
-    """What every head of a variant does, and the circuit claimed for each task, as roles."""
+    """What every head of a variant does, and the circuit claimed for each task: its roles and what feeds what."""
 
     heads: Mapping[Node, Mechanism | Decoy]
     claims: Mapping[str, Mapping[str, Role]]
+    pathways: Mapping[str, tuple[Pathway, ...]]
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,12 @@ def build(variant: str = "sound", seed: int = 0) -> PlantedModel:
 def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
     """The circuits that come with a variant, by task, without building its weights. UserError as `build`."""
     provenance = {"kind": "planted", "variant": variant, "seed": seed}
-    name = f"planted/{variant}"
+    name, design = f"planted/{variant}", _design(variant)
     return {
-        task: Circuit(f"planted_{variant}_{task}", task, name, roles, provenance).check(N_LAYERS, N_HEADS)
-        for task, roles in _design(variant).claims.items()
+        task: Circuit(f"planted_{variant}_{task}", task, name, roles, provenance, design.pathways.get(task, ())).check(
+            N_LAYERS, N_HEADS
+        )
+        for task, roles in design.claims.items()
     }
 
 
@@ -349,10 +352,38 @@ SOUND_CLAIMS: dict[str, dict[str, Role]] = {
     },
 }
 
+SOUND_PATHWAYS: dict[str, tuple[Pathway, ...]] = {
+    "ioi": (
+        Pathway(INPUT, "duplicate_token"),
+        Pathway(INPUT, "s_inhibition", "q"),
+        Pathway(INPUT, "s_inhibition", "k"),
+        Pathway("duplicate_token", "s_inhibition", "k"),
+        Pathway("duplicate_token", "s_inhibition", "v"),
+        Pathway(INPUT, "name_mover"),
+        Pathway("s_inhibition", "name_mover", "q"),
+        Pathway("name_mover", OUTPUT),
+    ),
+    "induction": (
+        Pathway(INPUT, "previous_token"),
+        Pathway(INPUT, "induction"),
+        Pathway("previous_token", "induction", "q"),
+        Pathway("previous_token", "induction", "k"),
+        Pathway("induction", OUTPUT),
+    ),
+    "greater_than": (
+        Pathway(INPUT, "previous_token"),
+        Pathway(INPUT, "later_year"),
+        Pathway("previous_token", "later_year", "k"),
+        Pathway("later_year", OUTPUT),
+    ),
+    "gendered_pronoun": (Pathway(INPUT, "gender_mover"), Pathway("gender_mover", OUTPUT)),
+    "subject_verb_agreement": (Pathway(INPUT, "subject_number_mover"), Pathway("subject_number_mover", OUTPUT)),
+}
+
 
 def sound() -> Design:
     """Five tasks on disjoint heads; every circuit is complete, minimal and true."""
-    return Design(decoys() | SOUND_MECHANISMS, SOUND_CLAIMS)
+    return Design(decoys() | SOUND_MECHANISMS, SOUND_CLAIMS, SOUND_PATHWAYS)
 
 
 DESIGNS: dict[str, Callable[[], Design]] = {"sound": sound}

@@ -41,6 +41,7 @@ PROMPTS_PER_BACKWARD = 64  # a backward pass needs the activations of every laye
 FINAL = "ln_final.hook_in"
 Z = "blocks.{}.attn.hook_z"
 Advance = Callable[[int], None]
+Norm = Callable[[Tensor], Tensor]
 Hook = tuple[str, Callable[..., Any]]
 Values = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
 
@@ -110,7 +111,7 @@ class Stage:
 class Group:
     """Readers behind one norm: all projections of a layer, its MLP, or the logits. `start` is the first one's row.
 
-    `stream` is the hook of what they read, `inner` the hooks at which their gradients are taken.
+    `stream` is the hook of what the norm reads, `inner` the hooks behind it at which gradients are taken.
     """
 
     kind: Literal["attention", "mlp", "logits"]
@@ -126,7 +127,7 @@ class Group:
     def inner(self) -> tuple[str, ...]:
         if self.kind == "attention":
             return tuple(f"blocks.{self.layer}.attn.hook_{kind}" for kind in PROJECTIONS)
-        return (f"blocks.{self.layer}.ln2.hook_out",) if self.kind == "mlp" else (FINAL,)
+        return (f"blocks.{self.layer}.ln2.hook_out",) if self.kind == "mlp" else ("ln_final.hook_out",)
 
     @property
     def rows(self) -> slice:
@@ -285,7 +286,7 @@ class GradientEngine:
         def estimate(batch: PromptSet) -> tuple[Tensor]:
             stage = next(stage for stage in self.stages if edge.writer in stage.writers)
             _, changes, _ = self._contrast(batch, base, [stage.hook])
-            change = self._written(stage, changes[stage.hook])[:, stage.writers.index(edge.writer)]
+            change = self._written(stage, changes[stage.hook])[stage.writers.index(edge.writer)]
             total = change.new_zeros(len(batch))
             for place in places:
                 shift = (place * change).to(self.model.dtype).requires_grad_()
@@ -365,19 +366,31 @@ class GradientEngine:
         shape = (len(batch), len(self.graph.readers), len(self.graph.writers))
         scores = torch.zeros(shape, dtype=_at_least_float32(self.model.dtype), device=self.model.device)
         for run in self._runs(method, steps, values, change):
-            groups = [g for g in self.groups if self.graph.connects(run.stages[0].writers[0], g.readers[0])]
-            inner = tuple(name for group in groups for name in group.inner)
-            streams = tuple(group.stream for group in groups)
-            difference, kept = self._run(batch, base, inner, streams, run.replaced)
-            gradient = _gradients(difference, {name: kept[name] for name in inner})
-            for group in groups:
-                at_input = self._input_gradient(group, kept[group.stream].detach(), gradient)
-                for stage in run.stages:
-                    if self.graph.connects(stage.writers[0], group.readers[0]):
-                        written = self._written(stage, change[stage.hook])
-                        terms = "reader prompt position d, prompt writer position d -> prompt reader writer"
-                        scores[:, group.rows, stage.columns] += run.weight * einsum(at_input, written, terms)
+            self._add_scores(scores, run, batch, base, change)
         return scores.double().cpu().numpy(), effect.double().cpu().numpy()
+
+    def _add_scores(
+        self, scores: Float[Tensor, "prompt reader writer"], run: Run, batch: PromptSet, base: Base, change: Values
+    ) -> None:
+        """Add what one run contributes; readers and writers of one layer at a time, so that memory stays small."""
+        groups = [g for g in self.groups if self.graph.connects(run.stages[0].writers[0], g.readers[0])]
+        inner = tuple(name for group in groups for name in group.inner)
+        difference, kept = self._run(batch, base, inner, tuple(group.stream for group in groups), run.replaced)
+        gradient = _gradients(difference, {name: kept[name] for name in inner})
+        for group in groups:
+            stages = [stage for stage in run.stages if self.graph.connects(stage.writers[0], group.readers[0])]
+            norm, stream = self._norm(group), kept[group.stream].detach()
+            upstream = self._upstream(group, gradient)
+            # (J change) . gradient = change . (J^T gradient), J the norm's Jacobian: on whichever side is smaller
+            few_writers = sum(len(stage.writers) for stage in stages) < len(group.readers)
+            if not few_writers:
+                upstream = _pull_back(norm, stream, upstream)
+            for stage in stages:
+                written = self._written(stage, change[stage.hook])
+                if few_writers:
+                    written = _push_forward(norm, stream, written)
+                terms = "reader prompt position d, writer prompt position d -> prompt reader writer"
+                scores[:, group.rows, stage.columns] += run.weight * einsum(upstream, written, terms)
 
     def _contrast(self, batch: PromptSet, base: Base, hooks: Sequence[str]) -> tuple[Values, Values, Tensor]:
         """(x_base, x_other - x_base, LD(other) - LD(base)) of the activations x at `hooks`."""
@@ -395,27 +408,31 @@ class GradientEngine:
                 replaced = {stage.hook: values[stage.hook] + place * change[stage.hook]}
                 yield Run(replaced, 1 / steps, (stage,) if method == "eap_ig_activations" else self.stages)
 
-    def _written(self, stage: Stage, value: Tensor) -> Float[Tensor, "prompt writer position d_model"]:
+    def _written(self, stage: Stage, value: Tensor) -> Float[Tensor, "writer prompt position d_model"]:
         """What the writers of a stage add to the stream, in the precision of the scores."""
         value = value.to(_at_least_float32(value.dtype))
         if stage.writers[0].kind != "head":
-            return value[:, None]
+            return value[None]
         weights = self.model.projections["o"][stage.writers[0].layer].to(value)
-        return einsum(value, weights, "prompt position head dh, head dh d -> prompt head position d")
+        return einsum(value, weights, "prompt position head dh, head dh d -> head prompt position d")
 
-    def _input_gradient(
-        self, group: Group, stream: Float[Tensor, "prompt position d_model"], gradient: Values
-    ) -> Float[Tensor, "reader prompt position d_model"]:
-        """dLD/d(input of each reader): pulled back through its projection and its norm, and no other way."""
-        if group.kind == "logits":
-            return gradient[FINAL][None]
-        block = self.model.bridge.blocks[group.layer]
-        if group.kind == "mlp":
-            return _pull_back(block.ln2, stream, gradient[group.inner[0]][None])
+    def _upstream(self, group: Group, gradient: Values) -> Float[Tensor, "reader prompt position d_model"]:
+        """dLD/d(what the norm hands to each reader): through the reader's own projection and no other way."""
+        if group.kind != "attention":
+            return gradient[group.inner[0]][None]
         terms = "prompt position head dh, head d dh -> head prompt position d"
         weights = (self.model.projections[kind][group.layer] for kind in PROJECTIONS)
-        parts = [einsum(gradient[name], w, terms) for name, w in zip(group.inner, weights, strict=True)]
-        return _pull_back(block.ln1, stream, torch.cat(parts))
+        parts = [
+            einsum(gradient[name], weight.to(gradient[name]), terms)
+            for name, weight in zip(group.inner, weights, strict=True)
+        ]
+        return torch.cat(parts)
+
+    def _norm(self, group: Group) -> Norm:
+        if group.kind == "logits":
+            return self.model.bridge.ln_final
+        block = self.model.bridge.blocks[group.layer]
+        return block.ln1 if group.kind == "attention" else block.ln2
 
     def _shifted(self, reader: Reader, shift: Float[Tensor, "prompt position d_model"]) -> list[Hook]:
         """Hooks that let one reader read stream + shift."""
@@ -561,17 +578,24 @@ def _dots(change: Values, gradient: Values) -> Float[Tensor, "prompt node"]:
 
 
 def _pull_back(
-    norm: Callable[[Tensor], Tensor],
+    norm: Norm,
     stream: Float[Tensor, "prompt position d_model"],
     upstream: Float[Tensor, "reader prompt position d_model"],
 ) -> Float[Tensor, "reader prompt position d_model"]:
-    """The transposed Jacobian of a norm at `stream`, applied to the gradient of each reader."""
-    inputs = stream.detach().requires_grad_()
-    with torch.enable_grad():
-        outputs = norm(inputs)
-    upstream = upstream.to(outputs.dtype)
-    (found,) = torch.autograd.grad(outputs, inputs, upstream, is_grads_batched=True)
-    return found.to(_at_least_float32(found.dtype))
+    """J^T upstream, J the Jacobian of a norm at `stream`."""
+    _, transposed = torch.func.vjp(norm, stream)
+    (found,) = torch.vmap(transposed)(upstream.to(stream.dtype))
+    return found.to(upstream.dtype)
+
+
+def _push_forward(
+    norm: Norm,
+    stream: Float[Tensor, "prompt position d_model"],
+    change: Float[Tensor, "writer prompt position d_model"],
+) -> Float[Tensor, "writer prompt position d_model"]:
+    """J change, J the Jacobian of a norm at `stream`."""
+    found = torch.vmap(lambda one: torch.func.jvp(norm, (stream,), (one,))[1])(change.to(stream.dtype))
+    return found.to(change.dtype)
 
 
 def _logit_difference(logits: Float[Tensor, "row position vocabulary"], batch: PromptSet) -> Float[Tensor, " row"]:

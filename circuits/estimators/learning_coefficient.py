@@ -93,9 +93,9 @@ class Sampling:
 class Posterior:
     """The localised, tempered posteriors of one or several problems around their minima.
 
-    `losses` takes displacements from w*; `at_minimum` holds every row's loss at w*. Problems share the rows and the
-    number of parameters and may differ in everything else. Displacements may be in any fixed linear coordinates (units
-    for each parameter): gamma is the precision of the localiser in these.
+    `losses` takes displacements from w*; `at_minimum` holds every row's loss there. Problems share the rows, the loss at
+    w* and the number of parameters, as parts of one model do. Displacements may be in any fixed linear coordinates
+    (units for each parameter): gamma is the precision of the localiser in these.
     """
 
     losses: Losses

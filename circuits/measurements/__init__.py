@@ -5,6 +5,7 @@ from circuits.measurements import (
     activation_patching,
     attention,
     baseline,
+    causal_scrubbing,
     causal_tracing,
     cross_task,
     direct_logit_attribution,
@@ -31,9 +32,10 @@ MEASUREMENTS = {
         ablation_battery,
         knockouts,
         minimality,
+        causal_scrubbing,
         attention,
         head_statistics,
         cross_task,
     )
 }
-DEPEND_ON_CIRCUIT = frozenset({"20", "22"})
+DEPEND_ON_CIRCUIT = frozenset({"20", "22", "24"})

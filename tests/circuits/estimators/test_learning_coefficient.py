@@ -64,7 +64,7 @@ def linear_gaussian(n_parameters: int, n: int, noise: float = 1.0) -> tuple[Post
 
 def integrated(loss, posterior: Posterior, gamma: float) -> float:
     """E[n beta loss] over two parameters by numerical integration."""
-    grid = np.linspace(-8, 8, 4001) / math.sqrt(gamma)
+    grid = np.linspace(-8, 8, 2001) / math.sqrt(gamma)
     first, second = np.meshgrid(grid, grid, indexing="ij", sparse=True)
     energy = posterior.n_beta * loss(first, second)
     density = np.exp(-energy - gamma / 2 * (first**2 + second**2))
@@ -117,7 +117,7 @@ def test_a_rank_deficient_product_of_matrices_has_its_closed_form() -> None:
         left, right = (part.reshape(-1, 3, 3) + truth for part in w.chunk(2, 1))
         return (left @ right - truth).square().sum((1, 2)) / 2
 
-    (result,) = llc.estimate(population(loss, 18), sampling(acceptance=0.98))
+    (result,) = llc.estimate(population(loss, 18), sampling(acceptance=0.98, burn_in=500, draws=1000))
     assert result.llc == pytest.approx(4.0, rel=0.1)
 
 
@@ -311,11 +311,11 @@ def test_drift_and_trace() -> None:
 
 def hyperbolas(*problems: str) -> Posterior:
     """Problems that differ in steepness, by the length of their name; every row has its own minimum."""
-    scale = torch.tensor([float(len(name)) for name in problems], dtype=torch.float64)
+    scale = torch.tensor([len(name) / 10 for name in problems], dtype=torch.float64)
 
     def losses(displacement, rows, problem):
         offset = (rows.double() / 1000 - 0.5) * 0.3
-        return scale[problem][:, None] * (1 + (displacement.sum(1)[:, None] - offset) ** 2).sqrt()
+        return (1 + (scale[problem, None] * displacement.sum(1)[:, None] - offset) ** 2).sqrt()
 
     every = torch.arange(1000)[None]
     at_minimum = losses(torch.zeros(1, 3, dtype=torch.float64), every, torch.zeros(1, dtype=torch.long))[0]
@@ -323,19 +323,21 @@ def hyperbolas(*problems: str) -> Posterior:
 
 
 def test_seeds_reproduce_and_differ() -> None:
-    short = {"draws": 20, "burn_in": 5, "chains": 4, "batch": 5, "acceptance": 0.5, "width": 99}
+    short = {"draws": 20, "burn_in": 5, "chains": 4, "batch": 5, "acceptance": 0.95, "r_hat": 99, "width": 99}
     first, again, other = (llc.estimate(hyperbolas("a"), sampling(**short, seed=seed))[0] for seed in (3, 3, 4))
     assert asdict(first) == asdict(again)
     assert first.llc != other.llc
 
 
 def test_a_problem_does_not_depend_on_its_company_or_place() -> None:
-    short = sampling(draws=20, burn_in=5, chains=4, batch=5, acceptance=0.5, width=99)
+    short = sampling(draws=20, burn_in=5, chains=4, batch=5, acceptance=0.95, r_hat=99, width=99)
     together = llc.estimate(hyperbolas("a", "bb", "ccc"), short)
     turned = llc.estimate(hyperbolas("ccc", "a", "bb"), short)
-    assert [asdict(each) for each in turned] == [asdict(together[i]) for i in (2, 0, 1)]
     (alone,) = llc.estimate(hyperbolas("bb"), short)
-    assert asdict(alone) == asdict(together[1])
+    for one, other in zip((*turned, alone), (*(together[i] for i in (2, 0, 1)), together[1]), strict=True):
+        assert one.chains == pytest.approx(other.chains, rel=1e-9)
+        assert one.step_size == other.step_size
+    assert len({each.llc for each in together}) == 3
 
 
 def test_the_order_of_the_chains_does_not_matter() -> None:
