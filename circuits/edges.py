@@ -95,6 +95,13 @@ class Graph:
         group = 1 if kind == "q" else self.n_heads // self.n_key_value_heads
         return Reader(kind, head.layer, head.index // group)
 
+    def heads_of(self, reader: Reader) -> tuple[Node, ...]:
+        """The heads that use an input: one for q, a whole group for k and v, none for an MLP's or the logits'."""
+        if reader.kind not in PROJECTIONS:
+            return ()
+        group = 1 if reader.kind == "q" else self.n_heads // self.n_key_value_heads
+        return tuple(Node("head", reader.layer, reader.index * group + place) for place in range(group))
+
     def connects(self, writer: Node, reader: Reader) -> bool:
         """True if `writer` comes before `reader`."""
         if writer.kind == "embedding":

@@ -34,6 +34,7 @@ SETTINGS_READ = {
     "20": ("seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share"),
     "07": ("ocse",),
     "09": ("weights",),
+    "22": ("minimality",),
     "24": ("scrubbing",),
     "25": ("attention_prompts", "repeated_tokens"),
     "26": ("head_statistics",),

@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import sem
 
 from circuits.engine.gradients import METHODS, PROMPTS_PER_BACKWARD, GradientEngine, NodeEstimates
 from circuits.interventions import Base
@@ -37,7 +38,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def checked(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The section of the configuration as it is; UserError if its base is no run or its prompts are too few."""
+    """The section of the configuration; UserError if its base is no run or its prompts are too few."""
     if settings["base"] not in get_args(Base):
         raise UserError(f"attribution base {settings['base']!r} is no run; use one of {', '.join(get_args(Base))}")
     if settings["prompts"] < FEWEST_PROMPTS:
@@ -66,16 +67,9 @@ def _nodes(study: Study, engine: GradientEngine, prompts: PromptSet, settings: M
 def _summary(estimates: NodeEstimates) -> dict[str, Any]:
     summary = {"heads": [[reader.layer, reader.index] for reader in estimates.readers]}
     for name, effect in (("effect", estimates.plain), ("corrected", estimates.corrected)):
-        summary[name], summary[f"{name}_standard_error"] = (None, None) if effect is None else mean_and_error(effect)
+        summary[name] = None if effect is None else effect.mean(0, dtype=float)
+        summary[f"{name}_standard_error"] = None if effect is None else sem(effect.astype(float))
     return summary
-
-
-def mean_and_error(
-    effect: Float[np.ndarray, "prompt node"],
-) -> tuple[Float[np.ndarray, " node"], Float[np.ndarray, " node"]]:
-    """Mean over prompts and its standard error."""
-    effect = effect.astype(float)
-    return effect.mean(0), effect.std(0, ddof=1) / np.sqrt(len(effect))
 
 
 def _edges(study: Study, engine: GradientEngine, prompts: PromptSet, settings: Mapping[str, Any]) -> dict[str, Any]:

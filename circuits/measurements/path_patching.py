@@ -9,10 +9,11 @@ section 3.1; Goldowsky-Dill et al. 2023). With D and C the clean and the corrupt
 Under grouped-query attention the receiver of a key or value edge is a key-value group, which all its query heads share.
 
 The claimed circuit is a graph too: its heads, all MLPs and the embedding. Node-wise, every edge between them is kept;
-edge-wise, of the edges between its heads and to the logits only those whose noising effect on the discovery prompts is
-large. Every other edge carries what its writer gives under the recipe. Normalised faithfulness is
+edge-wise, of the edges from its heads to its heads and to the logits only those whose noising effect on the discovery
+prompts is at least `edge_share` of the mean D in size. Every other edge carries what its writer gives under the recipe. With
+F the logit difference that is left, and F_empty that with all heads ablated, normalised faithfulness is
 
-    (mean F - mean F_empty) / (mean D - mean F_empty),   F_empty with every head outside the circuit.
+    (mean F - mean F_empty) / (mean D - mean F_empty)
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def candidates(study: Study) -> tuple[Edge, ...]:
     return tuple(e for e in graph.edges if e in inside and e.writer.kind == "head" and e.reader.kind in readers)
 
 
-def keep_edges(study: Study, pruned: Iterable[Edge], recipe: Recipe, name: str) -> Variant:
+def without_edges(study: Study, pruned: Iterable[Edge], recipe: Recipe, name: str) -> Variant:
     """The circuit without the `pruned` of its edges.
 
     Heads outside it are ablated as nodes, which is the same as replacing each edge from them and cheaper.
@@ -121,23 +122,16 @@ def _effects(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
 def _named(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
     """Who sends to whom.
 
-    `receivers` names the circuit's first head of a key-value group and `receiver_heads` all query heads of the model that
-    share the input.
+    `receivers` names the circuit's first head that uses the input, `receiver_heads` all heads of the model that do.
     """
-    graph = study.model.graph
-    shared = [[node for node in study.model.heads if _reads(graph, node, edge)] for edge in edges]
-    first = [next((node for node in study.circuit.heads if _reads(graph, node, edge)), None) for edge in edges]
+    sharing = [study.model.graph.heads_of(edge.reader) for edge in edges]
+    claimed = set(study.circuit.heads)
     return {
         "senders": _pairs(edge.writer for edge in edges),
-        "receivers": ["logits" if node is None else [node.layer, node.index] for node in first],
-        "receiver_heads": [_pairs(nodes) for nodes in shared],
-        "input": [edge.reader.kind if edge.reader.kind in PROJECTIONS else None for edge in edges],
+        "receivers": [_pairs(node for node in heads if node in claimed)[0] if heads else "logits" for heads in sharing],
+        "receiver_heads": [_pairs(heads) for heads in sharing],
+        "input": [edge.reader.kind if heads else None for edge, heads in zip(edges, sharing, strict=True)],
     }
-
-
-def _reads(graph: Any, node: Node, edge: Edge) -> bool:
-    """True if the edge's reader is an input of this head."""
-    return edge.reader.kind in PROJECTIONS and graph.reader_of(node, edge.reader.kind) == edge.reader
 
 
 # --- edge-level circuits ----------------------------------------------------------------------------------------
@@ -148,8 +142,8 @@ def _circuits(study: Study, edges: tuple[Edge, ...], kept: np.ndarray) -> dict[s
     pruned = [edge for edge, keep in zip(edges, kept, strict=True) if not keep]
     variants = [Variant("clean")]
     for name, recipe in RECIPES.items():
-        variants.append(keep_edges(study, (), recipe, f"{name}/node_wise"))
-        variants.append(keep_edges(study, pruned, recipe, f"{name}/edge_wise"))
+        variants.append(without_edges(study, (), recipe, f"{name}/node_wise"))
+        variants.append(without_edges(study, pruned, recipe, f"{name}/edge_wise"))
         variants.append(ablate(study.model.heads, recipe, f"{name}/empty"))
     effects = study.run(Sweep(tuple(variants)))
     scored = {
@@ -192,7 +186,7 @@ def _by_size(study: Study, edges: tuple[Edge, ...], discovery: Float[np.ndarray,
     for name, recipe in RECIPES.items():
         variants.append(ablate(study.model.heads, recipe, f"{name}/empty"))
         variants += [
-            keep_edges(study, [edges[i] for i in sorted(order[count:])], recipe, f"{name}/{place}")
+            without_edges(study, [edges[i] for i in sorted(order[count:])], recipe, f"{name}/{place}")
             for place, count in enumerate(counts)
         ]
     effects = study.run(Sweep(tuple(variants)), study.prompts.select(rows))

@@ -17,6 +17,7 @@ from calibrations.statistics import half_splits
 
 FEWER = {"bootstrap_resamples": 200, "bootstrap_resamples_p": 999}  # speed
 CONFIG = {**config_of("c12"), **FEWER}
+FAMILIES = {**CONFIG, "companions": []}  # for tests of the verdict alone
 SHAPE = {"n_layers": 8, "heads_per_layer": 16}
 H = 128
 
@@ -77,14 +78,14 @@ def test_published_value_is_the_mean_pairwise_spearman():
     patching = np.abs(np.array(docs["02"]["data"]["denoising"])[:400].mean(axis=0))
     columns = [patching, score, -llc]
     expected = np.mean([stats.spearmanr(columns[i], columns[j]).statistic for i, j in ((0, 1), (0, 2), (1, 2))])
-    record = judge(docs)
+    record = judge(docs, FAMILIES)
     assert record.published_value == pytest.approx(expected)
     assert record.published_verdict == ("pass" if expected > CONFIG["threshold_rho"] else "fail")
 
 
 def test_planted_convergence_passes():
     mean = importance()
-    record = judge(with_families(mean=mean, mediation=mean * 0.8, n07=mean**2, n10=mean + 3))
+    record = judge(with_families(mean=mean, mediation=mean * 0.8, n07=mean**2, n10=mean + 3), FAMILIES)
     assert record.verdict == "pass" and record.published_verdict == "fail"  # published: a low coefficient is a member
     assert record.p < CONFIG["alpha"] and record.n["methods"] == 4 and record.n["heads"] == H
     assert record.ci90[0] > CONFIG["threshold_rho"]
@@ -94,21 +95,21 @@ def test_planted_convergence_passes():
 
 def test_opposite_rankings_fail():
     mean = importance()
-    record = judge(with_families(mean=mean, mediation=mean.max() - mean))
+    record = judge(with_families(mean=mean, mediation=mean.max() - mean), FAMILIES)
     assert record.verdict == "fail" and record.published_verdict == "fail" and record.published_value < -0.9
 
 
 def test_independent_rankings_are_never_passed():
     rng = np.random.default_rng(0)
     for seed in range(4):
-        record = judge(with_families(seed=seed, n07=rng.random(H)))
+        record = judge(with_families(seed=seed, n07=rng.random(H)), FAMILIES)
         assert record.verdict in ("fail", "inconclusive")
 
 
 def test_relabelling_is_significant_at_its_level_under_the_null():
     """Four families that know nothing: p < .05 in 5 % of draws (Monte Carlo error 3.4 % at 40 draws, three of them)."""
     rng = np.random.default_rng(8)
-    config = {**CONFIG, "bootstrap_resamples_p": 99, "permutations": 199}
+    config = {**FAMILIES, "bootstrap_resamples_p": 99, "permutations": 199}
     docs = with_families()
     p = []
     for _ in range(40):
@@ -126,7 +127,7 @@ def test_relabelling_is_significant_at_its_level_under_the_null():
 def test_borderline_agreement_is_inconclusive_and_says_what_would_settle_it():
     mean = importance()
     noisy = stats.rankdata(mean) + np.random.default_rng(5).normal(0, 60, H)
-    record = judge(with_families(mean=mean, n07=noisy))
+    record = judge(with_families(mean=mean, n07=noisy), FAMILIES)
     assert 0.4 < record.published_value < 0.6
     assert record.verdict == "inconclusive" and record.needs
 
@@ -135,7 +136,7 @@ def test_missing_scores_are_never_filled_with_zero():
     """D1, finding 6: 26 of 144 heads in exactly opposite order; zero filling would give +.97."""
     mean = np.linspace(1, 3, H)
     scored = [float(3 - mean[i]) + 1 if i < 26 else None for i in range(H)]
-    record = judge(with_families(mean=mean, n07=scored), {**CONFIG, "max_missing_share": 1.0})
+    record = judge(with_families(mean=mean, n07=scored), {**FAMILIES, "max_missing_share": 1.0})
     assert record.published_value < -0.8 and record.verdict == "fail" and record.n["heads"] == 26
     filled = np.where(np.arange(H) < 26, np.array([s or 0 for s in scored]), 0)
     assert stats.spearmanr(np.where(np.arange(H) < 26, mean, 0), filled).statistic > 0.9
@@ -143,27 +144,27 @@ def test_missing_scores_are_never_filled_with_zero():
 
 def test_too_few_common_heads_are_insufficient():
     scored = [1.0 * i if i < CONFIG["min_heads"] - 1 else None for i in range(H)]
-    record = judge(with_families(n07=scored), {**CONFIG, "max_missing_share": 1.0})
+    record = judge(with_families(n07=scored), {**FAMILIES, "max_missing_share": 1.0})
     assert record.verdict == "insufficient" and record.reasons[0].startswith("n_heads")
     assert record.published_verdict == "none"
 
 
 def test_a_constant_family_is_dropped():
-    record = judge(with_families(n07=[1.0] * H))
+    record = judge(with_families(n07=[1.0] * H), FAMILIES)
     assert record.verdict == "insufficient" and record.reasons[0].startswith("n_methods")
 
 
 def test_the_learning_coefficient_is_read_as_theory_has_it_and_shown_both_ways():
     """The published convention counts low coefficients as members; the verdict counts high ones."""
     mean = importance()
-    record = judge(with_families(mean=mean, n10=mean))
+    record = judge(with_families(mean=mean, n10=mean), FAMILIES)
     assert record.published_value < -0.9 and record.published_verdict == "fail"
     assert record.estimate > 0.9 and record.verdict == "pass"
     both = record.companions["both_orientations"]["llc"]
     assert both["theory"] == {"orientation": "higher", "mean_rho": record.estimate}
     assert both["published"]["orientation"] == "lower"
     assert both["published"]["mean_rho"] == pytest.approx(-record.estimate)
-    assert judge(with_families(mean=mean, n10=-mean)).verdict == "fail"
+    assert judge(with_families(mean=mean, n10=-mean), FAMILIES).verdict == "fail"
 
 
 def test_a_family_with_many_gaps_is_left_out_with_its_reason():
@@ -171,11 +172,11 @@ def test_a_family_with_many_gaps_is_left_out_with_its_reason():
     mean = importance()
     gaps = int(CONFIG["max_missing_share"] * H)
     few = [None if i < gaps else float(x) for i, x in enumerate(mean)]
-    record = judge(with_families(mean=mean, mediation=mean, n10=few))
+    record = judge(with_families(mean=mean, mediation=mean, n10=few), FAMILIES)
     assert record.n == {"prompts": 400, "clusters": record.n["clusters"], "heads": H - gaps, "methods": 3}
     assert record.companions["dropped"] == {} and record.notes == ()
     many = [None if i <= gaps else float(x) for i, x in enumerate(mean)]
-    record = judge(with_families(mean=mean, mediation=mean, n10=many))
+    record = judge(with_families(mean=mean, mediation=mean, n10=many), FAMILIES)
     assert record.n["heads"] == H and record.companions["families"] == ["activation_patching", "mediation"]
     assert record.companions["dropped"] == {"llc": "no score for 20% of the heads, above 20%"}
     assert record.notes == ("llc left out: no score for 20% of the heads, above 20%",)
@@ -199,7 +200,7 @@ def test_a_family_that_sees_only_what_is_written_is_judged_on_heads_that_write()
     mean, rng = importance() + 0.3, np.random.default_rng(4)
     writes = np.arange(H) < H // 2
     score = np.where(writes, mean, 0.01 * rng.random(H))
-    record = judge(with_families(mean=mean, mediation=mean, writing=1.0 * writes, n07=score))
+    record = judge(with_families(mean=mean, mediation=mean, writing=1.0 * writes, n07=score), FAMILIES)
     assert record.verdict == "pass" and record.estimate > 0.95
     patching = np.abs(np.array(with_families(mean=mean)["02"]["data"]["denoising"])[:400].mean(0))
     assert stats.spearmanr(patching, score).statistic < 0.7  # what it would be over all heads
@@ -212,7 +213,9 @@ def test_a_family_that_sees_only_what_is_written_is_judged_on_heads_that_write()
 def test_the_estimate_is_the_mean_over_pairs_of_families():
     rng, mean = np.random.default_rng(6), importance() + 0.3
     scores = {"n07": mean + rng.normal(0, 0.5, H), "n10": mean + rng.normal(0, 0.5, H)}
-    record = judge(with_families(mean=mean, mediation=mean + 0.2, writing=1.0 * (np.arange(H) < 50), **scores))
+    record = judge(
+        with_families(mean=mean, mediation=mean + 0.2, writing=1.0 * (np.arange(H) < 50), **scores), FAMILIES
+    )
     names = ["activation_patching", "mediation", "ocse", "llc"]
     each = [pair(record, *two)["spearman"] for two in combinations(names, 2)]
     assert record.estimate == pytest.approx(np.mean(each), abs=1e-12)
@@ -222,10 +225,12 @@ def test_the_estimate_is_the_mean_over_pairs_of_families():
 def test_it_is_left_out_where_too_few_heads_write():
     mean = importance()
     few = 1.0 * (np.arange(H) < CONFIG["min_heads"] - 1)
-    record = judge(with_families(mean=mean, mediation=mean, writing=few, n07=np.random.default_rng(0).random(H)))
+    record = judge(
+        with_families(mean=mean, mediation=mean, writing=few, n07=np.random.default_rng(0).random(H)), FAMILIES
+    )
     assert record.companions["dropped"] == {"ocse": "sees only heads that write to the answer, which 9 do; 10 needed"}
     assert record.verdict == "pass" and record.n["methods"] == 2
-    alone = judge(with_families(mean=mean, writing=few, n07=mean))
+    alone = judge(with_families(mean=mean, writing=few, n07=mean), FAMILIES)
     assert alone.verdict == "insufficient" and alone.reasons[0].startswith("n_methods: 1 families")
 
 
@@ -310,7 +315,7 @@ def test_rank_reliability_is_that_of_normal_theory():
 def test_negative_heads_count_by_magnitude():
     mean = importance()
     signs = np.where(np.arange(H) % 2, 1, -1)
-    assert judge(with_families(mean=mean * signs, n07=mean)).published_value > 0.9
+    assert judge(with_families(mean=mean * signs, n07=mean), FAMILIES).published_value > 0.9
 
 
 def test_effects_under_one_percent_tie():
@@ -344,7 +349,7 @@ def test_direct_attribution_is_compared_on_heads_that_write_to_the_answer():
 
 def test_raw_icc_of_different_units_is_near_zero_and_standardised_is_not():
     mean = importance()
-    record = judge(with_families(mean=mean, n07=mean * 1000 + 500))
+    record = judge(with_families(mean=mean, n07=mean * 1000 + 500), FAMILIES)
     agreement = record.companions["agreement"]
     assert agreement["icc_agreement_raw"] < 0.05 and agreement["icc_consistency_z"] > 0.9
 
@@ -353,7 +358,7 @@ def test_no_behaviour_is_insufficient():
     mean = importance()
     docs = with_families(mean=mean, n07=mean)
     docs["01"]["data"]["clean_logit_diff"] = (-np.array(docs["01"]["data"]["clean_logit_diff"])).tolist()
-    assert judge(docs).reasons[0].startswith("behaviour_absent")
+    assert judge(docs, FAMILIES).reasons[0].startswith("behaviour_absent")
 
 
 def test_order_of_prompts_does_not_matter_and_runs_repeat():

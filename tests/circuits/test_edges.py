@@ -66,6 +66,14 @@ def test_query_heads_of_a_group_share_keys_and_values() -> None:
     assert {reader.index for reader in GROUPED.readers if reader.kind == "k"} == {0, 1}
 
 
+def test_the_heads_of_an_input_are_those_that_have_it() -> None:
+    for reader in GROUPED.readers:
+        heads = [head(layer, index) for layer in range(3) for index in range(4)]
+        own = [node for node in heads if reader.kind in PROJECTIONS and GROUPED.reader_of(node, reader.kind) == reader]
+        assert GROUPED.heads_of(reader) == tuple(own)
+        assert len(own) == {"q": 1, "k": 2, "v": 2}.get(reader.kind, 0)
+
+
 @pytest.mark.parametrize(("architecture", "groups", "parallel"), [("gpt2", 4, False), ("neox", 4, True)])
 def test_the_graph_of_a_model_with_a_key_for_each_head(architecture, groups, parallel, load) -> None:
     model = load(architecture)

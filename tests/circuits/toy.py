@@ -60,6 +60,7 @@ SETTINGS: dict[str, Any] = {
         "nearest_neighbour": {"neighbours": 3, "permutations": 19, "local": 3, "most_heads": 2},
         "bootstrap": {"refits": 6, "permutations": 19},
     },
+    "minimality": {"greedy_steps": 2, "discovery_prompts": 6},
     "scrubbing": {"draws": 2, "seed": 0, "prompts": 6},
     "weights": {
         "answer_prompts": 6,
