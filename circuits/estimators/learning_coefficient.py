@@ -13,7 +13,8 @@ The last factor makes the walk exact for a flat loss, whatever eps: there it is 
 localising Gaussian itself. What bias remains, for a direction of curvature h, with k = n beta h / gamma and
 delta = eps gamma / 2:
 
-- localisation: the direction adds 1/2 k / (1 + k), not 1/2. Directions with n beta h far below gamma do not count.
+- localisation: the direction adds 1/2 k / (1 + k), not 1/2. Directions with n beta h far below gamma hardly count, so
+  estimates are comparable at one gamma only (`widest` chooses it for several problems together).
 - discretisation: its variance is too large by (1 - delta/2) / (1 - delta (1 + k) / 2). The step size is therefore
   the largest of a grid at which a Metropolis correction would accept nearly every step (`choose_step_sizes`).
 - minibatch noise: adds the relative variance delta k n beta s / (2 h |b|), s the variance of a row's gradient there
@@ -29,7 +30,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,22 @@ def estimate(posterior: Posterior, sampling: Sampling) -> tuple[Estimate, ...]:
         diagnose(trace, sampling, float(step), float(accepted))
         for trace, step, accepted in zip(traces, steps, acceptance, strict=True)
     )
+
+
+def widest(posteriors: Sequence[Posterior], sampling: Sampling, gammas: Sequence[float], share: float) -> Sampling:
+    """`sampling` with the smallest of `gammas`, the widest neighbourhood, in which chains mix at the localiser's pace.
+
+    That is, where at least `share` of all problems accept the largest step of the grid: k is then not far above 1 in
+    any direction, and tens of draws suffice. The largest gamma if none is enough; diagnosis then rejects what it must.
+    """
+    chosen = sampling
+    for gamma in sorted(gammas):
+        chosen = replace(sampling, gamma=float(gamma))
+        first = 2 * chosen.step / chosen.gamma
+        accepted = [_acceptance(each, chosen, range(len(each.problems)), first) for each in posteriors]
+        if (np.concatenate(accepted) >= chosen.acceptance).mean() >= share:
+            break
+    return chosen
 
 
 # --- sampling ---------------------------------------------------------------------------------------------------------

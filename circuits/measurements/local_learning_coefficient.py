@@ -7,8 +7,10 @@ is constrained. So a HIGHER score makes a head the likelier member of the circui
 
 Weights are the bridge's (norms folded in, writers centred) and biases stay fixed. Under grouped-query attention W_K and
 W_V belong to a group of heads: they are perturbed for the whole group, once for each of its query heads. Displacements
-are in units of the root mean square of each kind of matrix over the whole model, so that W_Q and W_O may differ in
-scale: gamma = 1 lets every weight move by about its own size. The same units for all heads keep them comparable.
+are in units of the root mean square of each kind of matrix over the whole model, as W_Q and W_O may differ in scale;
+gamma = 4 lets every weight move by about half that size. Units and gamma are the same for all heads, which keeps them
+comparable; gamma is the smallest of a grid at which nearly all heads' chains mix. It is large against most curvatures,
+so a score is well below half the number of parameters: it counts the directions that the loss constrains on that scale.
 
 All heads of a layer and all their chains run together, each row of the batch with its own head perturbed, from the
 layer's intact input onwards: what comes before does not depend on the weights that move.
@@ -49,16 +51,20 @@ class UnfaithfulReplayError(RuntimeError):
 def measure(study: Study) -> dict[str, Any]:
     """LLC of every head with what its chains say about it; null with a reason where they do not support one."""
     settings = study.settings["llc"]
-    sampling = Sampling.of(settings)
+    gammas, share = [float(gamma) for gamma in settings["gammas"]], float(settings["share"])
+    sampling = Sampling.of({**settings, "gamma": min(gammas)})
     prompts = _prompts(study, settings["prompts"])
-    at_minimum = answer_loss(study.engine.end_logits(prompts), prompts.answers)
+    at_minimum = answer_loss(study.engine.end_logits(prompts), prompts.answers).to(study.model.device)
     units = matrix_units(study.model)
-    estimates: list[Estimate] = []
     with _frozen(study.model):
-        for layer in range(study.model.n_layers):
-            losses = LayerLosses(study, prompts, layer, units)
+        layers = [LayerLosses(study, prompts, layer, units) for layer in range(study.model.n_layers)]
+        for losses in layers:
             losses.require_faithful(at_minimum, settings["replay_tolerance"])
-            estimates += _estimate_layer(study, losses, at_minimum, sampling)
+        posteriors = _posteriors(study, layers, at_minimum, sampling)
+        _expect(study, sampling, sampling.pilot + 1)
+        sampling = learning_coefficient.widest(posteriors, sampling, gammas, share)
+        _expect(study, sampling, sampling.pilot + 1 + sampling.burn_in + sampling.draws)
+        estimates = [each for posterior in posteriors for each in learning_coefficient.estimate(posterior, sampling)]
     return {
         **_per_head(estimates),
         "negative": sum(each.llc is not None and each.llc < 0 for each in estimates),
@@ -68,26 +74,30 @@ def measure(study: Study) -> dict[str, Any]:
         "n": len(prompts),
         "beta": 1 / math.log(len(prompts)),
         "units": dict(zip(MATRICES, units, strict=True)),
-        "n_parameters": losses.n_parameters,
+        "n_parameters": posteriors[0].n_parameters,
         **{name: getattr(sampling, name) for name in ("gamma", "draws", "burn_in", "batch", "seed")},
     }
 
 
-def _estimate_layer(
-    study: Study, losses: LayerLosses, at_minimum: Float[Tensor, " prompt"], sampling: Sampling
-) -> list[Estimate]:
-    """The layer's heads, as many together as fit one forward pass."""
+def _posteriors(
+    study: Study, layers: Sequence[LayerLosses], at_minimum: Float[Tensor, " prompt"], sampling: Sampling
+) -> list[Posterior]:
+    """The heads of each layer, as many together as fit one forward pass."""
     together = max(1, study.engine.rows_per_forward // (sampling.chains * sampling.batch))
-    estimates: list[Estimate] = []
-    for first in range(0, study.model.n_heads, together):
-        heads = range(first, min(first + together, study.model.n_heads))
-        # one pilot run and the sampling; a second pilot run of a few heads goes beyond it
-        evaluations = sampling.pilot + 1 + sampling.burn_in + sampling.draws
-        study.progress.expect(PASSES * len(heads) * sampling.chains * sampling.batch * evaluations)
-        names = tuple(f"{losses.layer}.{head}" for head in heads)
-        posterior = Posterior(losses.of_heads(heads), at_minimum.to(study.model.device), losses.n_parameters, names)
-        estimates += learning_coefficient.estimate(posterior, sampling)
-    return estimates
+    groups = [
+        (losses, range(first, min(first + together, study.model.n_heads)))
+        for losses in layers
+        for first in range(0, study.model.n_heads, together)
+    ]
+    return [
+        Posterior(losses.of_heads(heads), at_minimum, losses.n_parameters, tuple(f"{losses.layer}.{h}" for h in heads))
+        for losses, heads in groups
+    ]
+
+
+def _expect(study: Study, sampling: Sampling, evaluations: int) -> None:
+    """Announce so many evaluations of every chain; pilot runs beyond the first are not foreseen."""
+    study.progress.expect(PASSES * len(study.model.heads) * sampling.chains * sampling.batch * evaluations)
 
 
 def _prompts(study: Study, size: int) -> PromptSet:

@@ -215,6 +215,34 @@ def test_the_largest_accepted_step_is_chosen_for_each_problem_alone() -> None:
         assert llc._acceptance(posterior, plan, [problem], float(2 * steps[problem]))[0] < 0.9
 
 
+def test_the_widest_neighbourhood_in_which_enough_problems_accept_the_largest_step() -> None:
+    stiffness = torch.tensor([1e-3, 0.01, 0.1, 3.0], dtype=torch.float64)
+
+    def of(*problems: int) -> Posterior:
+        own = stiffness[list(problems)]
+        return Posterior(
+            lambda w, rows, problem: (own[problem] * w.square().sum(1) / 2)[:, None],
+            torch.zeros(1000, dtype=torch.float64),
+            20,
+            tuple(map(str, problems)),
+        )
+
+    plan, gammas = sampling(acceptance=0.9, halvings=0), (1.0, 10.0, 100.0, 1000.0, 10_000.0)
+
+    def widest(share: float, *posteriors: Posterior) -> float:
+        return llc.widest(posteriors, plan, gammas, share).gamma
+
+    alone = [widest(1.0, of(problem)) for problem in range(4)]
+    assert alone == sorted(alone)
+    assert alone[0] == 1 < alone[3]
+    assert widest(1.0, of(0, 1), of(2, 3)) == widest(0.8, of(3, 2), of(1, 0)) == alone[3]
+    assert widest(0.75, of(0, 1), of(2, 3)) == alone[2]
+    assert widest(0.5, of(0, 1), of(2, 3)) == alone[1]
+    k = 145 * stiffness.numpy() / np.array(alone)
+    assert k.max() < 2  # where the largest step is accepted, no direction is much stiffer than the localiser
+    assert llc.widest([of(3)], plan, (1.0, 10.0), 1.0) == replace(plan, gamma=10.0)  # none is enough: the narrowest
+
+
 # --- what gives no number ---------------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,8 @@ from tests.circuits import toy
 SETTINGS = {
     "seed": 0,
     "prompts": 12,
-    "gamma": 16.0,
+    "gammas": [16.0],
+    "share": 0.9,
     "chains": 3,
     "batch": 4,
     "burn_in": 2,
@@ -187,7 +188,7 @@ def test_scores_are_the_estimators_own(study, data) -> None:
     at_minimum = measurement.answer_loss(study.engine.end_logits(prompts), prompts.answers)
     losses = LayerLosses(study, prompts, 2, measurement.matrix_units(study.model))
     posterior = Posterior(losses.of_heads([3]), at_minimum, losses.n_parameters, ("2.3",))
-    (expected,) = learning_coefficient.estimate(posterior, Sampling.of(SETTINGS))
+    (expected,) = learning_coefficient.estimate(posterior, Sampling.of({**SETTINGS, "gamma": 16}))
     row = 2 * toy.N_HEADS + 3
     assert data["score"][row] == pytest.approx(expected.llc, rel=1e-3)
     assert data["chains"][row] == pytest.approx(expected.chains, rel=1e-3)
@@ -237,6 +238,15 @@ def test_heads_do_not_depend_on_how_many_run_together(study, data) -> None:
         assert one == pytest.approx(other, rel=1e-3)
 
 
+def test_the_neighbourhood_is_the_widest_in_which_chains_mix(study) -> None:
+    """The same for all heads. These random weights are anything but flat, so a narrow one is needed."""
+    gammas = [0.01, 16.0, 1000.0]
+    data = measurement.measure(with_settings(study, gammas=gammas, share=1.0, acceptance=0.98))
+    assert data["gamma"] > 0.01
+    assert {step for step in data["step_size"] if step is not None} == {2 * 0.5 / data["gamma"]}
+    assert measurement.measure(with_settings(study, gammas=gammas, share=0.0))["gamma"] == 0.01
+
+
 def test_a_model_whose_loss_is_flat_has_zero_everywhere(tmp_path) -> None:
     model = toy.build("gpt2")
     torch.nn.init.zeros_(model.lm_head.weight)
@@ -268,7 +278,7 @@ def test_the_progress_announced_is_made(study) -> None:
 
     count = Count()
     measurement.measure(replace(with_settings(study, acceptance=0.0), progress=count))
-    assert count.expected == count.done == 2 * 12 * 3 * 4 * (2 + 1 + 2 + 6)
+    assert count.expected == count.done == 2 * 12 * 3 * 4 * ((2 + 1) + (2 + 1) + 2 + 6)  # two pilot runs
 
 
 def test_the_model_is_left_as_it_was(study, data) -> None:
