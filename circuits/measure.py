@@ -33,12 +33,15 @@ SETTINGS_READ = {
     "06": ("site_prompts", "corruption"),
     "20": ("seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share"),
     "07": ("ocse",),
+    "08": ("attribution_patching",),
     "09": ("weights",),
+    "10": ("llc",),
     "22": ("minimality",),
     "24": ("scrubbing",),
     "25": ("attention_prompts", "repeated_tokens"),
     "26": ("head_statistics",),
     "27": ("companions", "companion_prompts"),
+    "28": ("path_patching",),
 }
 
 

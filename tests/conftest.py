@@ -17,5 +17,16 @@ from jaxtyping import install_import_hook
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 # annotated types and shapes are checked at every call
-CHECKED = ("circuit", "edges", "engine", "estimators", "hypothesis", "interventions", "measurements", "models", "prompts", "study")
+CHECKED = (
+    "circuit",
+    "edges",
+    "engine",
+    "estimators",
+    "hypothesis",
+    "interventions",
+    "measurements",
+    "models",
+    "prompts",
+    "study",
+)
 install_import_hook([f"circuits.{name}" for name in CHECKED], "beartype.beartype")

@@ -254,7 +254,8 @@ class GradientEngine:
           the scores then sum to LD(other) - LD(base);
         - eap_ig_activations: for the writers of one stage (the embedding, the heads of a layer, an MLP), the mean over
           base runs whose outputs at that stage lie between the two runs'; over the writers of the stage and all readers
-          the scores sum to LD(base with the stage patched) - LD(base).
+          the scores sum to LD(base with the stage patched) - LD(base). (The authors' code gives every edge the mean over
+          the runs of all stages, for which no such sum holds.)
 
         UserError unless `steps` is at least 1, UnknownWiringError if the model is no pre-norm decoder.
         """

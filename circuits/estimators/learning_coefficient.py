@@ -89,6 +89,10 @@ class Sampling:
             raise UserError(f"step={sampling.step} is outside the localiser's stable range; give one in (0, 1]")
         return sampling
 
+    def step_size(self, halving: int) -> float:
+        """The eps of a place in the grid."""
+        return 2 * self.step / self.gamma / 2**halving
+
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -146,14 +150,34 @@ class Estimate:
     reason: str | None
 
 
-def estimate(posterior: Posterior, sampling: Sampling) -> tuple[Estimate, ...]:
+def widest(
+    posteriors: Sequence[Posterior], sampling: Sampling, gammas: Sequence[float], share: float
+) -> tuple[Sampling, list[Float[np.ndarray, " problem"]]]:
+    """`sampling` with the smallest of `gammas`, the widest neighbourhood, in which chains mix at the localiser's pace.
+
+    That is, where at least `share` of all problems accept the largest step of the grid: k is then not far above 1 in
+    any direction, and tens of draws suffice. The largest gamma if none is enough; diagnosis then rejects what it must.
+    Also returns the acceptance of that step for every problem, which `estimate` need not find again.
+    """
+    for gamma in sorted(gammas):
+        chosen = replace(sampling, gamma=float(gamma))
+        accepted = [_acceptance(each, chosen, range(len(each.problems)), chosen.step_size(0)) for each in posteriors]
+        if (np.concatenate(accepted) >= chosen.acceptance).mean() >= share:
+            break
+    return chosen, accepted
+
+
+def estimate(
+    posterior: Posterior, sampling: Sampling, accepted: Float[np.ndarray, " problem"] | None = None
+) -> tuple[Estimate, ...]:
     """The LLC of every problem: choose its step size, sample its chains together with all others, diagnose.
 
-    UserError if a minibatch is larger than the number of rows.
+    `accepted` is the acceptance of the largest step if `widest` has found it. UserError if a minibatch is larger than
+    the number of rows.
     """
     if sampling.batch > posterior.n:
         raise UserError(f"a minibatch of {sampling.batch} rows needs as many; there are {posterior.n}, lower batch")
-    steps, acceptance = choose_step_sizes(posterior, sampling)
+    steps, acceptance = choose_step_sizes(posterior, sampling, accepted)
     usable = np.flatnonzero(~np.isnan(steps)).tolist()
     traces = np.full((len(posterior.problems), sampling.chains, sampling.draws), np.nan)
     if usable:
@@ -162,22 +186,6 @@ def estimate(posterior: Posterior, sampling: Sampling) -> tuple[Estimate, ...]:
         diagnose(trace, sampling, float(step), float(accepted))
         for trace, step, accepted in zip(traces, steps, acceptance, strict=True)
     )
-
-
-def widest(posteriors: Sequence[Posterior], sampling: Sampling, gammas: Sequence[float], share: float) -> Sampling:
-    """`sampling` with the smallest of `gammas`, the widest neighbourhood, in which chains mix at the localiser's pace.
-
-    That is, where at least `share` of all problems accept the largest step of the grid: k is then not far above 1 in
-    any direction, and tens of draws suffice. The largest gamma if none is enough; diagnosis then rejects what it must.
-    """
-    chosen = sampling
-    for gamma in sorted(gammas):
-        chosen = replace(sampling, gamma=float(gamma))
-        first = 2 * chosen.step / chosen.gamma
-        accepted = [_acceptance(each, chosen, range(len(each.problems)), first) for each in posteriors]
-        if (np.concatenate(accepted) >= chosen.acceptance).mean() >= share:
-            break
-    return chosen
 
 
 # --- sampling ---------------------------------------------------------------------------------------------------------
@@ -258,12 +266,13 @@ def sample(
 
 
 def choose_step_sizes(
-    posterior: Posterior, sampling: Sampling
+    posterior: Posterior, sampling: Sampling, accepted: Float[np.ndarray, " problem"] | None = None
 ) -> tuple[Float[np.ndarray, " problem"], Float[np.ndarray, " problem"]]:
     """(step size, its Metropolis acceptance) of every problem: the largest eps of the grid that is accepted enough.
 
     Each eps is tried by a pilot run on one fixed minibatch for each chain, where acceptance is well defined (Lau et al.
-    2023 tune SGLD by it); its first half is not counted. Step size NaN if the whole grid fails.
+    2023 tune SGLD by it); its first half is not counted. Step size NaN if the whole grid fails. `accepted` is the
+    acceptance of the largest step if it is known.
     """
     count = len(posterior.problems)
     chosen, acceptance = np.full(count, np.nan), np.zeros(count)
@@ -271,8 +280,9 @@ def choose_step_sizes(
         left = np.flatnonzero(np.isnan(chosen)).tolist()
         if not left:
             break
-        step_size = 2 * sampling.step / sampling.gamma / 2**halving
-        acceptance[left] = _acceptance(posterior, sampling, left, step_size)
+        step_size = sampling.step_size(halving)
+        known = halving == 0 and accepted is not None
+        acceptance[left] = accepted if known else _acceptance(posterior, sampling, left, step_size)
         chosen[left] = np.where(acceptance[left] >= sampling.acceptance, step_size, np.nan)
     return chosen, acceptance
 

@@ -4,6 +4,7 @@ from circuits.measurements import (
     ablation_battery,
     activation_patching,
     attention,
+    attribution_patching,
     baseline,
     causal_scrubbing,
     causal_tracing,
@@ -11,10 +12,12 @@ from circuits.measurements import (
     direct_logit_attribution,
     head_statistics,
     knockouts,
+    local_learning_coefficient,
     logit_lens,
     mediation,
     minimality,
     ocse,
+    path_patching,
     weights,
 )
 
@@ -28,7 +31,9 @@ MEASUREMENTS = {
         mediation,
         causal_tracing,
         ocse,
+        attribution_patching,
         weights,
+        local_learning_coefficient,
         ablation_battery,
         knockouts,
         minimality,
@@ -36,6 +41,7 @@ MEASUREMENTS = {
         attention,
         head_statistics,
         cross_task,
+        path_patching,
     )
 }
-DEPEND_ON_CIRCUIT = frozenset({"20", "22", "24"})
+DEPEND_ON_CIRCUIT = frozenset({"20", "22", "24", "28"})

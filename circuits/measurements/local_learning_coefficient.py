@@ -37,7 +37,6 @@ from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior
 from circuits.models import Model
 from circuits.prompts import PromptSet
 from circuits.study import Study
-from results_io import UserError
 
 NUMBER, ID = "10", "llc"
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
@@ -53,7 +52,7 @@ def measure(study: Study) -> dict[str, Any]:
     settings = study.settings["llc"]
     gammas, share = [float(gamma) for gamma in settings["gammas"]], float(settings["share"])
     sampling = Sampling.of({**settings, "gamma": min(gammas)})
-    prompts = _prompts(study, settings["prompts"])
+    prompts = study.prompts.select(study.subset(settings["prompts"]))
     at_minimum = answer_loss(study.engine.end_logits(prompts), prompts.answers).to(study.model.device)
     units = matrix_units(study.model)
     with _frozen(study.model):
@@ -61,10 +60,13 @@ def measure(study: Study) -> dict[str, Any]:
         for losses in layers:
             losses.require_faithful(at_minimum, settings["replay_tolerance"])
         posteriors = _posteriors(study, layers, at_minimum, sampling)
-        _expect(study, sampling, sampling.pilot + 1)
-        sampling = learning_coefficient.widest(posteriors, sampling, gammas, share)
-        _expect(study, sampling, sampling.pilot + 1 + sampling.burn_in + sampling.draws)
-        estimates = [each for posterior in posteriors for each in learning_coefficient.estimate(posterior, sampling)]
+        _expect(study, sampling)
+        sampling, accepted = learning_coefficient.widest(posteriors, sampling, gammas, share)
+        groups = [
+            learning_coefficient.estimate(posterior, sampling, known)
+            for posterior, known in zip(posteriors, accepted, strict=True)
+        ]
+    estimates = [each for group in groups for each in group]
     return {
         **_per_head(estimates),
         "negative": sum(each.llc is not None and each.llc < 0 for each in estimates),
@@ -95,16 +97,10 @@ def _posteriors(
     ]
 
 
-def _expect(study: Study, sampling: Sampling, evaluations: int) -> None:
-    """Announce so many evaluations of every chain; pilot runs beyond the first are not foreseen."""
+def _expect(study: Study, sampling: Sampling) -> None:
+    """Announce a pilot run and the sampling; pilot runs beyond the first are not foreseen."""
+    evaluations = sampling.pilot + 1 + sampling.burn_in + sampling.draws
     study.progress.expect(PASSES * len(study.model.heads) * sampling.chains * sampling.batch * evaluations)
-
-
-def _prompts(study: Study, size: int) -> PromptSet:
-    rows = study.subset(size)
-    if len(rows) < size:
-        raise UserError(f"llc.prompts={size} but there are {len(rows)} evaluation prompts; raise prompts.evaluation")
-    return study.prompts.select(rows)
 
 
 def _per_head(estimates: list[Estimate]) -> dict[str, list[Any]]:

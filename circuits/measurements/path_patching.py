@@ -1,7 +1,8 @@
 """28 Path patching: what passes along each edge between the circuit's heads, and the circuit scored edge by edge.
 
-An edge is the direct path from a head to another head's query, key or value input or to the logits (Wang et al. 2022,
-section 3.1; Goldowsky-Dill et al. 2023). With D and C the clean and the corrupted logit difference,
+An edge is the direct path from a head to another head's query, key or value input or to the logits: through the residual
+stream and nothing else (Goldowsky-Dill et al. 2023; the direct paths of Wang et al. 2022, section 3.1, go through MLPs too,
+which here are nodes of their own). With D and C the clean and the corrupted logit difference,
 
     noising = D - LD(clean run in which that edge alone carries the corrupted value)
     denoising = LD(corrupted run in which that edge alone carries the clean value) - C
@@ -43,17 +44,17 @@ def measure(study: Study) -> dict[str, Any]:
     Reads `settings["path_patching"]`: prompts and discovery_prompts (those of the lowest hash), edge_share, edge_sizes.
     UserError if one of them is not a number of the expected range.
     """
-    edges = candidates(study)
-    chosen_on = _discovery(study)
+    rows, share, sizes = study.subset(_count(study, "prompts")), _edge_share(study), _edge_sizes(study)
+    edges, chosen_on = candidates(study), _discovery(study)
     clean, noised = _noised(study, edges, chosen_on)
     discovery = (clean - noised).mean(1)
-    kept = np.abs(discovery) >= _number(study, "edge_share") * abs(clean.mean())
+    kept = np.abs(discovery) >= share * abs(clean.mean())
     return {
         **_named(study, edges),
-        **_effects(study, edges),
+        **_effects(study, edges, rows),
         "discovery": {"prompts": len(chosen_on), "effect": discovery, "mean_clean": float(clean.mean())},
         "circuit": _circuits(study, edges, kept),
-        "edges_by_size": _by_size(study, edges, discovery),
+        "edges_by_size": _by_size(study, edges, discovery, sizes, rows),
     }
 
 
@@ -104,8 +105,8 @@ def _restored(
     return found[0], found[1:]
 
 
-def _effects(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
-    rows = study.subset(_count(study, "prompts"))
+def _effects(study: Study, edges: tuple[Edge, ...], rows: list[int]) -> dict[str, Any]:
+    """Both effects of every edge on these prompts, and their means."""
     prompts = study.prompts.select(rows)
     clean, noised = _noised(study, edges, prompts)
     corrupted, restored = _restored(study, edges, prompts)
@@ -177,25 +178,24 @@ def _by_split(study: Study, clean: np.ndarray, scored: dict[str, np.ndarray]) ->
     }
 
 
-def _by_size(study: Study, edges: tuple[Edge, ...], discovery: Float[np.ndarray, " edge"]) -> dict[str, Any]:
-    """Faithfulness of the circuit with only its n largest edges by |discovery effect|, on the path-patching prompts."""
-    rows = study.subset(_count(study, "prompts"))
+def _by_size(
+    study: Study, edges: tuple[Edge, ...], discovery: Float[np.ndarray, " edge"], sizes: list[float], rows: list[int]
+) -> dict[str, Any]:
+    """The circuit with only its n largest edges by |discovery effect|, n in shares of all, on the prompts `rows`."""
     order = np.argsort(-np.abs(discovery), kind="stable")
-    counts = [round(share * len(edges)) for share in _shares(study)]
+    counts = [round(size * len(edges)) for size in sizes]
     variants = [Variant("clean")]
     for name, recipe in RECIPES.items():
         variants.append(ablate(study.model.heads, recipe, f"{name}/empty"))
-        variants += [
-            without_edges(study, [edges[i] for i in sorted(order[count:])], recipe, f"{name}/{place}")
-            for place, count in enumerate(counts)
-        ]
+        for place, count in enumerate(counts):
+            pruned = [edges[i] for i in order[count:]]
+            variants.append(without_edges(study, pruned, recipe, f"{name}/{place}"))
     effects = study.run(Sweep(tuple(variants)), study.prompts.select(rows))
     clean = effects.row("clean")
     scored = {name: [effects.row(f"{name}/{place}") for place in range(len(counts))] for name in RECIPES}
     empty = {name: effects.row(f"{name}/empty") for name in RECIPES}
     return {
-        "rows": rows,
-        "share": _shares(study),
+        "share": sizes,
         "edges": counts,
         "logit_diff": scored,
         "empty": empty,
@@ -219,14 +219,14 @@ def _count(study: Study, name: str) -> int:
     return value
 
 
-def _number(study: Study, name: str) -> float:
-    value = study.settings["path_patching"][name]
+def _edge_share(study: Study) -> float:
+    value = study.settings["path_patching"]["edge_share"]
     if not isinstance(value, int | float) or not value >= 0:
-        raise UserError(f"measurement.path_patching.{name} is {value!r}; expected a number of at least 0")
+        raise UserError(f"measurement.path_patching.edge_share is {value!r}; expected a number of at least 0")
     return float(value)
 
 
-def _shares(study: Study) -> list[float]:
+def _edge_sizes(study: Study) -> list[float]:
     values = study.settings["path_patching"]["edge_sizes"]
     wrong = [value for value in values if not isinstance(value, int | float) or not 0 <= value <= 1]
     if wrong:

@@ -10,7 +10,7 @@ from circuits.circuit import Node, head
 from circuits.edges import EMBEDDING, PROJECTIONS, Edge, Graph, Reader
 from results_io import UserError
 
-SHAPES = [(3, 4, 4, False), (2, 4, 2, False), (2, 4, 4, True), (1, 1, 1, False), (12, 12, 12, False)]
+SHAPES = [(3, 4, 4, False), (2, 4, 2, False), (2, 4, 4, True), (1, 1, 1, False), (5, 3, 1, False)]
 GROUPED = Graph(3, 4, 2)
 
 

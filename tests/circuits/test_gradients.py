@@ -86,12 +86,12 @@ def split(folder) -> Callable[[str], Model]:
 def linear(tmp_path_factory) -> Callable[..., Model]:
     """linear(architecture, sharp): a random model whose logits are linear in every activation.
 
-    An epsilon of 1e14 makes the norms' scale constant, attention is uniform (W_Q = 0) and MLPs are linear or absent. In
-    the layer `sharp`, if any, attention is saturated, and nothing else is nonlinear.
+    An epsilon of 1e14 makes the norms' scale constant, attention is uniform (W_Q = 0) and MLPs are linear or absent.
+    Up to layer `sharp` attention is saturated instead, and all that follows that layer's is linear.
     """
 
     @cache
-    def make(architecture: str, sharp: int | None = None) -> Model:
+    def make(architecture: str, sharp: int = -1) -> Model:
         model = _linear_gpt2() if architecture == "gpt2" else _linear_llama()
         layers = model.transformer.h if architecture == "gpt2" else model.model.layers
         with torch.no_grad():
@@ -100,7 +100,7 @@ def linear(tmp_path_factory) -> Callable[..., Model]:
                     query = layer.attn.c_attn.weight[:, : toy.D_MODEL]
                 else:
                     query = layer.self_attn.q_proj.weight
-                query *= SHARP if index == sharp else 0
+                query *= SHARP if index <= sharp else 0
         path = tmp_path_factory.mktemp("linear") / f"{architecture}{sharp}"
         return toy.load(toy.save(model, path), "float64")
 
@@ -371,7 +371,7 @@ def test_query_key_and_value_estimates_equal_finite_differences(architecture, en
 def test_recomputed_attention_is_exact_where_saturated_attention_has_no_gradient(
     architecture, layer, linear, few
 ) -> None:
-    """One layer attends sharply, all that follows is linear: the corrected estimate is the effect, the plain one not."""
+    """What follows the layer is linear: the corrected estimate is the effect, the plain one is not."""
     model = linear(architecture, sharp=layer)
     found = GradientEngine(model).node_effects(few, "corrupted", correcting=True)
     untouched = run(model, few, "corrupted", [])
@@ -398,7 +398,7 @@ def test_recomputed_attention_changes_nothing_where_attention_is_uniform(linear,
 # --- edges -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("architecture", "base"), [("gpt2", "clean"), *((name, "corrupted") for name in EVERY)])
+@pytest.mark.parametrize(("architecture", "base"), list(zip(EVERY, ("corrupted", "clean") * 2, strict=True)))
 def test_every_edge_equals_a_finite_difference_at_the_reader_s_input(architecture, base, engine, split, few) -> None:
     scores, model = engine(architecture).edge_scores(few, base, "eap"), engine(architecture).model
     graph = scores.graph
@@ -433,10 +433,11 @@ def test_integrated_inputs_are_complete(architecture, engine, few) -> None:
     """Over the readers of the embedding the scores add up to LD(other) - LD(base) as steps grow."""
     gradients = engine(architecture)
     truth = (run(gradients.model, few, "clean", []) - run(gradients.model, few, "corrupted", [])).mean()
-    sums = [gradients.edge_scores(few, "corrupted", "eap_ig_inputs", steps).mean[:, 0].sum() for steps in (2, 20, 40)]
-    errors = np.abs(np.array(sums) - truth)
-    assert errors[2] < 1e-2 * abs(truth)
-    assert errors[2] < 0.1 * errors[0]
+    steps = (2, 20, 40) if architecture == "gpt2" else (2, 40)
+    found = [gradients.edge_scores(few, "corrupted", "eap_ig_inputs", count).mean[:, 0].sum() for count in steps]
+    errors = np.abs(np.array(found) - truth)
+    assert errors[-1] < 1e-2 * abs(truth)
+    assert errors[-1] < 0.1 * errors[0]
     if architecture == "gpt2":
         assert errors[1] / errors[2] == pytest.approx(4, rel=0.25)
 
@@ -478,11 +479,11 @@ def test_the_integral_along_an_edge_is_its_exact_effect(architecture, kind, engi
     amount = lay_out(written(gradients.model, edge.writer, few, "corrupted"))
     patched, untouched = moved(split(architecture), few, "corrupted", name, torch.stack([amount, 0 * amount]))
     truth = patched - untouched
-    found = [gradients.edge_integrated_gradient(edge, few, "corrupted", steps) for steps in (1, 10, 20)]
+    found = [gradients.edge_integrated_gradient(edge, few, "corrupted", steps) for steps in (10, 20)]
     errors = [np.abs(integral - truth).mean() for integral in found]
     assert np.abs(truth).mean() > 1e-3
-    assert errors[2] < 0.02 * np.abs(truth).mean()
-    assert errors[1] / errors[2] == pytest.approx(4, rel=0.2)
+    assert errors[1] < 0.02 * np.abs(truth).mean()
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.2)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -558,12 +559,17 @@ def test_float32_is_close_to_float64(load, engine, several) -> None:
 
 
 class SmallMemory(GradientEngine):
-    """Runs out of memory on more than `capacity` rows."""
+    """Runs out of memory on more than `capacity` rows, and notes how many it refused."""
 
     capacity = 1
 
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        self.refused: list[int] = []
+
     def _forward(self, tokens, hooks):
         if len(tokens) > self.capacity:
+            self.refused.append(len(tokens))
             raise torch.OutOfMemoryError(f"{len(tokens)} rows")
         return super()._forward(tokens, hooks)
 
@@ -572,7 +578,8 @@ def test_running_out_of_memory_halves_the_batch(load, several) -> None:
     done: list[int] = []
     engine = SmallMemory(load("gpt2", "float64"))
     found = engine.head_effects(several, "corrupted", advance=done.append).plain
-    assert engine.prompts_per_backward == 1  # 5, 2, 1
+    assert engine.refused == [5, 2]
+    assert engine.prompts_per_backward == 1
     assert np.abs(found - GradientEngine(engine.model).head_effects(several, "corrupted").plain).max() < 1e-12
     assert sum(done) == engine.head_passes(False) * len(several)
 

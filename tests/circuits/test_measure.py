@@ -102,7 +102,11 @@ def no_model(monkeypatch) -> None:
 
 def test_every_measurement_writes_its_numbered_file(template) -> None:
     folder, done, progress = template
-    assert done == ALL == ["01", "02", "03", "04", "06", "20", "21", "22", "25", "26", "27"]
+    assert (
+        done
+        == ALL
+        == ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "20", "21", "22", "24", "25", "26", "27", "28"]
+    )
     assert sorted(path.name for path in folder.iterdir()) == [f"{n}_{MEASUREMENTS[n].ID}.json" for n in ALL]
     assert progress.titles[:2] == ["01 baseline", "02 activation patching"]
     assert progress.expected == progress.done > 0
@@ -127,7 +131,7 @@ def test_the_subject_says_which_model_prompts_circuit_and_settings(template, pla
         subject = results_io.read(stage.path_of(folder, number))["subject"]
         assert subject["model_sha256"] == models.identify(plan.model_settings).sha256
         assert (subject["model"], subject["task"], subject["dtype"]) == ("toy", "ioi", "float32")
-        named = plan.circuit if number in ("20", "22") else None
+        named = plan.circuit if number in DEPEND_ON_CIRCUIT else None
         assert subject["circuit_sha256"] == (named.sha256 if named else None)
     assert plan.subject("20")["settings"] == {
         "seed": 0, "draws": 2, "noise_scale": 1.0, "random_circuits": 6, "random_circuit_prompt_share": 4
@@ -208,6 +212,19 @@ def stale(folder: Path, plan: Plan) -> list[str]:
         ({"companion_prompts": 5}, ["27"]),
         ({"attribution_tolerance": 1e-3}, ["03"]),
         ({"discovery": {"prompts": 3}}, []),
+        *(
+            ({name: {**toy.SETTINGS[name], "seed": 5}}, [number])
+            for number, name in {
+                "07": "ocse",
+                "08": "attribution_patching",
+                "09": "weights",
+                "10": "llc",
+                "22": "minimality",
+                "24": "scrubbing",
+                "26": "head_statistics",
+                "28": "path_patching",
+            }.items()
+        ),
     ],
 )
 def test_a_changed_setting_makes_its_readers_stale(template, network, setting, readers) -> None:
@@ -216,9 +233,9 @@ def test_a_changed_setting_makes_its_readers_stale(template, network, setting, r
 
 def test_another_circuit_makes_stale_what_depends_on_it(template, network) -> None:
     other = replace(toy.circuit("ioi"), roles={"one": Role((head(0, 0),))})
-    assert stale(template[0], make_plan(network, circuit=other)) == ["20", "22"]
+    assert stale(template[0], make_plan(network, circuit=other)) == ["20", "22", "24", "28"]
     renamed = replace(toy.circuit("ioi"), name="another")
-    assert stale(template[0], make_plan(network, circuit=renamed)) == ["20", "22"]
+    assert stale(template[0], make_plan(network, circuit=renamed)) == ["20", "22", "24", "28"]
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,7 @@ def test_the_widest_neighbourhood_in_which_enough_problems_accept_the_largest_st
     plan, gammas = sampling(acceptance=0.9, halvings=0), (1.0, 10.0, 100.0, 1000.0, 10_000.0)
 
     def widest(share: float, *posteriors: Posterior) -> float:
-        return llc.widest(posteriors, plan, gammas, share).gamma
+        return llc.widest(posteriors, plan, gammas, share)[0].gamma
 
     alone = [widest(1.0, of(problem)) for problem in range(4)]
     assert alone == sorted(alone)
@@ -240,7 +240,18 @@ def test_the_widest_neighbourhood_in_which_enough_problems_accept_the_largest_st
     assert widest(0.5, of(0, 1), of(2, 3)) == alone[1]
     k = 145 * stiffness.numpy() / np.array(alone)
     assert k.max() < 2  # where the largest step is accepted, no direction is much stiffer than the localiser
-    assert llc.widest([of(3)], plan, (1.0, 10.0), 1.0) == replace(plan, gamma=10.0)  # none is enough: the narrowest
+    narrowest, accepted = llc.widest([of(3)], plan, (1.0, 10.0), 1.0)  # none is enough
+    assert narrowest == replace(plan, gamma=10.0)
+    assert accepted[0] == llc.choose_step_sizes(of(3), narrowest)[1]
+
+
+def test_a_known_acceptance_is_not_found_again() -> None:
+    posterior, _, _ = linear_gaussian(4, n=200)
+    plan = sampling(batch=200, chains=4, draws=20, acceptance=0.9, width=9.0, r_hat=9.0)
+    _, accepted = llc.widest([posterior], plan, (1.0,), 1.0)
+    assert llc.estimate(posterior, plan, accepted[0]) == llc.estimate(posterior, plan)
+    (result,) = llc.estimate(posterior, plan, np.array([0.95]))  # a claim that is taken at its word
+    assert (result.step_size, result.acceptance) == (plan.step_size(0), 0.95)
 
 
 # --- what gives no number ---------------------------------------------------------------------------------------------

@@ -278,7 +278,7 @@ def test_the_progress_announced_is_made(study) -> None:
 
     count = Count()
     measurement.measure(replace(with_settings(study, acceptance=0.0), progress=count))
-    assert count.expected == count.done == 2 * 12 * 3 * 4 * ((2 + 1) + (2 + 1) + 2 + 6)  # two pilot runs
+    assert count.expected == count.done == 2 * 12 * 3 * 4 * (2 + 1 + 2 + 6)
 
 
 def test_the_model_is_left_as_it_was(study, data) -> None:
