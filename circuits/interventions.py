@@ -74,7 +74,8 @@ class PathIntervention:
 
     The input of reader r becomes stream + sum over its edges' writers w of (w under the recipe - w in this run), at all
     positions. The writers themselves go on as they are, so a single edge is the direct path alone (Goldowsky-Dill et al.
-    2023), and a set of edges is an edge-level circuit's complement.
+    2023), and a set of edges is an edge-level circuit's complement. Of two path interventions on one edge in a variant, the
+    later one counts.
     """
 
     edges: tuple[Edge, ...]

@@ -58,12 +58,12 @@ class Study:
     circuit: Circuit | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress = field(default_factory=Silent)
-    done: dict[tuple[int, str, str], Effects] = field(default_factory=dict)
+    done: dict[tuple[LensEngine, str, str], Effects] = field(default_factory=dict)
 
     def run(self, sweep: Sweep, prompts: PromptSet | None = None) -> Effects:
         """Run a sweep on the scored prompts (or others of this task) and report progress."""
         prompts = self.prompts if prompts is None else prompts
-        key = (id(self.engine), sweep.sha256, prompts.sha256)
+        key = (self.engine, sweep.sha256, prompts.sha256)
         if key not in self.done:
             self.progress.expect(len(sweep) * len(prompts))
             self.done[key] = self.engine.run(sweep, prompts, self.progress.advance)
