@@ -124,7 +124,8 @@ def _conjunction(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     """p of "every gate of this circuit holds": pass below alpha. A gate without p leaves it untested."""
     untested = _untested(records, config)
     if untested:
-        raise Insufficient("not_run", f"{len(untested)} gates have no p-value: {', '.join(untested)}")
+        detail = f"{len(untested)} gates have no p-value: {', '.join(untested)}"
+        raise Insufficient(_reason(records, untested), detail)
     gates = {record["metric"]: _p_value(record) for record in records if record["gating"]}
     gates = {metric: p for metric, p in gates.items() if p is not None}
     for group in config["alternatives"]:
@@ -139,6 +140,13 @@ def _conjunction(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     weak = [metric for metric, p in sorted(gates.items()) if p >= config["alpha"]]
     reasons = tuple(f"{metric} is not significant even alone" for metric in weak)
     return {"verdict": "inconclusive", "estimate": gates[worst], "reasons": reasons}
+
+
+def _reason(records: Sequence[Mapping[str, Any]], untested: Sequence[str]) -> str:
+    """Why gates have no p-value: what the first of them says, or not_run if one of them does or says nothing."""
+    own = [record for record in records if record["metric"] in untested and record["verdict"] == "insufficient"]
+    given = [reason.partition(":")[0] for record in own for reason in record["reasons"][:1]]
+    return given[0] if len(given) == len(untested) and "not_run" not in given else "not_run"
 
 
 def _across_circuits(certificates: Mapping[str, float | None], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -123,6 +123,23 @@ def test_alternatives_enter_as_one_gate(s1, d_prime, p, verdict):
     assert record.reasons == expected
 
 
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        (("n_prompts: 200 prompts; at least 255",), "n_prompts"),
+        (("n_prompts: 200 prompts", "not_run: measurement 21 has not been run"), "not_run"),
+        (("not_run: measurement 21 has not been run",), "not_run"),
+    ],
+)
+def test_an_untested_gate_gives_its_own_reason(reasons, expected):
+    lacking = [
+        {**gate(f"Y{i}.m", None), "verdict": "insufficient", "reasons": [reason]} for i, reason in enumerate(reasons)
+    ]
+    (record,) = m93.calibrate([*table([0.001, 0.002]), *lacking], CONFIG)
+    assert record.verdict == "insufficient"
+    assert record.reasons[0].startswith(f"{expected}: {len(reasons)} gates have no p-value: Y0.m")
+
+
 def test_alternatives_that_both_lack_a_p_value_leave_the_circuit_untested():
     (record,) = m93.calibrate([*table([0.001, 0.002]), gate(S1, None), gate(D_PRIME, None)], CONFIG)
     assert (record.verdict, record.estimate) == ("insufficient", None)
