@@ -127,7 +127,7 @@ class Session:
         for text in given:
             _check_kind(_key(text), _value(config, _key(text)), _value(defaults, _key(text)))
         for section in ("prompts", "measurement", "engine"):
-            _check_counts(section, self.config[section])
+            _check_counts(section, self.config[section], _value(defaults, section))
         self.overrides = sorted(text.lstrip("+") for text in given if not _is_default(text, config, defaults))
 
     def tasks(self) -> list[str]:
@@ -146,7 +146,7 @@ class Session:
         folder = self._folder(task)
         plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self._bar)
         shared = self._folder(task, default=True)
-        measure(plan, folder, self._numbers(), self._bar, shared if shared != folder else None)
+        measure(plan, folder, self._numbers(), self._bar, shared if shared != folder else None, self._note)
         return folder
 
     def calibrate(self, folder: Path) -> calibrate.Documents:
@@ -227,6 +227,9 @@ class Session:
         if self._complete:
             return list(MEASUREMENTS)
         return [number for number in calibrate.measurements_of(self.identifiers) if number in MEASUREMENTS]
+
+    def _note(self, sentence: str) -> None:
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
     @contextlib.contextmanager
     def _bar(self, title: str) -> Iterator[_Bar]:
@@ -323,12 +326,12 @@ def _check_kind(name: str, value: Any, default: Any) -> None:
     raise UserError(f"{name}={value} is not {KINDS[kind]}; write one, for example {name}={default}")
 
 
-def _check_counts(name: str, value: Any) -> None:
-    """UserError if a whole number below `name` that is not a seed is less than 1."""
-    if isinstance(value, dict):
+def _check_counts(name: str, value: Any, default: Any) -> None:
+    """UserError if a setting below `name` whose default is a whole number, and that is not a seed, is less than 1."""
+    if isinstance(value, dict) and isinstance(default, dict):
         for key, item in value.items():
-            _check_counts(f"{name}.{key}", item)
-    elif isinstance(value, int) and value < 1 and not name.endswith("seed"):
+            _check_counts(f"{name}.{key}", item, default.get(key))
+    elif type(value) is int and type(default) is int and value < 1 and not name.endswith("seed"):
         raise UserError(f"{name}={value} is too small; use a whole number of at least 1")
 
 

@@ -5,7 +5,7 @@ local learning coefficient). Only heads scored by every method count: a missing 
 perfect disagreement into a correlation of .97. Effects below 1 % of the mean logit difference tie, and
 methods that see only what a head writes to the answer (direct logit attribution, and oCSE, which is made from it)
 are compared on heads that write to it: about the others they hold nothing but noise. Each pair of families thus has its
-own heads, and the verdict rests on the mean rho over pairs.
+own heads among those that every family scored, and the verdict rests on the mean rho over pairs.
 """
 
 from __future__ import annotations

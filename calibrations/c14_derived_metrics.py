@@ -447,7 +447,8 @@ def _attribution_auroc(evidence: Evidence, config: Mapping[str, Any]) -> Compute
         _auroc_of(score), member, n_resamples=config["permutations"], seed=config["permutation_seed"]
     )
     draws = np.abs(bootstrap_means(resamples(evidence, config, config["bootstrap_resamples"]), effect))
-    above = np.sign(draws[:, member][:, :, None] - draws[:, ~member][:, None, :])
+    k, others = int(member.sum()), int((~member).sum())
+    resampled = (stats.rankdata(draws, axis=1)[:, member].mean(axis=1) - (k + 1) / 2) / others
     return {
         "estimate": found.auroc,
         "ci90": _or_none(lambda: auroc_interval(member, score, 0.90)),
@@ -457,7 +458,7 @@ def _attribution_auroc(evidence: Evidence, config: Mapping[str, Any]) -> Compute
         "p_kind": relabelled.p_kind,
         "companions": {
             "average_precision": found.average_precision,
-            "over_prompts_ci90": percentile_interval((above.mean(axis=(1, 2)) + 1) / 2, 0.90),
+            "over_prompts_ci90": percentile_interval(resampled, 0.90),
             "at_k": _at_k(score, member, (int(member.sum()), *config["attribution_at_k"])),
         },
     }

@@ -7,9 +7,9 @@ lower bound at .84. Such a verdict is insufficient, whatever was found; the rate
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ def hit_rate(evidence: Evidence, config: Mapping[str, Any], n: Mapping[str, int]
         best = wilson_interval(found.positives, found.positives, 0.90)[0]
         if best > threshold:
             return rate
-        needed = next(k for k in count(found.positives) if wilson_interval(k, k, 0.90)[0] > threshold)
+        needed = _smallest(threshold / (1 - threshold))
         detail = (
             f"even {found.positives} of {found.positives} leave the lower bound at {best:.2f}, not above {threshold}"
         )
@@ -119,11 +119,16 @@ def false_alarm_rate(evidence: Evidence, config: Mapping[str, Any], n: Mapping[s
         best = wilson_interval(0, found.negatives, 0.90)[1]
         if best < threshold:
             return rate
-        needed = next(k for k in count(found.negatives) if wilson_interval(0, k, 0.90)[1] < threshold)
+        needed = _smallest((1 - threshold) / threshold)
         detail = f"even 0 of {found.negatives} leave the upper bound at {best:.2f}, not below {threshold}"
         return _unreachable(rate, detail, f"at least {needed} heads outside the circuit")
 
     return _record("false_alarm_rate", ALARM_RULE, "<", "threshold_false_alarm_rate", fields, evidence, config, n)
+
+
+def _smallest(odds: float) -> int:
+    """Fewest trials of which all may be right and the 90 % Wilson bound k / (k + z^2) lies beyond these odds."""
+    return math.floor(stats.norm.ppf(0.95) ** 2 * odds) + 1
 
 
 def _record(

@@ -125,13 +125,19 @@ def path_of(folder: Path, number: str) -> Path:
 
 
 def measure(
-    plan: Plan, folder: Path, numbers: Iterable[str], progress: ProgressBar, shared: Path | None = None
+    plan: Plan,
+    folder: Path,
+    numbers: Iterable[str],
+    progress: ProgressBar,
+    shared: Path | None = None,
+    note: Callable[[str], Any] = print,
 ) -> list[str]:
     """Make every result of `numbers` in `folder` fresh; return the numbers that had to be measured.
 
     A result that is fresh in the folder `shared` (the default run's, for a run that differs in its circuit alone) is
-    copied from there rather than measured twice. UserError, before anything is measured, for settings that a measurement
-    refuses.
+    copied from there rather than measured twice. One that the model's architecture does not allow is left out, with the
+    reason to `note`; the calibrations that read it then say so. UserError, before anything is measured, for settings
+    that a measurement refuses.
     """
     numbers = list(numbers)
     for number in numbers:  # before the first one costs minutes
@@ -146,8 +152,13 @@ def measure(
             results_io.write_text(path, path_of(shared, number).read_text())
             continue
         module = MEASUREMENTS[number]
-        with progress(f"{number} {module.ID.replace('_', ' ')}") as bar:
-            data = module.measure(replace(plan.study, circuit=plan.circuit, progress=bar))
+        try:
+            with progress(f"{number} {module.ID.replace('_', ' ')}") as bar:
+                data = module.measure(replace(plan.study, circuit=plan.circuit, progress=bar))
+        except models.UnsupportedArchitectureError as reason:
+            path.unlink(missing_ok=True)
+            note(f"{number} left out: {reason}")
+            continue
         results_io.write(path, {**_header(plan, number), "data": data})
         done.append(number)
     return done

@@ -28,6 +28,10 @@ from results_io import UserError
 EMBEDDED = Path(__file__).parent / "embedded"
 
 
+class UnsupportedArchitectureError(UserError):
+    """A measurement that assumes something about the architecture which this model's has not."""
+
+
 @dataclass(frozen=True)
 class Identity:
     """Which model a configuration names, without its weights in memory.

@@ -103,6 +103,13 @@ def test_only_the_measurements_that_are_read_are_made() -> None:
     assert some._numbers() == ["01", "02", "20", "21", "27"]
 
 
+def test_an_option_may_be_switched_off_and_a_share_may_be_nothing() -> None:
+    options = ("measurement.attribution_patching.gradient_dropping=false", "measurement.path_patching.edge_share=0")
+    settings = started(*options).config["measurement"]
+    assert settings["attribution_patching"]["gradient_dropping"] is False
+    assert settings["path_patching"]["edge_share"] == 0
+
+
 def test_task_all_is_every_task() -> None:
     with mock.patch.object(Session, "summarise", lambda self: None), mock.patch.object(Session, "measure") as measure:
         measure.side_effect = KeyboardInterrupt

@@ -22,9 +22,8 @@ from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Reader
 from circuits.engine.sources import Sources
 from circuits.interventions import Recipe, Variant
-from circuits.models import Model
+from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
-from results_io import UserError
 
 STREAM = "blocks.{}.hook_resid_pre"
 
@@ -32,7 +31,7 @@ Place = tuple[int, str]  # a layer and "attention", "mlp" or "logits"
 Hook = tuple[str, Callable[..., Tensor]]
 
 
-class UnknownWiringError(UserError):
+class UnknownWiringError(UnsupportedArchitectureError):
     """The model does not compute its readers' inputs the way that path interventions assume."""
 
 

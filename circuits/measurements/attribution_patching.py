@@ -26,9 +26,14 @@ FEWEST_PROMPTS = 2  # for a standard error
 
 def measure(study: Study) -> dict[str, Any]:
     """Per-prompt estimates for every head; means over a subset of prompts for q, k, v and for every edge."""
-    settings = checked(study.settings[SECTION])
+    check(study.settings)
+    settings = study.settings[SECTION]
     engine = GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward))
     rows = study.subset(settings["prompts"])
+    if len(rows) < FEWEST_PROMPTS:
+        raise UserError(
+            f"{len(rows)} evaluation prompt gives 08 no standard error; raise prompts.evaluation to 2 or more"
+        )
     return {
         **_heads(study, engine, settings["gradient_dropping"]),
         "rows": rows,
@@ -37,15 +42,17 @@ def measure(study: Study) -> dict[str, Any]:
     }
 
 
-def checked(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The section of the configuration; UserError if its base is no run or its prompts are too few."""
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError if the base is no run, the prompts are too few or there is no step."""
+    settings = settings[SECTION]
+    if settings["steps"] < 1:
+        raise UserError(f"{settings['steps']} integration steps are no path; use 1 or more")
     if settings["base"] not in get_args(Base):
         raise UserError(f"attribution base {settings['base']!r} is no run; use one of {', '.join(get_args(Base))}")
     if settings["prompts"] < FEWEST_PROMPTS:
         raise UserError(
             f"{settings['prompts']} attribution prompts give no standard error; use {FEWEST_PROMPTS} or more"
         )
-    return settings
 
 
 def _heads(study: Study, engine: GradientEngine, dropping: bool) -> dict[str, Any]:

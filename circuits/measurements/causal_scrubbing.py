@@ -22,6 +22,7 @@ as donors share the template; and MLPs are never scrubbed, so one of them may br
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,12 @@ from results_io import UserError
 NUMBER, ID = "24", "causal_scrubbing"
 
 
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError if draws or prompts is not positive."""
+    for name in ("draws", "prompts"):
+        _positive(settings, name)
+
+
 def measure(study: Study) -> dict[str, Any]:
     """Logit difference [P] per draw under the hypothesis, its limits and its parts; nats.
 
@@ -44,7 +51,7 @@ def measure(study: Study) -> dict[str, Any]:
     or prompts is not positive.
     """
     seed = study.settings["scrubbing"]["seed"]
-    recipes = [Recipe("resample", seed=seed, draw=draw) for draw in range(_positive(study, "draws"))]
+    recipes = [Recipe("resample", seed=seed, draw=draw) for draw in range(_positive(study.settings, "draws"))]
     conditions = np.stack([_conditions(study, recipe) for recipe in recipes], 1)
     nothing, scrubbed, heads_only = conditions
     rows, without = _without_each_pathway(study, recipes)
@@ -82,7 +89,7 @@ def _without_each_pathway(
 
     The draws run one by one, as those of a pass would each hold activations of their own.
     """
-    rows = study.subset(_positive(study, "prompts"))
+    rows = study.subset(_positive(study.settings, "prompts"))
     claimed = pathways(study.circuit)
     total = np.zeros((len(claimed), len(rows)))
     for recipe in recipes:
@@ -117,8 +124,8 @@ def _describe(study: Study) -> dict[str, Any]:
     }
 
 
-def _positive(study: Study, name: str) -> int:
-    value = study.settings["scrubbing"][name]
+def _positive(settings: Mapping[str, Any], name: str) -> int:
+    value = settings["scrubbing"][name]
     if not isinstance(value, int) or value < 1:
         raise UserError(f"measurement.scrubbing.{name} is {value!r}; expected a whole number of at least 1")
     return value

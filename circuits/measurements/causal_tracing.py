@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from circuits.circuit import Node
+from circuits.edges import EMBEDDING
 from circuits.interventions import Effects, Intervention, Recipe, Sweep, Variant
 from circuits.prompts import CHANGED
 from circuits.study import Study
@@ -25,20 +26,23 @@ from results_io import UserError
 NUMBER, ID = "06", "causal_tracing"
 SITES = ("residual", "attention", "mlp")
 STRATEGIES = ("noise", "entity_swap", "span_deletion")
-EMBEDDING = Node("embedding", 0)
 
 
 def check(settings: Mapping[str, Any]) -> None:
     """UserError for an unknown strategy, or too few prompts for a standard error."""
     corruptions(settings["corruption"])
     if settings["site_prompts"] < 2:
-        raise UserError("measurement.site_prompts=1 gives no standard error; use at least 2")
+        raise UserError(f"measurement.site_prompts={settings['site_prompts']} gives no standard error; use at least 2")
 
 
 def measure(study: Study) -> dict[str, Any]:
     """Impact of restoring each site at each layer and position role, under the configured corruption."""
     corruption = dict(study.settings["corruption"])
     rows = study.subset(study.settings["site_prompts"])
+    if len(rows) < 2:
+        raise UserError(
+            f"{len(rows)} evaluation prompt gives 06 no standard error; raise prompts.evaluation to 2 or more"
+        )
     prompts = study.prompts.select(rows)
     roles = tuple(prompts.positions)
     places = [(kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles]
@@ -67,7 +71,10 @@ def corruptions(settings: Mapping[str, Any]) -> list[Variant]:
         recipes = [Recipe("mean", pooled=True)]
     elif strategy == "noise":
         scale, seed = float(settings["noise_scale"]), int(settings["seed"])
-        recipes = [Recipe("noise", additive=True, scale=scale, seed=seed, draw=i) for i in range(settings["draws"])]
+        draws = int(settings["draws"])
+        if draws < 1:
+            raise UserError(f"measurement.corruption.draws={draws} corrupts nothing; use at least 1")
+        recipes = [Recipe("noise", additive=True, scale=scale, seed=seed, draw=i) for i in range(draws)]
     else:
         raise UserError(f"corruption strategy {strategy!r} is unknown; use one of {', '.join(STRATEGIES)}")
     return [Variant("corrupted", (Intervention((EMBEDDING,), recipe, (CHANGED,)),)) for recipe in recipes]

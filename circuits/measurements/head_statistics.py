@@ -19,6 +19,15 @@ from circuits.study import Study
 NUMBER, ID = "26", "head_statistics"
 
 
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError for settings that leave nothing to cross-validate."""
+    own = settings["head_statistics"]
+    if own["folds"] < 2:
+        raise UserError(f"measurement.head_statistics.folds={own['folds']} leaves nothing out; use at least 2")
+    if not own["penalties"]:
+        raise UserError("measurement.head_statistics.penalties=[] names no ridge penalty; give at least one")
+
+
 def measure(study: Study) -> dict[str, Any]:
     """Output norms per prompt, moments of the end-position head output z, its centred singular values, and the share of
     its variance that the stream entering the layer does not predict.

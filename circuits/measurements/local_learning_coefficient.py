@@ -34,25 +34,38 @@ from transformers import Cache
 from circuits.engine.lens import gather
 from circuits.estimators import learning_coefficient
 from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior, Sampling
-from circuits.models import Model
+from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from circuits.study import Study
+from results_io import UserError
 
 NUMBER, ID = "10", "llc"
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 PASSES = 2  # forward and backward, in the count of rows that the progress bar shows
 
 
-class UnfaithfulReplayError(RuntimeError):
+class UnfaithfulReplayError(UnsupportedArchitectureError):
     """Running the upper layers alone does not give the model's own output."""
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError for settings that cannot sample a posterior."""
+    own = settings["llc"]
+    if not own["gammas"]:
+        raise UserError("measurement.llc.gammas=[] names no localiser; give at least one precision, for example [4]")
+    if own["prompts"] < 2:
+        raise UserError(f"measurement.llc.prompts={own['prompts']} has no inverse temperature; give at least 2")
+    Sampling.of({**own, "gamma": min(map(float, own["gammas"]))})
 
 
 def measure(study: Study) -> dict[str, Any]:
     """LLC of every head with what its chains say about it; null with a reason where they do not support one."""
     settings = study.settings["llc"]
     gammas, share = [float(gamma) for gamma in settings["gammas"]], float(settings["share"])
-    sampling = Sampling.of({**settings, "gamma": min(gammas)})
+    check(study.settings)
     prompts = study.prompts.select(study.subset(settings["prompts"]))
+    batch = min(settings["batch"], len(prompts))
+    sampling = Sampling.of({**settings, "gamma": min(gammas), "batch": batch})
     at_minimum = answer_loss(study.engine.end_logits(prompts), prompts.answers).to(study.model.device)
     units = matrix_units(study.model)
     with _frozen(study.model):

@@ -38,6 +38,7 @@ from circuits.measurements.activation_patching import patch_heads
 from circuits.study import Study
 
 NUMBER, ID = "05", "mediation"
+PROMPTS_AT_ONCE = 128  # bounds the activations held at once
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -62,7 +63,16 @@ def direct_path(study: Study) -> Float[np.ndarray, "prompt head"]:
 
     Nothing but the last position of the final stream changes, so it is moved there and read out again.
     """
-    model, prompts = study.model, study.prompts
+    prompts = study.prompts
+    batches = torch.arange(len(prompts)).split(PROMPTS_AT_ONCE)
+    moved = torch.cat([_moved(study, batch.tolist()) for batch in batches])
+    # the final norm is read along the answer direction alone; the unembedding's bias is the same in every run
+    return (patch_heads(study).clean[:, None] + moved.numpy()).astype(np.float32)
+
+
+def _moved(study: Study, rows: list[int]) -> Float[Tensor, "prompt head"]:
+    """How far each head's corrupted output moves the logit difference when the final norm alone sees it."""
+    model, prompts = study.model, study.prompts.select(rows)
     layers = range(model.n_layers)
     names = tuple(f"blocks.{layer}.attn.hook_z" for layer in layers)
     clean = study.engine.activations(prompts, "clean", (*names, "ln_final.hook_in"))
@@ -75,16 +85,14 @@ def direct_path(study: Study) -> Float[np.ndarray, "prompt head"]:
         change = (corrupted[name] - clean[name])[at_end]
         moved = einsum(change, model.projections["o"][layer].to(change), "prompt h dh, h dh d -> prompt h d")
         values.append(_read_out(study, stream[:, None] + moved, direction))
-    intact = _read_out(study, stream[:, None], direction)
-    # the final norm is read along the answer direction alone; the unembedding's bias is the same in every run
-    return (patch_heads(study).clean[:, None] + (torch.cat(values, 1) - intact).numpy()).astype(np.float32)
+    return torch.cat(values, 1) - _read_out(study, stream[:, None], direction)
 
 
 def _read_out(
     study: Study, stream: Float[Tensor, "prompt head d_model"], direction: Float[Tensor, "prompt d_model"]
 ) -> Float[Tensor, "prompt head"]:
     """Logit difference, but for the unembedding's bias, of a stream at the last position."""
-    normed = study.model.bridge.ln_final(stream.to(study.model.device)).to(direction)  # float32 at least
+    normed = study.model.bridge.ln_final(stream.to(study.model.device)).to(direction)
     return einsum(normed, direction, "prompt head d, prompt d -> prompt head")
 
 

@@ -12,7 +12,7 @@ over many sets rewards chance, so K is chosen on discovery prompts and its effec
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,12 @@ class Losses:
 
     def mean(self, node: Node, beside: Removed) -> float:
         return float(self.of(node, beside).astype(float).mean())
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError for a number of steps or prompts that is not positive."""
+    for name in ("greedy_steps", "discovery_prompts"):
+        _positive(settings, name)
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -122,7 +128,7 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
     circuit = set(study.circuit.heads)
     grown = {node: frozenset[Node]() for node in study.circuit.heads}
     growing = list(grown)
-    for _ in range(_positive(study, "greedy_steps")):
+    for _ in range(_positive(study.settings, "greedy_steps")):
         options = {v: [grown[v] | {u} for u in sorted(circuit - grown[v] - {v})] for v in growing}
         losses.run(r for v, sets in options.items() for s in sets for r in (s, s | {v}))
         growing = [v for v in growing if options[v]]
@@ -138,11 +144,13 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
 def _discovery(study: Study) -> PromptSet:
     """The discovery prompts of the lowest hash, whatever order they were drawn in."""
     ids = study.discovery.ids
-    return study.discovery.select(sorted(range(len(ids)), key=ids.__getitem__)[: _positive(study, "discovery_prompts")])
+    return study.discovery.select(
+        sorted(range(len(ids)), key=ids.__getitem__)[: _positive(study.settings, "discovery_prompts")]
+    )
 
 
-def _positive(study: Study, name: str) -> int:
-    value = study.settings["minimality"][name]
+def _positive(settings: Mapping[str, Any], name: str) -> int:
+    value = settings["minimality"][name]
     if not isinstance(value, int) or value < 1:
         raise UserError(f"measurement.minimality.{name} is {value!r}; expected a whole number of at least 1")
     return value

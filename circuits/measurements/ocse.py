@@ -53,6 +53,8 @@ NUMBER, ID = "07", "ocse"
 def check(settings: Mapping[str, Any]) -> None:
     """UserError for permutations too few to reach alpha, or a number that has to be positive and is not."""
     own = settings["ocse"]
+    if not 0 < own["alpha"] < 1:
+        raise UserError(f"measurement.ocse.alpha={own['alpha']} is no level; use a number between 0 and 1")
     for part in (own, own["nearest_neighbour"], own["bootstrap"]):
         upper_quantile(np.zeros(part["permutations"]), own["alpha"])
     positive = {

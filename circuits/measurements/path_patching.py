@@ -19,7 +19,7 @@ F the logit difference that is left, and F_empty that with all heads ablated, no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,25 @@ CLEAN, CORRUPTED = Recipe("patch", source="clean"), Recipe("patch", source="corr
 RECIPES = {"mean": Recipe("mean"), "patch": CORRUPTED}
 
 
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError if a setting is not a number of the expected range."""
+    for name in ("prompts", "discovery_prompts"):
+        _count(settings, name)
+    _edge_share(settings)
+    _edge_sizes(settings)
+
+
 def measure(study: Study) -> dict[str, Any]:
     """Effects of every edge per prompt, and the logit difference of the edge-level circuits.
 
     Reads `settings["path_patching"]`: prompts and discovery_prompts (those of the lowest hash), edge_share, edge_sizes.
     UserError if one of them is not a number of the expected range.
     """
-    rows, share, sizes = study.subset(_count(study, "prompts")), _edge_share(study), _edge_sizes(study)
+    rows, share, sizes = (
+        study.subset(_count(study.settings, "prompts")),
+        _edge_share(study.settings),
+        _edge_sizes(study.settings),
+    )
     edges, chosen_on = candidates(study), _discovery(study)
     clean, noised = _noised(study, edges, chosen_on)
     discovery = (clean - noised).mean(1)
@@ -209,25 +221,27 @@ def _by_size(
 def _discovery(study: Study) -> PromptSet:
     """The discovery prompts of the lowest hash, whatever order they were drawn in."""
     ids = study.discovery.ids
-    return study.discovery.select(sorted(range(len(ids)), key=ids.__getitem__)[: _count(study, "discovery_prompts")])
+    return study.discovery.select(
+        sorted(range(len(ids)), key=ids.__getitem__)[: _count(study.settings, "discovery_prompts")]
+    )
 
 
-def _count(study: Study, name: str) -> int:
-    value = study.settings["path_patching"][name]
+def _count(settings: Mapping[str, Any], name: str) -> int:
+    value = settings["path_patching"][name]
     if not isinstance(value, int) or value < 1:
         raise UserError(f"measurement.path_patching.{name} is {value!r}; expected a whole number of at least 1")
     return value
 
 
-def _edge_share(study: Study) -> float:
-    value = study.settings["path_patching"]["edge_share"]
+def _edge_share(settings: Mapping[str, Any]) -> float:
+    value = settings["path_patching"]["edge_share"]
     if not isinstance(value, int | float) or not value >= 0:
         raise UserError(f"measurement.path_patching.edge_share is {value!r}; expected a number of at least 0")
     return float(value)
 
 
-def _edge_sizes(study: Study) -> list[float]:
-    values = study.settings["path_patching"]["edge_sizes"]
+def _edge_sizes(settings: Mapping[str, Any]) -> list[float]:
+    values = settings["path_patching"]["edge_sizes"]
     wrong = [value for value in values if not isinstance(value, int | float) or not 0 <= value <= 1]
     if wrong:
         raise UserError(

@@ -22,7 +22,7 @@ from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, ablation_batt
 from circuits.study import Silent
 from tests.circuits import toy
 
-SIZES = {"evaluation": 8, "held_out": 4, "discovery": 6, "reference": 100}
+SIZES = {"evaluation": 8, "held_out": 4, "discovery": 6, "reference": 150}
 ALL = list(MEASUREMENTS)
 
 
@@ -239,7 +239,7 @@ def test_another_circuit_makes_stale_what_depends_on_it(template, network) -> No
 
 
 @pytest.mark.parametrize(
-    "changed", [{"seed": 1}, {"sizes": {**SIZES, "reference": 101}}, {"task": tasks.get("induction")}]
+    "changed", [{"seed": 1}, {"sizes": {**SIZES, "reference": 151}}, {"task": tasks.get("induction")}]
 )
 def test_other_prompts_make_everything_stale(template, network, changed) -> None:
     assert stale(template[0], make_plan(network, **changed)) == ALL
@@ -254,11 +254,11 @@ def test_another_type_of_number_and_another_model_make_everything_stale(template
     assert stale(template[0], make_plan(copied)) == ALL
 
 
-def test_another_companion_circuit_makes_cross_task_stale(template, network, tmp_path) -> None:
+def test_another_stored_circuit_makes_those_that_read_it_stale(template, network, tmp_path) -> None:
     copied = Path(shutil.copytree(network, tmp_path / "copied"))
     other = replace(toy.circuit("greater_than"), roles={"one": Role((head(0, 0),))})
     circuit_files.save(other, copied / "circuits" / "greater_than.yaml")
-    assert stale(template[0], make_plan(copied)) == ["27"]
+    assert stale(template[0], make_plan(copied)) == ["09", "27"]
 
 
 def test_results_of_other_code_are_stale(template, plan, monkeypatch) -> None:
@@ -335,3 +335,35 @@ def test_the_battery_measures_the_circuit_it_is_given(template) -> None:
     draws = {"zero": 1, "mean": 1, "mean_pooled": 1, "resample": 2, "noise": 2}
     assert isinstance(expected, Mapping) and set(draws) == set(ablation_battery.METHODS)
     assert len(data["conditions"]) == len(subsets) * sum(draws.values()) == len(data["logit_diff"])
+
+
+def test_what_the_architecture_does_not_allow_is_left_out_and_said(plan, tmp_path, monkeypatch) -> None:
+    def refuse(study):
+        raise models.UnsupportedArchitectureError("its layers are no layers")
+
+    monkeypatch.setattr(MEASUREMENTS["03"], "measure", refuse)
+    stage.path_of(tmp_path, "03").write_text("stale")
+    said: list[str] = []
+    done = stage.measure(plan, tmp_path, ["01", "03", "04"], Progress(), note=said.append)
+    assert (done, said) == (["01", "04"], ["03 left out: its layers are no layers"])
+    assert not stage.path_of(tmp_path, "03").exists()
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "message"),
+    [
+        ("attribution_patching", {"base": "x"}, "attribution base 'x' is no run"),
+        ("attribution_patching", {"steps": 0}, "0 integration steps are no path"),
+        ("llc", {"gammas": []}, "names no localiser"),
+        ("minimality", {"greedy_steps": 0}, "greedy_steps is 0"),
+        ("scrubbing", {"draws": 0}, "draws is 0"),
+        ("head_statistics", {"folds": 1}, "folds=1 leaves nothing out"),
+        ("path_patching", {"edge_share": -1}, "edge_share is -1"),
+        ("ocse", {"alpha": 2}, "alpha=2 is no level"),
+    ],
+)
+def test_settings_are_refused_before_anything_is_measured(network, tmp_path, section, change, message) -> None:
+    settings = {**toy.SETTINGS, section: {**toy.SETTINGS[section], **change}}
+    with pytest.raises(results_io.UserError, match=message):
+        stage.measure(make_plan(network, settings=settings), tmp_path, ALL, Progress())
+    assert not list(tmp_path.iterdir())

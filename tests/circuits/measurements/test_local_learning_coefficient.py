@@ -205,9 +205,9 @@ def test_what_is_reported(study, data) -> None:
     assert (data["n"], data["beta"]) == (12, pytest.approx(1 / math.log(12)))
     assert data["n_parameters"] == 4 * toy.D_MODEL * toy.D_HEAD
     assert data["units"]["W_O"] == pytest.approx(float(study.model.bridge.W_O.detach().square().mean().sqrt()))
-    assert [
+    assert all(
         (score is None) == (reason is not None) for score, reason in zip(data["score"], data["reason"], strict=True)
-    ]
+    )
     scored = [score for score in data["score"] if score is not None]
     assert len(scored) == heads - data["insufficient"] >= heads / 2
     assert data["negative"] == sum(score < 0 for score in scored)
@@ -291,8 +291,19 @@ def test_blocks_that_cannot_be_run_alone_are_refused(study) -> None:
         measurement.measure(with_settings(study, replay_tolerance=-1.0))
 
 
-def test_more_prompts_than_there_are_is_refused(study) -> None:
-    with pytest.raises(
-        UserError, match=r"llc.prompts=21 but there are 20 evaluation prompts; raise prompts.evaluation"
-    ):
-        measurement.measure(with_settings(study, prompts=21))
+def test_fewer_prompts_than_asked_for_are_said(study) -> None:
+    found = measurement.measure(with_settings(study, prompts=999, batch=50))
+    assert (found["n"], found["batch"], found["beta"]) == (20, 20, pytest.approx(1 / math.log(20)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gammas": []}, "llc.gammas=.. names no localiser"),
+        ({"prompts": 1}, "llc.prompts=1 has no inverse temperature"),
+        ({"chains": 1}, "chains=1 cannot sample"),
+    ],
+)
+def test_settings_that_cannot_sample_are_refused(study, change, message) -> None:
+    with pytest.raises(UserError, match=message):
+        measurement.check(with_settings(study, **change).settings)
