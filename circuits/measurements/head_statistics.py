@@ -15,6 +15,7 @@ from torch import Tensor
 
 from circuits.prompts import PromptSet
 from circuits.study import Study
+from results_io import UserError
 
 NUMBER, ID = "26", "head_statistics"
 
