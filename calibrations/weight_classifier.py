@@ -103,7 +103,7 @@ def hit_rate(evidence: Evidence, config: Mapping[str, Any], n: Mapping[str, int]
         detail = (
             f"even {found.positives} of {found.positives} leave the lower bound at {best:.2f}, not above {threshold}"
         )
-        return _unreachable(rate, detail, f"a circuit of at least {needed} heads")
+        return _unreachable(detail, f"a circuit of at least {needed} heads")
 
     return _record("hit_rate", HIT_RULE, ">", "threshold_hit_rate", fields, evidence, config, n)
 
@@ -121,7 +121,7 @@ def false_alarm_rate(evidence: Evidence, config: Mapping[str, Any], n: Mapping[s
             return rate
         needed = _smallest((1 - threshold) / threshold)
         detail = f"even 0 of {found.negatives} leave the upper bound at {best:.2f}, not below {threshold}"
-        return _unreachable(rate, detail, f"at least {needed} heads outside the circuit")
+        return _unreachable(detail, f"at least {needed} heads outside the circuit")
 
     return _record("false_alarm_rate", ALARM_RULE, "<", "threshold_false_alarm_rate", fields, evidence, config, n)
 
@@ -189,10 +189,15 @@ def _rate(
     }
 
 
-def _unreachable(rate: dict[str, Any], detail: str, needs: str) -> dict[str, Any]:
-    """The same rate with the verdict that no outcome could have passed (spec section 1.5)."""
-    shown = {name: rate[name] for name in ("estimate", "ci90", "ci95", "ci_method")}
-    return {**shown, "verdict": "insufficient", "reasons": (f"min_p_unreachable: {detail}",), "needs": needs}
+def _unreachable(detail: str, needs: str) -> dict[str, Any]:
+    """No outcome could have passed (spec section 1.5), so there is no estimate; the companions have the rate."""
+    return {
+        "verdict": "insufficient",
+        "reasons": (f"min_p_unreachable: {detail}",),
+        "needs": needs,
+        "estimate": None,
+        "p": None,
+    }
 
 
 def share_p(part: int, whole: int, share: float, alternative: str) -> float:

@@ -292,7 +292,7 @@ def test_a_value_of_the_same_kind(value, default) -> None:
 )
 def test_a_number_of_things_below_one(section, values, name) -> None:
     with pytest.raises(UserError) as raised:
-        session._check_counts(section, values)
+        session._check_counts(section, values, values)
     assert str(raised.value) == f"{name} is too small; use a whole number of at least 1"
 
 
