@@ -86,7 +86,8 @@ def test_with_every_measurement_there_nothing_is_left_not_run():
     docs = complete(documents())
     docs["20"]["data"]["circuit"]["provenance"]["published_heads"] = [[0, 1]]
     for name, record in judge(docs).items():
-        assert record.published_value is not None and record.estimate is not None, name
+        assert record.published_value is not None, name
+        assert record.estimate is not None or name == "hit_rate", name  # 7 heads can show no rate above .9
         assert not any(reason.startswith("not_run") for reason in record.reasons), name
     assert judge(complete(documents()))["node_overlap_jaccard"].reasons[0].startswith("n_heads")
 
@@ -319,7 +320,7 @@ def test_a_classifier_that_names_no_head():
     docs = complete(documents())
     docs["09"]["data"]["classifier"]["predicted_heads"] = []
     records = judge(docs)
-    assert records["hit_rate"].estimate == 0 and records["false_alarm_rate"].verdict == "pass"
+    assert records["hit_rate"].companions["recall"]["value"] == 0 and records["false_alarm_rate"].verdict == "pass"
     assert records["hit_rate"].companions["precision"] is None
 
 
