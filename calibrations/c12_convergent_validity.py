@@ -10,7 +10,7 @@ own heads among those that every family scored, and the verdict rests on the mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -34,6 +34,7 @@ from calibrations.statistics import (
     mean_spearman,
     mean_spearman_draws,
     mean_spearman_of_pairs,
+    or_none,
     overlap_p,
     partial_spearman,
     percentile_interval,
@@ -319,8 +320,8 @@ def _companions(evidence: Evidence, methods: list[Method], config: Mapping[str, 
     declared = [*config["families"], *config["companions"]]
     writers = _writers(evidence, config)
     prompts = Resampling(
-        _or_none(lambda: resamples(evidence, config, config["bootstrap_resamples"])),
-        _or_none(lambda: _halves(evidence, config)),
+        or_none(lambda: resamples(evidence, config, config["bootstrap_resamples"])),
+        or_none(lambda: _halves(evidence, config)),
     )
     pairs = [_pair(evidence, first, second, writers, prompts, config) for first, second in combinations(methods, 2)]
     return {
@@ -339,14 +340,6 @@ def _halves(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, "
         clusters=evidence.clusters,
         strata=evidence.templates,
     )
-
-
-def _or_none(compute: Callable[[], Any]) -> Any:
-    """The value, or None where the data support none."""
-    try:
-        return compute()
-    except Insufficient:
-        return None
 
 
 def _pair(
@@ -375,13 +368,13 @@ def _pair(
     return {
         **pair,
         "spearman": rho,
-        "ci90_heads": _or_none(lambda: spearman_interval(rho, len(table))),
+        "ci90_heads": or_none(lambda: spearman_interval(rho, len(table))),
         **_over_prompts([first, second], rho, prompts, heads),
         "kendall_tau_b": kendall_tau_b(table[:, 0], table[:, 1]).value,
         "given_output_norm": _given_norm(evidence, table, heads),
         "circuit_only": {
             "heads": len(inside),
-            "spearman": _or_none(lambda: spearman(inside[:, 0], inside[:, 1]).value),
+            "spearman": or_none(lambda: spearman(inside[:, 0], inside[:, 1]).value),
         },
         "top_k": _top_k(table, int(evidence.in_circuit[heads].sum()), [first, second], config),
         **_agreement(table, config),
@@ -400,7 +393,7 @@ def _over_prompts(
     interval, reliability = None, dict.fromkeys(method.name for method in methods)
     if prompts.counts is not None and varying:
         draws = mean_spearman_draws(_stack(methods, prompts.counts, heads))
-        interval = _or_none(lambda: covering(percentile_interval(draws, 0.90), rho))
+        interval = or_none(lambda: covering(percentile_interval(draws, 0.90), rho))
     if prompts.halves is not None:
         reliability = {method.name: rank_reliability(method, prompts.halves, heads) for method in methods}
     known = None not in reliability.values()
@@ -408,7 +401,7 @@ def _over_prompts(
         "ci90_prompts": interval,
         "prompt_interval_covers": varying,
         "reliability": reliability,
-        "disattenuated": _or_none(lambda: disattenuated(rho, *reliability.values())) if known else None,
+        "disattenuated": or_none(lambda: disattenuated(rho, *reliability.values())) if known else None,
     }
 
 
@@ -417,7 +410,7 @@ def _given_norm(evidence: Evidence, table: np.ndarray, heads: np.ndarray) -> flo
     if not evidence.has("26"):
         return None
     norm = evidence.per_prompt("26", "output_norm").astype(float).mean(axis=0)[heads]
-    return _or_none(lambda: partial_spearman(table[:, 0], table[:, 1], norm).value)
+    return or_none(lambda: partial_spearman(table[:, 0], table[:, 1], norm).value)
 
 
 def _top_k(table: np.ndarray, k: int, methods: list[Method], config: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -436,13 +429,13 @@ def _top_k(table: np.ndarray, k: int, methods: list[Method], config: Mapping[str
     if not union:
         return None
     p = overlap_p(shared, len(table), int(chosen[0].sum()), int(chosen[1].sum()))
-    found = {methods[i].name: _or_none(lambda i=i: discrimination(chosen[i], table[:, 1 - i]).auroc) for i in range(2)}
+    found = {methods[i].name: or_none(lambda i=i: discrimination(chosen[i], table[:, 1 - i]).auroc) for i in range(2)}
     return {"k": k, "jaccard": shared / union, "p": p, "auroc_for_top_k_of": found}
 
 
 def _agreement(table: Float[np.ndarray, "head method"], config: Mapping[str, Any]) -> dict[str, Any]:
     """ICC(A,1) on raw scores (the published ICC(2), about 0 for different units) and ICC(C,1) on z-scores."""
-    raw = _or_none(lambda: intraclass_correlation(table)["ICC(A,1)"].value)
-    standard = _or_none(lambda: intraclass_correlation(stats.zscore(table, axis=0, ddof=1))["ICC(C,1)"].value)
+    raw = or_none(lambda: intraclass_correlation(table)["ICC(A,1)"].value)
+    standard = or_none(lambda: intraclass_correlation(stats.zscore(table, axis=0, ddof=1))["ICC(C,1)"].value)
     good = None if raw is None else published_verdict(raw, ">", config["threshold_icc"])
     return {"icc_agreement_raw": raw, "icc_raw_published_verdict": good, "icc_consistency_z": standard}

@@ -45,6 +45,7 @@ from calibrations.statistics import (
     hedges_g,
     mean_contrast,
     one_way_effects,
+    or_none,
     overlap_p,
     percentile_interval,
     published_verdict,
@@ -282,25 +283,17 @@ def _d_prime_companions(evidence: Evidence, oriented: np.ndarray, config: Mappin
     hits = int(member[top].sum())
     rates = signal_detection(hits, k - hits, k - hits, len(outside) - (k - hits))
     return {
-        "over_heads_ci90": _or_none(lambda: percentile_interval(_head_draws(inside, outside, config), 0.90)),
+        "over_heads_ci90": or_none(lambda: percentile_interval(_head_draws(inside, outside, config), 0.90)),
         "over_prompts_ci90": percentile_interval(_prompt_draws(evidence, config), 0.90),
         "cohen_d": d,
         "cohen_d_ci90": cohen_d_interval(d, k, len(outside), 0.90),
         "hedges_g": hedges_g(inside, outside),
         "cliff_delta": cliff_delta(inside, outside),
         "auroc": discrimination(member, oriented).auroc,
-        "auroc_ci90": _or_none(lambda: auroc_interval(member, oriented, 0.90)),
+        "auroc_ci90": or_none(lambda: auroc_interval(member, oriented, 0.90)),
         "d_prime_of_top_k_rates": rates.d_prime_loglinear,
         "upstream_form": _upstream(evidence, config),
     }
-
-
-def _or_none(compute: Callable[[], Any]) -> Any:
-    """The value, or None where the data support none."""
-    try:
-        return compute()
-    except Insufficient:
-        return None
 
 
 def _head_draws(inside: np.ndarray, outside: np.ndarray, config: Mapping[str, Any]) -> Float[np.ndarray, " resample"]:
@@ -451,8 +444,8 @@ def _attribution_auroc(evidence: Evidence, config: Mapping[str, Any]) -> Compute
     resampled = (stats.rankdata(draws, axis=1)[:, member].mean(axis=1) - (k + 1) / 2) / others
     return {
         "estimate": found.auroc,
-        "ci90": _or_none(lambda: auroc_interval(member, score, 0.90)),
-        "ci95": _or_none(lambda: auroc_interval(member, score, 0.95)),
+        "ci90": or_none(lambda: auroc_interval(member, score, 0.90)),
+        "ci95": or_none(lambda: auroc_interval(member, score, 0.95)),
         "ci_method": "DeLong, over heads",
         "p": relabelled.p,
         "p_kind": relabelled.p_kind,

@@ -8,7 +8,7 @@ ratio needs a relabelling p.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from calibrations.statistics import (
     excess_kurtosis,
     head_label_permutation,
     mean_ratio,
+    or_none,
     percentile_interval,
     published_verdict,
     require_attainable,
@@ -57,7 +58,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
             lambda: _decide(evidence, config),
             rule=RULE.format(**config),
             n=sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads)),
-            companions=_or_none(lambda: {"circuit": _profiles(evidence, config, _attribution(evidence))}) or {},
+            companions=or_none(lambda: {"circuit": _profiles(evidence, config, _attribution(evidence))}) or {},
         )
     ]
 
@@ -149,19 +150,12 @@ def _companions(
         "p_relabelling": relabelled.p,
         "p_relabelling_within_layers": _relabel(np.abs(mean), evidence, config, by_layer=True).p,
         "smallest_attainable_p": relabelled.minimum_p,
-        "ratio_mean_of_abs": _or_none(lambda: _ratio(np.abs(attribution).mean(axis=0), evidence)),
-        "ratio_noise_corrected": _or_none(lambda: _ratio(denoised, evidence)),
+        "ratio_mean_of_abs": or_none(lambda: _ratio(np.abs(attribution).mean(axis=0), evidence)),
+        "ratio_noise_corrected": or_none(lambda: _ratio(denoised, evidence)),
         "moments": "skewness and excess kurtosis of type 2 (unbiased for normal data)",
         "circuit": _profiles(evidence, config, attribution),
         "others": _group_profile(evidence, attribution),
     }
-
-
-def _or_none(compute: Callable[[], float]) -> float | None:
-    try:
-        return compute()
-    except Insufficient:
-        return None
 
 
 def _profiles(evidence: Evidence, config: Mapping[str, Any], attribution: np.ndarray) -> list[dict[str, Any]]:
@@ -178,8 +172,8 @@ def _profiles(evidence: Evidence, config: Mapping[str, Any], attribution: np.nda
                 "mean": float(x.mean()),
                 "mean_ci95": percentile_interval(resampled[:, index], 0.95),
                 "variance": sd**2,
-                "skewness": _or_none(lambda x=x: skewness(x)),
-                "excess_kurtosis": _or_none(lambda x=x: excess_kurtosis(x)),
+                "skewness": or_none(lambda x=x: skewness(x)),
+                "excess_kurtosis": or_none(lambda x=x: excess_kurtosis(x)),
                 "sparsity": float((np.abs(x) < config["sparse_below"]).mean()),
                 "sparsity_relative_to_sd": float((np.abs(x) < config["sparse_below_relative"] * sd).mean()),
                 **ranks.get(int(index), {}),

@@ -73,6 +73,11 @@ class Study:
         """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""
         return sorted(self.prompts.rows_of(split), key=lambda row: self.prompts.ids[row])[:size]
 
+    def discovery_subset(self, size: int) -> PromptSet:
+        """`size` discovery prompts: those of the lowest hash, whatever order they were drawn in."""
+        ids = self.discovery.ids
+        return self.discovery.select(sorted(range(len(ids)), key=ids.__getitem__)[:size])
+
     def answer_direction(self, prompts: PromptSet) -> Float[Tensor, "prompt d_model"]:
         """Mean unembedding of the answers minus mean unembedding of the foils: what the logit difference reads."""
         weights = self.model.unembedding.T

@@ -51,7 +51,7 @@ from calibrations.statistics.detection import (
 )
 from calibrations.statistics.effect_size import cliff_delta, cohen_d, cohen_d_interval, d_prime_rms, hedges_g
 from calibrations.statistics.effective_rank import EffectiveRank, effective_rank, effective_rank_of_spectrum
-from calibrations.statistics.errors import INSUFFICIENT_REASONS, Insufficient
+from calibrations.statistics.errors import INSUFFICIENT_REASONS, Insufficient, or_none
 from calibrations.statistics.kappa import cohen_kappa, cohen_kappa_labels, fleiss_kappa, krippendorff_alpha
 from calibrations.statistics.moments import (
     coefficient_of_variation,
@@ -316,6 +316,7 @@ __all__ = [
     "one_sample_t",
     "one_way_effects",
     "or_clause_p",
+    "or_none",
     "overlap_p",
     "p_to_e",
     "partial_conjunction_p",

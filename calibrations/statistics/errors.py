@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 INSUFFICIENT_REASONS = frozenset(
     {
         "n_prompts",
@@ -45,3 +48,11 @@ class Insufficient(Exception):
     def __reduce__(self) -> tuple[type[Insufficient], tuple[str, str, str | None]]:
         # Without this a worker process could not send the exception back: pickle would pass the joined message.
         return type(self), (self.reason, self.detail, self.needs)
+
+
+def or_none(compute: Callable[[], Any]) -> Any:
+    """The value, or None where the data support none."""
+    try:
+        return compute()
+    except Insufficient:
+        return None

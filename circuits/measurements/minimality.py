@@ -91,7 +91,7 @@ def measure(study: Study) -> dict[str, Any]:
             "kind": [choice.kind for choice in chosen],
             "effect": np.stack([losses.of(choice.node, choice.beside) for choice in chosen]),
             "discovery_effect": [choice.effect for choice in chosen],
-            "discovery_prompts": len(_discovery(study)),
+            "discovery_prompts": len(study.discovery_subset(_positive(study.settings, "discovery_prompts"))),
         },
     }
 
@@ -102,7 +102,7 @@ def choose(study: Study) -> list[Choice]:
     Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy
     set). UserError if either is not positive.
     """
-    losses = Losses(study, _discovery(study))
+    losses = Losses(study, study.discovery_subset(_positive(study.settings, "discovery_prompts")))
     candidates = {node: _declared(study, node) for node in study.circuit.heads}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
     for node, beside in _grow(losses, study).items():
@@ -139,14 +139,6 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
             else:
                 grown[v] = best
     return grown
-
-
-def _discovery(study: Study) -> PromptSet:
-    """The discovery prompts of the lowest hash, whatever order they were drawn in."""
-    ids = study.discovery.ids
-    return study.discovery.select(
-        sorted(range(len(ids)), key=ids.__getitem__)[: _positive(study.settings, "discovery_prompts")]
-    )
 
 
 def _positive(settings: Mapping[str, Any], name: str) -> int:

@@ -57,7 +57,7 @@ def measure(study: Study) -> dict[str, Any]:
         _edge_share(study.settings),
         _edge_sizes(study.settings),
     )
-    edges, chosen_on = candidates(study), _discovery(study)
+    edges, chosen_on = candidates(study), study.discovery_subset(_count(study.settings, "discovery_prompts"))
     clean, noised = _noised(study, edges, chosen_on)
     discovery = (clean - noised).mean(1)
     kept = np.abs(discovery) >= share * abs(clean.mean())
@@ -216,14 +216,6 @@ def _by_size(
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
-
-
-def _discovery(study: Study) -> PromptSet:
-    """The discovery prompts of the lowest hash, whatever order they were drawn in."""
-    ids = study.discovery.ids
-    return study.discovery.select(
-        sorted(range(len(ids)), key=ids.__getitem__)[: _count(study.settings, "discovery_prompts")]
-    )
 
 
 def _count(settings: Mapping[str, Any], name: str) -> int:

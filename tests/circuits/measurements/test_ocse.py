@@ -16,16 +16,7 @@ from circuits.measurements import baseline, direct_logit_attribution, ocse
 from results_io import UserError
 from tests.circuits import toy
 
-SETTINGS = {
-    "seed": 0,
-    "alpha": 0.05,
-    "permutations": 39,
-    "target_noise": 0.01,
-    "resolution": 1e-5,
-    "residual_freedom": 5,
-    "nearest_neighbour": {"neighbours": 3, "permutations": 19, "local": 3, "most_heads": 2},
-    "bootstrap": {"refits": 6, "permutations": 19},
-}
+SETTINGS = toy.SETTINGS["ocse"]
 
 
 def with_settings(study, **changes):
