@@ -104,9 +104,13 @@ class Variant:
 
 @dataclass(frozen=True)
 class Sweep:
-    """An ordered list of variants with distinct names."""
+    """An ordered list of variants with distinct names.
+
+    `probabilities`: whether the answers' probability is wanted too, which takes the logits of the whole vocabulary.
+    """
 
     variants: tuple[Variant, ...]
+    probabilities: bool = False
 
     def __post_init__(self) -> None:
         names = [variant.name for variant in self.variants]
@@ -119,7 +123,7 @@ class Sweep:
 
     @property
     def sha256(self) -> str:
-        return results_io.sha256([asdict(variant) for variant in self.variants])
+        return results_io.sha256([self.probabilities, *map(asdict, self.variants)])
 
 
 @dataclass(frozen=True)
@@ -127,13 +131,13 @@ class Effects:
     """What a sweep did: one row per variant, one column per prompt.
 
     `logit_diff`: mean answer logit minus mean foil logit at the last position, nats. `correct`: probability of the
-    answers above that of the foils. `answer_probability`: summed over the answers.
+    answers above that of the foils. `answer_probability`: summed over the answers; None unless the sweep asks for it.
     """
 
     names: tuple[str, ...]
     logit_diff: Float[np.ndarray, "variant prompt"]
     correct: Bool[np.ndarray, "variant prompt"]
-    answer_probability: Float[np.ndarray, "variant prompt"]
+    answer_probability: Float[np.ndarray, "variant prompt"] | None
     sweep_sha256: str
     prompts_sha256: str
 

@@ -27,8 +27,9 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Edge, Graph, Reader
-from circuits.engine.lens import DeadHookError, gather
+from circuits.engine.lens import DeadHookError
 from circuits.engine.paths import STREAM, project, prove_wiring, writer_hook
+from circuits.engine.scores import gather
 from circuits.interventions import Base
 from circuits.models import Model
 from circuits.prompts import PromptSet

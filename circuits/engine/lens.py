@@ -7,20 +7,21 @@ variants that intervene there. Works for every architecture that TransformerBrid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.circuit import Node
-from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
+from circuits.engine.paths import Hook, Rewiring, prove_wiring, writer_hook
+from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Activations, Reference, Sources
 from circuits.interventions import Base, Effects, Intervention, PathIntervention, Sweep, Variant
 from circuits.models import Model
-from circuits.prompts import CHANGED, PADDING, PromptSet
+from circuits.prompts import CHANGED, PromptSet
 from results_io import UserError
 
 HOOKS = {
@@ -76,13 +77,8 @@ class LensEngine:
         prompt is also a reference prompt or the reference prompts of a template are longer or shorter, DeadHookError
         if an intervention had no hook to act on.
         """
-        prompts.require_disjoint(self.reference.prompts)
-        prompts.require_same_lengths(self.reference.prompts)
         self._check(sweep, prompts)
-        shape = (len(sweep), len(prompts))
-        dtype = np.float64 if self.model.dtype == torch.float64 else np.float32
-        logit_diff, probability = np.zeros(shape, dtype), np.zeros(shape, dtype)
-        correct = np.zeros(shape, bool)
+        scores = Scores.empty(sweep, prompts, self.model.dtype)
         pending = [(index, 0) for index in self._batches(prompts)]
         while pending:
             index, done = pending.pop(0)
@@ -90,23 +86,15 @@ class LensEngine:
             sources = Sources(batch, self.reference, self.activations)
             self._prefetch(sweep, sources)
             try:
-                for scores in self._scores(sweep.variants[done:], batch, sources, advance):
-                    rows = np.ix_(range(done, done + len(scores[0])), index)
-                    logit_diff[rows], correct[rows], probability[rows] = scores
-                    done += len(scores[0])
+                for found in self._scores(replace(sweep, variants=sweep.variants[done:]), batch, sources, advance):
+                    scores.put(list(range(done, done + len(found.logit_diff))), index, found)
+                    done += len(found.logit_diff)
             except torch.OutOfMemoryError:
                 if len(index) == 1:
                     raise
                 half = len(index) // 2
                 pending = [(index[:half], done), (index[half:], done), *pending]
-        return Effects(
-            names=tuple(variant.name for variant in sweep.variants),
-            logit_diff=logit_diff,
-            correct=correct,
-            answer_probability=probability,
-            sweep_sha256=sweep.sha256,
-            prompts_sha256=prompts.sha256,
-        )
+        return scores.effects(sweep, prompts)
 
     @torch.no_grad()
     def activations(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
@@ -122,7 +110,7 @@ class LensEngine:
             def keep(tensor: Tensor, hook: object, name: str) -> None:
                 kept[name] = tensor.detach().cpu()
 
-            self._forward(tokens[rows], [(name, partial(keep, name=name)) for name in hooks])
+            self._forward(tokens[rows], prompts.end[rows], [(name, partial(keep, name=name)) for name in hooks])
             dead = set(hooks) - set(kept)
             if dead:
                 raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no activation was read")
@@ -137,7 +125,7 @@ class LensEngine:
         tokens = prompts.clean if base == "clean" else prompts.corrupted
 
         def read(rows: slice) -> Tensor:
-            return _at_end(self._forward(tokens[rows], []), prompts.end[rows]).cpu()
+            return self._forward(tokens[rows], prompts.end[rows], []).cpu()
 
         return torch.cat(list(self._in_chunks(len(prompts), read)))
 
@@ -165,31 +153,30 @@ class LensEngine:
         for start in range(0, len(order), size):
             yield order[start : start + size]
 
-    def _scores(
-        self, variants: Sequence[Variant], batch: PromptSet, sources: Sources, advance: Advance | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Scores [variant, prompt] of consecutive chunks of variants that fit one forward pass.
+    def _scores(self, sweep: Sweep, batch: PromptSet, sources: Sources, advance: Advance | None) -> Iterator[Scores]:
+        """Scores of consecutive chunks of variants that fit one forward pass.
 
         Raises torch.OutOfMemoryError if a single variant on this batch does not.
         """
         start = 0
-        while start < len(variants):
-            chunk = variants[start : start + max(1, self.rows_per_forward // len(batch))]
+        while start < len(sweep):
+            chunk = sweep.variants[start : start + max(1, self.rows_per_forward // len(batch))]
             try:
-                scores = self._run_chunk(chunk, batch, sources)
+                logits = self._run_chunk(chunk, batch, sources)
             except torch.OutOfMemoryError:
                 self.rows_per_forward = max(1, len(chunk) * len(batch) // 2)
                 if len(chunk) == 1:
                     raise
                 continue
-            yield scores
+            yield of_logits(logits, batch, len(chunk), sweep.probabilities)
             start += len(chunk)
             if advance is not None:
                 advance(len(chunk) * len(batch))
 
     def _run_chunk(
         self, variants: Sequence[Variant], batch: PromptSet, sources: Sources
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> Float[Tensor, "row vocabulary"]:
+        """Logits at the end of every (variant, prompt), variant-major."""
         size = len(batch)
         tokens = torch.cat([batch.clean if v.base == "clean" else batch.corrupted for v in variants])
         edits: dict[str, list[tuple[int, Intervention, list[int]]]] = {}
@@ -214,11 +201,12 @@ class LensEngine:
                 _replace(rows, replacements[name, intervention.recipe], intervention.positions, heads, batch)
             return tensor
 
-        logits = self._forward(tokens, [*((name, partial(edit, name=name)) for name in edits), *paths.hooks()])
+        hooks = [*((name, partial(edit, name=name)) for name in edits), *paths.hooks()]
+        logits = self._forward(tokens, batch.end.repeat(len(variants)), hooks)
         dead = set(edits) - fired or paths.dead()
         if dead:
             raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; nothing was replaced")
-        return _score(_at_end(logits, batch.end.repeat(len(variants))), batch, len(variants))
+        return logits
 
     def _prefetch(self, sweep: Sweep, sources: Sources) -> None:
         """One intact run of each base for all the activations that the sweep patches in."""
@@ -231,12 +219,18 @@ class LensEngine:
         for base, hooks in wanted.items():
             sources.prefetch(tuple(sorted(hooks)), base)
 
-    def _forward(self, tokens: Int[Tensor, "row position"], hooks: list) -> Float[Tensor, "row position vocabulary"]:
-        return self.model.bridge.run_with_hooks(tokens.to(self.model.device), fwd_hooks=hooks, return_type="logits")
+    def _forward(
+        self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
+    ) -> Float[Tensor, "row vocabulary"]:
+        """Logits at each row's end, in float32 at least, with hooks attached."""
+        bridge, tokens = self.model.bridge, tokens.to(self.model.device)
+        return _at_end(bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits"), end)
 
     # --- guards ----------------------------------------------------------------------------------------------------
 
     def _check(self, sweep: Sweep, prompts: PromptSet) -> None:
+        prompts.require_disjoint(self.reference.prompts)
+        prompts.require_same_lengths(self.reference.prompts)
         for edge in {edge for variant in sweep.variants for path in variant.on_paths for edge in path.edges}:
             self.model.graph.require(edge)
             self._prove_wired()
@@ -262,13 +256,13 @@ class LensEngine:
         """DeadHookError unless replacing the whole tensor at this hook moves the model's logits."""
         if name in self._alive:
             return
-        probe = self.reference.prompts.clean[:1]
-        intact = self._forward(probe, [])
+        probe, end = self.reference.prompts.clean[:1], self.reference.prompts.end[:1]
+        intact = self._forward(probe, end, [])
 
         def move(tensor: Tensor, hook: object) -> Tensor:
             return tensor + tensor.std().clamp(min=1e-3) * _ramp(tensor)
 
-        if torch.equal(intact, self._forward(probe, [(name, move)])):
+        if torch.equal(intact, self._forward(probe, end, [(name, move)])):
             raise DeadHookError(f"replacing the tensor at {name} of {self.model.name} changes no logit: a dead hook")
         self._alive.add(name)
 
@@ -305,12 +299,12 @@ def _replace(
         rows[where] = source[where]
         return
     for role in positions:
-        prompt, place = _places(batch, role)
+        prompt, place = places(batch, role)
         where = (prompt[:, None], place[:, None], torch.as_tensor(heads)[None]) if heads else (prompt, place)
         rows[where] = source[where]
 
 
-def _places(batch: PromptSet, role: str) -> tuple[Int[Tensor, " place"], Int[Tensor, " place"]]:
+def places(batch: PromptSet, role: str) -> tuple[Int[Tensor, " place"], Int[Tensor, " place"]]:
     """(prompt, position) of every token that a role names."""
     if role == CHANGED:
         return (batch.clean != batch.corrupted).nonzero(as_tuple=True)
@@ -321,30 +315,3 @@ def _at_end(logits: Float[Tensor, "row position vocabulary"], end: Int[Tensor, "
     """Logits at each row's last position, in float32 at least."""
     last = logits[torch.arange(len(end), device=logits.device), end.to(logits.device)]
     return last.to(torch.promote_types(last.dtype, torch.float32))
-
-
-def _score(
-    logits: Float[Tensor, "row vocabulary"], batch: PromptSet, n_variants: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(logit difference, correct, answer probability), each [variant, prompt], from the logits at the end."""
-    answers = gather(logits, batch.answers.repeat(n_variants, 1))
-    wrong = gather(logits, batch.wrong.repeat(n_variants, 1))
-    difference = torch.nanmean(answers, 1) - torch.nanmean(wrong, 1)
-    answer_mass = _log_sum(answers)
-    probability = (answer_mass - torch.logsumexp(logits, 1)).exp()
-    shape = (n_variants, len(batch))
-    return tuple(
-        values.reshape(shape).cpu().numpy() for values in (difference, answer_mass > _log_sum(wrong), probability)
-    )
-
-
-def gather(
-    logits: Float[Tensor, "row vocabulary"], ids: Int[Tensor, "row candidate"]
-) -> Float[Tensor, "row candidate"]:
-    """Logits of each row's candidate tokens; NaN where the id is padding."""
-    ids = ids.to(logits.device)
-    return logits.gather(1, ids.clamp(min=0)).masked_fill(ids == PADDING, float("nan"))
-
-
-def _log_sum(logits: Float[Tensor, "row candidate"]) -> Float[Tensor, " row"]:
-    return torch.logsumexp(logits.nan_to_num(nan=float("-inf")), 1)

@@ -31,7 +31,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import Cache
 
-from circuits.engine.lens import gather
+from circuits.engine.scores import gather
 from circuits.estimators import learning_coefficient
 from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior, Sampling
 from circuits.models import Model, UnsupportedArchitectureError

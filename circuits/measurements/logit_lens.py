@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from circuits.engine.lens import gather
+from circuits.engine.scores import gather
 from circuits.prompts import PromptSet
 from circuits.study import Study
 

@@ -1,0 +1,224 @@
+"""The fused backend: many variants at once on the model's own weights, each state of the trie computed once.
+
+Three savings, all exact up to rounding: variants share every layer until their interventions first differ; positions
+before the first one that a variant changes are taken from the base run; in the last layer only the last position is
+computed, and only the answers' and foils' logits are read from it. Rows of a matrix product are (state, prompt, position).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits.engine import decoder, trie
+from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
+from circuits.engine.paths import Hook
+from circuits.engine.rows import Inputs, Rows
+from circuits.engine.scores import Scores
+from circuits.engine.sources import Sources
+from circuits.engine.trie import Trie
+from circuits.interventions import Base, Effects, Sweep, Variant
+from circuits.models import Model
+from circuits.prompts import CHANGED, PromptSet
+from kernels.choice import Operations
+
+MEMORY_MIB = 1024
+TOKENS_PER_BLOCK = 4096
+PROMPTS_PER_BUCKET = 16  # fewer prompts with the same positions are run together with others of their length
+STREAMS = 2  # residual streams held for each state: those that enter a layer and those that leave it
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Variants (by their number in the sweep) on one base run that change nothing before position `first`."""
+
+    base: Base
+    first: int
+    numbers: list[int]
+    trie: Trie
+
+    def tokens(self, n_prompts: int, length: int) -> int:
+        """Positions of residual streams held at once, for prompts of `length` tokens."""
+        return self.trie.width * n_prompts * (length - self.first)
+
+
+class FusedEngine(LensEngine):
+    """Runs sweeps on a pre-norm decoder, many variants at once. The contract is the reference backend's.
+
+    `memory_mib` bounds the residual streams that are held, `tokens_per_block` the rows of one matrix product; running out of
+    memory halves them and goes on. `flops` counts the floating-point operations of all matrix products so far.
+    UnsupportedArchitectureError for a model that is no such decoder.
+
+    Interventions on paths take the reference backend's way, one row for each variant, on the same weights.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        reference: PromptSet,
+        rows_per_forward: int = ROWS_PER_FORWARD,
+        prompts_per_batch: int = PROMPTS_PER_BATCH,
+        memory_mib: float = MEMORY_MIB,
+        tokens_per_block: int = TOKENS_PER_BLOCK,
+        operations: Operations | None = None,
+    ) -> None:
+        super().__init__(model, reference, rows_per_forward, prompts_per_batch)
+        self.decoder = decoder.of(model)
+        self.operations = operations or Operations(model.device)
+        per_token = STREAMS * self.decoder.d_model * self.decoder.dtype.itemsize
+        self.tokens_held = max(1, int(memory_mib * 2**20 / per_token))
+        self.tokens_per_block = tokens_per_block
+        self.flops = 0
+
+    @torch.no_grad()
+    def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
+        """Every variant of `sweep` on every prompt, as `LensEngine.run`, errors included."""
+        if not self._sees_all(prompts):
+            return super().run(sweep, prompts, advance)
+        self._check(sweep, prompts)
+        scores = Scores.empty(sweep, prompts, self.model.dtype)
+        along_paths = [number for number, variant in enumerate(sweep.variants) if variant.on_paths]
+        if along_paths:
+            found = super().run(_part(sweep, along_paths), prompts, advance)
+            scores.put(along_paths, list(range(len(prompts))), Scores.of(found))
+        known: dict[object, Trie] = {}
+        for rows in _buckets(prompts) if len(along_paths) < len(sweep) else ():
+            bucket = prompts.select(rows)
+            for some, numbers, found in self._bucket(sweep, bucket, self._groups(sweep, bucket, known)):
+                scores.put(numbers, [rows[index] for index in some], found)
+                if advance is not None:
+                    advance(len(numbers) * len(some))
+        return scores.effects(sweep, prompts)
+
+    def _sees_all(self, prompts: PromptSet) -> bool:
+        """True unless attention sees only a window of a prompt, which is not written down here."""
+        return self.decoder.longest is None or int(prompts.end.max()) < self.decoder.longest
+
+    def _forward(
+        self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
+    ) -> Float[Tensor, "row vocabulary"]:
+        """Logits at each row's end; by the bridge if a hook is none of the decoder's."""
+        own = self.decoder.longest is None or tokens.shape[1] <= self.decoder.longest
+        if own and all(name in self.decoder.names for name, _ in hooks):
+            return self.decoder.forward(tokens.to(self.model.device), end, hooks)
+        return super()._forward(tokens, end, hooks)
+
+    # --- batching --------------------------------------------------------------------------------------------------
+
+    def _groups(self, sweep: Sweep, bucket: PromptSet, known: dict[object, Trie]) -> list[Group]:
+        """The sweep's variants on nodes by base run and first changed position; `known` keeps tries between buckets."""
+        at_end = {role for role, where in bucket.positions.items() if bool((where == bucket.end).any())} | {CHANGED}
+        together: dict[tuple[Base, int], list[int]] = {}
+        for number, variant in enumerate(sweep.variants):
+            if not variant.on_paths:
+                together.setdefault((variant.base, first_changed(variant, bucket)), []).append(number)
+        groups = []
+        for (base, first), numbers in together.items():
+            key = (tuple(numbers), frozenset(at_end))
+            if key not in known:
+                known[key] = trie.build([sweep.variants[n] for n in numbers], self.decoder.n_layers, at_end)
+            groups.append(Group(base, first, numbers, known[key]))
+        return groups
+
+    def _bucket(
+        self, sweep: Sweep, bucket: PromptSet, groups: list[Group]
+    ) -> Iterator[tuple[list[int], list[int], Scores]]:
+        """(rows of the bucket, numbers of variants, their scores): as many at a time as the memory takes."""
+        length = int(bucket.end[0]) + 1
+        pending = [(list(range(len(bucket))), groups)]
+        while pending:
+            some, left = pending.pop(0)
+            size = min(max(1, self.tokens_held // group.tokens(1, length)) for group in left)
+            if size < len(some):
+                pending = [*((some[at : at + size], left) for at in range(0, len(some), size)), *pending]
+                continue
+            inputs = self._inputs(sweep, bucket.select(some), left)
+            while left and (len(some) == 1 or left[0].tokens(len(some), length) <= self.tokens_held):
+                group, *others = left
+                if group.tokens(len(some), length) > self.tokens_held and len(group.numbers) > 1:
+                    left = [*self._halves(sweep, group), *others]
+                    continue
+                try:
+                    found = Rows(self, inputs, group.base, group.first, group.trie).scores(sweep.probabilities)
+                except torch.OutOfMemoryError:
+                    self._use_less_memory(group, len(some), length)
+                    continue
+                yield some, group.numbers, found
+                left = others
+            if left:
+                pending.insert(0, (some, left))
+
+    def _inputs(self, sweep: Sweep, batch: PromptSet, groups: Sequence[Group]) -> Inputs:
+        """What all variants on one batch of prompts put in place."""
+        sources = Sources(batch, self.reference, self.activations)
+        self._prefetch(_part(sweep, [number for group in groups for number in group.numbers]), sources)
+        return Inputs(self.decoder, sources, self.model.device)
+
+    def _halves(self, sweep: Sweep, group: Group) -> list[Group]:
+        """The same variants in two groups that share as little as possible."""
+        order = [group.numbers[place] for place in np.argsort(group.trie.leaves, kind="stable")]
+        parts = (order[: len(order) // 2], order[len(order) // 2 :])
+        at_end = group.trie.at_end
+        return [
+            replace(
+                group, numbers=part, trie=trie.build([sweep.variants[n] for n in part], self.decoder.n_layers, at_end)
+            )
+            for part in parts
+        ]
+
+    def _use_less_memory(self, group: Group, n_prompts: int, length: int) -> None:
+        """After running out of memory; raises on if there is nothing left to make smaller."""
+        if n_prompts > 1 or len(group.numbers) > 1:
+            self.tokens_held = max(1, group.tokens(n_prompts, length) // 2)
+        elif self.tokens_per_block > 1:
+            self.tokens_per_block //= 2
+        else:
+            raise
+
+
+def _part(sweep: Sweep, numbers: Sequence[int]) -> Sweep:
+    return replace(sweep, variants=tuple(sweep.variants[number] for number in numbers))
+
+
+def _buckets(prompts: PromptSet) -> Iterator[list[int]]:
+    """Row indices of prompts of one length, and where enough have them, with the same named and changed positions."""
+    roles = list(prompts.positions.values())
+    alike: dict[tuple, list[int]] = {}
+    changed = (prompts.clean != prompts.corrupted).int().argmax(1).tolist()
+    for row, end in enumerate(prompts.end.tolist()):
+        alike.setdefault((end, changed[row], *(int(where[row]) for where in roles)), []).append(row)
+    of_length: dict[int, list[int]] = {}
+    for (end, *_), rows in alike.items():
+        if len(rows) >= PROMPTS_PER_BUCKET:
+            yield rows
+        else:
+            of_length.setdefault(end, []).extend(rows)
+    yield from of_length.values()
+
+
+def first_changed(variant: Variant, bucket: PromptSet) -> int:
+    """The first position at which a variant may differ from its base run, on any prompt of one length.
+
+    Where clean and corrupted tokens agree up to a position, so do all activations before it, as attention is causal. What is
+    patched from the base run itself restores and changes nothing by itself. At most the last position.
+    """
+    differ = (bucket.clean != bucket.corrupted).any(0).nonzero()
+    length = int(bucket.end[0]) + 1
+    apart = int(differ[0]) if len(differ) else length
+    first = length - 1
+    for intervention in variant.on_nodes:
+        recipe = intervention.recipe
+        if recipe.kind == "patch" and recipe.source == variant.base:
+            continue
+        if intervention.positions is None:
+            start = 0
+        else:
+            named = [places(bucket, role)[1] for role in intervention.positions]
+            start = min((int(where.min()) for where in named if len(where)), default=length)
+        first = min(first, max(start, apart) if recipe.kind == "patch" else start)
+    return first

@@ -1,0 +1,289 @@
+"""Runs one trie on one batch of prompts: states [state, prompt, position, d_model] from the embedding to the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits.circuit import Node
+from circuits.engine.decoder import Decoder
+from circuits.engine.lens import hook_name, places
+from circuits.engine.scores import Scores, of_logits
+from circuits.engine.sources import Sources
+from circuits.engine.trie import Edit, Part, Trie
+from circuits.interventions import Base, Recipe
+
+KeysValues = tuple[Tensor, Tensor]  # [prompt, group, position, d_head] each
+
+
+class Inputs:
+    """What is put in place on one batch of prompts of one length, on the model's device, and the base runs' past."""
+
+    def __init__(self, decoder: Decoder, sources: Sources, device: torch.device) -> None:
+        self.decoder, self.sources, self.device = decoder, sources, device
+        self.batch = sources.prompts
+        self.length = int(self.batch.end[0]) + 1
+        self._kept: dict[tuple[str, int, Recipe], Tensor] = {}
+        self._past: dict[Base, list[KeysValues]] = {}
+
+    def tokens(self, base: Base) -> Int[Tensor, "prompt position"]:
+        tokens = self.batch.clean if base == "clean" else self.batch.corrupted
+        return tokens[:, : self.length].to(self.device)
+
+    def source(self, kind: str, layer: int, recipe: Recipe) -> Float[Tensor, "prompt position ..."]:
+        """What a recipe puts in place at a site; of an embedding, as it stands in the stream."""
+        key = (kind, layer, recipe)
+        if key not in self._kept:
+            value = self.sources.get(hook_name(Node(kind, layer)), recipe)[:, : self.length]
+            value = value.to(self.device, self.decoder.dtype)
+            self._kept[key] = self.decoder.place(value) if kind == "embedding" else value
+        return self._kept[key]
+
+    def past(self, base: Base, layer: int, first: int) -> KeysValues:
+        """Keys and values of the base run before position `first`."""
+        if not first:
+            empty = self.decoder.embedding.new_empty(len(self.batch), self.decoder.n_groups, 0, self.decoder.d_head)
+            return empty, empty
+        if base not in self._past:
+            self._past[base] = self._run(base)
+        return tuple(x[:, :, :first] for x in self._past[base][layer])
+
+    def _run(self, base: Base) -> list[KeysValues]:
+        """Keys and values of all but the last position."""
+        decoder, kept = self.decoder, []
+        stream = decoder.place(decoder.embed(self.tokens(base)[:, :-1]))
+        for layer in range(decoder.n_layers):
+            q, k, v = decoder.projected(layer, decoder.norm(stream))
+            k = decoder.rotate(k)
+            kept.append((k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()))
+            if layer < decoder.n_layers - 1:
+                middle = stream + decoder.project(layer, decoder.attend(decoder.rotate(q), k, v))
+                stream = middle + decoder.mlp(layer, stream if decoder.parallel else middle)
+        return kept
+
+
+class Rows:
+    """One trie on one batch. Positions before `first` are the base run's and are not computed."""
+
+    def __init__(self, engine: Any, inputs: Inputs, base: Base, first: int, trie: Trie) -> None:
+        self.engine, self.inputs, self.base, self.first, self.trie = engine, inputs, base, first, trie
+        self.decoder, self.batch = inputs.decoder, inputs.batch
+        self.n = len(self.batch)
+
+    def scores(self, probabilities: bool) -> Scores:
+        """Of every variant, in the trie's order."""
+        embedded = self.decoder.embed(self.inputs.tokens(self.base))
+        stream = self.decoder.place(embedded)[None, :, self.first :]
+        for layer in range(self.decoder.n_layers):
+            stream = self._block(layer, self._enter(layer, stream))
+        return self._read_out(stream[:, :, 0], probabilities)
+
+    # --- one layer -------------------------------------------------------------------------------------------------
+
+    def _enter(self, layer: int, stream: Float[Tensor, "state prompt position d_model"]) -> Tensor:
+        """The streams that enter a layer, as edits of the embedding and the residual stream leave them."""
+        step = self.trie.steps[layer, "stream"]
+        if step.trivial:
+            return stream
+        entering = stream[self._index(step.parent)]
+        for rows, edit in zip(entering, step.edits, strict=True):
+            self._edit(rows, edit, layer, self.first)
+        return entering
+
+    def _block(
+        self, layer: int, stream: Float[Tensor, "state prompt position d_model"]
+    ) -> Float[Tensor, "child prompt written d_model"]:
+        """The streams that leave a layer: of the last one the last position alone."""
+        attention, mlp = self.trie.steps[layer, "attention"], self.trie.steps[layer, "mlp"]
+        last = layer == self.decoder.n_layers - 1
+        start = self.inputs.length - 1 if last else self.first
+        written = self.inputs.length - start
+        leaving = stream.new_empty(len(mlp.parent), self.n, written, self.decoder.d_model)
+        for states in self._blocks(0, len(stream), stream.shape[2]):
+            entering = stream[states]
+            z = self._attention(layer, entering, last)
+            residual = entering[:, :, -written:]
+            beside = self._mlp(layer, residual) if self.decoder.parallel else None
+            children = attention.children(states)
+            for own in self._blocks(children.start, children.stop, written):
+                parent = self._index(attention.parent[own] - states.start)
+                middle = self._attended(layer, z, residual, parent, attention.edits[own], start)
+                output = self._mlp(layer, middle) if beside is None else beside[parent]
+                self._leave(layer, middle, output, own, start, leaving)
+        return leaving
+
+    def _attention(
+        self, layer: int, stream: Float[Tensor, "state prompt position d_model"], last: bool
+    ) -> Float[Tensor, "state prompt query head d_head"]:
+        """z of the states' own positions, or of the last one alone, over them and the base run's past."""
+        decoder, first = self.decoder, self.first
+        normed = decoder.norm(stream)
+        if last:
+            q, k, v = decoder.keys_values_and_last_query(layer, normed, normed[:, :, -1])
+        else:
+            q, k, v = decoder.projected(layer, normed)
+        q = decoder.rotate(q, slice(self.inputs.length - q.shape[2], None))
+        k = decoder.rotate(k, slice(first, None))
+        self._count_attention(layer, q, k)
+        past = self.inputs.past(self.base, layer, first)
+        if last:
+            return decoder.attend_last(q, k, v, past)
+        if first:
+            return self.engine.operations.suffix_attention(
+                *(x.transpose(2, 3) for x in (q, k, v)), *past, decoder.scale
+            )
+        rows = (x.flatten(0, 1).transpose(1, 2) for x in (q, k, v))
+        return self.engine.operations.packed_attention(*rows, decoder.scale).unflatten(0, (len(stream), self.n))
+
+    def _attended(
+        self,
+        layer: int,
+        z: Float[Tensor, "state prompt query head d_head"],
+        residual: Float[Tensor, "state prompt query d_model"],
+        parent: Int[Tensor, " child"],
+        edits: Sequence[Edit],
+        start: int,
+    ) -> Float[Tensor, "child prompt query d_model"]:
+        """Stream plus attention output of some children, as edits of heads and of the whole output leave it."""
+        weights = self.decoder.layers[layer]
+        self._count(len(parent) * self.n * z.shape[2], weights.output)
+        if all(kind == "head" and positions is None for edit in edits for kind, (_, _, positions) in edit):
+            return self._select_and_project(layer, z, residual, parent, edits, start)
+        selected = z[parent]
+        for rows, edit in zip(selected, edits, strict=True):
+            self._edit(rows, [part for part in edit if part[0] == "head"], layer, start)
+        output = self.decoder.project(layer, selected)
+        for rows, edit in zip(output, edits, strict=True):
+            self._edit(rows, [part for part in edit if part[0] == "attention"], layer, start)
+        return output + residual[parent]
+
+    def _select_and_project(
+        self,
+        layer: int,
+        z: Float[Tensor, "state prompt query head d_head"],
+        residual: Float[Tensor, "state prompt query d_model"],
+        parent: Int[Tensor, " child"],
+        edits: Sequence[Edit],
+        start: int,
+    ) -> Float[Tensor, "child prompt query d_model"]:
+        """`_attended` where whole heads are replaced at all positions: one operation for all children."""
+        weights = self.decoder.layers[layer]
+        recipes = {recipe: None for edit in edits for _, (recipe, _, _) in edit}
+        numbers = {recipe: number for number, recipe in enumerate(recipes)}
+        pick = np.full((len(edits), self.decoder.n_heads), -1, np.int32)
+        for child, edit in enumerate(edits):
+            for _, (recipe, heads, _) in edit:
+                pick[child, list(heads)] = numbers[recipe]
+        rows = z.flatten(1, 2)
+        sources = [self.inputs.source("head", layer, recipe)[:, start:].flatten(0, 1) for recipe in recipes]
+        out = self.engine.operations.select_project(
+            rows,
+            torch.stack(sources) if sources else rows[:0],
+            torch.as_tensor(pick, device=z.device),
+            parent.to(torch.int32),
+            weights.output,
+            weights.output_bias,
+            residual.flatten(1, 2),
+        )
+        return out.unflatten(1, (self.n, z.shape[2]))
+
+    def _mlp(self, layer: int, stream: Float[Tensor, "*state d_model"]) -> Float[Tensor, "*state d_model"]:
+        weights = self.decoder.layers[layer]
+        matrices = [weights.mlp_in, weights.mlp_out, *([] if weights.mlp_gate is None else [weights.mlp_gate])]
+        for matrix in matrices:
+            self._count(stream[..., 0].numel(), matrix)
+        return self.decoder.mlp(layer, stream)
+
+    def _leave(
+        self,
+        layer: int,
+        middle: Float[Tensor, "state prompt query d_model"],
+        output: Float[Tensor, "state prompt query d_model"],
+        states: slice,
+        start: int,
+        leaving: Float[Tensor, "child prompt query d_model"],
+    ) -> None:
+        """Add the MLP's output, as edits leave it, and store the streams that go on."""
+        step = self.trie.steps[layer, "mlp"]
+        children = step.children(states)
+        if not any(step.edits[children]):
+            torch.add(middle, output, out=leaving[children])
+            return
+        for child in range(children.start, children.stop):
+            parent = step.parent[child] - states.start
+            own = output[parent].clone()
+            self._edit(own, step.edits[child], layer, start)
+            torch.add(middle[parent], own, out=leaving[child])
+
+    # --- edits -----------------------------------------------------------------------------------------------------
+
+    def _edit(self, rows: Tensor, edit: Sequence[tuple[str, Part]], layer: int, start: int) -> None:
+        """Put the parts of an edit in place in one state's [prompt, position, ...], whose first position is `start`."""
+        for kind, (recipe, heads, positions) in edit:
+            source = self.inputs.source(kind, layer, recipe)[:, start:]
+            chosen = list(heads)
+            if positions is None:
+                where: tuple = (slice(None), slice(None), chosen) if chosen else (slice(None),)
+                rows[where] = source[where]
+                continue
+            for role in positions:
+                prompt, place = places(self.batch, role)
+                seen = place >= start
+                prompt, place = prompt[seen].to(rows.device), place[seen].to(rows.device) - start
+                if chosen:
+                    head = torch.as_tensor(chosen, device=rows.device)[None]
+                    rows[prompt[:, None], place[:, None], head] = source[prompt[:, None], place[:, None], head]
+                else:
+                    rows[prompt, place] = source[prompt, place]
+
+    # --- read-out --------------------------------------------------------------------------------------------------
+
+    def _read_out(self, stream: Float[Tensor, "state prompt d_model"], probabilities: bool) -> Scores:
+        decoder, batch = self.decoder, self.batch
+        direction, constant = decoder.direction(batch.answers, batch.wrong)
+        leaves = self._index(self.trie.leaves)
+        difference = self.engine.operations.logit_difference(
+            stream, direction, constant, leaves.to(torch.int32), decoder.eps, decoder.centred
+        )
+        self._count(stream[..., 0].numel(), direction[0])
+        if probabilities or batch.answers.shape[1] + batch.wrong.shape[1] > 2:
+            found = [self._over_vocabulary(stream[at]) for at in self._blocks(0, len(stream), 1)]
+            correct = np.concatenate([part.correct for part in found])[self.trie.leaves]
+            probability = np.concatenate([part.answer_probability for part in found])[self.trie.leaves]
+            return Scores(difference.cpu().numpy(), correct, probability if probabilities else None)
+        return Scores(difference.cpu().numpy(), (difference > 0).cpu().numpy(), None)
+
+    def _over_vocabulary(self, stream: Float[Tensor, "state prompt d_model"]) -> Scores:
+        """Scores of some states from all logits."""
+        logits = self.decoder.logits(stream)
+        self._count(logits[..., 0].numel(), self.decoder.unembedding)
+        return of_logits(logits.flatten(0, 1), self.batch, len(stream), probabilities=True)
+
+    # --- bookkeeping -----------------------------------------------------------------------------------------------
+
+    def _blocks(self, start: int, stop: int, positions: int) -> Iterator[slice]:
+        """Consecutive states with no more rows than one matrix product takes."""
+        size = max(1, self.engine.tokens_per_block // (self.n * positions))
+        for lower in range(start, stop, size):
+            yield slice(lower, min(lower + size, stop))
+
+    def _index(self, numbers: np.ndarray) -> Int[Tensor, " child"]:
+        return torch.as_tensor(numbers, device=self.inputs.device)
+
+    def _count(self, rows: int, matrix: Tensor) -> None:
+        self.engine.flops += 2 * rows * matrix.numel()
+
+    def _count_attention(self, layer: int, q: Tensor, k: Tensor) -> None:
+        """Projections to q, k and v, and the two products over the positions that a query may see."""
+        weights, decoder = self.decoder.layers[layer], self.decoder
+        per_head = weights.qkv.numel() // (decoder.n_heads + 2 * decoder.n_groups)
+        states = q.shape[0] * self.n
+        queries, keys = q.shape[2], k.shape[2]
+        self.engine.flops += 2 * states * per_head * (queries * decoder.n_heads + 2 * keys * decoder.n_groups)
+        seen = sum(range(self.inputs.length - queries + 1, self.inputs.length + 1))
+        self.engine.flops += 4 * states * decoder.n_heads * decoder.d_head * seen

@@ -1,0 +1,120 @@
+"""Which states a set of variants passes through, layer by layer: shared until their interventions first differ.
+
+A state is a residual stream (of every prompt of a batch). Variants start in one state, that of their base run, and part
+where their edits do: the children of a step are the distinct (parent state, edit) pairs. What is the same for two variants
+is therefore computed once, whatever the variants are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from circuits.interventions import Base, Recipe, Variant
+
+Part = tuple[Recipe, tuple[int, ...], tuple[str, ...] | None]  # what, in which heads (none: all of it), at which roles
+Edit = tuple[tuple[str, Part], ...]  # (kind of site, part), in the order in which they are applied
+Stage = tuple[int, str]  # a layer, and which of its STAGES
+STAGES = ("stream", "attention", "mlp")  # of a layer, in the order in which a block computes them
+SITES = {"embedding": "stream", "residual": "stream", "head": "attention", "attention": "attention", "mlp": "mlp"}
+NOTHING: Edit = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The children of one stage, in the order of their parents, and the edit that makes each."""
+
+    parent: Int[np.ndarray, " child"]
+    edits: tuple[Edit, ...]
+
+    @property
+    def trivial(self) -> bool:
+        """True if every state has itself as its only child."""
+        return not any(self.edits)
+
+    def children(self, parents: slice) -> slice:
+        """The children of consecutive parents."""
+        return slice(*np.searchsorted(self.parent, (parents.start, parents.stop)).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Trie:
+    """The steps of every stage, the state in which each variant ends, and the roles that name the last position."""
+
+    steps: Mapping[Stage, Step]
+    leaves: Int[np.ndarray, " variant"]
+    at_end: frozenset[str]
+
+    @property
+    def width(self) -> int:
+        """The largest number of states at any stage."""
+        return max(len(step.parent) for step in self.steps.values())
+
+
+def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -> Trie:
+    """The trie of some variants on one base run.
+
+    `at_end` are the roles that name the last position: in the last layer nothing but it is read, so what is edited
+    elsewhere there (but for the stream, which the keys and values still see) makes no state of its own.
+    """
+    states, intact = np.zeros(len(variants), np.int64), np.ones(len(variants), bool)
+    every, steps = [_edits(variant, n_layers - 1, at_end) for variant in variants], {}
+    for stage in ((layer, part) for layer in range(n_layers) for part in STAGES):
+        edits = [own.get(stage, NOTHING) for own in every]
+        for number in np.flatnonzero(intact):
+            if _restores(edits[number], variants[number].base):
+                edits[number] = NOTHING
+            intact[number] = not edits[number]
+        steps[stage], states = _step(states, edits)
+    return Trie(steps, states, frozenset(at_end))
+
+
+def _step(states: Int[np.ndarray, " variant"], edits: Sequence[Edit]) -> tuple[Step, Int[np.ndarray, " variant"]]:
+    """The distinct (state, edit) pairs as children, and the child of each variant."""
+    known = {edit: number for number, edit in enumerate(dict.fromkeys(edits))}
+    keys = np.array([known[edit] for edit in edits], np.int64)
+    pairs, children = np.unique(states * len(known) + keys, return_inverse=True)
+    distinct = list(known)
+    return Step(pairs // len(known), tuple(distinct[key] for key in pairs % len(known))), children
+
+
+def _restores(edit: Edit, base: Base) -> bool:
+    """True if all that an edit puts in place is what the base run has there."""
+    return all(recipe.kind == "patch" and recipe.source == base for _, (recipe, _, _) in edit)
+
+
+def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, Edit]:
+    """What a variant does at each stage, as the shortest list that says it."""
+    parts: dict[tuple[int, str], list[Part]] = {}  # (layer, kind of site), in the order in which they are applied
+    for intervention in variant.on_nodes:
+        touched: dict[tuple[int, str], list[int]] = {}
+        for node in intervention.nodes:
+            touched.setdefault((node.layer, node.kind), []).extend([node.index] if node.kind == "head" else [])
+        for (layer, kind), heads in touched.items():
+            positions = intervention.positions
+            if positions is not None and layer == last and SITES[kind] != "stream":
+                positions = tuple(role for role in positions if role in at_end)
+            if positions is None or positions:
+                part = (intervention.recipe, tuple(sorted(set(heads))), positions)
+                parts.setdefault((layer, kind), []).append(part)
+    edits: dict[Stage, Edit] = {}
+    for layer, kind in sorted(parts, key=lambda site: list(SITES).index(site[1])):  # as a block computes them
+        stage = (layer, SITES[kind])
+        edits[stage] = edits.get(stage, NOTHING) + tuple(_last(kind, parts[layer, kind]))
+    return edits
+
+
+def _last(kind: str, parts: Sequence[Part]) -> list[tuple[str, Part]]:
+    """Parts of one kind without those that a later one overwrites everywhere."""
+    if any(positions is not None for _, _, positions in parts):
+        return [(kind, part) for part in parts]
+    if kind != "head":
+        return [(kind, part) for part in parts[-1:]]
+    recipes = {head: recipe for recipe, heads, _ in parts for head in heads}
+    together: dict[Recipe, list[int]] = {}
+    for head in sorted(recipes):
+        together.setdefault(recipes[head], []).append(head)
+    return [(kind, (recipe, tuple(heads), None)) for recipe, heads in together.items()]
