@@ -1,0 +1,277 @@
+"""Choice: which implementation of an operation runs, measured on the device and not assumed.
+
+On a CUDA device the first call of an operation with a new signature (dtype and shape, large axes to the next power of two)
+checks and times every candidate on the call's own arguments:
+
+1. The torch reference gives the result that counts and the first time.
+2. torch.compile of the reference and the Triton kernel are dropped if they raise, run out of memory or differ from the
+   reference by more than TOLERANCES.
+3. The fastest of the rest is remembered; of equals, the simpler one.
+
+On any other device the reference runs and nothing is timed.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kernels import launch, logit_difference, packed_attention, select_project, suffix_attention
+from results_io import UserError
+
+Clock = Callable[[Callable[[], Tensor]], float]
+Candidates = Mapping[str, Mapping[str, Callable[..., Tensor]]]
+
+REFERENCE = "reference"
+MODULES = {
+    module.OPERATION: module for module in (select_project, suffix_attention, packed_attention, logit_difference)
+}
+# axes that grow with the sweep; the others belong to the model and are matched exactly
+LARGE_AXES = {
+    select_project.OPERATION: "URKC",
+    suffix_attention.OPERATION: "UnSP",
+    packed_attention.OPERATION: "BS",
+    logit_difference.OPERATION: "UnV",
+}
+# of the result's dtype: largest difference over the reference's largest entry. Half precision: eight half-steps of the
+# last place; fp32: rounding of sums of some thousand terms, a hundred times below TF32's 1e-3
+TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}
+WARM_UPS, REPEATS = 2, 7
+COMPARED_PARTS = 32
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What runs for one signature, and why.
+
+    `seconds`: of the candidates that agree with the reference. `difference`: largest absolute difference to the reference
+    over the reference's largest entry, None if not finite. `dropped`: the reason for each of the others.
+    """
+
+    chosen: str
+    why: str
+    seconds: dict[str, float] = field(default_factory=dict)
+    difference: dict[str, float | None] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+
+
+class Operations:
+    """The four batched operations, each by the implementation that was fastest for the arguments at hand.
+
+    `implementation` fixes one by name (reference, compiled, triton) and times nothing. `candidates` replaces the
+    implementations, {operation: {name: function}}, the reference among them. `clock` gives the seconds of a call after
+    warm-up; giving one makes any device a measured one. Raises UserError for an implementation that no operation has.
+
+    While it measures, the results of the reference and of one candidate stand beside each other in memory. Do not
+    capture a CUDA graph around the first call of a signature.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        implementation: str | None = None,
+        candidates: Candidates | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.device = torch.device(device)
+        self.implementation = implementation
+        self._candidates = candidates or default_candidates()
+        self._clock = clock or cuda_seconds
+        self._measures = clock is not None or self.device.type == "cuda"
+        self._choices: dict[str, dict[str, Choice]] = {operation: {} for operation in MODULES}
+        known = sorted({name for functions in self._candidates.values() for name in functions})
+        if implementation is not None and implementation not in known:
+            raise UserError(f"implementation {implementation!r} is unknown; use one of {', '.join(known)}")
+
+    def select_project(
+        self,
+        z: Float[Tensor, "parents rows head d_head"],
+        sources: Float[Tensor, "sources rows head d_head"],
+        pick: Int[Tensor, "children head"],
+        parent: Int[Tensor, " children"],
+        weight: Float[Tensor, "head d_head d_model"],
+        bias: Float[Tensor, " d_model"] | None,
+        residual: Float[Tensor, "parents rows d_model"],
+    ) -> Float[Tensor, "children rows d_model"]:
+        """Heads from the parent state or a source, projected and added to the residual; see kernels.select_project."""
+        note = "" if bias is None else " bias"
+        return self._run(select_project, (z, sources, pick, parent, weight, bias, residual), note)
+
+    def suffix_attention(
+        self,
+        q: Float[Tensor, "variant prompt head position d_head"],
+        k: Float[Tensor, "variant prompt group position d_head"],
+        v: Float[Tensor, "variant prompt group position d_head"],
+        prefix_k: Float[Tensor, "prompt group prefix d_head"],
+        prefix_v: Float[Tensor, "prompt group prefix d_head"],
+        scale: float,
+    ) -> Float[Tensor, "variant prompt position head d_head"]:
+        """Attention over a shared clean prefix and the variant's own suffix; see kernels.suffix_attention."""
+        return self._run(suffix_attention, (q, k, v, prefix_k, prefix_v, scale))
+
+    def packed_attention(
+        self,
+        q: Float[Tensor, "batch head position d_head"],
+        k: Float[Tensor, "batch group position d_head"],
+        v: Float[Tensor, "batch group position d_head"],
+        scale: float,
+    ) -> Float[Tensor, "batch position head d_head"]:
+        """Causal attention of many short sequences; see kernels.packed_attention."""
+        return self._run(packed_attention, (q, k, v, scale))
+
+    def logit_difference(
+        self,
+        x: Float[Tensor, "state prompt d_model"],
+        directions: Float[Tensor, "prompt d_model"],
+        bias: Float[Tensor, " prompt"],
+        parent: Int[Tensor, " variant"],
+        eps: float,
+        centred: bool,
+    ) -> Float[Tensor, "variant prompt"]:
+        """Final norm dotted with the answer-minus-foil direction; see kernels.logit_difference."""
+        note = " centred" if centred else ""
+        return self._run(logit_difference, (x, directions, bias, parent, eps, centred), note)
+
+    def chosen(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """{operation: {signature: choice}} so far, as JSON data; `Choice` says what the fields mean."""
+        return {
+            operation: {signature: asdict(choice) for signature, choice in choices.items()}
+            for operation, choices in self._choices.items()
+            if choices
+        }
+
+    def _run(self, module: ModuleType, arguments: tuple[Any, ...], note: str = "") -> Tensor:
+        operation = module.OPERATION
+        if arguments[0].device.type != self.device.type:
+            raise ValueError(
+                f"{operation}: tensors on {arguments[0].device} and Operations for {self.device}; make one for that device"
+            )
+        signature = signature_of(module, arguments) + note
+        choices, functions = self._choices[operation], self._candidates[operation]
+        if signature not in choices:
+            choices[signature] = self._choose(functions, arguments)
+        return functions[choices[signature].chosen](*arguments)
+
+    def _choose(self, functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...]) -> Choice:
+        if self.implementation is not None:
+            return Choice(self.implementation, "fixed by name")
+        if not self._measures:
+            return Choice(REFERENCE, f"nothing is timed on {self.device.type}")
+        return fastest(functions, arguments, self._clock)
+
+
+def fastest(functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...], clock: Clock) -> Choice:
+    """Check every function against the reference, time those that agree, and choose.
+
+    Errors of the reference propagate; those of any other candidate drop it.
+    """
+    expected = functions[REFERENCE](*arguments)
+    seconds = {REFERENCE: clock(lambda: functions[REFERENCE](*arguments))}
+    differences: dict[str, float | None] = {REFERENCE: 0.0}
+    dropped: dict[str, str] = {}
+    for name in functions:
+        if name == REFERENCE:
+            continue
+        try:
+            difference, reason = compare(functions[name](*arguments), expected)
+            differences[name] = difference
+            if reason is None:
+                seconds[name] = clock(lambda name=name: functions[name](*arguments))
+        except torch.OutOfMemoryError:
+            reason = "out of memory"
+        except Exception as error:  # whatever a compiler raises, the reference remains
+            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        if reason is not None:
+            dropped[name] = reason
+    if "out of memory" in dropped.values() and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    why = f"fastest of {len(seconds)} that agree" if len(seconds) > 1 else "no other candidate agrees"
+    return Choice(min(seconds, key=seconds.__getitem__), why, seconds, differences, dropped)
+
+
+def compare(result: Tensor, expected: Tensor) -> tuple[float | None, str | None]:
+    """(difference, reason to drop): largest |result - expected| over the largest |expected|, and None if within tolerance.
+
+    The difference is None if it is not finite or the shapes or dtypes are not the same.
+    """
+    if result.shape != expected.shape or result.dtype != expected.dtype:
+        return None, f"gave {result.dtype} {list(result.shape)}, the reference {expected.dtype} {list(expected.shape)}"
+    if not expected.numel():
+        return 0.0, None
+    dtype = torch.promote_types(expected.dtype, torch.float32)
+    parts = zip(result.chunk(COMPARED_PARTS), expected.chunk(COMPARED_PARTS), strict=True)  # to bound memory
+    error = torch.stack([(one.to(dtype) - other.to(dtype)).abs().max() for one, other in parts]).max()
+    difference = float(error / expected.abs().max().to(dtype).clamp(min=torch.finfo(dtype).tiny))
+    tolerance = TOLERANCES[expected.dtype]
+    if not math.isfinite(difference):
+        return None, "differs from the reference by a number that is not finite"
+    return difference, None if difference <= tolerance else f"differs by {difference:.1e}, more than {tolerance:.1e}"
+
+
+def signature_of(module: ModuleType, arguments: tuple[Any, ...]) -> str:
+    """Dtype and axes, as in "float32 B=16384 H=12 S=32 D=64 G=12"; large axes go to the next power of two.
+
+    Raises ValueError on shapes that do not fit the operation.
+    """
+    named = dict(zip(module.ARGUMENTS, arguments, strict=True))
+    tensors = {name: named[name] for name in module.LAYOUTS}
+    sizes = launch.require_shapes(module.OPERATION, module.LAYOUTS, tensors)
+    large = LARGE_AXES[module.OPERATION]
+    axes = (f"{axis}={bucket(length) if axis in large else length}" for axis, length in sizes.items())
+    return f"{str(arguments[0].dtype).removeprefix('torch.')} {' '.join(axes)}"
+
+
+def bucket(length: int) -> int:
+    """The next power of two; 0 stays 0."""
+    return 1 << (length - 1).bit_length() if length > 0 else 0
+
+
+def cuda_seconds(call: Callable[[], Tensor]) -> float:
+    """Median seconds of REPEATS calls between CUDA events, after WARM_UPS."""
+    for _ in range(WARM_UPS):
+        call()
+    times = []
+    for _ in range(REPEATS):
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) / 1000)
+    return statistics.median(times)
+
+
+def default_candidates() -> dict[str, dict[str, Callable[..., Tensor]]]:
+    """Reference, torch.compile of it and Triton kernel of every operation, the simpler first."""
+    return {
+        operation: {
+            REFERENCE: module.reference,
+            "compiled": compiled(module.reference),
+            "triton": getattr(module, operation),
+        }
+        for operation, module in MODULES.items()
+    }
+
+
+def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """torch.compile of `function`, begun at the first call because it imports the compiler.
+
+    Sizes are dynamic, so that the code which was timed is the code that later calls of the signature run.
+    """
+    program: list[Callable[..., Tensor]] = []
+
+    def call(*arguments: Any) -> Tensor:
+        if not program:
+            program.append(torch.compile(function, dynamic=True))
+        return program[0](*arguments)
+
+    return call

@@ -1,0 +1,149 @@
+"""Launch requirements: what every Triton launcher here demands of its tensors, and how it picks a tile.
+
+The kernels load fp16 and bf16 and accumulate in fp32. fp32 is IEEE fp32: every `tl.dot` says `input_precision="ieee"`,
+because Triton's default on NVIDIA rounds fp32 operands to TF32.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+except ImportError:  # no Triton on this platform: the references remain
+    triton = None
+
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+SMALLEST_TILE = 16  # tl.dot takes no side shorter than this
+LARGEST_HEAD = 256  # wider heads would not leave a tile of queries, keys and sums room in registers
+
+
+def require_shapes(operation: str, layouts: dict[str, str], tensors: dict[str, Tensor]) -> dict[str, int]:
+    """The length of every axis, {axis: length}; `layouts` names the axes of each tensor, as in {"z": "U R H D"}.
+
+    Raises ValueError if a tensor has another number of axes, or an axis other lengths in two tensors.
+    """
+    sizes: dict[str, int] = {}
+    first: dict[str, str] = {}
+    for name, layout in layouts.items():
+        axes, shape = layout.split(), list(tensors[name].shape)
+        if len(axes) != len(shape):
+            raise ValueError(f"{operation}: {name} has shape {shape}; pass a tensor with the axes [{layout}]")
+        for axis, length in zip(axes, shape, strict=True):
+            if sizes.setdefault(axis, length) != length:
+                raise ValueError(
+                    f"{operation}: {name} {shape} has {axis} = {length}, but {first[axis]} has {axis} = {sizes[axis]}; "
+                    f"{axis} must agree, with {name} laid out as [{layout}]"
+                )
+            first.setdefault(axis, name)
+    return sizes
+
+
+def require_grouped(operation: str, heads: int, groups: int) -> None:
+    """ValueError unless the key/value heads divide the query heads."""
+    if groups == 0 or heads % groups:
+        raise ValueError(f"{operation}: {heads} query heads cannot share {groups} key/value heads; pass a divisor")
+
+
+def require_head(operation: str, d_head: int) -> None:
+    """ValueError if a head is too wide for the tiles of an attention kernel."""
+    if d_head > LARGEST_HEAD:
+        raise ValueError(f"{operation}: heads are {d_head} wide; use the reference above {LARGEST_HEAD}")
+
+
+def require_launchable(operation: str, values: dict[str, Tensor], others: dict[str, Tensor] | None = None) -> None:
+    """ValueError unless Triton can take these tensors: `values` of one floating dtype, all on one device.
+
+    On a CPU only Triton's interpreter can (TRITON_INTERPRET=1 before the first import).
+    """
+    if triton is None:
+        raise ValueError(f"{operation}: Triton is not installed on this platform; use the reference implementation")
+    (first, example), *rest = values.items()
+    if example.dtype not in DTYPES:
+        raise ValueError(f"{operation}: {first} is {example.dtype} and the kernel takes float32, float16 and bfloat16; "
+                         "use the reference implementation")  # fmt: skip
+    for name, tensor in rest:
+        if tensor.dtype != example.dtype:
+            raise ValueError(
+                f"{operation}: {name} is {tensor.dtype} and {first} {example.dtype}; cast them to one dtype"
+            )
+    for name, tensor in {**values, **(others or {})}.items():
+        if tensor.requires_grad and torch.is_grad_enabled():
+            raise ValueError(
+                f"{operation}: {name} requires a gradient and the kernel has none; call it under torch.no_grad()"
+            )
+        if tensor.device != example.device:
+            raise ValueError(
+                f"{operation}: {name} is on {tensor.device} and {first} on {example.device}; move it there"
+            )
+    if example.device.type != "cuda" and not interpreted():
+        raise ValueError(f"{operation}: the tensors are on {example.device} and Triton needs a CUDA device; "
+                         "use the reference implementation, or set TRITON_INTERPRET=1")  # fmt: skip
+
+
+def require_indices(operation: str, name: str, index: Tensor, lowest: int | None, stop: int) -> None:
+    """ValueError unless `index` holds whole numbers and, on the CPU, all of them are in [lowest, stop).
+
+    On a GPU reading them would wait for the queue, and torch.compile would break its graph here.
+    """
+    if index.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"{operation}: {name} is {index.dtype}; pass int32 or int64")
+    if torch.compiler.is_compiling() or index.device.type == "cuda" or not index.numel():
+        return
+    if int(index.max()) >= stop or (lowest is not None and int(index.min()) < lowest):
+        found = int(index.max()) if int(index.max()) >= stop else int(index.min())
+        raise ValueError(f"{operation}: {name} holds {found} and there are {stop} to name; pass numbers below {stop}"
+                         + ("" if lowest is None else f" and from {lowest}"))  # fmt: skip
+
+
+def interpreted() -> bool:
+    """Whether Triton interprets kernels on the CPU instead of compiling them."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def upcast(dtype: torch.dtype) -> bool:
+    """Whether operands go to fp32 before a product: the interpreter multiplies the bit patterns of bf16 otherwise."""
+    return dtype == torch.float32 or interpreted()
+
+
+def tile(length: int, largest: int) -> int:
+    """The smallest power of two that holds `length`, from SMALLEST_TILE to `largest`."""
+    return min(largest, max(SMALLEST_TILE, 1 << (length - 1).bit_length() if length > 1 else 1))
+
+
+def least_padding(length: int, largest: int) -> int:
+    """The power of two from SMALLEST_TILE to `largest` whose multiples overshoot `length` least; the largest of equals.
+
+    80 components go in five blocks of 16 and not in one of 128.
+    """
+    sizes = [size for size in (128, 64, 32, 16) if SMALLEST_TILE <= size <= largest]
+    return min(sizes, key=lambda size: (-(-length // size) * size, -size))
+
+
+def attention_settings(queries: int, keys: int, d_head: int, dtype: torch.dtype) -> dict[str, int]:
+    """Tile sizes and warps of an attention kernel for `queries` rows that see up to `keys` keys at once.
+
+    Chosen so that ptxas spills no register for compute capability 9.0, see tests/kernels/test_compiled_kernels.py: fp32
+    has no tensor core to multiply on, so a thread holds its operands itself and needs twice the warps. Their speed is not
+    yet measured on a GPU.
+    """
+    wide = d_head > 128
+    if dtype == torch.float32:
+        block_q, block_k, warps = (32, 16, 8) if wide else (64, 32, 8)
+    else:
+        block_q, block_k, warps = (64, 32, 8) if wide else (64, 64, 8 if d_head > 64 else 4)
+    return {
+        "BLOCK_Q": tile(queries, block_q),
+        "BLOCK_K": tile(keys, block_k),
+        "BLOCK_D": tile(d_head, LARGEST_HEAD),
+        "num_warps": warps,
+        "num_stages": 2,
+    }
+
+
+def packing(queries: int, block: int) -> tuple[int, int]:
+    """(pairs per tile, tiles per pair) for pairs of `queries` rows and tiles of `block`: one of the two is 1."""
+    return max(1, block // queries), max(1, -(-queries // block))
