@@ -50,9 +50,8 @@ def reference(
     launch.require_indices(OPERATION, "parent", parent, 0, len(z))
     selected = z[parent]
     if len(sources):
-        heads = torch.arange(z.shape[2], device=z.device)
-        replacement = sources.transpose(1, 2)[pick.clamp(min=0), heads].transpose(1, 2)
-        selected = torch.where((pick < 0)[:, None, :, None], selected, replacement)
+        child, head = (pick >= 0).nonzero(as_tuple=True)
+        selected[child, :, head] = sources[pick[child, head], :, head]
     else:  # nothing to pick: a pick would otherwise go unnoticed on a GPU
         selected = selected.masked_fill((pick >= 0)[:, None, :, None], float("nan"))
     flat, matrix = selected.reshape(-1, weight.shape[0] * weight.shape[1]), weight.flatten(0, 1)

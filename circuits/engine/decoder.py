@@ -12,7 +12,7 @@ them, value biases into b_O, writers centred. So every activation means what it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -44,8 +44,10 @@ NORMS = {"LN": True, "LNPre": True, "RMS": False, "RMSPre": False}  # name in th
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Weights of one block, each as `functional.linear` takes it: [output, input]."""
+    """Weights of one block, each as `functional.linear` takes it: [output, input]; `group` of each head is its k and v."""
 
+    n_heads: int
+    group: tuple[int, ...]
     qkv: Float[Tensor, "projected d_model"]
     qkv_bias: Float[Tensor, " projected"] | None
     output: Float[Tensor, "head d_head d_model"]
@@ -55,6 +57,32 @@ class Layer:
     mlp_gate: Float[Tensor, "hidden d_model"] | None
     mlp_out: Float[Tensor, "d_model hidden"]
     mlp_out_bias: Float[Tensor, " d_model"] | None
+
+    @property
+    def n_groups(self) -> int:
+        return max(self.group) + 1
+
+    @property
+    def d_head(self) -> int:
+        return self.output.shape[1]
+
+    def keep(self, heads: Sequence[int]) -> Layer:
+        """The block with some heads alone, each with its own copy of what it shared, and without output bias."""
+        if len(heads) == self.n_heads:
+            return replace(self, output_bias=None)
+        shared = [self.group[head] for head in heads]
+        n, g = self.n_heads, self.n_groups
+        rows = [*heads, *(n + group for group in shared), *(n + g + group for group in shared)]
+        bias = self.qkv_bias
+        return replace(
+            self,
+            n_heads=len(heads),
+            group=tuple(range(len(heads))),
+            qkv=self.qkv.unflatten(0, (-1, self.d_head))[rows].flatten(0, 1),
+            qkv_bias=None if bias is None else bias.unflatten(0, (-1, self.d_head))[rows].flatten(),
+            output=self.output[list(heads)],
+            output_bias=None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,23 +135,21 @@ class Decoder:
 
     # --- attention -------------------------------------------------------------------------------------------------
 
-    def projected(self, layer: int, normed: Float[Tensor, "*state position d_model"]) -> tuple[Tensor, Tensor, Tensor]:
+    def projected(self, weights: Layer, normed: Float[Tensor, "*state position d_model"]) -> tuple[Tensor, Tensor, Tensor]:
         """q [*state, position, head, d_head], k and v [*state, position, group, d_head] of a normalised stream."""
-        weights = self.layers[layer]
         joint = functional.linear(normed, weights.qkv, weights.qkv_bias)
-        sizes = (self.n_heads, self.n_groups, self.n_groups)
-        return joint.unflatten(-1, (sum(sizes), self.d_head)).split(sizes, -2)
+        sizes = (weights.n_heads, weights.n_groups, weights.n_groups)
+        return joint.unflatten(-1, (sum(sizes), weights.d_head)).split(sizes, -2)
 
     def keys_values_and_last_query(
-        self, layer: int, normed: Float[Tensor, "*state position d_model"], last: Float[Tensor, "*state d_model"]
+        self, weights: Layer, normed: Float[Tensor, "*state position d_model"], last: Float[Tensor, "*state d_model"]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q [*state, 1, head, d_head] of the one position `last`, k and v [*state, position, group, d_head] of all."""
-        weights, size = self.layers[layer], self.n_heads * self.d_head
-        bias = weights.qkv_bias
+        size, bias = weights.n_heads * weights.d_head, weights.qkv_bias
         q = functional.linear(last[..., None, :], weights.qkv[:size], None if bias is None else bias[:size])
         joint = functional.linear(normed, weights.qkv[size:], None if bias is None else bias[size:])
-        k, v = joint.unflatten(-1, (2, self.n_groups, self.d_head)).unbind(-3)
-        return q.unflatten(-1, (self.n_heads, self.d_head)), k, v
+        k, v = joint.unflatten(-1, (2, weights.n_groups, weights.d_head)).unbind(-3)
+        return q.unflatten(-1, (weights.n_heads, weights.d_head)), k, v
 
     def rotate(
         self, x: Float[Tensor, "*state position head d_head"], at: slice | Int[Tensor, "row 1"] = slice(None)
@@ -158,7 +184,7 @@ class Decoder:
     ) -> Float[Tensor, "row query head d_head"]:
         """z of queries and keys that are rotated already: causal, or of one query over the positions of `mask`."""
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        grouped = self.n_groups != self.n_heads
+        grouped = q.shape[1] != k.shape[1]
         z = functional.scaled_dot_product_attention(
             q, k, v, mask, is_causal=mask is None, scale=self.scale, enable_gqa=grouped
         )
@@ -172,7 +198,7 @@ class Decoder:
         past: tuple[Float[Tensor, "prompt group past d_head"], Float[Tensor, "prompt group past d_head"]],
     ) -> Float[Tensor, "state prompt 1 head d_head"]:
         """z of the last position over a past that all states share and the positions of each."""
-        grouped = rearrange(self.scale * q[:, :, 0], "u n (g r) d -> n g (u r) d", g=self.n_groups)
+        grouped = rearrange(self.scale * q[:, :, 0], "u n (g r) d -> n g (u r) d", g=past[0].shape[1])
         shared, n_states = past[0].shape[2], len(q)
         before = rearrange(grouped @ past[0].mT, "n g (u r) p -> u n g r p", u=n_states)
         own = rearrange(grouped, "n g (u r) d -> u n g r d", u=n_states) @ rearrange(k, "u n s g d -> u n g d s")
@@ -182,16 +208,15 @@ class Decoder:
         z = z + later @ rearrange(v, "u n s g d -> u n g s d")
         return rearrange(z, "u n g r d -> u n 1 (g r) d")
 
-    def project(self, layer: int, z: Float[Tensor, "*state head d_head"]) -> Float[Tensor, "*state d_model"]:
+    def project(self, weights: Layer, z: Float[Tensor, "*state head d_head"]) -> Float[Tensor, "*state d_model"]:
         """What the heads together write to the stream, output bias included."""
-        weights = self.layers[layer]
         return functional.linear(z.flatten(-2), weights.output.flatten(0, 1).T, weights.output_bias)
 
     # --- MLP and read-out ------------------------------------------------------------------------------------------
 
-    def mlp(self, layer: int, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
+    def mlp(self, weights: Layer, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """What the MLP writes after reading `stream`."""
-        weights, normed = self.layers[layer], self.norm(stream)
+        normed = self.norm(stream)
         hidden = functional.linear(normed, weights.mlp_in, weights.mlp_in_bias)
         if weights.mlp_gate is None:
             hidden = self.activation(hidden)
@@ -238,27 +263,27 @@ class Decoder:
         def hooked(name: str, value: Tensor) -> Tensor:
             return _hooked(called, f"blocks.{layer}.{name}", value)
 
+        weights = self.layers[layer]
         normed = hooked("ln1.hook_out", self.norm(stream))
-        q, k, v = (
-            hooked(f"attn.hook_{name}", value) for name, value in zip("qkv", self.projected(layer, normed), strict=True)
-        )
+        projected = zip("qkv", self.projected(weights, normed), strict=True)
+        q, k, v = (hooked(f"attn.hook_{name}", value) for name, value in projected)
         z = hooked("attn.hook_z", self.attend(self.rotate(q), self.rotate(k), v))
-        attention = hooked("hook_attn_out", hooked("attn.hook_out", self.project(layer, z)))
+        attention = hooked("hook_attn_out", hooked("attn.hook_out", self.project(weights, z)))
         middle = stream + attention
         read = hooked("ln2.hook_in", stream if self.parallel else middle)
-        return middle + hooked("hook_mlp_out", self.mlp(layer, read))
+        return middle + hooked("hook_mlp_out", self.mlp(weights, read))
 
     def _last_block(
         self, stream: Float[Tensor, "row position d_model"], end: Int[Tensor, " row"]
     ) -> Float[Tensor, "row d_model"]:
         """The last block at each row's end, where nothing after it is computed."""
-        layer, rows = self.n_layers - 1, torch.arange(len(stream), device=stream.device)
+        weights, rows = self.layers[-1], torch.arange(len(stream), device=stream.device)
         at_end = stream[rows, end]
-        q, k, v = self.keys_values_and_last_query(layer, self.norm(stream), self.norm(at_end))
+        q, k, v = self.keys_values_and_last_query(weights, self.norm(stream), self.norm(at_end))
         before = torch.arange(stream.shape[1], device=stream.device) <= end[:, None]
         z = self.attend(self.rotate(q, end[:, None]), self.rotate(k), v, before[:, None, None])[:, 0]
-        middle = at_end + self.project(layer, z)
-        return middle + self.mlp(layer, at_end if self.parallel else middle)
+        middle = at_end + self.project(weights, z)
+        return middle + self.mlp(weights, at_end if self.parallel else middle)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -381,7 +406,10 @@ def _layer(bridge: Any, index: int) -> Layer:
     output = attention.W_O.detach()
     bias = _optional(attention, "b_O")
     gate = _optional(mlp, "W_gate")
+    shared = len(heads[0]) // len(heads[1])
     return Layer(
+        n_heads=len(heads[0]),
+        group=tuple(head // shared for head in range(len(heads[0]))),
         qkv=qkv,
         qkv_bias=qkv_bias,
         output=output.contiguous(),

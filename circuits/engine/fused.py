@@ -30,6 +30,12 @@ from kernels.choice import Operations
 MEMORY_MIB = 1024
 TOKENS_PER_BLOCK = 4096
 PROMPTS_PER_BUCKET = 16  # fewer prompts with the same positions are run together with others of their length
+# rows of a matrix product, on the CPU and on CUDA, below which it is not worth leaving out the heads that are replaced. CUDA:
+# a launch must fill the device; not yet measured on a GPU
+SMALLEST_PRODUCT = (256, 16384)
+SMALLEST_SHARE = (
+    1 / 6
+)  # of a prompt's positions that must stay the base run's to be left out: attention over two parts costs
 STREAMS = 2  # residual streams held for each state: those that enter a layer and those that leave it
 
 
@@ -73,6 +79,7 @@ class FusedEngine(LensEngine):
         per_token = STREAMS * self.decoder.d_model * self.decoder.dtype.itemsize
         self.tokens_held = max(1, int(memory_mib * 2**20 / per_token))
         self.tokens_per_block = tokens_per_block
+        self.smallest_product = SMALLEST_PRODUCT[model.device.type == "cuda"]
         self.flops = 0
 
     @torch.no_grad()
@@ -221,4 +228,4 @@ def first_changed(variant: Variant, bucket: PromptSet) -> int:
             named = [places(bucket, role)[1] for role in intervention.positions]
             start = min((int(where.min()) for where in named if len(where)), default=length)
         first = min(first, max(start, apart) if recipe.kind == "patch" else start)
-    return first
+    return first if first >= SMALLEST_SHARE * length else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from circuits.engine.decoder import Decoder
 from circuits.engine.lens import hook_name, places
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Sources
-from circuits.engine.trie import Edit, Part, Trie
+from circuits.engine.trie import NOTHING, Edit, Part, Trie
 from circuits.interventions import Base, Recipe
 
 KeysValues = tuple[Tensor, Tensor]  # [prompt, group, position, d_head] each
@@ -57,13 +58,13 @@ class Inputs:
         """Keys and values of all but the last position."""
         decoder, kept = self.decoder, []
         stream = decoder.place(decoder.embed(self.tokens(base)[:, :-1]))
-        for layer in range(decoder.n_layers):
-            q, k, v = decoder.projected(layer, decoder.norm(stream))
+        for weights in decoder.layers:
+            q, k, v = decoder.projected(weights, decoder.norm(stream))
             k = decoder.rotate(k)
             kept.append((k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()))
-            if layer < decoder.n_layers - 1:
-                middle = stream + decoder.project(layer, decoder.attend(decoder.rotate(q), k, v))
-                stream = middle + decoder.mlp(layer, stream if decoder.parallel else middle)
+            if len(kept) < decoder.n_layers:
+                middle = stream + decoder.project(weights, decoder.attend(decoder.rotate(q), k, v))
+                stream = middle + decoder.mlp(weights, stream if decoder.parallel else middle)
         return kept
 
 
@@ -104,33 +105,65 @@ class Rows:
         start = self.inputs.length - 1 if last else self.first
         written = self.inputs.length - start
         leaving = stream.new_empty(len(mlp.parent), self.n, written, self.decoder.d_model)
-        for states in self._blocks(0, len(stream), stream.shape[2]):
+        for states, edit in self._runs(layer, stream):
             entering = stream[states]
-            z = self._attention(layer, entering, last)
             residual = entering[:, :, -written:]
             beside = self._mlp(layer, residual) if self.decoder.parallel else None
             children = attention.children(states)
-            for own in self._blocks(children.start, children.stop, written):
+            if edit is not None:
+                middle = self._attended_alike(layer, entering, residual, edit, start)
+                self._leave(
+                    layer, middle, self._mlp(layer, middle) if beside is None else beside, children, start, leaving
+                )
+                continue
+            z = self._attention(self.decoder.layers[layer], self._past(layer), entering, last)
+            for own in self._blocks(children, written):
                 parent = self._index(attention.parent[own] - states.start)
                 middle = self._attended(layer, z, residual, parent, attention.edits[own], start)
                 output = self._mlp(layer, middle) if beside is None else beside[parent]
                 self._leave(layer, middle, output, own, start, leaving)
         return leaving
 
+    def _runs(
+        self, layer: int, stream: Float[Tensor, "state prompt position d_model"]
+    ) -> Iterator[tuple[slice, Edit | None]]:
+        """Blocks of consecutive states, with the edit of attention that all of them take and go on with, if there is one.
+
+        Such an edit replaces whole heads at all positions, or nothing.
+        """
+        step, per_state = self.trie.steps[layer, "attention"], self.n * stream.shape[2]
+        single = np.bincount(step.parent, minlength=len(stream)) == 1
+        edit_of = [step.edits[at] for at in np.searchsorted(step.parent, np.arange(len(stream)))]
+        kinds = [edit if one and _whole_heads(edit) else None for one, edit in zip(single, edit_of, strict=True)]
+        start = 0
+        for kind, states in groupby(kinds):
+            stop = start + len(list(states))
+            alone = kind is not None and (kind == NOTHING or (stop - start) * per_state >= self.engine.smallest_product)
+            for block in self._blocks(slice(start, stop), stream.shape[2]):
+                yield block, kind if alone else None
+            start = stop
+
+    def _past(self, layer: int, heads: Sequence[int] | None = None) -> KeysValues:
+        """Keys and values of the base run, of each of some heads or of all groups."""
+        past = self.inputs.past(self.base, layer, self.first)
+        if heads is None or len(heads) == self.decoder.n_heads:
+            return past
+        groups = [self.decoder.layers[layer].group[head] for head in heads]
+        return past[0][:, groups], past[1][:, groups]
+
     def _attention(
-        self, layer: int, stream: Float[Tensor, "state prompt position d_model"], last: bool
+        self, weights: Layer, past: KeysValues, stream: Float[Tensor, "state prompt position d_model"], last: bool
     ) -> Float[Tensor, "state prompt query head d_head"]:
         """z of the states' own positions, or of the last one alone, over them and the base run's past."""
         decoder, first = self.decoder, self.first
         normed = decoder.norm(stream)
         if last:
-            q, k, v = decoder.keys_values_and_last_query(layer, normed, normed[:, :, -1])
+            q, k, v = decoder.keys_values_and_last_query(weights, normed, normed[:, :, -1])
         else:
-            q, k, v = decoder.projected(layer, normed)
+            q, k, v = decoder.projected(weights, normed)
         q = decoder.rotate(q, slice(self.inputs.length - q.shape[2], None))
         k = decoder.rotate(k, slice(first, None))
-        self._count_attention(layer, q, k)
-        past = self.inputs.past(self.base, layer, first)
+        self._count_attention(q, k)
         if last:
             return decoder.attend_last(q, k, v, past)
         if first:
@@ -139,6 +172,33 @@ class Rows:
             )
         rows = (x.flatten(0, 1).transpose(1, 2) for x in (q, k, v))
         return self.engine.operations.packed_attention(*rows, decoder.scale).unflatten(0, (len(stream), self.n))
+
+    def _attended_alike(
+        self,
+        layer: int,
+        stream: Float[Tensor, "state prompt position d_model"],
+        residual: Float[Tensor, "state prompt query d_model"],
+        edit: Edit,
+        start: int,
+    ) -> Float[Tensor, "state prompt query d_model"]:
+        """Stream plus attention output of states that all take the same edit: replaced heads are not computed.
+
+        What they write is the same in all states.
+        """
+        weights = self.decoder.layers[layer]
+        replaced = {head: recipe for _, (recipe, heads, _) in edit for head in heads}
+        kept = [head for head in range(weights.n_heads) if head not in replaced]
+        constant = weights.output_bias
+        for _, (recipe, heads, _) in edit:
+            source = self.inputs.source("head", layer, recipe)[:, start:, list(heads)]
+            self._count(source[:, :, 0, 0].numel(), weights.output[: len(heads)])
+            constant = constant + self.decoder.project(weights.keep(heads), source)
+        if not kept:
+            return residual + constant
+        some = weights.keep(kept)
+        z = self._attention(some, self._past(layer, kept), stream, layer == self.decoder.n_layers - 1)
+        self._count(z[..., 0, 0].numel(), some.output)
+        return residual + (self.decoder.project(some, z) + constant)
 
     def _attended(
         self,
@@ -152,12 +212,12 @@ class Rows:
         """Stream plus attention output of some children, as edits of heads and of the whole output leave it."""
         weights = self.decoder.layers[layer]
         self._count(len(parent) * self.n * z.shape[2], weights.output)
-        if all(kind == "head" and positions is None for edit in edits for kind, (_, _, positions) in edit):
+        if all(map(_whole_heads, edits)):
             return self._select_and_project(layer, z, residual, parent, edits, start)
         selected = z[parent]
         for rows, edit in zip(selected, edits, strict=True):
             self._edit(rows, [part for part in edit if part[0] == "head"], layer, start)
-        output = self.decoder.project(layer, selected)
+        output = self.decoder.project(weights, selected)
         for rows, edit in zip(output, edits, strict=True):
             self._edit(rows, [part for part in edit if part[0] == "attention"], layer, start)
         return output + residual[parent]
@@ -197,7 +257,7 @@ class Rows:
         matrices = [weights.mlp_in, weights.mlp_out, *([] if weights.mlp_gate is None else [weights.mlp_gate])]
         for matrix in matrices:
             self._count(stream[..., 0].numel(), matrix)
-        return self.decoder.mlp(layer, stream)
+        return self.decoder.mlp(weights, stream)
 
     def _leave(
         self,
@@ -252,7 +312,7 @@ class Rows:
         )
         self._count(stream[..., 0].numel(), direction[0])
         if probabilities or batch.answers.shape[1] + batch.wrong.shape[1] > 2:
-            found = [self._over_vocabulary(stream[at]) for at in self._blocks(0, len(stream), 1)]
+            found = [self._over_vocabulary(stream[at]) for at in self._blocks(slice(0, len(stream)), 1)]
             correct = np.concatenate([part.correct for part in found])[self.trie.leaves]
             probability = np.concatenate([part.answer_probability for part in found])[self.trie.leaves]
             return Scores(difference.cpu().numpy(), correct, probability if probabilities else None)
@@ -266,11 +326,11 @@ class Rows:
 
     # --- bookkeeping -----------------------------------------------------------------------------------------------
 
-    def _blocks(self, start: int, stop: int, positions: int) -> Iterator[slice]:
+    def _blocks(self, states: slice, positions: int) -> Iterator[slice]:
         """Consecutive states with no more rows than one matrix product takes."""
         size = max(1, self.engine.tokens_per_block // (self.n * positions))
-        for lower in range(start, stop, size):
-            yield slice(lower, min(lower + size, stop))
+        for lower in range(states.start, states.stop, size):
+            yield slice(lower, min(lower + size, states.stop))
 
     def _index(self, numbers: np.ndarray) -> Int[Tensor, " child"]:
         return torch.as_tensor(numbers, device=self.inputs.device)
@@ -278,12 +338,16 @@ class Rows:
     def _count(self, rows: int, matrix: Tensor) -> None:
         self.engine.flops += 2 * rows * matrix.numel()
 
-    def _count_attention(self, layer: int, q: Tensor, k: Tensor) -> None:
+    def _count_attention(self, q: Tensor, k: Tensor) -> None:
         """Projections to q, k and v, and the two products over the positions that a query may see."""
-        weights, decoder = self.decoder.layers[layer], self.decoder
-        per_head = weights.qkv.numel() // (decoder.n_heads + 2 * decoder.n_groups)
+        *_, queries, n_heads, d_head = q.shape
+        keys, n_groups = k.shape[2:4]
         states = q.shape[0] * self.n
-        queries, keys = q.shape[2], k.shape[2]
-        self.engine.flops += 2 * states * per_head * (queries * decoder.n_heads + 2 * keys * decoder.n_groups)
+        self.engine.flops += 2 * states * self.decoder.d_model * d_head * (queries * n_heads + 2 * keys * n_groups)
         seen = sum(range(self.inputs.length - queries + 1, self.inputs.length + 1))
-        self.engine.flops += 4 * states * decoder.n_heads * decoder.d_head * seen
+        self.engine.flops += 4 * states * n_heads * d_head * seen
+
+
+def _whole_heads(edit: Edit) -> bool:
+    """True if an edit of attention replaces whole heads at all positions, or nothing."""
+    return all(kind == "head" and positions is None for kind, (_, _, positions) in edit)

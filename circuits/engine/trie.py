@@ -32,8 +32,8 @@ class Step:
 
     @property
     def trivial(self) -> bool:
-        """True if every state has itself as its only child."""
-        return not any(self.edits)
+        """True if every state has itself as its only child, in the same order."""
+        return not any(self.edits) and np.array_equal(self.parent, np.arange(len(self.parent)))
 
     def children(self, parents: slice) -> slice:
         """The children of consecutive parents."""
@@ -69,6 +69,9 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
                 edits[number] = NOTHING
             intact[number] = not edits[number]
         steps[stage], states = _step(states, edits)
+        if stage[1] == "stream":
+            after = [own.get((stage[0], "attention"), NOTHING) for own in every]
+            steps[stage], states = _arrange(steps[stage], states, after)
     return Trie(steps, states, frozenset(at_end))
 
 
@@ -79,6 +82,21 @@ def _step(states: Int[np.ndarray, " variant"], edits: Sequence[Edit]) -> tuple[S
     pairs, children = np.unique(states * len(known) + keys, return_inverse=True)
     distinct = list(known)
     return Step(pairs // len(known), tuple(distinct[key] for key in pairs % len(known))), children
+
+
+def _arrange(
+    step: Step, states: Int[np.ndarray, " variant"], edits: Sequence[Edit]
+) -> tuple[Step, Int[np.ndarray, " variant"]]:
+    """The same step with its children in another order: those that go on alike, by the one edit that follows, together."""
+    following: dict[int, set[Edit]] = {}
+    for state, edit in zip(states.tolist(), edits, strict=True):
+        following.setdefault(state, set()).add(edit)
+    numbers: dict[frozenset[Edit], int] = {}
+    kinds = [numbers.setdefault(frozenset(following[state]), len(numbers)) for state in range(len(step.parent))]
+    order = np.argsort(kinds, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return Step(step.parent[order], tuple(step.edits[old] for old in order)), place[states]
 
 
 def _restores(edit: Edit, base: Base) -> bool:

@@ -1,0 +1,27 @@
+"""Benchmark: many interventions, one logit difference each, on all engines.
+
+    python scripts/benchmark.py                 # both models, all works; results/benchmarks/cpu.csv or the GPU's
+    python scripts/benchmark.py --quick         # a few seconds: does it run?
+    python scripts/benchmark.py --tables        # the README's tables from the CSVs
+    python scripts/benchmark.py --update-readme # write them into README.md
+
+Rows are appended as they are measured; a second run measures only what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from results_io import UserError
+from scripts.benchmarks import command
+
+if __name__ == "__main__":
+    try:
+        command.main(sys.argv[1:])
+    except UserError as error:
+        sys.exit(f"benchmark: {error}")

@@ -1,0 +1,196 @@
+"""The command line of `scripts/benchmark.py`: what to measure, where the rows go, what is there already."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from scripts.benchmarks import clock, comparison, engines, growth, record, subjects, tables, workloads
+from scripts.benchmarks.comparison import Budget, Machine
+from scripts.benchmarks.growth import Point
+from scripts.benchmarks.plain import PlainModel
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "scripts" / "benchmark.py"
+QUICK = Budget(prompts=2, length=8, variants_fused=8, variants_slow=4, checked=4, repeats=1)
+BUDGETS = {  # both models take twelve minutes on two idle cores, five on an H100
+    ("cpu", "pocket"): Budget(prompts=16, length=16, variants_fused=400, variants_slow=32, checked=8, repeats=5),
+    ("cpu", "gpt2-small"): Budget(prompts=4, length=16, variants_fused=144, variants_slow=12, checked=6, repeats=5),
+    ("cuda", "pocket"): Budget(prompts=64, length=16, variants_fused=1000, variants_slow=48, checked=16, repeats=5),
+    ("cuda", "gpt2-small"): Budget(prompts=64, length=20, variants_fused=400, variants_slow=24, checked=12, repeats=5),
+}
+DENSE = {  # works whose every variant is nearly a whole forward pass: fewer of them, fewer times, on a CPU
+    ("cpu", "gpt2-small"): {"variants_fused": 60, "repeats": 3},
+}
+LIGHT = ("all-heads patching", "all-heads patching, second half", "causal tracing by position")
+CPU_INFO = Path("/proc/cpuinfo")
+MEMORY_MODEL, MEMORY_WORK = "gpt2-small", "all-heads patching"
+GROWTH_ENGINES = (engines.HOOK_LOOP, engines.EXPERT_LOOP, engines.FUSED)
+
+
+def main(arguments: list[str]) -> None:
+    """Measure what is missing, or print the tables, or (in a fresh process) one engine's peak memory."""
+    options = _options(arguments)
+    if options.tables:
+        print(tables.performance())
+    elif options.update_readme:
+        tables.update_readme(ROOT / "README.md")
+    elif options.write_model:
+        print(subjects.write_study_model(options.write_model))
+    elif options.memory_of:
+        print(_own_memory(options))
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            measure(options, Path(options.scratch or scratch))
+
+
+def measure(options: argparse.Namespace, scratch: Path) -> None:
+    """Every model on every work, then the growth."""
+    started = time.monotonic()
+    machine = _machine(options)
+    path = options.folder / f"{options.name or _default_name(machine)}.csv"
+    print(
+        f"{machine.device_name}, threads {machine.threads}, GEMM {machine.gemm / 1e9:.0f} GFLOP/s -> {path}", flush=True
+    )
+    for model in options.models:
+        _measure_model(model, options, machine, path, scratch)
+    if not options.no_growth:
+        _measure_growth(options, machine, path, scratch)
+    print(f"{time.monotonic() - started:.0f} s", flush=True)
+
+
+def _measure_model(model: str, options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
+    """The works that the file does not have yet for all the engines asked for."""
+    done = {(row.model, row.work, row.engine) for row in record.read(path) if row.device == machine.device_name}
+    todo = [work for work in options.work if any((model, work, name) not in done for name in options.engines)]
+    if not todo:
+        return
+    folder = subjects.folder_of(model, scratch)
+    subject = subjects.load(model, folder, machine.device, machine.dtype)
+    exact = PlainModel.load(folder, machine.device, torch.float64)
+    for name in todo:
+        started = time.monotonic()
+        missing = [engine for engine in options.engines if (model, name, engine) not in done]
+        rows = comparison.compare(subject, exact, workloads.get(name), missing, _budget(model, name, options), machine)
+        if machine.device == "cpu" and (model, name) == (MEMORY_MODEL, MEMORY_WORK):
+            rows = [replace(row, peak_memory_mib=_memory(row.engine, model, options, scratch)) for row in rows]
+        record.append(path, rows)
+        for row in rows:
+            print(
+                f"{model:11} {name:32} {row.engine:13} {row.seconds:9.3f} s  x{row.times_hook_loop or 0:6.2f}  "
+                f"{100 * row.roofline:5.1f} %  {row.max_abs_difference:.1e}",
+                flush=True,
+            )
+        print(f"{'':11} {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _measure_growth(options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
+    """Points that are missing, then the plot."""
+    own = path.with_name(path.stem + tables.GROWTH)
+    if not record.read_rows(own, Point):
+        names = [name for name in GROWTH_ENGINES if name in options.engines]
+        repeats = 1 if options.quick else 3
+        for point in growth.measure(machine, names, repeats, scratch, options.quick):
+            record.append(own, [point])
+    growth.plot(record.read_rows(own, Point), own.with_suffix(".svg"))
+
+
+def _budget(model: str, work: str, options: argparse.Namespace) -> Budget:
+    """How much to time; `--repeats` overrides."""
+    if options.quick:
+        return replace(QUICK, repeats=options.repeats or QUICK.repeats)
+    kind = options.device.split(":")[0]
+    budget = BUDGETS[kind, model]
+    if work not in LIGHT:
+        budget = replace(budget, **DENSE.get((kind, model), {}))
+    return replace(budget, repeats=options.repeats or budget.repeats)
+
+
+def _machine(options: argparse.Namespace) -> Machine:
+    """The device, with its matrix-product peak measured now."""
+    clock.strict_float32()
+    torch.set_num_threads(options.threads)
+    on_gpu = options.device.startswith("cuda")
+    name = torch.cuda.get_device_name(options.device) if on_gpu else _cpu_name()
+    gemm = clock.gemm_peak(options.device, getattr(torch, options.dtype))
+    datasheet = clock.datasheet_peak(name) if options.dtype == "float32" else None
+    return Machine(options.device, name, options.threads, options.dtype, gemm, datasheet)
+
+
+def _cpu_name() -> str:
+    """The processor's product name, where the system tells it."""
+    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.is_file() else []
+    product = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return f"CPU ({product})" if product else "CPU"
+
+
+def _default_name(machine: Machine) -> str:
+    """cpu, or the GPU's product name in file-name letters."""
+    if machine.device == "cpu":
+        return "cpu"
+    return "-".join(machine.device_name.lower().replace("/", " ").split())
+
+
+def _memory(engine: str, model: str, options: argparse.Namespace, scratch: Path) -> float | None:
+    """Peak memory in MiB of one run of an engine, in a process of its own."""
+    command = [sys.executable, str(SCRIPT), "--memory-of", engine, "--models", model, "--work", MEMORY_WORK]
+    command += ["--device", "cpu", "--dtype", options.dtype, "--threads", str(options.threads)]
+    command += ["--scratch", str(scratch), *(["--quick"] if options.quick else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    if done.returncode:  # the timings are worth keeping without it
+        print(f"peak memory of {engine} not measured: {done.stderr.strip().splitlines()[-1]}", flush=True)
+        return None
+    last = done.stdout.strip().splitlines()[-1]
+    return None if last == "None" else float(last)
+
+
+def _own_memory(options: argparse.Namespace) -> float | None:
+    """What building one engine and running it once adds to this process, MiB, once every weight has been read."""
+    clock.strict_float32()
+    torch.set_num_threads(options.threads)
+    model, work = options.models[0], workloads.get(options.work[0])
+    budget = _budget(model, work.name, options)
+    subject = subjects.load(model, subjects.folder_of(model, Path(options.scratch)), "cpu", options.dtype)
+    first = work.first_changed(budget.length)
+    draw = partial(
+        subjects.random_prompts, length=budget.length, first_changed=first, vocabulary=subject.shape.vocabulary
+    )
+    prompts = draw(budget.prompts, seed=comparison.PROMPT_SEED)
+    reference = draw(subjects.REFERENCE_PROMPTS, seed=comparison.REFERENCE_SEED)
+    sweep = workloads.spread(work.build(subject.shape), comparison.variants_of(options.memory_of, budget))
+    with torch.no_grad():  # weights are mapped from their file, and count only once they have been touched
+        subject.plain.logits(prompts.clean[:1], {})
+        subject.model.bridge(prompts.clean[:1].to(subject.model.device))
+    return clock.peak_memory(lambda: engines.build(options.memory_of, subject, reference)(sweep, prompts), "cpu")
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmark", description=__doc__)
+    parser.add_argument("--models", nargs="+", default=list(subjects.MODELS), choices=subjects.MODELS)
+    parser.add_argument("--work", nargs="+", default=list(workloads.WORKS), choices=list(workloads.WORKS))
+    parser.add_argument("--engines", nargs="+", default=list(engines.ENGINES), choices=engines.ENGINES)
+    parser.add_argument("--repeats", type=int, help="interleaved repeats (default: 5, fewer where a run is long)")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="torch threads (default 2)")
+    parser.add_argument("--name", help="file name without .csv (default: the device's)")
+    parser.add_argument("--folder", type=Path, default=record.FOLDER, help="where the CSV goes")
+    parser.add_argument("--scratch", help="where random weights are written (default: a temporary folder)")
+    parser.add_argument("--no-growth", action="store_true", help="leave out the growth curves")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing of use")
+    parser.add_argument("--tables", action="store_true", help="print the README's tables and stop")
+    parser.add_argument("--update-readme", action="store_true", help="write the tables into README.md and stop")
+    parser.add_argument(
+        "--write-model", type=Path, help="write the random GPT-2-small shape with claims there and stop"
+    )
+    parser.add_argument("--memory-of", choices=engines.ENGINES, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)

@@ -1,0 +1,179 @@
+"""Comparison: all engines on one work and one model, timed in turns and checked against float64."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from circuits.interventions import Sweep
+from circuits.prompts import PromptSet
+from scripts.benchmarks import baselines, clock, engines, flops, record, subjects, workloads
+from scripts.benchmarks.baselines import Engine
+from scripts.benchmarks.clock import Timing
+from scripts.benchmarks.plain import PlainModel
+from scripts.benchmarks.record import Record
+from scripts.benchmarks.subjects import Subject
+from scripts.benchmarks.workloads import Work
+
+PROMPT_SEED, REFERENCE_SEED = 0, 1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much of a work is timed: prompts and their length, variants of the fused engine and of the slower ones.
+
+    `checked` variants are compared with float64 before anything is timed.
+    """
+
+    prompts: int
+    length: int
+    variants_fused: int
+    variants_slow: int
+    checked: int
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it runs. `gemm` and `datasheet` are operations per second; `device_name` is a product, not a host."""
+
+    device: str
+    device_name: str
+    threads: int
+    dtype: str
+    gemm: float
+    datasheet: float | None
+
+
+def compare(
+    subject: Subject, exact: PlainModel, work: Work, names: Sequence[str], budget: Budget, machine: Machine
+) -> list[Record]:
+    """One record for every engine of `names`: build, check, warm up, time in turns, count."""
+    first = work.first_changed(budget.length)
+    draw = partial(subjects.random_prompts, length=budget.length, vocabulary=subject.shape.vocabulary)
+    prompts = draw(budget.prompts, first_changed=first, seed=PROMPT_SEED)
+    reference = draw(subjects.REFERENCE_PROMPTS, first_changed=first, seed=REFERENCE_SEED)
+    sweep = work.build(subject.shape)
+    built = {name: engines.build(name, subject, reference) for name in names}
+    differences = _differences(built, exact, reference, workloads.spread(sweep, budget.checked), prompts)
+    parts = {name: workloads.spread(sweep, variants_of(name, budget)) for name in names}
+    runs = {name: partial(engine, parts[name], prompts) for name, engine in built.items()}
+    memory = {name: _warm_up(run, machine.device) for name, run in runs.items()}
+    before = {name: engines.counter(engine) for name, engine in built.items()}
+    timings = clock.interleaved(runs, budget.repeats, machine.device)
+    counted = {name: _per_run(before[name], built[name], budget.repeats) for name in names}
+    rows = [
+        _record(subject, work, name, parts[name], len(sweep), prompts, timings[name], counted[name], machine)
+        | {"max_abs_difference": differences[name], "variants_checked": min(budget.checked, len(sweep))}
+        | {"peak_memory_mib": memory[name]}
+        for name in names
+    ]
+    return [Record(**row) for row in _with_ratios(rows)]
+
+
+def variants_of(name: str, budget: Budget) -> int:
+    """How many variants of a work an engine runs."""
+    return budget.variants_fused if name == engines.FUSED else budget.variants_slow
+
+
+def _differences(
+    built: Mapping[str, Engine], exact: PlainModel, reference: PromptSet, sweep: Sweep, prompts: PromptSet
+) -> dict[str, float]:
+    """Largest absolute difference of each engine's logit differences to a float64 run of the plain model."""
+    truth = baselines.Exact(exact, reference)(sweep, prompts)
+    return {name: float(np.abs(engine(sweep, prompts) - truth).max()) for name, engine in built.items()}
+
+
+def _per_run(before: int | None, engine: Engine, repeats: int) -> float | None:
+    """Operations of one of the timed runs by the engine's own counter; None if it has none."""
+    return None if before is None else (engines.counter(engine) - before) / repeats
+
+
+def _warm_up(run: partial, device: str) -> float | None:
+    """A whole untimed run; on a GPU also its peak memory in MiB (on a CPU that takes a fresh process)."""
+    if device.startswith("cuda"):
+        run()
+        return clock.peak_memory(run, device)
+    run()
+    return None
+
+
+def _record(
+    subject: Subject,
+    work: Work,
+    name: str,
+    part: Sweep,
+    variants: int,
+    prompts: PromptSet,
+    timings: Sequence[Timing],
+    counted: float | None,
+    machine: Machine,
+) -> dict:
+    """The row of one engine, scaled from the variants that were timed to all of them."""
+    length = int(prompts.end[0]) + 1
+    return {
+        "device": machine.device_name,
+        "threads": machine.threads,
+        "dtype": machine.dtype,
+        "tf32": torch.backends.cuda.matmul.allow_tf32,
+        "model": subject.name,
+        "work": work.name,
+        "engine": name,
+        "prompts": len(prompts),
+        "length": length,
+        "first_changed": work.first_changed(length),
+        "variants": variants,
+        "variants_timed": len(part),
+        "repeats": len(timings),
+        "versions": record.versions(),
+    } | _speed(
+        variants / len(part),
+        timings,
+        counted or engines.by_formula(name, subject.shape, part, prompts),
+        len(prompts) * flops.floor(subject.shape, part, prompts),
+        variants * len(prompts),
+        len(prompts) * flops.naive(subject.shape, variants, length, length),
+        machine,
+    )
+
+
+def _speed(
+    scale: float, timings: Sequence[Timing], executed: float, least: float, pairs: int, whole: float, machine: Machine
+) -> dict:
+    """Seconds and operations of the timed part times `scale`; `pairs` and `whole` (naive operations) are of the whole."""
+    wall = [scale * timing.wall for timing in timings]
+    seconds = statistics.median(wall)
+    rate = scale * executed / seconds
+    return {
+        "seconds": seconds,
+        "seconds_min": min(wall),
+        "seconds_max": max(wall),
+        "cpu_seconds": scale * statistics.median(timing.cpu for timing in timings),
+        "pairs_per_second": pairs / seconds,
+        "gflop": scale * executed / 1e9,
+        "gflop_naive": whole / 1e9,
+        "gflop_floor": scale * least / 1e9,
+        "over_floor": executed / least,
+        "gemm_gflops": machine.gemm / 1e9,
+        "roofline": rate / machine.gemm,
+        "datasheet_gflops": machine.datasheet and machine.datasheet / 1e9,
+        "roofline_datasheet": machine.datasheet and rate / machine.datasheet,
+    }
+
+
+def _with_ratios(rows: list[dict]) -> list[dict]:
+    """Each row with its speed in units of the hook loop's of the same run; None if that was not timed."""
+    loop = next((row for row in rows if row["engine"] == engines.HOOK_LOOP), None)
+    return [
+        row
+        | {
+            "times_hook_loop": loop and loop["seconds"] / row["seconds"],
+            "times_hook_loop_cpu": loop and loop["cpu_seconds"] / max(row["cpu_seconds"], 1e-9),
+        }
+        for row in rows
+    ]

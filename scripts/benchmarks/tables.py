@@ -1,0 +1,127 @@
+"""Tables: the README's performance section, generated from the CSVs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import results_io
+from results_io import UserError
+from scripts.benchmarks import engines, growth, record, subjects, workloads
+from scripts.benchmarks.growth import Point
+from scripts.benchmarks.record import FOLDER, Record
+
+START, END = "<!-- performance -->", "<!-- /performance -->"
+GROWTH = "-growth.csv"
+UNMEASURED = "not yet measured on a GPU"
+HEADER = (
+    "work",
+    *engines.ENGINES,
+    "fused / hook loop",
+    "fused / expert loop",
+    "FLOP / floor",
+    "of GEMM peak",
+    "largest difference to float64",
+    "peak MiB",
+)
+
+
+def performance(folder: Path = FOLDER) -> str:
+    """The whole section in markdown: a table for each machine and model, the growth exponents, what is missing."""
+    files = sorted(path for path in folder.glob("*.csv") if not path.name.endswith(GROWTH))
+    rows = [row for path in files for row in record.read(path)]
+    points = [p for path in sorted(folder.glob(f"*{GROWTH}")) for p in record.read_rows(path, Point)]
+    return "\n\n".join([_legend(), *_machines(rows), *_exponents(points), *_missing(rows)])
+
+
+def update_readme(path: Path, folder: Path = FOLDER) -> None:
+    """Replace what stands between the performance markers of a README. UserError unless each marker is there once."""
+    text = path.read_text()
+    if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
+        raise UserError(f"{path} needs the lines {START} and {END} once each, in this order; add them")
+    before, after = text[: text.index(START)], text[text.index(END) :]
+    results_io.write_text(path, f"{before}{START}\n{performance(folder)}\n{after}")
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; numbers stay as they are given."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _legend() -> str:
+    lines = [f"- **{name}**: {meaning}." for name, meaning in engines.MEANING.items()]
+    return (
+        "Each engine's column is (variant, prompt) pairs per second; more is better. All have the same weights, tokens and "
+        "dtype, and IEEE float32 without TF32. The largest difference is over all engines.\n\n" + "\n".join(lines)
+    )
+
+
+def _machines(rows: Sequence[Record]) -> list[str]:
+    """A titled table for every machine and model."""
+    found = []
+    for device, threads, dtype, model in dict.fromkeys((r.device, r.threads, r.dtype, r.model) for r in rows):
+        own = [r for r in rows if (r.device, r.threads, r.dtype, r.model) == (device, threads, dtype, model)]
+        cores = "" if own[0].on_gpu else f", {threads} thread{'s' * (threads > 1)}"
+        title = f"**{_title(model)}**, {device}{cores}, {dtype}, {own[0].prompts} prompts of {own[0].length} tokens"
+        works = dict.fromkeys(row.work for row in own)
+        table = markdown(HEADER, [_line(work, {r.engine: r for r in own if r.work == work}) for work in works])
+        found.append(f"{title}\n\n{table}")
+    return found
+
+
+def _line(work: str, rows: dict[str, Record]) -> list[str]:
+    fused, loop, expert = (rows.get(name) for name in (engines.FUSED, engines.HOOK_LOOP, engines.EXPERT_LOOP))
+    speeds = [_number(rows[name].pairs_per_second) if name in rows else "–" for name in engines.ENGINES]
+    return [
+        work,
+        *speeds,
+        _ratio(fused, loop),
+        _ratio(fused, expert),
+        f"{fused.over_floor:.2f}" if fused else "–",
+        f"{100 * fused.roofline:.0f} %" if fused else "–",
+        f"{max(row.max_abs_difference for row in rows.values()):.1e}",
+        f"{fused.peak_memory_mib:.0f}" if fused and fused.peak_memory_mib is not None else "–",
+    ]
+
+
+def _ratio(fast: Record | None, slow: Record | None) -> str:
+    return f"{slow.seconds / fast.seconds:.1f}x" if fast and slow else "–"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def _exponents(points: Sequence[Point]) -> list[str]:
+    """Fitted growth exponents of every machine."""
+    found = []
+    for device in dict.fromkeys(point.device for point in points):
+        fitted = growth.fits([point for point in points if point.device == device])
+        names = list(dict.fromkeys(engine for _, engine in fitted))
+        lines = [
+            [axis, f"{growth.EXPECTED[axis]:g} ({growth.REASON[axis]})"]
+            + [f"{fitted[axis, name][0]:.2f}" if (axis, name) in fitted else "–" for name in names]
+            for axis in growth.AXES
+        ]
+        table = markdown(("time grows with", "expected exponent", *names), lines)
+        found.append(f"Fitted growth exponents, {device}:\n\n{table}")
+    return found
+
+
+def _missing(rows: Sequence[Record]) -> list[str]:
+    """The GPU measurements that no CSV has."""
+    measured = {(row.model, row.work) for row in rows if row.on_gpu}
+    lines = [
+        [_title(model), work, UNMEASURED]
+        for model in subjects.MODELS
+        for work in workloads.WORKS
+        if (model, work) not in measured
+    ]
+    return (
+        [markdown(("model", "work", "GPU"), lines) + "\n\n`bash scripts/gpu_check.sh` measures them."] if lines else []
+    )
+
+
+def _title(model: str) -> str:
+    return "GPT-2-small shape, random weights" if model == "gpt2-small" else model

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in under eight minutes and without a network: the environment, the tests marked gpu, the
+# benchmark, and the main job at the GPT-2-small shape. From the repository's root:
+#
+#     bash scripts/gpu_check.sh
+#
+# What it prints also goes to results/benchmarks/<device>.txt, the timings to <device>.csv; both are copied to $OUT if that is
+# set. A part that fails or runs out of time does not stop the others; the exit code is then 1.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false WANDB_MODE=offline
+unset TRITON_INTERPRET # kernels are to be compiled here
+
+PYTHON=${PYTHON:-$(test -x .venv/bin/python && echo .venv/bin/python || echo python)}
+# seconds for each part; together under eight minutes
+TESTS_LIMIT=${TESTS_LIMIT:-120} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-230} RUN_LIMIT=${RUN_LIMIT:-90}
+RESULTS=results/benchmarks
+NAME=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 | tr 'A-Z/' 'a-z ' | xargs | tr ' ' '-')
+NAME=${NAME:-no-gpu}
+LOG=$RESULTS/$NAME.txt
+SCRATCH=$(mktemp -d)
+trap 'rm -rf "$SCRATCH"' EXIT
+mkdir -p "$RESULTS"
+failed=0
+
+part() { # part TITLE LIMIT COMMAND...: run one part under its time limit and say how it ended
+    local title=$1 limit=$2 started code=0
+    shift 2
+    started=$(date +%s)
+    echo "== $title"
+    timeout --kill-after=10 "$limit" "$@" || code=$?
+    echo "== $title: exit code $code after $(($(date +%s) - started)) s (limit $limit s)"
+    [ "$code" -eq 0 ] || failed=1
+}
+
+environment() {
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || return 1
+    "$PYTHON" - <<'PY'
+import torch, transformers, transformer_lens, triton
+from importlib.metadata import version
+
+print("torch", torch.__version__, "cuda", torch.version.cuda, "triton", triton.__version__)
+print("transformers", transformers.__version__, "transformer-lens", version("transformer-lens"))
+print("device", torch.cuda.get_device_name(), "capability", torch.cuda.get_device_capability())
+PY
+}
+export -f environment
+export PYTHON
+
+all_parts() {
+    part "environment" 60 bash -c environment
+    part "tests" "$TESTS_LIMIT" env MERIDIAN_GPU_TESTS=1 "$PYTHON" -m pytest -m gpu
+    part "benchmark" "$BENCHMARK_LIMIT" "$PYTHON" scripts/benchmark.py --device cuda --name "$NAME" --scratch "$SCRATCH"
+    part "weights" 60 "$PYTHON" scripts/benchmark.py --write-model "$SCRATCH/study"
+    part "main job, GPT-2-small shape, cuda" "$RUN_LIMIT" "$PYTHON" run.py task=ioi calibration=all \
+        model=local model.name=gpt2-small model.path="$SCRATCH/study" model.device=cuda results="$SCRATCH/results"
+    return $failed
+}
+
+all_parts 2>&1 | tee "$LOG"
+code=${PIPESTATUS[0]}
+if [ -n "${OUT:-}" ]; then
+    cp "$RESULTS/$NAME"* "$OUT"/ || code=1
+fi
+exit "$code"

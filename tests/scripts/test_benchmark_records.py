@@ -1,0 +1,230 @@
+"""Rows, tables, fits and the clock: what the benchmark does with its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import torch
+
+from results_io import UserError
+from scripts.benchmarks import clock, comparison, engines, growth, record, tables, workloads
+from scripts.benchmarks.flops import Shape
+from scripts.benchmarks.growth import Point
+from scripts.benchmarks.record import FOLDER, Record
+
+GPT2_SMALL = Shape(12, 12, 768, 3072, 50257)
+
+
+def row(engine: str, seconds: float, **changes) -> Record:
+    values = {
+        "device": "CPU (test)",
+        "threads": 2,
+        "dtype": "float32",
+        "tf32": False,
+        "model": "pocket",
+        "work": "all-heads patching",
+        "engine": engine,
+        "prompts": 4,
+        "length": 16,
+        "first_changed": 1,
+        "variants": 32,
+        "variants_timed": 8,
+        "repeats": 5,
+        "seconds": seconds,
+        "seconds_min": seconds,
+        "seconds_max": 1.25 * seconds,
+        "cpu_seconds": 2 * seconds,
+        "pairs_per_second": 128 / seconds,
+        "times_hook_loop": 1.5,
+        "times_hook_loop_cpu": None,
+        "gflop": 10.0,
+        "gflop_naive": 40.0,
+        "gflop_floor": 8.0,
+        "over_floor": 1.25,
+        "gemm_gflops": 100.0,
+        "roofline": 0.375,
+        "datasheet_gflops": None,
+        "roofline_datasheet": None,
+        "max_abs_difference": 1.5e-06,
+        "variants_checked": 6,
+        "peak_memory_mib": None,
+        "versions": "python 3.11; torch 2.13",
+    }
+    return Record(**(values | changes))
+
+
+def point(axis: str, value: int, engine: str, seconds: float) -> Point:
+    return Point("CPU (test)", axis, value, engine, 4, 16, 32, 4, seconds, "python 3.11")
+
+
+def test_rows_come_back_as_they_were_written(tmp_path):
+    path = tmp_path / "cpu.csv"
+    first, second = row("hook loop", 2.0), row("fused", 0.5, tf32=True, peak_memory_mib=120.5, times_hook_loop=None)
+    record.append(path, [first])
+    record.append(path, [second])
+    assert record.read(path) == [first, second]
+    assert path.read_text().count("seconds_min") == 1  # one header
+
+
+def test_numbers_are_stored_with_four_digits(tmp_path):
+    path = tmp_path / "cpu.csv"
+    record.append(path, [row("fused", 0.123456)])
+    assert record.read(path)[0].seconds == 0.1235
+
+
+def test_other_columns_are_refused(tmp_path):
+    path = tmp_path / "cpu.csv"
+    path.write_text("device,seconds\ncpu,1\n")
+    with pytest.raises(UserError, match="other columns"):
+        record.read(path)
+    assert record.read(tmp_path / "none.csv") == []
+
+
+def test_every_column_is_documented():
+    document = (FOLDER / "README.md").read_text()
+    names = {field.name for kind in (Record, Point) for field in fields(kind)}
+    assert {name for name in names if f"`{name}`" not in document} == set()
+
+
+def test_exponent_of_a_power_law():
+    values = [2, 5, 11, 40]
+    slope, factor = growth.exponent(values, [3 * value**1.7 for value in values])
+    assert (slope, factor) == pytest.approx((1.7, 3.0), rel=1e-10)
+
+
+def test_exponent_under_noise_is_the_least_squares_one():
+    values = np.array([1.0, 2, 4, 8, 16])
+    noise = np.random.default_rng(0).normal(0, 0.1, 5)
+    x, y = np.log(values), np.log(0.2 * values**2) + noise
+    expected = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
+    assert growth.exponent(values, np.exp(y))[0] == pytest.approx(expected, rel=1e-10)
+    with pytest.raises(UserError, match="1 distinct value"):
+        growth.exponent([3, 3], [1, 2])
+
+
+def test_plot_is_the_same_file_for_the_same_points(tmp_path):
+    points = [point(axis, value, "fused", 0.1 * value) for axis in growth.AXES for value in (2, 4, 8)]
+    for name in ("a.svg", "b.svg"):
+        growth.plot(points, tmp_path / name)
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+def test_readme_table_has_the_ratios(tmp_path):
+    record.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("expert loop", 1.0), row("fused", 0.5)])
+    text = tables.performance(tmp_path)
+    line = next(line for line in text.splitlines() if line.startswith("| all-heads patching |"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells == [
+        "all-heads patching", "64", "128", "–", "–", "–", "256", "4.0x", "2.0x", "1.25", "38 %", "1.5e-06", "–",
+    ]  # fmt: skip
+    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKS)
+
+
+def test_measured_gpu_rows_are_no_longer_missing(tmp_path):
+    record.append(tmp_path / "gpu.csv", [row("fused", 0.5, device="NVIDIA H100 80GB HBM3")])
+    text = tables.performance(tmp_path)
+    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKS) - 1
+    assert "NVIDIA H100 80GB HBM3, float32" in text
+
+
+def test_growth_exponents_are_in_the_table(tmp_path):
+    points = [point("layers", value, "fused", value**2 / 8) for value in (2, 4, 8)]
+    record.append(tmp_path / "cpu-growth.csv", points)
+    line = next(line for line in tables.performance(tmp_path).splitlines() if line.startswith("| layers |"))
+    assert line.endswith("| 2.00 |")
+
+
+@pytest.mark.parametrize("folder", ["committed", "synthetic"])
+def test_updating_the_readme_twice_changes_nothing(tmp_path, folder):
+    source = FOLDER
+    if folder == "synthetic":
+        source = tmp_path
+        record.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("fused", 0.5)])
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n\n{tables.START}\nold\n{tables.END}\n\nafter\n")
+    tables.update_readme(readme, source)
+    once = readme.read_text()
+    tables.update_readme(readme, source)
+    assert readme.read_text() == once
+    assert once.startswith(f"before\n\n{tables.START}\n")
+    assert once.endswith(f"{tables.END}\n\nafter\n")
+    assert "old" not in once
+
+
+def test_a_readme_without_markers_is_refused(tmp_path):
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{tables.END} {tables.START}")
+    with pytest.raises(UserError, match="in this order"):
+        tables.update_readme(readme, tmp_path)
+
+
+def test_repeats_are_taken_in_turns():
+    seen: list[str] = []
+    timings = clock.interleaved({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 3, "cpu")
+    assert seen == ["a", "b"] * 3
+    assert {name: len(found) for name, found in timings.items()} == {"a": 3, "b": 3}
+
+
+def test_peak_memory_sees_an_allocation():
+    """128 MiB that are written and freed before the measurement ends."""
+    found = clock.peak_memory(lambda: torch.ones(2**25).sum(), "cpu")
+    if found is None:
+        pytest.skip("this system does not let a process reset its peak memory")
+    assert 120 < found < 200
+
+
+def test_datasheet_peaks():
+    assert clock.datasheet_peak("NVIDIA H200") == clock.datasheet_peak("NVIDIA H100 80GB HBM3") == 67e12
+    assert clock.datasheet_peak("CPU") is None
+
+
+@pytest.mark.parametrize("name", workloads.WORKS)
+def test_every_workload_intervenes_on_what_it_says(name):
+    work = workloads.get(name)
+    sweep = work.build(GPT2_SMALL)
+    sizes = {
+        "all-heads patching": 144,
+        "all-heads patching, second half": 144,
+        "1,000 random subsets": 1000,
+        "1,000 random halves": 1000,
+        "ablation battery": 7 * 11,
+        "causal tracing by position": 3 * 12 * 3,
+    }
+    assert len(sweep) == sizes[name]
+    assert work.first_changed(16) == (8 if work.unchanged_share else 1)
+    assert sweep.sha256 == work.build(GPT2_SMALL).sha256
+
+
+def test_subset_sizes_are_equally_frequent_in_a_part_too():
+    part = workloads.spread(workloads.random_subsets(GPT2_SMALL), 60)
+    counts = np.unique([len(variant.on_nodes[0].nodes) for variant in part.variants], return_counts=True)
+    assert {int(size): int(n) for size, n in zip(*counts, strict=True)} == {2: 12, 5: 12, 10: 12, 20: 12, 72: 12}
+
+
+def test_a_part_of_the_heads_has_every_layer_once():
+    part = workloads.spread(workloads.all_heads(GPT2_SMALL), 12)
+    assert [variant.on_nodes[0].nodes[0].layer for variant in part.variants] == list(range(12))
+    assert workloads.spread(part, 20) is part
+
+
+def test_ratios_are_to_the_hook_loop_of_the_same_run():
+    rows = [
+        {"engine": name, "seconds": s, "cpu_seconds": 2 * s}
+        for name, s in ((engines.HOOK_LOOP, 6.0), (engines.FUSED, 1.5))
+    ]
+    assert [found["times_hook_loop"] for found in comparison._with_ratios(rows)] == [1.0, 4.0]
+    assert [found["times_hook_loop"] for found in comparison._with_ratios(rows[1:])] == [None]
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(UserError, match="work 'heads' is unknown"):
+        workloads.get("heads")
+    with pytest.raises(UserError, match="engine 'vmap' is unknown"):
+        engines.build("vmap", None, None)
+
+
+def test_gpu_rows_are_told_by_their_device():
+    assert replace(row("fused", 1.0), device="NVIDIA H200").on_gpu
+    assert not row("fused", 1.0).on_gpu
