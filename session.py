@@ -42,7 +42,6 @@ NOT_PART_OF_A_RESULT = (
     "select",
     "results",
     "engine",
-    "engine.rows_per_forward",
     "hydra",
     "model.device",
     "model.path",
@@ -210,7 +209,7 @@ class Session:
             sizes=self.config["prompts"],
             seed=int(self.config["seed"]),
             settings=self.config["measurement"],
-            rows_per_forward=int(self.config["engine"]["rows_per_forward"]),
+            engine=self.config["engine"],
         )
 
     def _folder(self, task: str, default: bool = False) -> Path:
@@ -218,7 +217,7 @@ class Session:
         folder = Path(self.config["results"]) / self._model_settings["name"] / task
         if default:
             return folder
-        differs = [text for text in self.overrides if _key(text) not in NOT_PART_OF_A_RESULT]
+        differs = [text for text in self.overrides if not _no_part_of_a_result(_key(text))]
         return folder / _folder_name(",".join(differs).replace("/", "_")) if differs else folder
 
     def _numbers(self) -> list[str]:
@@ -308,6 +307,11 @@ def _selected(select: Any) -> list[str]:
         raise UserError("calibration=[] selects nothing; use calibration=all or a list such as [c11,m98]")
     chosen = [registry.get(str(name)).ID for name in names]
     return list(registry.CALIBRATIONS) if "M93" in chosen else chosen  # M93 reads all the others
+
+
+def _no_part_of_a_result(key: str) -> bool:
+    """True of settings that change no number, or that the folder says anyway."""
+    return key in NOT_PART_OF_A_RESULT or key.startswith("engine.")
 
 
 def _folder_name(name: str) -> str:

@@ -49,7 +49,7 @@ SETTINGS_READ = {
 class Plan:
     """What is to be measured: a model, a task's prompts, a circuit and the settings of every measurement.
 
-    `model_settings` is the `model` section of the configuration; `sizes` and `seed` draw the prompts. `circuit` is filled
+    `model_settings` and `engine` are sections of the configuration; `sizes` and `seed` draw the prompts. `circuit` is filled
     in once it is known; finding one needs the rest of the plan.
     """
 
@@ -58,7 +58,7 @@ class Plan:
     sizes: Mapping[str, int]
     seed: int
     settings: Mapping[str, Any]
-    rows_per_forward: int
+    engine: Mapping[str, Any]
     circuit: Circuit | None = None
 
     @cached_property
@@ -83,7 +83,7 @@ class Plan:
             self.task,
             self.sizes,
             self.seed,
-            self.rows_per_forward,
+            self.engine,
             settings=self.settings,
         )
 
@@ -116,7 +116,11 @@ class Plan:
 def _code() -> str:
     """Version and a digest of the code that measures, so that changed code never meets an old result."""
     root = Path(__file__).parent
-    sources = [*sorted(root.rglob("*.py")), root.parent / "results_io.py"]
+    sources = [
+        *sorted(root.rglob("*.py")),
+        *sorted((root.parent / "kernels").glob("*.py")),
+        root.parent / "results_io.py",
+    ]
     return f"{VERSION}+{results_io.sha256([path.read_text() for path in sources])[:12]}"
 
 
@@ -205,6 +209,7 @@ def _header(plan: Plan, number: str) -> dict[str, Any]:
             "torch": torch.__version__,
             "device": plan.model.device.type,
             "dtype": str(plan.model.dtype).removeprefix("torch."),
+            "engine": study_.engine.describe(),
             "seeds": {"prompts": plan.seed, "interventions": plan.settings["seed"]},
         },
     }

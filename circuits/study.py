@@ -12,7 +12,7 @@ from torch import Tensor
 from circuits import prompts as prompt_sets
 from circuits import tasks
 from circuits.circuit import Circuit
-from circuits.engine import LensEngine
+from circuits.engine import LensEngine, choose
 from circuits.interventions import Effects, Sweep
 from circuits.models import Model
 from circuits.prompts import PromptSet
@@ -89,12 +89,12 @@ def prepare(
     task: Task,
     sizes: Mapping[str, int],
     seed: int,
-    rows_per_forward: int,
+    engine: Mapping[str, Any] | LensEngine,
     **rest: Any,
 ) -> Study:
-    """Draw and tokenize the four disjoint prompt sets of a task and set up the engine.
+    """Draw and tokenize the four disjoint prompt sets of a task and set up the engine: a new one, or one on the same model.
 
-    Raises UserError if prompts are not aligned, not distinct enough, or in two sets.
+    Raises UserError if prompts are not aligned, not distinct enough, or in two sets, or if there is no such engine.
     """
     drawn = prompt_sets.draw_examples(task, sizes, seed)
     sets = {name: prompt_sets.tokenize(task, examples, model.tokenizer, name) for name, examples in drawn.items()}
@@ -102,7 +102,8 @@ def prepare(
     sets["evaluation"].require_disjoint(sets["held_out"])
     scored.require_disjoint(sets["discovery"])
     scored.require_disjoint(sets["reference"])
-    engine = LensEngine(model, sets["reference"], rows_per_forward)
+    reference = sets["reference"]
+    engine = engine.on(reference) if isinstance(engine, LensEngine) else choose(engine, model, reference, scored)
     return Study(model, task, scored, sets["discovery"], engine, sizes, seed, **rest)
 
 
@@ -114,7 +115,7 @@ def companion(study: Study, name: str, size: int) -> Study:
         tasks.get(name),
         sizes,
         study.seed,
-        study.engine.rows_per_forward,
+        study.engine,
         settings=study.settings,
         progress=study.progress,
     )

@@ -28,7 +28,8 @@ def main(names: list[str]) -> None:
     for name in names or list(tasks.TASKS):
         started = time.monotonic()
         measurement = OmegaConf.to_container(OmegaConf.load(CONFIGS / "measurement" / "all.yaml"))
-        plan = Plan(settings, tasks.get(name), config["prompts"], config["seed"], measurement, rows_per_forward=512)
+        engine = OmegaConf.to_container(OmegaConf.load(CONFIGS / "engine" / "common.yaml")) | {"name": "auto"}
+        plan = Plan(settings, tasks.get(name), config["prompts"], config["seed"], measurement, engine)
         found = discover(plan.study)
         path = models.EMBEDDED / settings["path"] / "circuits" / f"{name}.yaml"
         circuit_files.save(found, path)

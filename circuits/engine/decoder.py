@@ -51,7 +51,7 @@ class Layer:
     qkv: Float[Tensor, "projected d_model"]
     qkv_bias: Float[Tensor, " projected"] | None
     output: Float[Tensor, "head d_head d_model"]
-    output_bias: Float[Tensor, " d_model"]
+    output_bias: Float[Tensor, " d_model"] | None
     mlp_in: Float[Tensor, "hidden d_model"]
     mlp_in_bias: Float[Tensor, " hidden"] | None
     mlp_gate: Float[Tensor, "hidden d_model"] | None
@@ -135,7 +135,9 @@ class Decoder:
 
     # --- attention -------------------------------------------------------------------------------------------------
 
-    def projected(self, weights: Layer, normed: Float[Tensor, "*state position d_model"]) -> tuple[Tensor, Tensor, Tensor]:
+    def projected(
+        self, weights: Layer, normed: Float[Tensor, "*state position d_model"]
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """q [*state, position, head, d_head], k and v [*state, position, group, d_head] of a normalised stream."""
         joint = functional.linear(normed, weights.qkv, weights.qkv_bias)
         sizes = (weights.n_heads, weights.n_groups, weights.n_groups)

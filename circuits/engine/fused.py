@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,6 +102,14 @@ class FusedEngine(LensEngine):
                 if advance is not None:
                     advance(len(numbers) * len(some))
         return scores.effects(sweep, prompts)
+
+    def describe(self) -> dict[str, Any]:
+        """Which backend and kernels produce the numbers, and why these, as JSON data."""
+        kernels = {
+            operation: sorted({choice["chosen"] for choice in choices.values()})
+            for operation, choices in self.operations.chosen().items()
+        }
+        return {"backend": "fused", "why": self.why, "kernels": kernels}
 
     def _sees_all(self, prompts: PromptSet) -> bool:
         """True unless attention sees only a window of a prompt, which is not written down here."""

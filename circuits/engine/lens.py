@@ -7,6 +7,7 @@ variants that intervene there. Works for every architecture that TransformerBrid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -64,8 +65,19 @@ class LensEngine:
         self.rows_per_forward = rows_per_forward
         self.prompts_per_batch = prompts_per_batch
         self.reference = Reference(reference, self.activations)
+        self.why = "asked for"
         self._alive: set[str] = set()
         self._wired = False
+
+    def on(self, reference: PromptSet) -> LensEngine:
+        """The same engine with other reference prompts."""
+        other = copy(self)
+        other.reference = Reference(reference, other.activations)
+        return other
+
+    def describe(self) -> dict[str, Any]:
+        """Which backend and kernels produce the numbers, and why these, as JSON data."""
+        return {"backend": "lens", "why": self.why, "kernels": {}}
 
     # --- what callers use ------------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ def _sites(study: Study) -> dict[str, Any]:
     places = [(kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles]
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
     variants += [denoise([Node(kind, layer)], f"{kind}{layer}@{role}", (role,)) for kind, layer, role in places]
-    effects = study.run(Sweep(tuple(variants)), prompts)
+    effects = study.run(Sweep(tuple(variants), probabilities=True), prompts)  # so that 06 can share the run
     table = normalised(effects).reshape(len(SITES), study.model.n_layers, len(roles))
     return {"rows": rows, "roles": roles, "denoising": dict(zip(SITES, table, strict=True))}
 

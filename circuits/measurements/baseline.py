@@ -16,7 +16,7 @@ EXAMPLES = 3
 def measure(study: Study) -> dict[str, Any]:
     """Clean and corrupted logit difference, correctness and answer probability of every scored prompt."""
     prompts = study.prompts
-    effects = study.run(Sweep((Variant("clean"), Variant("corrupted", base="corrupted"))))
+    effects = study.run(Sweep((Variant("clean"), Variant("corrupted", base="corrupted")), probabilities=True))
     best = study.engine.end_logits(prompts).argmax(1, keepdim=True)
     top1 = (best == prompts.answers).any(1).numpy()
     correct = effects.correct[0]

@@ -86,7 +86,7 @@ def trace(places: list[tuple[str, int, str]], corrupted: Variant) -> Sweep:
     for kind, layer, role in places:
         restore = Intervention((Node(kind, layer),), Recipe("patch", source="clean"), (role,))
         variants.append(Variant(f"{kind}{layer}@{role}", (*corrupted.interventions, restore), corrupted.base))
-    return Sweep(tuple(variants))
+    return Sweep(tuple(variants), probabilities=True)
 
 
 def _impact(effects: Effects) -> np.ndarray:

@@ -97,7 +97,7 @@ def make_study(load) -> Callable[..., Study]:
             tasks.get(task),
             toy.SIZES,
             seed=0,
-            rows_per_forward=512,
+            engine=toy.ENGINE,
             circuit=toy.circuit(task),
             settings=toy.SETTINGS,
         )

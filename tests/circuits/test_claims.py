@@ -41,7 +41,7 @@ def make_plan(path: Path, **changed) -> Plan:
         "sizes": toy.SIZES,
         "seed": 0,
         "settings": SETTINGS,
-        "rows_per_forward": 512,
+        "engine": toy.ENGINE,
     }
     return Plan(**{**parts, **changed})
 
@@ -211,7 +211,7 @@ def test_another_search_is_made_for_other_prompts_or_settings(folder, tmp_path, 
 
 def test_settings_that_the_search_does_not_read_leave_it_alone(folder, tmp_path, searches) -> None:
     resolve(make_plan(folder("gpt2")), "discovered", tmp_path)
-    other = make_plan(folder("gpt2"), settings={**SETTINGS, "draws": 5}, rows_per_forward=64)
+    other = make_plan(folder("gpt2"), settings={**SETTINGS, "draws": 5}, engine={**toy.ENGINE, "rows_per_forward": 64})
     assert resolve(other, "discovered", tmp_path).name == "found 1"
 
 

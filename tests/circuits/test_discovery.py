@@ -28,7 +28,7 @@ MEAN = Recipe("mean")
 
 @pytest.fixture(scope="module")
 def able(model) -> Study:
-    return with_settings(studies.prepare(model, tasks.get(TASK), SIZES, seed=0, rows_per_forward=512))
+    return with_settings(studies.prepare(model, tasks.get(TASK), SIZES, seed=0, engine=toy.ENGINE))
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def test_scored_prompts_are_never_looked_at(able, monkeypatch) -> None:
 
 @pytest.mark.parametrize("task", ["induction", "subject_verb_agreement"])
 def test_a_model_that_does_not_do_the_task_by_its_heads_has_no_circuit(model, task) -> None:
-    study = with_settings(studies.prepare(model, tasks.get(task), SIZES, seed=0, rows_per_forward=512))
+    study = with_settings(studies.prepare(model, tasks.get(task), SIZES, seed=0, engine=toy.ENGINE))
     clean, empty = (total / 8 for total in totals(study))
     with pytest.raises(UserError) as raised:
         discover(study)
@@ -161,7 +161,7 @@ def test_a_planted_circuit_is_found_head_by_head() -> None:
     settings = {"name": "planted/sound", "kind": "planted", "variant": "sound", "seed": 0, "device": "cpu"}
     sizes = {"evaluation": 1, "held_out": 1, "discovery": 2, "reference": 160}
     model = models.load(settings)
-    study = with_settings(studies.prepare(model, tasks.get("greater_than"), sizes, seed=0, rows_per_forward=512))
+    study = with_settings(studies.prepare(model, tasks.get("greater_than"), sizes, seed=0, engine=toy.ENGINE))
     found, planted = discover(study), model.circuits["greater_than"]
     assert found.heads == planted.heads
     assert found.provenance["discovery_faithfulness"] == pytest.approx(1, abs=0.01)

@@ -68,7 +68,7 @@ def make_plan(network: Path, **changed) -> Plan:
         "sizes": SIZES,
         "seed": 0,
         "settings": toy.SETTINGS,
-        "rows_per_forward": 512,
+        "engine": toy.ENGINE,
         "circuit": toy.circuit("ioi"),
     }
     return Plan(**{**parts, **changed})
@@ -276,7 +276,7 @@ def test_an_unreadable_result_is_stale_and_not_fatal(measured, plan, content) ->
 
 
 def test_how_many_rows_go_into_a_forward_pass_is_no_part_of_a_result(template, network) -> None:
-    assert stale(template[0], make_plan(network, rows_per_forward=64)) == []
+    assert stale(template[0], make_plan(network, engine={**toy.ENGINE, "rows_per_forward": 64})) == []
 
 
 # --- interruptions and shared results ------------------------------------------------------------------------------

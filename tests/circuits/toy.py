@@ -36,6 +36,13 @@ N_HEADS, D_HEAD, D_MODEL, VOCABULARY, N_POSITIONS = 4, 8, 32, 1024, 48
 WEIGHT_SD, BIAS_SD, GAIN_SD = 0.3, 0.3, 0.25
 GRID = 8
 
+ENGINE: dict[str, Any] = {
+    "name": "auto",
+    "rows_per_forward": 512,
+    "memory_mib": 64,
+    "tokens_per_block": 512,
+    "tolerance": {"float64": 1e-6, "float32": 1e-4, "bfloat16": 0.1},
+}
 SIZES = {"evaluation": 20, "held_out": 8, "discovery": 16, "reference": 150}
 SETTINGS: dict[str, Any] = {
     "seed": 0,

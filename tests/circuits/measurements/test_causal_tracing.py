@@ -129,7 +129,7 @@ def test_settings_are_refused_before_anything_is_measured(change, tmp_path, fold
         sizes=toy.SIZES,
         seed=0,
         settings={**toy.SETTINGS, **change},
-        rows_per_forward=512,
+        engine=toy.ENGINE,
     )
     with pytest.raises(UserError, match=r"site_prompts=1 gives no|'salt' is unknown; use one of noise"):
         measure(plan, tmp_path, ["01", "06"], lambda title: pytest.fail("a measurement began"))

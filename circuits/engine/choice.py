@@ -1,0 +1,95 @@
+"""Which backend runs a study: the fused one where it gives the reference backend's numbers on the loaded model.
+
+Parity is proved before a result rests on it: a sweep that touches every layer and every kind of site, in both directions and
+at single positions, on a few prompts of different lengths, in both backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from circuits.circuit import Node
+from circuits.engine.fused import FusedEngine
+from circuits.engine.lens import LensEngine
+from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise
+from circuits.models import Model, UnsupportedArchitectureError
+from circuits.prompts import PromptSet
+from results_io import UserError
+
+BACKENDS = ("auto", "fused", "lens")
+PROBES = 4  # prompts, of as many lengths as there are
+
+
+def choose(settings: Mapping[str, Any], model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
+    """The engine that the `engine` section of the configuration asks for, with `prompts` to prove parity on.
+
+    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block and tolerance: the largest
+    difference of logit differences by dtype, over the largest of them. UserError for another name, for engine=fused on a
+    model that is no pre-norm decoder, and if its numbers are not the reference backend's; engine=auto then uses that one, and
+    the engine says why.
+    """
+    name, rows = settings["name"], int(settings["rows_per_forward"])
+    if name not in BACKENDS:
+        raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
+    lens = LensEngine(model, reference, rows)
+    if name == "lens":
+        return lens
+    dtype = str(model.dtype).removeprefix("torch.")
+    try:
+        fused = FusedEngine(
+            model,
+            reference,
+            rows,
+            memory_mib=float(settings["memory_mib"]),
+            tokens_per_block=int(settings["tokens_per_block"]),
+        )
+        fused.why = prove_parity(fused, lens, prompts, float(settings["tolerance"][dtype]))
+    except UnsupportedArchitectureError as reason:
+        if name == "fused":
+            raise
+        lens.why = str(reason)
+        return lens
+    return fused
+
+
+def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolerance: float) -> str:
+    """What the comparison showed, in words; UnsupportedArchitectureError if the backends differ by more than `tolerance`."""
+    probes = prompts.select(_of_different_lengths(prompts))
+    sweep = Sweep(tuple(_touch_everything(fused.model, tuple(probes.positions))), probabilities=True)
+    found, expected = fused.run(sweep, probes), lens.run(sweep, probes)
+    scale = float(np.abs(expected.logit_diff).max())
+    errors = (
+        float(np.abs(found.logit_diff - expected.logit_diff).max()) / scale if scale else 0.0,
+        float(np.abs(found.answer_probability - expected.answer_probability).max()),
+    )
+    if not max(errors) <= tolerance:
+        raise UnsupportedArchitectureError(
+            f"the fused backend's numbers for {fused.model.name} differ from the reference backend's by {max(errors):.2g} of "
+            f"the largest (at most {tolerance:g} expected), so its blocks are not what they seem; use engine=lens"
+        )
+    return f"parity with lens within {tolerance:g}"
+
+
+def _of_different_lengths(prompts: PromptSet) -> list[int]:
+    """Rows of the probes: one of each length first, then others in order."""
+    first = {end: row for row, end in reversed(list(enumerate(prompts.end.tolist())))}
+    rows = sorted(first.values())
+    return [*rows, *(row for row in range(len(prompts)) if row not in rows)][:PROBES]
+
+
+def _touch_everything(model: Model, roles: tuple[str, ...]) -> Iterator[Variant]:
+    """Every layer's sites, in both directions; whole and at single positions; a zeroed head of each layer."""
+    yield Variant("clean")
+    yield Variant("corrupted", base="corrupted")
+    for layer in range(model.n_layers):
+        sites = [
+            Node("head", layer, layer % model.n_heads),
+            *(Node(k, layer) for k in ("residual", "attention", "mlp")),
+        ]
+        for node in sites:
+            yield denoise([node], f"denoise {node}", (roles[layer % len(roles)],))
+            yield noise([node], f"noise {node}")
+        yield Variant(f"zero {layer}", (Intervention((sites[0],), Recipe("zero")),))
