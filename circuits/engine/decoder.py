@@ -236,8 +236,15 @@ class Decoder:
         Hooks are (name, function of the tensor and None), with the bridge's names; KeyError for one that is not in `names`.
         """
         called = self._sorted(hooks)
-        embedded = _hooked(called, "hook_embed", self.embed(tokens))
-        return self.logits(self.upper(self.place(embedded), end, hooks))
+        first = min((_layer_of(name, self.n_layers) for name in called), default=0)
+        if "hook_embed" in called or not first:
+            embedded = _hooked(called, "hook_embed", self.embed(tokens))
+            return self.logits(self.upper(self.place(embedded), end, hooks))
+        distinct, row = torch.unique(tokens, dim=0, return_inverse=True)  # up to the first hook equal prompts are equal
+        stream = self.place(self.embed(distinct))
+        for layer in range(first):
+            stream = self._block(layer, stream, {})
+        return self.logits(self.upper(stream[row], end, hooks, first))
 
     def upper(
         self,
@@ -330,6 +337,11 @@ class Decoder:
 def precise(x: Tensor) -> Tensor:
     """In float32 at least."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _layer_of(name: str, n_layers: int) -> int:
+    """The layer of a hook point: 0 for the embedding's, the number of layers for the final norm's."""
+    return int(name.split(".")[1]) if name.startswith("blocks.") else 0 if name == "hook_embed" else n_layers
 
 
 def _hooked(called: Called, name: str, value: Tensor) -> Tensor:

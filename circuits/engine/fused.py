@@ -61,7 +61,8 @@ class FusedEngine(LensEngine):
     memory halves them and goes on. `flops` counts the floating-point operations of all matrix products so far.
     UnsupportedArchitectureError for a model that is no such decoder.
 
-    Interventions on paths take the reference backend's way, one row for each variant, on the same weights.
+    Interventions on paths take the reference backend's way, one row for each variant, on the same weights; but for those that
+    end in the logits, which cost nothing.
     """
 
     def __init__(
@@ -90,14 +91,15 @@ class FusedEngine(LensEngine):
             return super().run(sweep, prompts, advance)
         self._check(sweep, prompts)
         scores = Scores.empty(sweep, prompts, self.model.dtype)
-        along_paths = [number for number, variant in enumerate(sweep.variants) if variant.on_paths]
+        along_paths = _along_paths(sweep)
         if along_paths:
             found = super().run(_part(sweep, along_paths), prompts, advance)
             scores.put(along_paths, list(range(len(prompts))), Scores.of(found))
+        on_nodes = sorted(set(range(len(sweep))) - set(along_paths))
         known: dict[object, Trie] = {}
-        for rows in _buckets(prompts) if len(along_paths) < len(sweep) else ():
+        for rows in _buckets(prompts) if on_nodes else ():
             bucket = prompts.select(rows)
-            for some, numbers, found in self._bucket(sweep, bucket, self._groups(sweep, bucket, known)):
+            for some, numbers, found in self._bucket(sweep, bucket, self._groups(sweep, on_nodes, bucket, known)):
                 scores.put(numbers, [rows[index] for index in some], found)
                 if advance is not None:
                     advance(len(numbers) * len(some))
@@ -126,13 +128,15 @@ class FusedEngine(LensEngine):
 
     # --- batching --------------------------------------------------------------------------------------------------
 
-    def _groups(self, sweep: Sweep, bucket: PromptSet, known: dict[object, Trie]) -> list[Group]:
-        """The sweep's variants on nodes by base run and first changed position; `known` keeps tries between buckets."""
+    def _groups(
+        self, sweep: Sweep, on_nodes: Sequence[int], bucket: PromptSet, known: dict[object, Trie]
+    ) -> list[Group]:
+        """Some variants of the sweep by base run and first changed position; `known` keeps tries between buckets."""
         at_end = {role for role, where in bucket.positions.items() if bool((where == bucket.end).any())} | {CHANGED}
         together: dict[tuple[Base, int], list[int]] = {}
-        for number, variant in enumerate(sweep.variants):
-            if not variant.on_paths:
-                together.setdefault((variant.base, first_changed(variant, bucket)), []).append(number)
+        for number in on_nodes:
+            variant = sweep.variants[number]
+            together.setdefault((variant.base, first_changed(variant, bucket)), []).append(number)
         groups = []
         for (base, first), numbers in together.items():
             key = (tuple(numbers), frozenset(at_end))
@@ -195,6 +199,21 @@ class FusedEngine(LensEngine):
             self.tokens_per_block //= 2
         else:
             raise
+
+
+def _along_paths(sweep: Sweep) -> list[int]:
+    """Numbers of the variants whose paths take rows of their own; those that are touched late go together.
+
+    What all rows of a forward pass have in common is then run once.
+    """
+    numbers = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is None]
+    return sorted(numbers, key=lambda number: _first_layer(sweep.variants[number]))
+
+
+def _first_layer(variant: Variant) -> int:
+    """The first layer at which a variant reads or changes anything."""
+    nodes = [node.layer for intervention in variant.on_nodes for node in intervention.nodes]
+    return min([*nodes, *(edge.writer.layer for path in variant.on_paths for edge in path.edges)])
 
 
 def _part(sweep: Sweep, numbers: Sequence[int]) -> Sweep:

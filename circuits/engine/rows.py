@@ -305,6 +305,11 @@ class Rows:
 
     def _read_out(self, stream: Float[Tensor, "state prompt d_model"], probabilities: bool) -> Scores:
         decoder, batch = self.decoder, self.batch
+        if not self.trie.shifts.trivial:
+            stream = stream[self._index(self.trie.shifts.parent)]
+            for rows, shifts in zip(stream, self.trie.shifts.edits, strict=True):
+                for shift in shifts:
+                    rows += self._shift(*shift)
         direction, constant = decoder.direction(batch.answers, batch.wrong)
         leaves = self._index(self.trie.leaves)
         difference = self.engine.operations.logit_difference(
@@ -317,6 +322,16 @@ class Rows:
             probability = np.concatenate([part.answer_probability for part in found])[self.trie.leaves]
             return Scores(difference.cpu().numpy(), correct, probability if probabilities else None)
         return Scores(difference.cpu().numpy(), (difference > 0).cpu().numpy(), None)
+
+    def _shift(self, writer: Node, held: Recipe, shown: Recipe) -> Float[Tensor, "prompt d_model"]:
+        """What the final norm sees more of a writer shown under one recipe and held at another."""
+        shown_less_held = self._at_end(writer, shown) - self._at_end(writer, held)
+        if writer.kind != "head":
+            return shown_less_held
+        return shown_less_held[:, writer.index] @ self.decoder.layers[writer.layer].output[writer.index]
+
+    def _at_end(self, writer: Node, recipe: Recipe) -> Float[Tensor, "prompt ..."]:
+        return self.inputs.source(writer.kind, writer.layer, recipe)[:, -1]
 
     def _over_vocabulary(self, stream: Float[Tensor, "state prompt d_model"]) -> Scores:
         """Scores of some states from all logits."""

@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
+from circuits.circuit import Node
 from circuits.interventions import Base, Recipe, Variant
 
 Part = tuple[Recipe, tuple[int, ...], tuple[str, ...] | None]  # what, in which heads (none: all of it), at which roles
 Edit = tuple[tuple[str, Part], ...]  # (kind of site, part), in the order in which they are applied
 Stage = tuple[int, str]  # a layer, and which of its STAGES
+Shift = tuple[Node, Recipe, Recipe]  # a writer, what it holds and what the final norm is to see of it instead
 STAGES = ("stream", "attention", "mlp")  # of a layer, in the order in which a block computes them
 SITES = {"embedding": "stream", "residual": "stream", "head": "attention", "attention": "attention", "mlp": "mlp"}
 NOTHING: Edit = ()
@@ -28,11 +30,11 @@ class Step:
     """The children of one stage, in the order of their parents, and the edit that makes each."""
 
     parent: Int[np.ndarray, " child"]
-    edits: tuple[Edit, ...]
+    edits: tuple[tuple, ...]
 
     @property
     def trivial(self) -> bool:
-        """True if every state has itself as its only child, in the same order."""
+        """True if every state goes on as it is: itself as its only child, in the same order."""
         return not any(self.edits) and np.array_equal(self.parent, np.arange(len(self.parent)))
 
     def children(self, parents: slice) -> slice:
@@ -42,9 +44,14 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class Trie:
-    """The steps of every stage, the state in which each variant ends, and the roles that name the last position."""
+    """The steps of every stage, and the state in which each variant ends.
+
+    `shifts` are the last step, that of the final norm's input: its edits are shifts. `at_end` are the roles that name the last
+    position.
+    """
 
     steps: Mapping[Stage, Step]
+    shifts: Step
     leaves: Int[np.ndarray, " variant"]
     at_end: frozenset[str]
 
@@ -72,10 +79,29 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
         if stage[1] == "stream":
             after = [own.get((stage[0], "attention"), NOTHING) for own in every]
             steps[stage], states = _arrange(steps[stage], states, after)
-    return Trie(steps, states, frozenset(at_end))
+    shifts, states = _step(states, [read_out(variant) or NOTHING for variant in variants])
+    return Trie(steps, shifts, states, frozenset(at_end))
 
 
-def _step(states: Int[np.ndarray, " variant"], edits: Sequence[Edit]) -> tuple[Step, Int[np.ndarray, " variant"]]:
+def read_out(variant: Variant) -> tuple[Shift, ...] | None:
+    """What the paths of a variant change in the final norm's input, or None if they do more or it takes a run to know.
+
+    Known is what a writer holds that the variant replaces as a whole.
+    """
+    held = {
+        node: intervention.recipe if intervention.positions is None else None
+        for intervention in variant.on_nodes
+        for node in intervention.nodes
+    }
+    seen = {edge: path.recipe for path in variant.on_paths for edge in path.edges}
+    if any(edge.reader.kind != "logits" or held.get(edge.writer) is None for edge in seen):
+        return None
+    return tuple(
+        (edge.writer, held[edge.writer], recipe) for edge, recipe in sorted(seen.items(), key=lambda item: item[0])
+    )
+
+
+def _step(states: Int[np.ndarray, " variant"], edits: Sequence[tuple]) -> tuple[Step, Int[np.ndarray, " variant"]]:
     """The distinct (state, edit) pairs as children, and the child of each variant."""
     known = {edit: number for number, edit in enumerate(dict.fromkeys(edits))}
     keys = np.array([known[edit] for edit in edits], np.int64)
