@@ -39,6 +39,7 @@ HOOKS = (
     "ln2.hook_in",
     "hook_mlp_out",
 )
+BEFORE_OUTPUT = {"ln1.hook_out", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z"}
 NORMS = {"LN": True, "LNPre": True, "RMS": False, "RMSPre": False}  # name in the bridge's configuration -> centres?
 
 
@@ -243,7 +244,7 @@ class Decoder:
         distinct, row = torch.unique(tokens, dim=0, return_inverse=True)  # up to the first hook equal prompts are equal
         stream = self.place(self.embed(distinct))
         for layer in range(first):
-            stream = self._block(layer, stream, {})
+            stream = self._output(layer, stream, self._heads(layer, stream, {}), {})
         return self.logits(self.upper(stream[row], end, hooks, first))
 
     def upper(
@@ -255,30 +256,38 @@ class Decoder:
     ) -> Float[Tensor, "row d_model"]:
         """The final stream at `end` of the layers from `first` on, given the stream that enters them.
 
-        The last layer is computed at `end` alone if no hook wants to see its inside.
+        The last layer is computed at `end` alone as far as no hook wants to see its inside.
         """
-        called = self._sorted(hooks)
-        rows, last = torch.arange(len(stream), device=stream.device), f"blocks.{self.n_layers - 1}."
-        seen = any(name.startswith((last, "ln_final")) and name != f"{last}hook_resid_pre" for name in called)
-        end = end.to(stream.device)
+        called, end = self._sorted(hooks), end.to(stream.device)
+        rows, last = torch.arange(len(stream), device=stream.device), self.n_layers - 1
+        inside = {name.removeprefix(f"blocks.{last}.") for name in called if _layer_of(name, self.n_layers) >= last}
+        inside.discard("hook_resid_pre")
         for layer in range(first, self.n_layers):
             stream = _hooked(called, f"blocks.{layer}.hook_resid_pre", stream)
-            if layer == self.n_layers - 1 and not seen:
+            if layer == last and not inside:
                 return self._last_block(stream, end)
-            stream = self._block(layer, stream, called)
+            if layer == last and inside <= BEFORE_OUTPUT:
+                return self._output(layer, stream[rows, end], self._heads(layer, stream, called)[rows, end], {})
+            stream = self._output(layer, stream, self._heads(layer, stream, called), called)
         return _hooked(called, "ln_final.hook_in", stream)[rows, end]
 
-    def _block(self, layer: int, stream: Float[Tensor, "row position d_model"], called: Called) -> Tensor:
+    def _heads(self, layer: int, stream: Float[Tensor, "row position d_model"], called: Called) -> Tensor:
+        """z of all heads."""
+        normed = _hooked(called, f"blocks.{layer}.ln1.hook_out", self.norm(stream))
+        projected = zip("qkv", self.projected(self.layers[layer], normed), strict=True)
+        q, k, v = (_hooked(called, f"blocks.{layer}.attn.hook_{name}", value) for name, value in projected)
+        return _hooked(called, f"blocks.{layer}.attn.hook_z", self.attend(self.rotate(q), self.rotate(k), v))
+
+    def _output(
+        self, layer: int, stream: Float[Tensor, "*at d_model"], z: Float[Tensor, "*at head d_head"], called: Called
+    ) -> Float[Tensor, "*at d_model"]:
+        """The stream that leaves a block, from the one that entered it and its heads."""
+
         def hooked(name: str, value: Tensor) -> Tensor:
             return _hooked(called, f"blocks.{layer}.{name}", value)
 
         weights = self.layers[layer]
-        normed = hooked("ln1.hook_out", self.norm(stream))
-        projected = zip("qkv", self.projected(weights, normed), strict=True)
-        q, k, v = (hooked(f"attn.hook_{name}", value) for name, value in projected)
-        z = hooked("attn.hook_z", self.attend(self.rotate(q), self.rotate(k), v))
-        attention = hooked("hook_attn_out", hooked("attn.hook_out", self.project(weights, z)))
-        middle = stream + attention
+        middle = stream + hooked("hook_attn_out", hooked("attn.hook_out", self.project(weights, z)))
         read = hooked("ln2.hook_in", stream if self.parallel else middle)
         return middle + hooked("hook_mlp_out", self.mlp(weights, read))
 

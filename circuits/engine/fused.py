@@ -18,7 +18,7 @@ from torch import Tensor
 
 from circuits.engine import decoder, trie
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
-from circuits.engine.paths import Hook
+from circuits.engine.paths import Hook, first_change
 from circuits.engine.rows import Inputs, Rows
 from circuits.engine.scores import Scores
 from circuits.engine.sources import Sources
@@ -126,6 +126,13 @@ class FusedEngine(LensEngine):
             return self.decoder.forward(tokens.to(self.model.device), end, hooks)
         return super()._forward(tokens, end, hooks)
 
+    def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
+        """Batches for interventions on paths: of prompts of one length, so that none is padded."""
+        size = min(self.prompts_per_batch, self.rows_per_forward)
+        for end in prompts.end.unique().tolist():
+            rows = (prompts.end == end).nonzero()[:, 0].tolist()
+            yield from (rows[start : start + size] for start in range(0, len(rows), size))
+
     # --- batching --------------------------------------------------------------------------------------------------
 
     def _groups(
@@ -202,18 +209,12 @@ class FusedEngine(LensEngine):
 
 
 def _along_paths(sweep: Sweep) -> list[int]:
-    """Numbers of the variants whose paths take rows of their own; those that are touched late go together.
+    """Numbers of the variants whose paths take rows of their own; those that are changed late go together.
 
     What all rows of a forward pass have in common is then run once.
     """
     numbers = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is None]
-    return sorted(numbers, key=lambda number: _first_layer(sweep.variants[number]))
-
-
-def _first_layer(variant: Variant) -> int:
-    """The first layer at which a variant reads or changes anything."""
-    nodes = [node.layer for intervention in variant.on_nodes for node in intervention.nodes]
-    return min([*nodes, *(edge.writer.layer for path in variant.on_paths for edge in path.edges)])
+    return sorted(numbers, key=lambda number: first_change(sweep.variants[number]))
 
 
 def _part(sweep: Sweep, numbers: Sequence[int]) -> Sweep:

@@ -90,6 +90,17 @@ def plan(variant: Variant) -> Plan:
     return Plan(replacements, inputs)
 
 
+def first_change(variant: Variant) -> int:
+    """The first layer in which a variant changes anything; the number of layers for the final norm."""
+    nodes = [node.layer for intervention in variant.on_nodes for node in intervention.nodes]
+    return min([*nodes, *(edge.reader.layer for path in variant.on_paths for edge in path.edges)])
+
+
+def _is_intact(replacement: Replacement, variant: Variant) -> bool:
+    """True if a replaced writer stands before all that its variant changes."""
+    return replacement.writers[0].layer < first_change(variant)
+
+
 def _written(writer: Node) -> tuple[int, int, int]:
     """Sorts writers by when they write."""
     return writer.layer, ("embedding", "head", "mlp").index(writer.kind), writer.index
@@ -125,15 +136,30 @@ class Rewiring:
         return {name for name, _ in self._actions} - self._fired
 
     def prefetch(self) -> None:
-        """Compute every replacement before hooks are attached: it may run the model."""
+        """Compute every replacement before hooks are attached: it may run the model.
+
+        A writer before all that its variant changes writes what it does in the base run, so nothing need be read there.
+        """
         for replacement in self._replacements():
             self.sources.get(replacement.hook, replacement.recipe)
+        for number, variant in enumerate(self.variants):
+            for index, replacement in enumerate(self.plans[number].replacements):
+                if _is_intact(replacement, variant):
+                    current = self.sources.run_on(replacement.hook, variant.base).to(self.model.device)
+                    self._room(number, current)[index] = self._change(replacement, current)
 
     def _replacements(self) -> Iterator[Replacement]:
         return (replacement for one in self.plans for replacement in one.replacements)
 
     def _list_actions(self) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
-        written = sorted({replacement.hook for replacement in self._replacements()})
+        written = sorted(
+            {
+                replacement.hook
+                for variant, one in zip(self.variants, self.plans, strict=True)
+                for replacement in one.replacements
+                if not _is_intact(replacement, variant)
+            }
+        )
         found = [(name, partial(self._keep_changes, name=name)) for name in written]
         final = self.model.graph.logits.layer
         for layer, part in sorted({place for one in self.plans for place in one.inputs}):
@@ -164,7 +190,7 @@ class Rewiring:
         """Remember (replacement - current value) of every writer at this hook, in the residual stream."""
         for variant, current in enumerate(self._by_variant(tensor)):
             for index, replacement in enumerate(self.plans[variant].replacements):
-                if replacement.hook == name:
+                if replacement.hook == name and not _is_intact(replacement, self.variants[variant]):
                     self._room(variant, tensor)[index] = self._change(replacement, current)
         return tensor
 

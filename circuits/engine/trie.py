@@ -7,6 +7,7 @@ is therefore computed once, whatever the variants are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -86,14 +87,19 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
 def read_out(variant: Variant) -> tuple[Shift, ...] | None:
     """What the paths of a variant change in the final norm's input, or None if they do more or it takes a run to know.
 
-    Known is what a writer holds that the variant replaces as a whole.
+    Known is what a writer holds that the variant replaces as a whole, or that stands before all that it replaces.
     """
     held = {
         node: intervention.recipe if intervention.positions is None else None
         for intervention in variant.on_nodes
         for node in intervention.nodes
     }
+    before = min((node.layer for node in held), default=math.inf)  # writers there are the base run's
     seen = {edge: path.recipe for path in variant.on_paths for edge in path.edges}
+    intact = Recipe("patch", source=variant.base)
+    for edge in seen:
+        if edge.writer.layer < before:
+            held.setdefault(edge.writer, intact)
     if any(edge.reader.kind != "logits" or held.get(edge.writer) is None for edge in seen):
         return None
     return tuple(
