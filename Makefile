@@ -1,12 +1,13 @@
 # make ioi    the main job on the embedded model, from an empty checkout to a certificate
 # make test   the tests
+# make bench  the benchmark on this machine, and the README's performance tables
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: ioi test lint install clean
+.PHONY: ioi test bench lint install clean
 .DEFAULT_GOAL := ioi
 
 ioi: $(STAMP)
@@ -15,6 +16,10 @@ ioi: $(STAMP)
 # one torch thread per process: two processes share the cores better than two threads
 test: $(STAMP)
 	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile
+
+bench: $(STAMP)
+	$(BIN)/python scripts/benchmark.py
+	$(BIN)/python scripts/benchmark.py --update-readme
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -89,10 +89,11 @@ def prepare(
     task: Task,
     sizes: Mapping[str, int],
     seed: int,
-    engine: Mapping[str, Any] | LensEngine,
+    engine: Mapping[str, Any] | str | LensEngine = "auto",
     **rest: Any,
 ) -> Study:
-    """Draw and tokenize the four disjoint prompt sets of a task and set up the engine: a new one, or one on the same model.
+    """Draw and tokenize the four disjoint prompt sets of a task and set up the engine: a new one by name or settings, or one
+    that runs on the same model already.
 
     Raises UserError if prompts are not aligned, not distinct enough, or in two sets, or if there is no such engine.
     """

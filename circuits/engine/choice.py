@@ -20,17 +20,25 @@ from circuits.prompts import PromptSet
 from results_io import UserError
 
 BACKENDS = ("auto", "fused", "lens")
+DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reasons are
+    "rows_per_forward": 512,
+    "memory_mib": 1024,
+    "tokens_per_block": None,
+    "tolerance": {"float64": 1e-6, "float32": 1e-4, "float16": 0.03, "bfloat16": 0.1},
+}
 PROBES = 4  # prompts, of as many lengths as there are
 
 
-def choose(settings: Mapping[str, Any], model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
-    """The engine that the `engine` section of the configuration asks for, with `prompts` to prove parity on.
+def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
+    """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
 
     Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block and tolerance: the largest
     difference of logit differences by dtype, over the largest of them. UserError for another name, for engine=fused on a
     model that is no pre-norm decoder, and if its numbers are not the reference backend's; engine=auto then uses that one, and
     the engine says why.
     """
+    if isinstance(settings, str):
+        settings = {**DEFAULTS, "name": settings}
     name, rows = settings["name"], int(settings["rows_per_forward"])
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
@@ -44,7 +52,7 @@ def choose(settings: Mapping[str, Any], model: Model, reference: PromptSet, prom
             reference,
             rows,
             memory_mib=float(settings["memory_mib"]),
-            tokens_per_block=int(settings["tokens_per_block"]),
+            tokens_per_block=settings["tokens_per_block"],
         )
         fused.why = prove_parity(fused, lens, prompts, float(settings["tolerance"][dtype]))
     except UnsupportedArchitectureError as reason:

@@ -29,11 +29,11 @@ from circuits.prompts import CHANGED, PromptSet
 from kernels.choice import Operations
 
 MEMORY_MIB = 1024
-TOKENS_PER_BLOCK = 4096
+# rows of a matrix product: as many as keep the caches warm on a CPU, as many as hide the launches on CUDA (not yet measured)
+TOKENS_PER_BLOCK = {"cpu": 4096, "cuda": 32768}
 PROMPTS_PER_BUCKET = 16  # fewer prompts with the same positions are run together with others of their length
-# rows of a matrix product, on the CPU and on CUDA, below which it is not worth leaving out the heads that are replaced. CUDA:
-# a launch must fill the device; not yet measured on a GPU
-SMALLEST_PRODUCT = (256, 16384)
+# rows of a matrix product below which the heads that are replaced are computed all the same (CUDA: not yet measured)
+SMALLEST_PRODUCT = {"cpu": 256, "cuda": 16384}
 SMALLEST_SHARE = (
     1 / 6
 )  # of a prompt's positions that must stay the base run's to be left out: attention over two parts costs
@@ -72,7 +72,7 @@ class FusedEngine(LensEngine):
         rows_per_forward: int = ROWS_PER_FORWARD,
         prompts_per_batch: int = PROMPTS_PER_BATCH,
         memory_mib: float = MEMORY_MIB,
-        tokens_per_block: int = TOKENS_PER_BLOCK,
+        tokens_per_block: int | None = None,
         operations: Operations | None = None,
     ) -> None:
         super().__init__(model, reference, rows_per_forward, prompts_per_batch)
@@ -80,8 +80,9 @@ class FusedEngine(LensEngine):
         self.operations = operations or Operations(model.device)
         per_token = STREAMS * self.decoder.d_model * self.decoder.dtype.itemsize
         self.tokens_held = max(1, int(memory_mib * 2**20 / per_token))
-        self.tokens_per_block = tokens_per_block
-        self.smallest_product = SMALLEST_PRODUCT[model.device.type == "cuda"]
+        device = "cuda" if model.device.type == "cuda" else "cpu"
+        self.tokens_per_block = tokens_per_block or TOKENS_PER_BLOCK[device]
+        self.smallest_product = SMALLEST_PRODUCT[device]
         self.flops = 0
 
     @torch.no_grad()
@@ -111,7 +112,8 @@ class FusedEngine(LensEngine):
             operation: sorted({choice["chosen"] for choice in choices.values()})
             for operation, choices in self.operations.chosen().items()
         }
-        return {"backend": "fused", "why": self.why, "kernels": kernels}
+        precision = torch.get_float32_matmul_precision()  # "highest": IEEE, no TF32
+        return {"backend": "fused", "why": self.why, "kernels": kernels, "float32_products": precision}
 
     def _sees_all(self, prompts: PromptSet) -> bool:
         """True unless attention sees only a window of a prompt, which is not written down here."""
@@ -141,9 +143,11 @@ class FusedEngine(LensEngine):
         """Some variants of the sweep by base run and first changed position; `known` keeps tries between buckets."""
         at_end = {role for role, where in bucket.positions.items() if bool((where == bucket.end).any())} | {CHANGED}
         together: dict[tuple[Base, int], list[int]] = {}
+        differ, length = (bucket.clean != bucket.corrupted).any(0).nonzero(), int(bucket.end[0]) + 1
+        apart = int(differ[0]) if len(differ) else length
         for number in on_nodes:
             variant = sweep.variants[number]
-            together.setdefault((variant.base, first_changed(variant, bucket)), []).append(number)
+            together.setdefault((variant.base, first_changed(variant, bucket, apart)), []).append(number)
         groups = []
         for (base, first), numbers in together.items():
             key = (tuple(numbers), frozenset(at_end))
@@ -237,15 +241,14 @@ def _buckets(prompts: PromptSet) -> Iterator[list[int]]:
     yield from of_length.values()
 
 
-def first_changed(variant: Variant, bucket: PromptSet) -> int:
+def first_changed(variant: Variant, bucket: PromptSet, apart: int) -> int:
     """The first position at which a variant may differ from its base run, on any prompt of one length.
 
-    Where clean and corrupted tokens agree up to a position, so do all activations before it, as attention is causal. What is
-    patched from the base run itself restores and changes nothing by itself. At most the last position.
+    Where clean and corrupted tokens agree up to position `apart`, so do all activations before it, as attention is causal.
+    What is patched from the base run itself restores and changes nothing by itself. At most the last position, and 0 if too
+    few positions would be left out to be worth it.
     """
-    differ = (bucket.clean != bucket.corrupted).any(0).nonzero()
     length = int(bucket.end[0]) + 1
-    apart = int(differ[0]) if len(differ) else length
     first = length - 1
     for intervention in variant.on_nodes:
         recipe = intervention.recipe

@@ -1,0 +1,86 @@
+"""The fused backend on a GPU, at GPT-2 small's shape: against the reference backend on the same device and float64 on the CPU.
+
+In IEEE float32 to 1e-4 of the largest logit difference, in float16 and bfloat16 (for screening) to what their rounding allows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from circuits.circuit import Node
+from circuits.engine import DEFAULTS, FusedEngine, LensEngine
+from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise
+from kernels.choice import Operations
+from scripts.benchmarks import subjects
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+LENGTH, PROMPTS = 20, 16
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return subjects.folder_of("gpt2-small", tmp_path_factory.mktemp("weights"))
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    """(scored, reference) random prompts; clean and corrupted differ in their second half."""
+    return (
+        subjects.random_prompts(PROMPTS, LENGTH, LENGTH // 2, 50257, seed=0),
+        subjects.random_prompts(16, LENGTH, LENGTH // 2, 50257, seed=1),
+    )
+
+
+def sweep(model) -> Sweep:
+    """Every fourth head in both directions, sites at single positions, random half-ablations under every recipe."""
+    heads, rng = model.heads, np.random.default_rng(0)
+    variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
+    variants += [make([node], f"{make.__name__} {node}") for node in heads[::4] for make in (denoise, noise)]
+    for layer in (0, 5, 11):
+        variants += [
+            denoise([Node(kind, layer)], f"{kind}{layer}", ("middle",)) for kind in ("residual", "attention", "mlp")
+        ]
+    for number, recipe in enumerate((Recipe("zero"), Recipe("mean"), Recipe("resample"), Recipe("noise"))):
+        chosen = [heads[i] for i in sorted(rng.choice(len(heads), len(heads) // 2, replace=False))]
+        variants.append(ablate(chosen, recipe, f"half {number}"))
+    return Sweep(tuple(variants), probabilities=True)
+
+
+def load(folder, device: str, dtype: str):
+    return subjects.load("gpt2-small", folder, device, dtype).model
+
+
+@pytest.mark.parametrize("implementation", [None, "reference", "triton"])
+def test_float32_equals_float64_and_lens(folder, prompts, implementation) -> None:
+    scored, reference = prompts
+    exact = LensEngine(load(folder, "cpu", "float64"), reference).run(
+        sweep(load(folder, "cpu", "float64")), scored.select([0, 7])
+    )
+    model = load(folder, "cuda", "float32")
+    fused = FusedEngine(model, reference, operations=Operations(model.device, implementation)).run(sweep(model), scored)
+    lens = LensEngine(model, reference).run(sweep(model), scored)
+    scale = np.abs(lens.logit_diff).max()
+    assert np.abs(fused.logit_diff - lens.logit_diff).max() < 1e-4 * scale
+    assert np.abs(fused.logit_diff[:, [0, 7]] - exact.logit_diff).max() < 1e-4 * scale
+    assert np.abs(fused.answer_probability / lens.answer_probability - 1).max() < 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_as_close_as_its_rounding(folder, prompts, dtype) -> None:
+    scored, reference = prompts
+    full, half = load(folder, "cuda", "float32"), load(folder, "cuda", dtype)
+    expected = FusedEngine(full, reference).run(sweep(full), scored).logit_diff
+    found = FusedEngine(half, reference).run(sweep(half), scored).logit_diff
+    assert np.abs(found - expected).max() < DEFAULTS["tolerance"][dtype] * np.abs(expected).max()
+
+
+def test_memory_stays_within_its_bound(folder, prompts) -> None:
+    """All 144 heads x 64 prompts x 20 tokens in under 4 GB, weights included."""
+    model = load(folder, "cuda", "float32")
+    scored, reference = subjects.random_prompts(64, LENGTH, 1, 50257, seed=2), prompts[1]
+    engine = FusedEngine(model, reference, operations=Operations(model.device, "reference"))
+    torch.cuda.reset_peak_memory_stats()
+    engine.run(Sweep(tuple(denoise([node], str(node)) for node in model.heads)), scored)
+    assert torch.cuda.max_memory_allocated() < 4e9
