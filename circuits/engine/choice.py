@@ -66,7 +66,7 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
 def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolerance: float) -> str:
     """What the comparison showed, in words; UnsupportedArchitectureError if the backends differ by more than `tolerance`."""
     probes = prompts.select(_of_different_lengths(prompts))
-    sweep = Sweep(tuple(_touch_everything(fused.model, tuple(probes.positions))), probabilities=True)
+    sweep = Sweep(tuple(_touch_everything(lens, tuple(probes.positions))), probabilities=True)
     found, expected = fused.run(sweep, probes), lens.run(sweep, probes)
     scale = float(np.abs(expected.logit_diff).max())
     errors = (
@@ -88,16 +88,15 @@ def _of_different_lengths(prompts: PromptSet) -> list[int]:
     return [*rows, *(row for row in range(len(prompts)) if row not in rows)][:PROBES]
 
 
-def _touch_everything(model: Model, roles: tuple[str, ...]) -> Iterator[Variant]:
-    """Every layer's sites, in both directions; whole and at single positions; a zeroed head of each layer."""
+def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Variant]:
+    """Every layer's sites that do anything: in both directions, whole and at single positions; heads zeroed as well."""
     yield Variant("clean")
     yield Variant("corrupted", base="corrupted")
-    for layer in range(model.n_layers):
-        sites = [
-            Node("head", layer, layer % model.n_heads),
-            *(Node(k, layer) for k in ("residual", "attention", "mlp")),
-        ]
-        for node in sites:
-            yield denoise([node], f"denoise {node}", (roles[layer % len(roles)],))
-            yield noise([node], f"noise {node}")
-        yield Variant(f"zero {layer}", (Intervention((sites[0],), Recipe("zero")),))
+    for layer in range(lens.model.n_layers):
+        head = Node("head", layer, layer % lens.model.n_heads)
+        for node in (head, *(Node(kind, layer) for kind in ("residual", "attention", "mlp"))):
+            if lens.is_alive(node):
+                yield denoise([node], f"denoise {node}", (roles[layer % len(roles)],))
+                yield noise([node], f"noise {node}")
+        if lens.is_alive(head):
+            yield Variant(f"zero {layer}", (Intervention((head,), Recipe("zero")),))

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Edge, Graph, Reader
+from circuits.engine.decoder import Decoder
 from circuits.engine.lens import DeadHookError
 from circuits.engine.paths import STREAM, project, prove_wiring, writer_hook
 from circuits.engine.scores import gather
@@ -112,7 +113,8 @@ class Stage:
 class Group:
     """Readers behind one norm: all projections of a layer, its MLP, or the logits. `start` is the first one's row.
 
-    `stream` is the hook of what the norm reads, `inner` the hooks behind it at which gradients are taken.
+    `stream` is the hook of what the norm reads, `inner` the hooks at which gradients are taken: behind the norm those of
+    the projections, before it where it has a single reader, whose gradient there is the reader's own.
     """
 
     kind: Literal["attention", "mlp", "logits"]
@@ -128,7 +130,7 @@ class Group:
     def inner(self) -> tuple[str, ...]:
         if self.kind == "attention":
             return tuple(f"blocks.{self.layer}.attn.hook_{kind}" for kind in PROJECTIONS)
-        return (f"blocks.{self.layer}.ln2.hook_out",) if self.kind == "mlp" else ("ln_final.hook_out",)
+        return (self.stream,)
 
     @property
     def rows(self) -> slice:
@@ -181,11 +183,14 @@ class GradientEngine:
     """Estimates the effect of patches on one model from gradients.
 
     `prompts_per_backward` bounds memory; running out of it halves the number, in the end down to one prompt, and goes on.
+    With a `decoder` that is known to be the model, that is run instead of the model's own hooked modules.
     `advance` of every method is called with the number of (forward or backward pass, prompt) pairs just finished.
     """
 
-    def __init__(self, model: Model, prompts_per_backward: int = PROMPTS_PER_BACKWARD) -> None:
-        self.model = model
+    def __init__(
+        self, model: Model, prompts_per_backward: int = PROMPTS_PER_BACKWARD, decoder: Decoder | None = None
+    ) -> None:
+        self.model, self.decoder = model, decoder
         self.graph = model.graph
         self.prompts_per_backward = prompts_per_backward
         self.stages = stages_of(self.graph)
@@ -381,16 +386,16 @@ class GradientEngine:
         gradient = _gradients(difference, {name: kept[name] for name in inner})
         for group in groups:
             stages = [stage for stage in run.stages if self.graph.connects(stage.writers[0], group.readers[0])]
-            norm, stream = self._norm(group), kept[group.stream].detach()
             upstream = self._upstream(group, gradient)
             # (J change) . gradient = change . (J^T gradient), J the norm's Jacobian: on whichever side is smaller
             few_writers = sum(len(stage.writers) for stage in stages) < len(group.readers)
-            if not few_writers:
-                upstream = _pull_back(norm, stream, upstream)
+            stream = kept[group.stream].detach()
+            if group.kind == "attention" and not few_writers:
+                upstream = _pull_back(self._norm(group.layer), stream, upstream)
             for stage in stages:
                 written = self._written(stage, change[stage.hook])
                 if few_writers:
-                    written = _push_forward(norm, stream, written)
+                    written = _push_forward(self._norm(group.layer), stream, written)
                 terms = "reader prompt position d, writer prompt position d -> prompt reader writer"
                 scores[:, group.rows, stage.columns] += run.weight * einsum(upstream, written, terms)
 
@@ -419,7 +424,7 @@ class GradientEngine:
         return einsum(value, weights, "prompt position head dh, head dh d -> head prompt position d")
 
     def _upstream(self, group: Group, gradient: Values) -> Float[Tensor, "reader prompt position d_model"]:
-        """dLD/d(what the norm hands to each reader): through the reader's own projection and no other way."""
+        """dLD/d(what the norm hands to each projection), through it and no other way; of a single reader, dLD/d(stream)."""
         if group.kind != "attention":
             return gradient[group.inner[0]][None]
         terms = "prompt position head dh, head d dh -> head prompt position d"
@@ -430,11 +435,9 @@ class GradientEngine:
         ]
         return torch.cat(parts)
 
-    def _norm(self, group: Group) -> Norm:
-        if group.kind == "logits":
-            return self.model.bridge.ln_final
-        block = self.model.bridge.blocks[group.layer]
-        return block.ln1 if group.kind == "attention" else block.ln2
+    def _norm(self, layer: int) -> Norm:
+        """What queries, keys and values of a layer are read through."""
+        return self.model.bridge.blocks[layer].ln1 if self.decoder is None else self.decoder.norm
 
     def _shifted(self, reader: Reader, shift: Float[Tensor, "prompt position d_model"]) -> list[Hook]:
         """Hooks that let one reader read stream + shift."""
@@ -447,7 +450,7 @@ class GradientEngine:
             stream.append(tensor)
 
         def replace(tensor: Tensor, hook: object) -> Tensor:
-            normed = self.model.bridge.blocks[reader.layer].ln1(stream[0] + shift)
+            normed = self._norm(reader.layer)(stream[0] + shift)
             own = project(self.model, reader.layer, reader.kind, normed, [reader.index])
             return torch.cat([tensor[:, :, : reader.index], own, tensor[:, :, reader.index + 1 :]], 2)
 
@@ -473,13 +476,14 @@ class GradientEngine:
 
         def visit(tensor: Tensor, hook: object, name: str) -> Tensor:
             tensor = replaced.get(name, tensor)
-            if name in differentiated and torch.is_grad_enabled() and not tensor.requires_grad:
-                tensor = tensor.detach().requires_grad_()
+            if name in differentiated and torch.is_grad_enabled():  # a view: what reads the tensor elsewhere is apart
+                tensor = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
             kept[name] = tensor
             return tensor
 
         tokens = batch.clean if base == "clean" else batch.corrupted
-        logits = self._forward(tokens, [*((name, partial(visit, name=name)) for name in names), *extra])
+        hooks = [*((name, partial(visit, name=name)) for name in names), *extra]
+        logits = self._forward(tokens, batch.end, hooks)
         dead = set(names) - set(kept)
         if dead:
             raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no gradient was taken")
@@ -496,8 +500,17 @@ class GradientEngine:
     ) -> tuple[Float[Tensor, " prompt"], dict[str, Tensor]]:
         return self._run(batch, base, (), watched, replaced, extra)
 
-    def _forward(self, tokens: Int[Tensor, "row position"], hooks: list) -> Float[Tensor, "row position vocabulary"]:
-        return self.model.bridge.run_with_hooks(tokens.to(self.model.device), fwd_hooks=hooks, return_type="logits")
+    def _forward(
+        self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list
+    ) -> Float[Tensor, "row vocabulary"]:
+        """Logits at each row's last position, in float32 at least; by the bridge if a hook is none of the decoder's."""
+        tokens, decoder = tokens.to(self.model.device), self.decoder
+        own = decoder is not None and (decoder.longest is None or tokens.shape[1] <= decoder.longest)
+        if own and all(name in decoder.names for name, _ in hooks):
+            return decoder.forward(tokens, end, hooks)
+        logits = self.model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits")
+        last = logits[torch.arange(len(end), device=logits.device), end.to(logits.device)]
+        return last.to(_at_least_float32(last.dtype))
 
     def _in_batches(self, prompts: PromptSet, work: Callable[[PromptSet], Any]) -> Iterator[tuple[list[int], Any]]:
         """(rows, `work` on them) batch by batch, prompts of similar length together so that little is padding."""
@@ -533,7 +546,8 @@ class GradientEngine:
         """UnknownWiringError unless the model is the pre-norm decoder that edges assume."""
         if not self._wired:
             probe = prompts.select([0])
-            prove_wiring(self.model, lambda hooks: self._run_without_gradient(probe, "clean", hooks)[1])
+            own = GradientEngine(self.model)  # it is the model's own modules that have to be wired so
+            prove_wiring(self.model, lambda hooks: own._run_without_gradient(probe, "clean", hooks)[1])
             self._wired = True
 
 
@@ -600,12 +614,9 @@ def _push_forward(
     return found.to(change.dtype)
 
 
-def _logit_difference(logits: Float[Tensor, "row position vocabulary"], batch: PromptSet) -> Float[Tensor, " row"]:
-    """Mean answer logit less mean foil logit at the last position of each row, in float32 at least."""
-    rows = torch.arange(len(batch), device=logits.device)
-    last = logits[rows, batch.end.to(logits.device)]
-    last = last.to(_at_least_float32(last.dtype))
-    return torch.nanmean(gather(last, batch.answers), 1) - torch.nanmean(gather(last, batch.wrong), 1)
+def _logit_difference(logits: Float[Tensor, "row vocabulary"], batch: PromptSet) -> Float[Tensor, " row"]:
+    """Mean answer logit less mean foil logit of each row."""
+    return torch.nanmean(gather(logits, batch.answers), 1) - torch.nanmean(gather(logits, batch.wrong), 1)
 
 
 def _other(base: Base) -> Base:

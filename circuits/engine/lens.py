@@ -141,6 +141,15 @@ class LensEngine:
 
         return torch.cat(list(self._in_chunks(len(prompts), read)))
 
+    @torch.no_grad()
+    def is_alive(self, node: Node) -> bool:
+        """False if replacing all that stands at a node's hook changes no logit."""
+        try:
+            self._prove_alive(hook_name(node))
+        except DeadHookError:
+            return False
+        return True
+
     # --- batching --------------------------------------------------------------------------------------------------
 
     def _in_chunks(self, count: int, work: Callable[[slice], Any]) -> Iterator[Any]:

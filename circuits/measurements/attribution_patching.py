@@ -28,7 +28,8 @@ def measure(study: Study) -> dict[str, Any]:
     """Per-prompt estimates for every head; means over a subset of prompts for q, k, v and for every edge."""
     check(study.settings)
     settings = study.settings[SECTION]
-    engine = GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward))
+    decoder = getattr(study.engine, "decoder", None)  # of the fused backend, whose parity is proved
+    engine = GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward), decoder)
     rows = study.subset(settings["prompts"])
     if len(rows) < FEWEST_PROMPTS:
         raise UserError(

@@ -12,8 +12,9 @@ gamma = 4 lets every weight move by about half that size. Units and gamma are th
 comparable; gamma is the smallest of a grid at which nearly all heads' chains mix. It is large against most curvatures,
 so a score is well below half the number of parameters: it counts the directions that the loss constrains on that scale.
 
-All heads of a layer and all their chains run together, each row of the batch with its own head perturbed, from the
-layer's intact input onwards: what comes before does not depend on the weights that move.
+All heads of a layer and all their chains run together, each chain with its own head perturbed, from the layer's intact
+input onwards: what comes before does not depend on the weights that move. Where the engine is the fused one, that is
+computed from the weights (`circuits.engine.displaced_layer`), otherwise by the model's own blocks.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import Cache
 
+from circuits.engine.decoder import Decoder
+from circuits.engine.displaced_layer import Change, DisplacedLayer
 from circuits.engine.scores import gather
 from circuits.estimators import learning_coefficient
 from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior, Sampling
@@ -145,7 +148,7 @@ def answer_loss(logits: Float[Tensor, "row vocabulary"], answers: Int[Tensor, "r
 
 
 class LayerLosses:
-    """The answer loss on a task's prompts with heads of one layer displaced, a different one in each row.
+    """The answer loss on a task's prompts with heads of one layer displaced, each chain its own.
 
     A displacement is [W_Q, W_K, W_V (each d_model x d_head), W_O (d_head x d_model)] flattened, in `units`.
     """
@@ -153,10 +156,7 @@ class LayerLosses:
     def __init__(self, study: Study, prompts: PromptSet, layer: int, units: tuple[float, ...]) -> None:
         self.model, self.prompts, self.layer, self.units = study.model, prompts, layer, units
         self._progress, self._rows_at_once = study.progress, study.engine.rows_per_forward
-        names = (f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.ln1.hook_out")
-        stored = study.engine.activations(prompts, "clean", names)
-        self._start, self._input = (stored[name].to(self.model.device) for name in names)
-        self._upper = UpperLayers(self.model, layer, prompts.clean[:1])
+        self._upper = _fused(study, prompts, layer) or ReplayedLayers(study, prompts, layer)
 
     @property
     def n_parameters(self) -> int:
@@ -174,12 +174,9 @@ class LayerLosses:
         heads: Int[Tensor, " chain"],
     ) -> Float[Tensor, "chain row"]:
         """-log P(answers) of each chain's prompts `rows` with its head displaced, in nats."""
-        flat = rows.flatten()
-        hooks = _displace(self.model, self.matrices(displacement), self._input[rows], heads)
-        with self.model.bridge.hooks(fwd_hooks=[(f"blocks.{self.layer}.{name}", hook) for name, hook in hooks.items()]):
-            logits = self._upper(self._start[flat], self.prompts.end[flat.cpu()])
-        self._progress.advance(PASSES * len(flat))
-        return answer_loss(logits, self.prompts.answers[flat.cpu()]).reshape(rows.shape)
+        logits = self._upper.logits(self.matrices(displacement), rows, heads)
+        self._progress.advance(PASSES * rows.numel())
+        return answer_loss(logits, self.prompts.answers[rows.flatten().cpu()]).reshape(rows.shape)
 
     def matrices(self, displacement: Float[Tensor, "chain parameter"]) -> dict[str, Float[Tensor, "chain from to"]]:
         """What is added to each matrix of the head, in the weights' own units."""
@@ -192,9 +189,10 @@ class LayerLosses:
     @torch.no_grad()
     def require_faithful(self, at_minimum: Float[Tensor, " prompt"], tolerance: float) -> None:
         """UnfaithfulReplayError unless the upper layers alone give the model's own losses within `tolerance` nats."""
-        parts = torch.arange(len(self.prompts)).split(self._rows_at_once)
-        logits = torch.cat([self._upper(self._start[part], self.prompts.end[part]) for part in parts])
-        error = float((answer_loss(logits, self.prompts.answers).cpu() - at_minimum.cpu()).abs().max())
+        nothing = self.matrices(at_minimum.new_zeros(1, self.n_parameters))
+        parts = torch.arange(len(self.prompts), device=self.model.device).split(self._rows_at_once)
+        logits = [self._upper.logits(nothing, part[None], part.new_zeros(1)) for part in parts]
+        error = float((answer_loss(torch.cat(logits), self.prompts.answers).cpu() - at_minimum.cpu()).abs().max())
         if not error <= tolerance:
             raise UnfaithfulReplayError(
                 f"layers {self.layer} and up of {self.model.name} run alone miss the model's loss by {error:.2g} nats "
@@ -202,9 +200,52 @@ class LayerLosses:
             )
 
 
+def _fused(study: Study, prompts: PromptSet, layer: int) -> FusedLayers | None:
+    """The layers run from their weights; None unless the study's engine has proved that these are the model's formulas."""
+    weights = getattr(study.engine, "decoder", None)
+    seen = weights is not None and (weights.longest is None or int(prompts.end.max()) < weights.longest)
+    return FusedLayers(study, prompts, layer, weights) if seen else None
+
+
+class FusedLayers:
+    """The blocks from `layer` on with one head displaced in each chain, computed from the model's weights."""
+
+    def __init__(self, study: Study, prompts: PromptSet, layer: int, weights: Decoder) -> None:
+        name = f"blocks.{layer}.hook_resid_pre"
+        start = study.engine.activations(prompts, "clean", (name,))[name].to(study.model.device)
+        self._decoder = weights
+        self._displaced = DisplacedLayer(weights, layer, start, prompts.clean, prompts.end)
+
+    def logits(
+        self, change: Change, rows: Int[Tensor, "chain row"], heads: Int[Tensor, " chain"]
+    ) -> Float[Tensor, "prompt vocabulary"]:
+        """At the last position of each chain's prompts `rows`, with `change` added to its head's matrices."""
+        return self._decoder.logits(self._displaced.final(change, rows, heads))
+
+
+class ReplayedLayers:
+    """The same by the model's own blocks, with hooks that displace the heads."""
+
+    def __init__(self, study: Study, prompts: PromptSet, layer: int) -> None:
+        self.model, self.prompts, self.layer = study.model, prompts, layer
+        names = (f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.ln1.hook_out")
+        stored = study.engine.activations(prompts, "clean", names)
+        self._start, self._input = (stored[name].to(self.model.device) for name in names)
+        self._upper = UpperLayers(self.model, layer, prompts.clean[:1])
+
+    def logits(
+        self, change: Change, rows: Int[Tensor, "chain row"], heads: Int[Tensor, " chain"]
+    ) -> Float[Tensor, "prompt vocabulary"]:
+        """At the last position of each chain's prompts `rows`, with `change` added to its head's matrices."""
+        flat = rows.flatten()
+        hooks = _displace(self.model, change, self._input[rows], heads)
+        with self.model.bridge.hooks(fwd_hooks=[(f"blocks.{self.layer}.{name}", hook) for name, hook in hooks.items()]):
+            return self._upper(self._start[flat], self.prompts.end[flat.cpu()])
+
+
 def _displace(
     model: Model,
-    change: Mapping[str, Float[Tensor, "chain from to"]],
+    change: Change,
     inputs: Float[Tensor, "chain row position d_model"],
     heads: Int[Tensor, " chain"],
 ) -> dict[str, Callable[[Tensor, Any], Tensor | None]]:

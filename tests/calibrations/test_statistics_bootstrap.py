@@ -125,3 +125,15 @@ def test_ratio_errors_equal_the_standard_error_of_the_written_out_resample(
     np.testing.assert_allclose(st.bootstrap_ratio_errors(counts, f, d, clusters), expected, rtol=1e-9)
     once = st.bootstrap_ratio_errors(np.ones((1, 10), int), f, d, clusters)
     assert once[0] == pytest.approx(st.ratio_of_means(f, d, clusters).standard_error, rel=1e-9)
+
+
+def test_equal_arguments_share_one_array_that_nobody_can_write() -> None:
+    clusters = ["a", "a", "b", "c", "c"]
+    counts = st.bootstrap_counts(5, 20, seed=3, clusters=clusters)
+    assert st.bootstrap_counts(5, 20, seed=3, clusters=np.array(clusters)) is counts
+    direct = np.random.default_rng(3).multinomial(3, np.full(3, 1 / 3), size=20)[:, [0, 0, 1, 2, 2]]
+    assert np.array_equal(counts, direct)
+    with pytest.raises(ValueError, match="read-only"):
+        counts[0, 0] = 1
+    for other in ({"seed": 4, "clusters": clusters}, {"seed": 3}, {"seed": 3, "clusters": ["a", "b", "b", "c", "c"]}):
+        assert not np.array_equal(st.bootstrap_counts(5, 20, **other), counts)

@@ -23,7 +23,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from circuits.circuit import Node, head
 from circuits.edges import PROJECTIONS, Edge, Reader
-from circuits.engine import DeadHookError, LensEngine
+from circuits.engine import DeadHookError, LensEngine, decoder
 from circuits.engine.gradients import METHODS, GradientEngine, NodeEstimates, _gradients, frozen, midpoints
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise
 from circuits.models import Model
@@ -528,6 +528,20 @@ def several(scored) -> PromptSet:
     return scored.select([0, 5, 9, 20, 27])
 
 
+@pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
+def test_run_as_a_decoder_the_numbers_are_the_models_own(architecture, load, several) -> None:
+    model = load(architecture, "float64")
+    fused = GradientEngine(model, decoder=decoder.of(model))
+    # rotary models compute norms and softmax in float32 whatever their dtype
+    exactness = 1e-10 if architecture == "gpt2" else 1e-4
+    for one, other_ in zip(everything(GradientEngine(model), several), everything(fused, several), strict=True):
+        assert np.nanmax(np.abs(one - other_)) < exactness * np.nanmax(np.abs(one))
+    for reader in (Reader("q", 1, 1), Reader("mlp", 1)):
+        edge = Edge(head(0, 1), reader)
+        one, other_ = (e.edge_integrated_gradient(edge, several, "clean", 2) for e in (GradientEngine(model), fused))
+        assert np.abs(one - other_).max() < exactness * np.abs(one).max()
+
+
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_batch_size_changes_nothing(architecture, load, several) -> None:
     model = load(architecture, "float64")
@@ -567,11 +581,11 @@ class SmallMemory(GradientEngine):
         super().__init__(model)
         self.refused: list[int] = []
 
-    def _forward(self, tokens, hooks):
+    def _forward(self, tokens, end, hooks):
         if len(tokens) > self.capacity:
             self.refused.append(len(tokens))
             raise torch.OutOfMemoryError(f"{len(tokens)} rows")
-        return super()._forward(tokens, hooks)
+        return super()._forward(tokens, end, hooks)
 
 
 def test_running_out_of_memory_halves_the_batch(load, several) -> None:
@@ -641,7 +655,9 @@ def test_a_dead_hook_is_an_error(engine, load, few, monkeypatch) -> None:
     with pytest.raises(DeadHookError, match="does not depend on the tensor at nowhere: a dead hook"):
         _gradients(difference, {**kept, "nowhere": torch.zeros(1, requires_grad=True)})
     deaf = GradientEngine(load("gpt2"))
-    monkeypatch.setattr(deaf, "_forward", lambda tokens, hooks: deaf.model.bridge(tokens))
+    monkeypatch.setattr(
+        deaf, "_forward", lambda tokens, end, hooks: deaf.model.bridge(tokens)[torch.arange(len(end)), end]
+    )
     with pytest.raises(DeadHookError, match=r"never called hook blocks\.0\.attn\.hook_z; no gradient was taken"):
         deaf.head_effects(few, "clean")
 

@@ -63,7 +63,7 @@ def test_estimates_of_a_trained_model_agree_with_exact_patches() -> None:
     """Sixty prompts of the pocket model (all 400: rank correlation .996 for denoising, .93 for noising)."""
     model = models.load({"kind": "embedded", "name": "pocket", "path": "pocket"})
     sizes = {"evaluation": 59, "held_out": 1, "discovery": 1, "reference": 40}
-    study = with_settings(studies.prepare(model, tasks.get("ioi"), sizes, 0, 512), prompts=2, steps=1)
+    study = with_settings(studies.prepare(model, tasks.get("ioi"), sizes, 0, toy.ENGINE), prompts=2, steps=1)
     data, heads = attribution_patching.measure(study), model.heads
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
     variants += [denoise([node], f"d{node}") for node in heads] + [noise([node], f"n{node}") for node in heads]
@@ -80,8 +80,10 @@ def test_estimates_of_a_trained_model_agree_with_exact_patches() -> None:
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_heads_are_estimated_on_every_scored_prompt(architecture, measured) -> None:
     study, data = measured(architecture)
-    corrupted = GradientEngine(study.model).head_effects(study.prompts, "corrupted", dropping=True)
-    clean = GradientEngine(study.model).head_effects(study.prompts, "clean")
+    corrupted = GradientEngine(study.model, decoder=study.engine.decoder).head_effects(
+        study.prompts, "corrupted", dropping=True
+    )
+    clean = GradientEngine(study.model, decoder=study.engine.decoder).head_effects(study.prompts, "clean")
     shape = (len(study.prompts), len(study.model.heads))
     assert data["effect"].shape == data["noising"].shape == data["effect_graddrop"].shape == shape
     assert np.abs(data["effect"] - corrupted.plain).max() < 1e-5
@@ -96,7 +98,9 @@ def test_node_effects_are_means_with_their_error(architecture, measured) -> None
     study, data = measured(architecture)
     assert data["rows"] == toy.lowest_hash(study, 6)
     prompts = study.prompts.select(data["rows"])
-    found = GradientEngine(study.model).node_effects(prompts, "corrupted", correcting=True)
+    found = GradientEngine(study.model, decoder=study.engine.decoder).node_effects(
+        prompts, "corrupted", correcting=True
+    )
     assert data["nodes"]["base"] == "corrupted"
     for kind in PROJECTIONS:
         stored, shared = data["nodes"][kind], 2 if architecture in ("llama", "qwen2") and kind != "q" else 4
@@ -122,7 +126,9 @@ def test_edges_stand_where_the_graph_has_them(architecture, measured) -> None:
     there = [[graph.connects(writer, reader) for writer in graph.writers] for reader in graph.readers]
     for table in (*(edges[method] for method in METHODS), *edges["standard_error"].values()):
         assert [[value is not None for value in row] for row in table] == there
-    scores = GradientEngine(study.model).edge_scores(study.prompts.select(data["rows"]), "corrupted", "eap")
+    scores = GradientEngine(study.model, decoder=study.engine.decoder).edge_scores(
+        study.prompts.select(data["rows"]), "corrupted", "eap"
+    )
     assert all(
         edges["eap"][graph.readers.index(e.reader)][graph.writers.index(e.writer)] == scores.of(e) for e in graph.edges
     )
@@ -172,7 +178,7 @@ def test_corrections_can_be_switched_off(measured) -> None:
 def test_a_single_layer_has_no_other_to_drop(tmp_path) -> None:
     shape = {"n_embd": 32, "n_head": 4, "n_layer": 1, "n_positions": toy.N_POSITIONS, "vocab_size": toy.VOCABULARY}
     model = toy.load(toy.save(GPT2LMHeadModel(GPT2Config(**shape, bos_token_id=1, eos_token_id=1)), tmp_path / "one"))
-    study = with_settings(studies.prepare(model, tasks.get("ioi"), toy.SIZES, 0, 512))
+    study = with_settings(studies.prepare(model, tasks.get("ioi"), toy.SIZES, 0, toy.ENGINE))
     assert attribution_patching.measure(study)["effect_graddrop"] is None
     with pytest.raises(UserError, match="gradient dropping averages over the other layers, and toy/one has only one"):
         GradientEngine(model).head_effects(study.prompts, "clean", dropping=True)

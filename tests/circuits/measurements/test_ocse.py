@@ -33,7 +33,7 @@ def make_own(load):
     @cache
     def make(architecture: str):
         sizes = {"evaluation": N, "held_out": 8, "discovery": 1, "reference": 1}
-        study = studies.prepare(load(architecture), tasks.get("ioi"), sizes, 0, 512, settings=toy.SETTINGS)
+        study = studies.prepare(load(architecture), tasks.get("ioi"), sizes, 0, toy.ENGINE, settings=toy.SETTINGS)
         return with_settings(study)
 
     return make
@@ -204,7 +204,7 @@ def test_the_planted_circuit_shows_as_its_writers_of_which_all_but_one_are_redun
     """
     model = models.load({"kind": "planted", "name": "planted/sound", "variant": "sound"})
     sizes = {"evaluation": 60, "held_out": 1, "discovery": 1, "reference": 1}
-    study = studies.prepare(model, tasks.get("ioi"), sizes, 0, 512, settings=toy.SETTINGS)
+    study = studies.prepare(model, tasks.get("ioi"), sizes, 0, toy.ENGINE, settings=toy.SETTINGS)
     data = ocse.measure(with_settings(study, nearest_neighbour={**SETTINGS["nearest_neighbour"], "most_heads": 1}))
     movers, early = [24, 26, 29], [2, 5, 11, 17]
     assert sorted(np.argsort(-data["marginal"])[:3]) == movers
