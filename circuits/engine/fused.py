@@ -7,8 +7,9 @@ computed, and only the answers' and foils' logits are read from it. Rows of a ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from circuits.engine.rows import Inputs, Rows
 from circuits.engine.scores import Scores
 from circuits.engine.sources import Sources
 from circuits.engine.trie import Trie
+from circuits.engine.workers import side_by_side
 from circuits.interventions import Base, Effects, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
@@ -37,7 +39,12 @@ SMALLEST_PRODUCT = {"cpu": 256, "cuda": 16384}
 SMALLEST_SHARE = (
     1 / 6
 )  # of a prompt's positions that must stay the base run's to be left out: attention over two parts costs
+PATH_BATCHES, PATH_PROMPTS = 8, 16  # batches of path interventions, to share among threads, and their least size
 STREAMS = 2  # residual streams held for each state: those that enter a layer and those that leave it
+
+
+Found = tuple[list[int], list[int], Scores]  # numbers of variants, rows of the prompts, their scores
+Piece = Callable[[], Iterator[Found]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +90,11 @@ class FusedEngine(LensEngine):
         device = "cuda" if model.device.type == "cuda" else "cpu"
         self.tokens_per_block = tokens_per_block or TOKENS_PER_BLOCK[device]
         self.smallest_product = SMALLEST_PRODUCT[device]
-        self.flops = 0
+        self._flops: list[int] = []
+
+    @property
+    def flops(self) -> int:
+        return sum(self._flops)
 
     @torch.no_grad()
     def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
@@ -91,20 +102,41 @@ class FusedEngine(LensEngine):
         if not self._sees_all(prompts):
             return super().run(sweep, prompts, advance)
         self._check(sweep, prompts)
+        self._prefetch_reference(sweep)
         scores = Scores.empty(sweep, prompts, self.model.dtype)
-        along_paths = _along_paths(sweep)
-        if along_paths:
-            found = super().run(_part(sweep, along_paths), prompts, advance)
-            scores.put(along_paths, list(range(len(prompts))), Scores.of(found))
-        on_nodes = sorted(set(range(len(sweep))) - set(along_paths))
-        known: dict[object, Trie] = {}
-        for rows in _buckets(prompts) if on_nodes else ():
-            bucket = prompts.select(rows)
-            for some, numbers, found in self._bucket(sweep, bucket, self._groups(sweep, on_nodes, bucket, known)):
-                scores.put(numbers, [rows[index] for index in some], found)
-                if advance is not None:
-                    advance(len(numbers) * len(some))
+        pieces = [*self._along_paths(sweep, prompts), *self._on_nodes(sweep, prompts)]
+        for numbers, rows, found in side_by_side(lambda piece: piece(), pieces, self.model.device):
+            scores.put(numbers, rows, found)
+            if advance is not None:
+                advance(len(numbers) * len(rows))
         return scores.effects(sweep, prompts)
+
+    def _along_paths(self, sweep: Sweep, prompts: PromptSet) -> Iterator[Piece]:
+        """The variants whose paths take rows of their own; those that are changed late go together.
+
+        What all rows of a forward pass have in common is then run once.
+        """
+        numbers = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is None]
+        numbers.sort(key=lambda number: first_change(sweep.variants[number]))
+        some = _part(sweep, numbers)
+
+        def run(rows: list[int]) -> Iterator[Found]:
+            for local, index, found in self._batch(some, prompts, rows):
+                yield [numbers[number] for number in local], index, found
+
+        return (partial(run, rows) for rows in self._batches(prompts)) if numbers else iter(())
+
+    def _on_nodes(self, sweep: Sweep, prompts: PromptSet) -> Iterator[Piece]:
+        """All other variants, bucket by bucket."""
+        numbers = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is not None]
+        known: dict[object, Trie] = {}
+
+        def run(rows: list[int], groups: list[Group]) -> Iterator[Found]:
+            for index, own, found in self._bucket(sweep, prompts.select(rows), groups):
+                yield own, [rows[place] for place in index], found
+
+        for rows in _buckets(prompts) if numbers else ():
+            yield partial(run, rows, self._groups(sweep, numbers, prompts.select(rows), known))
 
     def describe(self) -> dict[str, Any]:
         """Which backend and kernels produce the numbers, and why these, as JSON data."""
@@ -130,7 +162,7 @@ class FusedEngine(LensEngine):
 
     def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
         """Batches for interventions on paths: of prompts of one length, so that none is padded."""
-        size = min(self.prompts_per_batch, self.rows_per_forward)
+        size = min(self.prompts_per_batch, self.rows_per_forward, max(PATH_PROMPTS, len(prompts) // PATH_BATCHES))
         for end in prompts.end.unique().tolist():
             rows = (prompts.end == end).nonzero()[:, 0].tolist()
             yield from (rows[start : start + size] for start in range(0, len(rows), size))
@@ -174,11 +206,13 @@ class FusedEngine(LensEngine):
                 if group.tokens(len(some), length) > self.tokens_held and len(group.numbers) > 1:
                     left = [*self._halves(sweep, group), *others]
                     continue
+                rows = Rows(self, inputs, group.base, group.first, group.trie)
                 try:
-                    found = Rows(self, inputs, group.base, group.first, group.trie).scores(sweep.probabilities)
+                    found = rows.scores(sweep.probabilities)
                 except torch.OutOfMemoryError:
                     self._use_less_memory(group, len(some), length)
                     continue
+                self._flops.append(rows.flops)
                 yield some, group.numbers, found
                 left = others
             if left:
@@ -210,15 +244,6 @@ class FusedEngine(LensEngine):
             self.tokens_per_block //= 2
         else:
             raise
-
-
-def _along_paths(sweep: Sweep) -> list[int]:
-    """Numbers of the variants whose paths take rows of their own; those that are changed late go together.
-
-    What all rows of a forward pass have in common is then run once.
-    """
-    numbers = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is None]
-    return sorted(numbers, key=lambda number: first_change(sweep.variants[number]))
 
 
 def _part(sweep: Sweep, numbers: Sequence[int]) -> Sweep:

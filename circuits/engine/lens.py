@@ -20,7 +20,7 @@ from circuits.circuit import Node
 from circuits.engine.paths import Hook, Rewiring, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Activations, Reference, Sources
-from circuits.interventions import Base, Effects, Intervention, PathIntervention, Sweep, Variant
+from circuits.interventions import Base, Effects, Intervention, PathIntervention, Recipe, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
 from results_io import UserError
@@ -90,22 +90,13 @@ class LensEngine:
         if an intervention had no hook to act on.
         """
         self._check(sweep, prompts)
+        self._prefetch_reference(sweep)
         scores = Scores.empty(sweep, prompts, self.model.dtype)
-        pending = [(index, 0) for index in self._batches(prompts)]
-        while pending:
-            index, done = pending.pop(0)
-            batch = prompts.select(index)
-            sources = Sources(batch, self.reference, self.activations)
-            self._prefetch(sweep, sources)
-            try:
-                for found in self._scores(replace(sweep, variants=sweep.variants[done:]), batch, sources, advance):
-                    scores.put(list(range(done, done + len(found.logit_diff))), index, found)
-                    done += len(found.logit_diff)
-            except torch.OutOfMemoryError:
-                if len(index) == 1:
-                    raise
-                half = len(index) // 2
-                pending = [(index[:half], done), (index[half:], done), *pending]
+        for index in self._batches(prompts):
+            for numbers, rows, found in self._batch(sweep, prompts, index):
+                scores.put(numbers, rows, found)
+                if advance is not None:
+                    advance(len(numbers) * len(rows))
         return scores.effects(sweep, prompts)
 
     @torch.no_grad()
@@ -174,7 +165,27 @@ class LensEngine:
         for start in range(0, len(order), size):
             yield order[start : start + size]
 
-    def _scores(self, sweep: Sweep, batch: PromptSet, sources: Sources, advance: Advance | None) -> Iterator[Scores]:
+    def _batch(
+        self, sweep: Sweep, prompts: PromptSet, rows: list[int]
+    ) -> Iterator[tuple[list[int], list[int], Scores]]:
+        """(numbers of variants, rows of `prompts`, their scores), as many at a time as fit one forward pass."""
+        pending = [(rows, 0)]
+        while pending:
+            index, done = pending.pop(0)
+            batch = prompts.select(index)
+            sources = Sources(batch, self.reference, self.activations)
+            self._prefetch(sweep, sources)
+            try:
+                for found in self._scores(replace(sweep, variants=sweep.variants[done:]), batch, sources):
+                    yield list(range(done, done + len(found.logit_diff))), index, found
+                    done += len(found.logit_diff)
+            except torch.OutOfMemoryError:
+                if len(index) == 1:
+                    raise
+                half = len(index) // 2
+                pending = [(index[:half], done), (index[half:], done), *pending]
+
+    def _scores(self, sweep: Sweep, batch: PromptSet, sources: Sources) -> Iterator[Scores]:
         """Scores of consecutive chunks of variants that fit one forward pass.
 
         Raises torch.OutOfMemoryError if a single variant on this batch does not.
@@ -191,8 +202,6 @@ class LensEngine:
                 continue
             yield of_logits(logits, batch, len(chunk), sweep.probabilities)
             start += len(chunk)
-            if advance is not None:
-                advance(len(chunk) * len(batch))
 
     def _run_chunk(
         self, variants: Sequence[Variant], batch: PromptSet, sources: Sources
@@ -232,13 +241,15 @@ class LensEngine:
     def _prefetch(self, sweep: Sweep, sources: Sources) -> None:
         """One intact run of each base for all the activations that the sweep patches in."""
         wanted: dict[Base, set[str]] = {}
-        for variant in sweep.variants:
-            for intervention in variant.interventions:
-                recipe = intervention.recipe
-                if recipe.kind == "patch" or recipe.additive:
-                    wanted.setdefault(recipe.source, set()).update(_hooks_of(intervention))
+        for recipe, hook in _replaced(sweep):
+            if recipe.kind == "patch" or recipe.additive:
+                wanted.setdefault(recipe.source, set()).add(hook)
         for base, hooks in wanted.items():
             sources.prefetch(tuple(sorted(hooks)), base)
+
+    def _prefetch_reference(self, sweep: Sweep) -> None:
+        """One run of the reference prompts for all that the sweep takes from them."""
+        self.reference.prefetch(sorted({hook for recipe, hook in _replaced(sweep) if recipe.kind != "patch"}))
 
     def _forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
@@ -291,6 +302,12 @@ class LensEngine:
 def _ramp(tensor: Tensor) -> Tensor:
     """Values that no layer norm or softmax maps to nothing: different for each component."""
     return torch.linspace(-1, 1, tensor[0].numel(), device=tensor.device, dtype=tensor.dtype).reshape(tensor.shape[1:])
+
+
+def _replaced(sweep: Sweep) -> set[tuple[Recipe, str]]:
+    """What a sweep puts in place where."""
+    items = {item for variant in sweep.variants for item in variant.interventions}
+    return {(item.recipe, hook) for item in items for hook in _hooks_of(item)}
 
 
 def _hooks_of(intervention: Intervention | PathIntervention) -> set[str]:

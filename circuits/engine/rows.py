@@ -74,7 +74,7 @@ class Rows:
     def __init__(self, engine: Any, inputs: Inputs, base: Base, first: int, trie: Trie) -> None:
         self.engine, self.inputs, self.base, self.first, self.trie = engine, inputs, base, first, trie
         self.decoder, self.batch = inputs.decoder, inputs.batch
-        self.n = len(self.batch)
+        self.n, self.flops = len(self.batch), 0
 
     def scores(self, probabilities: bool) -> Scores:
         """Of every variant, in the trie's order."""
@@ -351,16 +351,16 @@ class Rows:
         return torch.as_tensor(numbers, device=self.inputs.device)
 
     def _count(self, rows: int, matrix: Tensor) -> None:
-        self.engine.flops += 2 * rows * matrix.numel()
+        self.flops += 2 * rows * matrix.numel()
 
     def _count_attention(self, q: Tensor, k: Tensor) -> None:
         """Projections to q, k and v, and the two products over the positions that a query may see."""
         *_, queries, n_heads, d_head = q.shape
         keys, n_groups = k.shape[2:4]
         states = q.shape[0] * self.n
-        self.engine.flops += 2 * states * self.decoder.d_model * d_head * (queries * n_heads + 2 * keys * n_groups)
+        self.flops += 2 * states * self.decoder.d_model * d_head * (queries * n_heads + 2 * keys * n_groups)
         seen = sum(range(self.inputs.length - queries + 1, self.inputs.length + 1))
-        self.engine.flops += 4 * states * n_heads * d_head * seen
+        self.flops += 4 * states * n_heads * d_head * seen
 
 
 def _whole_heads(edit: Edit) -> bool:

@@ -7,7 +7,7 @@ number or the batching of the prompts, so batch size and permutation change noth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from jaxtyping import Float
@@ -37,9 +37,14 @@ class Reference:
         positions = torch.arange(prompts.clean.shape[1])
         self.real = positions[None] <= prompts.end[:, None]
 
+    def prefetch(self, hooks: Collection[str]) -> None:
+        """Run once for all of `hooks`, rather than once for each."""
+        missing = tuple(hook for hook in hooks if hook not in self._stored)
+        if missing:
+            self._stored |= self._run(self.prompts, "clean", missing)
+
     def activations(self, hook: str) -> Float[Tensor, "prompt position ..."]:
-        if hook not in self._stored:
-            self._stored |= self._run(self.prompts, "clean", (hook,))
+        self.prefetch((hook,))
         return self._stored[hook]
 
     def rows_of(self, template: str) -> list[int]:
