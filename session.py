@@ -16,6 +16,7 @@ import ctypes
 import functools
 import hashlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -278,6 +279,7 @@ class _Bar:
 
     def __init__(self, progress: Progress, title: str) -> None:
         self.progress, self.done, self.total = progress, 0, 0
+        self.lock = threading.Lock()  # measurements may report from several threads
         self.started = time.monotonic()
         self.task = progress.add_task(title, total=0, rate="")
 
@@ -286,7 +288,8 @@ class _Bar:
         self.progress.update(self.task, total=self.total)
 
     def advance(self, pairs: int) -> None:
-        self.done += pairs
+        with self.lock:
+            self.done += pairs
         rate = self.done / max(time.monotonic() - self.started, 1e-9)
         self.progress.update(self.task, completed=self.done, rate=f"{rate:,.0f}/s")
 

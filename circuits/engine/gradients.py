@@ -13,6 +13,7 @@ averaged over runs between the two, rather than taken at the base run, it is EAP
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from circuits.engine.decoder import Decoder
 from circuits.engine.lens import DeadHookError
 from circuits.engine.paths import STREAM, project, prove_wiring, writer_hook
 from circuits.engine.scores import gather
+from circuits.engine.workers import side_by_side
 from circuits.interventions import Base
 from circuits.models import Model
 from circuits.prompts import PromptSet
@@ -40,6 +42,8 @@ Method = Literal["eap", "eap_ig_inputs", "eap_ig_activations"]
 METHODS: tuple[Method, ...] = get_args(Method)
 PROMPTS_PER_BACKWARD = 64  # a backward pass needs the activations of every layer, so fewer than a forward pass
 
+FORWARD_MODE = threading.Lock()  # torch's levels of forward-mode differentiation belong to the process, not to a thread
+BATCHES = 8  # at least as many, to share among threads
 FINAL = "ln_final.hook_in"
 Z = "blocks.{}.attn.hook_z"
 Advance = Callable[[int], None]
@@ -514,19 +518,37 @@ class GradientEngine:
 
     def _in_batches(self, prompts: PromptSet, work: Callable[[PromptSet], Any]) -> Iterator[tuple[list[int], Any]]:
         """(rows, `work` on them) batch by batch, prompts of similar length together so that little is padding."""
-        order, start = torch.argsort(prompts.end, stable=True).tolist(), 0
-        while start < len(order):
-            rows = order[start : start + self.prompts_per_backward]
+        order = torch.argsort(prompts.end, stable=True).tolist()
+        size = (
+            self.prompts_per_backward
+            if self.decoder is None
+            else min(self.prompts_per_backward, -(-len(order) // BATCHES))
+        )
+        batches = [order[start : start + size] for start in range(0, len(order), size)]
+        with frozen(self.model.bridge):
+            if self.decoder is None:  # hooks on the model's own modules: one batch after the other
+                for rows in batches:
+                    yield from self._halving(prompts, rows, work)
+            else:
+                yield from side_by_side(lambda rows: self._halving(prompts, rows, work), batches, self.model.device)
+
+    def _halving(
+        self, prompts: PromptSet, rows: list[int], work: Callable[[PromptSet], Any]
+    ) -> Iterator[tuple[list[int], Any]]:
+        """`work` on some rows, in halves if memory runs out."""
+        pending = [rows]
+        while pending:
+            some = pending.pop(0)
             try:
-                with frozen(self.model.bridge), torch.enable_grad():
-                    result = work(prompts.select(rows))
+                with torch.enable_grad():
+                    result = work(prompts.select(some))
             except torch.OutOfMemoryError:
-                if len(rows) == 1:
+                if len(some) == 1:
                     raise
-                self.prompts_per_backward = len(rows) // 2
+                self.prompts_per_backward = half = len(some) // 2
+                pending = [some[:half], some[half:], *pending]
                 continue
-            yield rows, result
-            start += len(rows)
+            yield some, result
 
     def _collect(
         self, prompts: PromptSet, work: Callable[[PromptSet], tuple[Tensor, ...]], passes: int, advance: Advance | None
@@ -610,7 +632,8 @@ def _push_forward(
     change: Float[Tensor, "writer prompt position d_model"],
 ) -> Float[Tensor, "writer prompt position d_model"]:
     """J change, J the Jacobian of a norm at `stream`."""
-    found = torch.vmap(lambda one: torch.func.jvp(norm, (stream,), (one,))[1])(change.to(stream.dtype))
+    with FORWARD_MODE:
+        found = torch.vmap(lambda one: torch.func.jvp(norm, (stream,), (one,))[1])(change.to(stream.dtype))
     return found.to(change.dtype)
 
 

@@ -29,8 +29,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ from results_io import UserError
 Losses = Callable[
     [Float[Tensor, "chain parameter"], Int[Tensor, "chain row"], Int[Tensor, " chain"]], Float[Tensor, "chain row"]
 ]
+Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]  # as the built-in map
 INTERVAL = 0.95  # of the interval over chains
 LEAST = {"chains": 2, "batch": 1, "burn_in": 0, "draws": 4, "pilot": 2, "halvings": 0, "trace_points": 1}
 
@@ -151,20 +153,26 @@ class Estimate:
 
 
 def widest(
-    posteriors: Sequence[Posterior], sampling: Sampling, gammas: Sequence[float], share: float
+    posteriors: Sequence[Posterior], sampling: Sampling, gammas: Sequence[float], share: float, run: Run = map
 ) -> tuple[Sampling, list[Float[np.ndarray, " problem"]]]:
     """`sampling` with the smallest of `gammas`, the widest neighbourhood, in which chains mix at the localiser's pace.
 
     That is, where at least `share` of all problems accept the largest step of the grid: k is then not far above 1 in
     any direction, and tens of draws suffice. The largest gamma if none is enough; diagnosis then rejects what it must.
-    Also returns the acceptance of that step for every problem, which `estimate` need not find again.
+    Also returns the acceptance of that step for every problem, which `estimate` need not find again. `run` applies a
+    function to every posterior, in order; it may do so side by side.
     """
     for gamma in sorted(gammas):
         chosen = replace(sampling, gamma=float(gamma))
-        accepted = [_acceptance(each, chosen, range(len(each.problems)), chosen.step_size(0)) for each in posteriors]
+        accepted = list(run(partial(_first_acceptance, sampling=chosen), posteriors))
         if (np.concatenate(accepted) >= chosen.acceptance).mean() >= share:
             break
     return chosen, accepted
+
+
+def _first_acceptance(posterior: Posterior, sampling: Sampling) -> Float[np.ndarray, " problem"]:
+    """Acceptance of the largest step of the grid."""
+    return _acceptance(posterior, sampling, range(len(posterior.problems)), sampling.step_size(0))
 
 
 def estimate(

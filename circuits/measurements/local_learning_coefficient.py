@@ -35,8 +35,9 @@ from transformers import Cache
 from circuits.engine.decoder import Decoder
 from circuits.engine.displaced_layer import Change, DisplacedLayer
 from circuits.engine.scores import gather
+from circuits.engine.workers import side_by_side
 from circuits.estimators import learning_coefficient
-from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior, Sampling
+from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior, Run, Sampling
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from circuits.study import Study
@@ -77,11 +78,10 @@ def measure(study: Study) -> dict[str, Any]:
             losses.require_faithful(at_minimum, settings["replay_tolerance"])
         posteriors = _posteriors(study, layers, at_minimum, sampling)
         _expect(study, sampling)
-        sampling, accepted = learning_coefficient.widest(posteriors, sampling, gammas, share)
-        groups = [
-            learning_coefficient.estimate(posterior, sampling, known)
-            for posterior, known in zip(posteriors, accepted, strict=True)
-        ]
+        run = _side_by_side(layers)
+        sampling, accepted = learning_coefficient.widest(posteriors, sampling, gammas, share, run)
+        known = zip(posteriors, accepted, strict=True)
+        groups = list(run(lambda one: learning_coefficient.estimate(one[0], sampling, one[1]), known))
     estimates = [each for group in groups for each in group]
     return {
         **_per_head(estimates),
@@ -95,6 +95,13 @@ def measure(study: Study) -> dict[str, Any]:
         "n_parameters": posteriors[0].n_parameters,
         **{name: getattr(sampling, name) for name in ("gamma", "draws", "burn_in", "batch", "seed")},
     }
+
+
+def _side_by_side(layers: Sequence[LayerLosses]) -> Run:
+    """How to run a function for every layer: beside one another unless the model's own modules get hooks for it."""
+    if not all(losses.fused for losses in layers):
+        return map
+    return lambda work, items: side_by_side(lambda item: [work(item)], items, layers[0].model.device)
 
 
 def _posteriors(
@@ -157,6 +164,11 @@ class LayerLosses:
         self.model, self.prompts, self.layer, self.units = study.model, prompts, layer, units
         self._progress, self._rows_at_once = study.progress, study.engine.rows_per_forward
         self._upper = _fused(study, prompts, layer) or ReplayedLayers(study, prompts, layer)
+
+    @property
+    def fused(self) -> bool:
+        """True if the losses come from the weights alone, without hooks on the model's own modules."""
+        return isinstance(self._upper, FusedLayers)
 
     @property
     def n_parameters(self) -> int:
