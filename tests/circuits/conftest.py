@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from circuits import circuit as circuit_files
 from circuits import prompts as prompt_sets
@@ -51,6 +53,24 @@ def load(folder) -> Callable[..., Model]:
 def plain(folder):
     """plain(architecture): the same weights as an ordinary Hugging Face model in float64."""
     return cache(lambda architecture: toy.plain(folder(architecture)))
+
+
+@pytest.fixture(scope="module")
+def float64_throughout() -> Iterator[None]:
+    """Softmax and RMS norm in the dtype of their input: rotary models compute both in float32 whatever their dtype."""
+    softmax = torch.nn.functional.softmax
+
+    def exact_softmax(x, dim=None, dtype=None, **rest):
+        return softmax(x, dim=dim, dtype=None if x.dtype == torch.float64 else dtype, **rest)
+
+    def exact_norm(self, x):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "softmax", exact_softmax)
+        for norm in (LlamaRMSNorm, Qwen2RMSNorm):
+            patch.setattr(norm, "forward", exact_norm)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -66,7 +66,7 @@ def test_restoring_the_residual_at_every_corrupted_position_recovers_the_clean_r
     for corrupted in causal_tracing.corruptions(study.settings["corruption"]):
         restore = Intervention((Node("residual", 0),), Recipe("patch", source="clean"), ("changed",))
         restored = Variant("restored", (*corrupted.interventions, restore), corrupted.base)
-        effects = study.run(Sweep((Variant("clean"), corrupted, restored)))
+        effects = study.run(Sweep((Variant("clean"), corrupted, restored), probabilities=True))
         clean, broken, mended = effects.logit_diff
         assert np.abs(mended - clean).max() < 1e-5
         assert np.abs(effects.answer_probability[2] - effects.answer_probability[0]).max() < 1e-6

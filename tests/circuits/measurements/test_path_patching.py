@@ -12,7 +12,6 @@ from circuits import models, tasks
 from circuits import study as studies
 from circuits.circuit import Node, Role, head
 from circuits.edges import Edge
-from circuits.engine import LensEngine
 from circuits.hypothesis import circuit_edges
 from circuits.interventions import Recipe, Sweep, Variant, ablate, patch_paths
 from circuits.measurements import path_patching
@@ -49,7 +48,7 @@ def data(studied):
 
 def anew(study):
     """The same study with an engine that has run nothing."""
-    return replace(study, engine=LensEngine(study.model, study.engine.reference.prompts), done={})
+    return replace(study, engine=study.engine.on(study.engine.reference.prompts), done={})
 
 
 def edges_of(study) -> list[tuple[list[int], object, str | None]]:
@@ -111,7 +110,7 @@ def exact(load, studied):
     """The toy's study in float64."""
     study = studied()
     model = load("gpt2", "float64")
-    return anew(replace(study, model=model))
+    return replace(study, model=model, engine=type(study.engine)(model, study.engine.reference.prompts), done={})
 
 
 def test_node_wise_is_ablating_the_heads_outside_and_replacing_all_other_edges(exact) -> None:
@@ -248,7 +247,7 @@ def planted():
         "path_patching": {**SETTINGS, "prompts": 4, "discovery_prompts": 4, "edge_share": 0.005, "edge_sizes": [0.5]}
     }
     study = studies.prepare(
-        model, tasks.get("ioi"), toy.SIZES, 0, 512, settings=settings, circuit=model.circuits["ioi"]
+        model, tasks.get("ioi"), toy.SIZES, 0, toy.ENGINE, settings=settings, circuit=model.circuits["ioi"]
     )
     graph, roles = model.graph, model.circuits["ioi"].roles
     duplicate, inhibit, move = (roles[name].heads for name in ("duplicate_token", "s_inhibition", "name_mover"))
