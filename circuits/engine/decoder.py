@@ -11,6 +11,7 @@ them, value biases into b_O, writers centred. So every activation means what it 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -86,6 +87,17 @@ class Layer:
         )
 
 
+class Tally:
+    """Counts the floating-point operations of matrix products, in any number of threads."""
+
+    def __init__(self) -> None:
+        self.total, self._lock = 0, threading.Lock()
+
+    def add(self, operations: int) -> None:
+        with self._lock:
+            self.total += operations
+
+
 @dataclass(frozen=True, eq=False)
 class Decoder:
     """The weights of a model and what its blocks compute from them. All methods take any leading batch axes."""
@@ -105,6 +117,7 @@ class Decoder:
     activation: Callable[[Tensor], Tensor]
     angles_of: Callable[[int], tuple[Tensor, Tensor]] | None
     longest: int | None
+    flops: Tally = field(default_factory=Tally)
     _angles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     @property
@@ -134,13 +147,17 @@ class Decoder:
         normalise = functional.layer_norm if self.centred else functional.rms_norm
         return normalise(stream, (self.d_model,), eps=self.eps)
 
+    def _linear(self, x: Tensor, weights: Float[Tensor, "to from"], bias: Tensor | None = None) -> Tensor:
+        self.flops.add(2 * x[..., 0].numel() * weights.numel())
+        return functional.linear(x, weights, bias)
+
     # --- attention -------------------------------------------------------------------------------------------------
 
     def projected(
         self, weights: Layer, normed: Float[Tensor, "*state position d_model"]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q [*state, position, head, d_head], k and v [*state, position, group, d_head] of a normalised stream."""
-        joint = functional.linear(normed, weights.qkv, weights.qkv_bias)
+        joint = self._linear(normed, weights.qkv, weights.qkv_bias)
         sizes = (weights.n_heads, weights.n_groups, weights.n_groups)
         return joint.unflatten(-1, (sum(sizes), weights.d_head)).split(sizes, -2)
 
@@ -149,8 +166,8 @@ class Decoder:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q [*state, 1, head, d_head] of the one position `last`, k and v [*state, position, group, d_head] of all."""
         size, bias = weights.n_heads * weights.d_head, weights.qkv_bias
-        q = functional.linear(last[..., None, :], weights.qkv[:size], None if bias is None else bias[:size])
-        joint = functional.linear(normed, weights.qkv[size:], None if bias is None else bias[size:])
+        q = self._linear(last[..., None, :], weights.qkv[:size], None if bias is None else bias[:size])
+        joint = self._linear(normed, weights.qkv[size:], None if bias is None else bias[size:])
         k, v = joint.unflatten(-1, (2, weights.n_groups, weights.d_head)).unbind(-3)
         return q.unflatten(-1, (weights.n_heads, weights.d_head)), k, v
 
@@ -187,7 +204,9 @@ class Decoder:
     ) -> Float[Tensor, "row query head d_head"]:
         """z of queries and keys that are rotated already: causal, or of one query over the positions of `mask`."""
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        grouped = q.shape[1] != k.shape[1]
+        grouped, length = q.shape[1] != k.shape[1], k.shape[2]
+        seen = length * (length + 1) // 2 if mask is None else length
+        self.flops.add(4 * q[:, :, 0].numel() * seen)
         z = functional.scaled_dot_product_attention(
             q, k, v, mask, is_causal=mask is None, scale=self.scale, enable_gqa=grouped
         )
@@ -203,6 +222,7 @@ class Decoder:
         """z of the last position over a past that all states share and the positions of each."""
         grouped = rearrange(self.scale * q[:, :, 0], "u n (g r) d -> n g (u r) d", g=past[0].shape[1])
         shared, n_states = past[0].shape[2], len(q)
+        self.flops.add(4 * q.numel() * (shared + k.shape[2]))
         before = rearrange(grouped @ past[0].mT, "n g (u r) p -> u n g r p", u=n_states)
         own = rearrange(grouped, "n g (u r) d -> u n g r d", u=n_states) @ rearrange(k, "u n s g d -> u n g d s")
         pattern = torch.cat((before, own), -1).softmax(-1)
@@ -213,19 +233,19 @@ class Decoder:
 
     def project(self, weights: Layer, z: Float[Tensor, "*state head d_head"]) -> Float[Tensor, "*state d_model"]:
         """What the heads together write to the stream, output bias included."""
-        return functional.linear(z.flatten(-2), weights.output.flatten(0, 1).T, weights.output_bias)
+        return self._linear(z.flatten(-2), weights.output.flatten(0, 1).T, weights.output_bias)
 
     # --- MLP and read-out ------------------------------------------------------------------------------------------
 
     def mlp(self, weights: Layer, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
         """What the MLP writes after reading `stream`."""
         normed = self.norm(stream)
-        hidden = functional.linear(normed, weights.mlp_in, weights.mlp_in_bias)
+        hidden = self._linear(normed, weights.mlp_in, weights.mlp_in_bias)
         if weights.mlp_gate is None:
             hidden = self.activation(hidden)
         else:
-            hidden = self.activation(functional.linear(normed, weights.mlp_gate)) * hidden
-        return functional.linear(hidden, weights.mlp_out, weights.mlp_out_bias)
+            hidden = self.activation(self._linear(normed, weights.mlp_gate)) * hidden
+        return self._linear(hidden, weights.mlp_out, weights.mlp_out_bias)
 
     # --- the whole -------------------------------------------------------------------------------------------------
 
@@ -339,7 +359,7 @@ class Decoder:
         """Mean over each prompt's real ids of the table's rows."""
         ids = ids.to(table.device)
         rows, real = precise(table[ids.clamp(min=0)]), ids >= 0
-        shares = (real / real.sum(1, keepdim=True)).to(rows)
+        shares = real.to(rows) / real.sum(1, keepdim=True)
         return (rows * shares.view(*shares.shape, *[1] * (rows.ndim - 2))).sum(1)
 
 

@@ -65,7 +65,7 @@ class FusedEngine(LensEngine):
     """Runs sweeps on a pre-norm decoder, many variants at once. The contract is the reference backend's.
 
     `memory_mib` bounds the residual streams that are held, `tokens_per_block` the rows of one matrix product; running out of
-    memory halves them and goes on. `flops` counts the floating-point operations of all matrix products so far.
+    memory halves them and goes on.
     UnsupportedArchitectureError for a model that is no such decoder.
 
     Interventions on paths take the reference backend's way, one row for each variant, on the same weights; but for those that
@@ -90,11 +90,11 @@ class FusedEngine(LensEngine):
         device = "cuda" if model.device.type == "cuda" else "cpu"
         self.tokens_per_block = tokens_per_block or TOKENS_PER_BLOCK[device]
         self.smallest_product = SMALLEST_PRODUCT[device]
-        self._flops: list[int] = []
 
     @property
     def flops(self) -> int:
-        return sum(self._flops)
+        """Floating-point operations of all matrix products so far."""
+        return self.decoder.flops.total
 
     @torch.no_grad()
     def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
@@ -206,13 +206,11 @@ class FusedEngine(LensEngine):
                 if group.tokens(len(some), length) > self.tokens_held and len(group.numbers) > 1:
                     left = [*self._halves(sweep, group), *others]
                     continue
-                rows = Rows(self, inputs, group.base, group.first, group.trie)
                 try:
-                    found = rows.scores(sweep.probabilities)
+                    found = Rows(self, inputs, group.base, group.first, group.trie).scores(sweep.probabilities)
                 except torch.OutOfMemoryError:
                     self._use_less_memory(group, len(some), length)
                     continue
-                self._flops.append(rows.flops)
                 yield some, group.numbers, found
                 left = others
             if left:

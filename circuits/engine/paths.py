@@ -21,7 +21,7 @@ from torch import Tensor
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Reader
 from circuits.engine.sources import Sources
-from circuits.interventions import Recipe, Variant
+from circuits.interventions import Base, Recipe, Variant
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 
@@ -142,6 +142,12 @@ class Rewiring:
         """
         for replacement in self._replacements():
             self.sources.get(replacement.hook, replacement.recipe)
+        intact: dict[Base, set[str]] = {}
+        for variant, one in zip(self.variants, self.plans, strict=True):
+            hooks = {replacement.hook for replacement in one.replacements if _is_intact(replacement, variant)}
+            intact.setdefault(variant.base, set()).update(hooks)
+        for base, hooks in intact.items():
+            self.sources.prefetch(tuple(sorted(hooks)), base)
         for number, variant in enumerate(self.variants):
             for index, replacement in enumerate(self.plans[number].replacements):
                 if _is_intact(replacement, variant):

@@ -74,7 +74,7 @@ class Rows:
     def __init__(self, engine: Any, inputs: Inputs, base: Base, first: int, trie: Trie) -> None:
         self.engine, self.inputs, self.base, self.first, self.trie = engine, inputs, base, first, trie
         self.decoder, self.batch = inputs.decoder, inputs.batch
-        self.n, self.flops = len(self.batch), 0
+        self.n = len(self.batch)
 
     def scores(self, probabilities: bool) -> Scores:
         """Of every variant, in the trie's order."""
@@ -163,9 +163,11 @@ class Rows:
             q, k, v = decoder.projected(weights, normed)
         q = decoder.rotate(q, slice(self.inputs.length - q.shape[2], None))
         k = decoder.rotate(k, slice(first, None))
-        self._count_attention(q, k)
+        past_length = past[0].shape[2]
         if last:
             return decoder.attend_last(q, k, v, past)
+        seen = sum(range(past_length + 1, past_length + k.shape[2] + 1))
+        decoder.flops.add(4 * q[:, :, 0].numel() * seen)
         if first:
             return self.engine.operations.suffix_attention(
                 *(x.transpose(2, 3) for x in (q, k, v)), *past, decoder.scale
@@ -191,13 +193,11 @@ class Rows:
         constant = weights.output_bias
         for _, (recipe, heads, _) in edit:
             source = self.inputs.source("head", layer, recipe)[:, start:, list(heads)]
-            self._count(source[:, :, 0, 0].numel(), weights.output[: len(heads)])
             constant = constant + self.decoder.project(weights.keep(heads), source)
         if not kept:
             return residual + constant
         some = weights.keep(kept)
         z = self._attention(some, self._past(layer, kept), stream, layer == self.decoder.n_layers - 1)
-        self._count(z[..., 0, 0].numel(), some.output)
         return residual + (self.decoder.project(some, z) + constant)
 
     def _attended(
@@ -211,7 +211,6 @@ class Rows:
     ) -> Float[Tensor, "child prompt query d_model"]:
         """Stream plus attention output of some children, as edits of heads and of the whole output leave it."""
         weights = self.decoder.layers[layer]
-        self._count(len(parent) * self.n * z.shape[2], weights.output)
         if all(map(_whole_heads, edits)):
             return self._select_and_project(layer, z, residual, parent, edits, start)
         selected = z[parent]
@@ -240,6 +239,7 @@ class Rows:
             for _, (recipe, heads, _) in edit:
                 pick[child, list(heads)] = numbers[recipe]
         rows = z.flatten(1, 2)
+        self.decoder.flops.add(2 * len(parent) * rows.shape[1] * weights.output.numel())
         sources = [self.inputs.source("head", layer, recipe)[:, start:].flatten(0, 1) for recipe in recipes]
         out = self.engine.operations.select_project(
             rows,
@@ -253,11 +253,7 @@ class Rows:
         return out.unflatten(1, (self.n, z.shape[2]))
 
     def _mlp(self, layer: int, stream: Float[Tensor, "*state d_model"]) -> Float[Tensor, "*state d_model"]:
-        weights = self.decoder.layers[layer]
-        matrices = [weights.mlp_in, weights.mlp_out, *([] if weights.mlp_gate is None else [weights.mlp_gate])]
-        for matrix in matrices:
-            self._count(stream[..., 0].numel(), matrix)
-        return self.decoder.mlp(weights, stream)
+        return self.decoder.mlp(self.decoder.layers[layer], stream)
 
     def _leave(
         self,
@@ -315,7 +311,7 @@ class Rows:
         difference = self.engine.operations.logit_difference(
             stream, direction, constant, leaves.to(torch.int32), decoder.eps, decoder.centred
         )
-        self._count(stream[..., 0].numel(), direction[0])
+        decoder.flops.add(2 * stream.numel())
         if probabilities or batch.answers.shape[1] + batch.wrong.shape[1] > 2:
             found = [self._over_vocabulary(stream[at]) for at in self._blocks(slice(0, len(stream)), 1)]
             correct = np.concatenate([part.correct for part in found])[self.trie.leaves]
@@ -336,7 +332,6 @@ class Rows:
     def _over_vocabulary(self, stream: Float[Tensor, "state prompt d_model"]) -> Scores:
         """Scores of some states from all logits."""
         logits = self.decoder.logits(stream)
-        self._count(logits[..., 0].numel(), self.decoder.unembedding)
         return of_logits(logits.flatten(0, 1), self.batch, len(stream), probabilities=True)
 
     # --- bookkeeping -----------------------------------------------------------------------------------------------
@@ -349,18 +344,6 @@ class Rows:
 
     def _index(self, numbers: np.ndarray) -> Int[Tensor, " child"]:
         return torch.as_tensor(numbers, device=self.inputs.device)
-
-    def _count(self, rows: int, matrix: Tensor) -> None:
-        self.flops += 2 * rows * matrix.numel()
-
-    def _count_attention(self, q: Tensor, k: Tensor) -> None:
-        """Projections to q, k and v, and the two products over the positions that a query may see."""
-        *_, queries, n_heads, d_head = q.shape
-        keys, n_groups = k.shape[2:4]
-        states = q.shape[0] * self.n
-        self.flops += 2 * states * self.decoder.d_model * d_head * (queries * n_heads + 2 * keys * n_groups)
-        seen = sum(range(self.inputs.length - queries + 1, self.inputs.length + 1))
-        self.flops += 4 * states * n_heads * d_head * seen
 
 
 def _whole_heads(edit: Edit) -> bool:

@@ -102,6 +102,8 @@ def read_out(variant: Variant) -> tuple[Shift, ...] | None:
             held.setdefault(edge.writer, intact)
     if any(edge.reader.kind != "logits" or held.get(edge.writer) is None for edge in seen):
         return None
+    if any(edge.writer.kind == "embedding" for edge in seen):
+        return None  # as a writer it is the stream that enters layer 0, as a node the embedding without positions
     return tuple(
         (edge.writer, held[edge.writer], recipe) for edge, recipe in sorted(seen.items(), key=lambda item: item[0])
     )

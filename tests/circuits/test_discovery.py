@@ -13,7 +13,6 @@ from circuits import models, tasks
 from circuits import study as studies
 from circuits.circuit import Node, head
 from circuits.discovery import discover, greedy, roles
-from circuits.engine import LensEngine
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measurements import attention, direct_logit_attribution
 from circuits.study import Study
@@ -94,7 +93,8 @@ def totals(study: Study, *outside: list[Node], size: int = 8) -> list[float]:
 
 
 def test_scored_prompts_are_never_looked_at(able, monkeypatch) -> None:
-    splits, run, activations = set(), LensEngine.run, LensEngine.activations
+    engine = type(able.engine)
+    splits, run, activations = set(), engine.run, engine.activations
 
     def spy_run(self, sweep, prompts, advance=None):
         splits.update(prompts.splits)
@@ -104,8 +104,8 @@ def test_scored_prompts_are_never_looked_at(able, monkeypatch) -> None:
         splits.update(prompts.splits)
         return activations(self, prompts, base, hooks)
 
-    monkeypatch.setattr(LensEngine, "run", spy_run)
-    monkeypatch.setattr(LensEngine, "activations", spy_activations)
+    monkeypatch.setattr(engine, "run", spy_run)
+    monkeypatch.setattr(engine, "activations", spy_activations)
     discover(able)
     sequences = {str(i) for i in range(toy.SETTINGS["repeated_tokens"]["sequences"])}  # random tokens have no split
     assert splits - sequences <= {"discovery", "reference"} and "discovery" in splits

@@ -283,7 +283,7 @@ def planted():
     sizes = {"discovery": 1, "evaluation": 12, "held_out": 1, "reference": 120}
     settings = {"scrubbing": {"draws": 2, "seed": 0, "prompts": 4}}
     circuit = replace(model.circuits["ioi"], pathways=())
-    return studies.prepare(model, tasks.get("ioi"), sizes, 0, 512, settings=settings, circuit=circuit)
+    return studies.prepare(model, tasks.get("ioi"), sizes, 0, settings=settings, circuit=circuit)
 
 
 def scrubbed(planted: Study, **changes) -> dict:

@@ -30,7 +30,7 @@ def test_columns_equal_activation_patching_on_that_task(name, data, study) -> No
         tasks.get(name),
         {**toy.SIZES, "evaluation": 6},
         0,
-        512,
+        toy.ENGINE,
         settings=study.settings,
         circuit=None,
     )
