@@ -44,14 +44,14 @@ def reference(
     variants, prompts, heads, positions, d_head = q.shape
     groups, prefix = prefix_k.shape[1], prefix_k.shape[2]
     queries = heads // groups * positions
-    own_q = q.reshape(variants, prompts, groups, queries, d_head)
+    own_q = (q * scale).reshape(variants, prompts, groups, queries, d_head)  # scaled first: float16 could overflow
     folded = own_q.permute(1, 2, 0, 3, 4).reshape(prompts, groups, variants * queries, d_head)
     on_prefix = folded @ prefix_k.transpose(-1, -2)
     on_prefix = on_prefix.view(prompts, groups, variants, queries, prefix).permute(2, 0, 1, 3, 4)
     later = torch.ones(positions, positions, dtype=torch.bool, device=q.device).triu(1).repeat(heads // groups, 1)
     on_own = (own_q @ k.transpose(-1, -2)).masked_fill(later, float("-inf"))
     scores = torch.cat([on_prefix, on_own], -1)
-    pattern = (scores.to(torch.promote_types(q.dtype, torch.float32)) * scale).softmax(-1).to(q.dtype)
+    pattern = scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
     folded = pattern[..., :prefix].permute(1, 2, 0, 3, 4).reshape(prompts, groups, variants * queries, prefix)
     z = (folded @ prefix_v).view(prompts, groups, variants, queries, d_head).permute(2, 0, 1, 3, 4)
     z = z + pattern[..., prefix:] @ v

@@ -13,8 +13,9 @@ import numpy as np
 
 from circuits.circuit import Node
 from circuits.engine.fused import FusedEngine
-from circuits.engine.lens import LensEngine
-from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise
+from circuits.engine.lens import DeadHookError, LensEngine
+from circuits.engine.paths import UnknownWiringError
+from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise, patch_paths
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from results_io import UserError
@@ -40,6 +41,9 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
     if isinstance(settings, str):
         settings = {**DEFAULTS, "name": settings}
     name, rows = settings["name"], int(settings["rows_per_forward"])
+    for number in ("memory_mib", "tokens_per_block"):
+        if settings[number] is not None and not settings[number] > 0:
+            raise UserError(f"engine.{number}={settings[number]} leaves no room; use a number above 0")
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
     lens = LensEngine(model, reference, rows)
@@ -67,25 +71,31 @@ def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolera
     """What the comparison showed, in words; UnsupportedArchitectureError if the backends differ by more than `tolerance`."""
     probes = prompts.select(_of_different_lengths(prompts))
     sweep = Sweep(tuple(_touch_everything(lens, tuple(probes.positions))), probabilities=True)
-    found, expected = fused.run(sweep, probes), lens.run(sweep, probes)
-    scale = float(np.abs(expected.logit_diff).max())
+    expected = lens.run(sweep, probes)
+    differ = f"the fused backend's numbers for {fused.model.name} differ from the reference backend's by"
+    try:
+        found = fused.run(sweep, probes)
+    except (UnknownWiringError, DeadHookError) as error:  # which the reference backend has just not found
+        raise UnsupportedArchitectureError(f"{differ} more than rounding ({error}); use engine=lens") from error
+    scale = float(np.abs(expected.logit_diff).max()) or 1.0
     errors = (
-        float(np.abs(found.logit_diff - expected.logit_diff).max()) / scale if scale else 0.0,
+        float(np.abs(found.logit_diff - expected.logit_diff).max()) / scale,
         float(np.abs(found.answer_probability - expected.answer_probability).max()),
     )
-    if not max(errors) <= tolerance:
+    if not all(error <= tolerance for error in errors):
         raise UnsupportedArchitectureError(
-            f"the fused backend's numbers for {fused.model.name} differ from the reference backend's by {max(errors):.2g} of "
-            f"the largest (at most {tolerance:g} expected), so its blocks are not what they seem; use engine=lens"
+            f"{differ} {max(errors):.2g} of the largest (at most {tolerance:g} expected), so its blocks are not what they "
+            "seem; use engine=lens"
         )
     return f"parity with lens within {tolerance:g}"
 
 
 def _of_different_lengths(prompts: PromptSet) -> list[int]:
-    """Rows of the probes: one of each length first, then others in order."""
+    """Rows of the probes: the longest and the shortest prompt, one of each length between them, then others in order."""
     first = {end: row for row, end in reversed(list(enumerate(prompts.end.tolist())))}
-    rows = sorted(first.values())
-    return [*rows, *(row for row in range(len(prompts)) if row not in rows)][:PROBES]
+    lengths = sorted(first, reverse=True)
+    rows = [first[end] for end in (lengths[0], lengths[-1], *lengths[1:-1])]
+    return list(dict.fromkeys([*rows, *range(len(prompts))]))[:PROBES]
 
 
 def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Variant]:
@@ -100,3 +110,12 @@ def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Vari
                 yield noise([node], f"noise {node}")
         if lens.is_alive(head):
             yield Variant(f"zero {layer}", (Intervention((head,), Recipe("zero")),))
+    yield from _touch_paths(lens)
+
+
+def _touch_paths(lens: LensEngine) -> Iterator[Variant]:
+    """The paths from the first layer's first head to every kind of reader."""
+    graph, writer = lens.model.graph, Node("head", 0, 0)
+    readers = {edge.reader.kind: edge for edge in graph.edges if edge.writer == writer}
+    for kind, edge in readers.items():
+        yield patch_paths([edge], Recipe("patch", source="corrupted"), f"path to {kind}")

@@ -119,6 +119,7 @@ class Decoder:
     longest: int | None
     flops: Tally = field(default_factory=Tally)
     _angles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _lock: Any = field(default_factory=threading.Lock)
 
     @property
     def n_layers(self) -> int:
@@ -191,9 +192,10 @@ class Decoder:
 
     def angles(self, length: int) -> tuple[Tensor, Tensor]:
         """cos and sin [position, rotated dimension] of a sequence of `length` tokens."""
-        if length not in self._angles:
-            self._angles[length] = self.angles_of(length)
-        return self._angles[length]
+        with self._lock:  # the model itself is run for them, which no two threads may do
+            if length not in self._angles:
+                self._angles[length] = self.angles_of(length)
+            return self._angles[length]
 
     def attend(
         self,

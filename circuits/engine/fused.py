@@ -24,7 +24,7 @@ from circuits.engine.rows import Inputs, Rows
 from circuits.engine.scores import Scores
 from circuits.engine.sources import Sources
 from circuits.engine.trie import Trie
-from circuits.engine.workers import side_by_side
+from circuits.engine.workers import at_once, side_by_side
 from circuits.interventions import Base, Effects, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
@@ -86,7 +86,7 @@ class FusedEngine(LensEngine):
         self.decoder = decoder.of(model)
         self.operations = operations or Operations(model.device)
         per_token = STREAMS * self.decoder.d_model * self.decoder.dtype.itemsize
-        self.tokens_held = max(1, int(memory_mib * 2**20 / per_token))
+        self.tokens_held = max(1, int(memory_mib * 2**20 / per_token) // at_once(model.device))
         device = "cuda" if model.device.type == "cuda" else "cpu"
         self.tokens_per_block = tokens_per_block or TOKENS_PER_BLOCK[device]
         self.smallest_product = SMALLEST_PRODUCT[device]
@@ -100,6 +100,7 @@ class FusedEngine(LensEngine):
     def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
         """Every variant of `sweep` on every prompt, as `LensEngine.run`, errors included."""
         if not self._sees_all(prompts):
+            self.why = f"prompts longer than {self.decoder.longest} tokens, of which attention sees a window, went through lens"
             return super().run(sweep, prompts, advance)
         self._check(sweep, prompts)
         self._prefetch_reference(sweep)

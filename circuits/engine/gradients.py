@@ -538,15 +538,18 @@ class GradientEngine:
         """`work` on some rows, in halves if memory runs out."""
         pending = [rows]
         while pending:
-            some = pending.pop(0)
+            some, size = pending.pop(0), self.prompts_per_backward
+            if len(some) > size:
+                pending = [*(some[at : at + size] for at in range(0, len(some), size)), *pending]
+                continue
             try:
                 with torch.enable_grad():
                     result = work(prompts.select(some))
             except torch.OutOfMemoryError:
                 if len(some) == 1:
                     raise
-                self.prompts_per_backward = half = len(some) // 2
-                pending = [some[:half], some[half:], *pending]
+                self.prompts_per_backward = len(some) // 2
+                pending = [some, *pending]
                 continue
             yield some, result
 

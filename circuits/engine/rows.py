@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.circuit import Node
-from circuits.engine.decoder import Decoder
+from circuits.engine.decoder import Decoder, Layer
 from circuits.engine.lens import hook_name, places
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Sources
@@ -81,7 +81,8 @@ class Rows:
         embedded = self.decoder.embed(self.inputs.tokens(self.base))
         stream = self.decoder.place(embedded)[None, :, self.first :]
         for layer in range(self.decoder.n_layers):
-            stream = self._block(layer, self._enter(layer, stream))
+            stream = self._enter(layer, stream)  # in two steps, so that no third copy is alive
+            stream = self._block(layer, stream)
         return self._read_out(stream[:, :, 0], probabilities)
 
     # --- one layer -------------------------------------------------------------------------------------------------

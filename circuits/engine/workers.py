@@ -14,6 +14,11 @@ import torch
 Item, Result = TypeVar("Item"), TypeVar("Result")
 
 
+def at_once(device: torch.device) -> int:
+    """How many items run side by side."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
+
+
 def side_by_side(
     work: Callable[[Item], Iterable[Result]], items: Iterable[Item], device: torch.device
 ) -> Iterator[Result]:
@@ -22,8 +27,8 @@ def side_by_side(
     `work` must not touch what keeps state, such as hooks on a model's own modules. An error in one item is raised here; items
     that were not begun are then left out.
     """
-    threads = torch.get_num_threads()
-    if device.type != "cpu" or threads == 1:
+    threads = at_once(device)
+    if threads == 1:
         for item in items:
             yield from work(item)
         return

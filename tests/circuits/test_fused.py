@@ -561,9 +561,12 @@ def test_other_paths_go_the_reference_backend_s_way(architecture, engine, lens, 
 
 
 def flops(model, reference, sweep, prompts) -> int:
+    """Of a run once the reference prompts have been run and the hooks been tried."""
     one = FusedEngine(model, reference)
     one.run(sweep, prompts)
-    return one.flops
+    before = one.flops
+    one.run(sweep, prompts)
+    return one.flops - before
 
 
 def layer_flops(length: int, read: int) -> tuple[int, int]:
@@ -622,9 +625,9 @@ def test_prompts_longer_than_the_window_go_the_reference_backend_s_way(
     cut = replace(scored.select(short[:2]), clean=scored.clean[short[:2], : shortest + 1])
     assert one._sees_all(cut)
     assert not one._sees_all(scored.select(columns))
-    found = one.run(sample, scored.select(columns))
-    assert one.flops == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr(Rows, "scores")  # no row of a trie is run
+        found = one.run(sample, scored.select(columns))
     assert_same(found, effects.logit_diff[:, columns], TOLERANCE["float64"])
     found = one.run(sample, scored.select(short[:2]))
-    assert one.flops > 0
     assert_same(found, effects.logit_diff[:, short[:2]], TOLERANCE["float64"])

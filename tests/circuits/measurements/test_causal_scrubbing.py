@@ -18,7 +18,7 @@ from circuits import study as studies
 from circuits.circuit import Circuit, Node, Pathway, Role, head
 from circuits.edges import EMBEDDING, Edge, Reader
 from circuits.engine import LensEngine
-from circuits.engine.lens import gather
+from circuits.engine.scores import gather
 from circuits.hypothesis import circuit_edges, hypothesis_edges, pathways
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measurements import causal_scrubbing

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from circuits.engine import LensEngine
 from circuits.interventions import Sweep, Variant
 from circuits.measurements import direct_logit_attribution
 from circuits.measurements.direct_logit_attribution import NonlinearReadoutError
@@ -75,7 +76,7 @@ def test_a_readout_that_is_not_linear_is_refused(study, folder) -> None:
     """A soft cap on the logits, as Gemma has: no part's share of a tanh is defined."""
     capped = toy.load(folder("gpt2"))
     capped.bridge.unembed.register_forward_hook(lambda module, args, logits: 5 * torch.tanh(logits / 5))
-    engine = type(study.engine)(capped, study.engine.reference.prompts)
+    engine = LensEngine(capped, study.engine.reference.prompts)  # the model's own read-out, not the weights'
     with pytest.raises(
         NonlinearReadoutError, match=r"of toy/gpt2 misses the logit difference by .* not a plain layer norm"
     ):
