@@ -1,11 +1,11 @@
 """Benchmark: many interventions, one logit difference each, on all engines.
 
     python scripts/benchmark.py                 # both models, all works; results/benchmarks/cpu.csv or the GPU's
-    python scripts/benchmark.py --quick         # a few seconds: does it run?
+    python scripts/benchmark.py --quick         # a few seconds: does it run? Rows go to a temporary folder
     python scripts/benchmark.py --tables        # the README's tables from the CSVs
     python scripts/benchmark.py --update-readme # write them into README.md
 
-Rows are appended as they are measured; a second run measures only what is missing.
+Rows are written as they are measured; a second run measures only what is missing, all engines of a work together.
 """
 
 from __future__ import annotations

@@ -185,7 +185,11 @@ class Exact:
 
 
 def logit_difference(logits: Float[Tensor, "prompt vocabulary"], prompts: PromptSet) -> Float[Tensor, " prompt"]:
-    """Answer minus foil logit; one of each per prompt."""
+    """Answer minus foil logit, subtracted in float32 at least; one of each per prompt.
+
+    The difference of two bfloat16 logits near 95 would be a multiple of 0.5.
+    """
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     answer, wrong = (ids[:, :1].to(logits.device) for ids in (prompts.answers, prompts.wrong))
     return (logits.gather(1, answer) - logits.gather(1, wrong))[:, 0]
 

@@ -31,14 +31,15 @@ def timed(work: Callable[[], object], device: str) -> Timing:
         wall, cpu = time.perf_counter(), time.process_time()
         work()
         return Timing(time.perf_counter() - wall, time.process_time() - cpu)
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    cpu = time.process_time()
-    start.record()
-    work()
-    stop.record()
-    torch.cuda.synchronize()
-    return Timing(start.elapsed_time(stop) / 1000, time.process_time() - cpu)
+    with torch.cuda.device(device):  # events belong to the current device's stream
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        cpu = time.process_time()
+        start.record()
+        work()
+        stop.record()
+        torch.cuda.synchronize()
+        return Timing(start.elapsed_time(stop) / 1000, time.process_time() - cpu)
 
 
 def interleaved(works: Mapping[str, Callable[[], object]], repeats: int, device: str) -> dict[str, list[Timing]]:
@@ -78,12 +79,13 @@ def peak_memory(work: Callable[[], object], device: str) -> float | None:
     where the system does not let a process reset that peak.
     """
     if device.startswith("cuda"):
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        work()
-        torch.cuda.synchronize()
-        return (torch.cuda.max_memory_allocated() - before) / MIB
+        with torch.cuda.device(device):
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            work()
+            torch.cuda.synchronize()
+            return (torch.cuda.max_memory_allocated() - before) / MIB
     try:
         CLEAR_REFS.write_text("5")  # resets the peak to the present size
     except OSError:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,25 +16,29 @@ from pathlib import Path
 import torch
 
 from scripts.benchmarks import clock, comparison, engines, growth, record, subjects, tables, workloads
-from scripts.benchmarks.comparison import Budget, Machine
+from scripts.benchmarks.comparison import Budget, Comparison, Machine
 from scripts.benchmarks.growth import Point
+from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.plain import PlainModel
+from scripts.benchmarks.record import Record
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "benchmark.py"
 QUICK = Budget(prompts=2, length=8, variants_fused=8, variants_slow=4, checked=4, repeats=1)
-BUDGETS = {  # both models take twelve minutes on two idle cores, five on an H100
+BUDGETS = {  # the CUDA ones are guesses: not yet measured on a GPU
     ("cpu", "pocket"): Budget(prompts=16, length=16, variants_fused=400, variants_slow=32, checked=8, repeats=5),
     ("cpu", "gpt2-small"): Budget(prompts=4, length=16, variants_fused=144, variants_slow=12, checked=6, repeats=5),
-    ("cuda", "pocket"): Budget(prompts=64, length=16, variants_fused=1000, variants_slow=48, checked=16, repeats=5),
-    ("cuda", "gpt2-small"): Budget(prompts=64, length=20, variants_fused=400, variants_slow=24, checked=12, repeats=5),
+    ("cuda", "pocket"): Budget(prompts=64, length=16, variants_fused=400, variants_slow=12, checked=6, repeats=3),
+    ("cuda", "gpt2-small"): Budget(prompts=64, length=20, variants_fused=144, variants_slow=12, checked=6, repeats=3),
 }
-DENSE = {  # works whose every variant is nearly a whole forward pass: fewer of them, fewer times, on a CPU
+DENSE = {  # works whose every variant is nearly a whole forward pass: fewer of them, fewer times
     ("cpu", "gpt2-small"): {"variants_fused": 60, "repeats": 3},
+    ("cuda", "gpt2-small"): {"variants_fused": 120, "repeats": 2},
 }
 LIGHT = ("all-heads patching", "all-heads patching, second half", "causal tracing by position")
 CPU_INFO = Path("/proc/cpuinfo")
 MEMORY_MODEL, MEMORY_WORK = "gpt2-small", "all-heads patching"
+DTYPES = ("float32", "float64", "float16", "bfloat16")
 GROWTH_ENGINES = (engines.HOOK_LOOP, engines.EXPERT_LOOP, engines.FUSED)
 
 
@@ -57,10 +62,11 @@ def measure(options: argparse.Namespace, scratch: Path) -> None:
     """Every model on every work, then the growth."""
     started = time.monotonic()
     machine = _machine(options)
-    path = options.folder / f"{options.name or _default_name(machine)}.csv"
+    path = _folder(options) / f"{options.name or _default_name(machine)}.csv"
     print(
         f"{machine.device_name}, threads {machine.threads}, GEMM {machine.gemm / 1e9:.0f} GFLOP/s -> {path}", flush=True
     )
+    options.engines = engines.available(options.engines)
     for model in options.models:
         _measure_model(model, options, machine, path, scratch)
     if not options.no_growth:
@@ -68,40 +74,92 @@ def measure(options: argparse.Namespace, scratch: Path) -> None:
     print(f"{time.monotonic() - started:.0f} s", flush=True)
 
 
+def _folder(options: argparse.Namespace) -> Path:
+    """Where the rows go: those of a quick run, which measure nothing of use, to a new temporary folder unless told."""
+    if options.folder is not None:
+        return options.folder
+    return Path(tempfile.mkdtemp(prefix="benchmark-quick-")) if options.quick else record.FOLDER
+
+
 def _measure_model(model: str, options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
     """The works that the file does not have yet for all the engines asked for."""
-    done = {(row.model, row.work, row.engine) for row in record.read(path) if row.device == machine.device_name}
-    todo = [work for work in options.work if any((model, work, name) not in done for name in options.engines)]
+    todo = _todo(model, options, machine, record.read(path))
     if not todo:
         return
     folder = subjects.folder_of(model, scratch)
     subject = subjects.load(model, folder, machine.device, machine.dtype)
     exact = PlainModel.load(folder, machine.device, torch.float64)
-    for name in todo:
+    for name, names in todo.items():
         started = time.monotonic()
-        missing = [engine for engine in options.engines if (model, name, engine) not in done]
-        rows = comparison.compare(subject, exact, workloads.get(name), missing, _budget(model, name, options), machine)
+        found = comparison.compare(subject, exact, workloads.get(name), names, _budget(model, name, options), machine)
+        _store(path, found)
+        _report(found.records)
         if machine.device == "cpu" and (model, name) == (MEMORY_MODEL, MEMORY_WORK):
-            rows = [replace(row, peak_memory_mib=_memory(row.engine, model, options, scratch)) for row in rows]
-        record.append(path, rows)
-        for row in rows:
-            print(
-                f"{model:11} {name:32} {row.engine:13} {row.seconds:9.3f} s  x{row.times_hook_loop or 0:6.2f}  "
-                f"{100 * row.roofline:5.1f} %  {row.max_abs_difference:.1e}",
-                flush=True,
-            )
+            rows = [replace(row, peak_memory_mib=_memory(row.engine, model, options, scratch)) for row in found.records]
+            _store(path, replace(found, records=rows))
         print(f"{'':11} {time.monotonic() - started:.0f} s", flush=True)
+
+
+def _todo(model: str, options: argparse.Namespace, machine: Machine, rows: Sequence[Record]) -> dict[str, list[str]]:
+    """{work: engines to measure} where the file lacks an engine asked for, in the present setting.
+
+    All engines that the file has are then measured again with it: ratios are between times of one run.
+    """
+    todo = {}
+    for work in options.work:
+        budget = _budget(model, work, options)
+        setting = (machine.device_name, machine.threads, machine.dtype, model, work, budget.prompts, budget.length)
+        present = {row.engine for row in rows if _setting(row) == setting}
+        if not set(options.engines) <= present:
+            wanted = {*options.engines, *engines.available(sorted(present))}
+            todo[work] = [name for name in engines.ENGINES if name in wanted]
+    return todo
+
+
+def _setting(row: Record) -> tuple:
+    """What two rows share that may be compared with each other."""
+    return (row.device, row.threads, row.dtype, row.model, row.work, row.prompts, row.length)
+
+
+def _store(path: Path, found: Comparison) -> None:
+    """Put the rows of one comparison in place of older ones of the same setting, and likewise those of its kernels."""
+    settings = {_setting(row) for row in found.records}
+    record.write(path, [*(row for row in record.read(path) if _setting(row) not in settings), *found.records])
+    if not found.candidates:
+        return
+    own = path.with_name(path.stem + tables.KERNELS)
+    works = {(row.device, row.model, row.work) for row in found.candidates}
+    dtypes = {row.signature.split()[0] for row in found.candidates}
+    kept = [
+        row
+        for row in record.read_rows(own, Candidate)
+        if (row.device, row.model, row.work) not in works or row.signature.split()[0] not in dtypes
+    ]
+    record.write(own, [*kept, *found.candidates])
+
+
+def _report(rows: Sequence[Record]) -> None:
+    for row in rows:
+        print(
+            f"{row.model:11} {row.work:32} {row.engine:13} {row.seconds:9.3f} s  x{row.times_hook_loop or 0:6.2f}  "
+            f"{100 * row.roofline:5.1f} %  {row.max_abs_difference:.1e}",
+            flush=True,
+        )
 
 
 def _measure_growth(options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
     """Points that are missing, then the plot."""
     own = path.with_name(path.stem + tables.GROWTH)
-    if not record.read_rows(own, Point):
-        names = [name for name in GROWTH_ENGINES if name in options.engines]
-        repeats = 1 if options.quick else 3
-        for point in growth.measure(machine, names, repeats, scratch, options.quick):
-            record.append(own, [point])
-    growth.plot(record.read_rows(own, Point), own.with_suffix(".svg"))
+    done = {(p.axis, p.value, p.engine) for p in record.read_rows(own, Point) if p.device == machine.device_name}
+    names = [name for name in GROWTH_ENGINES if name in options.engines]
+    repeats = 1 if options.quick else 3
+    for point in growth.measure(machine, names, repeats, scratch, options.quick, done):
+        record.append(own, [point])
+    points = record.read_rows(own, Point)
+    if points:
+        growth.plot(points, own.with_suffix(".svg"))
+    else:
+        print(f"no growth: it is measured for {', '.join(GROWTH_ENGINES)}", flush=True)
 
 
 def _budget(model: str, work: str, options: argparse.Namespace) -> Budget:
@@ -120,6 +178,8 @@ def _machine(options: argparse.Namespace) -> Machine:
     clock.strict_float32()
     torch.set_num_threads(options.threads)
     on_gpu = options.device.startswith("cuda")
+    if on_gpu:
+        torch.cuda.set_device(options.device)  # kernels are launched on the current device
     name = torch.cuda.get_device_name(options.device) if on_gpu else _cpu_name()
     gemm = clock.gemm_peak(options.device, getattr(torch, options.dtype))
     datasheet = clock.datasheet_peak(name) if options.dtype == "float32" else None
@@ -147,7 +207,8 @@ def _memory(engine: str, model: str, options: argparse.Namespace, scratch: Path)
     command += ["--scratch", str(scratch), *(["--quick"] if options.quick else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode:  # the timings are worth keeping without it
-        print(f"peak memory of {engine} not measured: {done.stderr.strip().splitlines()[-1]}", flush=True)
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]  # a killed process says nothing
+        print(f"peak memory of {engine} not measured: {said[-1]}", flush=True)
         return None
     last = done.stdout.strip().splitlines()[-1]
     return None if last == "None" else float(last)
@@ -180,13 +241,17 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--engines", nargs="+", default=list(engines.ENGINES), choices=engines.ENGINES)
     parser.add_argument("--repeats", type=int, help="interleaved repeats (default: 5, fewer where a run is long)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--dtype", default="float32", choices=DTYPES)
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="torch threads (default 2)")
     parser.add_argument("--name", help="file name without .csv (default: the device's)")
-    parser.add_argument("--folder", type=Path, default=record.FOLDER, help="where the CSV goes")
+    parser.add_argument("--folder", type=Path, help="where the CSV goes (default: results/benchmarks)")
     parser.add_argument("--scratch", help="where random weights are written (default: a temporary folder)")
     parser.add_argument("--no-growth", action="store_true", help="leave out the growth curves")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that it runs, measures nothing of use")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="tiny sizes: shows that it runs, measures nothing of use; rows go to a temporary folder",
+    )
     parser.add_argument("--tables", action="store_true", help="print the README's tables and stop")
     parser.add_argument("--update-readme", action="store_true", help="write the tables into README.md and stop")
     parser.add_argument(

@@ -12,9 +12,10 @@ import torch
 
 from circuits.interventions import Sweep
 from circuits.prompts import PromptSet
-from scripts.benchmarks import baselines, clock, engines, flops, record, subjects, workloads
+from scripts.benchmarks import baselines, clock, engines, flops, kernels, record, subjects, workloads
 from scripts.benchmarks.baselines import Engine
 from scripts.benchmarks.clock import Timing
+from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.plain import PlainModel
 from scripts.benchmarks.record import Record
 from scripts.benchmarks.subjects import Subject
@@ -50,10 +51,18 @@ class Machine:
     datasheet: float | None
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """One record for every engine, and what the fused engine's kernels measured (nothing on a CPU)."""
+
+    records: list[Record]
+    candidates: list[Candidate]
+
+
 def compare(
     subject: Subject, exact: PlainModel, work: Work, names: Sequence[str], budget: Budget, machine: Machine
-) -> list[Record]:
-    """One record for every engine of `names`: build, check, warm up, time in turns, count."""
+) -> Comparison:
+    """Every engine of `names`: build, check, warm up, time in turns, count."""
     first = work.first_changed(budget.length)
     draw = partial(subjects.random_prompts, length=budget.length, vocabulary=subject.shape.vocabulary)
     prompts = draw(budget.prompts, first_changed=first, seed=PROMPT_SEED)
@@ -73,7 +82,9 @@ def compare(
         | {"peak_memory_mib": memory[name]}
         for name in names
     ]
-    return [Record(**row) for row in _with_ratios(rows)]
+    chosen = built[engines.FUSED].chosen if engines.FUSED in built else {}
+    candidates = kernels.candidates(machine.device_name, subject.name, work.name, chosen)
+    return Comparison([Record(**row) for row in _with_ratios(rows)], candidates)
 
 
 def variants_of(name: str, budget: Budget) -> int:

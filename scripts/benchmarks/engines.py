@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from circuits.engine.lens import LensEngine
@@ -42,6 +43,19 @@ class FusedRun:
     def flops(self) -> int:
         """Operations of all runs so far, as the engine counts them."""
         return int(self.engine.flops)
+
+    @property
+    def chosen(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """{operation: {signature: choice}} so far, as the engine's kernels report it."""
+        return self.engine.operations.chosen()
+
+
+def available(names: Sequence[str]) -> list[str]:
+    """The engines whose packages are installed; those left out are printed."""
+    if NNSIGHT in names and importlib.util.find_spec("nnsight") is None:
+        print("nnsight is not installed: left out", flush=True)
+        return [name for name in names if name != NNSIGHT]
+    return list(names)
 
 
 def build(name: str, subject: Subject, reference: PromptSet) -> Engine:

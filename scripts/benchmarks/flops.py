@@ -7,7 +7,7 @@ layer costs 2 d_model (3 d_model) for queries, keys and values, 4 d_model per at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,21 +68,29 @@ def first_layer(variant: Variant, n_layers: int) -> int:
     return min(layers, default=n_layers)
 
 
-def floor(shape: Shape, sweep: Sweep, prompts: PromptSet, last_layer: LastLayer = "cheaper") -> int:
+def floor(
+    shape: Shape,
+    sweep: Sweep,
+    prompts: PromptSet,
+    last_layer: LastLayer = "cheaper",
+    every_head: bool = False,
+) -> int:
     """Fewest operations per prompt that this family of methods needs: every changed (state, position, layer) once.
 
     States are distinct prefixes of interventions, so variants that differ only later share one. In the last layer only the
     last position is read: "all positions" ignores that, "keys and values" forms both at the changed positions, "absorbed"
     multiplies queries and weighted residuals by W_K and W_V instead and never forms them, "cheaper" takes the lesser. The
-    answer direction costs 2 d_model a state, intact runs nothing (they are shared). It is a floor of this family, not a
-    proof: the MLP is dense (spec/performance.md). Prompts must have one length (UserError).
+    answer direction costs 2 d_model a state, intact runs nothing (they are shared). Heads that all of a state's variants
+    replace at all positions are not computed, and what replaced heads write is projected once for each distinct
+    intervention; `every_head` computes all heads of a changed state instead. It is a floor of this family, not a proof: the
+    MLP is dense (spec/performance.md). Prompts must have one length (UserError).
     """
     length = int(prompts.end[0]) + 1
     if bool((prompts.end + 1 != length).any()):
         raise UserError(
             f"the floor needs prompts of one length, not {sorted(set(prompts.lengths.values()))}; split them"
         )
-    trie = _Trie(shape, prompts, length, last_layer)
+    trie = _Trie(shape, prompts, length, last_layer, every_head)
     return sum(trie.layer(sweep, layer) for layer in range(shape.n_layers)) + 2 * shape.d_model * len(sweep)
 
 
@@ -103,22 +111,43 @@ def changed_positions(intervention: Intervention, prompts: PromptSet) -> list[in
 class _Trie:
     """Counts the distinct states of a sweep, layer by layer."""
 
-    def __init__(self, shape: Shape, prompts: PromptSet, length: int, last_layer: LastLayer) -> None:
-        self.shape, self.prompts, self.length, self.last_layer = shape, prompts, length, last_layer
+    def __init__(
+        self, shape: Shape, prompts: PromptSet, length: int, last_layer: LastLayer, every_head: bool = False
+    ) -> None:
+        self.shape, self.prompts, self.length = shape, prompts, length
+        self.last_layer, self.every_head = last_layer, every_head
         self._courses: dict[str, dict[tuple[int, int], list[int]]] = {}
+        self._changed_by: dict[tuple, list[int]] = {}
 
     def layer(self, sweep: Sweep, layer: int) -> int:
         """Operations of one layer: attention of every changed parent, W_O and MLP of every changed child."""
-        parents, children = {}, {}
+        parents, children, written = {}, {}, {}
+        computed: dict[Key, set[int]] = {}
         for variant in sweep.variants:
-            parents[_key(variant, layer, 0)] = variant
+            parent = _key(variant, layer, 0)
+            parents[parent] = variant
+            computed.setdefault(parent, set()).update(self._computed(variant, layer))
             children[_key(variant, layer, 1)] = variant
         last = layer == self.shape.n_layers - 1 and self.last_layer != "all positions"
-        attention = sum(self._attention(self._changed(variant, layer, 0), last) for variant in parents.values())
-        return attention + sum(self._after(variant, layer, last) for variant in children.values())
+        attention = sum(
+            self._attention(self._changed(variant, layer, 0), last) * len(computed[parent]) // self.shape.n_heads
+            for parent, variant in parents.items()
+        )
+        for variant in children.values():
+            written |= self._written(variant, layer, last)
+        return attention + sum(written.values()) + sum(self._after(v, layer, last) for v in children.values())
+
+    def _computed(self, variant: Variant, layer: int) -> set[int]:
+        """Heads whose own output a variant uses at some position."""
+        if self.every_head:
+            return set(range(self.shape.n_heads))
+        if self._replaced(variant, layer, "attention"):
+            return set()
+        whole = {head for item in variant.on_nodes if item.positions is None for head in _heads(item, layer)}
+        return set(range(self.shape.n_heads)) - whole
 
     def _attention(self, changed: list[int], last: bool) -> int:
-        """Queries, keys, values and mixing, given the changed positions of the stream entering the layer."""
+        """Queries, keys, values and mixing of all heads, given the changed positions of the stream entering the layer."""
         shape = self.shape
         if not changed:
             return 0
@@ -133,22 +162,32 @@ class _Trie:
         return choice.get(self.last_layer, min(formed, absorbed))
 
     def _after(self, variant: Variant, layer: int, last: bool) -> int:
-        """W_O and the MLP, at the positions changed after attention."""
-        changed = self._changed(variant, layer, 1)
-        rows = len([place for place in changed if place == self.length - 1] if last else changed)
-        if self._replaced(variant, layer, "mlp"):
-            return rows * self._output(variant, layer)
-        return rows * (self._output(variant, layer) + self.shape.mlp)
+        """The MLP, and W_O of the heads computed after a changed parent, at the positions changed after attention."""
+        rows = len(self._read(self._changed(variant, layer, 1), last))
+        mlp = 0 if self._replaced(variant, layer, "mlp") else self.shape.mlp
+        if not self._changed(variant, layer, 0) or self._replaced(variant, layer, "attention"):
+            return rows * mlp
+        return rows * (mlp + self._output(self._computed(variant, layer)))
 
-    def _output(self, variant: Variant, layer: int) -> int:
-        """W_O at one position: of all heads after a changed parent, else of the changed heads alone."""
-        if self._replaced(variant, layer, "attention"):
-            return 0
-        if self._changed(variant, layer, 0):
-            return self.shape.projection
-        heads = {
-            node.index for item in variant.on_nodes for node in item.nodes if node.layer == layer and node.index >= 0
-        }
+    def _written(self, variant: Variant, layer: int, last: bool) -> dict[Key, int]:
+        """W_O of what each intervention puts in place of heads, unless it goes with the computed heads' product."""
+        after_change = bool(self._changed(variant, layer, 0))
+        if self._replaced(variant, layer, "attention") or (after_change and self.every_head):
+            return {}
+        found: dict[Key, int] = {}
+        for item in variant.on_nodes:
+            heads = _heads(item, layer)
+            if heads and not (after_change and item.positions is not None):
+                rows = len(self._read(self._places(item), last))
+                found[variant.base, heads, item.recipe, item.positions] = rows * self._output(heads)
+        return found
+
+    def _read(self, positions: Sequence[int], last: bool) -> list[int]:
+        """Positions after attention that anything reads: of the last layer the last one."""
+        return [place for place in positions if not last or place == self.length - 1]
+
+    def _output(self, heads: Collection[int]) -> int:
+        """W_O of some heads at one position."""
         return self.shape.projection * len(heads) // self.shape.n_heads
 
     def _replaced(self, variant: Variant, layer: int, kind: str) -> bool:
@@ -162,11 +201,18 @@ class _Trie:
             self._courses[variant.name] = self._course(variant)
         return self._courses[variant.name][layer, stage]
 
+    def _places(self, item: Intervention) -> list[int]:
+        """Positions that an intervention changes by itself; they depend on its recipe's kind and roles alone."""
+        key = (item.recipe.kind, item.positions)
+        if key not in self._changed_by:
+            self._changed_by[key] = changed_positions(item, self.prompts)
+        return self._changed_by[key]
+
     def _course(self, variant: Variant) -> dict[tuple[int, int], list[int]]:
         """The changed positions after every stage of every layer."""
         own: dict[tuple[int, int], set[int]] = {}
         for item in variant.on_nodes:
-            places = changed_positions(item, self.prompts)
+            places = self._places(item)
             for site in {(node.layer, STAGES[node.kind]) for node in item.nodes}:
                 own.setdefault(site, set()).update(places)
         course, changed = {}, set()
@@ -177,6 +223,11 @@ class _Trie:
                 changed = changed | own.get((layer, stage), set())
                 course[layer, stage] = sorted(changed)
         return course
+
+
+def _heads(item: Intervention, layer: int) -> frozenset[int]:
+    """Heads of a layer that an intervention replaces."""
+    return frozenset(node.index for node in item.nodes if (node.kind, node.layer) == ("head", layer))
 
 
 def _key(variant: Variant, layer: int, stage: int) -> Key:

@@ -6,7 +6,7 @@ On small random models (the pocket's width; GPT-2-small's on a GPU), because onl
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -75,15 +75,23 @@ class Setting:
     length: int
 
 
-def measure(machine: Machine, names: Sequence[str], repeats: int, scratch: Path, quick: bool) -> Iterator[Point]:
-    """Every point of the grids, axis by axis."""
+def measure(
+    machine: Machine,
+    names: Sequence[str],
+    repeats: int,
+    scratch: Path,
+    quick: bool,
+    done: Collection[tuple[str, int, str]] = (),
+) -> Iterator[Point]:
+    """Every point of the grids, axis by axis, without the (axis, value, engine) that are `done`."""
     kind = machine.device.split(":")[0]
     grids = {axis: grid[:2] if quick else grid for axis, grid in GRIDS[kind].items()}
     middle = Setting(**{axis: grid[len(grid) // 2 - 1] for axis, grid in grids.items()})
     for axis, grid in grids.items():
         for value in grid:
-            setting = replace(middle, **{axis: value})
-            yield from _points(axis, value, setting, machine, names, repeats, scratch)
+            missing = [name for name in names if (axis, value, name) not in done]
+            if missing:
+                yield from _points(axis, value, replace(middle, **{axis: value}), machine, missing, repeats, scratch)
 
 
 def _points(
@@ -130,7 +138,12 @@ def fits(points: Sequence[Point]) -> dict[tuple[str, str], tuple[float, float]]:
 
 
 def plot(points: Sequence[Point], path: Path) -> None:
-    """One panel for each axis, both scales logarithmic; the format follows the suffix of `path`."""
+    """One panel for each axis, both scales logarithmic; the format follows the suffix of `path`.
+
+    UserError if there are no points.
+    """
+    if not points:
+        raise UserError(f"{path.name} cannot be drawn from 0 points; measure the growth of at least one engine first")
     import matplotlib
 
     matplotlib.use("Agg")
@@ -148,6 +161,9 @@ def plot(points: Sequence[Point], path: Path) -> None:
 
 
 def _draw(panel: object, axis: str, points: Sequence[Point], fitted: dict) -> None:
+    if not points:  # a run that ended early
+        panel.set(title="not measured")
+        return
     names = list(dict.fromkeys(point.engine for point in points))
     for i, name in enumerate(names):
         own = sorted((point.value, point.seconds) for point in points if point.engine == name)

@@ -83,12 +83,25 @@ def append(path: Path, rows: Iterable[Any]) -> None:
     if not rows:
         return
     old = path.read_text() if path.is_file() else ""
+    results_io.write_text(path, old + _text(rows, header=not old))
+
+
+def write(path: Path, rows: Iterable[Any]) -> None:
+    """Make a file of these rows alone, in one step; no file if there are none."""
+    rows = list(rows)
+    if rows:
+        results_io.write_text(path, _text(rows, header=True))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _text(rows: list[Any], header: bool) -> str:
     stream = io.StringIO()
     writer = csv.DictWriter(stream, [field.name for field in fields(rows[0])], lineterminator="\n")
-    if not old:
+    if header:
         writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in asdict(row).items()} for row in rows)
-    results_io.write_text(path, old + stream.getvalue())
+    return stream.getvalue()
 
 
 def read_rows(path: Path, kind: type) -> list[Any]:

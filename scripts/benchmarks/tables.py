@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import results_io
 from results_io import UserError
-from scripts.benchmarks import engines, growth, record, subjects, workloads
+from scripts.benchmarks import engines, growth, kernels, record, subjects, workloads
 from scripts.benchmarks.growth import Point
+from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.record import FOLDER, Record
 
 START, END = "<!-- performance -->", "<!-- /performance -->"
-GROWTH = "-growth.csv"
+GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
 UNMEASURED = "not yet measured on a GPU"
 HEADER = (
     "work",
@@ -24,14 +27,25 @@ HEADER = (
     "largest difference to float64",
     "peak MiB",
 )
+CANDIDATES = ("reference", "compiled", "triton")
+KERNEL_HEADER = (
+    "operation",
+    "signatures",
+    *(f"{name} fastest" for name in CANDIDATES),
+    "triton's time / fastest other's, median",
+    "triton a default",
+    "largest relative difference",
+    "dropped",
+)
 
 
 def performance(folder: Path = FOLDER) -> str:
     """The whole section in markdown: a table for each machine and model, the growth exponents, what is missing."""
-    files = sorted(path for path in folder.glob("*.csv") if not path.name.endswith(GROWTH))
+    files = sorted(path for path in folder.glob("*.csv") if not path.name.endswith((GROWTH, KERNELS)))
     rows = [row for path in files for row in record.read(path)]
     points = [p for path in sorted(folder.glob(f"*{GROWTH}")) for p in record.read_rows(path, Point)]
-    return "\n\n".join([_legend(), *_machines(rows), *_exponents(points), *_missing(rows)])
+    measured = [c for path in sorted(folder.glob(f"*{KERNELS}")) for c in record.read_rows(path, Candidate)]
+    return "\n\n".join([_legend(), *_machines(rows), *_exponents(points), *_kernels(measured), *_missing(rows)])
 
 
 def update_readme(path: Path, folder: Path = FOLDER) -> None:
@@ -107,6 +121,37 @@ def _exponents(points: Sequence[Point]) -> list[str]:
         table = markdown(("time grows with", "expected exponent", *names), lines)
         found.append(f"Fitted growth exponents, {device}:\n\n{table}")
     return found
+
+
+def _kernels(rows: Sequence[Candidate]) -> list[str]:
+    """For every device and operation how often each implementation was the fastest, and how the Triton kernel compares."""
+    if not rows:
+        return [f"Triton kernels against the torch reference and torch.compile of it: {UNMEASURED}."]
+    found = []
+    for device in dict.fromkeys(row.device for row in rows):
+        own = [row for row in rows if row.device == device]
+        operations = dict.fromkeys(row.operation for row in own)
+        table = markdown(KERNEL_HEADER, [_kernel([r for r in own if r.operation == name]) for name in operations])
+        title = f"Implementations chosen, {device}; the default is what is fastest at a signature (dtype and shape)"
+        found.append(f"{title}:\n\n{table}")
+    return found
+
+
+def _kernel(rows: Sequence[Candidate]) -> list[str]:
+    """One operation's line."""
+    wins = Counter(row.candidate for row in rows if row.chosen)
+    ratios = kernels.against_others(rows, "triton")
+    differences = [row.difference for row in rows if row.difference is not None]
+    dropped = Counter(f"{row.candidate}: {row.dropped}" for row in rows if row.dropped)
+    return [
+        rows[0].operation,
+        str(sum(wins.values())),
+        *(str(wins[name]) for name in CANDIDATES),
+        f"{statistics.median(ratios):.2f}" if ratios else "–",
+        "yes" if wins["triton"] else "no",
+        f"{max(differences):.1e}" if differences else "–",
+        "; ".join(f"{reason.replace('|', '/')} ({count})" for reason, count in dropped.items()) or "–",
+    ]
 
 
 def _missing(rows: Sequence[Record]) -> list[str]:

@@ -111,9 +111,22 @@ def test_a_comparison_has_a_checked_row_for_every_engine(subject):
     machine = Machine("cpu", "CPU (test)", 1, "float32", gemm=1e9, datasheet=None)
     budget = Budget(prompts=2, length=6, variants_fused=12, variants_slow=3, checked=4, repeats=1)
     exact = PlainModel.load(subject.folder, "cpu", torch.float64)
-    rows = comparison.compare(subject, exact, workloads.get("all-heads patching"), engines.ENGINES, budget, machine)
+    found = comparison.compare(subject, exact, workloads.get("all-heads patching"), engines.ENGINES, budget, machine)
+    rows = found.records
+    # on a CPU nothing is timed to choose a kernel
+    assert found.candidates == []
     assert [row.engine for row in rows] == list(engines.ENGINES)
     assert [row.variants_timed for row in rows] == [3] * 5 + [12]
     assert max(row.max_abs_difference for row in rows) < 1e-3
     assert min(row.over_floor for row in rows) >= 1
     assert rows[0].times_hook_loop == 1
+
+
+def test_half_precision_logits_are_subtracted_in_float32(prompts):
+    """95 and 0.0703125 are bfloat16 numbers; their difference is none."""
+    logits = torch.zeros(len(prompts), toy.VOCABULARY, dtype=torch.bfloat16)
+    logits.scatter_(1, prompts.answers[:, :1], 95.0)
+    logits.scatter_(1, prompts.wrong[:, :1], 0.0703125)
+    found = baselines.logit_difference(logits, prompts)
+    assert found.dtype == torch.float32
+    assert found.tolist() == [95.0 - 0.0703125] * len(prompts)  # in bfloat16 it would be 95

@@ -11,7 +11,8 @@ import torch
 from circuits.circuit import Node, head
 from circuits.interventions import Recipe, Sweep, ablate, denoise
 from results_io import UserError
-from scripts.benchmarks import flops, subjects, workloads
+from scripts.benchmarks import engines, flops, subjects, workloads
+from tests.circuits import toy
 
 GPT2_SMALL = flops.Shape(n_layers=12, n_heads=12, d_model=768, d_mlp=3072, vocabulary=50257)
 LENGTHS = (16, 20, 64)
@@ -65,12 +66,12 @@ def test_last_position_of_the_table(length):
 
 
 def test_random_subsets_cost_the_published_share_of_full_runs():
-    """Trunk only, whole layers: 1,000 subsets of 2, 10 and 72 of 144 heads cost 0.41 ... 0.97 of full runs."""
+    """Trunk only, layers with all their heads: 1,000 sets of 2, 10 and 72 of 144 heads cost 0.41 ... 0.97 of full runs."""
     full = flops.naive(GPT2_SMALL, 1000, 16, 0)
     for size, share in {2: 0.41, 10: 0.83, 72: 0.97}.items():
         rng = random.Random(size)
         drawn = [ablate(sorted(rng.sample(GPT2_HEADS, size)), Recipe("zero"), str(i)) for i in range(1000)]
-        found = flops.floor(GPT2_SMALL, Sweep(tuple(drawn)), prompts(16), "all positions")
+        found = flops.floor(GPT2_SMALL, Sweep(tuple(drawn)), prompts(16), "all positions", every_head=True)
         assert found / full == pytest.approx(share, abs=0.02)
 
 
@@ -86,6 +87,28 @@ def test_variants_that_share_a_prefix_share_its_cost():
     both = Sweep(tuple(ablate([early, node], Recipe("zero"), str(node)) for node in late))
     child = TINY.projection + TINY.mlp + 2 * TINY.d_model  # what each child does after the shared parent
     assert flops.floor(TINY, both, prompts(6)) == alone + 3 * child
+
+
+def test_replaced_heads_are_not_computed_and_written_once():
+    """Two variants after different first layers replace the same half of the second: half of W_Q to W_O, one product more."""
+    half = [head(1, 0), head(1, 1)]
+    sweep = Sweep(tuple(ablate([head(0, index), *half], Recipe("zero"), str(index)) for index in range(2)))
+    first = 2 * (6 * TINY.projection // 4 + 6 * TINY.mlp)
+    formed = 13 * TINY.projection + 4 * TINY.d_model * 6
+    absorbed = 3 * TINY.projection + 4 * TINY.d_model * 6 * TINY.n_heads
+    second = 2 * (min(formed, absorbed) // 2 + TINY.projection // 2 + TINY.mlp) + TINY.projection // 2
+    # the first layer writes a distinct head each
+    assert flops.floor(TINY, sweep, prompts(6)) == first + second + 2 * 2 * TINY.d_model
+
+
+def test_heads_that_one_child_needs_are_computed():
+    """Children of one changed parent that replace heads 0 and 1 alone: together they need all heads."""
+    alike = [ablate([head(0, 0), head(1, index)], Recipe("zero"), str(index)) for index in range(2)]
+    both = flops.floor(TINY, Sweep(tuple(alike)), prompts(6))
+    assert both == flops.floor(TINY, Sweep(tuple(alike)), prompts(6), every_head=True)
+    assert flops.floor(TINY, Sweep((alike[0],)), prompts(6)) < flops.floor(
+        TINY, Sweep((alike[0],)), prompts(6), every_head=True
+    )
 
 
 def test_nothing_changed_costs_nothing_but_the_readout():
@@ -112,3 +135,26 @@ def test_prompts_of_several_lengths_are_refused():
     mixed = replace(prompts(6), end=torch.tensor([5, 5, 4]))
     with pytest.raises(UserError, match="one length"):
         flops.floor(TINY, workloads.all_heads(TINY), mixed)
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory):
+    torch.set_num_threads(1)
+    folder = toy.save(toy.build("gpt2"), tmp_path_factory.mktemp("models") / "gpt2")
+    return subjects.load("toy", folder, "cpu", "float32")
+
+
+@pytest.mark.parametrize(
+    ("work", "most"), [("1,000 random halves", 1.2), ("ablation battery", 1.2), ("all-heads patching", 2)]
+)
+def test_the_engine_executes_no_less_than_the_floor(work, most, subject):
+    """At so many rows that the engine leaves out replaced heads. Intact runs weigh much beside the toy's twelve heads."""
+    scored, reference = (subjects.random_prompts(40, 9, 1, toy.VOCABULARY, seed=seed) for seed in (0, 1))
+    sweep = workloads.spread(workloads.get(work).build(subject.shape), 48)
+    engine = engines.FusedRun(subject, reference)
+    assert len(scored) * 9 > engine.engine.smallest_product
+    engine(sweep, scored)
+    before = engine.flops
+    engine(sweep, scored)
+    executed, least = engine.flops - before, len(scored) * flops.floor(subject.shape, sweep, scored)
+    assert 1 <= executed / least < most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import fields, replace
 
 import numpy as np
@@ -9,12 +10,43 @@ import pytest
 import torch
 
 from results_io import UserError
-from scripts.benchmarks import clock, comparison, engines, growth, record, tables, workloads
+from scripts.benchmarks import clock, command, comparison, engines, growth, kernels, record, tables, workloads
+from scripts.benchmarks.comparison import Comparison, Machine
 from scripts.benchmarks.flops import Shape
 from scripts.benchmarks.growth import Point
+from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.record import FOLDER, Record
 
 GPT2_SMALL = Shape(12, 12, 768, 3072, 50257)
+MACHINE = Machine("cpu", "CPU (test)", 2, "float32", gemm=1e11, datasheet=None)
+WORK = "all-heads patching"
+CHOSEN = {  # as `kernels.choice.Operations.chosen` gives it
+    "packed_attention": {
+        "float32 B=1024 H=12 S=20 D=64 G=12": {
+            "chosen": "compiled",
+            "why": "fastest of 3 that agree",
+            "seconds": {"reference": 4e-4, "compiled": 2e-4, "triton": 3e-4},
+            "difference": {"reference": 0.0, "compiled": 1e-7, "triton": 2e-6},
+            "dropped": {},
+        },
+        "float32 B=512 H=12 S=20 D=64 G=12": {
+            "chosen": "reference",
+            "why": "no other candidate agrees",
+            "seconds": {"reference": 1e-4},
+            "difference": {"reference": 0.0, "compiled": None, "triton": 0.5},
+            "dropped": {"compiled": "out of memory", "triton": "differs by 5.0e-01, more than 1.0e-05"},
+        },
+    },
+    "logit_difference": {
+        "float32 U=64 n=64 M=768 V=64": {
+            "chosen": "triton",
+            "why": "fastest of 2 that agree",
+            "seconds": {"reference": 4e-5, "triton": 1e-5},
+            "difference": {"reference": 0.0, "triton": 1e-6},
+            "dropped": {"compiled": "RuntimeError: no compiler"},
+        }
+    },
+}
 
 
 def row(engine: str, seconds: float, **changes) -> Record:
@@ -84,7 +116,7 @@ def test_other_columns_are_refused(tmp_path):
 
 def test_every_column_is_documented():
     document = (FOLDER / "README.md").read_text()
-    names = {field.name for kind in (Record, Point) for field in fields(kind)}
+    names = {field.name for kind in (Record, Point, Candidate) for field in fields(kind)}
     assert {name for name in names if f"`{name}`" not in document} == set()
 
 
@@ -119,13 +151,13 @@ def test_readme_table_has_the_ratios(tmp_path):
     assert cells == [
         "all-heads patching", "64", "128", "–", "–", "–", "256", "4.0x", "2.0x", "1.25", "38 %", "1.5e-06", "–",
     ]  # fmt: skip
-    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKS)
+    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKS) + 1  # and the kernels
 
 
 def test_measured_gpu_rows_are_no_longer_missing(tmp_path):
     record.append(tmp_path / "gpu.csv", [row("fused", 0.5, device="NVIDIA H100 80GB HBM3")])
     text = tables.performance(tmp_path)
-    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKS) - 1
+    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKS) - 1 + 1  # and the kernels
     assert "NVIDIA H100 80GB HBM3, float32" in text
 
 
@@ -228,3 +260,136 @@ def test_unknown_names_are_refused():
 def test_gpu_rows_are_told_by_their_device():
     assert replace(row("fused", 1.0), device="NVIDIA H200").on_gpu
     assert not row("fused", 1.0).on_gpu
+
+
+# --- what a second run does ----------------------------------------------------------------------------------------
+
+
+def pocket_row(engine: str, seconds: float, **changes) -> Record:
+    return row(engine, seconds, prompts=16, length=16, **changes)
+
+
+def options(*arguments: str):
+    return command._options(["--device", "cpu", "--threads", "2", "--work", WORK, *arguments])
+
+
+def test_only_missing_works_are_measured_again_with_all_their_engines():
+    loop, fused = pocket_row("hook loop", 2.0), pocket_row("fused", 0.5)
+    asked = options("--engines", "fused", "lens")
+    assert command._todo("pocket", asked, MACHINE, [loop, fused]) == {WORK: ["hook loop", "lens", "fused"]}
+    assert command._todo("pocket", asked, MACHINE, [loop, fused, pocket_row("lens", 1.0)]) == {}
+    assert command._todo("pocket", asked, MACHINE, []) == {WORK: ["lens", "fused"]}
+
+
+@pytest.mark.parametrize("change", [{"threads": 1}, {"dtype": "float64"}, {"prompts": 2}, {"length": 8}])
+def test_a_row_of_another_setting_does_not_count(change):
+    other = replace(pocket_row("fused", 0.5), **change)
+    assert command._todo("pocket", options("--engines", "fused"), MACHINE, [other]) == {WORK: ["fused"]}
+
+
+def test_rows_of_the_same_setting_are_replaced(tmp_path):
+    path = tmp_path / "cpu.csv"
+    old, other, new = pocket_row("fused", 0.5), pocket_row("fused", 8.0, threads=1), pocket_row("fused", 0.25)
+    record.append(path, [old, other])
+    command._store(path, Comparison([new], []))
+    assert record.read(path) == [other, new]
+    assert not (tmp_path / "cpu-kernels.csv").exists()
+
+
+def test_quick_rows_go_to_a_folder_of_their_own(tmp_path):
+    assert command._folder(options()) == FOLDER
+    assert command._folder(options("--quick", "--folder", str(tmp_path))) == tmp_path
+    own = command._folder(options("--quick"))
+    assert own != FOLDER
+    assert list(own.iterdir()) == []
+    own.rmdir()
+
+
+def test_growth_measures_the_missing_points_alone(tmp_path, monkeypatch):
+    path, seen = tmp_path / "cpu.csv", []
+
+    def measured(axis, value, setting, machine, names, repeats, scratch):
+        seen.append((axis, value, tuple(names)))
+        return [point(axis, value, name, 0.1 * value) for name in names]
+
+    monkeypatch.setattr(growth, "_points", measured)
+    record.append(tmp_path / "cpu-growth.csv", [point("layers", 2, "fused", 1.0)])
+    asked = options("--engines", "fused", "hook loop", "--quick")
+    command._measure_growth(asked, MACHINE, path, tmp_path)
+    assert ("layers", 2, ("hook loop",)) in seen
+    assert ("layers", 4, ("hook loop", "fused")) in seen
+    assert len(seen) == 2 * len(growth.AXES)
+    command._measure_growth(asked, MACHINE, path, tmp_path)
+    assert len(seen) == 2 * len(growth.AXES)
+    assert len(record.read_rows(tmp_path / "cpu-growth.csv", Point)) == 4 * len(growth.AXES)
+
+
+def test_growth_without_a_point_is_said(tmp_path, capsys):
+    command._measure_growth(options("--engines", "nnsight"), MACHINE, tmp_path / "cpu.csv", tmp_path)
+    assert "no growth" in capsys.readouterr().out
+    with pytest.raises(UserError, match="0 points"):
+        growth.plot([], tmp_path / "a.svg")
+    growth.plot([point("layers", value, "fused", 1.0) for value in (2, 4)], tmp_path / "a.svg")  # three empty panels
+
+
+def test_a_killed_memory_measurement_is_said(monkeypatch, capsys, tmp_path):
+    killed = subprocess.CompletedProcess([], -9, stdout="", stderr="")
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **others: killed)
+    assert command._memory("fused", "pocket", options(), tmp_path) is None
+    assert capsys.readouterr().out == "peak memory of fused not measured: exit code -9\n"
+
+
+def test_an_unknown_dtype_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        options("--dtype", "int8")
+    assert "invalid choice: 'int8'" in capsys.readouterr().err
+
+
+def test_without_nnsight_the_other_engines_run(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert engines.available(["hook loop", "nnsight", "fused"]) == ["hook loop", "fused"]
+    assert "nnsight is not installed" in capsys.readouterr().out
+
+
+# --- kernels -------------------------------------------------------------------------------------------------------
+
+
+def test_kernel_rows_say_what_was_measured(tmp_path):
+    rows = kernels.candidates("NVIDIA H200", "gpt2-small", WORK, CHOSEN)
+    assert len(rows) == 3 + 3 + 3
+    assert [r.candidate for r in rows if r.chosen] == ["compiled", "reference", "triton"]
+    dropped = {r.candidate: (r.seconds, r.difference, r.dropped) for r in rows[3:6]}
+    assert dropped["compiled"] == (None, None, "out of memory")
+    assert dropped["triton"][:2] == (None, 0.5)
+    assert kernels.against_others(rows, "triton") == pytest.approx([1.5, 0.25], rel=1e-12)
+    record.append(tmp_path / "gpu-kernels.csv", rows)
+    assert record.read_rows(tmp_path / "gpu-kernels.csv", Candidate) == rows
+    fixed = {"chosen": "reference", "why": "fixed by name", "seconds": {}, "difference": {}, "dropped": {}}
+    assert kernels.candidates("CPU", "pocket", WORK, {"logit_difference": {"float32": fixed}}) == []
+
+
+def test_kernel_table_says_which_implementation_is_the_default(tmp_path):
+    command._store(
+        tmp_path / "gpu.csv",
+        Comparison(
+            [row("fused", 0.5, device="NVIDIA H200")], kernels.candidates("NVIDIA H200", "pocket", WORK, CHOSEN)
+        ),
+    )
+    lines = tables.performance(tmp_path).splitlines()
+    attention = next(line for line in lines if line.startswith("| packed_attention |"))
+    assert attention.startswith(
+        "| packed_attention | 2 | 1 | 1 | 0 | 1.50 | no | 5.0e-01 | compiled: out of memory (1); "
+    )
+    last = next(line for line in lines if line.startswith("| logit_difference |"))
+    assert last.startswith("| logit_difference | 1 | 0 | 0 | 1 | 0.25 | yes | 1.0e-06 | ")
+
+
+def test_kernels_of_a_work_measured_again_are_replaced(tmp_path):
+    path, rows = tmp_path / "gpu.csv", [row("fused", 0.5, device="NVIDIA H200")]
+    for seconds in (4e-4, 8e-4):
+        choice = CHOSEN["packed_attention"]["float32 B=1024 H=12 S=20 D=64 G=12"]
+        changed = choice | {"seconds": choice["seconds"] | {"reference": seconds}}
+        chosen = {"packed_attention": {"float32 B=1024 H=12 S=20 D=64 G=12": changed}}
+        command._store(path, Comparison(rows, kernels.candidates("NVIDIA H200", "pocket", WORK, chosen)))
+    found = record.read_rows(tmp_path / "gpu-kernels.csv", Candidate)
+    assert [(r.candidate, r.seconds) for r in found] == [("reference", 8e-4), ("compiled", 2e-4), ("triton", 3e-4)]
