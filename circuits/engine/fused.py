@@ -136,7 +136,8 @@ class FusedEngine(LensEngine):
             for index, own, found in self._bucket(sweep, prompts.select(rows), groups):
                 yield own, [rows[place] for place in index], found
 
-        for rows in _buckets(prompts) if numbers else ():
+        buckets = _shared(list(_buckets(prompts)), at_once(self.model.device))
+        for rows in buckets if numbers else ():
             yield partial(run, rows, self._groups(sweep, numbers, prompts.select(rows), known))
 
     def describe(self) -> dict[str, Any]:
@@ -263,6 +264,15 @@ def _buckets(prompts: PromptSet) -> Iterator[list[int]]:
         else:
             of_length.setdefault(end, []).extend(rows)
     yield from of_length.values()
+
+
+def _shared(buckets: list[list[int]], threads: int) -> list[list[int]]:
+    """The buckets, in halves until every thread has one."""
+    while len(buckets) < threads and any(len(rows) > 1 for rows in buckets):
+        largest = max(buckets, key=len)
+        half = len(largest) // 2
+        buckets = [*(rows for rows in buckets if rows is not largest), largest[:half], largest[half:]]
+    return buckets
 
 
 def first_changed(variant: Variant, bucket: PromptSet, apart: int) -> int:

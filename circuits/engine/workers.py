@@ -27,8 +27,8 @@ def side_by_side(
     `work` must not touch what keeps state, such as hooks on a model's own modules. An error in one item is raised here; items
     that were not begun are then left out.
     """
-    threads = at_once(device)
-    if threads == 1:
+    threads, items = at_once(device), list(items)
+    if threads == 1 or len(items) == 1:
         for item in items:
             yield from work(item)
         return

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from circuits.engine import FusedEngine
+from circuits.engine import FusedEngine, fused
 from circuits.engine.gradients import GradientEngine
 from circuits.engine.workers import at_once, side_by_side
 from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise, patch_paths
@@ -51,6 +51,22 @@ def test_one_thread_and_other_devices_take_the_plain_way(threads) -> None:
     assert at_once(CPU) == 2
     assert at_once(torch.device("cuda")) == 1
     assert list(side_by_side(lambda item: [threading.get_ident()], range(2), torch.device("meta"))) == [here, here]
+
+
+def test_a_single_item_keeps_torch_s_own_threads(threads) -> None:
+    threads(2)
+    assert list(side_by_side(lambda item: [torch.get_num_threads()], [0], CPU)) == [2]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "n_threads", "expected"), [([7], 2, [3, 4]), ([7], 4, [1, 2, 2, 2]), ([1], 4, [1]), ([5, 2], 2, [2, 5])]
+)
+def test_buckets_are_halved_until_every_thread_has_one(sizes, n_threads, expected) -> None:
+    rows = iter(range(100))
+    buckets = [[next(rows) for _ in range(size)] for size in sizes]
+    found = fused._shared(buckets, n_threads)
+    assert sorted(map(len, found)) == expected
+    assert sorted(row for bucket in found for row in bucket) == list(range(sum(sizes)))
 
 
 def test_an_error_reaches_the_caller_and_the_threads_are_put_back(threads) -> None:

@@ -17,6 +17,7 @@ from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.record import FOLDER, Record
 
+ROOT = FOLDER.parents[1]
 GPT2_SMALL = Shape(12, 12, 768, 3072, 50257)
 MACHINE = Machine("cpu", "CPU (test)", 2, "float32", gemm=1e11, datasheet=None)
 WORK = "all-heads patching"
@@ -200,11 +201,17 @@ def test_repeats_are_taken_in_turns():
 
 
 def test_peak_memory_sees_an_allocation():
-    """128 MiB that are written and freed before the measurement ends."""
-    found = clock.peak_memory(lambda: torch.ones(2**25).sum(), "cpu")
+    """512 MiB that are written and freed before the measurement ends: more than a process may have kept for itself."""
+    found = clock.peak_memory(lambda: torch.ones(2**27).sum(), "cpu")
     if found is None:
         pytest.skip("this system does not let a process reset its peak memory")
-    assert 120 < found < 200
+    assert 300 < found < 700
+
+
+def test_the_readme_s_tables_are_those_of_the_committed_files():
+    text = (ROOT / "README.md").read_text()
+    shown = text[text.index(tables.START) + len(tables.START) : text.index(tables.END)]
+    assert shown.strip() == tables.performance().strip()
 
 
 def test_datasheet_peaks():
