@@ -40,10 +40,11 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
     """
     if isinstance(settings, str):
         settings = {**DEFAULTS, "name": settings}
-    name, rows = settings["name"], int(settings["rows_per_forward"])
+    name, rows = settings.get("name"), int(settings["rows_per_forward"])
     for number in ("memory_mib", "tokens_per_block"):
-        if settings[number] is not None and not settings[number] > 0:
-            raise UserError(f"engine.{number}={settings[number]} leaves no room; use a number above 0")
+        value = settings[number]
+        if value is not None and not (isinstance(value, (int, float)) and value > 0):
+            raise UserError(f"engine.{number}={value} is no room for anything; use a number above 0")
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
     lens = LensEngine(model, reference, rows)

@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 from transformers import PhiConfig, PhiForCausalLM
 
 from circuits import study as studies
 from circuits import tasks
 from circuits.circuit import head
-from circuits.engine import FusedEngine, LensEngine, choice, choose, decoder
+from circuits.engine import DEFAULTS, FusedEngine, LensEngine, choice, choose, decoder
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measure import Plan, measure
 from circuits.models import UnsupportedArchitectureError
 from results_io import UserError
 from tests.circuits import toy
+
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def ask(model, reference, scored, name="auto", **change):
@@ -221,3 +225,19 @@ def _numbers(data: Any) -> list[float]:
         parts = data.values() if isinstance(data, dict) else data
         return [number for part in parts for number in _numbers(part)]
     return [float(data)] if isinstance(data, int | float) else []
+
+
+@pytest.mark.parametrize(("name", "value"), [("memory_mib", 0), ("tokens_per_block", -1), ("tokens_per_block", "x")])
+def test_no_room_is_refused_by_name(name, value, model, reference, scored) -> None:
+    with pytest.raises(UserError, match=rf"engine.{name}={value} is no room for anything; use a number above 0"):
+        choose({**toy.ENGINE, name: value}, model, reference, scored)
+
+
+def test_settings_without_a_name_are_refused(model, reference, scored) -> None:
+    settings = {key: value for key, value in toy.ENGINE.items() if key != "name"}
+    with pytest.raises(UserError, match=r"engine\.name=None is unknown; use one of auto, fused, lens"):
+        choose(settings, model, reference, scored)
+
+
+def test_the_defaults_are_those_of_the_configuration() -> None:
+    assert OmegaConf.to_container(OmegaConf.load(CONFIGS / "engine" / "common.yaml")) == dict(DEFAULTS)
