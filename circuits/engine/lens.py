@@ -281,7 +281,8 @@ class LensEngine:
         if self._wired:
             return
         probe = self.reference.prompts.select([0])
-        prove_wiring(self.model, lambda hooks: self.activations(probe, "clean", hooks))
+        own = LensEngine(self.model, probe)  # it is the model's own modules that have to be wired so
+        prove_wiring(self.model, lambda hooks: own.activations(probe, "clean", hooks))
         self._wired = True
 
     def _prove_alive(self, name: str) -> None:
