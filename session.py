@@ -57,7 +57,10 @@ PLAIN_WIDTH = 160  # of output that goes to a file or a pipe
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator keep what is freed (glibc alone can be told so): to map it anew costs a seventh of a run on a CPU."""
+    """Let the allocator keep what is freed (glibc alone can be told so).
+
+    To map it anew took 16 % of a sampling step of the local learning coefficient on one CPU core, and 3 % of patching.
+    """
     with contextlib.suppress(AttributeError, OSError):
         adjust = ctypes.CDLL(None).mallopt
         for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):

@@ -105,20 +105,21 @@ class FusedEngine(LensEngine):
         self._check(sweep, prompts)
         self._prefetch_reference(sweep)
         scores = Scores.empty(sweep, prompts, self.model.dtype)
-        pieces = [*self._along_paths(sweep, prompts), *self._on_nodes(sweep, prompts)]
+        by_rows = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is None]
+        by_trie = sorted(set(range(len(sweep))) - set(by_rows))
+        pieces = [*self._along_paths(sweep, by_rows, prompts), *self._on_nodes(sweep, by_trie, prompts)]
         for numbers, rows, found in side_by_side(lambda piece: piece(), pieces, self.model.device):
             scores.put(numbers, rows, found)
             if advance is not None:
                 advance(len(numbers) * len(rows))
         return scores.effects(sweep, prompts)
 
-    def _along_paths(self, sweep: Sweep, prompts: PromptSet) -> Iterator[Piece]:
+    def _along_paths(self, sweep: Sweep, numbers: list[int], prompts: PromptSet) -> Iterator[Piece]:
         """The variants whose paths take rows of their own; those that are changed late go together.
 
         What all rows of a forward pass have in common is then run once.
         """
-        numbers = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is None]
-        numbers.sort(key=lambda number: first_change(sweep.variants[number]))
+        numbers = sorted(numbers, key=lambda number: first_change(sweep.variants[number]))
         some = _part(sweep, numbers)
 
         def run(rows: list[int]) -> Iterator[Found]:
@@ -127,9 +128,8 @@ class FusedEngine(LensEngine):
 
         return (partial(run, rows) for rows in self._batches(prompts)) if numbers else iter(())
 
-    def _on_nodes(self, sweep: Sweep, prompts: PromptSet) -> Iterator[Piece]:
+    def _on_nodes(self, sweep: Sweep, numbers: list[int], prompts: PromptSet) -> Iterator[Piece]:
         """All other variants, bucket by bucket."""
-        numbers = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is not None]
         known: dict[object, Trie] = {}
 
         def run(rows: list[int], groups: list[Group]) -> Iterator[Found]:

@@ -21,26 +21,7 @@ from circuits.measurements.local_learning_coefficient import LayerLosses, Unfait
 from results_io import UserError
 from tests.circuits import toy
 
-SETTINGS = {
-    "seed": 0,
-    "prompts": 12,
-    "gammas": [16.0],
-    "share": 0.9,
-    "chains": 3,
-    "batch": 4,
-    "burn_in": 2,
-    "draws": 6,
-    "pilot": 2,
-    "step": 0.5,
-    "halvings": 4,
-    "acceptance": 0.5,
-    "escape": 10.0,
-    "r_hat": 9.0,
-    "width": 9.0,
-    "relative_width": 9.0,
-    "trace_points": 3,
-    "replay_tolerance": 1e-4,
-}
+SETTINGS = {**toy.SETTINGS["llc"], "trace_points": 3, "replay_tolerance": 1e-4}
 
 
 def with_settings(study, **change):
