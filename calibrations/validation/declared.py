@@ -1,0 +1,62 @@
+"""What each calibration must say of each subject, declared in the configuration before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from calibrations.registry import CALIBRATIONS
+from results_io import UserError
+
+Expectation = Literal["pass", "not_pass", "free"]
+
+PRECONDITIONS = "P"
+ROWS = (PRECONDITIONS, *CALIBRATIONS)  # what a subject has an expectation for
+TRUTHS = ("sound", "flawed")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A circuit claim whose truth is known.
+
+    `sentence` says what was planted. `expected` has one entry per calibration and one for the preconditions: "pass" (a
+    verdict that must be given), "not_pass" (one that must not: the calibration is declared to detect the flaw) or "free"
+    (the calibration is not made to see it). `reasons` says why, where the expectation is not the default of its truth.
+    """
+
+    name: str
+    truth: str
+    sentence: str
+    expected: Mapping[str, Expectation]
+    reasons: Mapping[str, str]
+
+    @property
+    def sound(self) -> bool:
+        return self.truth == "sound"
+
+
+def subjects(config: Mapping[str, Any]) -> dict[str, Subject]:
+    """The subjects of the section `subjects` of an experiment's configuration, in its order.
+
+    A sound circuit must pass everything but what `free` names; a flawed one must not pass what `not_pass` names, and the
+    rest is free. UserError for an unknown truth or calibration, or for a flaw that nothing is declared to detect.
+    """
+    return {name: _subject(name, declared) for name, declared in config["subjects"].items()}
+
+
+def _subject(name: str, declared: Mapping[str, Any]) -> Subject:
+    truth, not_pass, free = declared["truth"], declared.get("not_pass", {}), declared.get("free", {})
+    if truth not in TRUTHS:
+        raise UserError(f"subject {name} has truth {truth!r}; use one of {', '.join(TRUTHS)}")
+    if unknown := [row for row in (*not_pass, *free) if row not in ROWS]:
+        raise UserError(f"subject {name} names {unknown[0]!r}, which is no calibration; use some of {', '.join(ROWS)}")
+    if truth == "flawed" and not not_pass:
+        raise UserError(
+            f"subject {name} is flawed and nothing is declared to detect it; name a calibration under not_pass"
+        )
+    if truth == "sound" and not_pass:
+        raise UserError(f"subject {name} is sound, so nothing is to be detected; leave out not_pass")
+    default: Expectation = "pass" if truth == "sound" else "free"
+    expected = dict.fromkeys(ROWS, default) | dict.fromkeys(free, "free") | dict.fromkeys(not_pass, "not_pass")
+    return Subject(name, truth, declared["sentence"], expected, {**free, **not_pass})

@@ -1,0 +1,86 @@
+"""Samples of prompts from a pool that was measured once: each is judged like a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from calibrations.evidence import Evidence
+from results_io import UserError
+
+SPLITS = ("evaluation", "held_out")
+MIN_COMPANION_PROMPTS = 30  # below it C17 takes no companion at all, whatever the circuit
+
+
+@dataclass(frozen=True)
+class Sample(Evidence):
+    """Evidence on a sample of the measured prompts: `drawn` has the rows of each split instead of the stored splits."""
+
+    drawn: Mapping[str, Int[np.ndarray, " prompt"]] = field(default_factory=dict)
+
+    @cached_property
+    def rows(self) -> Int[np.ndarray, " prompt"]:
+        """Indices of this split's prompts in the stored arrays, in order of prompt id."""
+        return self.drawn[self.split]
+
+
+def samples(
+    documents: Mapping[str, Mapping[str, Any]],
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    replicates: Sequence[int],
+    seed: int,
+) -> Iterator[Sample]:
+    """One sample for each number of `replicates`: `sizes` = {"evaluation", "held_out"} prompts, disjoint.
+
+    Drawn from the pool without replacement and alike in every template, as prompts of a run are. The pool's prompts are
+    independent draws from the task's prompts, so each sample is one as well: rates over samples estimate rates over runs
+    without bias. Samples of one pool share prompts, so their number overstates how precisely. UserError if the pool is
+    too small.
+    """
+    baseline = documents["01"]["data"]
+    order = np.argsort(np.asarray(baseline["prompt_id"]))
+    wanted = sum(sizes.values())
+    if wanted > len(order):
+        raise UserError(f"a pool of {len(order)} prompts cannot give samples of {wanted}; measure at least {wanted}")
+    rank = np.empty(len(order), dtype=int)
+    rank[order] = np.arange(len(order))
+    template = np.asarray(baseline["template"])
+    for replicate in replicates:
+        rng = np.random.default_rng([seed, wanted, replicate])
+        dealt = _balanced(template, rng)
+        start, drawn = 0, {}
+        for split in SPLITS:
+            rows = dealt[start : start + sizes[split]]
+            drawn[split] = rows[np.argsort(rank[rows])]
+            start += sizes[split]
+        yield Sample(_companions(documents, sizes["evaluation"], rng), constants, drawn=drawn)
+
+
+def _balanced(template: np.ndarray, rng: np.random.Generator) -> Int[np.ndarray, " prompt"]:
+    """All rows in random order, templates taking turns: any stretch holds them in nearly equal numbers."""
+    turn = np.empty(len(template))
+    for name in np.unique(template):
+        own = np.flatnonzero(template == name)
+        turn[rng.permutation(own)] = np.arange(len(own))
+    return np.lexsort((rng.random(len(template)), turn))
+
+
+def _companions(
+    documents: Mapping[str, Mapping[str, Any]], n_prompts: int, rng: np.random.Generator
+) -> dict[str, Mapping[str, Any]]:
+    """`documents` with a sample of each companion task's prompts: a quarter as many as of the own task, as in a run."""
+    if "27" not in documents:
+        return dict(documents)
+    tasks = {}
+    for name, stored in documents["27"]["data"]["tasks"].items():
+        available = len(stored["prompt_id"])
+        rows = rng.permutation(available)[: max(n_prompts // 4, MIN_COMPANION_PROMPTS)]
+        ids, effects = np.asarray(stored["prompt_id"])[rows], np.asarray(stored["denoising"])[rows]
+        tasks[name] = {**stored, "prompt_id": ids, "denoising": effects}
+    return {**documents, "27": {**documents["27"], "data": {**documents["27"]["data"], "tasks": tasks}}}
