@@ -1,30 +1,36 @@
 """S3 distributional stability: do moments of each head's attribution agree between subsets of prompts?
 
-Published value: share of circuit heads whose coefficient of variation over 5 random subsets is below .20 for
-both. A variance of normal data over m prompts has CV sqrt(2/(m-1)), so fewer than 255 prompts cannot meet it;
-one random partition is a lottery, so the verdict averages each head's CV over 50. Random subsets hold no
-instability by construction: the companion repeats the question between templates.
+Published value: share of circuit heads whose coefficient of variation over 5 random subsets is below .20 for both mean
+and variance. One random partition is a lottery. Over random subsets of m prompts both coefficients have a closed form,
+
+    CV of the mean = SD / (|mean| sqrt(m)),    CV of the variance = sqrt(2 / (m - 1) + excess kurtosis / m),
+
+so the verdict judges these, with an interval over prompts, on heads that write to the answer: the attribution of another
+head is rounding (planted circuit: excess kurtosis 25 in heads that act through others only). Normal data need m = 51, so
+fewer than 255 prompts cannot meet the criterion. Random subsets hold no instability of their own: the companion repeats
+the question between templates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int
 from scipy import stats
 
-from calibrations.evidence import Evidence
-from calibrations.preconditions import require_faithful, sizes
-from calibrations.record import Published, Record, decide_above, judge
+from calibrations.evidence import Evidence, Head
+from calibrations.head_scores import writes_to_answer
+from calibrations.preconditions import require_faithful, resamples, sizes
+from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
     Insufficient,
     adjusted_p,
     cv_of_variance,
+    percentile_interval,
+    plus_one_p,
     published_verdict,
-    wilson_interval,
 )
 
 ID = "S3"
@@ -35,24 +41,6 @@ INPUTS = ("01", "03", "20")
 
 RULE = "share of circuit heads with CV of mean and of variance < {threshold_cv} over {n_subsets} subsets"
 MARK = "; pass mark {threshold_fraction} is ours"
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Coefficients of variation (ddof 1) over subsets, and the SD of subset means over the pooled SD."""
-
-    cv_mean: Float[np.ndarray, " head"]
-    cv_variance: Float[np.ndarray, " head"]
-    scaled_sd_of_means: Float[np.ndarray, " head"]
-    mean_skewness_sd: float
-
-    def of_mean(self, t: Float[np.ndarray, " head"], minimum_t: float) -> Float[np.ndarray, " head"]:
-        """CV of the mean; for heads whose mean is within noise of 0, the scaled SD instead."""
-        return np.where(t > minimum_t, self.cv_mean, self.scaled_sd_of_means)
-
-    def stable(self, t: Float[np.ndarray, " head"], config: Mapping[str, Any]) -> Bool[np.ndarray, " head"]:
-        below = config["threshold_cv"]
-        return (self.of_mean(t, config["min_t"]) < below) & (self.cv_variance < below)
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -89,68 +77,97 @@ def _partitions(n_prompts: int, config: Mapping[str, Any]) -> list[list[np.ndarr
     return [np.array_split(rng.permutation(n_prompts), config["n_subsets"]) for _ in range(config["n_partitions"])]
 
 
-def _spread(attribution: Float[np.ndarray, "prompt head"], subsets: Sequence[np.ndarray]) -> Spread:
+def _observed_cvs(
+    attribution: Float[np.ndarray, "prompt head"], subsets: Sequence[np.ndarray]
+) -> Float[np.ndarray, "moment head"]:
+    """Coefficients of variation (ddof 1) over these subsets: of the mean, of the variance."""
     parts = [attribution[subset] for subset in subsets]
-    means = np.stack([part.mean(axis=0) for part in parts])
-    variances = np.stack([part.var(axis=0, ddof=1) for part in parts])
-    skews = np.stack([_skewness(part) for part in parts])
-    sd_of_means = means.std(axis=0, ddof=1)
-    centre = np.maximum(np.abs(means.mean(axis=0)), np.finfo(float).tiny)
-    return Spread(
-        cv_mean=sd_of_means / centre,
-        cv_variance=variances.std(axis=0, ddof=1) / np.maximum(variances.mean(axis=0), np.finfo(float).tiny),
-        scaled_sd_of_means=sd_of_means / attribution.std(axis=0, ddof=1),
-        mean_skewness_sd=float(skews.std(axis=0, ddof=1).mean()),
-    )
+    moments = np.stack([[part.mean(axis=0), part.var(axis=0, ddof=1)] for part in parts])
+    centre = np.maximum(np.abs(moments.mean(axis=0)), np.finfo(float).tiny)
+    return moments.std(axis=0, ddof=1) / centre
 
 
-def _skewness(part: np.ndarray) -> np.ndarray:
-    """Type 1 skewness per head; 0 for a head that is constant within the subset."""
-    centred = part - part.mean(axis=0)
-    second = (centred**2).mean(axis=0)
-    return np.divide((centred**3).mean(axis=0), second**1.5, out=np.zeros(part.shape[1]), where=second > 0)
+def expected_cvs(
+    attribution: Float[np.ndarray, "prompt head"],
+    counts: Int[np.ndarray, "resample prompt"],
+    size: float,
+) -> Float[np.ndarray, "resample moment head"]:
+    """CV of the mean and of the variance over random subsets of `size` prompts, in each resample.
+
+    SD / (|mean| sqrt(size)) and sqrt(2 / (size - 1) + excess kurtosis / size), moments with the resample's weights.
+    Infinite for a head whose mean, or whose variance, is 0. Source: sampling variance of a mean and of a variance.
+    """
+    weights = counts / counts.sum(axis=1, keepdims=True)
+    shifted = attribution - attribution.mean(axis=0)  # near 0: no cancellation in the higher moments
+    first, second, third, fourth = (weights @ shifted**power for power in (1, 2, 3, 4))
+    variance = second - first**2
+    central = fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4
+    mean = np.abs(first + attribution.mean(axis=0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        of_mean = np.sqrt(variance / size) / mean
+        of_variance = np.sqrt(np.maximum(2 / (size - 1) + (central / variance**2 - 3) / size, 0.0))
+    return np.nan_to_num(np.stack([of_mean, of_variance], axis=1), nan=np.inf)
 
 
 def _published(attribution: np.ndarray, rule: str, config: Mapping[str, Any]) -> Published:
-    spread = _spread(attribution, _partitions(len(attribution), config)[0])
-    stable = (spread.cv_mean < config["threshold_cv"]) & (spread.cv_variance < config["threshold_cv"])
-    share = float(stable.mean())
+    share = float(_stable(_observed_cvs(attribution, _partitions(len(attribution), config)[0]), config).mean())
     return Published(share, rule, published_verdict(share, ">=", config["threshold_fraction"]))
 
 
+def _stable(cvs: Float[np.ndarray, "*resample moment head"], config: Mapping[str, Any]) -> np.ndarray:
+    """Heads whose CV is below the threshold for both moments, [*resample head]."""
+    return (cvs < config["threshold_cv"]).all(axis=-2)
+
+
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: the 90 % Wilson interval of the share of stable heads lies above the pass mark."""
+    """pass: the 90 % interval (over prompts) of the share of stable heads does not go below the pass mark."""
     require_faithful(evidence, config)
-    attribution = _attribution(evidence)
-    n_prompts, n_heads = attribution.shape
-    _require_prompts(n_prompts, config)
-    spreads = [_spread(attribution, subsets) for subsets in _partitions(n_prompts, config)]
-    average = _average(spreads)
-    t = np.abs(attribution.mean(axis=0)) / (attribution.std(axis=0, ddof=1) / np.sqrt(n_prompts))
-    stable = average.stable(t, config)
-    count, mark = int(stable.sum()), config["threshold_fraction"]
-    ci90 = wilson_interval(count, n_heads, 0.90)
-    verdict = decide_above(ci90, mark)
-    unstable = [list(head) for head, good in zip(evidence.circuit_heads, stable, strict=True) if not good]
-    reasons = () if verdict == "pass" else (f"{len(unstable)} of {n_heads} heads are not stable: {unstable}",)
+    attribution, heads = _written(evidence, config)
+    _require_prompts(len(attribution), config)
+    size, mark = len(attribution) / config["n_subsets"], config["threshold_fraction"]
+    cvs = expected_cvs(attribution, np.ones((1, len(attribution)), dtype=int), size)[0]
+    stable = _stable(cvs, config)
+    drawn = expected_cvs(attribution, resamples(evidence, config, config["bootstrap_resamples_p"]), size)
+    shares = _stable(drawn, config).mean(axis=1)
+    ci90 = percentile_interval(shares, 0.90)
+    verdict = "pass" if ci90[0] >= mark else "fail" if ci90[1] < mark else "inconclusive"
+    unstable = [list(head) for head, good in zip(heads, stable, strict=True) if not good]
+    reasons = () if verdict == "pass" else (f"{len(unstable)} of {len(heads)} heads are not stable: {unstable}",)
     return {
         "verdict": verdict,
         "reasons": reasons,
-        "needs": "more heads or more prompts" if verdict == "inconclusive" else None,
-        "estimate": count / n_heads,
+        "needs": "more prompts" if verdict == "inconclusive" else None,
+        "estimate": float(stable.mean()),
         "ci90": ci90,
-        "ci95": wilson_interval(count, n_heads, 0.95),
-        "ci_method": "Wilson over heads; CVs averaged over random partitions",
-        "p": _score_p(count, n_heads, mark),
-        "p_kind": "score test of the share, the dual of the Wilson interval",
+        "ci95": percentile_interval(shares, 0.95),
+        "ci_method": "percentile bootstrap over clusters; CVs in closed form",
+        "p": plus_one_p(int((shares < mark).sum()), len(shares)),
+        "p_kind": "bootstrap",
+        "notes": _left_out(evidence, heads),
+        "n": sizes(evidence, circuit_heads=len(evidence.circuit_heads), heads=len(heads)),
         "companions": {
-            **_sampling(attribution, average, config),
-            "heads": _table(evidence, t, average, config),
-            "mean_share_over_partitions": float(np.mean([spread.stable(t, config).mean() for spread in spreads])),
-            "mean_sd_of_skewness": average.mean_skewness_sd,
+            "heads": _table(heads, cvs, stable),
+            "cv_over_expected": _observed_over_expected(attribution, cvs, config),
+            "cv_of_variance_expected_if_normal": cv_of_variance(int(size)),
             "between_templates": _between_templates(evidence, attribution, config),
         },
     }
+
+
+def _written(evidence: Evidence, config: Mapping[str, Any]) -> tuple[Float[np.ndarray, "prompt head"], list[Head]]:
+    """Attributions of the circuit heads that write to the answer. Raises Insufficient("n_heads"), ("zero_variance")."""
+    attribution = _attribution(evidence)
+    writes = writes_to_answer(evidence, config["writer_fraction"])[evidence.in_circuit]
+    heads = [head for head, one in zip(evidence.circuit_heads, writes, strict=True) if one]
+    if len(heads) < config["min_heads"]:
+        detail = f"{len(heads)} circuit heads write to the answer; {config['min_heads']} needed"
+        raise Insufficient("n_heads", detail)
+    return attribution[:, writes], heads
+
+
+def _left_out(evidence: Evidence, heads: Sequence[Head]) -> tuple[str, ...]:
+    others = [list(head) for head in evidence.circuit_heads if head not in heads]
+    return (f"not judged, as they do not write to the answer: {others}",) if others else ()
 
 
 def _require_prompts(n_prompts: int, config: Mapping[str, Any]) -> None:
@@ -160,47 +177,24 @@ def _require_prompts(n_prompts: int, config: Mapping[str, Any]) -> None:
         raise Insufficient("n_prompts", detail, needs=f"at least {least} prompts")
 
 
-def _average(spreads: Sequence[Spread]) -> Spread:
-    """Each head's spread averaged over partitions."""
-    return Spread(
-        cv_mean=np.mean([spread.cv_mean for spread in spreads], axis=0),
-        cv_variance=np.mean([spread.cv_variance for spread in spreads], axis=0),
-        scaled_sd_of_means=np.mean([spread.scaled_sd_of_means for spread in spreads], axis=0),
-        mean_skewness_sd=float(np.mean([spread.mean_skewness_sd for spread in spreads])),
-    )
-
-
-def _score_p(count: int, n: int, share: float) -> float:
-    """One-sided score test p of "proportion > share": below alpha where the Wilson bound exceeds it."""
-    return float(stats.norm.sf((count / n - share) / np.sqrt(share * (1 - share) / n)))
-
-
-def _table(evidence: Evidence, t: np.ndarray, average: Spread, config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    of_mean, stable = average.of_mean(t, config["min_t"]), average.stable(t, config)
+def _table(heads: Sequence[Head], cvs: np.ndarray, stable: np.ndarray) -> list[dict[str, Any]]:
     return [
         {
             "head": list(head),
-            "t": float(t[i]),
-            "spread_of_mean": float(of_mean[i]),
-            "cv_variance": float(average.cv_variance[i]),
+            "cv_mean": float(cvs[0, i]),
+            "cv_variance": float(cvs[1, i]),
             "stable": bool(stable[i]),
         }
-        for i, head in enumerate(evidence.circuit_heads)
+        for i, head in enumerate(heads)
     ]
 
 
-def _sampling(attribution: np.ndarray, average: Spread, config: Mapping[str, Any]) -> dict[str, float]:
-    """Observed CVs over those expected of sampling: about .94 (the bias of an SD of five) if stable."""
-    size = len(attribution) / config["n_subsets"]
-    magnitude = np.maximum(np.abs(attribution.mean(axis=0)), np.finfo(float).tiny)
-    expected_mean = attribution.std(axis=0, ddof=1) / np.sqrt(size) / magnitude
-    excess = stats.kurtosis(attribution, axis=0)
-    expected_variance = np.sqrt(np.maximum(2 / (size - 1) + excess / size, np.finfo(float).tiny))
-    return {
-        "cv_mean_over_expected": float(np.median(average.cv_mean / expected_mean)),
-        "cv_variance_over_expected": float(np.median(average.cv_variance / expected_variance)),
-        "cv_variance_expected_if_normal": cv_of_variance(int(size)),
-    }
+def _observed_over_expected(
+    attribution: np.ndarray, cvs: Float[np.ndarray, "moment head"], config: Mapping[str, Any]
+) -> dict[str, float]:
+    """CVs averaged over random partitions over those of the closed form: about .94, the bias of an SD of five."""
+    observed = np.mean([_observed_cvs(attribution, part) for part in _partitions(len(attribution), config)], axis=0)
+    return dict(zip(("mean", "variance"), np.median(observed / cvs, axis=1).tolist(), strict=True))
 
 
 def _between_templates(evidence: Evidence, attribution: np.ndarray, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +204,7 @@ def _between_templates(evidence: Evidence, attribution: np.ndarray, config: Mapp
     subsets = [subset for subset in subsets if len(subset) >= config["min_group"]]
     if len(subsets) < 2:
         return {"templates": len(subsets)}
-    spread = _spread(attribution, subsets)
+    cvs = _observed_cvs(attribution, subsets)
     parts = [attribution[subset] for subset in subsets]
     variance = np.sum([part.var(axis=0, ddof=1) * (len(part) - 1) for part in parts], axis=0)
     variance /= sum(len(part) - 1 for part in parts)
@@ -218,10 +212,9 @@ def _between_templates(evidence: Evidence, attribution: np.ndarray, config: Mapp
     chi2 = np.sum([len(part) * (part.mean(axis=0) - centre) ** 2 for part in parts], axis=0) / variance
     p_mean = stats.chi2.sf(chi2, len(parts) - 1)
     p_variance = stats.levene(*parts, center="median", axis=0).pvalue
-    below = config["threshold_cv"]
     return {
         "templates": len(subsets),
-        "share_stable": float(((spread.cv_mean < below) & (spread.cv_variance < below)).mean()),
+        "share_stable": float(_stable(cvs, config).mean()),
         "heads_whose_mean_differs": int((adjusted_p(p_mean, "bh") < config["alpha"]).sum()),
         "heads_whose_variance_differs": int((adjusted_p(p_variance, "bh") < config["alpha"]).sum()),
     }
