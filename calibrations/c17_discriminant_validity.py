@@ -2,8 +2,9 @@
 
 M[A, B] is the mean activation-patching effect of circuit A's heads on task B's prompts, in units of task B's
 gap (mean of clean minus corrupted logit difference). The published ratio M[A,A] / mean M[A,B] divides by what
-should be zero: pure noise passes "> 3" in 10 to 28 %. The verdict asks the same without division, M[A,A] - 3
-x off-diagonal > 0.
+should be zero: pure noise passes "> 3" in 10 to 28 %. The verdict asks the same without division and of every
+companion by itself, M[A,A] - 3 M[A,B] > 0 for all B: heads that serve one of four companions in full have a mean
+off-diagonal of a quarter, which three times over is still below their own effect.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from jaxtyping import Bool, Float, Int
 
 from calibrations.evidence import Evidence, Head
 from calibrations.preconditions import require_behaviour, resamples
-from calibrations.record import Published, Record, judge
+from calibrations.record import Published, Record, Verdict, decide_above, judge
 from calibrations.statistics import (
     Insufficient,
+    Interval,
     bootstrap_counts,
     bootstrap_means,
     discriminant_null_pass,
@@ -178,53 +180,101 @@ def _published_ratio(comparison: Comparison, rule: str, config: Mapping[str, Any
     return Published(ratio, rule, published_verdict(ratio, ">", config["threshold_ratio"]))
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """own - factor x effect on one companion: estimate, bootstrap draws and the one-sided verdict of "above 0"."""
+
+    name: str
+    estimate: float
+    draws: Float[np.ndarray, " resample"]
+
+    @cached_property
+    def ci90(self) -> Interval:
+        return percentile_interval(self.draws, 0.90)
+
+    @property
+    def verdict(self) -> Verdict:
+        return decide_above(self.ci90, 0.0)
+
+
 def _decide(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: own effect and own - 3 x other both above 0 at 90 %; fail: the contrast lies below 0."""
+    """pass: own > 0 and own - 3 x other > 0 at 90 % for every companion; fail: for one the contrast is below 0.
+
+    An intersection-union test, so p is the largest and needs no correction; estimate and interval are those of the
+    companion with the smallest contrast.
+    """
     comparison.require(config["min_tasks_gate"])
-    factor = config["threshold_ratio"]
-    own, off = _row_draws(evidence, comparison, config)
-    contrast = own - factor * off
-    own90, off90, contrast90 = (percentile_interval(draws, 0.90) for draws in (own, off, contrast))
-    verdict, reasons, needs = "inconclusive", (f"the interval of own - {factor:g} x other holds 0",), None
-    if contrast90[1] < 0:
-        verdict, reasons = "fail", ("the heads matter for other tasks as well",)
-    elif own90[0] > 0 and contrast90[0] > 0:
-        verdict, reasons = "pass", ()
-    elif own90[0] <= 0:
-        reasons = ("the effect on the own task is not above 0",)
-    row = comparison.matrix[0]
-    estimate = float(row[0] - factor * row[1:].mean())
-    if verdict == "inconclusive" and estimate != 0:
-        ratio = (contrast90[1] - contrast90[0]) / 2 / abs(estimate)
-        needs = f"about {int(np.ceil(max(ratio, 1.0) ** 2 * len(evidence.rows)))} prompts per task"
+    own, others = _row_draws(evidence, comparison, config)
+    contrasts = _contrasts(comparison, own, others, config)
+    worst = min(contrasts, key=lambda one: (one.estimate, one.name))
+    own90 = percentile_interval(own, 0.90)
+    verdict, reasons = _verdict(own90, contrasts, config)
     return {
         "verdict": verdict,
         "reasons": reasons,
-        "needs": needs,
-        "estimate": estimate,
-        "ci90": contrast90,
-        "ci95": percentile_interval(contrast, 0.95),
-        "ci_method": "percentile bootstrap, clusters within each task independently",
-        "p": max(threshold_p(own, 0.0), threshold_p(contrast, 0.0)),
-        "p_kind": "larger of bootstrap-threshold for own > 0 and for the contrast",
-        "effect_size": float(row[0]),
-        "notes": _notes(comparison, own90, off90),
+        "needs": _needs(worst, len(evidence.rows)) if verdict == "inconclusive" else None,
+        "estimate": worst.estimate,
+        "ci90": worst.ci90,
+        "ci95": percentile_interval(worst.draws, 0.95),
+        "ci_method": f"percentile bootstrap, clusters within each task independently; against {worst.name}",
+        "p": max(threshold_p(draws, 0.0) for draws in (own, *(one.draws for one in contrasts))),
+        "p_kind": "largest of bootstrap-threshold for own > 0 and for every companion's contrast",
+        "effect_size": float(comparison.matrix[0, 0]),
+        "notes": _notes(comparison, own90, others),
         "companions": {
-            **_row_companions(comparison, own, off, config),
+            "contrasts": {one.name: {"estimate": one.estimate, "ci90": one.ci90} for one in contrasts},
+            **_row_companions(comparison, own, others.mean(axis=0), config),
             "left_out": dict(comparison.left_out),
         },
     }
 
 
-def _row_draws(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Bootstrap draws of the circuit's effect on its own task and of its mean effect on the others."""
+def _contrasts(
+    comparison: Comparison,
+    own: Float[np.ndarray, " resample"],
+    others: Float[np.ndarray, "companion resample"],
+    config: Mapping[str, Any],
+) -> list[Contrast]:
+    factor, row = config["threshold_ratio"], comparison.matrix[0]
+    return [
+        Contrast(task.name, float(row[0] - factor * effect), own - factor * draws)
+        for task, effect, draws in zip(comparison.tasks[1:], row[1:], others, strict=True)
+    ]
+
+
+def _verdict(own90: Interval, contrasts: list[Contrast], config: Mapping[str, Any]) -> tuple[Verdict, tuple[str, ...]]:
+    """The verdict over all companions and why, naming the tasks."""
+    failed = [one.name for one in contrasts if one.verdict == "fail"]
+    open_ = [one.name for one in contrasts if one.verdict == "inconclusive"]
+    if failed:
+        return "fail", (f"the heads matter for other tasks as well: {', '.join(failed)}",)
+    if own90[0] <= 0:
+        return "inconclusive", ("the effect on the own task is not above 0",)
+    if open_:
+        factor = config["threshold_ratio"]
+        return "inconclusive", (f"the interval of own - {factor:g} x other holds 0 for {', '.join(open_)}",)
+    return "pass", ()
+
+
+def _needs(worst: Contrast, n_prompts: int) -> str | None:
+    """Prompts at which the smallest contrast would clear 0 at its present value."""
+    if worst.estimate == 0:
+        return None
+    ratio = (worst.ci90[1] - worst.ci90[0]) / 2 / abs(worst.estimate)
+    return f"about {int(np.ceil(max(ratio, 1.0) ** 2 * n_prompts))} prompts per task"
+
+
+def _row_draws(
+    evidence: Evidence, comparison: Comparison, config: Mapping[str, Any]
+) -> tuple[Float[np.ndarray, " resample"], Float[np.ndarray, "companion resample"]]:
+    """Bootstrap draws of the circuit's effect on its own task and on each of the others."""
     member = comparison.own.heads
     draws = []
     for place, task in enumerate(comparison.tasks):
         counts = _counts(evidence, task, place, config)
         gap = task.gap if task.gap_per_prompt is None else bootstrap_means(counts, task.gap_per_prompt)
         draws.append(bootstrap_means(counts, task.effects[:, member].mean(axis=1)) / gap)
-    return draws[0], np.mean(draws[1:], axis=0)
+    return draws[0], np.stack(draws[1:])
 
 
 def _counts(
@@ -237,11 +287,18 @@ def _counts(
     return bootstrap_counts(len(task.effects), n_resamples, seed=config["bootstrap_seed"] + place)
 
 
-def _notes(comparison: Comparison, own90: tuple[float, float], off90: tuple[float, float]) -> tuple[str, ...]:
+def _notes(comparison: Comparison, own90: Interval, others: Float[np.ndarray, "companion resample"]) -> tuple[str, ...]:
+    """What the reader should know whatever the verdict.
+
+    Heads that the companion's stored circuit has as well may make a small contrast legitimate (`shared_circuit`), but a
+    shared circuit is not specific, so the verdict stands: exempting it would let a claim excuse itself.
+    """
+    names = [task.name for task in comparison.tasks[1:]]
+    against = [name for name, draws in zip(names, others, strict=True) if percentile_interval(draws, 0.90)[1] < 0]
     notes = []
-    if off90[1] < 0:
-        notes.append("negative_transfer: the heads do matter for other tasks, against them")
-    if own90[0] <= 0 or off90[0] <= 0:
+    if against:
+        notes.append(f"negative_transfer: the heads do matter for {', '.join(against)}, against the answer")
+    if own90[0] <= 0 or percentile_interval(others.mean(axis=0), 0.90)[0] <= 0:
         notes.append("ratio_undefined: own and other effect are not both above 0, judged on the contrast")
     shared = [name for name, jaccard in _jaccards(comparison).items() if jaccard > 0]
     if shared:

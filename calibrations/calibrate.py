@@ -23,6 +23,7 @@ from calibrations.registry import CALIBRATIONS
 ALWAYS_READ = ("01", "20")  # prompts, circuit and what the preconditions need
 MULTIPLICITY = "M93"
 PRECONDITIONS = "P"
+ABOUT = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")  # what a verdict is about
 
 Documents = dict[str, Mapping[str, Any]]
 
@@ -53,6 +54,21 @@ def calibrate(folder: Path, identifiers: Iterable[str], config: Mapping[str, Any
             documents[identifier] = _fresh(folder, _calibration_task(CALIBRATIONS[identifier], config, load))
     if MULTIPLICITY in wanted:
         documents[MULTIPLICITY] = _fresh(folder, _multiplicity_task(documents, config))
+    return documents
+
+
+def judge(evidence: Evidence, identifiers: Iterable[str], config: Mapping[str, Any]) -> Documents:
+    """As `calibrate`, from measurements in memory and without files: documents with records alone.
+
+    For judging many samples of prompts; `certificate.certify` folds them as it folds the others.
+    """
+    wanted = [identifier for identifier in CALIBRATIONS if identifier in set(identifiers)]
+    documents: Documents = {PRECONDITIONS: _judged(_preconditions_task(config, lambda: evidence))}
+    for identifier in wanted:
+        if identifier != MULTIPLICITY:
+            documents[identifier] = _judged(_calibration_task(CALIBRATIONS[identifier], config, lambda: evidence))
+    if MULTIPLICITY in wanted:
+        documents[MULTIPLICITY] = _judged(_multiplicity_task(documents, config))
     return documents
 
 
@@ -129,33 +145,32 @@ def _fresh(folder: Path, task: Task) -> Mapping[str, Any]:
                 return stored
         except (results_io.UserError, KeyError):
             pass  # unreadable or of another version: made again below
-    records = task.judge("evaluation")
-    results_io.write(
-        path,
-        {
-            "number": task.number,
-            "id": task.name,
-            "kind": "calibration",
-            "subject": subject,
-            "n": dict(records[0].n),
-            "data": {
-                "title": task.title,
-                "verdict": overall(records),
-                "held_out": [record.to_dict() for record in task.judge("held_out")],
-            },
-            "records": [record.to_dict() for record in records],
-            "inputs_sha256": inputs,
-            "environment": _environment(),
-        },
-    )
+    made = {"kind": "calibration", "subject": subject, "inputs_sha256": inputs, "environment": _environment()}
+    results_io.write(path, {**_judged(task), **made})
     return results_io.read(path)
+
+
+def _judged(task: Task) -> dict[str, Any]:
+    """What a task's document says, whatever it was made from."""
+    records = task.judge("evaluation")
+    return {
+        "number": task.number,
+        "id": task.name,
+        "subject": dict.fromkeys(ABOUT),
+        "n": dict(records[0].n),
+        "data": {
+            "title": task.title,
+            "verdict": overall(records),
+            "held_out": [record.to_dict() for record in task.judge("held_out")],
+        },
+        "records": [record.to_dict() for record in records],
+    }
 
 
 def _subject(folder: Path, task: Task) -> dict[str, Any]:
     battery = results_io.find(folder, "20")
     about = results_io.read(battery)["subject"] if battery else {}
-    kept = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")
-    return {**{name: about.get(name) for name in kept}, "settings": task.config, "judged_by": _code()}
+    return {**{name: about.get(name) for name in ABOUT}, "settings": task.config, "judged_by": code_digest()}
 
 
 def _digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
@@ -164,7 +179,7 @@ def _digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
 
 
 @cache
-def _code() -> str:
+def code_digest() -> str:
     """Version and a digest of the code that judges, so that a changed rule never meets an old verdict."""
     sources = [*sorted(Path(__file__).parent.rglob("*.py")), Path(results_io.__file__)]
     return f"{results_io.VERSION}+{results_io.sha256([path.read_text() for path in sources])[:12]}"
@@ -173,7 +188,7 @@ def _code() -> str:
 @cache
 def _environment() -> dict[str, str]:
     packages = ("numpy", "scipy", "statsmodels", "pingouin", "scikit-learn")
-    return {"code_version": _code(), **{name: metadata.version(name) for name in packages}}
+    return {"code_version": code_digest(), **{name: metadata.version(name) for name in packages}}
 
 
 def _all_numbers() -> list[str]:

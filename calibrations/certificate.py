@@ -1,9 +1,9 @@
 """Stage 3: fold the verdicts into a tier, what blocks the next one, and what each blocked gate needs. No scalar.
 
-Rules (spec section 6): a tier is reached when its gates and those of all lower tiers pass. `inconclusive` and `insufficient`
-block promotion without counting against the circuit. The ceiling is the highest tier that the data at hand could
-reach: the one below the first gate that is `insufficient` for want of data. Published verdicts stand beside; their
-number is never called anything.
+Rules (spec section 6): a tier is reached when its gates and those of all lower tiers pass. `inconclusive` and
+`insufficient` block promotion without counting against the circuit; in a gate that must only not fail they do not even
+block. The ceiling is the highest tier that the data at hand could reach: the one below the first gate that is
+`insufficient` for want of data. Published verdicts stand beside; their number is never called anything.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from math import nan
 from typing import Any
 
 from calibrations.calibrate import PRECONDITIONS, Documents
+from calibrations.record import DESCRIPTIVE
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
 
 WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no hypothesis tests of their own
+NOT_RUN = {"not_run"}  # what was never looked at has not been found free of contradiction
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Tier:
-    """The gates of one tier: all of `gates`, one of each group of `alternatives`, none of `not_fail` failing."""
+    """The gates of one tier: all of `gates`, one of each group of `alternatives`, none of `not_fail` failing or not run."""
 
     level: int
     gates: tuple[Gate, ...]
@@ -55,12 +57,13 @@ class Tier:
         blocked = [gate for gate in self.gates if not gate.passed]
         for group in self.alternatives:
             blocked += () if any(gate.passed for gate in group) else group
-        return (*blocked, *(gate for gate in self.not_fail if gate.verdict == "fail"))
+        return (*blocked, *(gate for gate in self.not_fail if gate.verdict == "fail" or _wants_data(gate, NOT_RUN)))
 
     def limited_by_data(self, reasons: Iterable[str]) -> bool:
         """True if no circuit could pass it with these data."""
         reasons = set(reasons)
-        return any(_wants_data(gate, reasons) for gate in self.gates) or any(
+        required = (*self.gates, *(gate for gate in self.not_fail if _wants_data(gate, NOT_RUN)))
+        return any(_wants_data(gate, reasons) for gate in required) or any(
             all(_wants_data(gate, reasons) for gate in group) for group in self.alternatives
         )
 
@@ -92,7 +95,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
         ],
         "p_certificate": _p_certificate(tiers),
         "overrides": sorted(overrides),
-        "rows": [_row(identifier, documents.get(identifier)) for identifier in CALIBRATIONS],
+        "rows": [_row(identifier, documents.get(identifier), named_gates(rules)) for identifier in CALIBRATIONS],
         "preconditions": [_brief(record) for record in documents[PRECONDITIONS]["records"]],
         "inputs": {identifier: document["number"] for identifier, document in sorted(documents.items())},
     }
@@ -102,19 +105,21 @@ def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:
     wanted = {int(key): value for key, value in rules["tiers"].items()}
     gates, rule = _gates(documents), wanted[level]
     held_out: list[Gate] = []
+    not_fail = [_find(gates, name) for name in rule.get("not_fail", ())]
     alternatives = [tuple(_find(gates, name) for name in rule["any"])] if "any" in rule else []
     if rule.get("held_out"):
         again = _gates(documents, "held_out")
-        exempt = set(rule["held_out"]["except"])
+        exempt = {*rule["held_out"]["except"], *rule["held_out"]["not_fail"]}
         names = dict.fromkeys(name for lower in wanted.values() for name in lower["all"] if name not in exempt)
         held_out = [_find(again, name, "held_out") for name in names]
+        not_fail += [_find(again, name, "held_out") for name in rule["held_out"]["not_fail"]]
         groups = [lower["any"] for lower in wanted.values() if "any" in lower]
         alternatives += [tuple(_find(again, name, "held_out") for name in group) for group in groups]
     return Tier(
         level,
         (*(_find(gates, name) for name in rule["all"]), *held_out),
         tuple(alternatives),
-        tuple(_find(gates, name) for name in rule.get("not_fail", ())),
+        tuple(not_fail),
     )
 
 
@@ -166,23 +171,41 @@ def _subject(documents: Documents) -> dict[str, Any]:
     return {name: subject[name] for name in kept}
 
 
-def _row(identifier: str, document: Mapping[str, Any] | None) -> dict[str, Any]:
-    """One calibration for the table: its verdict and the record that decided it."""
+def named_gates(rules: Mapping[str, Any]) -> dict[str, str]:
+    """Metric: "pass" if some tier asks it to pass (alone or as one of a list), "not fail" if it must only not fail."""
+    tiers = rules["tiers"].values()
+    lenient = {name: "not fail" for rule in tiers for name in rule.get("not_fail", ())}
+    return lenient | {name: "pass" for rule in tiers for name in (*rule["all"], *rule.get("any", ()))}
+
+
+def _row(identifier: str, document: Mapping[str, Any] | None, gates: Mapping[str, str]) -> dict[str, Any]:
+    """One calibration for the table: its verdict, the record that decided it, and what the tiers ask of its metrics.
+
+    `asked` says what a tier asks of each of its metrics ("pass" or "not fail"); what is asked for is `gating` here, be it
+    advisory to the calibration itself (C23's role depth).
+    """
     title = CALIBRATIONS[identifier].TITLE
     if document is None:
         return {"id": identifier, "title": title, "verdict": "not run", "records": []}
     records = document["records"]
     verdict = document["data"]["verdict"]
-    gating = [record for record in records if record["gating"]] or records
-    decisive = next(record for record in gating if record["verdict"] == verdict)
+    asked = {record["metric"]: gates[record["metric"]] for record in records if record["metric"] in gates}
+    decisive = next(record for record in _deciding(records) if record["verdict"] == verdict)
     return {
         "id": identifier,
         "title": title,
         "verdict": verdict,
-        "gating": any(record["gating"] for record in records),
+        "gating": any(record["gating"] for record in records) or bool(asked),
+        "asked": asked,
         "decisive": decisive["metric"],
-        "records": [_brief(record) for record in records],
+        "records": [{**_brief(record), "gating": record["gating"] or record["metric"] in asked} for record in records],
     }
+
+
+def _deciding(records: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The records that a calibration's verdict is the worst of (`record.overall`)."""
+    judged = [record for record in records if not " ".join(record["reasons"]).startswith(DESCRIPTIVE)] or records
+    return [record for record in judged if record["gating"]] or judged
 
 
 def _brief(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,8 @@ INPUTS = ("01", "20")
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """E1b.method_invariance: 1 - largest difference of faithfulness between zero, mean and noise ablation.
 
-    Published: above 0.8. Verdict: as M98, two one-sided tests of every paired difference against 0.20.
+    Published: above 0.8. Verdict: as M98, two one-sided tests of every paired difference against 0.20, and no role
+    kept by a backup.
     """
     rule = f"1 - largest difference above {1 - config['max_divergence']:g}"
     return [

@@ -162,12 +162,12 @@ class Evidence:
         The second array indexes this split's prompts (as ordered by `rows`).
         """
         stored = self.data("20")["random_circuits"]
-        place = {int(row): i for i, row in enumerate(self.rows)}
-        columns = sorted((place[row], column) for column, row in enumerate(stored["prompt_index"]) if row in place)
+        column_of = {int(row): column for column, row in enumerate(stored["prompt_index"])}
+        columns = [(place, column_of[row]) for place, row in enumerate(self.rows.tolist()) if row in column_of]
         if not columns:
             raise Insufficient("n_prompts", f"random circuits were not run on the {self.split} split")
         values = np.asarray(stored["logit_diff"], dtype=float)
-        return values[:, [column for _, column in columns]], np.array([where for where, _ in columns])
+        return values[:, [column for _, column in columns]], np.array([place for place, _ in columns])
 
     def head_effect(self, number: str, field: str) -> Float[np.ndarray, "prompt head"]:
         """Per-prompt, per-head values of a measurement: 02 denoising / noising, 03 attribution, 21 effect."""

@@ -1,22 +1,24 @@
 """M98: does faithfulness depend on how the other heads are ablated (zero, mean, resample)?
 
 E1b asks the same of zero, mean and noise (`calibrations.e1b_method_invariance`): one criterion with four
-methods.
+methods. Both also ask it of the roles' group knock-outs: a backup that wakes only when a role falls silent stands in
+for it under zero and sleeps under every recipe that leaves the role speaking.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy import stats
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
-from calibrations.record import Published, Record, judge
+from calibrations.record import Published, Record, Verdict, decide_below, judge
 from calibrations.statistics import (
     Insufficient,
     Interval,
@@ -41,7 +43,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """M98.ablation_invariance: largest difference of faithfulness between ablation methods.
 
     Published: max - min of theta below 0.20. Verdict: every paired difference (F_a - F_b) / mean D has its 90
-    % interval inside (-0.20, 0.20) (two one-sided tests, intersection-union); one wholly outside fails.
+    % interval inside (-0.20, 0.20) (two one-sided tests, intersection-union); one wholly outside fails. Beside that,
+    no role may be kept by a backup (`backups`): shown for every role to pass, shown against for one to fail.
     """
     rule = f"largest difference below {config['max_divergence']}"
     return [
@@ -82,23 +85,28 @@ def decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
             raise Insufficient("not_run", f"{found} draws of {method}", needs=f"{minimum} draws of {method}")
     preconditions.require_faithful(evidence, config)
     pairs = _pairs(evidence, config, methods)
-    verdict = _verdict([pair["ci90"] for pair in pairs.values()], margin)
+    knockouts = backups(evidence, config)
+    verdict = worst_of(
+        _verdict([pair["ci90"] for pair in pairs.values()], margin),
+        *(found["verdict"] for found in knockouts.values()),
+    )
     name, widest = max(pairs.items(), key=lambda item: (abs(item[1]["difference"]), item[0]))
     sign = math.copysign(1.0, widest["difference"])
     outside = [pair for pair, found in pairs.items() if not _inside(found["ci90"], margin)]
-    knockouts = _knockouts(evidence, config)
     return {
         "verdict": verdict,
         "estimate": sign * widest["difference"],
         "ci90": _oriented(widest["ci90"], sign),
         "ci95": _oriented(widest["ci95"], sign),
         "ci_method": f"paired percentile bootstrap over clusters, {name}",
-        "p": max(pair["p"] for pair in pairs.values()),
-        "p_kind": "bootstrap (two one-sided tests)",
+        "p": max(found["p"] for found in (*pairs.values(), *knockouts.values())),
+        "p_kind": "bootstrap (two one-sided tests of methods, one of each role's backup)",
         "effect_size": sign * widest["difference"],
-        "reasons": tuple(f"{pair}: {_words(pairs[pair]['ci90'])}" for pair in outside),
-        "notes": _backup_notes(knockouts, config["knockout_methods"]),
-        "needs": _needs(verdict, pairs, len(evidence.clean), config),
+        "reasons": (
+            *(f"{pair}: {_words(pairs[pair]['ci90'])}" for pair in outside),
+            *backup_reasons(knockouts, config["knockout_methods"]),
+        ),
+        "needs": _needs(pairs, knockouts, len(evidence.clean), config) if verdict == "inconclusive" else None,
         "companions": {**_companions(evidence, config, pairs), "knockouts": knockouts},
     }
 
@@ -115,11 +123,16 @@ def _inside(interval: Interval, margin: float) -> bool:
     return -margin < interval[0] and interval[1] < margin
 
 
-def _verdict(intervals: list[Interval], margin: float) -> str:
+def _verdict(intervals: list[Interval], margin: float) -> Verdict:
     if all(_inside(interval, margin) for interval in intervals):
         return "pass"
     outside = any(low > margin or high < -margin for low, high in intervals)
     return "fail" if outside else "inconclusive"
+
+
+def worst_of(*verdicts: Verdict) -> Verdict:
+    """The verdict of "all of these hold": fail before inconclusive before pass."""
+    return next(verdict for verdict in ("fail", "inconclusive", "pass") if verdict in verdicts)
 
 
 def _pairs(evidence: Evidence, config: Mapping[str, Any], methods: Any) -> dict[str, dict[str, Any]]:
@@ -141,25 +154,17 @@ def _pairs(evidence: Evidence, config: Mapping[str, Any], methods: Any) -> dict[
     return table
 
 
-def _backup_notes(knockouts: Mapping[str, Any], methods: Any) -> tuple[str, ...]:
-    return tuple(
-        f"knocking out {role} leaves "
-        + " and ".join(f"{found[method]:.2f} under {method}" for method in methods)
-        + ": a backup may have been left out"
-        for role, found in knockouts.items()
-        if found.get("differs")
-    )
-
-
-def _needs(verdict: str, pairs: Mapping[str, Any], n_prompts: int, config: Mapping[str, Any]) -> str | None:
-    """Prompts at which the two one-sided tests would have the target power at the differences seen."""
-    room = [config["max_divergence"] - abs(pair["difference"]) for pair in pairs.values()]
-    if verdict != "inconclusive" or min(room) <= 0:
+def _needs(
+    pairs: Mapping[str, Any], knockouts: Mapping[str, Any], n_prompts: int, config: Mapping[str, Any]
+) -> str | None:
+    """Prompts at which all one-sided tests would have the target power at the differences seen."""
+    rooms = [(config["max_divergence"] - abs(pair["difference"]), pair["standard_error"]) for pair in pairs.values()]
+    rooms += [(config["max_divergence"] - role["excess"], role["standard_error"]) for role in knockouts.values()]
+    if min(room for room, _ in rooms) <= 0:
         return None
     beta = (1 - config["target_power"]) / 2  # either side may miss
     z = stats.norm.ppf(1 - config["alpha"]) + stats.norm.ppf(1 - beta)
-    share = max(pair["standard_error"] / space for pair, space in zip(pairs.values(), room, strict=True))
-    return f"about {math.ceil(n_prompts * (z * share) ** 2)} prompts"
+    return f"about {math.ceil(n_prompts * (z * max(error / room for room, error in rooms)) ** 2)} prompts"
 
 
 # --- companions ----------------------------------------------------------------------------------------
@@ -208,29 +213,59 @@ def _friedman(evidence: Evidence, methods: Any) -> dict[str, Any]:
     return {"chi2": float(test.statistic), "p": float(test.pvalue)}
 
 
-def _knockouts(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Share of the logit difference left without each role, under zero and under mean ablation.
+# --- group knock-outs ----------------------------------------------------------------------------------
 
-    A backup that wakes only when the role is silent keeps the behaviour under one and not under the other;
-    single heads do not show it (spec section 7).
+
+def backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Whether something outside stands in for a role: one table row for each role, with its verdict.
+
+    kept[method] = sum LD(model without the role) / sum D, held between 0 and 1. `excess` is kept under zero minus the most
+    kept under any other of `knockout_methods`, in other words the smallest of the differences. fail: every difference's
+    90 % interval lies above the margin (intersection-union); pass: one difference lies below it (Bonferroni over the
+    methods: the bootstrap of a maximum of equals is biased, and passed such a tie in 15 %); `excess_90` holds the two
+    bounds. Only this sign speaks for a backup: zero can keep less than a mean because it removes a constant, and below
+    0 or above 1 nothing is kept, the answer is turned round or exaggerated. Means by position are left out, since
+    they leak the position of the repeated name. Raises Insufficient("not_run"). Source: spec section 7, planted `backup`.
     """
-    first, second = config["knockout_methods"]
-    counts = preconditions.resamples(evidence, config, config["bootstrap_resamples"])
+    methods, margin = config["knockout_methods"], config["max_divergence"]
+    counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
     table: dict[str, dict[str, Any]] = {}
     for role in sorted(evidence.circuit["roles"]):
-        try:
-            left = np.stack([evidence.ablated(f"without:{role}", method) for method in (first, second)])
-            draws = bootstrap_ratios(counts, left, evidence.clean)
-            low, high = percentile_interval(draws[:, 0] - draws[:, 1], 0.90)
-        except Insufficient as missing:
-            table[role] = {"insufficient": str(missing)}
-            continue
+        left = np.stack([evidence.ablated(f"without:{role}", method) for method in methods])
+        draws = _differences(bootstrap_ratios(counts, left, evidence.clean))
         kept = left.sum(axis=1) / evidence.clean.sum()
-        differs = bool(low > config["max_divergence"] or high < -config["max_divergence"])
+        bounds = _bounds(draws, config["alpha"])
         table[role] = {
-            first: float(kept[0]),
-            second: float(kept[1]),
-            "difference_90": (low, high),
-            "differs": differs,
+            **{method: float(share) for method, share in zip(methods, kept, strict=True)},
+            "excess": float(_differences(kept).min()),
+            "excess_90": bounds,
+            "standard_error": float(np.nanstd(draws, axis=0).max()),
+            "p": min(1.0, draws.shape[1] * min(threshold_p(own, margin, "less") for own in draws.T)),
+            "verdict": decide_below(bounds, margin),
         }
     return table
+
+
+def _differences(kept: Float[np.ndarray, "... method"]) -> Float[np.ndarray, "... other"]:
+    """Kept under the first method minus kept under each other, each held between 0 and 1."""
+    share = np.clip(kept, 0.0, 1.0)
+    return share[..., :1] - share[..., 1:]
+
+
+def _bounds(draws: Float[np.ndarray, "resample other"], alpha: float) -> Interval:
+    """Lower and upper bound, each at one-sided level `alpha`, of the smallest true difference."""
+    low = min(percentile_interval(own, 1 - 2 * alpha)[0] for own in draws.T)
+    high = min(percentile_interval(own, 1 - 2 * alpha / draws.shape[1])[1] for own in draws.T)
+    return low, high
+
+
+def backup_reasons(table: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) -> tuple[str, ...]:
+    """One sentence for each role that does not pass, with what is kept under each method."""
+    words = {"fail": "a backup has been left out", "inconclusive": "a left-out backup is not excluded"}
+    return tuple(
+        f"knocking out {role} keeps "
+        + ", ".join(f"{found[method]:.2f} under {method.replace('_', ' ')}" for method in methods)
+        + f": {words[found['verdict']]}"
+        for role, found in table.items()
+        if found["verdict"] != "pass"
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrations.evidence import Evidence
+from calibrations.validation import law
 
 COMMON = {
     "bootstrap_resamples": 1000,
@@ -22,7 +23,7 @@ COMMON = {
     "faithfulness_low": 0.8,
     "faithfulness_high": 1.2,
 }
-METHOD_DRAWS = {"zero": 1, "mean": 1, "mean_pooled": 1, "resample": 4, "noise": 4}
+METHOD_DRAWS = law.METHOD_DRAWS
 
 
 def documents(
@@ -54,12 +55,7 @@ def documents(
     rng = np.random.default_rng(seed)
     n = n_evaluation + n_held_out
     heads = [[layer, head] for layer in range(n_layers) for head in range(heads_per_layer)]
-    roles = roles or {
-        "early": {"heads": [[0, 1], [0, 2]], "ordinal": 1, "sign": 1},
-        "middle": {"heads": [[1, 3], [2, 1]], "ordinal": 2, "sign": 1},
-        "late": {"heads": [[3, 0], [3, 2], [3, 5]], "ordinal": 4, "sign": 1},
-    }
-    roles = {name: {"assigned_by": "function", "evidence": "synthetic", **role} for name, role in roles.items()}
+    roles = roles or law.ROLES
     members = sorted({tuple(head) for role in roles.values() for head in role["heads"]})
     negative = {tuple(head) for role in roles.values() if role["sign"] < 0 for head in role["heads"]}
     mask = np.array([tuple(head) in members for head in heads])
@@ -90,44 +86,30 @@ def documents(
     for subset, theta in levels.items():
         for method, draws in METHOD_DRAWS.items():
             for draw in range(draws):
-                recipe = {"kind": method}
-                name = f"{subset}/{method}/{draw}"
-                conditions.append({"name": name, "subset": subset, "method": method, "draw": draw, "recipe": recipe})
+                conditions.append(law.condition(subset, method, draw))
                 values.append(intact(theta.get(method, faithfulness)))
     rows = np.arange(0, n, 4)
     random_heads = [[heads[i] for i in rng.choice(len(heads), len(members), replace=False)] for _ in range(n_random)]
     random_values = np.stack(
         [rng.normal(random_faithfulness, 0.1) * clean[rows] + rng.normal(0, noise, len(rows)) for _ in range(n_random)]
     )
-    circuit = {
-        "name": "synthetic",
-        "task": "synthetic",
-        "model": "synthetic",
-        "roles": roles,
-        "provenance": {"kind": "planted", "source": "tests", "split": "none"},
-    }
+    circuit = law.circuit(roles)
     minimal = np.stack([sign[heads.index(list(head))] * rng.normal(effect, effect_noise, n) for head in members])
     norms = np.abs(rng.normal(1.0, 0.3, (n, len(heads)))) + 0.3 * mask
     beside = minimal + np.random.default_rng([seed, 22]).normal(0.5 * effect, effect_noise, minimal.shape)
     data = {
         "01": {
-            "prompt_id": [f"{i:016x}" for i in rng.permutation(n)],
-            "split": ["evaluation"] * n_evaluation + ["held_out"] * n_held_out,
-            "template": [f"template {t}" for t in template],
-            "cluster": [f"names {c}" for c in cluster],
-            "factors": {
-                "order": [("ABBA", "BABA")[i % 2] for i in template],
-                "answer": [f"name {c % 40}" for c in cluster],
-            },
-            "clean_logit_diff": clean,
-            "corrupted_logit_diff": corrupted,
-            "correct": clean > 0,
-            "top1": clean > 0,
+            **law.baseline(
+                prompt_id=[f"{i:016x}" for i in rng.permutation(n)],
+                split=["evaluation"] * n_evaluation + ["held_out"] * n_held_out,
+                template=template,
+                cluster=cluster,
+                clean=clean,
+                corrupted=corrupted,
+                heads=heads,
+                n_layers=n_layers,
+            ),
             "answer_probability": np.clip(rng.normal(0.8, 0.05, n), 0, 1),
-            "accuracy": {"evaluation": 1.0, "held_out": 1.0},
-            "heads": heads,
-            "n_layers": n_layers,
-            "n_heads_per_layer": heads_per_layer,
         },
         "02": {"denoising": per_head(1.0), "noising": per_head(1.1)},
         "03": {
@@ -154,19 +136,13 @@ def documents(
             },
         },
         "21": {"effect": per_head(1.0)},
-        "22": {
-            "heads": [list(head) for head in members],
-            "effect": minimal,
-            "roles": list(roles),
-            "role_effect": np.stack([rng.normal(2 * effect, effect_noise, n) for _ in roles]),
-            "greedy": {
-                "sets": [[list(other)] for other in (*members[1:], members[0])],
-                "kind": ["greedy"] * len(members),
-                "effect": beside,
-                "discovery_effect": beside.mean(1),
-                "discovery_prompts": 24,
-            },
-        },
+        "22": law.minimality(
+            [list(head) for head in members],
+            minimal,
+            beside,
+            list(roles),
+            np.stack([rng.normal(2 * effect, effect_noise, n) for _ in roles]),
+        ),
         "25": {"entropy": rng.random(len(heads))},
         "26": {
             "output_norm": norms,
@@ -240,17 +216,16 @@ def complete(docs: dict[str, dict], *, seed: int = 0, effect: float = 1.0, noise
 def classifier(members: list, outside: list, probability: np.ndarray) -> dict:
     """A weight classifier that names every member and the first head outside, trained on two other tasks."""
     others = {"other task 0": (3, 2), "other task 1": (4, 0)}
-    return {
-        "predicted_heads": [*map(list, members), *outside[:1]],
-        "probability": probability,
-        "unavailable": None,
-        "trained_on": {"other task 0": outside[:4], "other task 1": outside[4:8]},
-        "threshold": 0.5,
-        "leave_one_task_out": {
-            name: {"hits": hits, "positives": 4, "false_alarms": alarms, "negatives": len(probability) - 4}
+    negatives = len(probability) - 4
+    return law.classifier(
+        [*map(list, members), *outside[:1]],
+        probability,
+        trained_on={"other task 0": outside[:4], "other task 1": outside[4:8]},
+        leave_one_task_out={
+            name: {"hits": hits, "positives": 4, "false_alarms": alarms, "negatives": negatives}
             for name, (hits, alarms) in others.items()
         },
-    }
+    )
 
 
 def composition(heads: list, mask: np.ndarray, rng: np.random.Generator, inside: float) -> list[list[float | None]]:

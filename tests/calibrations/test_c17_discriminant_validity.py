@@ -51,7 +51,7 @@ def test_matrix_and_ratios_are_exact():
     )
     np.testing.assert_allclose(matrix.companions["raw"][1][1], 0.5 * 4.0)
     assert validity.published_value == pytest.approx(0.6 / 0.075) and validity.published_verdict == "pass"
-    assert validity.estimate == pytest.approx(0.375)
+    assert validity.estimate == pytest.approx(0.6 - 3 * 0.1)  # the worst companion
     assert matrix.published_value == pytest.approx(np.mean([8, 0.5 / 0.07, 0.4 / 0.06]))
     assert matrix.estimate == pytest.approx(np.median(np.log([8, 0.5 / 0.07, 0.4 / 0.06])))
     assert validity.gating and not matrix.gating and matrix.published_verdict == "none"
@@ -68,6 +68,49 @@ def test_heads_that_serve_every_task_fail():
     validity, matrix = judge(documents(other_task_effect=1.0))
     assert validity.verdict == "fail" and validity.published_verdict == "fail"
     assert matrix.companions["random"][0]["p_above_random"][1] < 0.05
+
+
+def test_one_companion_in_four_is_enough_to_fail():
+    """`shared`: own - 3 x the mean of four companions is 1 - 3/4 > 0, own - 3 x the shared one is -2."""
+    docs = documents(n_tasks=5)
+    task, mask = others(docs)["other task 2"], Evidence(docs, COMMON).in_circuit
+    docs["02"]["data"]["denoising"] = (np.array(docs["02"]["data"]["denoising"]) + 2.0 * mask).tolist()
+    task["denoising"] = (np.array(task["denoising"]) + 2.3 * mask).tolist()
+    validity, _ = judge(docs)
+    row = validity.companions
+    assert row["own"] - 3 * row["others_mean"] > 0 and validity.published_verdict == "pass"
+    assert validity.verdict == "fail" and validity.p == pytest.approx(1.0)
+    assert validity.reasons == ("the heads matter for other tasks as well: other task 2",)
+    assert validity.estimate == pytest.approx(row["own"] - 3 * row["others"]["other task 2"])
+    assert validity.ci90[1] < 0 and validity.ci_method.endswith("against other task 2")
+    assert row["contrasts"]["other task 0"]["ci90"][0] > 0
+
+
+def test_a_shared_circuit_is_noted_and_still_not_specific():
+    docs = documents(n_tasks=5)
+    own = [h for role in docs["20"]["data"]["circuit"]["roles"].values() for h in role["heads"]]
+    task, mask = others(docs)["other task 2"], Evidence(docs, COMMON).in_circuit
+    task["denoising"] = (np.array(task["denoising"]) + 1.0 * mask).tolist()
+    task["circuit"]["heads"] = own
+    validity, _ = judge(docs)
+    assert validity.verdict == "fail" and any(note.startswith("shared_circuit") for note in validity.notes)
+
+
+def test_false_pass_rate_at_a_third_for_one_companion():
+    """Own effect is exactly three times that on one of four companions: the edge of the null hypothesis."""
+    passed = failed = 0
+    for seed in range(60):
+        docs = documents(seed=seed, n_tasks=5, n_random=2, n_evaluation=100, n_held_out=10, effect_noise=2.0)
+        mask = Evidence(docs, COMMON).in_circuit
+        rng = np.random.default_rng(900 + seed)
+        gap = np.mean(np.subtract(*(docs["01"]["data"][k] for k in ("clean_logit_diff", "corrupted_logit_diff"))))
+        docs["02"]["data"]["denoising"] = (0.6 * mask * gap + rng.normal(0, 2, (110, 32))).tolist()
+        for i, task in enumerate(others(docs).values()):
+            task["denoising"] = ((0.2 if i == 1 else 0.0) * 4.0 * mask + rng.normal(0, 2, (100, 32))).tolist()
+        validity, _ = judge(docs)
+        passed, failed = passed + (validity.verdict == "pass"), failed + (validity.verdict == "fail")
+    tolerance = 3 * np.sqrt(60 * 0.05 * 0.95)
+    assert passed <= 3 + tolerance and failed <= 3 + tolerance
 
 
 def test_a_ratio_at_three_is_inconclusive():
@@ -89,7 +132,7 @@ def test_negative_off_diagonal_is_not_specificity():
 def test_a_vanishing_denominator_does_not_make_the_ratio_infinite():
     validity, matrix = judge(crafted([[0.5, 0.001, -0.001], [0, 0.4, 0.1], [0.1, 0, 0.4]]))
     assert validity.published_value is None and "ratio_undefined" in validity.published_label
-    assert validity.verdict == "pass" and validity.estimate == pytest.approx(0.5)
+    assert validity.verdict == "pass" and validity.estimate == pytest.approx(0.5 - 3 * 0.001)
     assert matrix.published_value is None
 
 

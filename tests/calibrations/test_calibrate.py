@@ -271,7 +271,7 @@ def test_without_prompts_or_circuit_there_is_nothing_to_judge(absent, tmp_path):
 
 def test_measurements_of_names_what_is_read():
     assert calibrate.measurements_of([]) == ["01", "20"]
-    assert calibrate.measurements_of(["M3b", "C17"]) == ["01", "02", "20", "21", "27"]
+    assert calibrate.measurements_of(["M3b", "C17"]) == ["01", "02", "20", "21", "22", "27"]
     assert calibrate.measurements_of(["M93"]) == ["01", "20"]
 
 
@@ -344,7 +344,7 @@ def test_an_unreadable_file_is_made_again(judged, content):
 def test_verdicts_of_other_code_are_made_again(judged, monkeypatch):
     folder, found = judged
     before = snapshot(folder)
-    monkeypatch.setattr(calibrate, "_code", lambda: "0.1.0+other")
+    monkeypatch.setattr(calibrate, "code_digest", lambda: "0.1.0+other")
     again = calibrate.calibrate(folder, FEW, quick())
     assert rewritten(before, folder) == set(FILES.values())
     assert again["C11"]["subject"]["judged_by"] == "0.1.0+other" != found["C11"]["subject"]["judged_by"]

@@ -29,15 +29,10 @@ METRICS = {
     "M93": ["M93.multiple_comparisons"],
     "M98": ["M98.ablation_invariance"],
     "E1b": ["E1b.method_invariance"],
-    "M3b": ["M3b.certified_stability"],
+    "M3b": ["M3b.certified_stability", "M3b.no_idle_heads"],
 }
-ADVISORY = {
-    "C14.sparsity",
-    "C16.cronbach_alpha",
-    "C23.layer_density_correlation",
-    "C23.role_depth_correlation",
-    "F59.mean_spearman",
-}
+ADVISORY = {"C14.sparsity", "C16.cronbach_alpha", "C23.layer_density_correlation", "F59.mean_spearman"}
+ROLE_DEPTH = "C23.role_depth_correlation"  # advisory too, but a contradiction blocks
 TIER_OF = {  # specification section 6
     "P.behaviour": 1,
     "P.denominator": 1,
@@ -60,6 +55,8 @@ TIER_OF = {  # specification section 6
     "M93.multiple_comparisons": 4,
 }
 S1, D_PRIME, C13 = "S1.distributional_characterization", "C14.d_prime", "C13.measurement_invariance"
+IDLE = "M3b.no_idle_heads"
+LENIENT = {C13: 3, ROLE_DEPTH: 3, IDLE: 2}  # the tier for which each must not fail
 S3, M93 = "S3.distributional_stability", "M93.multiple_comparisons"
 NO_PROMPTS = ("insufficient", "n_prompts: 60 prompts; at least 90 needed")
 NOT_FAITHFUL = ("insufficient", "not_faithful: faithfulness 0.097 is below 0.5")
@@ -74,7 +71,7 @@ def record(metric, outcome="pass", p=0.001, published="pass"):
         published_verdict=published,
         verdict=verdict,
         p=p,
-        gating=metric not in ADVISORY,
+        gating=metric not in ADVISORY | {ROLE_DEPTH},
         reasons=(reason,) if reason else (),
         needs=None if verdict in ("pass", "fail") else f"more for {metric}",
         n={"prompts": 400},
@@ -122,9 +119,10 @@ def test_all_gates_pass_is_the_highest_tier():
 
 def test_the_tiers_hold_the_gates_of_the_specification():
     stated = {metric: int(level) for level, rule in RULES["tiers"].items() for metric in rule["all"]}
-    assert stated == {**TIER_OF, C13: 4}
+    assert stated == {**TIER_OF, C13: 4, IDLE: 4}
     assert RULES["tiers"][1]["any"] == [S1, D_PRIME]
-    assert RULES["tiers"][3]["not_fail"] == [C13]
+    lenient = {metric: int(level) for level, rule in RULES["tiers"].items() for metric in rule.get("not_fail", ())}
+    assert lenient == LENIENT
     assert [bool(RULES["tiers"][level].get("held_out")) for level in (1, 2, 3, 4)] == [False, False, False, True]
     assert RULES["names"] == NAMES
 
@@ -207,6 +205,32 @@ def test_c13_must_not_fail_for_tier_three_and_must_pass_for_tier_four(verdict, t
         assert blocked(folded, 3) == [(C13, "fail", "evaluation")]
 
 
+@pytest.mark.parametrize(("verdict", "tier"), [("fail", 1), ("inconclusive", 3), (NOT_FAITHFUL, 3), ("pass", 4)])
+def test_an_idle_head_caps_at_one_and_a_head_not_shown_to_count_at_three(verdict, tier):
+    assert certify({IDLE: verdict})["tier"] == tier
+    assert certify(held_out={IDLE: verdict})["tier"] == min(4, max(tier, 3))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "tier"),
+    [("fail", 2), ("inconclusive", 4), (("insufficient", "n_heads: 3 heads"), 4), (NO_PROMPTS, 4), ("pass", 4)],
+)
+def test_only_a_contradiction_between_roles_and_depth_blocks(verdict, tier):
+    folded = certify({ROLE_DEPTH: verdict}, {ROLE_DEPTH: verdict})
+    assert folded["tier"] == tier and folded["ceiling"] == 4
+    assert [gate["metric"] for gate in folded["warnings"]] == ([ROLE_DEPTH] if verdict == "fail" else [])
+    if verdict == "fail":
+        assert blocked(folded, 3) == [(ROLE_DEPTH, "fail", "evaluation")]
+
+
+def test_what_must_not_fail_must_have_been_looked_at():
+    asked = documents()
+    del asked["C23"]
+    folded = certificate.certify(asked, RULES)
+    assert (folded["tier"], folded["ceiling"]) == (2, 2)
+    assert [gate[:2] for gate in blocked(folded, 3)] == [(ROLE_DEPTH, "insufficient")]
+
+
 # --- ceiling -------------------------------------------------------------------------------------------------------
 
 
@@ -266,7 +290,7 @@ def test_what_was_not_asked_for_was_not_run():
 # --- held-out prompts ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metric", [metric for metric in (*TIER_OF, C13) if metric not in (S3, M93)])
+@pytest.mark.parametrize("metric", [metric for metric in (*TIER_OF, IDLE) if metric not in (S3, M93, C13)])
 @pytest.mark.parametrize(
     "verdict", ["fail", "inconclusive", NOT_FAITHFUL, NO_PROMPTS, ("insufficient", "not_run: 05 has not been run")]
 )
@@ -284,7 +308,7 @@ def test_a_held_out_split_too_small_for_the_gates_is_no_evidence(reason):
 
 
 def test_only_the_gates_named_in_the_rules_are_exempt_on_held_out_prompts():
-    assert RULES["tiers"][4]["held_out"] == {"except": [S3, M93]}  # M93 lacks the p that S3 has not
+    assert RULES["tiers"][4]["held_out"] == {"except": [S3, M93], "not_fail": [C13]}  # M93 lacks the p that S3 has not
     assert certify(held_out={S3: NO_PROMPTS, M93: ("insufficient", "not_run: 1 gates have no p-value")})["tier"] == 4
     assert certify({S3: NO_PROMPTS})["tier"] == certify({M93: "inconclusive"})["tier"] == 3  # on evaluation they count
 
@@ -304,6 +328,13 @@ def test_held_out_prompts_have_to_repeat_one_of_s1_and_c14(s1, d_prime, tier):
     assert folded["tier"] == tier
     if tier == 3:
         assert [(metric, split) for metric, _, split in blocked(folded, 4)] == [(S1, "held_out"), (D_PRIME, "held_out")]
+
+
+@pytest.mark.parametrize(("verdict", "tier"), [("pass", 4), ("inconclusive", 4), (NO_PROMPTS, 4), ("fail", 3)])
+def test_held_out_prompts_may_be_too_few_to_show_invariance_but_can_refute_it(verdict, tier):
+    folded = certify(held_out={C13: verdict})
+    assert folded["tier"] == tier
+    assert blocked(folded, 4) == ([] if tier == 4 else [(C13, "fail", "held_out")])
 
 
 def test_held_out_verdicts_never_help():
@@ -369,12 +400,16 @@ def test_a_row_names_the_gating_record_that_decided_it():
     folded = certify({"C16.split_half": "fail", "C16.test_retest": "inconclusive", "C16.cronbach_alpha": "fail"})
     rows = {row["id"]: row for row in folded["rows"]}
     assert (rows["C16"]["verdict"], rows["C16"]["decisive"], rows["C16"]["gating"]) == ("fail", "C16.split_half", True)
-    advisory = {row["id"]: row for row in certify({"C23.role_depth_correlation": "fail"})["rows"]}["C23"]
-    assert (advisory["verdict"], advisory["decisive"], advisory["gating"]) == (
-        "fail",
-        "C23.role_depth_correlation",
-        False,
-    )
+
+
+def test_rows_say_what_the_tiers_ask_of_each_metric():
+    rows = {row["id"]: row for row in certify({ROLE_DEPTH: "fail"})["rows"]}
+    assert (rows["C23"]["verdict"], rows["C23"]["decisive"], rows["C23"]["gating"]) == ("fail", ROLE_DEPTH, True)
+    assert rows["C23"]["asked"] == {ROLE_DEPTH: "not fail"}
+    flags = {record["metric"]: record["gating"] for row in rows.values() for record in row["records"]}
+    assert {metric for metric, gating in flags.items() if not gating} == ADVISORY
+    assert rows["M3b"]["asked"] == {"M3b.certified_stability": "pass", IDLE: "pass"}
+    assert rows["C14"]["asked"] == {D_PRIME: "pass"} and rows["C13"]["asked"] == {C13: "pass"}
 
 
 def test_the_certificate_does_not_depend_on_the_order_of_the_documents():

@@ -36,6 +36,18 @@ def test_noise_not_resample_is_judged():
     assert one(evidence(by_method={"resample": 0.5})).verdict == "pass"
 
 
+def test_a_left_out_backup_fails_here_as_well_judged_against_noise():
+    docs = documents()
+    for method, kept in {"zero": 0.99, "mean_pooled": 0.02, "resample": 0.9, "noise": 0.0}.items():
+        set_intact(docs, "without:late", kept * clean_of(docs), (method,))
+    record = one(Evidence(docs, COMMON))
+    assert (record.published_verdict, record.verdict) == ("pass", "fail")
+    assert record.reasons == (
+        "knocking out late keeps 0.99 under zero, 0.02 under mean pooled, 0.00 under noise: a backup has been left out",
+    )
+    assert m98_ablation_invariance.calibrate(Evidence(docs, COMMON), config_of("m98"))[0].verdict == "pass"
+
+
 def test_interval_is_the_mirror_of_the_divergence():
     record = one(evidence(by_method={"zero": 0.6}))
     assert record.ci90[0] < record.estimate < record.ci90[1] < 0.8

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from calibrations import m3b_certified_stability as m3b
 from calibrations.evidence import Evidence
 from calibrations.m3b_certified_stability import calibrate, subsample_counts
-from tests.calibrations.settings import config_of, shuffled
+from tests.calibrations.settings import clean_of, config_of, shuffled
 from tests.calibrations.synthetic import COMMON, documents, evidence
 
 CONFIG = config_of("m3b")
@@ -18,10 +19,34 @@ ROLES = {
 }
 
 
+def both(subject):
+    records = calibrate(subject, CONFIG)
+    for record in records:
+        json.dumps(record.to_dict(), allow_nan=False)
+    return records
+
+
 def one(subject):
-    (record,) = calibrate(subject, CONFIG)
-    json.dumps(record.to_dict(), allow_nan=False)
-    return record
+    return both(subject)[0]
+
+
+def idle(subject):
+    return both(subject)[1]
+
+
+def knocked_out(alone, beside, noise=0.5, seed=0, **law):
+    """Circuit heads, in order, worth `alone` x D in 21 and `beside` x D in the sets of 22, plus N(0, noise) each."""
+    roles = {"all": {"heads": [[i % 4, i // 4] for i in range(len(alone))], "ordinal": 1, "sign": 1}}
+    docs = documents(roles=roles, seed=seed, **{"n_random": 20, "n_held_out": 0, **law})
+    clean, rng = clean_of(docs), np.random.default_rng([seed, 3])
+    effect = np.zeros((len(clean), 32))
+    effect[:, Evidence(docs, COMMON).in_circuit] = np.outer(clean, alone) + rng.normal(
+        0, noise, (len(clean), len(alone))
+    )
+    docs["21"]["data"]["effect"] = effect.tolist()
+    effect = np.outer(beside, clean) + rng.normal(0, noise, (len(beside), len(clean)))
+    docs["22"]["data"]["greedy"]["effect"] = effect.tolist()
+    return Evidence(docs, COMMON)
 
 
 def test_a_planted_circuit_is_certified():
@@ -116,6 +141,96 @@ def test_clusters_count_as_one():
     assert record.published_verdict == "pass" and record.verdict == "inconclusive"
 
 
+# --- no idle heads ---------------------------------------------------------------------------------------------------
+
+
+def test_every_head_of_a_planted_circuit_counts():
+    record = idle(evidence())
+    assert (record.metric, record.verdict, record.gating) == ("M3b.no_idle_heads", "pass", True)
+    assert (record.published_value, record.published_verdict) == (None, "none")
+    assert record.p < 1e-6 and record.effect_size == 1.0 and record.reasons == ()
+
+
+def test_one_decoy_among_eight_heads_fails_although_seven_eighths_are_certified():
+    """`false_head`: a decoy costs no faithfulness, and "at least half of the heads" passes it."""
+    alone = [0.3] * 7 + [0.002]
+    certified, record = both(knocked_out(alone, alone))
+    assert (certified.published_verdict, certified.verdict) == ("pass", "pass")
+    assert record.verdict == "fail" and record.reasons == ("idle, alone and beside other heads: 3.1",)
+    assert record.companions["heads"]["3.1"]["label"] == "idle"
+    assert record.p == 1.0 and record.estimate < 0.02
+
+
+def test_an_overbroad_circuit_fails_with_every_decoy_named():
+    alone = [0.2] * 7 + [0.001] * 10
+    record = idle(knocked_out(alone, alone))
+    assert record.verdict == "fail" and record.effect_size == pytest.approx(7 / 17)
+    assert "".join(record.reasons).count(".") == 10
+
+
+def test_a_head_that_a_claimed_backup_covers_is_not_idle():
+    """Worth nothing alone, but the circuit breaks without it once its backup is out."""
+    alone, beside = [0.3] * 6 + [0.0, 0.0], [0.3] * 6 + [0.4, 0.4]
+    assert idle(knocked_out(alone, beside)).verdict == "pass"
+    assert idle(knocked_out(beside, alone)).verdict == "pass"
+
+
+def test_a_head_against_the_answer_is_not_idle():
+    alone = [0.3] * 6 + [-0.3, -0.05]
+    assert idle(knocked_out(alone, alone)).verdict == "pass"
+
+
+def test_a_head_that_noise_hides_is_neither_idle_nor_counted():
+    alone = [0.3] * 7 + [0.02]
+    record = idle(knocked_out(alone, alone, noise=2.0, n_evaluation=100))
+    assert record.verdict == "inconclusive" and record.reasons == ("not shown to count: 3.1",)
+    weak = idle(knocked_out([0.3] * 7 + [0.06], [0.3] * 7 + [0.06], noise=1.5, n_evaluation=40))
+    assert weak.verdict == "inconclusive" and int(weak.needs.split()[1]) > 40
+
+
+def test_p_values_by_hand():
+    subject = knocked_out([0.3, 0.03, 0.01], [0.2, 0.02, 0.0], n_clusters=10**6)  # every prompt its own cluster
+    tests = m3b.head_tests(subject, CONFIG)
+    margin = 0.02 * subject.clean
+    for head in range(3):
+        both_ways = [way[:, head] for way in m3b.knock_outs(subject)]
+        above = [
+            stats.ttest_1samp(sign * e - margin, 0, alternative="greater").pvalue for e in both_ways for sign in (1, -1)
+        ]
+        below = [
+            stats.ttest_1samp(margin - sign * e, 0, alternative="greater").pvalue for e in both_ways for sign in (1, -1)
+        ]
+        assert tests.counts[head] == pytest.approx(min(1, 4 * min(above)), rel=0.05)
+        assert tests.idle[head] == pytest.approx(max(below), rel=0.05)
+
+
+def test_idle_is_corrected_for_the_number_of_heads_and_counts_is_not():
+    """ "Some head is idle" is one claim out of k, "every head counts" needs all of them."""
+    nothing = np.zeros((2, 8))
+    tests = m3b.HeadTests(nothing, nothing, np.array([0.04, *[1.0] * 7]), np.array([1.0, 0.006, 0.007, *[1.0] * 5]))
+    assert tests.labels(0.05) == ["counts", "idle", *["undecided"] * 6]  # 8 x .006 < .05 < 8 x .007
+
+
+def test_a_false_alarm_on_one_of_26_heads_is_rare_and_so_is_a_pass_of_an_idle_one():
+    """All 26 heads worth exactly the threshold: some head must not be called idle, nor all be said to count."""
+    alarms = passes = 0
+    for seed in range(60):
+        at = [0.02] * 26
+        verdict = idle(knocked_out(at, at, seed=seed, noise=1.0, n_evaluation=100)).verdict
+        alarms, passes = alarms + (verdict == "fail"), passes + (verdict == "pass")
+    assert alarms <= 3 + 3 * np.sqrt(60 * 0.05 * 0.95) and passes == 0
+
+
+def test_minimality_without_sets_is_not_run():
+    docs = documents()
+    del docs["22"]["data"]["greedy"]
+    certified, record = both(Evidence(docs, COMMON))
+    assert certified.verdict == "pass"
+    assert record.verdict == "insufficient" and record.reasons[0].startswith("not_run: measurement 22")
+    del docs["22"]
+    assert idle(Evidence(docs, COMMON)).reasons == ("not_run: measurement 22 has not been run",)
+
+
 @pytest.mark.parametrize(
     ("law", "reason"),
     [
@@ -126,10 +241,11 @@ def test_clusters_count_as_one():
     ],
 )
 def test_insufficient(law, reason):
-    record = one(evidence(**law))
-    assert record.verdict == "insufficient" and record.reasons[0].startswith(reason)
+    for record in both(evidence(**law)):
+        assert record.verdict == "insufficient" and record.reasons[0].startswith(reason)
 
 
 def test_deterministic_and_blind_to_the_order_of_prompts():
     docs = documents(effect=0.2)
-    assert one(Evidence(docs, COMMON)).to_dict() == one(Evidence(shuffled(docs), COMMON)).to_dict()
+    first, turned = both(Evidence(docs, COMMON)), both(Evidence(shuffled(docs), COMMON))
+    assert [record.to_dict() for record in first] == [record.to_dict() for record in turned]
