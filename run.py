@@ -5,6 +5,7 @@ python run.py task=all calibration=all                   every embedded task
 python run.py task=ioi calibration=[c11,m98]             some calibrations
 python run.py task=ioi circuit=discovered                find the circuit first
 python run.py task=ioi model=planted/sound               a model whose circuit is known
+python run.py experiment=validate_calibrations           how often are the verdicts wrong?
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ import session
 @hydra.main(version_base=None, config_path="configs", config_name="config")
 @session.refusing
 def main(config: DictConfig) -> None:
-    """Measure, calibrate, certify: once for each task asked for."""
+    """Measure, calibrate, certify: once for each task asked for; or an experiment."""
     run = session.Session(config)
+    if "experiment" in config:
+        run.perform()
+        return
     for task in run.tasks():
         folder = run.measure(task)
         documents = run.calibrate(folder)

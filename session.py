@@ -37,7 +37,7 @@ from calibrations.statistics import Insufficient
 from results_io import UserError
 
 CONFIGS = Path(__file__).parent / "configs"
-GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate"}
+GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate", "experiment"}
 NOT_PART_OF_A_RESULT = (
     "task",
     "model",
@@ -151,6 +151,12 @@ class Session:
         name = self.config["task"]["name"]
         return list(TASKS) if name == "all" else [name]
 
+    def perform(self) -> None:
+        """The experiment asked for, in place of the stages of a run."""
+        from scripts import experiments
+
+        experiments.run(self)
+
     def measure(self, task: str) -> Path:
         """Stage 1 for one task; returns the folder of its results."""
         from circuits import claims
@@ -158,9 +164,9 @@ class Session:
 
         plan = self._plan(task)
         folder = self._folder(task)
-        plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self._bar)
+        plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self.bar)
         shared = self._folder(task, default=True)
-        measure(plan, folder, self._numbers(), self._bar, shared if shared != folder else None, self._note)
+        measure(plan, folder, self._numbers(), self.bar, shared if shared != folder else None, self.say)
         return folder
 
     def calibrate(self, folder: Path) -> calibrate.Documents:
@@ -199,6 +205,26 @@ class Session:
             highlight=False,
             soft_wrap=True,
         )
+
+    def say(self, sentence: str) -> None:
+        """One line for the person who watches."""
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def bar(self, title: str) -> Iterator[_Bar]:
+        """A progress bar with rate and time left for one measurement."""
+        columns = (
+            TextColumn("{task.description:<28}"),
+            BarColumn(30),
+            TextColumn("{task.completed:>7,.0f}/{task.total:<7,.0f}"),
+            TextColumn("{task.fields[rate]:>8}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            bar = _Bar(progress, title)
+            yield bar
+        self.pairs += bar.done
 
     # --- details ---------------------------------------------------------------------------------------------------
 
@@ -241,25 +267,6 @@ class Session:
         if self._complete:
             return list(MEASUREMENTS)
         return [number for number in calibrate.measurements_of(self.identifiers) if number in MEASUREMENTS]
-
-    def _note(self, sentence: str) -> None:
-        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
-
-    @contextlib.contextmanager
-    def _bar(self, title: str) -> Iterator[_Bar]:
-        """A progress bar with rate and time left for one measurement."""
-        columns = (
-            TextColumn("{task.description:<28}"),
-            BarColumn(30),
-            TextColumn("{task.completed:>7,.0f}/{task.total:<7,.0f}"),
-            TextColumn("{task.fields[rate]:>8}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=self.console) as progress:
-            bar = _Bar(progress, title)
-            yield bar
-        self.pairs += bar.done
 
     def _headline(self, evidence: Evidence, documents: calibrate.Documents) -> dict[str, str]:
         circuit, prompts = evidence.circuit, evidence.data("01")
@@ -379,6 +386,8 @@ def _defaults(choices: Mapping[str, str]) -> DictConfig:
     """The configuration of these groups' files without any override."""
     config = OmegaConf.load(CONFIGS / "config.yaml")
     for group in GROUPS:
+        if choices[group] is None:  # no experiment
+            continue
         chosen = OmegaConf.load(CONFIGS / group / f"{choices[group]}.yaml")
         parts = [OmegaConf.load(CONFIGS / group / f"{name}.yaml") for name in chosen.pop("defaults", [])]
         config[group] = OmegaConf.merge(chosen, *parts)

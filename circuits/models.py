@@ -249,7 +249,7 @@ def _identify_planted(settings: Mapping[str, Any]) -> Identity:
 
     seed = int(settings.get("seed", 0))
     stored = planted.claimed_circuits(settings["variant"], seed)
-    source = Path(planted.__file__).read_bytes()
+    source = b"".join(path.read_bytes() for path in sorted(Path(planted.__file__).parent.glob("*.py")))
     digest = hashlib.sha256(source + f"{settings['variant']}/{seed}".encode()).hexdigest()
     return Identity(settings["name"], "planted", digest, planted.N_LAYERS, planted.N_HEADS, stored)
 

@@ -23,6 +23,7 @@ from tests.commandline import ROOT, Outcome, command, started
 
 POCKET = ROOT / "circuits" / "embedded" / "pocket"
 ALL = list(registry.CALIBRATIONS)
+PLANTED = sorted(path.stem for path in (session.CONFIGS / "model" / "planted").glob("*.yaml"))
 
 
 def folder(*arguments: str) -> str:
@@ -100,7 +101,7 @@ def test_only_the_measurements_that_are_read_are_made() -> None:
     ]
     some = started("calibration=m3b,c17")
     assert some.identifiers == ["M3b", "C17"]
-    assert some._numbers() == ["01", "02", "20", "21", "27"]
+    assert some._numbers() == ["01", "02", "20", "21", "22", "27"]
 
 
 def test_an_option_may_be_switched_off_and_a_share_may_be_nothing() -> None:
@@ -226,7 +227,10 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
             "task=nothing",
             "task=nothing is unknown; use one of all, gendered_pronoun, greater_than, induction, ioi, subject_verb_agreement",
         ),
-        ("model=planted/x", "model=planted/x is unknown; use one of local, planted/sound, pocket"),
+        (
+            "model=planted/x",
+            f"model=planted/x is unknown; use one of local, planted/{', planted/'.join(PLANTED)}, pocket",
+        ),
         ("circuit=guessed", "circuit=guessed is unknown; use one of discovered, file, random, stored"),
         (
             "calibration=[c11,c99]",

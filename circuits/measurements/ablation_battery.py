@@ -1,14 +1,15 @@
 """20 Ablation battery: the circuit alone, everything but the circuit, nothing, baselines and random circuits.
 
-What is outside the intact set is replaced under every recipe: zero, mean per template and position, mean over all
-positions, resample (each draw kept apart), noise (likewise). MLPs, embeddings and biases always stay intact.
+What is outside the intact set is replaced under the recipes that the settings name for it, by default all: zero, mean per
+template and position, mean over all positions, resample (each draw kept apart), noise (likewise). MLPs, embeddings and
+biases always stay intact.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,19 @@ from results_io import UserError
 
 NUMBER, ID = "20", "ablation_battery"
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
+SUBSETS = ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution", "without")
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError for a subset or a method that does not exist, or a battery without the circuit's mean ablation."""
+    battery = settings["battery"]
+    for subset, methods in battery.items():
+        if subset not in SUBSETS:
+            raise UserError(f"measurement.battery.{subset} is unknown; use {', '.join(SUBSETS)}")
+        if unknown := [method for method in methods if method not in METHODS]:
+            raise UserError(f"measurement.battery.{subset} names {unknown[0]}; use some of {', '.join(METHODS)}")
+    if "mean" not in battery.get("circuit", ()):
+        raise UserError("measurement.battery.circuit lacks mean, the recipe that every calibration reads; add it")
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -93,7 +107,7 @@ def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterato
     intact |= {name: set(chosen) for name, chosen in baselines.items()}
     intact |= {f"without:{name}": heads - set(role.heads) for name, role in study.circuit.roles.items()}
     for subset, kept in intact.items():
-        for method in METHODS:
+        for method in study.settings["battery"].get(subset.partition(":")[0], ()):
             for recipe in recipes(study, method):
                 name = f"{subset}/{method}/{recipe.draw}"
                 labels = {"subset": subset, "method": method, "draw": recipe.draw, "recipe": str(recipe)}

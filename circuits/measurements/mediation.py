@@ -42,19 +42,20 @@ PROMPTS_AT_ONCE = 128  # bounds the activations held at once
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Per-prompt effects of every head, in nats of logit difference."""
+    """Per-prompt effects of every head, in nats of logit difference; the two ways onward only if the settings ask for them."""
     patched = patch_heads(study)
     clean = patched.clean[:, None]
     total = patched.clean - patched.corrupted
     direct, indirect = clean - patched.denoised, clean - patched.noised
-    return {
+    effects = {
         "total": total,
         "natural_direct": direct,
         "natural_indirect": indirect,
         "interaction": total[:, None] - direct - indirect,
-        "direct_path": clean - direct_path(study),
-        "downstream": clean - downstream(study),
     }
+    if study.settings["mediation"]["onward"]:
+        effects |= {"direct_path": clean - direct_path(study), "downstream": clean - downstream(study)}
+    return effects
 
 
 @torch.no_grad()

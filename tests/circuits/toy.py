@@ -28,6 +28,7 @@ from transformers import (
 from circuits import models
 from circuits.circuit import Circuit, Role, head
 from circuits.embedded.tokenizer import build_tokenizer
+from circuits.measurements.ablation_battery import METHODS, SUBSETS
 from circuits.models import Model
 from circuits.study import Study
 
@@ -51,6 +52,8 @@ SETTINGS: dict[str, Any] = {
     "random_circuits": 6,
     "random_circuit_prompt_share": 4,
     "site_prompts": 6,
+    "battery": {subset: list(METHODS) for subset in SUBSETS},
+    "mediation": {"onward": True},
     "attribution_tolerance": 1e-4,
     "attention_prompts": 10,
     "companions": 2,

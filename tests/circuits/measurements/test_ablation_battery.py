@@ -170,3 +170,26 @@ def test_a_circuit_of_whole_layers_has_no_random_twin() -> None:
     with pytest.raises(UserError, match="holds every head of each of its layers"):
         random_circuit(HEADS[:4] + HEADS[8:], HEADS, random.Random(0))
     assert random_circuit(HEADS[:5], HEADS, random.Random(0))[:4] == tuple(HEADS[:4])
+
+
+def test_a_battery_of_fewer_conditions_holds_the_same_numbers(data, study) -> None:
+    """Circuit under mean and noise, role knock-outs under zero: 1 + 2 + 3 conditions, each as in the whole battery."""
+    chosen = {"circuit": ["mean", "noise"], "without": ["zero"]}
+    fewer = ablation_battery.measure(replace(study, settings={**study.settings, "battery": chosen}))
+    names = [condition["name"] for condition in data["conditions"]]
+    assert len(fewer["conditions"]) == 6
+    kept = [names.index(condition["name"]) for condition in fewer["conditions"]]
+    np.testing.assert_allclose(fewer["logit_diff"], data["logit_diff"][kept], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("battery", "said"),
+    [
+        ({"circuit": ["mean"], "rest": ["zero"]}, "measurement.battery.rest is unknown"),
+        ({"circuit": ["mean", "salt"]}, "measurement.battery.circuit names salt"),
+        ({"circuit": ["zero"]}, "measurement.battery.circuit lacks mean"),
+    ],
+)
+def test_a_battery_that_cannot_be_run_is_refused(battery, said) -> None:
+    with pytest.raises(UserError, match=said):
+        ablation_battery.check({"battery": battery})

@@ -47,6 +47,7 @@ class Structural(Study):
         )
         for name, value in {
             "model": model,
+            "settings": {"mediation": {"onward": True}},
             "prompts": Prompts(),
             "engine": SimpleNamespace(activations=self.activations),
         }.items():

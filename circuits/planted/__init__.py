@@ -1,0 +1,183 @@
+"""Hand-written GPT-2s whose circuits are known: the ground truth that measurements and calibrations are checked against.
+
+Every head is described by what its queries and keys compare and by what it copies from where to where, and one
+compiler turns the descriptions into the weights of an ordinary `GPT2LMHeadModel`:
+
+- The residual stream is a direct sum of named subspaces (`SUBSPACES`): codes of names, words and positions, flags,
+  and what heads write. Token and position embeddings fill some of them, the unembedding reads others.
+- The MLPs are zero. LayerNorm is made linear: the coordinate "balance" holds minus the sum of all others, so that
+  every mean is zero, and epsilon is so large that the scale is sqrt(epsilon) up to rounding; its gain undoes it.
+- Heads outside the circuits are decoys: random attention, random outputs of the same size, nothing that any
+  circuit or the unembedding reads (junk writers), or a little noise everywhere (noise heads).
+
+In the sound variant each task's circuit is all that works on it, under every kind of ablation. Each other variant has one
+thing wrong with its heads or with what is claimed of them; `truth` says what.
+
+    features     the subspaces, what words hold in them and what logits read
+    mechanisms   what a head can be
+    compiler     from descriptions to weights
+    design       the sound design: heads, claims, truth
+    variants     one design for each pathology
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from circuits.circuit import Circuit, Node
+from circuits.embedded.tokenizer import build_tokenizer
+from circuits.planted.compiler import compile_model, joined
+from circuits.planted.design import Design, sound
+from circuits.planted.features import (
+    D_MODEL,
+    N_POSITIONS,
+    NAME_WIDTH,
+    POSITION_WIDTH,
+    SUBSPACES,
+    columns,
+    spread_codes,
+    year_codes,
+)
+from circuits.planted.mechanisms import (
+    D_HEAD,
+    JUNK_WRITER,
+    N_HEADS,
+    N_LAYERS,
+    NOISE_HEAD,
+    Attend,
+    Copy,
+    Decoy,
+    Mechanism,
+)
+from circuits.planted.variants import DESIGNS, DRAWN_DESIGNS, VARIANTS
+from results_io import UserError
+
+__all__ = [
+    "D_HEAD",
+    "D_MODEL",
+    "JUNK_WRITER",
+    "NAME_WIDTH",
+    "NOISE_HEAD",
+    "N_HEADS",
+    "N_LAYERS",
+    "N_POSITIONS",
+    "POSITION_WIDTH",
+    "SUBSPACES",
+    "VARIANTS",
+    "Attend",
+    "Copy",
+    "Decoy",
+    "Design",
+    "Mechanism",
+    "PlantedModel",
+    "Truth",
+    "build",
+    "claimed_circuits",
+    "columns",
+    "compile_model",
+    "design_of",
+    "joined",
+    "sound",
+    "spread_codes",
+    "tokenizer_with_bos",
+    "truth",
+    "weights_key",
+    "year_codes",
+]
+
+
+@dataclass(frozen=True)
+class PlantedModel:
+    """A model with the circuits claimed for it, by task.
+
+    TransformerBridge rewires the model that it is given: build again for a second use.
+    """
+
+    name: str
+    model: GPT2LMHeadModel
+    tokenizer: PreTrainedTokenizerFast
+    circuits: Mapping[str, Circuit]
+
+    @property
+    def circuit(self) -> Circuit:
+        """The circuit claimed for indirect object identification."""
+        return self.circuits["ioi"]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is known of a variant on indirect object identification by construction.
+
+    `pathology` says in a sentence what is planted; `heads` are all that do the task or take it over, in (layer, head)
+    order; `sound` is True if the claim is right and a certificate may reach the top.
+    """
+
+    variant: str
+    pathology: str
+    heads: tuple[Node, ...]
+    sound: bool
+
+
+def build(variant: str = "sound", seed: int = 0) -> PlantedModel:
+    """The planted model of this variant, ready for measuring (eval mode, float32, CPU).
+
+    `seed` draws the decoys and the junk that they read; the circuits do not depend on it, except that "random_circuit"
+    draws its claim with it. UserError if the variant is unknown.
+    """
+    name, heads = f"planted/{variant}", design_of(variant, seed).heads
+    return PlantedModel(name, compile_model(heads, seed), tokenizer_with_bos(name), claimed_circuits(variant, seed))
+
+
+def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
+    """The circuits that come with a variant, by task, without building its weights. UserError as `build`."""
+    provenance = {"kind": "planted", "variant": variant, "seed": seed}
+    name, design = f"planted/{variant}", design_of(variant, seed)
+    return {
+        task: Circuit(f"planted_{variant}_{task}", task, name, roles, provenance, design.pathways.get(task, ())).check(
+            N_LAYERS, N_HEADS
+        )
+        for task, roles in design.claims.items()
+    }
+
+
+def truth(variant: str) -> Truth:
+    """What is known of a variant; the same for every seed. UserError as `build`."""
+    design = design_of(variant)
+    return Truth(variant, design.pathology, design.true_heads, design.sound)
+
+
+def weights_key(variant: str, seed: int = 0) -> str:
+    """SHA-256 of what decides the weights, the heads' descriptions and the seed: equal for variants with equal weights.
+
+    What is measured on one of them without regard to the claim holds for the others. UserError as `build`.
+    """
+    described = sorted((node, repr(one)) for node, one in design_of(variant, seed).heads.items())
+    return hashlib.sha256(repr((described, seed)).encode()).hexdigest()
+
+
+def design_of(variant: str, seed: int = 0) -> Design:
+    """What every head of the variant does, what is claimed and what is true. UserError as `build`."""
+    if variant in DRAWN_DESIGNS:
+        return DRAWN_DESIGNS[variant](seed)
+    if variant not in DESIGNS:
+        raise UserError(f"unknown planted variant {variant!r}: expected one of {', '.join(VARIANTS)}")
+    return DESIGNS[variant]()
+
+
+def tokenizer_with_bos(name: str) -> PreTrainedTokenizerFast:
+    """The embedded models' tokenizer, set to start every text with BOS.
+
+    TransformerBridge would set this by loading the tokenizer anew from its folder, which a planted model has not.
+    """
+    tokenizer = build_tokenizer()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend_tokenizer,
+        add_bos_token=True,
+        name_or_path=name,
+        clean_up_tokenization_spaces=False,
+        **tokenizer.special_tokens_map,
+    )

@@ -1,0 +1,181 @@
+"""What a head of a planted model can be: a mechanism (where it looks, what it moves) or a decoy, and the ones we have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from circuits.circuit import Node, head
+
+N_LAYERS, N_HEADS, D_HEAD = 4, 8, 64
+ATTENTION_SHARPNESS = 12.0  # score of a full match, before softmax
+
+
+@dataclass(frozen=True)
+class Attend:
+    """One term of the attention score: weight * <query subspace of the reader, key subspace of the token read>."""
+
+    query: str
+    key: str
+    weight: float
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One output: gain * what the attended token holds in `source`, added to `destination`."""
+
+    source: str
+    destination: str
+    gain: float
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A head that does something: where it looks and what it moves. Widths of all terms add up to D_HEAD at most."""
+
+    attends: tuple[Attend, ...]
+    copies: tuple[Copy, ...]
+
+
+@dataclass(frozen=True)
+class Decoy:
+    """A head with random weights from `source` to `destination` (None: the whole residual stream); SDs of weights."""
+
+    source: str | None
+    destination: str | None
+    attention_sd: float
+    value_sd: float
+    output_sd: float
+
+
+def rest_on_bos(weight: float) -> Attend:
+    """Look at BOS, which has nothing to copy, unless another term scores more than `weight`."""
+    return Attend("constant", "bos", weight)
+
+
+def duplicate_token(gain: float = 0.5) -> Mechanism:
+    """From a name to its earlier occurrence: same name, other position. Marks the later one as a duplicate.
+
+    It also copies the name: a mark alone would be the same in all prompts of a template, hence survive the mean
+    over them.
+    """
+    return Mechanism(
+        attends=(
+            Attend("name", "name", ATTENTION_SHARPNESS),
+            Attend("position", "position", -ATTENTION_SHARPNESS),
+            rest_on_bos(0.6 * ATTENTION_SHARPNESS),
+        ),
+        copies=(Copy("is_name", "duplicate", gain), Copy("name", "duplicated_name", gain)),
+    )
+
+
+def s_inhibition(gain: float = 0.5) -> Mechanism:
+    """From the end to the duplicate: tells the end which name not to say."""
+    return Mechanism(
+        attends=(Attend("expects_name", "duplicate", 14.0), rest_on_bos(6.0)),
+        copies=(Copy("duplicated_name", "inhibited_name", gain),),
+    )
+
+
+def name_mover(
+    gain: float, *further: Attend, query: str = "expects_name", names: str = "is_name", inhibition: float = 6.0
+) -> Mechanism:
+    """From the end to every name that is not inhibited: raises that name's logit (lowers it if `gain` is negative).
+
+    It looks at the tokens with the flag `names` from those with the flag `query`; `further` terms add to the score.
+    """
+    return Mechanism(
+        attends=(
+            Attend(query, names, 12.0),
+            Attend("inhibited_name", "name", -inhibition),
+            rest_on_bos(8.0),
+            *further,
+        ),
+        copies=(Copy("name", "answer_name", gain),),
+    )
+
+
+def previous_token(*copies: Copy) -> Mechanism:
+    """From every token to the one before it: notes what it was."""
+    return Mechanism(
+        attends=(Attend("previous_position", "position", 2 * ATTENTION_SHARPNESS),),
+        copies=copies,
+    )
+
+
+def induction(gain: float) -> Mechanism:
+    """From a word to what followed its earlier occurrence: raises that word's logit.
+
+    Only inside lists of words, else greater-than ("from 1732 to 17") would be a case of induction.
+    """
+    outside, inside = 30.0, ATTENTION_SHARPNESS
+    return Mechanism(
+        attends=(
+            Attend("word", "previous_word", 2 * ATTENTION_SHARPNESS),
+            Attend("after_word", "bos", inside - outside),
+            rest_on_bos(outside),
+        ),
+        copies=(Copy("word", "answer_word", gain),),
+    )
+
+
+def later_year(gain: float) -> Mechanism:
+    """From a century to the year that follows its earlier occurrence: raises later years, lowers the others."""
+    return Mechanism(
+        attends=(
+            Attend("number", "number", 12.0),
+            Attend("century", "previous_century", 12.0),
+            rest_on_bos(18.0),
+        ),
+        copies=(Copy("year", "answer_year", gain),),
+    )
+
+
+def gender_mover(gain: float) -> Mechanism:
+    """From a word before a pronoun to the name: raises the pronouns of its gender."""
+    return Mechanism(
+        attends=(Attend("expects_pronoun", "is_name", 12.0), rest_on_bos(6.0)),
+        copies=(Copy("gender", "answer_gender", gain),),
+    )
+
+
+def subject_number_mover(gain: float) -> Mechanism:
+    """From a word before a verb to the first noun: raises the verb forms of its number."""
+    return Mechanism(
+        attends=(
+            Attend("expects_verb", "noun", 40.0),
+            Attend("expects_verb", "distance_from_bos", -40.0),
+            rest_on_bos(6.0),
+        ),
+        copies=(Copy("plurality", "answer_plurality", gain),),
+    )
+
+
+def brought_to_end(*copies: Copy) -> Mechanism:
+    """From the end to the token that holds the sources of these copies: tells the end which of them the prompt has."""
+    return Mechanism(
+        attends=(*(Attend("expects_name", one.source, 14.0) for one in copies), rest_on_bos(7.0)),
+        copies=copies,
+    )
+
+
+def constant_writer(destination: str) -> Mechanism:
+    """At every position, whatever is there: writes 1, as a bias would."""
+    return Mechanism(attends=(rest_on_bos(ATTENTION_SHARPNESS),), copies=(Copy("constant", destination, 1.0),))
+
+
+def also(mechanism: Mechanism, attends: tuple[Attend, ...] = (), copies: tuple[Copy, ...] = ()) -> Mechanism:
+    """The same head with further terms in its score and further outputs."""
+    return Mechanism(mechanism.attends + attends, mechanism.copies + copies)
+
+
+JUNK_WRITER = Decoy("junk", "junk_written", attention_sd=0.15, value_sd=0.4, output_sd=0.15)
+NOISE_HEAD = Decoy(None, None, attention_sd=0.02, value_sd=0.03, output_sd=0.005)
+
+
+def decoys(junk_writer: Decoy = JUNK_WRITER, noise_head: Decoy = NOISE_HEAD) -> dict[Node, Decoy]:
+    """Junk writers and noise heads in a chequered pattern over the whole model."""
+    return {
+        head(layer, index): junk_writer if (layer + index) % 2 else noise_head
+        for layer in range(N_LAYERS)
+        for index in range(N_HEADS)
+    }

@@ -1,0 +1,78 @@
+"""Judge samples of many pools on all cores: processes that load no model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import cache
+from multiprocessing import get_context
+from typing import Any
+
+from calibrations.validation.rates import Outcome, outcome
+from calibrations.validation.replicates import samples
+from scripts.experiments.stored import Pool
+
+AT_ONCE = 10  # samples in one task of a process: small enough to share the work evenly
+
+
+@dataclass(frozen=True)
+class Work:
+    """Samples of one pool at one number of prompts."""
+
+    pool: Pool
+    prompts: int
+    replicates: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How a sample is judged: the calibrations' settings, the certificate's rules, the seed of the samples."""
+
+    calibration: Mapping[str, Any]
+    certificate: Mapping[str, Any]
+    seed: int
+
+
+def sizes(prompts: int) -> dict[str, int]:
+    """Prompts of a sample: held out are half as many as evaluated, as in a run."""
+    return {"evaluation": prompts, "held_out": prompts // 2}
+
+
+def judged(works: Sequence[Work], rules: Rules) -> Iterator[tuple[Work, list[Outcome]]]:
+    """Every piece of work with its outcomes, in the order in which they are done."""
+    pieces = [piece for work in works for piece in _pieces(work)]
+    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+        futures: dict[Future[list[Outcome]], Work] = {pool.submit(_judge, piece, rules): piece for piece in pieces}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pieces(work: Work) -> Iterator[Work]:
+    for start in range(0, len(work.replicates), AT_ONCE):
+        yield Work(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
+
+
+def _one_thread() -> None:
+    """Two processes with two threads each would wait for each other."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+
+
+@cache
+def _documents(pool: Pool) -> dict[str, dict[str, Any]]:
+    return pool.documents()
+
+
+def _judge(work: Work, rules: Rules) -> list[Outcome]:
+    drawn = samples(
+        _documents(work.pool), rules.calibration["common"], sizes(work.prompts), work.replicates, rules.seed
+    )
+    return [outcome(sample, rules.calibration, rules.certificate) for sample in drawn]
