@@ -20,6 +20,7 @@ from calibrations.statistics import (
     Ratio,
     bootstrap_counts,
     bootstrap_ratios,
+    clustered_mean,
     mean_of_ratios,
     percentile_interval,
     ratio_of_means,
@@ -40,8 +41,9 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C11.bootstrap_faithfulness and C11.bootstrap_completeness: standard deviation over resampled prompts.
 
     Published: percentile interval and sigma (ddof 0) of theta over 1000 resamples of the prompts; sigma <=
-    0.1. Verdict: chi-square bounds of the linearised, cluster-robust standard error of theta = sum F / sum D,
-    below 0.1.
+    0.1. Verdict: chi-square bounds of the linearised standard error of theta = sum F / sum D, below 0.1. Clusters are
+    drawn within their templates, which are fixed by design, and the degrees of freedom are those that the clusters are
+    worth (`clustered_mean`).
     """
     rule = f"standard deviation over {config['bootstrap_resamples']} resamples at most {config['max_sigma']}"
     return [
@@ -79,7 +81,8 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], inner: str) -> dict[s
     preconditions.require_faithful(evidence, config)
     numerator = _numerator(evidence, inner)
     ratio = reportable_ratio(numerator, evidence.clean, evidence.clusters, config["min_denominator_t"])
-    sigma, limit, freedom = ratio.standard_error, config["max_sigma"], ratio.degrees_of_freedom
+    sigma, freedom = _standard_error(ratio, evidence)
+    limit = config["max_sigma"]
     ci90 = sd_bounds(sigma, freedom, 0.90)
     verdict = decide_below(ci90, limit)
     needed = prompts_needed(len(evidence.clean), sigma, config)
@@ -89,7 +92,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], inner: str) -> dict[s
         "estimate": sigma,
         "ci90": ci90,
         "ci95": sd_bounds(sigma, freedom, 0.95),
-        "ci_method": "chi-square of the linearised cluster-robust standard error",
+        "ci_method": "chi-square of the linearised standard error over clusters within templates",
         # "sigma >= limit" is rejected by a small chi-square: df (sigma / limit)^2.
         "p": None if flat else max(float(stats.chi2.cdf(freedom * (sigma / limit) ** 2, freedom)), 1e-300),
         "p_kind": None if flat else "chi2",
@@ -97,8 +100,16 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], inner: str) -> dict[s
         "reasons": () if verdict == "pass" else (f"sigma {sigma:.3f}, 90 % bounds {ci90[0]:.3f} to {ci90[1]:.3f}",),
         "notes": ("zero_variance: the logit differences are exactly proportional",) if flat else (),
         "needs": None if verdict == "pass" else f"about {needed} prompts",
-        "companions": _companions(evidence, config, inner, ratio),
+        "companions": {**_companions(evidence, config, inner, ratio, sigma), "degrees_of_freedom": freedom},
     }
+
+
+def _standard_error(ratio: Ratio, evidence: Evidence) -> tuple[float, float]:
+    """Standard error of theta and its degrees of freedom; 0 if F and D are proportional in every template."""
+    if np.ptp(ratio.scores) <= NO_SPREAD:
+        return 0.0, float(ratio.degrees_of_freedom)
+    found = clustered_mean(ratio.scores, evidence.clusters, evidence.templates)
+    return found.standard_error, found.degrees_of_freedom
 
 
 def prompts_needed(n_prompts: int, sigma: float, config: Mapping[str, Any]) -> int:
@@ -106,7 +117,9 @@ def prompts_needed(n_prompts: int, sigma: float, config: Mapping[str, Any]) -> i
     return math.ceil(config["needed_prompts_factor"] * n_prompts * (sigma / config["max_sigma"]) ** 2)
 
 
-def _companions(evidence: Evidence, config: Mapping[str, Any], inner: str, ratio: Ratio) -> dict[str, Any]:
+def _companions(
+    evidence: Evidence, config: Mapping[str, Any], inner: str, ratio: Ratio, sigma: float
+) -> dict[str, Any]:
     numerator, clean = _numerator(evidence, inner), evidence.clean
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples"])
     draws = bootstrap_ratios(counts, numerator, clean)
@@ -118,9 +131,10 @@ def _companions(evidence: Evidence, config: Mapping[str, Any], inner: str, ratio
         "width_95": high - low,
         "width_over_estimate": (high - low) / abs(ratio.value) if ratio.value else None,
         "bootstrap_sigma_ddof0": float(np.nanstd(draws)),
-        "linearised_standard_error": ratio.standard_error,
+        "linearised_standard_error": sigma,
+        "with_templates_drawn_too": ratio.standard_error,
         "sd_of_scores": ratio.score_sd,
-        "prompts_for_sigma": prompts_needed(len(clean), ratio.standard_error, config),
+        "prompts_for_sigma": prompts_needed(len(clean), sigma, config),
         "mean_of_ratios": _mean_of_ratios(numerator, clean),
         "normalised": _normalised(evidence, config, inner),
     }

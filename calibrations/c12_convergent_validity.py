@@ -10,7 +10,7 @@ own heads among those that every family scored, and the verdict rests on the mea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -40,6 +40,7 @@ from calibrations.statistics import (
     percentile_interval,
     permutation_p,
     published_verdict,
+    single_rating_correlations,
     spearman,
     spearman_interval,
     threshold_p,
@@ -237,7 +238,7 @@ def _decide(
             "prompt_free": [method.name for method in panel.methods if method.per_prompt is None],
             "dropped": dict(panel.dropped),
             "both_orientations": _both_orientations(panel, config),
-            "agreement": _agreement(panel.scores, config),
+            "agreement": _agreement(panel.scores, config, _icc),
         },
     }
 
@@ -377,7 +378,7 @@ def _pair(
             "spearman": or_none(lambda: spearman(inside[:, 0], inside[:, 1]).value),
         },
         "top_k": _top_k(table, int(evidence.in_circuit[heads].sum()), [first, second], config),
-        **_agreement(table, config),
+        **_agreement(table, config, single_rating_correlations),
     }
 
 
@@ -433,9 +434,21 @@ def _top_k(table: np.ndarray, k: int, methods: list[Method], config: Mapping[str
     return {"k": k, "jaccard": shared / union, "p": p, "auroc_for_top_k_of": found}
 
 
-def _agreement(table: Float[np.ndarray, "head method"], config: Mapping[str, Any]) -> dict[str, Any]:
-    """ICC(A,1) on raw scores (the published ICC(2), about 0 for different units) and ICC(C,1) on z-scores."""
-    raw = or_none(lambda: intraclass_correlation(table)["ICC(A,1)"].value)
-    standard = or_none(lambda: intraclass_correlation(stats.zscore(table, axis=0, ddof=1))["ICC(C,1)"].value)
+def _icc(table: Float[np.ndarray, "head method"]) -> dict[str, float]:
+    """The published coefficients, by pingouin."""
+    return {name: found.value for name, found in intraclass_correlation(table).items()}
+
+
+def _agreement(
+    table: Float[np.ndarray, "head method"],
+    config: Mapping[str, Any],
+    icc: Callable[[np.ndarray], Mapping[str, float]],
+) -> dict[str, Any]:
+    """ICC(A,1) on raw scores (the published ICC(2), about 0 for different units) and ICC(C,1) on z-scores.
+
+    `icc` is `_icc`, or for the many pairs the same numbers from the mean squares alone.
+    """
+    raw = or_none(lambda: icc(table)["ICC(A,1)"])
+    standard = or_none(lambda: icc(stats.zscore(table, axis=0, ddof=1))["ICC(C,1)"])
     good = None if raw is None else published_verdict(raw, ">", config["threshold_icc"])
     return {"icc_agreement_raw": raw, "icc_raw_published_verdict": good, "icc_consistency_z": standard}

@@ -21,14 +21,17 @@ from calibrations.statistics import (
     Insufficient,
     Interval,
     OneWayEffects,
+    UnitsEffect,
     bootstrap_ratios,
     c13_label,
+    clustered_f,
     equivalence_test,
     eta2_interval,
     eta2_permutation,
     one_way_effects,
     ratio_of_means,
     split_groups,
+    units_effect,
     welch_anova,
 )
 
@@ -44,22 +47,32 @@ CLUSTER = "cluster"
 
 @dataclass(frozen=True)
 class Grouping:
-    """Prompts split by one label: scores per group, names, one-way table, interval of eta squared, spread of the means.
+    """Prompts split by one label: scores and sampling units per group, names, one-way table, interval of eta squared.
 
-    `between_sd` is the SD of the true group means (moment estimate): with almost no noise any difference has a large eta
-    squared, so a group difference is only called a failure if this is at least `min_spread`.
+    A unit is a template frame with a name set, drawn as one: prompts of a unit resemble each other whatever the group, so
+    groups differ if their units differ by more than units of one group do. A unit that holds several levels of a factor is
+    one unit in each. `between_sd` is the SD of the true group means (moment estimate): with almost no noise any difference
+    has a large eta squared, so a group difference is only called a failure if this is at least `min_spread`.
     """
 
     groups: list[np.ndarray]
+    units: list[np.ndarray]
     names: list[str]
     table: OneWayEffects
+    effect: UnitsEffect
     ci90: Interval
     within_sd: float
 
     @property
     def between_sd(self) -> float:
         table = self.table
-        return self.within_sd * math.sqrt(max(0.0, (table.f - 1) * table.df_between / table.n))
+        excess = (table.f - self.effect.design_effect) * table.df_between / table.n
+        return self.within_sd * math.sqrt(max(0.0, excess))
+
+    def unit_means(self) -> list[np.ndarray]:
+        """Mean score of every unit, per group: what may change groups under no difference."""
+        members = [np.unique(units, return_inverse=True)[1] for units in self.units]
+        return [np.bincount(m, g) / np.bincount(m) for m, g in zip(members, self.groups, strict=True)]
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -68,7 +81,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     Scores are the linearised y_p = theta + (F_p - theta D_p) / mean D. Published: eta2 below 0.01 invariant,
     above 0.06 template-sensitive. Verdict: Wellek's equivalence test with Welch's F (pass), lower
     noncentral-F bound above the margin and group means that spread by `min_spread` (fail), also by name set and
-    by every other factor, since a head that works only for some names is invisible by template.
+    by every other factor, since a head that works only for some names is invisible by template. Clusters of prompts
+    are the sampling units of every F.
     """
     rule = f"eta squared below {config['invariant_below']}; above {config['sensitive_above']} is sensitive"
     return [
@@ -106,16 +120,22 @@ def _by_length(evidence: Evidence, config: Mapping[str, Any]) -> np.ndarray:
     return np.array(names)[np.searchsorted(edges, length, side="left")]
 
 
-def grouping(scores: np.ndarray, labels: np.ndarray, minimum: int, config: Mapping[str, Any]) -> Grouping:
-    """`scores` [prompt] split by `labels` [prompt]; a group under `minimum` raises n_prompts."""
+def grouping(
+    scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, minimum: int, config: Mapping[str, Any]
+) -> Grouping:
+    """`scores` [prompt] split by `labels` [prompt], `clusters` [prompt] the units.
+
+    A group under `minimum` prompts raises n_prompts, one of a single unit n_clusters.
+    """
     groups, names = split_groups(scores, labels)
     smallest = min(len(group) for group in groups)
     if len(groups) > 1 and smallest < minimum:
         detail = f"the smallest of {len(groups)} groups has {smallest} prompts; at least {minimum} needed"
         raise Insufficient("n_prompts", detail, needs=f"at least {minimum} prompts in each group")
-    table, ci90 = one_way_effects(groups), eta2_interval(groups, 0.90)
+    units = split_groups(np.unique(clusters, return_inverse=True)[1], labels)[0]
+    table, ci90 = one_way_effects(groups), eta2_interval(groups, 0.90, units)
     within_sd = math.sqrt(sum(((g - g.mean()) ** 2).sum() for g in groups) / table.df_within)
-    return Grouping(groups, [str(name) for name in names], table, ci90, within_sd)
+    return Grouping(groups, units, [str(name) for name in names], table, units_effect(groups, units), ci90, within_sd)
 
 
 def _f2(eta2: float) -> float:
@@ -127,8 +147,8 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_prompts(evidence, config["minimum_prompts"])
     preconditions.require_faithful(evidence, config)
     scores = _scores(evidence)
-    split = grouping(scores, evidence.templates, config["minimum_per_group"], config)
-    test = equivalence_test(split.groups, config["equivalence_margin"])
+    split = grouping(scores, evidence.templates, evidence.clusters, config["minimum_per_group"], config)
+    test = equivalence_test(split.groups, config["equivalence_margin"], units=split.units)
     by_factor = _by_factor(evidence, config, scores)
     varying = [name for name, found in by_factor.items() if found.get("varies")]
     verdict = "pass" if test.p < config["alpha"] else "inconclusive"
@@ -138,8 +158,8 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "verdict": verdict,
         "estimate": split.table.eta2,
         "ci90": split.ci90,
-        "ci95": eta2_interval(split.groups, 0.95),
-        "ci_method": "noncentral F",
+        "ci95": eta2_interval(split.groups, 0.95, split.units),
+        "ci_method": "noncentral F over clusters",
         "p": max([test.p, *(by_factor[name]["equivalence_p"] for name in varying)]),
         "p_kind": "F (equivalence)",
         "effect_size": split.table.omega2,
@@ -169,40 +189,48 @@ def _reasons(verdict: str, split: Grouping, p: float, varying: list[str], config
 
 
 def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
-    """Prompts at which the equivalence test has the target power if the templates do not differ at all."""
+    """Prompts at which the equivalence test has the target power if the templates do not differ at all.
+
+    As many independent prompts, times the design effect.
+    """
     margin = config["equivalence_margin"]
     k, f2, n = split.table.k, _f2(margin), split.table.k * config["minimum_per_group"]
     while True:
         critical = stats.ncf.ppf(config["alpha"], k - 1, n - k, n * f2)
         if stats.f.cdf(critical, k - 1, n - k) >= config["target_power"]:
-            return f"about {n} prompts"
+            return f"about {math.ceil(n * split.effect.design_effect)} prompts"
         n = math.ceil(n * 1.05)  # to 5 %: more precision than the plan deserves
 
 
 def _by_factor(evidence: Evidence, config: Mapping[str, Any], scores: np.ndarray) -> dict[str, dict[str, Any]]:
     """Name set (cluster) and every factor of 01: effect sizes, permutation p, whether faithfulness varies.
 
-    It varies if `_differs` and the permutation p is below alpha shared by the factors.
-    Levels with too few prompts are left out and counted.
+    It varies if `_differs` and the permutation p is below alpha shared by the factors. Levels with too few units are left
+    out and counted: a single unit shows no difference from others of its level.
     """
     labels = {CLUSTER: evidence.per_prompt("01", CLUSTER), **evidence.factors}
     labels = {name: values for name, values in labels.items() if len(np.unique(values)) > 1}
     alpha = config["alpha"] / max(len(labels), 1)
-    return {name: _factor(scores, values, config, alpha) for name, values in sorted(labels.items())}
+    return {name: _factor(scores, values, evidence.clusters, config, alpha) for name, values in sorted(labels.items())}
 
 
-def _factor(scores: np.ndarray, labels: np.ndarray, config: Mapping[str, Any], alpha: float) -> dict[str, Any]:
-    levels, member, count = np.unique(labels, return_inverse=True, return_counts=True)
+def _factor(
+    scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, config: Mapping[str, Any], alpha: float
+) -> dict[str, Any]:
+    levels, member = np.unique(labels, return_inverse=True)
+    unit = np.unique(clusters, return_inverse=True)[1]
+    count = np.bincount(np.unique(np.column_stack([member, unit]), axis=0)[:, 0])
     kept = count[member] >= config["minimum_per_level"]
     dropped = int((count < config["minimum_per_level"]).sum())
     try:
         if len(levels) - dropped < 2:
-            raise Insufficient("n_clusters", f"{len(levels) - dropped} levels with enough prompts")
-        split = grouping(scores[kept], labels[kept], config["minimum_per_level"], config)
-        test = eta2_permutation(split.groups, n_resamples=config["permutations"], seed=config["permutation_seed"])
+            raise Insufficient("n_clusters", f"{len(levels) - dropped} levels with enough clusters of prompts")
+        split = grouping(scores[kept], labels[kept], clusters[kept], config["minimum_per_level"], config)
+        test = eta2_permutation(split.unit_means(), n_resamples=config["permutations"], seed=config["permutation_seed"])
     except Insufficient as missing:
         return {"insufficient": str(missing), "levels": len(levels), "levels_left_out": dropped}
-    table = split.table
+    table, effective = split.table, split.table.n / split.effect.design_effect
+    f, _ = clustered_f(table, split.effect)
     return {
         "eta2": table.eta2,
         "omega2": table.omega2,
@@ -210,9 +238,10 @@ def _factor(scores: np.ndarray, labels: np.ndarray, config: Mapping[str, Any], a
         "between_sd": split.between_sd,
         "permutation_p": test.p,
         "equivalence_p": float(
-            stats.ncf.cdf(table.f, table.df_between, table.df_within, table.n * _f2(config["equivalence_margin"]))
+            stats.ncf.cdf(f, table.df_between, split.effect.freedom, effective * _f2(config["equivalence_margin"]))
         ),
         "varies": bool(_differs(split, config) and test.p < alpha),
+        "design_effect": split.effect.design_effect,
         "levels": len(levels),
         "levels_left_out": dropped,
     }
@@ -220,7 +249,7 @@ def _factor(scores: np.ndarray, labels: np.ndarray, config: Mapping[str, Any], a
 
 def _companions(evidence: Evidence, config: Mapping[str, Any], split: Grouping, scores: np.ndarray) -> dict[str, Any]:
     table, welch = split.table, welch_anova(split.groups)
-    test = eta2_permutation(split.groups, n_resamples=config["permutations"], seed=config["permutation_seed"])
+    test = eta2_permutation(split.unit_means(), n_resamples=config["permutations"], seed=config["permutation_seed"])
     clean = one_way_effects(split_groups(evidence.clean, evidence.templates)[0])
     return {
         "omega2": table.omega2,
@@ -231,6 +260,7 @@ def _companions(evidence: Evidence, config: Mapping[str, Any], split: Grouping, 
         "permutation_p": test.p,
         "between_sd": split.between_sd,
         "within_sd": split.within_sd,
+        "design_effect": split.effect.design_effect,
         "null_expectation_of_eta2": (table.k - 1) / (table.n - 1),
         "eta2_of_clean_logit_difference": clean.eta2,
         "by_template": _by_template(evidence),

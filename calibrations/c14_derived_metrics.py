@@ -34,6 +34,7 @@ from calibrations.statistics import (
     auroc_interval,
     bootstrap_means,
     cliff_delta,
+    clustered_f,
     cohen_d,
     cohen_d_interval,
     d_prime_rms,
@@ -55,6 +56,7 @@ from calibrations.statistics import (
     set_overlap,
     signal_detection,
     split_groups,
+    units_effect,
 )
 
 ID = "C14"
@@ -446,7 +448,7 @@ def _attribution_auroc(evidence: Evidence, config: Mapping[str, Any]) -> Compute
         "estimate": found.auroc,
         "ci90": or_none(lambda: auroc_interval(member, score, 0.90)),
         "ci95": or_none(lambda: auroc_interval(member, score, 0.95)),
-        "ci_method": "DeLong, over heads",
+        "ci_method": "DeLong on the logit scale, over heads",
         "p": relabelled.p,
         "p_kind": relabelled.p_kind,
         "companions": {
@@ -484,14 +486,16 @@ def _at_k(
 def _partial_eta_sq(evidence: Evidence, config: Mapping[str, Any]) -> Computed:
     """Share of the variance of per-prompt faithfulness that lies between templates (C13's eta squared)."""
     groups, _ = split_groups(faithfulness(evidence, config).scores, evidence.templates)
-    effects = one_way_effects(groups)
+    units = split_groups(np.unique(evidence.clusters, return_inverse=True)[1], evidence.templates)[0]
+    effects, effect = one_way_effects(groups), units_effect(groups, units)
     return {
         "estimate": effects.eta2,
-        "ci90": eta2_interval(groups, 0.90),
-        "ci_method": "noncentral F",
-        "p": effects.p,
-        "p_kind": "F",
-        "companions": {"omega2": effects.omega2, "templates": effects.k},
+        "ci90": eta2_interval(groups, 0.90, units),
+        "ci95": eta2_interval(groups, 0.95, units),
+        "ci_method": "noncentral F over clusters",
+        "p": clustered_f(effects, effect)[1],
+        "p_kind": "F over clusters",
+        "companions": {"omega2": effects.omega2, "templates": effects.k, "design_effect": effect.design_effect},
     }
 
 

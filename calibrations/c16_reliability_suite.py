@@ -187,7 +187,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
         "ci95": percentile_interval(everywhere.draws, 0.95),
         "ci_method": "percentiles over random halves",
         # Splits of one sample are not independent draws; the F test is of the same reliability.
-        "p": max(generalisability_p(effects, limit), 1e-300),
+        "p": max(generalisability_p(effects, limit, evidence.clusters), 1e-300),
         "p_kind": "F (generalisability)",
         "effect_size": everywhere.median,
         "reasons": () if verdict == "pass" else (f"head profile: {low:.3f} to {high:.3f}",),
@@ -226,21 +226,25 @@ def _published_alpha(evidence: Evidence, config: Mapping[str, Any]) -> float:
 
 
 def _alpha(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Heads of the circuit as targets, prompts as raters: reliability of the mean effects, 1 - MSE / MSR."""
+    """Heads of the circuit as targets, prompts as raters: reliability of the mean effects, 1 - MSE / MSR.
+
+    Prompts of one cluster are one rater: see `generalisability`.
+    """
     every = evidence.head_effect(*EFFECT)
     effects, limit = every[:, evidence.in_circuit], config["alpha_above"]
     if effects.shape[1] < config["minimum_items"]:
         raise Insufficient("n_heads", f"{effects.shape[1]} circuit heads; at least {config['minimum_items']} needed")
-    found = generalisability(effects, 0.90)
+    clusters = evidence.clusters
+    found = generalisability(effects, 0.90, clusters)
     verdict = decide_above(found.interval, limit)
     oriented = effects * np.where(effects.mean(axis=0) < 0, -1.0, 1.0)
     return {
         "verdict": verdict,
         "estimate": found.value,
         "ci90": found.interval,
-        "ci95": generalisability(effects, 0.95).interval,
-        "ci_method": "F (generalisability over prompts)",
-        "p": max(generalisability_p(effects, limit), 1e-300),
+        "ci95": generalisability(effects, 0.95, clusters).interval,
+        "ci_method": "F (generalisability over clusters of prompts)",
+        "p": max(generalisability_p(effects, limit, clusters), 1e-300),
         "p_kind": "F (generalisability)",
         "effect_size": found.value,
         "reasons": () if verdict == "pass" else (f"coefficient {found.interval[0]:.3f} to {found.interval[1]:.3f}",),
@@ -249,7 +253,7 @@ def _alpha(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
             "alpha_oriented_by_sign": _or_reason(lambda: cronbach_alpha(oriented).value),
             "mean_inter_item_correlation": _or_reason(lambda: mean_inter_item_correlation(effects)),
             "mcdonald_omega": _or_reason(lambda: _omega(oriented, config)),
-            "generalisability_all_heads": _or_reason(lambda: generalisability(every, 0.90).value),
+            "generalisability_all_heads": _or_reason(lambda: generalisability(every, 0.90, clusters).value),
         },
     }
 

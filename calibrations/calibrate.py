@@ -145,7 +145,7 @@ def _fresh(folder: Path, task: Task) -> Mapping[str, Any]:
                 return stored
         except (results_io.UserError, KeyError):
             pass  # unreadable or of another version: made again below
-    made = {"kind": "calibration", "subject": subject, "inputs_sha256": inputs, "environment": _environment()}
+    made = {"kind": "calibration", "subject": subject, "inputs_sha256": inputs, "environment": environment()}
     results_io.write(path, {**_judged(task), **made})
     return results_io.read(path)
 
@@ -186,7 +186,8 @@ def code_digest() -> str:
 
 
 @cache
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Versions of the code that judges and of the libraries that it calls."""
     packages = ("numpy", "scipy", "statsmodels", "pingouin", "scikit-learn")
     return {"code_version": code_digest(), **{name: metadata.version(name) for name in packages}}
 

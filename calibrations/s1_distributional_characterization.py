@@ -1,9 +1,17 @@
 """S1 distributional characterization: do circuit heads stand out in direct logit attribution?
 
-Published value: mean over circuit heads of |mean attribution| over the same for all other heads
-(`abs_of_mean`). The wording also reads as a mean over prompts of |attribution| (`mean_of_abs`), a different
-number, given beside it. Heavy-tailed attributions exceed a ratio of 2 in every tenth random circuit, so the
-ratio needs a relabelling p.
+Published value: mean over circuit heads of |mean attribution| over the same for all other heads (`abs_of_mean`). The
+wording also reads as a mean over prompts of |attribution| (`mean_of_abs`), a different number, given beside it.
+
+Estimate and verdict are not of that ratio. Noise of few prompts makes |mean| of a head without attribution positive, which
+no correction undoes without knowing the true mean: the ratio lies too close to 1, and so does every resample of it. A squared
+mean is too large by its squared standard error, which is known. The estimate therefore compares root mean squares,
+
+    share = in / (in + out),   in^2 = mean over circuit heads of (mean^2 - SE^2),   out^2 likewise over the others,
+
+both 0 where noise alone explains them. A ratio in / out of 2 is a share of 2/3: the scale has the same order, and an end
+where the ratio has none, since few prompts often cannot tell `out` from 0. Heavy-tailed attributions exceed a ratio of 2 in
+every tenth random circuit, so the share needs a relabelling p as well.
 """
 
 from __future__ import annotations
@@ -15,23 +23,24 @@ import numpy as np
 from jaxtyping import Float
 
 from calibrations.evidence import Evidence
-from calibrations.head_scores import covering
 from calibrations.preconditions import require_behaviour, require_prompts, resamples, sizes
 from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
     Insufficient,
+    Interval,
     PermutationTest,
     bootstrap_means,
     effective_rank_of_spectrum,
     excess_kurtosis,
     head_label_permutation,
-    mean_ratio,
+    mean_contrast,
     or_none,
     percentile_interval,
     published_verdict,
     require_attainable,
     skewness,
     threshold_p,
+    variances_of_means,
 )
 
 ID = "S1"
@@ -79,37 +88,70 @@ def _ratio(magnitude: Float[np.ndarray, " head"], evidence: Evidence) -> float:
 
 
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: the 90 % interval of the ratio lies above the threshold, and relabelled heads rarely do."""
+    """pass: the 90 % interval of the share lies above that of the ratio 2, and relabelled heads rarely do."""
     require_behaviour(evidence, config)
     attribution = _attribution(evidence)
     _require_sizes(evidence, config)
-    magnitude = np.abs(attribution.mean(axis=0))
-    ratio, threshold = _ratio(magnitude, evidence), config["threshold_ratio"]
-    relabelled = _relabel(magnitude, evidence, config)
+    _ratio(np.abs(attribution.mean(axis=0)), evidence)
+    squares, draws = _squares(evidence, config, attribution)
+    share, resampled = (float(_share(squares, evidence)), _share(draws, evidence))
+    if np.isnan(share):
+        raise Insufficient(
+            "ratio_undefined", "noise alone explains the attribution of every head", needs="more prompts"
+        )
+    threshold = config["threshold_ratio"] / (1 + config["threshold_ratio"])
+    relabelled = _relabel(squares, evidence, config)
     require_attainable(relabelled.minimum_p, config["alpha"])
-    resampled = np.abs(bootstrap_means(resamples(evidence, config, config["bootstrap_resamples_p"]), attribution))
-    member = evidence.in_circuit
-    draws = resampled[:, member].mean(axis=1) / resampled[:, ~member].mean(axis=1)
-    ci90 = covering(percentile_interval(draws, 0.90), ratio)
+    ci90, above = _interval(resampled, 0.90), threshold_p(np.nan_to_num(resampled, nan=0.0), threshold)
     verdict, reasons = decide_above(ci90, threshold), ()
     if verdict == "pass" and relabelled.p >= config["alpha"]:
-        verdict, reasons = "inconclusive", ("random head sets of this size reach the ratio as often",)
+        verdict, reasons = "inconclusive", ("random head sets of this size reach the share as often",)
     elif verdict == "fail":
         reasons = ("circuit heads do not stand out in direct attribution",)
     elif verdict == "inconclusive":
-        reasons = (f"the interval of the ratio holds {threshold}",)
-    above = threshold_p(draws, threshold)
+        reasons = (f"the interval of the share holds {threshold:.3f}, a ratio of {config['threshold_ratio']:g}",)
     return {
         "verdict": verdict,
         "reasons": reasons,
-        "estimate": ratio,
+        "estimate": share,
         "ci90": ci90,
-        "ci95": covering(percentile_interval(draws, 0.95), ratio),
-        "ci_method": "percentile bootstrap over clusters of prompts, extended to the estimate",
+        "ci95": _interval(resampled, 0.95),
+        "ci_method": "percentile bootstrap of the noise-corrected share over clusters of prompts",
         "p": max(above, relabelled.p),
         "p_kind": "larger of bootstrap-threshold and head relabelling",
-        "companions": _companions(evidence, config, attribution, relabelled, above),
+        "effect_size": share / (1 - share) if share < 1 else None,
+        "companions": {
+            **_companions(evidence, config, attribution, squares, relabelled),
+            "p_threshold": above,
+            "share_threshold": threshold,
+        },
     }
+
+
+def _squares(
+    evidence: Evidence, config: Mapping[str, Any], attribution: Float[np.ndarray, "prompt head"]
+) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "resample head"]]:
+    """Squared mean attribution less what noise adds to it: the estimates and their resamples.
+
+    E mean^2 = mu^2 + SE^2. A resample adds the noise a second time, so it loses 2 SE^2.
+    """
+    noise = variances_of_means(attribution, evidence.clusters, evidence.templates)
+    means = bootstrap_means(resamples(evidence, config, config["bootstrap_resamples_p"]), attribution)
+    return attribution.mean(axis=0) ** 2 - noise, means**2 - 2 * noise
+
+
+def _share(squares: Float[np.ndarray, "... head"], evidence: Evidence) -> Float[np.ndarray, "..."]:
+    """in / (in + out) of root mean squares over heads; NaN where both are 0."""
+    member = evidence.in_circuit
+    inside, outside = (np.sqrt(np.clip(squares[..., own].mean(axis=-1), 0.0, None)) for own in (member, ~member))
+    total = inside + outside
+    return np.divide(inside, total, out=np.full_like(total, np.nan), where=total > 0)
+
+
+def _interval(draws: Float[np.ndarray, " resample"], level: float) -> Interval:
+    """Percentiles; a resample in which no head has any attribution may be any share, so it counts against both ends."""
+    low, high = (percentile_interval(np.nan_to_num(draws, nan=missing), level) for missing in (0.0, 1.0))
+    return low[0], high[1]
 
 
 def _require_sizes(evidence: Evidence, config: Mapping[str, Any]) -> None:
@@ -121,13 +163,14 @@ def _require_sizes(evidence: Evidence, config: Mapping[str, Any]) -> None:
 
 
 def _relabel(
-    magnitude: Float[np.ndarray, " head"],
+    squares: Float[np.ndarray, " head"],
     evidence: Evidence,
     config: Mapping[str, Any],
     by_layer: bool = False,
 ) -> PermutationTest:
+    """Heads relabelled: the mean square inside orders sets as the share does, their total being fixed."""
     return head_label_permutation(
-        mean_ratio(magnitude),
+        mean_contrast(squares),
         evidence.in_circuit,
         n_resamples=config["permutations"],
         seed=config["permutation_seed"],
@@ -139,19 +182,15 @@ def _companions(
     evidence: Evidence,
     config: Mapping[str, Any],
     attribution: np.ndarray,
+    squares: Float[np.ndarray, " head"],
     relabelled: PermutationTest,
-    above: float,
 ) -> dict[str, Any]:
-    mean, squared_error = attribution.mean(axis=0), attribution.var(axis=0, ddof=1) / len(attribution)
-    # Noise lifts |mean| of small heads in both groups and pulls the ratio to 1; this removes its expectation.
-    denoised = np.sqrt(np.clip(mean**2 - squared_error, 0.0, None))
     return {
-        "p_threshold": above,
         "p_relabelling": relabelled.p,
-        "p_relabelling_within_layers": _relabel(np.abs(mean), evidence, config, by_layer=True).p,
+        "p_relabelling_within_layers": _relabel(squares, evidence, config, by_layer=True).p,
         "smallest_attainable_p": relabelled.minimum_p,
         "ratio_mean_of_abs": or_none(lambda: _ratio(np.abs(attribution).mean(axis=0), evidence)),
-        "ratio_noise_corrected": or_none(lambda: _ratio(denoised, evidence)),
+        "ratio_abs_of_mean": or_none(lambda: _ratio(np.abs(attribution.mean(axis=0)), evidence)),
         "moments": "skewness and excess kurtosis of type 2 (unbiased for normal data)",
         "circuit": _profiles(evidence, config, attribution),
         "others": _group_profile(evidence, attribution),

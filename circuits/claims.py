@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import results_io
 from circuits import circuit as circuit_files
-from circuits.circuit import Circuit, Role
+from circuits.circuit import Circuit, Node, Role
 from circuits.discovery import discover
 from circuits.measure import Plan, ProgressBar, is_fresh
 from circuits.measurements.ablation_battery import random_circuit
@@ -27,7 +27,7 @@ def resolve(plan: Plan, settings: Mapping[str, Any], folder: Path, progress: Pro
     if kind == "stored":
         found = _stored(plan)
     elif kind == "random":
-        found = _random(plan, int(settings["seed"]))
+        found = random_claim(_stored(plan), plan.identity.heads, int(settings["seed"]))
     elif kind == "file":
         found = _from_file(plan, settings)
     elif kind == "discovered":
@@ -55,13 +55,12 @@ def _stored(plan: Plan) -> Circuit:
     return found
 
 
-def _random(plan: Plan, seed: int) -> Circuit:
-    """Heads at random with the stored circuit's size and layers; no roles, as nothing is known of them."""
-    model = _stored(plan)
-    heads = random_circuit(model.heads, plan.identity.heads, random.Random(f"random claim {seed}"))
-    role = Role(heads, evidence="drawn at random")
+def random_claim(model: Circuit, heads: Sequence[Node], seed: int) -> Circuit:
+    """Heads at random with the size and layers of the circuit `model`; no roles, as nothing is known of them."""
+    drawn = random_circuit(model.heads, heads, random.Random(f"random claim {seed}"))
+    role = Role(drawn, evidence="drawn at random")
     provenance = {"kind": "random", "source": f"same size and layers as {model.name}", "split": "none", "seed": seed}
-    return Circuit(f"{plan.task.name} random {seed}", plan.task.name, plan.identity.name, {"random": role}, provenance)
+    return Circuit(f"{model.task} random {seed}", model.task, model.model, {"random": role}, provenance)
 
 
 def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:

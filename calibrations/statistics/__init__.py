@@ -7,7 +7,9 @@ from calibrations.statistics.anova import (
     Equivalence,
     OneWayEffects,
     PairComparison,
+    UnitsEffect,
     WelchAnova,
+    clustered_f,
     equivalence_test,
     eta2_interval,
     eta2_permutation,
@@ -15,6 +17,7 @@ from calibrations.statistics.anova import (
     null_eta2,
     one_way_effects,
     split_groups,
+    units_effect,
     welch_anova,
 )
 from calibrations.statistics.arrays import Interval
@@ -36,6 +39,7 @@ from calibrations.statistics.calibration_error import (
     risk_coverage,
 )
 from calibrations.statistics.change_points import change_points
+from calibrations.statistics.clusters import ClusteredMean, clustered_mean, variances_of_means
 from calibrations.statistics.concordance import Concordance, kendall_w, kendall_w_critical, kendall_w_p
 from calibrations.statistics.detection import (
     Discrimination,
@@ -185,6 +189,7 @@ from calibrations.statistics.reliability import (
     intraclass_correlation,
     mcdonald_omega,
     mean_inter_item_correlation,
+    single_rating_correlations,
     spearman_brown,
     split_half_profile,
 )
@@ -196,6 +201,7 @@ __all__ = [
     "BootstrapSummary",
     "CalibrationErrors",
     "CertifiedStability",
+    "ClusteredMean",
     "Concordance",
     "Correlation",
     "Discrimination",
@@ -222,6 +228,7 @@ __all__ = [
     "TTest",
     "TopKOverlap",
     "Tost",
+    "UnitsEffect",
     "UsableScores",
     "WelchAnova",
     "adjusted_p",
@@ -249,6 +256,8 @@ __all__ = [
     "calibration_errors",
     "change_points",
     "cliff_delta",
+    "clustered_f",
+    "clustered_mean",
     "coefficient_of_variation",
     "cohen_d",
     "cohen_d_interval",
@@ -335,6 +344,7 @@ __all__ = [
     "set_overlap",
     "sign_flip_test",
     "signal_detection",
+    "single_rating_correlations",
     "size_for_cv_of_variance",
     "skewness",
     "somers_d",
@@ -358,8 +368,10 @@ __all__ = [
     "tost_p",
     "tost_paired",
     "two_sample_permutation",
+    "units_effect",
     "usable_draws",
     "usable_scores",
+    "variances_of_means",
     "welch_anova",
     "wilcoxon_signed_rank",
     "wilson_interval",

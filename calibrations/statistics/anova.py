@@ -1,4 +1,8 @@
-"""One-way analysis of variance over templates: effect sizes, their noncentral-F interval, equivalence, Welch."""
+"""One-way analysis of variance over templates: effect sizes, their noncentral-F interval, equivalence, Welch.
+
+`units` say which values of a group were drawn together (clusters); without them every value is its own. Values of one unit
+resemble each other, so F is larger by the design effect even if the groups do not differ, and is divided by it.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,15 @@ from scipy import optimize, special, stats
 from statsmodels.stats import oneway
 
 from calibrations.statistics.arrays import Interval, finite, is_constant, tails
+from calibrations.statistics.clusters import cluster_totals, clustered_mean
 from calibrations.statistics.errors import Insufficient
 from calibrations.statistics.permutation import Alternative, PermutationTest, arrangement_test
 
 Groups = Sequence[ArrayLike]
+NO_NOISE = 1e-12  # residuals below this share of the largest value are rounding
+CLEAR_F = (
+    1e7  # scipy's noncentral F has no value from a noncentrality of about 1e10 on; its limit is exact to 1e-4 here
+)
 
 
 @dataclass(frozen=True)
@@ -41,6 +50,14 @@ class WelchAnova:
     df_within: float
     p: float
     adjusted_omega2: float
+
+
+@dataclass(frozen=True)
+class UnitsEffect:
+    """How much larger F is for values that were drawn in units, and the units' residual degrees of freedom."""
+
+    design_effect: float
+    freedom: int
 
 
 @dataclass(frozen=True)
@@ -114,29 +131,57 @@ def one_way_effects(groups: Groups) -> OneWayEffects:
     )
 
 
-def eta2_interval(groups: Groups, level: float = 0.90) -> Interval:
-    """Interval of eta2 by inversion of the noncentral F: nc / (nc + n) at the two noncentralities.
+def units_effect(groups: Groups, units: Groups | None = None) -> UnitsEffect:
+    """Design effect and residual degrees of freedom of values drawn in `units` (one vector of labels per group).
 
-    The noncentrality has F as its upper (lower) `(1 - level)/2` quantile, 0 if none does. Raises as
-    `one_way_effects`, and Insufficient("zero_variance") if no group varies. Source: Steiger 2004; spec C13.
+    Variance of the pooled mean with groups as strata, over that of as many independent values; units less groups. Without
+    units 1 and n - k. Raises Insufficient("n_clusters") for a group of one unit and ("zero_variance") if values do not vary
+    inside groups beyond rounding, or the units of a group do not differ.
     """
-    table = one_way_effects(groups)
-    if not np.isfinite(table.f):
+    arrays = _checked(groups, 1)
+    values, labels = np.concatenate(arrays), np.repeat(np.arange(len(arrays)), [a.size for a in arrays])
+    if np.abs(np.concatenate([a - a.mean() for a in arrays])).max() <= NO_NOISE * np.abs(values).max():
         raise Insufficient("zero_variance", "no variance within groups")
+    if units is None:
+        return UnitsEffect(1.0, values.size - len(arrays))
+    found = clustered_mean(values, np.concatenate(units), labels)
+    if found.design_effect <= NO_NOISE:
+        raise Insufficient("zero_variance", "no variance between the units of a group")
+    return UnitsEffect(found.design_effect, found.n_clusters - found.n_strata)
+
+
+def clustered_f(table: OneWayEffects, effect: UnitsEffect) -> tuple[float, float]:
+    """F / design effect and its p with the residual degrees of freedom of the units."""
+    f = table.f / effect.design_effect
+    return f, float(stats.f.sf(f, table.df_between, effect.freedom))
+
+
+def eta2_interval(groups: Groups, level: float = 0.90, units: Groups | None = None) -> Interval:
+    """Interval of eta2 by inversion of the noncentral F: f2 / (1 + f2) with f2 = nc x design effect / n at both ends.
+
+    The noncentrality has F / design effect as its upper (lower) `(1 - level)/2` quantile, 0 if none does. Raises as
+    `one_way_effects` and `units_effect`. Source: Steiger 2004; Donner & Klar 2000 (design effect); spec C13.
+    """
+    table, effect = one_way_effects(groups), units_effect(groups, units)
+    f, _ = clustered_f(table, effect)
     low_tail, high_tail = tails(level)
-    bounds = [_noncentrality(table, probability) for probability in (high_tail, low_tail)]
-    return bounds[0] / (bounds[0] + table.n), bounds[1] / (bounds[1] + table.n)
+    effective = table.n / effect.design_effect
+    bounds = [_noncentrality(f, table.df_between, effect.freedom, probability) for probability in (high_tail, low_tail)]
+    return bounds[0] / (bounds[0] + effective), bounds[1] / (bounds[1] + effective)
 
 
-def _noncentrality(table: OneWayEffects, probability: float) -> float:
+def _noncentrality(f: float, df_between: int, df_within: int, probability: float) -> float:
     """nc with P(F' <= F | nc) = probability; 0 when even the central F lies below it."""
+    if f <= 0 or stats.f.cdf(f, df_between, df_within) <= probability:
+        return 0.0
+    if f > CLEAR_F:
+        # The numerator is then nc / df_between without noise: nc <= f df_between chi2 / df_within.
+        return float(f * df_between * stats.chi2.isf(probability, df_within) / df_within)
 
     def excess(nc: float) -> float:
-        return float(special.ncfdtr(table.df_between, table.df_within, nc, table.f)) - probability
+        return float(special.ncfdtr(df_between, df_within, nc, f)) - probability
 
-    if table.f <= 0 or stats.f.cdf(table.f, table.df_between, table.df_within) <= probability:
-        return 0.0
-    upper = 10.0 + 2 * table.f * table.df_between
+    upper = 10.0 + 2 * f * df_between
     while excess(upper) > 0:
         upper *= 2
     return float(optimize.brentq(excess, 1e-12, upper, xtol=1e-10))
@@ -167,17 +212,45 @@ def welch_anova(groups: Groups) -> WelchAnova:
     return WelchAnova(float(result.statistic), float(df_between), float(df_within), float(result.pvalue), float(omega2))
 
 
-def equivalence_test(groups: Groups, margin_eta2: float, *, equal_variances: bool = False) -> Equivalence:
+def equivalence_test(
+    groups: Groups, margin_eta2: float, *, equal_variances: bool = False, units: Groups | None = None
+) -> Equivalence:
     """Wellek's test that the group means differ by less than a margin: small p = equivalent.
 
     margin f2 = margin_eta2 / (1 - margin_eta2), p = P(F' <= F) for the noncentral F with nc = N f2 (Welch's F unless
-    `equal_variances`). Raises as `welch_anova`. Source: statsmodels equivalence_oneway; spec C13.
+    `equal_variances`). With `units` (one label vector per group): Welch's F of `_welch_of_units`, nc = N f2 / design
+    effect. Raises as `welch_anova`; with units as `units_effect` too. Source: statsmodels equivalence_oneway; spec C13.
     """
     arrays = _varying(groups)
     margin = margin_eta2 / (1 - margin_eta2)
+    if units is not None:
+        if equal_variances:
+            raise ValueError("units are tested with unequal variances only; leave equal_variances out")
+        return _equivalence_of_units(arrays, margin, units)
     use_var = "equal" if equal_variances else "unequal"
     result = oneway.equivalence_oneway(arrays, margin, use_var=use_var, margin_type="f2")
     return Equivalence(float(result.pvalue), float(result.effectsize), margin)
+
+
+def _equivalence_of_units(arrays: list[np.ndarray], margin_f2: float, units: Groups) -> Equivalence:
+    effective = sum(a.size for a in arrays) / units_effect(arrays, units).design_effect
+    f, df_between, df_within = _welch_of_units(arrays, units)
+    p = special.ncfdtr(df_between, df_within, effective * margin_f2, f)
+    return Equivalence(float(p), float(f * df_between / effective), margin_f2)
+
+
+def _welch_of_units(arrays: list[np.ndarray], units: Groups) -> tuple[float, int, float]:
+    """Welch's F with cluster-robust variances of the group means: weights 1 / V_t, units in place of values."""
+    totals = [cluster_totals(a[:, None], u, np.zeros(a.size)) for a, u in zip(arrays, units, strict=True)]
+    variance = np.array([float(one.variances[0]) for one in totals])
+    if (variance <= 0).any():
+        raise Insufficient("zero_variance", "the units of a group have equal totals; Welch's weights would be infinite")
+    freedom = np.array([len(one.sums) - 1 for one in totals])
+    k, weight, mean = len(arrays), 1 / variance, np.array([a.mean() for a in arrays])
+    share = weight / weight.sum()
+    lack = float(((1 - share) ** 2 / freedom).sum())
+    between = float((weight * (mean - share @ mean) ** 2).sum()) / (k - 1)
+    return between / (1 + 2 * (k - 2) / (k * k - 1) * lack), k - 1, (k * k - 1) / (3 * lack)
 
 
 def games_howell(groups: Groups, level: float = 0.95) -> list[PairComparison]:

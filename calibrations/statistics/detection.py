@@ -121,11 +121,12 @@ def _placements(positive: np.ndarray, negative: np.ndarray) -> Float[np.ndarray,
 
 
 def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) -> Interval:
-    """DeLong interval of the AUROC, clipped to [0, 1].
+    """DeLong interval of the AUROC on the logit scale: logit(A) +- z se / (A (1 - A)), always inside (0, 1).
 
-    var = var(placements of positives)/n1 + var(placements of negatives)/n0. Raises as `discrimination`,
-    Insufficient("n_heads") for fewer than 2 in a class, and ("zero_variance") at complete separation, where DeLong's
-    variance is 0 (use `auroc_bootstrap` or the exact permutation p). Source: DeLong et al. 1988.
+    se^2 = var(placements of positives)/n1 + var(placements of negatives)/n0. On the plain scale an interval of few heads
+    near 1 is symmetric where the estimate is not. Raises as `discrimination`, Insufficient("n_heads") for fewer than 2 in a
+    class, and ("zero_variance") at complete separation, where DeLong's variance is 0 (use `auroc_bootstrap` or the exact
+    permutation p). Source: DeLong et al. 1988; Pepe 2003 (logit).
     """
     positive, negative = _classes(labels, scores)
     if min(positive.size, negative.size) < 2:
@@ -136,8 +137,10 @@ def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) ->
     variance = place.mean(1).var(ddof=1) / positive.size + place.mean(0).var(ddof=1) / negative.size
     if variance <= 0:
         raise Insufficient("zero_variance", "DeLong's variance is 0: the classes are separated completely")
-    half = stats.norm.ppf(tails(level)[1]) * math.sqrt(variance)
-    return max(0.0, float(place.mean() - half)), min(1.0, float(place.mean() + half))
+    area = float(place.mean())
+    half = stats.norm.ppf(tails(level)[1]) * math.sqrt(variance) / (area * (1 - area))
+    centre = special.logit(area)
+    return float(special.expit(centre - half)), float(special.expit(centre + half))
 
 
 def auroc_bootstrap(

@@ -64,11 +64,11 @@ def coefficient_of_variation(values: ArrayLike, ddof: int = 1, pool_fraction: fl
     return float(x.std(ddof=ddof) / abs(x.mean()) / math.sqrt(1 - pool_fraction))
 
 
-def sd_bounds(sd: float, df: int, level: float = 0.90) -> Interval:
+def sd_bounds(sd: float, df: float, level: float = 0.90) -> Interval:
     """Chi-square bounds of an SD with `df` degrees of freedom: sd sqrt(df/chi2) at the two tails.
 
     The upper end at level .90 is the one-sided 95 % bound of spec C11; valid for a standard error estimated as
-    sd(y)/sqrt(n) with df = n - 1. Raises Insufficient("n_seeds") for df < 1.
+    sd(y)/sqrt(n) with df = n - 1, or with the fractional df of `clustered_mean`. Raises Insufficient("n_seeds") for df < 1.
     """
     if df < 1:
         raise Insufficient("n_seeds", f"{df} degrees of freedom; at least 1 needed")

@@ -45,6 +45,14 @@ def subjects(config: Mapping[str, Any]) -> dict[str, Subject]:
     return {name: _subject(name, declared) for name, declared in config["subjects"].items()}
 
 
+def chosen(config: Mapping[str, Any]) -> dict[str, Subject]:
+    """The subjects that `only` names; all of them if it names none. UserError for a name that is none of them."""
+    every, only = subjects(config), config.get("only")
+    if unknown := [name for name in only or () if name not in every]:
+        raise UserError(f"experiment.only names {unknown[0]!r}, which is no subject; use some of {', '.join(every)}")
+    return {name: one for name, one in every.items() if not only or name in only}
+
+
 def _subject(name: str, declared: Mapping[str, Any]) -> Subject:
     truth, not_pass, free = declared["truth"], declared.get("not_pass", {}), declared.get("free", {})
     if truth not in TRUTHS:

@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import results_io
-from results_io import UserError
+from scripts import marked
 from scripts.benchmarks import engines, growth, kernels, record, subjects, workloads
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.record import FOLDER, Record
 
-START, END = "<!-- performance -->", "<!-- /performance -->"
+PART = "performance"  # of the README
 GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
 UNMEASURED = "not yet measured on a GPU"
 HEADER = (
@@ -50,11 +49,7 @@ def performance(folder: Path = FOLDER) -> str:
 
 def update_readme(path: Path, folder: Path = FOLDER) -> None:
     """Replace what stands between the performance markers of a README. UserError unless each marker is there once."""
-    text = path.read_text()
-    if text.count(START) != 1 or text.count(END) != 1 or text.index(START) > text.index(END):
-        raise UserError(f"{path} needs the lines {START} and {END} once each, in this order; add them")
-    before, after = text[: text.index(START)], text[text.index(END) :]
-    results_io.write_text(path, f"{before}{START}\n{performance(folder)}\n{after}")
+    marked.update(path, {PART: performance(folder)})
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -10,6 +10,7 @@ from functools import cache
 from multiprocessing import get_context
 from typing import Any
 
+from calibrations.validation.coverage import coverage
 from calibrations.validation.rates import Outcome, outcome
 from calibrations.validation.replicates import samples
 from scripts.experiments.stored import Pool
@@ -43,10 +44,26 @@ def sizes(prompts: int) -> dict[str, int]:
 def judged(works: Sequence[Work], rules: Rules) -> Iterator[tuple[Work, list[Outcome]]]:
     """Every piece of work with its outcomes, in the order in which they are done."""
     pieces = [piece for work in works for piece in _pieces(work)]
-    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=one_thread) as pool:
         futures: dict[Future[list[Outcome]], Work] = {pool.submit(_judge, piece, rules): piece for piece in pieces}
         for future in as_completed(futures):
             yield futures[future], future.result()
+
+
+def simulated(settings: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    """Coverage of every interval, one list for each number of prompts in the order in which they are done.
+
+    `settings` as `calibrations.validation.coverage.coverage`, and `prompts`, `replicates` and `seed` of the simulation.
+    """
+    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=one_thread) as pool:
+        sizes_ = sorted(settings["prompts"], reverse=True)  # the longest first
+        for future in as_completed([pool.submit(_simulate, settings, prompts) for prompts in sizes_]):
+            yield future.result()
+
+
+def _simulate(settings: Mapping[str, Any], prompts: int) -> list[dict[str, Any]]:
+    found = coverage(settings, prompts, settings["replicates"], settings["seed"])
+    return [one.to_dict() for one in found]
 
 
 def cores() -> int:
@@ -59,8 +76,8 @@ def _pieces(work: Work) -> Iterator[Work]:
         yield Work(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
 
 
-def _one_thread() -> None:
-    """Two processes with two threads each would wait for each other."""
+def one_thread() -> None:
+    """As many processes as cores, each with as many threads, would wait for each other."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)

@@ -1,22 +1,29 @@
-"""The measured error rates as tables: in the terminal, and in the page "How far can you trust a certificate?"."""
+"""The measured error rates as tables: in the terminal, and in the page "How far can you trust a certificate?".
+
+python -m scripts.experiments.page [results/validation]    write the page's tables from these results, and keep them beside it
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+import results_io
 from calibrations.validation.declared import ROWS
+from scripts import marked
 
-START, END = "<!-- {name} -->", "<!-- /{name} -->"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-far-can-you-trust-a-certificate.md"
 MISSED, MET = "bold red", "green"
 
 
-def tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Terminal: share of samples with verdict "pass", by subject and calibration, at a run's size; then the tiers."""
+def tables(document: Mapping[str, Any], intervals: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Terminal: share of samples with verdict "pass", by subject and calibration, at a run's size; then what was missed."""
     settings, data = document["subject"]["settings"], document["data"]
     prompts = settings["default_prompts"]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title_justify="left")
@@ -28,7 +35,19 @@ def tables(document: Mapping[str, Any]) -> Iterator[RenderableType]:
         cells = [_coloured(_cell(data, name, row, prompts)) for row in ROWS]
         table.add_row(name, *cells, share(data["tiers"][name][str(prompts)]["certified"]))
     yield table
-    yield from (Text(line) for line in summary(document))
+    yield from (Text(line) for line in (*summary(document), *uncovered(intervals)))
+
+
+def uncovered(intervals: Mapping[str, Any]) -> list[str]:
+    """How many 95 % intervals cover as they say, and which do not."""
+    low, high = intervals["subject"]["settings"]["acceptable"]
+    rows = [row for row in intervals["data"]["coverage"] if row["interval"] == "ci95" and row["share"] is not None]
+    off = [row for row in rows if not low <= row["share"] <= high and not (row["share"] > high and row["conservative"])]
+    return [
+        f"{len(rows) - len(off)} of {len(rows)} nominal 95 % intervals cover between {low:.2f} and {high:.2f}, or are "
+        "wider by construction",
+        *(f"not: {row['metric']} at {row['n']} prompts covers {row['share']:.3f} of {row['intervals']}" for row in off),
+    ]
 
 
 def summary(document: Mapping[str, Any]) -> list[str]:
@@ -116,3 +135,52 @@ def declared_table(document: Mapping[str, Any]) -> str:
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def coverage_table(intervals: Mapping[str, Any]) -> str:
+    """Markdown: coverage and mean width of every nominal 95 % interval, by number of prompts."""
+    sizes = intervals["subject"]["settings"]["prompts"]
+    rows = [row for row in intervals["data"]["coverage"] if row["interval"] == "ci95"]
+    lines = []
+    for metric, heads in dict.fromkeys((row["metric"], row["heads"]) for row in rows):
+        own = {row["n"]: row for row in rows if (row["metric"], row["heads"]) == (metric, heads)}
+        reason = next((row["conservative"] for row in own.values() if row["conservative"]), "")
+        lines.append([metric, heads, *(_covered(own.get(n)) for n in sizes), reason or ""])
+    return markdown(("metric", "truth", *(f"{n} prompts" for n in sizes), "wider by construction"), lines)
+
+
+def _covered(row: Mapping[str, Any] | None) -> str:
+    if row is None or row["share"] is None:
+        return "none"
+    return f"{row['share']:.3f} (width {row['mean_width']:.2g})"
+
+
+def parts(document: Mapping[str, Any], intervals: Mapping[str, Any]) -> dict[str, str]:
+    """What stands between the page's markers, by marker."""
+    settings = document["subject"]["settings"]
+    default = settings["default_prompts"]
+    fewer = {f"verdicts {n}": matrix(document, "verdict_pass", n) for n in settings["prompts"] if n != default}
+    said = [*summary(document), *uncovered(intervals)]
+    return {
+        "summary": "\n".join(f"- {line}" for line in said),
+        "declared": declared_table(document),
+        "verdicts": matrix(document, "verdict_pass", default),
+        "published": matrix(document, "published_pass", default),
+        **fewer,
+        "tiers": tier_table(document),
+        "coverage": coverage_table(intervals),
+    }
+
+
+def update(results: Path, page: Path = PAGE) -> None:
+    """Keep the experiment's results and figure beside the page, and write its tables anew."""
+    kept = page.parent / "validation"
+    for name in ("V1_error_rates.json", "V2_coverage.json", "error_rates.svg"):
+        results_io.write_text(kept / name, (results / name).read_text())
+    marked.update(
+        page, parts(results_io.read(kept / "V1_error_rates.json"), results_io.read(kept / "V2_coverage.json"))
+    )
+
+
+if __name__ == "__main__":
+    update(Path(sys.argv[1] if len(sys.argv) > 1 else "results/validation"))

@@ -7,8 +7,7 @@ subject and calibration how often the verdict was "pass", beside what was declar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from calibrations import calibrate
 from calibrations.validation import declared, rates
 from calibrations.validation.declared import Subject
 from calibrations.validation.rates import Outcome, Rate
-from scripts.experiments import judging, page
+from scripts.experiments import figure, judging, page
 from scripts.experiments.judging import Rules, Work
 from scripts.experiments.stored import Pool
 
@@ -25,20 +24,43 @@ if TYPE_CHECKING:
     from session import Session
 
 NAME = "validate_calibrations"
-NUMBER, ID = "V1", "error_rates"
+RATES, INTERVALS = ("V1", "error_rates"), ("V2", "coverage")
 RANDOM = "random"
 
 Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]  # by subject and number of prompts
 
 
 def run(session: Session) -> None:
-    """Measure, judge, count; write results/validation/V1_error_rates.json and print the table."""
+    """Measure, judge, count, simulate; write results/validation/V1 and V2 and print both tables."""
     settings, folder = session.config["experiment"], Path(session.config["results"]) / "validation"
-    subjects = {**declared.subjects(settings), RANDOM: random_subject(settings)}
-    pools = list(measured(session, folder))
-    rules = Rules(
-        merged(session.config["calibration"], settings["calibration"]), session.config["certificate"], settings["seed"]
-    )
+    subjects = {**declared.chosen(settings), RANDOM: random_subject(settings)}
+    pools = measured(session, subjects, folder)
+    found = judged(session, subjects, pools)
+    write(folder, RATES, rates_document(subjects, found, settings, pools))
+    write(folder, INTERVALS, coverage_document(settings["coverage"], simulated(session)))
+    for shown in page.tables(*stored(folder)):
+        session.console.print(shown)
+    figure.save(stored(folder)[0], folder / "error_rates.svg")
+    session.say(f"Results {folder}")
+
+
+def stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two results of this experiment in a folder: error rates, coverage."""
+    rates_, intervals = (results_io.read(folder / f"{number}_{name}.json") for number, name in (RATES, INTERVALS))
+    return rates_, intervals
+
+
+def write(folder: Path, which: tuple[str, str], content: Mapping[str, Any]) -> None:
+    number, name = which
+    common = {"kind": "experiment", "records": [], "inputs_sha256": {}, "environment": calibrate.environment()}
+    results_io.write(folder / f"{number}_{name}.json", {"number": number, "id": name, **common, **content})
+
+
+def judged(session: Session, subjects: Mapping[str, Subject], pools: Sequence[Pool]) -> Outcomes:
+    """Every sample of every pool, judged."""
+    settings = session.config["experiment"]
+    calibration = merged(session.config["calibration"], settings["calibration"])
+    rules = Rules(calibration, session.config["certificate"], settings["seed"])
     works = [
         Work(pool, prompts, tuple(range(settings["replicates"][_kind(subjects[pool.subject])])))
         for pool in pools
@@ -50,22 +72,36 @@ def run(session: Session) -> None:
         for work, outcomes in judging.judged(works, rules):
             found[work.pool.subject, work.prompts] += outcomes
             bar.advance(len(outcomes))
-    path = folder / f"{NUMBER}_{ID}.json"
-    results_io.write(path, document(subjects, found, settings, pools))
-    for text in page.tables(results_io.read(path)):
-        session.console.print(text)
-    session.say(f"Results {path}")
+    return found
 
 
-def measured(session: Session, folder: Path) -> Iterable[Pool]:
-    """The pools of the planted subjects, then those of random claims on the embedded model."""
-    from scripts.experiments import pools
+def simulated(session: Session) -> list[dict[str, Any]]:
+    """Coverage of every interval at every number of prompts."""
+    settings = session.config["experiment"]["coverage"]
+    found: list[dict[str, Any]] = []
+    with session.bar("intervals simulated") as bar:
+        bar.expect(settings["replicates"] * len(settings["prompts"]))
+        for rows in judging.simulated({**settings, "calibration": session.config["calibration"]}):
+            found += rows
+            bar.advance(settings["replicates"])
+    return sorted(found, key=lambda row: (row["metric"], row["heads"], row["interval"], row["n"]))
 
-    subjects = declared.subjects(session.config["experiment"])
-    return chain(
-        pools.planted_pools(subjects, session.config, folder, session.bar),
-        pools.random_pools(session.config, folder, session.bar),
-    )
+
+def measured(session: Session, subjects: Mapping[str, Subject], folder: Path) -> list[Pool]:
+    """The pools of the planted subjects and of random claims on the embedded model, by subject."""
+    from scripts.experiments import measuring, pools
+
+    planted = {name: one for name, one in subjects.items() if name != RANDOM}
+    groups = pools.groups(planted, session.config["experiment"])
+    found: list[Pool] = []
+    with session.bar("claims measured") as bar:
+        bar.expect(
+            sum(len(group.subjects) for group in groups) + session.config["experiment"]["random_circuits"]["claims"]
+        )
+        for made in measuring.measured(groups, session.config, folder):
+            found += made
+            bar.advance(len(made))
+    return sorted(found, key=lambda pool: (list(subjects).index(pool.subject), pool.files))
 
 
 def random_subject(settings: Mapping[str, Any]) -> Subject:
@@ -86,7 +122,16 @@ def _kind(subject: Subject) -> str:
     return RANDOM if subject.name == RANDOM else subject.truth
 
 
-def document(
+def coverage_document(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The numbered result: every interval's coverage."""
+    return {
+        "subject": {"experiment": NAME, "settings": settings, "judged_by": calibrate.code_digest()},
+        "n": {"samples": settings["replicates"] * len(settings["prompts"])},
+        "data": {"coverage": rows},
+    }
+
+
+def rates_document(
     subjects: Mapping[str, Subject], found: Outcomes, settings: Mapping[str, Any], pools: Sequence[Pool]
 ) -> dict[str, Any]:
     """The numbered result: every cell, the tiers, whether the targets were met."""
@@ -101,9 +146,6 @@ def document(
         for name in subjects
     }
     return {
-        "number": NUMBER,
-        "id": ID,
-        "kind": "experiment",
         "subject": {"experiment": NAME, "settings": settings, "judged_by": calibrate.code_digest()},
         "n": {"samples": sum(len(outcomes) for outcomes in found.values()), "pools": len(pools)},
         "data": {
@@ -111,14 +153,11 @@ def document(
             "cells": cells,
             "tiers": tiers,
             "certified": _certified(subjects, found, settings),
-            "metrics": {
-                name: {str(prompts): rates.metric_rates(found[name, prompts]) for prompts in settings["prompts"]}
+            "metric_passes": {
+                name: {str(prompts): rates.metric_passes(found[name, prompts]) for prompts in settings["prompts"]}
                 for name in subjects
             },
         },
-        "records": [],
-        "inputs_sha256": {},
-        "environment": {},
     }
 
 

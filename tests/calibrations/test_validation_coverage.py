@@ -135,10 +135,11 @@ def test_closed_forms_over_heads_match_a_large_population():
     assert auroc == pytest.approx(simulation._auroc(context(100, "P")), abs=3 * error)
 
 
-def test_limit_of_the_attribution_ratio_is_the_ratio_of_true_means():
+def test_limit_of_the_attribution_share_is_that_of_the_true_means():
     truth = simulation.ESTIMANDS["S1.distributional_characterization"][0].truth(context(100, "S1"), None)
-    mu = np.abs(POPULATION.mu["03.attribution"])
-    assert truth == pytest.approx(mu[POPULATION.member].mean() / mu[~POPULATION.member].mean(), abs=1e-9)
+    mu, member = POPULATION.mu["03.attribution"], POPULATION.member
+    inside, outside = (math.sqrt((mu[own] ** 2).mean()) for own in (member, ~member))
+    assert truth == pytest.approx(inside / (inside + outside), abs=1e-9)
 
 
 def test_eta_squared_is_the_share_between_templates():

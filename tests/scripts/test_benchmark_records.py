@@ -8,9 +8,9 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-import torch
 
 from results_io import UserError
+from scripts import marked
 from scripts.benchmarks import clock, command, comparison, engines, growth, kernels, record, tables, workloads
 from scripts.benchmarks.comparison import Comparison, Machine
 from scripts.benchmarks.flops import Shape
@@ -22,6 +22,7 @@ ROOT = FOLDER.parents[1]
 GPT2_SMALL = Shape(12, 12, 768, 3072, 50257)
 MACHINE = Machine("cpu", "CPU (test)", 2, "float32", gemm=1e11, datasheet=None)
 WORK = "all-heads patching"
+START, END = "<!-- performance -->", "<!-- /performance -->"
 CHOSEN = {  # as `kernels.choice.Operations.chosen` gives it
     "packed_attention": {
         "float32 B=1024 H=12 S=20 D=64 G=12": {
@@ -177,19 +178,19 @@ def test_updating_the_readme_twice_changes_nothing(tmp_path, folder):
         source = tmp_path
         record.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("fused", 0.5)])
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n\n{tables.START}\nold\n{tables.END}\n\nafter\n")
+    readme.write_text(f"before\n\n{START}\nold\n{END}\n\nafter\n")
     tables.update_readme(readme, source)
     once = readme.read_text()
     tables.update_readme(readme, source)
     assert readme.read_text() == once
-    assert once.startswith(f"before\n\n{tables.START}\n")
-    assert once.endswith(f"{tables.END}\n\nafter\n")
+    assert once.startswith(f"before\n\n{START}\n")
+    assert once.endswith(f"{END}\n\nafter\n")
     assert "old" not in once
 
 
 def test_a_readme_without_markers_is_refused(tmp_path):
     readme = tmp_path / "README.md"
-    readme.write_text(f"{tables.END} {tables.START}")
+    readme.write_text(f"{END} {START}")
     with pytest.raises(UserError, match="in this order"):
         tables.update_readme(readme, tmp_path)
 
@@ -214,9 +215,7 @@ def test_peak_memory_sees_an_allocation():
 
 
 def test_the_readme_s_tables_are_those_of_the_committed_files():
-    text = (ROOT / "README.md").read_text()
-    shown = text[text.index(tables.START) + len(tables.START) : text.index(tables.END)]
-    assert shown.strip() == tables.performance().strip()
+    assert marked.part(ROOT / "README.md", tables.PART) == tables.performance().strip()
 
 
 def test_datasheet_peaks():

@@ -1,0 +1,123 @@
+"""Standard errors of means whose prompts come in clusters, the clusters in strata that are fixed by design (templates).
+
+A difference between strata is no sampling error: samples hold the same strata again. Residuals are therefore taken from the
+mean of the stratum. Prompts of one cluster are one draw: their residuals are summed first.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+
+from calibrations.statistics.arrays import finite
+from calibrations.statistics.errors import Insufficient
+
+
+@dataclass(frozen=True)
+class ClusteredMean:
+    """Sampling error of a mean, templates fixed.
+
+    `degrees_of_freedom` of the squared standard error as a multiple of a chi-square. `design_effect`: its square over that
+    of as many independent prompts, 1 if every prompt is a cluster of its own. `n_clusters` over all `n_strata`.
+    """
+
+    standard_error: float
+    degrees_of_freedom: float
+    design_effect: float
+    n_clusters: int
+    n_strata: int
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Residuals from the mean of the stratum, summed over each cluster; a cluster in two strata is one in each.
+
+    `sums` [cluster variable], `stratum` [cluster], `n_clusters` [stratum] in each stratum, `residuals` [prompt variable],
+    `stratum_of_prompt` [prompt].
+    """
+
+    sums: Float[np.ndarray, "cluster variable"]
+    stratum: Int[np.ndarray, " cluster"]
+    n_clusters: Int[np.ndarray, " stratum"]
+    residuals: Float[np.ndarray, "prompt variable"]
+    stratum_of_prompt: Int[np.ndarray, " prompt"]
+
+    @property
+    def variances(self) -> Float[np.ndarray, " variable"]:
+        """Squared standard errors: sum over strata of G/(G-1) sum_g total_g^2 / n^2."""
+        scale = self.n_clusters / (self.n_clusters - 1)
+        return scale[self.stratum] @ self.sums**2 / len(self.residuals) ** 2
+
+    @property
+    def independent_variances(self) -> Float[np.ndarray, " variable"]:
+        """The same if every prompt were a cluster of its own."""
+        n = np.bincount(self.stratum_of_prompt)
+        return (n / (n - 1))[self.stratum_of_prompt] @ self.residuals**2 / len(self.residuals) ** 2
+
+
+def cluster_totals(values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike, strata: ArrayLike) -> Totals:
+    """Residual totals of the columns of `values`. `clusters`, `strata` [prompt] are labels.
+
+    Raises ValueError for labels of another length and Insufficient("n_clusters") if a stratum has a single cluster, which
+    says nothing of the spread between clusters.
+    """
+    table = finite("values", values, ndim=2)
+    if not len(table) == np.size(clusters) == np.size(strata):
+        raise ValueError(
+            f"{len(table)} prompts, {np.size(clusters)} clusters and {np.size(strata)} strata; expected one each"
+        )
+    stratum = np.unique(np.asarray(strata), return_inverse=True)[1]
+    code = np.unique(np.asarray(clusters), return_inverse=True)[1]
+    _, first, member = np.unique(stratum * (code.max() + 1) + code, return_index=True, return_inverse=True)
+    n_clusters = np.bincount(stratum[first])
+    if n_clusters.min() < 2:
+        detail = f"stratum {int(n_clusters.argmin())} is a single cluster; a standard error needs at least 2 in each"
+        raise Insufficient("n_clusters", detail, needs="at least 2 clusters in each stratum")
+    residuals = table - _sums(table, stratum)[stratum] / np.bincount(stratum)[stratum][:, None]
+    return Totals(_sums(residuals, member), stratum[first], n_clusters, residuals, stratum)
+
+
+def _sums(values: Float[np.ndarray, "prompt variable"], member: Int[np.ndarray, " prompt"]) -> np.ndarray:
+    sums = np.zeros((int(member.max()) + 1, values.shape[1]))
+    np.add.at(sums, member, values)
+    return sums
+
+
+def variances_of_means(
+    values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike, strata: ArrayLike
+) -> Float[np.ndarray, " variable"]:
+    """Squared standard errors of the column means, clusters drawn within strata. Raises as `cluster_totals`."""
+    return cluster_totals(values, clusters, strata).variances
+
+
+def clustered_mean(values: ArrayLike, clusters: ArrayLike, strata: ArrayLike) -> ClusteredMean:
+    """Standard error of the mean of `values` [prompt], with the degrees of freedom that its clusters are worth.
+
+    With q_g = total_g^2: df = 2 (sum q)^2 / sum (q - mean q)^2 x (G - T)/G over all G clusters, at most G - T (T strata).
+    Matches the variance of the squared error to that of a chi-square (Satterthwaite 1946) with the variance of q taken from
+    the data: clusters of unequal size or heavy tails are worth fewer. Raises as `cluster_totals`, and
+    Insufficient("zero_variance") if no prompt differs from its stratum.
+    """
+    totals = cluster_totals(finite("values", values, ndim=1)[:, None], clusters, strata)
+    independent = float(totals.independent_variances[0])
+    if independent <= 0:
+        raise Insufficient("zero_variance", "no value differs from the mean of its stratum")
+    variance, n_clusters, n_strata = float(totals.variances[0]), len(totals.sums), len(totals.n_clusters)
+    return ClusteredMean(
+        standard_error=math.sqrt(variance),
+        degrees_of_freedom=_freedom(totals.sums[:, 0] ** 2, n_clusters - n_strata),
+        design_effect=variance / independent,
+        n_clusters=n_clusters,
+        n_strata=n_strata,
+    )
+
+
+def _freedom(squares: Float[np.ndarray, " cluster"], most: int) -> float:
+    spread = float(((squares - squares.mean()) ** 2).sum())
+    if spread == 0:
+        return float(most)
+    return float(min(2 * squares.sum() ** 2 / spread * most / len(squares), most))

@@ -1,0 +1,32 @@
+"""Pages whose generated parts stand between two comments, <!-- name --> and <!-- /name -->."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import results_io
+from results_io import UserError
+
+
+def update(path: Path, parts: Mapping[str, str]) -> None:
+    """Replace the named parts of a page. UserError unless each part's two markers are there once, in order."""
+    text = path.read_text()
+    for name, content in parts.items():
+        before, after = _around(text, name, path)
+        text = f"{before}\n{content}\n{after}"
+    results_io.write_text(path, text)
+
+
+def part(path: Path, name: str) -> str:
+    """What stands between the markers now."""
+    text = path.read_text()
+    before, after = _around(text, name, path)
+    return text[len(before) : len(text) - len(after)].strip()
+
+
+def _around(text: str, name: str, path: Path) -> tuple[str, str]:
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if text.count(start) != 1 or text.count(end) != 1 or text.index(start) > text.index(end):
+        raise UserError(f"{path} needs the lines {start} and {end} once each, in this order; add them")
+    return text[: text.index(start) + len(start)], text[text.index(end) :]
