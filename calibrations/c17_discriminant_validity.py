@@ -32,6 +32,7 @@ from calibrations.statistics import (
     published_verdict,
     rank_among,
     set_overlap,
+    simultaneous_intervals,
     threshold_p,
 )
 
@@ -214,9 +215,10 @@ def _decide(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any
         "reasons": reasons,
         "needs": _needs(worst, len(evidence.rows)) if verdict == "inconclusive" else None,
         "estimate": worst.estimate,
-        "ci90": worst.ci90,
-        "ci95": percentile_interval(worst.draws, 0.95),
-        "ci_method": f"percentile bootstrap, clusters within each task independently; against {worst.name}",
+        "ci90": _together(contrasts, 0.90)[worst.name],
+        "ci95": _together(contrasts, 0.95)[worst.name],
+        "ci_method": "bootstrap, clusters within each task independently; simultaneous over companions (each is judged by "
+        f"its own), against {worst.name}",
         "p": max(threshold_p(draws, 0.0) for draws in (own, *(one.draws for one in contrasts))),
         "p_kind": "largest of bootstrap-threshold for own > 0 and for every companion's contrast",
         "effect_size": float(comparison.matrix[0, 0]),
@@ -227,6 +229,12 @@ def _decide(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any
             "left_out": dict(comparison.left_out),
         },
     }
+
+
+def _together(contrasts: list[Contrast], level: float) -> dict[str, Interval]:
+    """Intervals that hold for all companions at once: the smallest contrast is one that was chosen."""
+    estimates, draws = np.array([one.estimate for one in contrasts]), np.stack([one.draws for one in contrasts], axis=1)
+    return dict(zip([one.name for one in contrasts], simultaneous_intervals(estimates, draws, level), strict=True))
 
 
 def _contrasts(

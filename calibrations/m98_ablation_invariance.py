@@ -27,6 +27,7 @@ from calibrations.statistics import (
     percentile_interval,
     ratio_of_means,
     reportable_ratio,
+    simultaneous_intervals,
     threshold_p,
 )
 
@@ -96,9 +97,9 @@ def decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "verdict": verdict,
         "estimate": sign * widest["difference"],
-        "ci90": _oriented(widest["ci90"], sign),
-        "ci95": _oriented(widest["ci95"], sign),
-        "ci_method": f"paired percentile bootstrap over clusters, {name}",
+        "ci90": _oriented(widest["together"]["ci90"], sign),
+        "ci95": _oriented(widest["together"]["ci95"], sign),
+        "ci_method": f"paired bootstrap over clusters, {name}, simultaneous over pairs (each is judged by its own)",
         "p": max(found["p"] for found in (*pairs.values(), *knockouts.values())),
         "p_kind": "bootstrap (two one-sided tests of methods, one of each role's backup)",
         "effect_size": sign * widest["difference"],
@@ -136,22 +137,29 @@ def worst_of(*verdicts: Verdict) -> Verdict:
 
 
 def _pairs(evidence: Evidence, config: Mapping[str, Any], methods: Any) -> dict[str, dict[str, Any]]:
-    """Difference of faithfulness of every two methods: estimate, intervals, p of both one-sided tests."""
+    """Difference of faithfulness of every two methods: estimate, intervals, p of both one-sided tests.
+
+    `ci90` is the pair's own, which its two tests are judged by; `together` holds for all pairs at once, as is needed for
+    the largest.
+    """
     intact = np.stack([evidence.ablated("circuit", method) for method in methods])
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
     draws, margin = bootstrap_ratios(counts, intact, evidence.clean), config["max_divergence"]
     thetas = intact.sum(axis=1) / evidence.clean.sum()
-    table = {}
-    for i, j in itertools.combinations(range(len(methods)), 2):
-        difference = draws[:, i] - draws[:, j]
-        table[f"{methods[i]} - {methods[j]}"] = {
-            "difference": float(thetas[i] - thetas[j]),
+    places = list(itertools.combinations(range(len(methods)), 2))
+    estimates = np.array([thetas[i] - thetas[j] for i, j in places])
+    differences = np.stack([draws[:, i] - draws[:, j] for i, j in places], axis=1)
+    together = {level: simultaneous_intervals(estimates, differences, level) for level in (0.90, 0.95)}
+    return {
+        f"{methods[i]} - {methods[j]}": {
+            "difference": float(estimates[place]),
             "ci90": percentile_interval(difference, 0.90),
-            "ci95": percentile_interval(difference, 0.95),
+            "together": {"ci90": together[0.90][place], "ci95": together[0.95][place]},
             "p": max(threshold_p(difference, -margin, "greater"), threshold_p(difference, margin, "less")),
             "standard_error": float(np.nanstd(difference)),
         }
-    return table
+        for place, ((i, j), difference) in enumerate(zip(places, differences.T, strict=True))
+    }
 
 
 def _needs(

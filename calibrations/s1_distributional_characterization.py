@@ -140,7 +140,7 @@ def _squares(
     return attribution.mean(axis=0) ** 2 - noise, means**2 - 2 * noise
 
 
-def _share(squares: Float[np.ndarray, "... head"], evidence: Evidence) -> Float[np.ndarray, "..."]:
+def _share(squares: Float[np.ndarray, "... head"], evidence: Evidence) -> Float[np.ndarray, ...]:
     """in / (in + out) of root mean squares over heads; NaN where both are 0."""
     member = evidence.in_circuit
     inside, outside = (np.sqrt(np.clip(squares[..., own].mean(axis=-1), 0.0, None)) for own in (member, ~member))

@@ -193,6 +193,7 @@ from calibrations.statistics.reliability import (
     spearman_brown,
     split_half_profile,
 )
+from calibrations.statistics.simultaneous import simultaneous_intervals
 
 __all__ = [
     "INSUFFICIENT_REASONS",
@@ -344,6 +345,7 @@ __all__ = [
     "set_overlap",
     "sign_flip_test",
     "signal_detection",
+    "simultaneous_intervals",
     "single_rating_correlations",
     "size_for_cv_of_variance",
     "skewness",

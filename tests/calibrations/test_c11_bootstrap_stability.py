@@ -6,7 +6,6 @@ from scipy import stats
 
 from calibrations.c11_bootstrap_stability import calibrate
 from calibrations.evidence import Evidence
-from calibrations.statistics.ratio import covariance_of_means
 from tests.calibrations.settings import clean_of, config_of, set_intact, shuffled
 from tests.calibrations.synthetic import COMMON, documents, evidence
 
@@ -29,18 +28,35 @@ def test_a_planted_circuit_is_stable_and_both_inner_metrics_gate():
     assert faithfulness.estimate == pytest.approx(0.004, rel=0.1)
 
 
-def test_the_bound_is_the_chi_square_bound_of_the_cluster_robust_standard_error():
+def test_the_bound_is_the_chi_square_bound_of_the_standard_error_over_clusters_within_templates():
     subject = evidence(noise=3.0)
     record = calibrate(subject, CONFIG)[0]
     f, d = subject.ablated("circuit"), subject.clean
     theta = f.sum() / d.sum()
     residual = (f - theta * d) / d.mean()
-    covariance, freedom = covariance_of_means(residual[:, None], subject.clusters)
-    sigma = np.sqrt(covariance[0, 0])
+    squares, variance = [], 0.0
+    for template in np.unique(subject.templates):
+        inside = subject.templates == template
+        own, labels = residual[inside] - residual[inside].mean(), subject.clusters[inside]
+        totals = np.array([own[labels == label].sum() for label in np.unique(labels)])
+        variance += len(totals) / (len(totals) - 1) * (totals**2).sum() / len(f) ** 2
+        squares.extend(totals**2)
+    q, sigma = np.array(squares), np.sqrt(variance)
+    most = len(q) - len(np.unique(subject.templates))
+    freedom = min(most, 2 * q.sum() ** 2 / ((q - q.mean()) ** 2).sum() * most / len(q))
     assert record.published_value == pytest.approx(theta)
     assert record.estimate == pytest.approx(sigma)
+    assert record.companions["degrees_of_freedom"] == pytest.approx(freedom) and freedom < most
     assert record.ci90[1] == pytest.approx(sigma * np.sqrt(freedom / stats.chi2.ppf(0.05, freedom)))
+    assert record.p == pytest.approx(max(stats.chi2.cdf(freedom * (sigma / 0.1) ** 2, freedom), 1e-300))
     assert record.effect_size == pytest.approx(residual.std(ddof=1))
+
+
+def test_templates_are_fixed_by_design_so_their_differences_are_no_sampling_error():
+    """Templates .4 apart add .2 to the SD of scores; samples hold the same templates, so sigma stays noise / mean D."""
+    record = of(template_shift=0.4)[0]
+    assert record.estimate == pytest.approx(0.4 / 5 / np.sqrt(400), rel=0.15)
+    assert record.companions["with_templates_drawn_too"] > 2 * record.estimate
 
 
 def test_published_sigma_has_ddof_0_over_1000_resamples_of_prompts():

@@ -8,6 +8,7 @@ from scipy import stats
 
 from calibrations.c13_measurement_invariance import calibrate
 from calibrations.evidence import Evidence
+from calibrations.statistics import equivalence_test, eta2_interval, ratio_of_means, split_groups
 from tests.calibrations.settings import clean_of, config_of, set_intact, shuffled
 from tests.calibrations.synthetic import COMMON, documents, evidence
 
@@ -138,3 +139,86 @@ def test_zero_variance_inside_groups_gives_no_verdict():
 def test_deterministic_and_blind_to_the_order_of_prompts():
     docs = documents(template_shift=0.1)
     assert one(Evidence(docs, COMMON)).to_dict() == one(Evidence(shuffled(docs), COMMON)).to_dict()
+
+
+# --- clusters of prompts -----------------------------------------------------------------------------------------
+
+
+def clustered(shared: float, seed: int = 0, n_clusters: int = 20, **law) -> Evidence:
+    """Prompts of one template frame and name set share a deviation of SD `shared` nats; noise .4 nats of their own."""
+    docs = documents(seed=seed, n_clusters=n_clusters, n_held_out=0, **law)
+    base = docs["01"]["data"]
+    units = np.unique(np.char.add(base["template"], base["cluster"]), return_inverse=True)[1]
+    rng = np.random.default_rng([seed, 1])
+    noise = shared * rng.normal(size=units.max() + 1)[units] + rng.normal(0, 0.4, len(units))
+    return Evidence(set_intact(docs, "circuit", 0.95 * clean_of(docs) + noise), COMMON)
+
+
+def test_prompts_that_are_clusters_of_their_own_give_the_plain_formulas():
+    subject = evidence(noise=2.0, template_shift=0.1, n_clusters=100_000)
+    assert len(set(subject.clusters)) == 400
+    y = ratio_of_means(subject.ablated("circuit"), subject.clean).scores
+    groups = split_groups(y, subject.templates)[0]
+    record = one(subject)
+    assert record.companions["design_effect"] == pytest.approx(1, abs=1e-12)
+    assert record.ci90 == pytest.approx(eta2_interval(groups, 0.90))
+    assert record.ci95 == pytest.approx(eta2_interval(groups, 0.95))
+    assert record.p == pytest.approx(equivalence_test(groups, CONFIG["equivalence_margin"]).p, abs=1e-9)
+
+
+def test_clusters_that_differ_are_not_taken_for_templates_that_differ():
+    """Templates are equal: the design effect is above 3, so a plain F would call every third sample sensitive."""
+    records = [one(clustered(1.2, seed, n_evaluation=240, n_templates=4), QUICK) for seed in range(25)]
+    assert np.mean([one.companions["design_effect"] for one in records]) > 2
+    assert sum(one.published_verdict == "fail" for one in records) >= 5
+    assert sum(one.verdict == "fail" for one in records) <= 2
+    assert np.mean([one.ci90[0] == 0 for one in records]) >= 0.8  # holds the truth 0: at least .95 - 3 SE = .82 of them
+
+
+def test_names_that_differ_from_frame_to_frame_are_no_effect_of_the_name():
+    """A deviation of each frame with each name set is what units are; one of the name set in all frames is an effect."""
+    by_unit = [
+        one(clustered(1.5, seed, n_clusters=12, n_evaluation=300), QUICK).companions["by_factor"]["cluster"]
+        for seed in range(12)
+    ]
+    assert sum(found["varies"] for found in by_unit) <= 1
+    docs = documents(n_clusters=12, n_evaluation=300, n_held_out=0)
+    names = np.unique(docs["01"]["data"]["cluster"], return_inverse=True)[1]
+    rng = np.random.default_rng(0)
+    noise = 1.5 * rng.normal(size=12)[names] + rng.normal(0, 0.4, 300)
+    record = one(Evidence(set_intact(docs, "circuit", 0.95 * clean_of(docs) + noise), COMMON), QUICK)
+    assert record.verdict == "fail" and "faithfulness varies by cluster" in record.reasons
+
+
+def test_a_level_of_one_cluster_is_left_out():
+    docs = documents()
+    names = np.asarray(docs["01"]["data"]["cluster"])
+    rare = np.flatnonzero((names == names[0]) & (np.asarray(docs["01"]["data"]["split"]) == "evaluation"))
+    docs["01"]["data"]["factors"]["special"] = ["rare" if i == rare[0] else "usual" for i in range(len(names))]
+    found = one(Evidence(docs, COMMON)).companions["by_factor"]["special"]
+    assert found["levels_left_out"] == 1 and "n_clusters" in found["insufficient"]
+
+
+def test_power_of_the_gate_without_cluster_effects():
+    """Three templates, 300 prompts that are clusters of their own, no difference: .98 by the specification."""
+    passes = [
+        one(evidence(seed=seed, n_evaluation=300, n_held_out=0, n_templates=3, n_clusters=100_000), QUICK).verdict
+        == "pass"
+        for seed in range(60)
+    ]
+    assert np.mean(passes) >= 0.98 - 3 * np.sqrt(0.98 * 0.02 / 60)
+
+
+@pytest.mark.parametrize("noise", [2e-2, 2e-4])
+def test_almost_no_noise_and_clear_differences_fail(noise):
+    record = one(evidence(template_shift=0.2, noise=noise))
+    assert record.ci90[0] > 0.7 and record.verdict == "fail"
+    assert record.companions["between_sd"] == pytest.approx(0.1, abs=0.02)
+
+
+def test_templates_that_differ_without_any_noise_give_no_verdict():
+    docs = documents()
+    shift = 0.2 * (np.array([int(t.split()[1]) for t in docs["01"]["data"]["template"]]) % 2 - 0.5)
+    docs["01"]["data"]["clean_logit_diff"] = np.full(len(shift), 5.0).tolist()
+    record = one(Evidence(set_intact(docs, "circuit", (0.95 + shift) * 5.0), COMMON))
+    assert record.verdict == "insufficient" and "zero_variance" in record.reasons[0]

@@ -156,3 +156,115 @@ def test_split_groups_sorts_the_names() -> None:
     groups, names = st.split_groups([1.0, 2.0, 3.0], ["b", "a", "b"])
     assert names == ["a", "b"]
     np.testing.assert_array_equal(groups[1], [1.0, 3.0])
+
+
+# --- values drawn in units ---------------------------------------------------------------------------------------
+
+
+def own_units(groups: list[np.ndarray]) -> list[np.ndarray]:
+    return [np.arange(len(group)) for group in groups]
+
+
+def test_every_value_its_own_unit_gives_the_formulas_without_units() -> None:
+    effect = st.units_effect(GROUPS, own_units(GROUPS))
+    assert effect.design_effect == pytest.approx(1.0, abs=1e-12) and effect.freedom == 58 - 4
+    table = st.one_way_effects(GROUPS)
+    assert st.clustered_f(table, effect) == pytest.approx((table.f, table.p), rel=1e-9)
+    for level in (0.90, 0.95):
+        assert st.eta2_interval(GROUPS, level, own_units(GROUPS)) == pytest.approx(st.eta2_interval(GROUPS, level))
+    with_units, without = st.equivalence_test(GROUPS, 0.06, units=own_units(GROUPS)), st.equivalence_test(GROUPS, 0.06)
+    assert with_units.p == pytest.approx(without.p, abs=1e-9)
+
+
+def test_copies_of_every_value_in_its_unit_change_nothing() -> None:
+    groups = [np.random.default_rng(s).normal(0.3 * s, 1, 25) for s in range(3)]
+    copied, units = [np.tile(g, 4) for g in groups], [np.tile(np.arange(25), 4) for _ in groups]
+    effect, table = st.units_effect(copied, units), st.one_way_effects(groups)
+    assert st.clustered_f(st.one_way_effects(copied), effect) == pytest.approx((table.f, table.p), rel=1e-9)
+    # the share of variance between groups is the same, but for the n/(n - k) of the variance within
+    assert st.eta2_interval(copied, 0.90, units) == pytest.approx(st.eta2_interval(groups, 0.90), rel=0.05)
+    assert st.equivalence_test(copied, 0.06, units=units).p == pytest.approx(
+        st.equivalence_test(groups, 0.06).p, rel=0.05
+    )
+
+
+def clustered_groups(rng: np.random.Generator, means: np.ndarray, rho: float = 0.5):
+    """100 values of variance 1 per group in 20 units with intraclass correlation rho: design effect about 3."""
+    units = [rng.integers(20, size=100) for _ in means]
+    return [
+        m + math.sqrt(rho) * rng.normal(size=20)[u] + math.sqrt(1 - rho) * rng.normal(size=100)
+        for m, u in zip(means, units, strict=True)
+    ], units
+
+
+def test_intervals_cover_the_population_value_of_clustered_values_and_the_plain_ones_do_not() -> None:
+    rng, means = np.random.default_rng(5), np.array([-0.35, 0.0, 0.1, 0.25])
+    truth, runs = means.var() / (means.var() + 1), 400
+    plain = right = 0
+    for _ in range(runs):
+        groups, units = clustered_groups(rng, means)
+        low, high = st.eta2_interval(groups, 0.95, units)
+        right += low <= truth <= high
+        low, high = st.eta2_interval(groups, 0.95)
+        plain += low <= truth <= high
+    assert 0.92 <= right / runs <= 0.98
+    assert plain / runs < 0.90
+
+
+def test_level_of_equivalence_and_of_a_difference_with_clustered_values() -> None:
+    """f2 at the margin: equivalence in at most 5 %. No difference: F significant in 5 %, without units far more often."""
+    rng, runs = np.random.default_rng(6), 400
+    margin = np.array([-1.0, 0.0, 1.0]) * math.sqrt(1.5 * 0.06 / 0.94)
+    at_margin = significant = naive = 0
+    for _ in range(runs):
+        groups, units = clustered_groups(rng, margin)
+        at_margin += st.equivalence_test(groups, 0.06, units=units).p < 0.05
+        groups, units = clustered_groups(rng, np.zeros(3))
+        table = st.one_way_effects(groups)
+        significant += st.clustered_f(table, st.units_effect(groups, units))[1] < 0.05
+        naive += table.p < 0.05
+    error = 3 * math.sqrt(0.05 * 0.95 / runs)
+    assert at_margin / runs <= 0.05 + error
+    assert significant / runs == pytest.approx(0.05, abs=error)
+    assert naive / runs > 0.2
+
+
+@pytest.mark.parametrize("noise", [1e-2, 1e-4, 1e-5, 1e-8, 1e-10])
+def test_clear_differences_have_an_interval_near_one_however_small_the_noise(noise: float) -> None:
+    groups = [m + noise * np.random.default_rng(s).normal(size=50) for s, m in enumerate((0.0, 0.5, 1.0))]
+    f = st.one_way_effects(groups).f
+    assert f == pytest.approx(50 * (0.25 + 0.25) / 2 / noise**2, rel=3 * math.sqrt(2 / 147))
+    low, high = st.eta2_interval(groups, 0.90)
+    assert 0.99 < low <= high <= 1
+
+
+def test_the_interval_does_not_jump_where_scipys_noncentral_f_is_left() -> None:
+    shape = np.random.default_rng(0).normal(size=(3, 50))
+    shape -= shape.mean(axis=1, keepdims=True)
+
+    def odds(f: float) -> np.ndarray:
+        """(1 - eta2)/eta2 x F at both ends for data with exactly this F."""
+        scale = math.sqrt((shape**2).sum() / 147 * f * 2 / 50 / 2)
+        ends = st.eta2_interval([row + m * scale for row, m in zip(shape, (-1, 0, 1), strict=True)], 0.90)
+        return np.array([(1 - eta2) / eta2 * f for eta2 in ends])
+
+    assert odds(0.99e7) == pytest.approx(odds(1.01e7), rel=1e-3)
+
+
+def test_no_noise_has_no_interval() -> None:
+    for tiny in (0.0, 1e-16):
+        groups = [np.full(5, m) + tiny * np.arange(5) for m in (1.0, 2.0)]
+        with pytest.raises(Insufficient, match="zero_variance"):
+            st.eta2_interval(groups)
+
+
+def test_a_group_of_one_unit_is_refused() -> None:
+    units = [np.zeros(12), *own_units(GROUPS[1:])]
+    for compute in (
+        lambda: st.eta2_interval(GROUPS, 0.9, units),
+        lambda: st.equivalence_test(GROUPS, 0.06, units=units),
+    ):
+        with pytest.raises(Insufficient, match="n_clusters"):
+            compute()
+    with pytest.raises(ValueError, match="unequal variances only"):
+        st.equivalence_test(GROUPS, 0.06, equal_variances=True, units=own_units(GROUPS))

@@ -77,6 +77,18 @@ def test_delong_matches_the_bootstrap_and_covers() -> None:
     assert hits / 500 == pytest.approx(0.90, abs=3 * math.sqrt(0.09 / 500) + 0.01)
 
 
+def test_delong_interval_is_symmetric_on_the_logit_scale_and_stays_inside() -> None:
+    labels = np.arange(32) < 7
+    scores = np.concatenate([np.linspace(1, 2, 6), [0.55], np.linspace(0, 1, 24), [1.05]])
+    place = (np.sign(scores[labels][:, None] - scores[~labels]) + 1) / 2
+    area = place.mean()
+    error = math.sqrt(place.mean(1).var(ddof=1) / 7 + place.mean(0).var(ddof=1) / 25)
+    low, high = st.auroc_interval(labels, scores, 0.95)
+    assert area + 1.96 * error > 1 > high  # the plain interval would leave the scale
+    centre, half = np.log(area / (1 - area)), stats.norm.ppf(0.975) * error / (area * (1 - area))
+    assert [np.log(x / (1 - x)) for x in (low, high)] == pytest.approx([centre - half, centre + half], rel=1e-9)
+
+
 def test_complete_separation_has_no_delong_interval() -> None:
     labels = np.arange(20) < 5
     with pytest.raises(Insufficient) as raised:

@@ -221,3 +221,57 @@ def test_raters_in_perfect_opposition_leave_the_averaged_coefficient_no_lower_bo
     found = st.intraclass_correlation(np.column_stack([z, -z]))
     assert found["ICC(C,1)"].value == pytest.approx(-1.0)
     assert found["ICC(C,k)"].interval[0] == -np.inf
+
+
+def test_single_rating_correlations_are_pingouins() -> None:
+    for n, k, noise in ((12, 4, 0.7), (30, 2, 3.0), (144, 2, 0.1)):
+        table = ratings(n, k, noise=noise)
+        theirs = st.intraclass_correlation(table)
+        mine = st.single_rating_correlations(table)
+        assert set(mine) == {"ICC(A,1)", "ICC(C,1)"}
+        for name, value in mine.items():
+            assert value == pytest.approx(theirs[name].value, abs=1e-10)
+    with pytest.raises(Insufficient, match="zero_variance"):
+        st.single_rating_correlations(np.ones((4, 3)))
+
+
+def test_prompts_that_are_clusters_of_their_own_are_raters() -> None:
+    effects = ratings(9, 40).T
+    plain, own = st.generalisability(effects, 0.95), st.generalisability(effects, 0.95, np.arange(40))
+    assert own.value == pytest.approx(plain.value, rel=1e-12)
+    assert own.interval == pytest.approx(plain.interval, rel=1e-12)
+    assert st.generalisability_p(effects, 0.5, np.arange(40)) == pytest.approx(st.generalisability_p(effects, 0.5))
+
+
+def test_copies_of_a_prompt_are_no_further_raters() -> None:
+    effects = ratings(9, 40, noise=3.0).T
+    clusters = np.tile(np.arange(40), 5)
+    once, copied = st.generalisability(effects, 0.90), st.generalisability(np.tile(effects, (5, 1)), 0.90, clusters)
+    assert copied.value == pytest.approx(once.value, rel=1e-9)
+    assert copied.interval == pytest.approx(once.interval, rel=1e-9)
+    assert st.generalisability(np.tile(effects, (5, 1)), 0.90).value > once.value + 0.05  # as if it were fresh evidence
+    for threshold in (0.2, 0.7):
+        p = st.generalisability_p(np.tile(effects, (5, 1)), threshold, clusters)
+        assert p == pytest.approx(st.generalisability_p(effects, threshold), rel=1e-9)
+
+
+def test_generalisability_covers_over_clusters_of_prompts() -> None:
+    """Heads ~ N(0, .3^2), noise 1 with intraclass correlation .5 in 40 clusters of 5: reliability .09 / (.09 + 3 / 200)."""
+    rng, heads, runs = np.random.default_rng(0), 12, 300
+    clusters, truth, plain, right = np.repeat(np.arange(40), 5), 0.09 / (0.09 + 3 / 200), 0, 0
+    for _ in range(runs):
+        noise = np.sqrt(0.5) * (rng.normal(size=(40, heads))[clusters] + rng.normal(size=(200, heads)))
+        effects = 0.3 * rng.normal(size=heads) + noise
+        low, high = st.generalisability(effects, 0.95, clusters).interval
+        right += low <= truth <= high
+        low, high = st.generalisability(effects, 0.95).interval
+        plain += low <= truth <= high
+    assert 0.92 <= right / runs <= 0.98
+    assert plain / runs < 0.8
+
+
+def test_one_cluster_is_one_rater() -> None:
+    with pytest.raises(Insufficient, match="n_clusters"):
+        st.generalisability(ratings(9, 40).T, 0.90, np.zeros(40))
+    with pytest.raises(ValueError, match="one each"):
+        st.generalisability(ratings(9, 40).T, 0.90, np.zeros(39))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
+import yaml
 
 import results_io
 from calibrations.validation.declared import ROWS
 from scripts import marked
 from scripts.experiments import page
-from tests.commandline import command
+from tests.commandline import ROOT, command
 
 SAMPLES, RANDOM_SAMPLES, PROMPTS = 8, 3, 60
 SETTINGS = (
@@ -111,9 +111,9 @@ def test_the_committed_experiment_is_a_full_one():
     """As declared in the configuration: no subject left out, no replicate saved."""
     document = results_io.read(page.PAGE.parent / "validation" / "V1_error_rates.json")
     settings = document["subject"]["settings"]
-    assert settings["only"] is None and settings["prompts"] == [40, 100, 400]
-    expected = json.loads(json.dumps(page.shipped_settings()))
-    assert settings["subjects"] == expected["subjects"] and settings["replicates"] == expected["replicates"]
+    shipped = yaml.safe_load((ROOT / "configs" / "experiment" / "validate_calibrations.yaml").read_text())
+    for name in ("only", "prompts", "pool", "model_seeds", "replicates", "targets", "subjects", "random_circuits"):
+        assert settings[name] == shipped[name], name
 
 
 def test_an_unknown_subject_is_refused(tmp_path):
