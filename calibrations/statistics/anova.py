@@ -62,7 +62,7 @@ class UnitsEffect:
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Equivalence test of k means: p of "f2 >= margin", the observed f2, the margin as f2."""
+    """Equivalence test of k means: p of "f2 >= margin", the observed f2 = F (k-1)/N, the margin as f2."""
 
     p: float
     f2: float
@@ -229,7 +229,8 @@ def equivalence_test(
         return _equivalence_of_units(arrays, margin, units)
     use_var = "equal" if equal_variances else "unequal"
     result = oneway.equivalence_oneway(arrays, margin, use_var=use_var, margin_type="f2")
-    return Equivalence(float(result.pvalue), float(result.effectsize), margin)
+    observed = result.f_stat * (len(arrays) - 1) / sum(a.size for a in arrays)  # statsmodels leaves out k - 1
+    return Equivalence(float(result.pvalue), float(observed), margin)
 
 
 def _equivalence_of_units(arrays: list[np.ndarray], margin_f2: float, units: Groups) -> Equivalence:

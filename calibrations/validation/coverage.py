@@ -152,7 +152,7 @@ def _discriminant(context: Context, record: Record) -> float:
 
 def _divergence(context: Context, record: Record) -> float:
     """theta_a - theta_b of the two methods that the record names, in the direction of the estimate."""
-    pair = record.ci_method.rpartition(", ")[2]
+    pair = next(name for name in record.companions["pairs"] if f" {name}," in record.ci_method)
     first, second = pair.split(" - ")
     difference = record.companions["pairs"][pair]["difference"]
     theta = context.population.faithfulness
@@ -224,6 +224,7 @@ WIDER = "the wider of an interval over prompts and one over heads, extended to t
 EXTENDED = "extended to the estimate"
 SPLITS = "percentiles over random halves of one sample, which differ more than whole samples do"
 DISCRETE = "a share of few heads takes few values, so the interval ends on the next one"
+TOGETHER = "it holds for all differences at once, of which only the largest is shown"
 DESIGN = "its standard error counts differences between templates although these are fixed by design"
 
 FAITHFULNESS = Estimand(
@@ -323,7 +324,9 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
             "drawn heads",
         ),
     ),
-    "C17.discriminant_validity": (Estimand("own effect - 3 x effect on the companion it names", _discriminant),),
+    "C17.discriminant_validity": (
+        Estimand("own effect - 3 x effect on the companion it names", _discriminant, conservative=TOGETHER),
+    ),
     "C30.seed_variance": (
         Estimand(
             "CV of faithfulness over samples of a third",
@@ -351,9 +354,15 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
     "S3.distributional_stability": (
         Estimand("share of these heads that are stable", _always(_stable_share), conservative=DISCRETE),
     ),
-    "M98.ablation_invariance": (Estimand("difference of faithfulness between the two methods it names", _divergence),),
+    "M98.ablation_invariance": (
+        Estimand("difference of faithfulness between the two methods it names", _divergence, conservative=TOGETHER),
+    ),
     "E1b.method_invariance": (
-        Estimand("1 - difference of faithfulness between the two methods it names", lambda c, r: 1 - _divergence(c, r)),
+        Estimand(
+            "1 - difference of faithfulness between the two methods it names",
+            lambda c, r: 1 - _divergence(c, r),
+            conservative=TOGETHER,
+        ),
     ),
 }
 

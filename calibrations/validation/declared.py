@@ -13,13 +13,15 @@ Expectation = Literal["pass", "not_pass", "free"]
 
 PRECONDITIONS = "P"
 ROWS = (PRECONDITIONS, *CALIBRATIONS)  # what a subject has an expectation for
-TRUTHS = ("sound", "flawed")
+BELONGS = {"free": "sound", "must_pass": "faithful", "not_pass": "flawed"}  # which declaration to which truth
+TRUTHS = ("sound", "faithful", "flawed")
 
 
 @dataclass(frozen=True)
 class Subject:
     """A circuit claim whose truth is known.
 
+    `truth` is "sound" (true in all that is claimed), "faithful" (the right heads; more is not known) or "flawed".
     `sentence` says what was planted. `expected` has one entry per calibration and one for the preconditions: "pass" (a
     verdict that must be given), "not_pass" (one that must not: the calibration is declared to detect the flaw) or "free"
     (the calibration is not made to see it). `reasons` says why, where the expectation is not the default of its truth.
@@ -39,8 +41,9 @@ class Subject:
 def subjects(config: Mapping[str, Any]) -> dict[str, Subject]:
     """The subjects of the section `subjects` of an experiment's configuration, in its order.
 
-    A sound circuit must pass everything but what `free` names; a flawed one must not pass what `not_pass` names, and the
-    rest is free. UserError for an unknown truth or calibration, or for a flaw that nothing is declared to detect.
+    A sound circuit must pass everything but what `free` names; a faithful one what `must_pass` names; a flawed one must not
+    pass what `not_pass` names, and the rest is free. UserError for an unknown truth or calibration, for a flaw that nothing
+    is declared to detect, or for a declaration that does not belong to the truth.
     """
     return {name: _subject(name, declared) for name, declared in config["subjects"].items()}
 
@@ -54,17 +57,21 @@ def chosen(config: Mapping[str, Any]) -> dict[str, Subject]:
 
 
 def _subject(name: str, declared: Mapping[str, Any]) -> Subject:
-    truth, not_pass, free = declared["truth"], declared.get("not_pass", {}), declared.get("free", {})
+    truth = declared["truth"]
     if truth not in TRUTHS:
         raise UserError(f"subject {name} has truth {truth!r}; use one of {', '.join(TRUTHS)}")
-    if unknown := [row for row in (*not_pass, *free) if row not in ROWS]:
+    given = {key: declared[key] for key in BELONGS if declared.get(key)}
+    if unknown := [row for rows in given.values() for row in rows if row not in ROWS]:
         raise UserError(f"subject {name} names {unknown[0]!r}, which is no calibration; use some of {', '.join(ROWS)}")
-    if truth == "flawed" and not not_pass:
+    if misplaced := [key for key in given if BELONGS[key] != truth]:
+        raise UserError(f"subject {name} is {truth}, so {misplaced[0]} says nothing; leave it out")
+    if truth == "flawed" and not given:
         raise UserError(
             f"subject {name} is flawed and nothing is declared to detect it; name a calibration under not_pass"
         )
-    if truth == "sound" and not_pass:
-        raise UserError(f"subject {name} is sound, so nothing is to be detected; leave out not_pass")
     default: Expectation = "pass" if truth == "sound" else "free"
-    expected = dict.fromkeys(ROWS, default) | dict.fromkeys(free, "free") | dict.fromkeys(not_pass, "not_pass")
-    return Subject(name, truth, declared["sentence"], expected, {**free, **not_pass})
+    expected = dict.fromkeys(ROWS, default)
+    for key, expectation in (("free", "free"), ("must_pass", "pass"), ("not_pass", "not_pass")):
+        expected |= dict.fromkeys(given.get(key, ()), expectation)
+    reasons = {row: why for rows in given.values() for row, why in rows.items()}
+    return Subject(name, truth, declared["sentence"], expected, reasons)

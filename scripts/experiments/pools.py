@@ -40,7 +40,8 @@ def groups(subjects: Mapping[str, Subject], settings: Mapping[str, Any]) -> list
     by_weights: dict[tuple[str, int], list[str]] = {}
     for name, one in subjects.items():
         for seed in settings["model_seeds"][one.truth]:
-            by_weights.setdefault((planted.weights_key(name, seed), seed), []).append(name)
+            key = planted.weights_key(name, seed) if name in planted.VARIANTS else name
+            by_weights.setdefault((key, seed), []).append(name)
     found = [Group(tuple(names), seed) for (_, seed), names in by_weights.items()]
     return sorted(found, key=lambda group: -len(group.subjects))
 
@@ -56,8 +57,8 @@ def planted_pools(group: Group, config: Mapping[str, Any], folder: Path) -> list
     _measure(plan, shared, settings, on_claim=False)
     made = []
     for name in group.subjects:
-        claim = planted.claimed_circuits(name, group.seed)[settings["task"]]
-        plan.circuit = replace(claim, model=plan.identity.name)
+        claims = planted.claimed_circuits(name, group.seed) if name in planted.VARIANTS else plan.identity.circuits
+        plan.circuit = replace(claims[settings["task"]], model=plan.identity.name)
         own = folder / f"{name}-{group.seed}"
         _measure(plan, own, settings, on_claim=True)
         made.append(_pool(name, own, shared, settings))

@@ -13,7 +13,7 @@ from synthetic import COMMON, documents
 from calibrations import c12_convergent_validity as c12
 from calibrations.evidence import Evidence
 from calibrations.head_scores import Method, kappa_of_selections, rank_reliability, select_top
-from calibrations.statistics import half_splits
+from calibrations.statistics import half_splits, intraclass_correlation
 
 FEWER = {"bootstrap_resamples": 200, "bootstrap_resamples_p": 999}  # speed
 CONFIG = {**config_of("c12"), **FEWER}
@@ -352,6 +352,21 @@ def test_raw_icc_of_different_units_is_near_zero_and_standardised_is_not():
     record = judge(with_families(mean=mean, n07=mean * 1000 + 500), FAMILIES)
     agreement = record.companions["agreement"]
     assert agreement["icc_agreement_raw"] < 0.05 and agreement["icc_consistency_z"] > 0.9
+
+
+def test_icc_of_a_pair_is_pingouins():
+    """Pairs take it from the mean squares, for speed; the published one of all families is pingouin's."""
+    record = judge(with_families(mean=importance(), mediation=importance(1)), FAMILIES)
+    pair = record.companions["pairs"][0]
+    docs = with_families(mean=importance(), mediation=importance(1))
+    subject = Evidence(docs, COMMON)
+    methods = {method.name: method for method in c12._methods(subject, FAMILIES, "families")}
+    table = np.column_stack([methods[name].score() for name in pair["methods"]])
+    assert pair["icc_agreement_raw"] == pytest.approx(intraclass_correlation(table)["ICC(A,1)"].value, abs=1e-10)
+    z = stats.zscore(table, axis=0, ddof=1)
+    assert pair["icc_consistency_z"] == pytest.approx(intraclass_correlation(z)["ICC(C,1)"].value, abs=1e-10)
+    agreement = record.companions["agreement"]
+    assert agreement["icc_agreement_raw"] == pytest.approx(pair["icc_agreement_raw"], abs=1e-10)
 
 
 def test_no_behaviour_is_insufficient():

@@ -357,6 +357,9 @@ def test_partial_eta_squared_is_that_of_c13():
     assert value > 0.3
     theirs = c13.calibrate(Evidence(docs, COMMON), config_of("c13"))[0]
     assert value == pytest.approx(theirs.published_value)
+    record = judge(docs)["partial_eta_sq"]
+    assert (record.ci90, record.ci95) == (theirs.ci90, theirs.ci95)
+    assert record.companions["design_effect"] == theirs.companions["design_effect"]
 
 
 def with_greedy(per_head, sign=1.0, noise=0.2):

@@ -153,3 +153,23 @@ def test_deterministic_and_blind_to_the_order_of_prompts():
     docs = documents(noise=3.0)
     first, second = (calibrate(Evidence(d, COMMON), CONFIG) for d in (docs, shuffled(docs)))
     assert [record.to_dict() for record in first] == [record.to_dict() for record in second]
+
+
+def test_prompts_of_one_cluster_are_one_rater():
+    """Copies of 60 prompts under the same labels: the coefficient and its interval are those of the 60."""
+    docs = documents(n_evaluation=60, n_held_out=0, effect_noise=2.0, n_clusters=100_000)
+    subject = Evidence(docs, COMMON)
+    effects = subject.head_effect("02", "denoising")[:, subject.in_circuit]
+    found = of(subject)["cronbach_alpha"]
+    assert found.ci95 == pytest.approx(generalisability(effects, 0.95).interval)  # every prompt its own cluster
+
+    base = docs["01"]["data"]
+    base["prompt_id"] = base["prompt_id"] + [f"{name}-again" for name in base["prompt_id"]]
+    for name in ("split", "template", "cluster", "clean_logit_diff", "corrupted_logit_diff"):
+        base[name] = list(base[name]) * 2
+    base["factors"] = {name: list(values) * 2 for name, values in base["factors"].items()}
+    docs["02"]["data"] = {name: list(values) * 2 for name, values in docs["02"]["data"].items()}
+    docs["20"]["data"]["logit_diff"] = np.tile(docs["20"]["data"]["logit_diff"], (1, 2)).tolist()
+    twice = of(Evidence(docs, COMMON))["cronbach_alpha"]
+    assert twice.estimate == pytest.approx(found.estimate) and twice.ci95 == pytest.approx(found.ci95)
+    assert twice.p == pytest.approx(found.p)

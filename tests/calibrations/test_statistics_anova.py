@@ -109,6 +109,7 @@ def test_equivalence_p_is_the_noncentral_f_of_welch() -> None:
     expected = stats.ncf.cdf(welch.f, welch.df_between, welch.df_within, 58 * margin)
     result = st.equivalence_test(GROUPS, 0.06)
     assert result.p == pytest.approx(expected, abs=1e-8) and result.margin_f2 == pytest.approx(margin)
+    assert result.f2 == pytest.approx(3 * welch.f / 58)
 
 
 def test_equivalence_level_at_the_margin_and_power_under_invariance() -> None:
@@ -173,7 +174,7 @@ def test_every_value_its_own_unit_gives_the_formulas_without_units() -> None:
     for level in (0.90, 0.95):
         assert st.eta2_interval(GROUPS, level, own_units(GROUPS)) == pytest.approx(st.eta2_interval(GROUPS, level))
     with_units, without = st.equivalence_test(GROUPS, 0.06, units=own_units(GROUPS)), st.equivalence_test(GROUPS, 0.06)
-    assert with_units.p == pytest.approx(without.p, abs=1e-9)
+    assert (with_units.p, with_units.f2) == pytest.approx((without.p, without.f2), rel=1e-9)
 
 
 def test_copies_of_every_value_in_its_unit_change_nothing() -> None:

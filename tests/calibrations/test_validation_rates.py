@@ -128,13 +128,19 @@ def test_a_flawed_subject_must_not_pass_what_detects_it():
     assert one.reasons == {"C13": "differs"}
 
 
+def test_a_faithful_subject_must_pass_what_is_named():
+    one = subject(truth="faithful", must_pass={"P": "trained"})
+    assert not one.sound and one.expected["P"] == "pass" and one.expected["C17"] == "free"
+
+
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"truth": "odd"}, "truth 'odd'; use one of sound, flawed"),
+        ({"truth": "odd"}, "truth 'odd'; use one of sound, faithful, flawed"),
         ({"truth": "flawed"}, "nothing is declared to detect it"),
         ({"truth": "flawed", "not_pass": {"C99": "x"}}, "'C99', which is no calibration"),
-        ({"truth": "sound", "not_pass": {"C13": "x"}}, "nothing is to be detected"),
+        ({"truth": "sound", "not_pass": {"C13": "x"}}, "is sound, so not_pass says nothing"),
+        ({"truth": "flawed", "not_pass": {"C13": "x"}, "free": {"P": "y"}}, "is flawed, so free says nothing"),
     ],
 )
 def test_declarations_that_say_nothing_are_refused(entry, said):
