@@ -140,8 +140,8 @@ class Session:
         defaults, given = _defaults(HydraConfig.get().runtime.choices), HydraConfig.get().overrides.task
         for text in given:
             _check_kind(_key(text), _value(config, _key(text)), _value(defaults, _key(text)))
-        for section in ("prompts", "measurement", "engine"):
-            _check_counts(section, self.config[section], _value(defaults, section))
+        for section in ("prompts", "measurement", "engine", "experiment"):
+            _check_counts(section, self.config.get(section), _value(defaults, section))
         self.overrides = sorted(text.lstrip("+") for text in given if not _is_default(text, config, defaults))
 
     def tasks(self) -> list[str]:

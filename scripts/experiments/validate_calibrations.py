@@ -16,6 +16,7 @@ from calibrations import calibrate
 from calibrations.validation import declared, rates
 from calibrations.validation.declared import Subject
 from calibrations.validation.rates import Outcome, Rate
+from results_io import UserError
 from scripts.experiments import figure, judging, page
 from scripts.experiments.judging import Rules, Work
 from scripts.experiments.stored import Pool
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 NAME = "validate_calibrations"
 RATES, INTERVALS = ("V1", "error_rates"), ("V2", "coverage")
 RANDOM = "random"
+MODELS = Path(__file__).resolve().parents[2] / "configs" / "model"
 
 Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]  # by subject and number of prompts
 
@@ -33,6 +35,7 @@ Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]  # by subject and number 
 def run(session: Session) -> None:
     """Measure, judge, count, simulate; write results/validation/V1 and V2 and print both tables."""
     settings, folder = session.config["experiment"], Path(session.config["results"]) / "validation"
+    check(settings)
     subjects = {**declared.chosen(settings), RANDOM: random_subject(settings)}
     pools = measured(session, subjects, folder)
     found = judged(session, subjects, pools)
@@ -42,6 +45,25 @@ def run(session: Session) -> None:
         session.console.print(shown)
     figure.save(stored(folder)[0], folder / "error_rates.svg")
     session.say(f"Results {folder}")
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError, before anything is measured, for settings under which nothing could be sampled or shown."""
+    needed = max(sum(judging.sizes(prompts).values()) for prompts in settings["prompts"])
+    for name, pool in (("pool", settings["pool"]), ("random_circuits.pool", settings["random_circuits"]["pool"])):
+        if pool < needed:
+            raise UserError(
+                f"experiment.{name}={pool} is too small for samples of {needed} prompts; use at least {needed}"
+            )
+    model = settings["random_circuits"]["model"]
+    if not (MODELS / f"{model}.yaml").is_file():
+        known = ", ".join(sorted(path.stem for path in MODELS.glob("*.yaml")))
+        raise UserError(f"experiment.random_circuits.model={model} is unknown; use one of {known}")
+    if settings["default_prompts"] not in settings["prompts"]:
+        known = ", ".join(map(str, settings["prompts"]))
+        raise UserError(
+            f"experiment.default_prompts={settings['default_prompts']} is not among the sizes; use one of {known}"
+        )
 
 
 def stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

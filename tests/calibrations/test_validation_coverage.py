@@ -25,7 +25,7 @@ NAME = "02.denoising"
 
 def configuration(*only: str, **changes) -> dict:
     """The shipped coverage section with the shipped calibrations, restricted to `only`."""
-    own = yaml.safe_load((CONFIGS.parent / "experiment" / "coverage.yaml").read_text())["coverage"]
+    own = yaml.safe_load((CONFIGS.parent / "experiment" / "validate_calibrations.yaml").read_text())["coverage"]
     sections = [yaml.safe_load(path.read_text()) for path in sorted(CONFIGS.glob("*.yaml"))]
     shipped = {key: value for section in sections for key, value in section.items() if key != "defaults"}
     return {**own, "calibration": shipped, "only": only, **changes}

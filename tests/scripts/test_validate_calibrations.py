@@ -116,8 +116,27 @@ def test_the_committed_experiment_is_a_full_one():
         assert settings[name] == shipped[name], name
 
 
-def test_an_unknown_subject_is_refused(tmp_path):
-    outcome = command("experiment=validate_calibrations", "experiment.only=[salt]", f"results={tmp_path / 'r'}")
-    assert outcome.code == 2
-    assert outcome.errors.startswith("experiment.only names 'salt', which is no subject; use some of sound, ")
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("experiment.only=[salt]", "experiment.only names 'salt', which is no subject; use some of sound, "),
+        ("experiment.pool=599", "experiment.pool=599 is too small for samples of 600 prompts; use at least 600"),
+        (
+            "experiment.default_prompts=50",
+            "experiment.default_prompts=50 is not among the sizes; use one of 40, 100, 400",
+        ),
+        ("experiment.replicates.sound=0", "experiment.replicates.sound=0 is too small"),
+        ("experiment.random_circuits.model=salt", "experiment.random_circuits.model=salt is unknown; use one of "),
+    ],
+)
+def test_bad_settings_are_one_sentence_and_nothing_is_written(setting, said, tmp_path):
+    outcome = command("experiment=validate_calibrations", setting, f"results={tmp_path / 'r'}")
+    assert (outcome.code, outcome.errors.count("\n")) == (2, 1)
+    assert outcome.errors.startswith(said)
     assert not (tmp_path / "r").exists()
+
+
+def test_an_unknown_experiment_is_refused(tmp_path):
+    outcome = command("experiment=salt", f"results={tmp_path / 'r'}")
+    assert outcome.code == 2
+    assert outcome.errors == "experiment=salt is unknown; use one of validate_calibrations\n"
