@@ -151,6 +151,12 @@ class Session:
         name = self.config["task"]["name"]
         return list(TASKS) if name == "all" else [name]
 
+    def experiment_folder(self, name: str) -> Path:
+        """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
+        differs = [text for text in self.overrides if _key(text) not in ("experiment", "results", "engine", "hydra")]
+        folder = Path(self.config["results"]) / name
+        return folder / _folder_name(",".join(differs).replace("/", "_")) if differs else folder
+
     def perform(self) -> None:
         """The experiment asked for, in place of the stages of a run."""
         from scripts import experiments

@@ -30,6 +30,7 @@ from calibrations.statistics import (
     eta2_permutation,
     one_way_effects,
     ratio_of_means,
+    simultaneous_intervals,
     split_groups,
     units_effect,
     welch_anova,
@@ -43,6 +44,7 @@ INPUTS = ("01", "20")
 
 LENGTH = "length"  # factor of 01 that the published fallback groups by
 CLUSTER = "cluster"
+LARGEST_MARGIN = 0.99  # of eta squared: beyond it the noncentral F is numerically without limit, and p is 0 anyway
 
 
 @dataclass(frozen=True)
@@ -78,11 +80,11 @@ class Grouping:
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C13.measurement_invariance: eta squared of per-prompt faithfulness between templates.
 
-    Scores are the linearised y_p = theta + (F_p - theta D_p) / mean D. Published: eta2 below 0.01 invariant,
-    above 0.06 template-sensitive. Verdict: Wellek's equivalence test with Welch's F (pass), lower
-    noncentral-F bound above the margin and group means that spread by `min_spread` (fail), also by name set and
-    by every other factor, since a head that works only for some names is invisible by template. Clusters of prompts
-    are the sampling units of every F.
+    Scores are the linearised y_p = theta + (F_p - theta D_p) / mean D. Published: eta2 below 0.01 invariant, above 0.06
+    template-sensitive. Verdict: Wellek's equivalence test with Welch's F, for group means that differ by less than the
+    margin or spread by less than `min_spread` (pass); lower noncentral-F bound above the margin and group means that
+    spread by `min_spread` (fail), also by name set and by every other factor, since a head that works only for some names
+    is invisible by template. Clusters of prompts are the sampling units of every F.
     """
     rule = f"eta squared below {config['invariant_below']}; above {config['sensitive_above']} is sensitive"
     return [
@@ -148,7 +150,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_faithful(evidence, config)
     scores = _scores(evidence)
     split = grouping(scores, evidence.templates, evidence.clusters, config["minimum_per_group"], config)
-    test = equivalence_test(split.groups, config["equivalence_margin"], units=split.units)
+    test = equivalence_test(split.groups, _margin(split, config), units=split.units)
     by_factor = _by_factor(evidence, config, scores)
     varying = [name for name, found in by_factor.items() if found.get("varies")]
     verdict = "pass" if test.p < config["alpha"] else "inconclusive"
@@ -169,6 +171,17 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _margin(split: Grouping, config: Mapping[str, Any]) -> float:
+    """Eta squared up to which groups are equivalent: the larger of the relative margin and what `min_spread` amounts to.
+
+    A difference is a failure only beyond both, so falling short of either is equivalence. Without the second, groups of a
+    circuit with almost no noise would have to agree to within a fraction of that noise. Source: the same two conditions
+    as `_differs`; at the larger noncentrality the one test holds its level under both.
+    """
+    f2 = (config["min_spread"] / split.within_sd) ** 2 if split.within_sd > 0 else math.inf
+    return max(config["equivalence_margin"], min(f2 / (1 + f2) if math.isfinite(f2) else 1.0, LARGEST_MARGIN))
+
+
 def _differs(split: Grouping, config: Mapping[str, Any]) -> bool:
     """Groups differ for certain (lower bound of eta squared above the margin) and by enough to matter."""
     return split.ci90[0] > config["equivalence_margin"] and split.between_sd >= config["min_spread"]
@@ -185,7 +198,7 @@ def _reasons(verdict: str, split: Grouping, p: float, varying: list[str], config
         reasons.append(
             f"templates differ (eta squared at least {low:.3f}, margin {margin}) but only by an SD of {split.between_sd:.3f}"
         )
-    return tuple(reasons) or (f"equivalence not shown: p = {p:.3g} at margin {margin}",)
+    return tuple(reasons) or (f"equivalence not shown: p = {p:.3g} at margin {_margin(split, config):.3g}",)
 
 
 def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
@@ -193,7 +206,7 @@ def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
 
     As many independent prompts, times the design effect.
     """
-    margin = config["equivalence_margin"]
+    margin = _margin(split, config)
     k, f2, n = split.table.k, _f2(margin), split.table.k * config["minimum_per_group"]
     while True:
         critical = stats.ncf.ppf(config["alpha"], k - 1, n - k, n * f2)
@@ -286,11 +299,7 @@ def _by_template(evidence: Evidence) -> dict[str, dict[str, Any]]:
 
 
 def _largest_difference(evidence: Evidence, config: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    """Largest difference of faithfulness between two templates, with a simultaneous 90 % bootstrap interval.
-
-    The half width is the 90 % quantile of the largest studentised deviation over all pairs, times the pair's
-    SD.
-    """
+    """Largest difference of faithfulness between two templates, with an interval that is simultaneous over all pairs."""
     member = np.array([evidence.templates == name for name in np.unique(evidence.templates)], dtype=float)
     intact, clean = evidence.ablated("circuit"), evidence.clean
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples"])
@@ -302,12 +311,11 @@ def _largest_difference(evidence: Evidence, config: Mapping[str, Any], names: li
     pairs = np.array(list(itertools.combinations(range(len(member)), 2)))
     difference = thetas[pairs[:, 0]] - thetas[pairs[:, 1]]
     spread = draws[pairs[:, 0]] - draws[pairs[:, 1]]
-    sd = np.nanstd(spread, axis=1, ddof=1)
-    if not (sd > 0).all():
+    if not (np.nanstd(spread, axis=1) > 0).all():
         return {"insufficient": "zero_variance"}
-    critical = float(np.nanquantile((np.abs(spread - difference[:, None]) / sd[:, None]).max(axis=0), 0.90))
     at = int(np.argmax(np.abs(difference)))
-    half, sign = critical * float(sd[at]), math.copysign(1.0, difference[at])
-    estimate = abs(float(difference[at]))
+    sign = math.copysign(1.0, difference[at])
+    low, high = simultaneous_intervals(difference, spread.T, 0.90)[at]
+    estimate, interval = abs(float(difference[at])), (low, high) if sign > 0 else (-high, -low)
     pair = [names[i] for i in (pairs[at] if sign > 0 else pairs[at][::-1])]
-    return {"templates": pair, "difference": estimate, "simultaneous_90": (estimate - half, estimate + half)}
+    return {"templates": pair, "difference": estimate, "simultaneous_90": interval}

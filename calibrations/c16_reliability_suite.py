@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from calibrations import preconditions
 from calibrations.c30_seed_variance import sample_cv_draws
 from calibrations.evidence import Evidence
-from calibrations.record import Published, Record, decide_above, decide_below, judge
+from calibrations.record import Published, Record, decide_above, decide_below, judge, worst_of
 from calibrations.statistics import (
     Insufficient,
     agreement_p,
@@ -125,7 +125,7 @@ def _test_retest(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
     profile = np.stack([effects[batch].mean(axis=0) for batch in rows], axis=1)
     icc = intraclass_correlation(profile, 0.90)["ICC(A,1)"]
     limit = 1 - config["test_retest_above"]
-    verdict = worst(decide_below(cv90, limit), decide_above(icc.interval, config["icc_above"]))
+    verdict = worst_of(decide_below(cv90, limit), decide_above(icc.interval, config["icc_above"]))
     retest = f"CV {cv90[0]:.3f} to {cv90[1]:.3f}, ICC {icc.interval[0]:.3f} to {icc.interval[1]:.3f}"
     thetas = _thetas(evidence, config)
     published = 1 - coefficient_of_variation(thetas, ddof=0)
@@ -149,11 +149,6 @@ def _test_retest(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
             "one_minus_cv_clipped": min(max(published, 0.0), 1.0),
         },
     }
-
-
-def worst(*verdicts: str) -> str:
-    """The verdict of criteria that must all hold: fail before inconclusive before pass."""
-    return next(name for name in ("fail", "inconclusive", "pass") if name in verdicts)
 
 
 def _more_prompts(upper: float, limit: float, n_prompts: int) -> str | None:

@@ -265,10 +265,10 @@ def _verdict(own90: Interval, contrasts: list[Contrast], config: Mapping[str, An
 
 
 def _needs(worst: Contrast, n_prompts: int) -> str | None:
-    """Prompts at which the smallest contrast would clear 0 at its present value."""
-    if worst.estimate == 0:
+    """Prompts at which the smallest contrast would clear 0 at its present value; None if that is not above 0."""
+    if worst.estimate <= 0:
         return None
-    ratio = (worst.ci90[1] - worst.ci90[0]) / 2 / abs(worst.estimate)
+    ratio = (worst.ci90[1] - worst.ci90[0]) / 2 / worst.estimate
     return f"about {int(np.ceil(max(ratio, 1.0) ** 2 * n_prompts))} prompts per task"
 
 

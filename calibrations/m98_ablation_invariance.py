@@ -18,7 +18,7 @@ from scipy import stats
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
-from calibrations.record import Published, Record, Verdict, decide_below, judge
+from calibrations.record import Published, Record, Verdict, decide_below, judge, worst_of
 from calibrations.statistics import (
     Insufficient,
     Interval,
@@ -129,11 +129,6 @@ def _verdict(intervals: list[Interval], margin: float) -> Verdict:
         return "pass"
     outside = any(low > margin or high < -margin for low, high in intervals)
     return "fail" if outside else "inconclusive"
-
-
-def worst_of(*verdicts: Verdict) -> Verdict:
-    """The verdict of "all of these hold": fail before inconclusive before pass."""
-    return next(verdict for verdict in ("fail", "inconclusive", "pass") if verdict in verdicts)
 
 
 def _pairs(evidence: Evidence, config: Mapping[str, Any], methods: Any) -> dict[str, dict[str, Any]]:

@@ -67,6 +67,11 @@ def decide_below(interval: Interval, threshold: float) -> Verdict:
     return decide_above((-high, -low), -threshold)
 
 
+def worst_of(*verdicts: Verdict) -> Verdict:
+    """The verdict of "all of these hold": fail before inconclusive before pass."""
+    return next(verdict for verdict in ("fail", "inconclusive", "pass") if verdict in verdicts)
+
+
 DESCRIPTIVE = "descriptive"  # first word of the reason of a record that is reported and never judged
 
 

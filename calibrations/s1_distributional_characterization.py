@@ -88,11 +88,13 @@ def _ratio(magnitude: Float[np.ndarray, " head"], evidence: Evidence) -> float:
 
 
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: the 90 % interval of the share lies above that of the ratio 2, and relabelled heads rarely do."""
+    """pass: the 90 % interval of the share lies above that of the ratio 2, relabelled heads rarely do, and the published
+    ratio agrees (root mean squares alone would let one loud head speak for six silent ones).
+    """
     require_behaviour(evidence, config)
     attribution = _attribution(evidence)
     _require_sizes(evidence, config)
-    _ratio(np.abs(attribution.mean(axis=0)), evidence)
+    published = _ratio(np.abs(attribution.mean(axis=0)), evidence)
     squares, draws = _squares(evidence, config, attribution)
     share, resampled = (float(_share(squares, evidence)), _share(draws, evidence))
     if np.isnan(share):
@@ -106,6 +108,11 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     verdict, reasons = decide_above(ci90, threshold), ()
     if verdict == "pass" and relabelled.p >= config["alpha"]:
         verdict, reasons = "inconclusive", ("random head sets of this size reach the share as often",)
+    elif verdict == "pass" and published <= config["threshold_ratio"]:
+        verdict, reasons = (
+            "inconclusive",
+            (f"few loud heads make the share: the ratio of mean sizes is {published:.2f}",),
+        )
     elif verdict == "fail":
         reasons = ("circuit heads do not stand out in direct attribution",)
     elif verdict == "inconclusive":

@@ -12,6 +12,7 @@ from results_io import UserError
 Expectation = Literal["pass", "not_pass", "free"]
 
 PRECONDITIONS = "P"
+RANDOM = "random"  # the subject of claims drawn at random
 ROWS = (PRECONDITIONS, *CALIBRATIONS)  # what a subject has an expectation for
 BELONGS = {"free": "sound", "must_pass": "faithful", "not_pass": "flawed"}  # which declaration to which truth
 TRUTHS = ("sound", "faithful", "flawed")
@@ -32,10 +33,6 @@ class Subject:
     sentence: str
     expected: Mapping[str, Expectation]
     reasons: Mapping[str, str]
-
-    @property
-    def sound(self) -> bool:
-        return self.truth == "sound"
 
 
 def subjects(config: Mapping[str, Any]) -> dict[str, Subject]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from calibrations import calibrate, certificate
 from calibrations.evidence import Evidence
+from calibrations.preconditions import NO_RULE
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Interval, wilson_interval
 from calibrations.validation.declared import ROWS, Subject
@@ -41,22 +41,17 @@ class Rate:
     def interval(self) -> Interval:
         return wilson_interval(self.count, self.n, 0.95)
 
-    @property
-    def standard_error(self) -> float:
-        """Monte Carlo standard error at the observed rate."""
-        return math.sqrt(self.value * (1 - self.value) / self.n)
-
     def to_dict(self) -> dict[str, Any]:
-        return {"count": self.count, "n": self.n, "rate": self.value, "ci95": self.interval}
+        low, high = self.interval
+        return {"count": self.count, "n": self.n, "rate": self.value, "ci95": (max(low, 0.0), min(high, 1.0))}
 
 
 @dataclass(frozen=True)
 class Cell:
     """One subject, one row of the table, one number of prompts.
 
-    `met` is None where nothing was declared (power is, for the size of a run alone), else whether the target was met: a
-    false-pass rate of at most `max_false_pass` plus three Monte Carlo standard errors (of a rate at the target), power of
-    at least `min_power` minus as much.
+    `met` is None where nothing was declared (power is, for the size of a run alone), else whether the rate itself is within
+    its target: at most `max_false_pass`, at least `min_power`, without any allowance for Monte Carlo error.
     """
 
     subject: str
@@ -78,11 +73,16 @@ def outcome(evidence: Evidence, config: Mapping[str, Any], rules: Mapping[str, A
     documents = calibrate.judge(evidence, CALIBRATIONS, config)
     metrics, rows = {}, {}
     for identifier, document in documents.items():
-        gating = [record for record in document["records"] if record["gating"]] or document["records"]
-        published = {record["published_verdict"] for record in gating}
-        rows[identifier] = (next(word for word in PUBLISHED if word in published), document["data"]["verdict"])
+        rows[identifier] = (_published(document["records"]), document["data"]["verdict"])
         metrics |= {r["metric"]: (r["published_verdict"], r["verdict"]) for r in document["records"]}
     return Outcome(metrics, rows, certificate.certify(documents, rules)["tier"])
+
+
+def _published(records: Sequence[Mapping[str, Any]]) -> str:
+    """The worst published verdict of a calibration's gating metrics, of those that have a published rule."""
+    gating = [record for record in records if record["gating"]] or records
+    said = {record["published_verdict"] for record in gating if record["published_rule"] != NO_RULE}
+    return next((word for word in PUBLISHED if word in said), "none")
 
 
 def cells(
@@ -104,9 +104,9 @@ def cells(
 
 
 def _met(expected: str, passed: Rate, targets: Mapping[str, float]) -> bool:
-    target = targets["max_false_pass" if expected == "not_pass" else "min_power"]
-    slack = 3 * math.sqrt(target * (1 - target) / passed.n)
-    return passed.value <= target + slack if expected == "not_pass" else passed.value >= target - slack
+    if expected == "not_pass":
+        return passed.value <= targets["max_false_pass"]
+    return passed.value >= targets["min_power"]
 
 
 def metric_passes(outcomes: Sequence[Outcome]) -> dict[str, list[int]]:

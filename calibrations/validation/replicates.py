@@ -39,9 +39,9 @@ def samples(
     """One sample for each number of `replicates`: `sizes` = {"evaluation", "held_out"} prompts, disjoint.
 
     Drawn from the pool without replacement and alike in every template, as prompts of a run are. The pool's prompts are
-    independent draws from the task's prompts, so each sample is one as well: rates over samples estimate rates over runs
-    without bias. Samples of one pool share prompts, so their number overstates how precisely. UserError if the pool is
-    too small.
+    independent draws from the task's prompts, so each sample taken by itself is one as well, and the expected rate over
+    samples is the rate over runs. But samples of one pool share prompts (and the scores that are made without prompts), so
+    there are only about as many independent ones as fit into the pools side by side. UserError if the pool is too small.
     """
     baseline = documents["01"]["data"]
     order = np.argsort(np.asarray(baseline["prompt_id"]))

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
-from multiprocessing import get_context
 from typing import Any
 
 from calibrations.validation.coverage import coverage
 from calibrations.validation.rates import Outcome, outcome
 from calibrations.validation.replicates import samples
+from scripts.experiments import processes
 from scripts.experiments.stored import Pool
 
 AT_ONCE = 10  # samples in one task of a process: small enough to share the work evenly
@@ -44,10 +42,8 @@ def sizes(prompts: int) -> dict[str, int]:
 def judged(works: Sequence[Work], rules: Rules) -> Iterator[tuple[Work, list[Outcome]]]:
     """Every piece of work with its outcomes, in the order in which they are done."""
     pieces = [piece for work in works for piece in _pieces(work)]
-    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=one_thread) as pool:
-        futures: dict[Future[list[Outcome]], Work] = {pool.submit(_judge, piece, rules): piece for piece in pieces}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+    for place, outcomes in processes.results([(_judge, piece, rules) for piece in pieces]):
+        yield pieces[place], outcomes
 
 
 def simulated(settings: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
@@ -55,10 +51,9 @@ def simulated(settings: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
 
     `settings` as `calibrations.validation.coverage.coverage`, and `prompts`, `replicates` and `seed` of the simulation.
     """
-    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=one_thread) as pool:
-        sizes_ = sorted(settings["prompts"], reverse=True)  # the longest first
-        for future in as_completed([pool.submit(_simulate, settings, prompts) for prompts in sizes_]):
-            yield future.result()
+    longest_first = sorted(settings["prompts"], reverse=True)
+    for _, rows in processes.results([(_simulate, settings, prompts) for prompts in longest_first]):
+        yield rows
 
 
 def _simulate(settings: Mapping[str, Any], prompts: int) -> list[dict[str, Any]]:
@@ -66,21 +61,9 @@ def _simulate(settings: Mapping[str, Any], prompts: int) -> list[dict[str, Any]]
     return [one.to_dict() for one in found]
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _pieces(work: Work) -> Iterator[Work]:
     for start in range(0, len(work.replicates), AT_ONCE):
         yield Work(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
-
-
-def one_thread() -> None:
-    """As many processes as cores, each with as many threads, would wait for each other."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)
 
 
 @cache

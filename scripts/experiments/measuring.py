@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from circuits import models
-from scripts.experiments import pools
-from scripts.experiments.judging import cores
+from scripts.experiments import pools, processes
 from scripts.experiments.pools import Group
 from scripts.experiments.stored import Pool
 
@@ -22,13 +19,17 @@ def measured(groups: Sequence[Group], config: Mapping[str, Any], folder: Path) -
 
     A GPU is given one model at a time.
     """
-    workers = cores() if models.device_of(config["model"]) == "cpu" else 1
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_one_thread) as processes:
-        tasks = [processes.submit(pools.random_pools, config, folder)]
-        tasks += [processes.submit(pools.planted_pools, group, config, folder) for group in groups]
-        for task in as_completed(tasks):
-            yield task.result()
+    workers = None if models.device_of(config["model"]) == "cpu" else 1
+    tasks = [(_planted, group, config, folder) for group in groups]
+    for _, made in processes.results([*tasks[:1], (_random, config, folder), *tasks[1:]], workers):
+        yield made
 
 
-def _one_thread() -> None:
+def _planted(group: Group, config: Mapping[str, Any], folder: Path) -> list[Pool]:
     torch.set_num_threads(1)
+    return pools.planted_pools(group, config, folder)
+
+
+def _random(config: Mapping[str, Any], folder: Path) -> list[Pool]:
+    torch.set_num_threads(1)
+    return pools.random_pools(config, folder)

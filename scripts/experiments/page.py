@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 import results_io
-from calibrations.validation.declared import ROWS
+from calibrations.validation.declared import PRECONDITIONS, ROWS
 from scripts import marked
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-far-can-you-trust-a-certificate.md"
@@ -56,7 +56,6 @@ def summary(document: Mapping[str, Any]) -> list[str]:
     targets, prompts = settings["targets"], str(settings["default_prompts"])
     judged = [cell for cell in data["cells"] if cell["met"] is not None]
     missed = [cell for cell in judged if not cell["met"]]
-    sound, flawed = (data["certified"][truth][prompts] for truth in ("sound", "flawed"))
     return [
         f"{len(judged) - len(missed)} of {len(judged)} declared cells met",
         *(
@@ -64,9 +63,26 @@ def summary(document: Mapping[str, Any]) -> list[str]:
             f"{share(cell['verdict_pass'])}, declared {cell['expected'].replace('_', ' ')}"
             for cell in missed
         ),
-        f"certified: sound {interval(sound)}, target at least {targets['min_certified']:.2f}; "
-        f"flawed {interval(flawed)}, target at most {targets['max_certified']:.2f}",
+        *_certified(data, prompts, targets),
     ]
+
+
+def _certified(data: Mapping[str, Any], prompts: str, targets: Mapping[str, float]) -> list[str]:
+    """Rates of the highest tier: of all sound samples, of all flawed ones, and of the flawed subject that does worst."""
+    rates = {truth: found[prompts] for truth, found in data["certified"].items()}
+    by_subject = {
+        n: data["tiers"][n][prompts]["certified"] for n, s in data["subjects"].items() if s["truth"] == "flawed"
+    }
+    lines = []
+    if "sound" in rates:
+        lines.append(f"certified: sound {interval(rates['sound'])}, target at least {targets['min_certified']:.2f}")
+    if by_subject:
+        worst = max(by_subject, key=lambda name: by_subject[name]["rate"])
+        lines.append(
+            f"certified: flawed {interval(rates['flawed'])}, target at most {targets['max_certified']:.2f} of each; "
+            f"most often {worst}: {share(by_subject[worst])}"
+        )
+    return lines
 
 
 def _cell(data: Mapping[str, Any], subject: str, row: str, prompts: int) -> Mapping[str, Any]:
@@ -104,6 +120,8 @@ def matrix(document: Mapping[str, Any], which: str, prompts: int) -> str:
 
 def _marked(cell: Mapping[str, Any], which: str) -> str:
     text = share(cell[which])
+    if which == "published_pass" and cell["row"] == PRECONDITIONS:
+        return "–"  # nothing is published of them
     if which != "verdict_pass" or cell["met"] is None:
         return text
     return f"**{text}**" if cell["met"] else f"**{text} !**"

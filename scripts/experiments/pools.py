@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import results_io
-from calibrations.validation.declared import Subject
+from calibrations.validation.declared import RANDOM, Subject
 from circuits import planted, tasks
 from circuits.claims import random_claim
 from circuits.measure import Plan, measure
@@ -23,7 +23,7 @@ from circuits.measurements import DEPEND_ON_CIRCUIT
 from circuits.study import Silent
 from scripts.experiments.stored import Pool
 
-RANDOM = "random"
+TASK = "ioi"  # the planted claims that are wrong are about this task
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
@@ -39,7 +39,7 @@ def groups(subjects: Mapping[str, Subject], settings: Mapping[str, Any]) -> list
     """Every subject at every model seed of its truth, by weights; what takes longest comes first."""
     by_weights: dict[tuple[str, int], list[str]] = {}
     for name, one in subjects.items():
-        for seed in settings["model_seeds"][one.truth]:
+        for seed in settings["subjects"][name].get("model_seeds", settings["model_seeds"][one.truth]):
             key = planted.weights_key(name, seed) if name in planted.VARIANTS else name
             by_weights.setdefault((key, seed), []).append(name)
     found = [Group(tuple(names), seed) for (_, seed), names in by_weights.items()]
@@ -52,13 +52,15 @@ def planted_pools(group: Group, config: Mapping[str, Any], folder: Path) -> list
     `config` is the whole configuration, its section `experiment` that of the experiment.
     """
     settings, first = config["experiment"], group.subjects[0]
-    plan = _plan(config, _planted(config, first, group.seed), settings["pool"], settings["seed"] + group.seed)
+    place = list(settings["subjects"]).index(first)
+    prompts_seed = settings["seed"] + 10 * place + group.seed  # other prompts for each model
+    plan = _plan(config, _planted(config, first, group.seed), settings["pool"], prompts_seed)
     shared = folder / f"{first}-{group.seed}"
     _measure(plan, shared, settings, on_claim=False)
     made = []
     for name in group.subjects:
         claims = planted.claimed_circuits(name, group.seed) if name in planted.VARIANTS else plan.identity.circuits
-        plan.circuit = replace(claims[settings["task"]], model=plan.identity.name)
+        plan.circuit = replace(claims[TASK], model=plan.identity.name)
         own = folder / f"{name}-{group.seed}"
         _measure(plan, own, settings, on_claim=True)
         made.append(_pool(name, own, shared, settings))
@@ -70,7 +72,7 @@ def random_pools(config: Mapping[str, Any], folder: Path) -> list[Pool]:
     settings, chosen = config["experiment"], config["experiment"]["random_circuits"]
     model = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / f"{chosen['model']}.yaml"), resolve=True)
     plan = _plan(config, {**model, "device": config["model"].get("device")}, chosen["pool"], settings["seed"])
-    stored = plan.identity.circuits[settings["task"]]
+    stored = plan.identity.circuits[TASK]
     shared = folder / chosen["model"]
     _measure(plan, shared, settings, on_claim=False)
     made = []
@@ -98,7 +100,7 @@ def _plan(config: Mapping[str, Any], model: Mapping[str, Any], pool: int, seed: 
     settings = config["experiment"]
     return Plan(
         model_settings=model,
-        task=tasks.get(settings["task"]),
+        task=tasks.get(TASK),
         sizes={**config["prompts"], "evaluation": pool - 1, "held_out": 1},
         seed=seed,
         settings={**config["measurement"], **settings["measurement"]},

@@ -24,7 +24,8 @@ class Pool:
 
     @property
     def digests(self) -> dict[str, str]:
-        return {number: results_io.file_digest(path) for number, path in self.files}
+        """Digest of each file, by its folder and name."""
+        return {f"{path.parent.name}/{path.name}": results_io.file_digest(path) for _, path in self.files}
 
 
 def _with_arrays(document: dict[str, Any]) -> dict[str, Any]:

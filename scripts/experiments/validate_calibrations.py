@@ -7,14 +7,14 @@ subject and calibration how often the verdict was "pass", beside what was declar
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import results_io
 from calibrations import calibrate
 from calibrations.validation import declared, rates
-from calibrations.validation.declared import Subject
+from calibrations.validation.declared import RANDOM, Subject
 from calibrations.validation.rates import Outcome, Rate
 from results_io import UserError
 from scripts.experiments import figure, judging, page
@@ -26,44 +26,47 @@ if TYPE_CHECKING:
 
 NAME = "validate_calibrations"
 RATES, INTERVALS = ("V1", "error_rates"), ("V2", "coverage")
-RANDOM = "random"
-MODELS = Path(__file__).resolve().parents[2] / "configs" / "model"
+EMBEDDED = ("pocket",)  # models with a circuit of their own, whose size and layers random claims take
 
 Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]  # by subject and number of prompts
 
 
 def run(session: Session) -> None:
-    """Measure, judge, count, simulate; write results/validation/V1 and V2 and print both tables."""
-    settings, folder = session.config["experiment"], Path(session.config["results"]) / "validation"
+    """Measure, judge, count, simulate; write V1 and V2 below results/validation and print what they say."""
+    settings, folder = session.config["experiment"], session.experiment_folder("validation")
     check(settings)
     subjects = {**declared.chosen(settings), RANDOM: random_subject(settings)}
     pools = measured(session, subjects, folder)
     found = judged(session, subjects, pools)
-    write(folder, RATES, rates_document(subjects, found, settings, pools))
-    write(folder, INTERVALS, coverage_document(settings["coverage"], simulated(session)))
+    digests = {name: digest for pool in pools for name, digest in pool.digests.items()}
+    write(folder, RATES, digests, rates_document(subjects, found, session.config, len(pools)))
+    write(folder, INTERVALS, {}, coverage_document(settings["coverage"], simulated(session)))
     for shown in page.tables(*stored(folder)):
         session.console.print(shown)
-    figure.save(stored(folder)[0], folder / "error_rates.svg")
+    figure.save(stored(folder)[0], folder / "error_rates.svg", session.say)
     session.say(f"Results {folder}")
 
 
 def check(settings: Mapping[str, Any]) -> None:
     """UserError, before anything is measured, for settings under which nothing could be sampled or shown."""
+    for name in ("experiment.prompts", "experiment.coverage.prompts"):
+        sizes = settings["prompts"] if name == "experiment.prompts" else settings["coverage"]["prompts"]
+        if not sizes or len(set(sizes)) < len(sizes) or min(sizes) < 2:
+            raise UserError(f"{name}={sizes} is no list of sample sizes; use different whole numbers from 2 on")
     needed = max(sum(judging.sizes(prompts).values()) for prompts in settings["prompts"])
     for name, pool in (("pool", settings["pool"]), ("random_circuits.pool", settings["random_circuits"]["pool"])):
         if pool < needed:
             raise UserError(
                 f"experiment.{name}={pool} is too small for samples of {needed} prompts; use at least {needed}"
             )
-    model = settings["random_circuits"]["model"]
-    if not (MODELS / f"{model}.yaml").is_file():
-        known = ", ".join(sorted(path.stem for path in MODELS.glob("*.yaml")))
-        raise UserError(f"experiment.random_circuits.model={model} is unknown; use one of {known}")
     if settings["default_prompts"] not in settings["prompts"]:
-        known = ", ".join(map(str, settings["prompts"]))
-        raise UserError(
-            f"experiment.default_prompts={settings['default_prompts']} is not among the sizes; use one of {known}"
-        )
+        known, given = ", ".join(map(str, settings["prompts"])), settings["default_prompts"]
+        raise UserError(f"experiment.default_prompts={given} is not among the sizes; use one of {known}")
+    if settings["random_circuits"]["model"] not in EMBEDDED:
+        given, known = settings["random_circuits"]["model"], ", ".join(EMBEDDED)
+        raise UserError(f"experiment.random_circuits.model={given} is no model with a stored circuit; use {known}")
+    if empty := [truth for truth, seeds in settings["model_seeds"].items() if not seeds]:
+        raise UserError(f"experiment.model_seeds.{empty[0]}=[] leaves nothing to measure; give at least one seed")
 
 
 def stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -72,9 +75,10 @@ def stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return rates_, intervals
 
 
-def write(folder: Path, which: tuple[str, str], content: Mapping[str, Any]) -> None:
+def write(folder: Path, which: tuple[str, str], inputs: Mapping[str, str], content: Mapping[str, Any]) -> None:
+    """One numbered result; `inputs` are the digests of the measurements that it was made from."""
     number, name = which
-    common = {"kind": "experiment", "records": [], "inputs_sha256": {}, "environment": calibrate.environment()}
+    common = {"kind": "experiment", "records": [], "inputs_sha256": inputs, "environment": calibrate.environment()}
     results_io.write(folder / f"{number}_{name}.json", {"number": number, "id": name, **common, **content})
 
 
@@ -154,31 +158,35 @@ def coverage_document(settings: Mapping[str, Any], rows: Sequence[Mapping[str, A
 
 
 def rates_document(
-    subjects: Mapping[str, Subject], found: Outcomes, settings: Mapping[str, Any], pools: Sequence[Pool]
+    subjects: Mapping[str, Subject], found: Outcomes, config: Mapping[str, Any], n_pools: int
 ) -> dict[str, Any]:
-    """The numbered result: every cell, the tiers, whether the targets were met."""
+    """The numbered result: every cell, the tiers, how often each truth was certified."""
+    settings = config["experiment"]
     default, highest = settings["default_prompts"], settings["highest_tier"]
     cells = [
         cell.to_dict()
         for (name, prompts), outcomes in sorted(found.items())
         for cell in rates.cells(subjects[name], prompts, outcomes, settings["targets"], at_default=prompts == default)
     ]
-    tiers = {
-        name: {str(prompts): rates.tiers(found[name, prompts], highest) for prompts in settings["prompts"]}
-        for name in subjects
-    }
+
+    def by_size(count: Callable[[Sequence[Outcome]], Any]) -> dict[str, dict[str, Any]]:
+        return {name: {str(n): count(found[name, n]) for n in settings["prompts"]} for name in subjects}
+
     return {
-        "subject": {"experiment": NAME, "settings": settings, "judged_by": calibrate.code_digest()},
-        "n": {"samples": sum(len(outcomes) for outcomes in found.values()), "pools": len(pools)},
+        "subject": {
+            "experiment": NAME,
+            "settings": settings,
+            "calibration": config["calibration"],
+            "certificate": config["certificate"],
+            "judged_by": calibrate.code_digest(),
+        },
+        "n": {"samples": sum(map(len, found.values())), "pools": n_pools},
         "data": {
             "subjects": {name: _described(one) for name, one in subjects.items()},
             "cells": cells,
-            "tiers": tiers,
+            "tiers": by_size(lambda outcomes: rates.tiers(outcomes, highest)),
             "certified": _certified(subjects, found, settings),
-            "metric_passes": {
-                name: {str(prompts): rates.metric_passes(found[name, prompts]) for prompts in settings["prompts"]}
-                for name in subjects
-            },
+            "metric_passes": by_size(rates.metric_passes),
         },
     }
 
@@ -193,7 +201,7 @@ def _described(subject: Subject) -> dict[str, Any]:
 
 
 def _certified(subjects: Mapping[str, Subject], found: Outcomes, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Rate of the highest tier among all sound and all flawed samples, by number of prompts."""
+    """Rate of the highest tier over all subjects of a truth, by number of prompts."""
     highest = settings["highest_tier"]
     return {
         truth: {
@@ -204,5 +212,5 @@ def _certified(subjects: Mapping[str, Subject], found: Outcomes, settings: Mappi
             ).to_dict()
             for prompts in settings["prompts"]
         }
-        for truth in declared.TRUTHS
+        for truth in dict.fromkeys(subject.truth for subject in subjects.values())
     }

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from calibrations import c13_measurement_invariance as c13
 from calibrations.c13_measurement_invariance import calibrate
 from calibrations.evidence import Evidence
 from calibrations.statistics import equivalence_test, eta2_interval, ratio_of_means, split_groups
@@ -99,13 +100,33 @@ def test_a_true_difference_at_the_margin_passes_at_most_at_the_level():
     assert passes <= 8
 
 
-def test_a_difference_too_small_to_matter_is_undecided_however_exact_the_measurement():
+def test_a_difference_too_small_to_matter_passes_however_exact_the_measurement():
+    """Template means with an SD of .01, noise of .001: eta squared near 1, and equivalent all the same."""
     record = one(evidence(template_shift=0.02, noise=0.005))
     assert record.published_verdict == "fail" and record.estimate > 0.9
-    assert record.verdict == "inconclusive" and record.p > 0.99  # the margin is fixed: never a pass
-    assert "only by an SD of 0.01" in record.reasons[0]
+    assert record.verdict == "pass" and record.p < 0.001
     large = one(evidence(template_shift=0.2, noise=0.005))
     assert large.verdict == "fail" and large.companions["between_sd"] > CONFIG["min_spread"]
+
+
+def test_the_margin_is_the_larger_of_the_relative_and_the_absolute_one():
+    """Noise of .4 / 5 = .08 per prompt: an SD of .05 is eta squared .28; noise of .4: .0154, below the relative .06."""
+    clusters = np.array([f"c{i}" for i in range(600)])
+    labels = np.array([f"t{i % 6}" for i in range(600)])
+    for sd, expected in ((0.08, 0.05**2 / (0.05**2 + 0.08**2)), (0.4, CONFIG["equivalence_margin"])):
+        scores = np.random.default_rng(0).normal(0, sd, 600)
+        split = c13.grouping(scores, labels, clusters, 10, CONFIG)
+        assert c13._margin(split, CONFIG) == pytest.approx(expected, rel=0.1)
+
+
+def test_templates_that_spread_by_the_smallest_relevant_sd_rarely_pass():
+    """True SD of six template means .05 = min_spread, noise .08 a prompt (eta squared .28): level .05 at n = 400."""
+    rng, passed, effects = np.random.default_rng(5), 0, np.array([1, -1, 1, -1, 1, -1]) * CONFIG["min_spread"]
+    labels, clusters = np.arange(400) % 6, np.array([f"c{i}" for i in range(400)])
+    for _ in range(200):
+        split = c13.grouping(effects[labels] + rng.normal(0, 0.08, 400), labels.astype(str), clusters, 10, CONFIG)
+        passed += equivalence_test(split.groups, c13._margin(split, CONFIG), units=split.units).p < CONFIG["alpha"]
+    assert passed / 200 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
 
 
 @pytest.mark.parametrize(

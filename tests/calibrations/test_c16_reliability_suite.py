@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from calibrations.c16_reliability_suite import batches, calibrate, worst
+from calibrations.c16_reliability_suite import batches, calibrate
 from calibrations.evidence import Evidence
 from calibrations.statistics import (
     agreement_p,
@@ -141,12 +141,6 @@ def test_the_icc_is_a_number_that_no_renamed_column_can_lose():  # peer D9: ICC2
     rest = ((x - x.mean(1, keepdims=True) - x.mean(0) + x.mean()) ** 2).sum() / ((n - 1) * (k - 1))
     expected = (rows - rest) / (rows + (k - 1) * rest + k * (columns - rest) / n)
     assert of(subject)["test_retest"].effect_size == pytest.approx(expected)
-
-
-def test_worst():
-    assert worst("pass", "inconclusive", "fail") == "fail"
-    assert worst("pass", "inconclusive") == "inconclusive"
-    assert worst("pass", "pass") == "pass"
 
 
 def test_deterministic_and_blind_to_the_order_of_prompts():

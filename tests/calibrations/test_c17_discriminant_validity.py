@@ -116,7 +116,14 @@ def test_false_pass_rate_at_a_third_for_one_companion():
 def test_a_ratio_at_three_is_inconclusive():
     docs = documents(effect_noise=3.0, other_task_effect=0.25)
     validity, _ = judge(docs)
-    assert validity.verdict == "inconclusive" and validity.needs.startswith("about ")
+    assert validity.verdict == "inconclusive"
+
+
+def test_prompts_that_would_settle_a_contrast_are_named_only_if_it_is_above_zero():
+    """Half width 1 at an estimate of .5 and 100 prompts: (1 / .5)^2 x 100 = 400."""
+    draws = np.linspace(-0.5, 1.5, 2001) / 0.9 - 0.5 * (1 / 0.9 - 1)  # 90 % of them between -.5 and 1.5
+    assert c17._needs(c17.Contrast("other", 0.5, draws), 100) == "about 400 prompts per task"
+    assert c17._needs(c17.Contrast("other", -0.1, draws), 100) is None
 
 
 def test_negative_off_diagonal_is_not_specificity():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from calibrations.record import Published, Record, decide_above, decide_below, judge, overall
+from calibrations.record import Published, Record, decide_above, decide_below, judge, overall, worst_of
 from calibrations.statistics import Insufficient
 
 RULE = "above 0.5"
@@ -130,3 +130,9 @@ def test_a_bug_never_becomes_a_verdict(half, error):
     halves = {"published": lambda: Published(1.0, RULE, "pass"), "decide": lambda: {"verdict": "pass"}, half: broken}
     with pytest.raises(type(error)):
         judge("X.m", halves["published"], halves["decide"], rule=RULE)
+
+
+def test_worst_of():
+    assert worst_of("pass", "inconclusive", "fail") == "fail"
+    assert worst_of("pass", "inconclusive") == "inconclusive"
+    assert worst_of("pass", "pass") == "pass"
