@@ -46,8 +46,13 @@ def uncovered(intervals: Mapping[str, Any]) -> list[str]:
     return [
         f"{len(rows) - len(off)} of {len(rows)} nominal 95 % intervals cover between {low:.2f} and {high:.2f}, or are "
         "wider by construction",
-        *(f"not: {row['metric']} at {row['n']} prompts covers {row['share']:.3f} of {row['intervals']}" for row in off),
+        *(f"not: {row['metric']} at {row['n']} prompts covers {row['share']:.3f}, {_wilson(row)}" for row in off),
     ]
+
+
+def _wilson(row: Mapping[str, Any]) -> str:
+    low, high = row["wilson"]
+    return f"[{low:.3f}, {high:.3f}] of {row['intervals']} samples"
 
 
 def summary(document: Mapping[str, Any]) -> list[str]:
@@ -78,9 +83,10 @@ def _certified(data: Mapping[str, Any], prompts: str, targets: Mapping[str, floa
         lines.append(f"certified: sound {interval(rates['sound'])}, target at least {targets['min_certified']:.2f}")
     if by_subject:
         worst = max(by_subject, key=lambda name: by_subject[name]["rate"])
+        most = by_subject[worst]["rate"]
         lines.append(
             f"certified: flawed {interval(rates['flawed'])}, target at most {targets['max_certified']:.2f} of each; "
-            f"most often {worst}: {share(by_subject[worst])}"
+            + (f"most often {worst}: {most:.2f}" if most else "no flawed subject in any sample")
         )
     return lines
 
@@ -147,7 +153,7 @@ def declared_table(document: Mapping[str, Any]) -> str:
         reasons = "; ".join(f"**{row}**: {why}" for row, why in subject["reasons"].items())
         must = "all must pass, but " if subject["truth"] == "sound" else ""
         lines.append([name.replace("_", " "), subject["sentence"], f"{must}{reasons}"])
-    return markdown(("subject", "what is planted", "declared before measuring"), lines)
+    return markdown(("subject", "what is planted", "declared"), lines)
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -79,7 +79,7 @@ def test_a_false_head_is_seen_by_the_calibration_declared_for_it(measured):
     assert cell(measured, "false_head", "P")["verdict_pass"]["count"] == SAMPLES  # a decoy more changes nothing
 
 
-@pytest.mark.parametrize("row", ["C11", "C16", "C17", "C36", "S1", "M98", "E1b", "M3b"])
+@pytest.mark.parametrize("row", ["C11", "C17", "C36", "S1", "M98", "E1b", "M3b"])
 def test_the_sound_circuit_passes_what_sixty_prompts_can_show(measured, row):
     """Power at least .95 - 3 sqrt(.05 x .95 / 8) = .72 of 8 samples: 6 of them."""
     assert cell(measured, "sound", row)["verdict_pass"]["count"] >= math.ceil(0.72 * SAMPLES)
@@ -101,8 +101,8 @@ def test_coverage_is_counted_for_every_interval(ran):
         assert (row["replicates"], row["n"]) == (12, 40) and row["covered"] + row["above"] + row["below"] == row[
             "intervals"
         ]
-    (faithful,) = [row for row in rows if (row["metric"], row["interval"]) == ("P.faithfulness", "ci95")]
-    assert faithful["covered"] >= 8  # 12 at .95: fewer than 8 has probability 2e-5
+    faithful = [row for row in rows if (row["metric"], row["interval"]) == ("P.faithfulness", "ci95")]
+    assert faithful and all(row["covered"] >= 8 for row in faithful)  # 12 at .95: fewer than 8 has probability 2e-5
 
 
 def test_the_page_is_the_one_of_the_committed_results():
