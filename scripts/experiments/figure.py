@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import results_io
-from calibrations.validation.declared import ROWS
+from calibrations.validation.declared import ROWS, TRUTHS
 
 PANELS = {"published_pass": "published rule, point estimate", "verdict_pass": "verdict, from an interval or a test"}
 COLOURS = "cividis"  # orders alike for all kinds of colour vision and in print
@@ -34,7 +34,7 @@ def save(document: Mapping[str, Any], path: Path, say: Callable[[str], Any] = pr
 def draw(document: Mapping[str, Any], plt: Any) -> Any:
     """Two heat maps of the share of samples that pass, at a run's size. Framed cells were declared; red ones missed."""
     data, prompts = document["data"], document["subject"]["settings"]["default_prompts"]
-    names = list(data["subjects"])
+    names = sorted(data["subjects"], key=lambda name: (TRUTHS.index(data["subjects"][name]["truth"]), name))
     cells = {(c["subject"], c["row"]): c for c in data["cells"] if c["prompts"] == prompts}
     figure, axes = plt.subplots(1, 2, figsize=(13, 0.32 * len(names) + 1.6), sharey=True, layout="constrained")
     for axis, (which, title) in zip(axes, PANELS.items(), strict=True):
@@ -65,5 +65,6 @@ def _frames(axis: Any, names: list[str], cells: Mapping[tuple[str, str], Any], p
         for x, row in enumerate(ROWS):
             met = cells[name, row]["met"]
             if met is not None:
-                edge = {"edgecolor": "white" if met else MISSED, "linewidth": 1.0 if met else 2.5}
+                seen = "white" if cells[name, row]["verdict_pass"]["rate"] < 0.5 else "black"
+                edge = {"edgecolor": seen if met else MISSED, "linewidth": 1.0 if met else 2.5}
                 axis.add_patch(plt.Rectangle((x - 0.45, y - 0.45), 0.9, 0.9, fill=False, **edge))
