@@ -114,6 +114,18 @@ def test_heads_that_do_not_write_to_the_answer_are_not_judged():
     assert judge(docs).reasons[0].startswith("n_heads")
 
 
+def test_heads_a_little_beyond_the_limit_rarely_pass():
+    """CV of the mean .21 in every head (limit .20), normal, 400 prompts: at most .05 + 3 standard errors of 60 samples."""
+    sd = 0.21 * np.sqrt(80)
+    config = {**CONFIG, "bootstrap_resamples_p": 499, "n_partitions": 2}
+    verdicts = []
+    for seed in range(60):
+        docs = with_attribution(lambda rng, shape: rng.normal(1, sd, shape), seed=seed)
+        verdicts.append(s3.calibrate(Evidence(docs, COMMON), config)[0].verdict)
+    assert verdicts.count("pass") / 60 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 60)
+    assert verdicts.count("inconclusive") >= 10  # the limit is within reach of the noise
+
+
 def test_heads_that_matter_on_a_sixth_of_the_prompts_fail():
     """CV of the mean of a head that fires on one prompt in six: sqrt(5 / 80) = .25 over subsets of 80."""
     failed = [
