@@ -277,7 +277,7 @@ class Session:
     def _headline(self, evidence: Evidence, documents: calibrate.Documents) -> dict[str, str]:
         circuit, prompts = evidence.circuit, evidence.data("01")
         provenance = circuit["provenance"]
-        found = {"discovered": "found on the discovery split", "planted": "known by construction"}
+        found = {"discovered": "found on the discovery split", "planted": "claimed of a planted model"}
         origin = found.get(provenance["kind"], provenance["kind"])
         kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self._model_settings['kind']}"
         split = prompts["split"]

@@ -48,6 +48,8 @@ def subjects(config: Mapping[str, Any]) -> dict[str, Subject]:
 def chosen(config: Mapping[str, Any]) -> dict[str, Subject]:
     """The subjects that `only` names; all of them if it names none. UserError for a name that is none of them."""
     every, only = subjects(config), config.get("only")
+    if only == []:
+        raise UserError("experiment.only=[] names no subject; leave it out for all of them")
     if unknown := [name for name in only or () if name not in every]:
         raise UserError(f"experiment.only names {unknown[0]!r}, which is no subject; use some of {', '.join(every)}")
     return {name: one for name, one in every.items() if not only or name in only}

@@ -64,7 +64,7 @@ def summary(document: Mapping[str, Any]) -> list[str]:
     return [
         f"{len(judged) - len(missed)} of {len(judged)} declared cells met",
         *(
-            f"not met: {cell['row']} on {cell['subject']} at {cell['prompts']} prompts: pass in "
+            f"not met: {cell['row']} on {cell['subject'].replace('_', ' ')} at {cell['prompts']} prompts: pass in "
             f"{share(cell['verdict_pass'])}, declared {cell['expected'].replace('_', ' ')}"
             for cell in missed
         ),
@@ -151,8 +151,8 @@ def declared_table(document: Mapping[str, Any]) -> str:
     lines = []
     for name, subject in document["data"]["subjects"].items():
         reasons = "; ".join(f"**{row}**: {why}" for row, why in subject["reasons"].items())
-        must = "all must pass, but " if subject["truth"] == "sound" else ""
-        lines.append([name.replace("_", " "), subject["sentence"], f"{must}{reasons}"])
+        reasons = reasons or "all must pass"
+        lines.append([name.replace("_", " "), subject["sentence"], reasons])
     return markdown(("subject", "what is planted", "declared"), lines)
 
 
