@@ -1,8 +1,8 @@
-"""Pages whose generated parts stand between two comments, <!-- name --> and <!-- /name -->."""
+"""Pages with generated parts: what stands between <!-- name --> and <!-- /name -->, and tables to put there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import results_io
@@ -23,6 +23,12 @@ def part(path: Path, name: str) -> str:
     text = path.read_text()
     before, after = _around(text, name, path)
     return text[len(before) : len(text) - len(after)].strip()
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in markdown; numbers stay as they are given."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def _around(text: str, name: str, path: Path) -> tuple[str, str]:

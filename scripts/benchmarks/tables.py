@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from scripts import marked
@@ -52,12 +52,6 @@ def update_readme(path: Path, folder: Path = FOLDER) -> None:
     marked.update(path, {PART: performance(folder)})
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; numbers stay as they are given."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def _legend() -> str:
     lines = [f"- **{name}**: {meaning}." for name, meaning in engines.MEANING.items()]
     return (
@@ -74,7 +68,7 @@ def _machines(rows: Sequence[Record]) -> list[str]:
         cores = "" if own[0].on_gpu else f", {threads} thread{'s' * (threads > 1)}"
         title = f"**{_title(model)}**, {device}{cores}, {dtype}, {own[0].prompts} prompts of {own[0].length} tokens"
         works = dict.fromkeys(row.work for row in own)
-        table = markdown(HEADER, [_line(work, {r.engine: r for r in own if r.work == work}) for work in works])
+        table = marked.table(HEADER, [_line(work, {r.engine: r for r in own if r.work == work}) for work in works])
         found.append(f"{title}\n\n{table}")
     return found
 
@@ -113,7 +107,7 @@ def _exponents(points: Sequence[Point]) -> list[str]:
             + [f"{fitted[axis, name][0]:.2f}" if (axis, name) in fitted else "–" for name in names]
             for axis in growth.AXES
         ]
-        table = markdown(("time grows with", "expected exponent", *names), lines)
+        table = marked.table(("time grows with", "expected exponent", *names), lines)
         found.append(f"Fitted growth exponents, {device}:\n\n{table}")
     return found
 
@@ -126,7 +120,7 @@ def _kernels(rows: Sequence[Candidate]) -> list[str]:
     for device in dict.fromkeys(row.device for row in rows):
         own = [row for row in rows if row.device == device]
         operations = dict.fromkeys(row.operation for row in own)
-        table = markdown(KERNEL_HEADER, [_kernel([r for r in own if r.operation == name]) for name in operations])
+        table = marked.table(KERNEL_HEADER, [_kernel([r for r in own if r.operation == name]) for name in operations])
         title = f"Implementations chosen, {device}; the default is what is fastest at a signature (dtype and shape)"
         found.append(f"{title}:\n\n{table}")
     return found
@@ -159,7 +153,9 @@ def _missing(rows: Sequence[Record]) -> list[str]:
         if (model, work) not in measured
     ]
     return (
-        [markdown(("model", "work", "GPU"), lines) + "\n\n`bash scripts/gpu_check.sh` measures them."] if lines else []
+        [marked.table(("model", "work", "GPU"), lines) + "\n\n`bash scripts/gpu_check.sh` measures them."]
+        if lines
+        else []
     )
 
 

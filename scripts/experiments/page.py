@@ -6,7 +6,7 @@ python -m scripts.experiments.page [results/validation]    write the page's tabl
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ def matrix(document: Mapping[str, Any], which: str, prompts: int) -> str:
     for name in data["subjects"]:
         cells = [_marked(_cell(data, name, row, prompts), which) for row in ROWS]
         lines.append([name.replace("_", " "), *cells])
-    return markdown(("subject", *ROWS), lines)
+    return marked.table(("subject", *ROWS), lines)
 
 
 def _marked(cell: Mapping[str, Any], which: str) -> str:
@@ -143,7 +143,7 @@ def tier_table(document: Mapping[str, Any]) -> str:
         found = [data["tiers"][name][str(prompts)]["counts"] for prompts in settings["prompts"]]
         shown = [" · ".join(f"{counts[level]} x {level}" for level in levels if counts[level]) for counts in found]
         lines.append([name.replace("_", " "), subject["truth"], *shown])
-    return markdown(header, lines)
+    return marked.table(header, lines)
 
 
 def declared_table(document: Mapping[str, Any]) -> str:
@@ -153,12 +153,7 @@ def declared_table(document: Mapping[str, Any]) -> str:
         reasons = "; ".join(f"**{row}**: {why}" for row, why in subject["reasons"].items())
         reasons = reasons or "all must pass"
         lines.append([name.replace("_", " "), subject["sentence"], reasons])
-    return markdown(("subject", "what is planted", "declared"), lines)
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return marked.table(("subject", "what is planted", "declared"), lines)
 
 
 def coverage_table(intervals: Mapping[str, Any]) -> str:
@@ -170,7 +165,7 @@ def coverage_table(intervals: Mapping[str, Any]) -> str:
         own = {row["n"]: row for row in rows if (row["metric"], row["heads"]) == (metric, heads)}
         reason = next((row["conservative"] for row in own.values() if row["conservative"]), "")
         lines.append([metric, heads, *(_covered(own.get(n)) for n in sizes), reason or ""])
-    return markdown(("metric", "truth", *(f"{n} prompts" for n in sizes), "wider by construction"), lines)
+    return marked.table(("metric", "truth", *(f"{n} prompts" for n in sizes), "wider by construction"), lines)
 
 
 def _covered(row: Mapping[str, Any] | None) -> str:

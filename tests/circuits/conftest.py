@@ -24,6 +24,16 @@ from tests.circuits import hook_loop, toy
 torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="module")
+def one_thread_without_gradients() -> Iterator[None]:
+    """For a module that runs whole models by itself: contended threads are slower than one."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     return build_tokenizer()

@@ -22,13 +22,7 @@ HEADS = tuple(head(layer, index) for layer in range(planted.N_LAYERS) for index 
 ABLATIONS = ("zero", "mean", "pooled_mean", "resample", "noise")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
 
 
 @pytest.fixture(scope="module")

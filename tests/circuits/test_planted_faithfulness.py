@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from circuits import planted
 from tests.circuits.planted_loop import ABLATIONS, HEADS, claimed, measured
@@ -31,13 +30,7 @@ FAITHFULNESS = {  # sum F / sum D with only the claim intact, in expectation
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
 
 
 @pytest.mark.parametrize("variant", planted.VARIANTS)

@@ -12,14 +12,7 @@ from circuits.planted.features import N_CLASSES, RARE_NAMES
 from circuits.tasks import TASKS, lexicon
 from tests.circuits.planted_loop import ABLATIONS, HEADS, N_PROMPTS, claimed, measured
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
 
 
 def role_heads(variant: str, role: str, task: str = "ioi"):

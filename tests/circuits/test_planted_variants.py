@@ -17,13 +17,7 @@ from tests.circuits.planted_loop import HEADS, claimed, logit_difference, measur
 CONFIGS = Path(__file__).parents[2] / "configs" / "model" / "planted"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with torch.no_grad():
-        yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
 
 
 @pytest.mark.parametrize("variant", planted.VARIANTS)
