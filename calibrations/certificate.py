@@ -2,8 +2,10 @@
 
 Rules (spec section 6): a tier is reached when its gates and those of all lower tiers pass. `inconclusive` and
 `insufficient` block promotion without counting against the circuit; in a gate that must only not fail they do not even
-block. The ceiling is the highest tier that the data at hand could reach: the one below the first gate that is
-`insufficient` for want of data. Published verdicts stand beside; their number is never called anything.
+block. A model that is not shown to do the task gets no tier at all: there is nothing for a circuit to explain, and a null
+circuit is stable, invariant and specific. The ceiling is the highest tier that the data at hand could reach: the one below
+the first gate that is `insufficient` for want of data. Published verdicts stand beside; their number is never called
+anything.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from calibrations.record import DESCRIPTIVE
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
 
+BEHAVIOUR = "P.behaviour"
 WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no hypothesis tests of their own
 NOT_RUN = {"not_run"}  # what was never looked at has not been found free of contradiction
 
@@ -72,17 +75,19 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
     """The certificate: subject, tier, ceiling, gates by tier, blocking gates, one row per calibration.
 
     `documents` are those of `calibrate`, `rules` the certificate section of the configuration, `overrides` the thresholds
-    that differ from the published configuration (they make certificates incomparable, so they are listed).
+    that differ from the published configuration (they make certificates incomparable, so they are listed). `tier` is None if
+    the model is not shown to do the task.
     """
     tiers = [_tier(level, rules, documents) for level in sorted(map(int, rules["tiers"]))]
     reached = next((tier.level - 1 for tier in tiers if not tier.passed), tiers[-1].level)
     ceiling = next((tier.level - 1 for tier in tiers if tier.limited_by_data(rules["data_reasons"])), tiers[-1].level)
     gates = _gates(documents)
+    shown = gates[BEHAVIOUR].passed
     return {
         "kind": "certificate",
         "subject": _subject(documents),
-        "tier": reached,
-        "tier_name": rules["names"][reached],
+        "tier": reached if shown else None,
+        "tier_name": rules["names"][reached] if shown else rules["without_behaviour"][gates[BEHAVIOUR].verdict],
         "of": tiers[-1].level,
         "ceiling": ceiling,
         "blocking": {

@@ -233,6 +233,22 @@ def _behaviour(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def absence(evidence: Evidence, config: Mapping[str, Any]) -> str | None:
+    """What is missing of the behaviour, to follow the model's name; None if P.behaviour passes or cannot be judged.
+
+    Reads measurement 01 alone, so that it can be asked before anything else is measured.
+    """
+    try:
+        found = _behaviour(evidence, config)
+    except Insufficient:
+        return None
+    if found["verdict"] == "pass":
+        return None
+    low, high = found["ci90"]
+    does = "does not do the task" if found["verdict"] == "insufficient" else "is not shown to do the task"
+    return f"{does} (mean logit difference {found['estimate']:.3f} [{low:.3f}, {high:.3f}] on {len(evidence.clean)} prompts)"
+
+
 def _at(test: TTest, level: float) -> Interval:
     low, high = test.interval(level)
     return float(low[0]), float(high[0])

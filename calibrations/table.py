@@ -29,9 +29,7 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
     """
     console.print()
     console.print(Text(f"{'Certificate' if complete else 'Calibrations'}  {headline['subject']}", style="bold"))
-    tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
-    tier = f"{tier}    reachable with this data: {certificate['ceiling']}"
-    tier = tier if complete else "No certificate: run calibration=all"
+    tier = _tier(certificate) if complete else "No certificate: run calibration=all"
     console.print(Text.assemble((tier, "bold"), f"    {headline['data']}"))
     console.print(headline["faithfulness"], highlight=False)
     console.print()
@@ -47,6 +45,13 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
         console.print(
             f"Not comparable with other certificates: {', '.join(certificate['overrides'])}", style="bold yellow"
         )
+
+
+def _tier(certificate: Mapping[str, Any]) -> str:
+    if certificate["tier"] is None:
+        return f"No tier: {certificate['tier_name']}, so there is nothing that a circuit could explain"
+    tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
+    return f"{tier}    reachable with this data: {certificate['ceiling']}"
 
 
 def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
@@ -120,6 +125,8 @@ def _reason(record: Mapping[str, Any]) -> str:
 
 def _blocking(certificate: Mapping[str, Any]) -> list[str]:
     lines = []
+    if certificate["tier"] is None:
+        return lines
     for level, gates in sorted(certificate["blocking"].items(), key=lambda item: int(item[0])):
         if gates:
             names = ", ".join(_blocked(gate) for gate in gates if gate["split"] == "evaluation")

@@ -91,8 +91,9 @@ class Circuit:
     """A claim: these heads, in these roles, do this task in this model. `provenance` says where it comes from.
 
     `pathways` are all the ways in which roles feed one another, or none if the claim does not say; they are kept once each,
-    in order of their ends. Raises UserError for a pathway that no head of the roles can take, and for a role with the name
-    of an end that is no role.
+    in order of their ends. `mlps` are the layers whose MLPs the claim names as well; ablations of heads leave every MLP as
+    it is, so only experiments that patch edges read them. Raises UserError for a pathway that no head of the roles can
+    take, and for a role with the name of an end that is no role.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Circuit:
     roles: Mapping[str, Role]
     provenance: Mapping[str, Any]
     pathways: tuple[Pathway, ...] = ()
+    mlps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (INPUT, OUTPUT):
@@ -132,7 +134,7 @@ class Circuit:
 
     @property
     def sha256(self) -> str:
-        """Identity of the claim as result 20 stores it: heads, roles, evidence, provenance, and pathways if it has any."""
+        """Identity of the claim as result 20 stores it: heads, roles, evidence, provenance; pathways and MLPs if any."""
         return results_io.sha256(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,6 +160,8 @@ class Circuit:
             document["pathways"] = [
                 {"sender": way.sender, "receiver": way.receiver, "input": way.input} for way in self.pathways
             ]
+        if self.mlps:
+            document["mlps"] = list(self.mlps)
         return document
 
     def check(self, n_layers: int, n_heads: int) -> Circuit:
@@ -169,6 +173,12 @@ class Circuit:
                 raise UserError(
                     f"circuit {self.name!r} names head {node}, but model {self.model!r} has layers 0-{n_layers - 1} "
                     f"with heads 0-{n_heads - 1}; correct the head"
+                )
+        for layer in self.mlps:
+            if layer >= n_layers:
+                raise UserError(
+                    f"circuit {self.name!r} names the MLP of layer {layer}, but model {self.model!r} has layers "
+                    f"0-{n_layers - 1}; correct the layer"
                 )
         return self
 
@@ -182,7 +192,10 @@ def load(path: Path) -> Circuit:
         _require_known(path, document, Circuit)
         roles = {str(name): _read_role(path, role) for name, role in document["roles"].items()}
         pathways = tuple(_read_pathway(path, item) for item in document.get("pathways") or ())
-        return Circuit(document["name"], document["task"], document["model"], roles, document["provenance"], pathways)
+        mlps = tuple(sorted({int(layer) for layer in document.get("mlps") or ()}))
+        return Circuit(
+            document["name"], document["task"], document["model"], roles, document["provenance"], pathways, mlps
+        )
     except UserError:
         raise
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:

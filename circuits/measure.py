@@ -66,6 +66,16 @@ class Plan:
     def identity(self) -> Identity:
         return models.identify(self.model_settings)
 
+    def with_settings(self, settings: Mapping[str, Any]) -> Plan:
+        """The same plan with other values for some settings; what is loaded already is not loaded again."""
+        other = replace(self, settings={**self.settings, **settings})
+        for name in ("identity", "prompts_sha256", "model"):
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        if "study" in self.__dict__:
+            other.__dict__["study"] = replace(self.study, settings=other.settings)
+        return other
+
     @cached_property
     def prompts_sha256(self) -> str:
         """Identity of all four prompt sets, from their text alone."""
@@ -108,7 +118,7 @@ class Plan:
 
     def _stored_circuits(self, number: str) -> dict[str, str] | None:
         """The model's own circuits that a measurement reads: of companion tasks, or of all to learn from."""
-        read = {"09": tuple(tasks.TASKS), "27": self.task.companions}.get(number)
+        read = {"09": tasks.names(self.task.vocabulary), "27": self.task.companions}.get(number)
         stored = self.identity.circuits
         return None if read is None else {name: stored[name].sha256 for name in read if name in stored}
 
@@ -167,6 +177,13 @@ def measure(
         results_io.write(path, {**_header(plan, number), "data": data})
         done.append(number)
     return done
+
+
+def remove_stale(plan: Plan, folder: Path, numbers: Iterable[str]) -> None:
+    """Delete results of `numbers` that are not about this plan, so that no calibration reads them."""
+    for number in numbers:
+        if not is_fresh(path := path_of(folder, number), plan.subject(number)):
+            path.unlink(missing_ok=True)
 
 
 def _anything_goes(settings: Mapping[str, Any]) -> None:

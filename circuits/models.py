@@ -5,27 +5,31 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import logging
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from circuits import circuit as circuit_files
+from circuits import hub
 from circuits.circuit import Circuit, Node
 from circuits.edges import Graph
 from results_io import UserError
 
 EMBEDDED = Path(__file__).parent / "embedded"
+PUBLISHED = Path(__file__).parent / "published"
+TOKENIZER_FILES = ("merges.txt", "tokenizer.model", "vocab.txt")
 
 
 class UnsupportedArchitectureError(UserError):
@@ -36,8 +40,10 @@ class UnsupportedArchitectureError(UserError):
 class Identity:
     """Which model a configuration names, without its weights in memory.
 
-    `sha256` is over its configuration and weight files (planted models: over the code and the seed that build them).
-    `circuits` are those that come with it, by task.
+    `sha256` is over its configuration, tokenizer and weight files (planted models: over the code and the seed that build
+    them). `circuits` are those that come with it, by task. `folder` holds its files (None: built in memory), `revision` is
+    the hub's commit that they are of. `knows` says which prompts it can read: the embedded models' own few hundred words
+    ("embedded"), or natural language.
     """
 
     name: str
@@ -46,6 +52,9 @@ class Identity:
     n_layers: int
     n_heads: int
     circuits: Mapping[str, Circuit]
+    knows: Literal["embedded", "natural language"] = "embedded"
+    folder: Path | None = None
+    revision: str | None = None
 
     @property
     def heads(self) -> tuple[Node, ...]:
@@ -53,7 +62,8 @@ class Identity:
         return tuple(Node("head", layer, index) for layer in range(self.n_layers) for index in range(self.n_heads))
 
     def describe(self) -> str:
-        return f"{self.name} ({self.n_layers} layers x {self.n_heads} heads, {self.kind})"
+        commit = f", revision {self.revision[:8]}" if self.revision else ""
+        return f"{self.name} ({self.n_layers} layers x {self.n_heads} heads, {self.kind}{commit})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,33 +185,58 @@ class Model:
 
 
 def identify(settings: Mapping[str, Any]) -> Identity:
-    """Which model a `model=` configuration names (keys name, kind, and path or variant), without loading its weights.
+    """Which model a `model=` configuration names (keys name, kind, and path, repository or variant), without its weights.
 
-    UserError if the kind or the folder is unknown, or the weights are not there as safetensors.
+    A hub model is downloaded if it is not on this machine; `path` names a folder to read in its place. UserError if the
+    kind, the folder or the repository is unknown, or the weights are not there as safetensors.
     """
     kind = settings["kind"]
     if kind == "planted":
         return _identify_planted(settings)
-    if kind in ("embedded", "local"):
+    if kind == "hub" and not settings.get("path"):
+        snapshot = hub.fetch(settings.get("repository") or settings["name"], settings.get("revision"))
+        return _identify_folder(settings, snapshot.folder, snapshot.revision)
+    if kind in ("embedded", "local", "hub"):
         return _identify_folder(settings, _folder(settings))
-    raise UserError(f"model kind {kind!r} is unknown; use embedded, planted or local")
+    raise UserError(f"model kind {kind!r} is unknown; use embedded, planted, local or hub")
 
 
 def load(settings: Mapping[str, Any]) -> Model:
     """The model that a `model=` configuration names, ready for hooks. UserError as `identify`."""
     identity = identify(settings)
-    if identity.kind == "planted":
+    if identity.folder is None:
         from circuits import planted
 
         built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
         bridge = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
         return Model(identity, bridge, built.tokenizer)
-    folder = _folder(settings)
+    tokenizer = load_tokenizer(identity)
     try:
-        bridge = _bridge(str(folder), settings, model_class=_CompleteModel)
+        bridge = _bridge(str(identity.folder), settings, model_class=_CompleteModel, tokenizer=tokenizer)
     except SafetensorError as error:
-        raise UserError(f"the weights in {folder} cannot be read ({error}); copy them there anew") from error
-    return Model(identity, bridge, bridge.tokenizer)
+        raise UserError(f"the weights in {identity.folder} cannot be read ({error}); copy them there anew") from error
+    return Model(identity, bridge, tokenizer)
+
+
+def load_tokenizer(identity: Identity) -> Any:
+    """The tokenizer in a model's folder, as it is: no BOS token of its own accord, no padding added.
+
+    UserError if there is none that transformers can read, or it cannot say where in the text its tokens stand.
+    """
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(identity.folder, local_files_only=True)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise UserError(
+            f"model folder {identity.folder} has no tokenizer that transformers can read ({_first_line(error)}); put its "
+            "tokenizer.json there"
+        ) from error
+    if not tokenizer.is_fast:
+        raise UserError(
+            f"the tokenizer in {identity.folder} is a slow one, which cannot say where its tokens stand; put a "
+            "tokenizer.json there"
+        )
+    return tokenizer
 
 
 def _folder(settings: Mapping[str, Any]) -> Path:
@@ -210,32 +245,87 @@ def _folder(settings: Mapping[str, Any]) -> Path:
     return EMBEDDED / settings["path"] if settings["kind"] == "embedded" else Path(settings["path"])
 
 
-def _identify_folder(settings: Mapping[str, Any], folder: Path) -> Identity:
+def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | None = None) -> Identity:
     weights = sorted(folder.glob("*.safetensors"))
     if not weights or not (folder / "config.json").is_file():
         raise UserError(
             f"model folder {folder} has no config.json with safetensors weights; point model.path at such a folder "
             "(convert a pickle checkpoint with transformers' save_pretrained first)"
         )
-    digest = hashlib.sha256()
-    for path in [*sorted(folder.glob("*.json")), *weights]:
-        digest.update(path.read_bytes())
+    _require_shards(folder)
+    texts = [path for name in TOKENIZER_FILES if (path := folder / name).is_file()]
     n_layers, n_heads = _shape(folder)
-    stored = {path.stem: circuit_files.load(path) for path in sorted((folder / "circuits").glob("*.yaml"))}
     return Identity(
-        settings["name"],
-        settings["kind"],
-        digest.hexdigest(),
-        n_layers,
-        n_heads,
-        stored,
+        name=settings["name"],
+        kind=settings["kind"],
+        sha256=_digest([*sorted(folder.glob("*.json")), *texts, *weights]),
+        n_layers=n_layers,
+        n_heads=n_heads,
+        circuits=_circuits(settings, folder),
+        knows=_knows(folder),
+        folder=folder,
+        revision=revision,
     )
+
+
+def _circuits(settings: Mapping[str, Any], folder: Path) -> dict[str, Circuit]:
+    """The circuits in the model's folder, and over them those published about the model that `settings` names."""
+    folders = [folder / "circuits"]
+    if settings.get("published"):
+        folders.insert(0, PUBLISHED / settings["published"])
+    return {path.stem: circuit_files.load(path) for where in folders for path in sorted(where.glob("*.yaml"))}
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    """SHA-256 over the contents of files, read once in a process as long as they do not change."""
+    stated = [(path.resolve(), path.stat()) for path in paths]
+    return _digest_of(tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stated))
+
+
+@lru_cache
+def _digest_of(stated: tuple[tuple[Path, int, int], ...]) -> str:
+    digest = hashlib.sha256()
+    for path, _, _ in stated:
+        with path.open("rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def _require_shards(folder: Path) -> None:
+    """UserError if the index of sharded weights names a file that is not there."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return
+    try:
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise UserError(f"{index} is not an index of sharded weights; copy it there anew") from error
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        raise UserError(
+            f"the weights in {folder} are {len(names)} files of which {len(missing)} are not there, {missing[0]} for one; "
+            "copy them there"
+        )
+
+
+def _knows(folder: Path) -> Literal["embedded", "natural language"]:
+    """Which prompts a tokenizer can take: a word-level one is that of the embedded models."""
+    try:
+        kind = json.loads((folder / "tokenizer.json").read_text())["model"]["type"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "natural language"
+    return "embedded" if kind == "WordLevel" else "natural language"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _shape(folder: Path) -> tuple[int, int]:
     """(layers, heads) of the model in a folder; UserError if its configuration is not one of a language model."""
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
         return int(config.num_hidden_layers), int(config.num_attention_heads)
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(

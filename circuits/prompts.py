@@ -120,13 +120,35 @@ def split_of(example: Example) -> str:
     return next(name for name, edge in SPLITS.items() if share < edge)
 
 
+class Places:
+    """What a split still has room for: `size` prompts, of equally many of each template if there are `templates`."""
+
+    def __init__(self, size: int, templates: Sequence[str]) -> None:
+        self.left = size
+        self.each = size // len(templates) if templates else size
+        self.extra = size - self.each * len(templates) if templates else 0
+        self.taken: dict[str, int] = {}
+
+    def take(self, template: str) -> bool:
+        """Take a place for a prompt of this template; False if there is none."""
+        taken = self.taken.get(template, 0)
+        if not self.left or taken > self.each or (taken == self.each and not self.extra):
+            return False
+        self.extra -= taken == self.each and self.extra > 0
+        self.taken[template] = taken + 1
+        self.left -= 1
+        return True
+
+
 def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, list[Example]]:
     """Distinct examples for each split, drawn until every split is full.
 
-    UserError if the task cannot produce that many distinct prompts.
+    A task that names its templates has each of them n // k or one more times in a split of n. UserError if the task cannot
+    produce that many distinct prompts.
     """
     rng = random.Random(f"{task.name}/{seed}")
     drawn: dict[str, list[Example]] = {name: [] for name in sizes}
+    places = {name: Places(size, task.templates) for name, size in sizes.items()}
     seen: set[str] = set()
     wanted, in_vain = sum(sizes.values()), 0
     while in_vain < PATIENCE:
@@ -135,7 +157,7 @@ def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, 
         example = task.sample(rng)
         split = split_of(example)
         in_vain += 1
-        if example.clean not in seen and len(drawn.get(split, ())) < sizes.get(split, 0):
+        if example.clean not in seen and split in places and places[split].take(example.template):
             seen.add(example.clean)
             drawn[split].append(example)
             in_vain = 0
@@ -154,7 +176,12 @@ def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str
     """
     if not examples:
         raise UserError(f"no {split} prompts for task {task.name}; ask for at least one")
-    rows = [_tokenize_row(task, example, tokenizer) for example in examples]
+    if task.bos and tokenizer.bos_token_id is None:
+        raise UserError(
+            f"task {task.name} begins its prompts with a BOS token and this tokenizer has none; run with task.bos=false"
+        )
+    encode = Encoder(tokenizer)
+    rows = [_tokenize_row(task, example, encode) for example in examples]
     _require_one_length_per_template(task, examples, rows)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     roles = list(rows[0]["positions"])
@@ -218,28 +245,51 @@ def _pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:
     return torch.tensor([list(row) + [value] * (width - len(row)) for row in rows])
 
 
-def _tokenize_row(task: Task, example: Example, tokenizer: Any) -> dict[str, Any]:
-    start = [tokenizer.bos_token_id] if task.bos else []
-    encoded = tokenizer(example.clean, add_special_tokens=False, return_offsets_mapping=True)
+class Encoder:
+    """A tokenizer without special tokens of its own accord, and what single token continues a text."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.continuations: dict[str, list[int]] = {}
+
+    def __call__(self, text: str, **options: Any) -> Any:
+        return self.tokenizer(text, add_special_tokens=False, **options)
+
+    def continuation(self, text: str, joint: str, word: str) -> list[int]:
+        """Ids that `joint` and `word` add to those of `text`; none if they change those of its end.
+
+        Tokenizers look at a few characters on either side of a seam, so the last word of `text` stands for all of it.
+        """
+        key = f"{text[text.rfind(' ') + 1 :]}\0{joint}{word}"
+        if key not in self.continuations:
+            end = text[max(text.rfind(" "), 0) :]
+            before, both = (self(part)["input_ids"] for part in (end, f"{end}{joint}{word}"))
+            self.continuations[key] = both[len(before) :] if both[: len(before)] == before else []
+        return self.continuations[key]
+
+
+def _tokenize_row(task: Task, example: Example, encode: Encoder) -> dict[str, Any]:
+    start = [encode.tokenizer.bos_token_id] if task.bos else []
+    encoded = encode(example.clean, return_offsets_mapping=True)
     clean = start + encoded["input_ids"]
-    corrupted = start + tokenizer(example.corrupted, add_special_tokens=False)["input_ids"]
+    corrupted = start + encode(example.corrupted)["input_ids"]
     if len(clean) != len(corrupted):
         raise UserError(
             f"{task.name}: clean prompt {example.clean!r} has {len(clean)} tokens and its corrupted twin "
             f"{example.corrupted!r} has {len(corrupted)}; pairs must be equally long, so drop or reword it"
         )
-    answers = [_single_token(task, word, tokenizer) for word in example.answers]
-    wrong = [_single_token(task, word, tokenizer) for word in example.wrong]
+    answers = [_single_token(task, word, example, encode) for word in example.answers]
+    wrong = [_single_token(task, word, example, encode) for word in example.wrong]
     if set(answers) & set(wrong):
         raise UserError(f"{task.name}: an answer of {example.clean!r} is also one of its foils; reword the prompt")
     places = {role: len(start) + _token_at(encoded["offset_mapping"], span) for role, span in example.positions.items()}
     return {"clean": clean, "corrupted": corrupted, "answers": answers, "wrong": wrong, "positions": places}
 
 
-def _single_token(task: Task, word: str, tokenizer: Any) -> int:
-    """Id of `word` as a continuation: with a leading space, which byte-level tokenizers make part of the token."""
-    ids = tokenizer(" " + word, add_special_tokens=False)["input_ids"]
-    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id != tokenizer.eos_token_id:
+def _single_token(task: Task, word: str, example: Example, encode: Encoder) -> int:
+    """Id of `word` after the clean prompt. Byte-level tokenizers make a space before it part of the token."""
+    ids = encode.continuation(example.clean, example.joint, word)
+    if len(ids) != 1 or ids[0] == encode.tokenizer.unk_token_id != encode.tokenizer.eos_token_id:
         raise UserError(
             f"{task.name}: answer {word!r} is {len(ids)} tokens or unknown to the tokenizer; use a single-token word"
         )

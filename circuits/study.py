@@ -113,7 +113,7 @@ def companion(study: Study, name: str, size: int) -> Study:
     sizes = {**study.sizes, "evaluation": size, "held_out": 1, "discovery": 1}
     return prepare(
         study.model,
-        tasks.get(name),
+        tasks.get(name, study.task.vocabulary, bos=study.task.bos),
         sizes,
         study.seed,
         study.engine,

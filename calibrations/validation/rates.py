@@ -75,7 +75,7 @@ def outcome(evidence: Evidence, config: Mapping[str, Any], rules: Mapping[str, A
     for identifier, document in documents.items():
         rows[identifier] = (_published(document["records"]), document["data"]["verdict"])
         metrics |= {r["metric"]: (r["published_verdict"], r["verdict"]) for r in document["records"]}
-    return Outcome(metrics, rows, certificate.certify(documents, rules)["tier"])
+    return Outcome(metrics, rows, certificate.certify(documents, rules)["tier"] or 0)
 
 
 def _published(records: Sequence[Mapping[str, Any]]) -> str:

@@ -209,9 +209,9 @@ def _classify(study: Study, weights: HeadWeights, scores: Mapping[str, Float[Ten
 
     own = features(study.task)
     examples = {}
-    for name in sorted(set(study.model.circuits) & set(tasks.TASKS)):
+    for name in sorted(set(study.model.circuits) & set(tasks.names(study.task.vocabulary))):
         circuit = study.model.circuits[name].check(study.model.n_layers, study.model.n_heads)
-        seen = own if name == study.task.name else features(tasks.get(name))
+        seen = own if name == study.task.name else features(tasks.get(name, study.task.vocabulary, bos=study.task.bos))
         examples[name] = TaskHeads(_stack(seen), np.array([node in circuit.heads for node in study.model.heads]))
     training = weight_classifier.usable({name: examples[name] for name in examples if name != study.task.name})
     left_out = weight_classifier.leave_one_task_out(examples, settings)

@@ -1,20 +1,47 @@
-"""The tasks that circuits are found for, by name."""
+"""The tasks that circuits are found for, by name: in the embedded models' words, or in those of any tokenizer."""
 
 from __future__ import annotations
 
-from circuits.tasks import gendered_pronoun, greater_than, induction, ioi, subject_verb_agreement
+from dataclasses import replace
+
+from circuits.tasks import gendered_pronoun, greater_than, induction, ioi, published, subject_verb_agreement
 from circuits.tasks.base import Task
 from circuits.tasks.example import Example
+from circuits.tasks.published.vocabulary import Vocabulary
+from results_io import UserError
 
-__all__ = ["TASKS", "Example", "Task", "get"]
+__all__ = ["TASKS", "Example", "Task", "Vocabulary", "get", "names"]
 
 TASKS: dict[str, Task] = {
     module.TASK.name: module.TASK for module in (ioi, greater_than, subject_verb_agreement, gendered_pronoun, induction)
 }
 
 
-def get(name: str) -> Task:
-    """Return the task of this name; ValueError names the known tasks if there is none."""
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}: expected one of {', '.join(TASKS)}")
-    return TASKS[name]
+def names(vocabulary: Vocabulary | None = None) -> tuple[str, ...]:
+    """The tasks that have prompts in this vocabulary; None: the embedded models' words."""
+    return tuple(TASKS if vocabulary is None else published.BUILDERS)
+
+
+def get(
+    name: str, vocabulary: Vocabulary | None = None, corruption: str | None = None, bos: bool | None = None
+) -> Task:
+    """The task of this name, its prompts drawn from `vocabulary` (None: the embedded models' words).
+
+    `corruption` and `bos` replace the task's own choice. UserError for a name, or a way to corrupt, that there is not.
+    """
+    known = names(vocabulary)
+    if name not in known and name in names() + tuple(published.BUILDERS):
+        whose = "the embedded models' words" if vocabulary is None else "natural language"
+        raise UserError(f"task {name} has no prompts in {whose}; use one of {', '.join(known)}, or another model")
+    if name not in known:
+        raise UserError(f"task {name!r} is unknown; use one of {', '.join(known)}")
+    if vocabulary is None:
+        task = TASKS[name]
+        if corruption not in (None, task.corruption):
+            raise UserError(
+                f"task.corruption={corruption} is for models that read natural language; task {name} on an embedded model "
+                "has one way to corrupt its prompts, so leave it out"
+            )
+    else:
+        task = published.BUILDERS[name].build(vocabulary, corruption)
+    return task if bos is None else replace(task, bos=bos)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from circuits.tasks.example import Example
+
+if TYPE_CHECKING:
+    from circuits.tasks.published.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -15,7 +19,10 @@ class Task:
 
     `sample(rng)` draws one Example; the caller draws until each split is full. `companions` are the other tasks
     on whose prompts the circuit should not matter (discriminant validity, C17). `roles` lists the named
-    positions in reading order, "end" last.
+    positions in reading order, "end" last. `bos`: whether prompts begin with the tokenizer's BOS token. `vocabulary`: that
+    of the tokenizer whose words the prompts are drawn from; None for the embedded models' own words. `corruption`: how the
+    corrupted prompt differs, where a task has several ways. `templates`: the labels of all its templates, if every split is
+    to have each of them equally often; empty: as they are drawn.
     """
 
     name: str
@@ -24,3 +31,6 @@ class Task:
     roles: tuple[str, ...]
     companions: tuple[str, ...]
     bos: bool = True
+    vocabulary: Vocabulary | None = None
+    corruption: str | None = None
+    templates: tuple[str, ...] = ()

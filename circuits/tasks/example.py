@@ -18,7 +18,8 @@ class Example:
     logit of `answers` minus the mean logit of `wrong`. `positions` names character spans of the clean prompt
     (the last token that overlaps a span is that position). `template` is the surface frame, `cluster` the
     sampling unit shared by dependent prompts (for example the set of names), `factors` further labels by which
-    measurement invariance is examined.
+    measurement invariance is examined. `joint` stands between a prompt and its answer: nothing where the answer continues
+    the last word, as the two digits of a year do after "17".
     """
 
     clean: str
@@ -29,6 +30,7 @@ class Example:
     cluster: str
     positions: dict[str, tuple[int, int]]
     factors: dict[str, str] = field(default_factory=dict)
+    joint: str = " "
 
 
 def fill(template: str, **words: str) -> tuple[str, dict[str, tuple[int, int]]]:

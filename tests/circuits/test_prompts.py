@@ -11,6 +11,7 @@ import torch
 
 from circuits import prompts as prompt_sets
 from circuits import tasks
+from circuits.embedded.tokenizer import build_tokenizer
 from circuits.prompts import PADDING, PromptSet
 from circuits.tasks.base import Task
 from circuits.tasks.example import Example
@@ -260,3 +261,31 @@ def test_identity_is_the_rows_and_their_order(sets) -> None:
     assert prompts.select(range(len(prompts))).sha256 == prompts.sha256
     assert prompts.select(reversed(range(len(prompts)))).sha256 != prompts.sha256
     assert len(set(prompts.ids)) == len(prompts)
+
+
+@pytest.mark.parametrize(("size", "counts"), [(7, [2, 2, 3]), (6, [2, 2, 2]), (2, [0, 1, 1]), (0, [0, 0, 0])])
+def test_a_split_has_every_template_equally_often(size, counts) -> None:
+    places, rng = prompt_sets.Places(size, ("a", "b", "c")), random.Random(0)
+    taken = [label for label in rng.choices("abc", weights=(8, 1, 1), k=400) if places.take(label)]
+    assert sorted(taken.count(label) for label in "abc") == counts
+    assert prompt_sets.Places(size, ()).take("a") is (size > 0)
+
+
+def test_an_answer_may_continue_the_last_word() -> None:
+    tokenizer = build_tokenizer()
+    encode = prompt_sets.Encoder(tokenizer)
+    assert encode.continuation("The war lasted from 1732 to 17", "", "45") == tokenizer("45")["input_ids"]
+    assert encode.continuation("Mary gave a drink to", " ", "John") == tokenizer("John")["input_ids"]
+    assert encode.continuation("Mary gave a drink to", "", "day") == []  # "today" is another word
+
+
+def test_a_task_with_bos_needs_a_tokenizer_with_one() -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.bos_token = None
+    task = tasks.get("ioi")
+    examples = [task.sample(random.Random(0))]
+    with pytest.raises(UserError, match=r"task ioi begins its prompts with a BOS token .* run with task.bos=false"):
+        prompt_sets.tokenize(task, examples, tokenizer, "evaluation")
+    without = prompt_sets.tokenize(tasks.get("ioi", bos=False), examples, tokenizer, "evaluation")
+    assert without.bos is None
+    assert without.clean[0].tolist() == tokenizer(examples[0].clean)["input_ids"]

@@ -12,6 +12,7 @@ from circuits.embedded import corpus
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import lexicon
 from circuits.tasks.example import Example, held_out
+from results_io import UserError
 
 NAMES = ["ioi", "greater_than", "subject_verb_agreement", "gendered_pronoun", "induction"]
 DOCUMENTS = 20_000
@@ -40,7 +41,7 @@ def span_token(encoding, span: tuple[int, int]) -> int:
 
 def test_registry_names_the_known_tasks():
     assert list(tasks.TASKS) == NAMES
-    with pytest.raises(ValueError, match=r"unknown task 'iou': expected one of ioi, greater_than"):
+    with pytest.raises(UserError, match=r"task 'iou' is unknown; use one of ioi, greater_than"):
         tasks.get("iou")
     for name, task in tasks.TASKS.items():
         assert set(task.companions) == set(NAMES) - {name}
