@@ -5,6 +5,8 @@ python run.py task=all calibration=all                   every embedded task
 python run.py task=ioi calibration=[c11,m98]             some calibrations
 python run.py task=ioi circuit=discovered                find the circuit first
 python run.py task=ioi model=planted/sound               a model whose circuit is known
+python run.py task=ioi model=gpt2                        GPT-2 small from the hub; model.path=<folder>: from there
+python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?
 """
 
@@ -21,8 +23,11 @@ import session
 @hydra.main(version_base=None, config_path="configs", config_name="config")
 @session.refusing
 def main(config: DictConfig) -> None:
-    """Measure, calibrate, certify: once for each task asked for; or an experiment."""
+    """Measure, calibrate, certify: once for each task asked for; or an experiment, or an examination of the model."""
     run = session.Session(config)
+    if run.config["command"] == "doctor":
+        run.examine()
+        return
     if "experiment" in config:
         run.perform()
         return

@@ -6,7 +6,6 @@ import os
 
 os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach `guarded`, which makes one sentence of them
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # every model kind so far is on disk
 os.environ.setdefault(
     "OMP_WAIT_POLICY", "PASSIVE"
 )  # threads that spin while they wait run 3.5 times slower on busy cores
@@ -37,6 +36,8 @@ from calibrations.statistics import Insufficient
 from results_io import UserError
 
 CONFIGS = Path(__file__).parent / "configs"
+COMMANDS = ("doctor",)  # in place of a run
+METHODS_KEY = "circuit.method"
 GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate", "experiment"}
 NOT_PART_OF_A_RESULT = (
     "task",
@@ -45,13 +46,14 @@ NOT_PART_OF_A_RESULT = (
     "results",
     "engine",
     "hydra",
+    "command",
     "model.device",
     "model.path",
     "model.name",
 )
 FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a section"}
-USER_ERROR = 2
+USER_ERROR, UNHEALTHY = 2, 1
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30  # of glibc's mallopt
 PLAIN_WIDTH = 160  # of output that goes to a file or a pipe
 
@@ -68,8 +70,21 @@ def keep_freed_memory() -> None:
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
-    """The command line as Hydra wants it: `calibration=` selects calibrations, `a,b` as well as `[a,b]`."""
-    return [f"select={_as_list(text.partition('=')[2])}" if text.startswith("calibration=") else text for text in argv]
+    """The command line as Hydra wants it.
+
+    `calibration=` selects calibrations, `a,b` as well as `[a,b]`; `method=` is that of circuit=discovered; the bare word
+    `doctor` is a command.
+    """
+    return [_argument(text) for text in argv]
+
+
+def _argument(text: str) -> str:
+    key, _, value = text.partition("=")
+    if text in COMMANDS:
+        return f"command={text}"
+    if key == "calibration":
+        return f"select={_as_list(value)}"
+    return f"{METHODS_KEY}={value}" if key == "method" else text
 
 
 def _as_list(text: str) -> str:
@@ -145,11 +160,16 @@ class Session:
         self.overrides = sorted(text.lstrip("+") for text in given if not _is_default(text, config, defaults))
 
     def tasks(self) -> list[str]:
-        """The task asked for, or all of them."""
-        from circuits.tasks import TASKS
+        """The task asked for, or all that the model has prompts for (and, if a stored circuit is asked for, a circuit)."""
+        from circuits import tasks
 
         name = self.config["task"]["name"]
-        return list(TASKS) if name == "all" else [name]
+        if name != "all":
+            return [name]
+        known = tasks.names(self._vocabulary)
+        circuits = self._identity.circuits
+        stored = self.config["circuit"]["kind"] == "stored" and any(task in circuits for task in known)
+        return [task for task in known if task in circuits or not stored]
 
     def experiment_folder(self, name: str) -> Path:
         """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
@@ -163,17 +183,47 @@ class Session:
 
         experiments.run(self)
 
+    def examine(self) -> None:
+        """Is it the model or the library? Prints what was found, keeps it in doctor.json, exits with 1 if all is not well."""
+        plan = self._plan(self.tasks()[0])
+        from circuits import claims, doctor
+
+        if self.config["circuit"]["kind"] != "discovered" and plan.task.name in plan.identity.circuits:
+            plan.circuit = claims.resolve(plan, self.config["circuit"], self._folder(plan.task.name), self.bar)
+        report = doctor.examine(plan, self.say)
+        doctor.show(report, self.console)
+        path = Path(self.config["results"]) / self._model_settings["name"] / "doctor.json"
+        results_io.write(path, report.to_dict())
+        self.say(f"Report {path}")
+        if not report.healthy:
+            sys.exit(UNHEALTHY)
+
     def measure(self, task: str) -> Path:
         """Stage 1 for one task; returns the folder of its results."""
-        from circuits import claims
-        from circuits.measure import measure
-
         plan = self._plan(task)
+        from circuits import claims
+        from circuits.measure import measure, remove_stale
+
         folder = self._folder(task)
         plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self.bar)
         shared = self._folder(task, default=True)
-        measure(plan, folder, self._numbers(), self.bar, shared if shared != folder else None, self.say)
+        arguments = (self.bar, shared if shared != folder else None, self.say)
+        numbers = self._numbers()
+        measure(plan, folder, ["01"], *arguments)
+        if not self.config["measurement"]["regardless"] and (absent := self._without_behaviour(folder)):
+            left_out = [number for number in numbers if number not in calibrate.ALWAYS_READ]
+            remove_stale(plan, folder, left_out)
+            plan, numbers = plan.with_settings(plan.settings["without_behaviour"]), list(calibrate.ALWAYS_READ)
+            self.say(
+                f"{plan.identity.name} {absent}; the other measurements are left out (measurement.regardless=true: not)"
+            )
+        measure(plan, folder, numbers, *arguments)
         return folder
+
+    def _without_behaviour(self, folder: Path) -> str | None:
+        """Why there is nothing for a circuit to explain, as 01 shows it; None if the model does the task."""
+        config = calibrate.section(self.config["calibration"], calibrate.PRECONDITIONS)
+        return preconditions.absence(Evidence.load(folder, config, ("01",)), config)
 
     def calibrate(self, folder: Path) -> calibrate.Documents:
         """Stage 2 for one folder of results."""
@@ -244,15 +294,41 @@ class Session:
         settings = dict(self.config["model"])
         if settings["kind"] == "local" and settings["name"] == "local" and settings["path"]:
             settings["name"] = Path(settings["path"]).resolve().name
+        if not settings["name"]:
+            raise UserError(
+                "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m"
+            )
         return settings
 
+    @cached_property
+    def _identity(self) -> Any:
+        from circuits import hub  # before the libraries that take seconds to import, so that a refusal is quick
+
+        settings = self._model_settings
+        if settings["kind"] == "hub" and not settings["path"]:
+            hub.fetch(settings.get("repository") or settings["name"], settings["revision"])
+        from circuits import models
+
+        return models.identify(settings)
+
+    @cached_property
+    def _vocabulary(self) -> Any:
+        """The words that prompts for this model are drawn from; None: the embedded models' own."""
+        if self._identity.knows == "embedded":
+            return None
+        from circuits import models, tasks
+
+        return tasks.Vocabulary(models.load_tokenizer(self._identity))
+
     def _plan(self, task: str) -> Any:
+        vocabulary = self._vocabulary
         from circuits import tasks
         from circuits.measure import Plan
 
+        asked = self.config["task"]
         return Plan(
             model_settings=self._model_settings,
-            task=tasks.get(task),
+            task=tasks.get(task, vocabulary, asked["corruption"], asked["bos"]),
             sizes=self.config["prompts"],
             seed=int(self.config["seed"]),
             settings=self.config["measurement"],

@@ -1,0 +1,209 @@
+"""How much a whole run measures: (variant, prompt) pairs of every measurement, from heads, layers, prompts and settings.
+
+Counted as the progress bars of a first run count them: a sweep that two measurements share is run once, by the earlier. What
+is no sweep is not counted: stored activations, weights and statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from math import comb
+from typing import Any
+
+from circuits.circuit import Circuit, Role
+from circuits.engine.gradients import METHODS, GradientEngine
+from circuits.hypothesis import pathways
+from circuits.measurements import ablation_battery, causal_tracing, local_learning_coefficient, path_patching
+from circuits.models import Model
+from circuits.study import Study
+
+KINDS = {
+    "heads": "one head or site patched",
+    "circuits": "many heads ablated",
+    "paths": "single edges patched",
+    "scrubs": "most edges scrubbed",
+    "gradients": "gradients of heads, q, k, v",
+    "edges": "gradients of edges",
+    "chains": "sampling of one head's weights",
+}
+SHRINK = {  # what makes a measurement cheaper
+    "01": "prompts.evaluation",
+    "02": "prompts.evaluation, prompts.held_out, measurement.site_prompts",
+    "03": "prompts.evaluation",
+    "05": "prompts.evaluation, measurement.mediation.onward=false",
+    "06": "measurement.site_prompts, measurement.corruption.draws",
+    "07": "prompts.evaluation",
+    "08": "measurement.attribution_patching.prompts, measurement.attribution_patching.steps",
+    "10": "measurement.llc.draws, measurement.llc.chains, measurement.llc.batch",
+    "20": "measurement.random_circuits, measurement.draws, prompts.evaluation",
+    "21": "prompts.evaluation, prompts.held_out",
+    "22": "measurement.minimality.greedy_steps, measurement.minimality.discovery_prompts, prompts.evaluation",
+    "24": "measurement.scrubbing.draws, measurement.scrubbing.prompts, prompts.evaluation",
+    "27": "measurement.companions, measurement.companion_prompts",
+    "28": "measurement.path_patching.prompts, measurement.path_patching.discovery_prompts",
+}
+ASSUMED_SHARE = 26 / 144  # of all heads in a circuit that nobody knows yet: the published one for IOI in GPT-2 small
+
+
+@dataclass(frozen=True)
+class Work:
+    """`pairs` of one kind in one measurement. `bound`: "exact", "at most" or, where more may be tried, "at least"."""
+
+    number: str
+    kind: str
+    pairs: int
+    bound: str = "exact"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers that the work depends on."""
+
+    heads: int
+    layers: int
+    roles: int
+    evaluation: int
+    held_out: int
+    discovery: int
+    companions: int
+
+    @property
+    def scored(self) -> int:
+        return self.evaluation + self.held_out
+
+    @property
+    def sites(self) -> int:
+        """Variants of 02 and 06 that patch a site at a named position, and the two intact runs."""
+        return 2 + len(causal_tracing.SITES) * self.layers * self.roles
+
+    @classmethod
+    def of(cls, study: Study) -> Shape:
+        return cls(
+            heads=len(study.model.heads),
+            layers=study.model.n_layers,
+            roles=len(study.prompts.positions),
+            evaluation=study.prompts.splits.count("evaluation"),
+            held_out=study.prompts.splits.count("held_out"),
+            discovery=len(study.discovery),
+            companions=len(study.task.companions),
+        )
+
+
+def of(study: Study) -> tuple[Work, ...]:
+    """All the work of a run on `study`, whose circuit is known or assumed."""
+    shape, settings = Shape.of(study), study.settings
+    return (
+        *_patching(shape, settings),
+        *_gradients(shape, settings, study.model),
+        *_sampling(shape, settings),
+        *_battery(study, shape),
+        *_minimality(study, shape),
+        *_paths(study, shape),
+    )
+
+
+def assume_circuit(model: Model, task: str) -> Circuit:
+    """As large a share of all heads as the best-known circuit has, spread evenly, in one role."""
+    heads = model.heads
+    size = max(1, min(len(heads) - 1, round(ASSUMED_SHARE * len(heads))))
+    chosen = tuple(heads[place * len(heads) // size] for place in range(size))
+    provenance = {"kind": "user", "source": "assumed for an estimate", "split": "none"}
+    return Circuit(f"assumed {task}", task, model.name, {"assumed": Role(chosen)}, provenance)
+
+
+# --- one measurement each -----------------------------------------------------------------------------------------
+
+
+def _patching(shape: Shape, settings: Mapping[str, Any]) -> Iterator[Work]:
+    """01 to 07, 21 and 27: single heads and sites, whatever the circuit."""
+    sites = shape.sites * min(settings["site_prompts"], shape.evaluation)
+    corruption = settings["corruption"]
+    runs = len(causal_tracing.corruptions(corruption))
+    yield Work("01", "heads", 2 * shape.scored)
+    yield Work("02", "heads", 2 * (1 + shape.heads) * shape.scored + sites)
+    yield Work("03", "heads", shape.scored)
+    if settings["mediation"]["onward"]:  # the patched heads themselves are those of 02
+        yield Work("05", "heads", shape.heads * shape.scored)
+    if corruption["strategy"] != "entity_swap":  # otherwise the sites of 02
+        yield Work("06", "heads", runs * sites)
+    yield Work("07", "heads", shape.evaluation)
+    yield Work("21", "heads", (1 + shape.heads) * shape.scored)
+    others = min(settings["companions"], shape.companions)
+    yield Work("27", "heads", others * (2 + shape.heads) * settings["companion_prompts"])
+
+
+def _gradients(shape: Shape, settings: Mapping[str, Any], model: Model) -> Iterator[Work]:
+    """08: passes instead of variants."""
+    own, engine = settings["attribution_patching"], GradientEngine(model)
+    some = min(own["prompts"], shape.evaluation)
+    dropping = own["gradient_dropping"] and shape.layers > 1
+    heads = engine.head_passes(dropping) + engine.head_passes(False)
+    nodes = engine.node_passes(own["query_key_correction"])
+    yield Work("08", "gradients", heads * shape.scored + nodes * some)
+    yield Work("08", "edges", sum(engine.edge_passes(method, own["steps"]) for method in METHODS) * some)
+
+
+def _sampling(shape: Shape, settings: Mapping[str, Any]) -> Iterator[Work]:
+    """10: forward and backward of every row, the first pilot run and the sampling."""
+    own = settings["llc"]
+    batch = min(own["batch"], own["prompts"], shape.evaluation)
+    evaluations = own["pilot"] + 1 + own["burn_in"] + own["draws"]
+    rows = local_learning_coefficient.PASSES * shape.heads * own["chains"] * batch
+    yield Work("10", "chains", rows * evaluations, "at least")
+
+
+def _battery(study: Study, shape: Shape) -> Iterator[Work]:
+    """20: what stays intact x recipes, and random circuits on a share of each split."""
+    settings, battery = study.settings, study.settings["battery"]
+    subsets = dict.fromkeys(ablation_battery.SUBSETS, 1) | {"without": len(study.circuit.roles)}
+    draws = {method: len(ablation_battery.recipes(study, method)) for method in ablation_battery.METHODS}
+    conditions = sum(count * sum(draws[m] for m in battery.get(subset, ())) for subset, count in subsets.items())
+    share = 1 / int(settings["random_circuit_prompt_share"])
+    some = sum(round(share * size) for size in (shape.evaluation, shape.held_out))
+    yield Work("20", "circuits", conditions * shape.scored + settings["random_circuits"] * some)
+
+
+def _minimality(study: Study, shape: Shape) -> Iterator[Work]:
+    """22: distinct sets of heads taken out. A step of the greedy search that brings nothing ends it, so no more than these.
+
+    On the discovery prompts nothing, each role without each head, and what the steps try: at step k, for each head, sets of k
+    others with and without it. On the scored ones nothing, heads, roles, and the chosen set of each head without and with it.
+    """
+    own, circuit = study.settings["minimality"], study.circuit
+    size = len(circuit.heads)
+    roles = [frozenset(role.heads) for role in circuit.roles.values()]
+    declared = {frozenset(), *(frozenset([node]) for node in circuit.heads)}
+    for node in circuit.heads:
+        declared |= {role - {node} for role in roles} | {role | {node} for role in roles}
+    larger = {count: sum(len(one) == count for one in declared) for count in range(2, size + 1)}
+    for step in range(1, min(own["greedy_steps"], size - 1) + 1):
+        tried = size * (size - step)
+        if step > 2:  # those without the head; at steps 1 and 2 they are known from before
+            larger[step] = min(comb(size, step), larger[step] + tried)
+        larger[step + 1] = min(comb(size, step + 1), larger[step + 1] + tried)
+    search = 1 + size + sum(larger.values())
+    scored = {frozenset(), *(frozenset([node]) for node in circuit.heads), *roles}
+    chosen = min(len(scored) + 2 * size, 2**size)
+    yield Work(
+        "22", "circuits", search * min(own["discovery_prompts"], shape.discovery) + chosen * shape.scored, "at most"
+    )
+
+
+def _paths(study: Study, shape: Shape) -> Iterator[Work]:
+    """24 and 28: the hypothesis scrubbed, and single edges patched."""
+    scrubbing, own = study.settings["scrubbing"], study.settings["path_patching"]
+    ways = len(pathways(study.circuit))
+    some = min(scrubbing["prompts"], shape.evaluation)
+    yield Work("24", "scrubs", scrubbing["draws"] * (3 * shape.scored + ways * some) + shape.scored)
+    edges, recipes = len(path_patching.candidates(study)), len(path_patching.RECIPES)
+    evaluation, discovery = min(own["prompts"], shape.evaluation), min(own["discovery_prompts"], shape.discovery)
+    yield Work("28", "paths", (1 + edges) * (discovery + 2 * evaluation))
+    by_size = 1 + recipes * (1 + len(own["edge_sizes"]))
+    yield Work("28", "scrubs", (1 + 3 * recipes) * shape.scored + by_size * evaluation)
+
+
+def with_circuit(study: Study, circuit: Circuit | None) -> tuple[Study, bool]:
+    """The study with the circuit, or with an assumed one (True) if it is not known."""
+    known = circuit or study.model.circuits.get(study.task.name)
+    return replace(study, circuit=known or assume_circuit(study.model, study.task.name)), known is None
