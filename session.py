@@ -205,7 +205,7 @@ class Session:
         from circuits.measure import measure, remove_stale
 
         folder = self._folder(task)
-        plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self.bar)
+        plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self.bar, self.say)
         shared = self._folder(task, default=True)
         arguments = (self.bar, shared if shared != folder else None, self.say)
         numbers = self._numbers()
@@ -390,6 +390,7 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     """Faithfulness under every recipe in one line, each with the recipe's name beside it."""
     config = documents[calibrate.PRECONDITIONS]["subject"]["settings"]
     try:
+        preconditions.require_behaviour(evidence, config)
         ratios = {m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.METHODS}
     except Insufficient as missing:
         return f"Faithfulness not reportable: {missing}"

@@ -124,11 +124,10 @@ def _reason(record: Mapping[str, Any]) -> str:
 
 
 def _blocking(certificate: Mapping[str, Any]) -> list[str]:
+    """What keeps each tier from being reached (nothing of the kind without a behaviour), and what failed in any case."""
     lines = []
-    if certificate["tier"] is None:
-        return lines
     for level, gates in sorted(certificate["blocking"].items(), key=lambda item: int(item[0])):
-        if gates:
+        if gates and certificate["tier"] is not None:
             names = ", ".join(_blocked(gate) for gate in gates if gate["split"] == "evaluation")
             again = sum(gate["split"] == "held_out" for gate in gates)
             held_out = f"{'; ' if names else ''}{again} gates not reproduced on held-out prompts" if again else ""

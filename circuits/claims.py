@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import results_io
 from circuits import circuit as circuit_files
+from circuits import discovery
 from circuits.circuit import Circuit, Node, Role
-from circuits.discovery import discover
 from circuits.measure import Plan, ProgressBar, is_fresh
 from circuits.measurements.ablation_battery import random_circuit
 from results_io import UserError
 
+SEARCH_READS = ("discovery", "repeated_tokens", "seed")  # sections of the measurement settings
+CLASSIFIER_READS = ("weights",)
 
-def resolve(plan: Plan, settings: Mapping[str, Any], folder: Path, progress: ProgressBar) -> Circuit:
+
+def _nothing(sentence: str) -> None:
+    """Says nothing."""
+
+
+def resolve(
+    plan: Plan,
+    settings: Mapping[str, Any],
+    folder: Path,
+    progress: ProgressBar,
+    say: Callable[[str], Any] = _nothing,
+) -> Circuit:
     """The circuit that a `circuit=` configuration names, checked against the model's shape.
 
-    `folder` keeps a discovered circuit, so that the next run need not search again. UserError if there is no such
-    circuit.
+    `folder` keeps a discovered circuit, so that the next run need not search again; `say` hears what was found. UserError
+    if there is no such circuit.
     """
     kind = settings["kind"]
     if kind == "stored":
@@ -31,7 +44,7 @@ def resolve(plan: Plan, settings: Mapping[str, Any], folder: Path, progress: Pro
     elif kind == "file":
         found = _from_file(plan, settings)
     elif kind == "discovered":
-        found = _discovered(plan, folder, progress)
+        found = _discovered(plan, settings, folder, progress, say)
     else:
         raise UserError(f"circuit kind {kind!r} is unknown; use stored, discovered, random or file")
     return found.check(plan.identity.n_layers, plan.identity.n_heads)
@@ -75,18 +88,34 @@ def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
     return found
 
 
-def _discovered(plan: Plan, folder: Path, progress: ProgressBar) -> Circuit:
-    """Search, or reuse what an identical search found."""
-    path, note = folder / "circuit.yaml", folder / "circuit_search.json"
-    subject = {
-        **plan.subject("01"),
-        "settings": {k: plan.settings[k] for k in ("discovery", "repeated_tokens", "seed")},
-    }
+def _discovered(
+    plan: Plan, settings: Mapping[str, Any], folder: Path, progress: ProgressBar, say: Callable[[str], Any]
+) -> Circuit:
+    """Search, or reuse what an identical search found.
+
+    `circuit.yaml` is the circuit, which circuit=file reads too; `discovery.json` says how it was found and how stable it is.
+    """
+    method = discovery.method_name(settings.get("method") or discovery.DEFAULT)
+    path, note, subject = folder / "circuit.yaml", folder / "discovery.json", _searched(plan, method)
     known = path.is_file() and is_fresh(note, subject)
     if known and results_io.read(note).get("found") == results_io.file_digest(path):
+        say(discovery.sentence(results_io.read(note)))
         return circuit_files.load(path)
+    discovery.check(plan.settings)
     with progress("discovery") as bar:
-        found = discover(replace(plan.study, progress=bar))
-    circuit_files.save(found, path)
-    results_io.write(note, {"subject": subject, "found": results_io.file_digest(path)})
-    return found
+        found = discovery.find(replace(plan.study, progress=bar), method)
+    circuit_files.save(found.circuit, path)
+    results_io.write(note, {**found.document, "subject": subject, "found": results_io.file_digest(path)})
+    say(found.sentence)
+    return found.circuit
+
+
+def _searched(plan: Plan, method: str) -> dict[str, Any]:
+    """What a search is about; one with another subject may find another circuit."""
+    learns = method == "classifier"
+    return {
+        **plan.subject("01"),
+        "method": method,
+        "settings": {key: plan.settings[key] for key in SEARCH_READS + (CLASSIFIER_READS if learns else ())},
+        "learnt_from": {name: one.sha256 for name, one in plan.identity.circuits.items()} if learns else None,
+    }

@@ -23,6 +23,7 @@ from tests.commandline import ROOT, Outcome, command, started
 
 POCKET = ROOT / "circuits" / "embedded" / "pocket"
 ALL = list(registry.CALIBRATIONS)
+TASKS_OF_POCKET = f"use one of {', '.join(tasks.TASKS)}, or another model"
 PLANTED = sorted(path.stem for path in (session.CONFIGS / "model" / "planted").glob("*.yaml"))
 
 
@@ -55,6 +56,8 @@ def refused(results: Path, *arguments: str) -> str:
         ("calibration=", "select="),
         ("calibration.c11.max_sigma=0.2", "calibration.c11.max_sigma=0.2"),
         ("task=ioi", "task=ioi"),
+        ("doctor", "command=doctor"),
+        ("method=EAP-IG", "circuit.method=EAP-IG"),
         ("--cfg", "--cfg"),
     ],
 )
@@ -115,8 +118,19 @@ def test_task_all_is_every_task() -> None:
     with mock.patch.object(Session, "summarise", lambda self: None), mock.patch.object(Session, "measure") as measure:
         measure.side_effect = KeyboardInterrupt
         assert command("task=all").code == 130
-    assert Session.tasks(mock.Mock(config={"task": {"name": "all"}})) == list(tasks.TASKS)
-    assert Session.tasks(mock.Mock(config={"task": {"name": "ioi"}})) == ["ioi"]
+    assert started("task=all").tasks() == started("task=all", "circuit=discovered").tasks() == list(tasks.TASKS)
+    assert started("task=ioi").tasks() == ["ioi"]
+
+
+def test_task_all_is_every_task_with_a_stored_circuit_if_there_are_any(tmp_path) -> None:
+    place = shutil.copytree(POCKET, tmp_path / "mine")
+    for name in ("ioi", "induction"):
+        (place / "circuits" / f"{name}.yaml").unlink()
+    assert started("task=all", "model=local", f"model.path={place}").tasks() == [
+        "greater_than",
+        "subject_verb_agreement",
+        "gendered_pronoun",
+    ]
 
 
 # --- where results go ----------------------------------------------------------------------------------------------
@@ -225,11 +239,23 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
     [
         (
             "task=nothing",
-            "task=nothing is unknown; use one of all, gendered_pronoun, greater_than, induction, ioi, subject_verb_agreement",
+            "task=nothing is unknown; use one of acronym, all, copy_suppression, docstring, gendered_pronoun, greater_than, "
+            "induction, ioi, subject_verb_agreement",
         ),
         (
             "model=planted/x",
-            f"model=planted/x is unknown; use one of local, planted/{', planted/'.join(PLANTED)}, pocket",
+            f"model=planted/x is unknown; use one of attn_only_4l, gpt2-large, gpt2-medium, gpt2-xl, gpt2, hub, local, "
+            f"planted/{', planted/'.join(PLANTED)}, pocket",
+        ),
+        ("task=docstring", f"task docstring has no prompts in the embedded models' words; {TASKS_OF_POCKET}"),
+        (
+            "task.corruption=name_swap",
+            "task.corruption=name_swap is for models that read natural language; task ioi on an embedded model has one way "
+            "to corrupt its prompts, so leave it out",
+        ),
+        (
+            "model=hub",
+            "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m",
         ),
         ("circuit=guessed", "circuit=guessed is unknown; use one of discovered, file, random, stored"),
         (
@@ -366,6 +392,10 @@ def test_a_model_folder_that_does_not_fit(tmp_path) -> None:
     (place / "pytorch_model.bin").write_bytes(b"\x80\x04")
     assert refused(results, "model=local", f"model.path={place}") == expected
     shutil.copy(POCKET / "model.safetensors", place)
+    assert refused(results, "model=local", f"model.path={place}") == (
+        f"model folder {place} has no tokenizer; put its tokenizer.json there"
+    )
+    shutil.copy(POCKET / "tokenizer.json", place)
     assert refused(results, "model=local", f"model.path={place}") == (
         "model mine comes with no circuit for task ioi (it has: none); run with circuit=discovered"
     )

@@ -128,7 +128,7 @@ def test_the_tiers_hold_the_gates_of_the_specification():
 
 
 @pytest.mark.parametrize("verdict", ["fail", "inconclusive", "insufficient"])
-@pytest.mark.parametrize("metric", TIER_OF)
+@pytest.mark.parametrize("metric", [metric for metric in TIER_OF if metric != "P.behaviour"])
 def test_a_gate_that_does_not_pass_caps_the_tier_below_its_own(metric, verdict):
     outcome = verdict if verdict != "insufficient" else NOT_FAITHFUL
     folded = certify({metric: outcome})
@@ -255,7 +255,23 @@ def test_the_ceiling_is_set_by_the_lowest_gate_that_wants_data():
     folded = certify(
         {"M98.ablation_invariance": NO_PROMPTS, "S3.distributional_stability": NO_PROMPTS, "P.behaviour": "fail"}
     )
-    assert (folded["tier"], folded["ceiling"]) == (0, 2)
+    assert (folded["tier"], folded["ceiling"]) == (None, 2)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "name"),
+    [
+        ("insufficient", "the behaviour is absent"),
+        ("fail", "the behaviour is absent"),
+        ("inconclusive", "the behaviour is not shown"),
+    ],
+)
+def test_without_the_behaviour_there_is_no_tier(verdict, name):
+    folded = certify({"P.behaviour": verdict})
+    assert (folded["tier"], folded["tier_name"]) == (None, name)
+    assert table._tier(folded).startswith(f"No tier: {name}, so there is nothing")
+    assert folded["blocking"]["1"][0]["metric"] == "P.behaviour"
+    assert not any("Blocks" in line for line in table._blocking(folded))
 
 
 @pytest.mark.parametrize(
@@ -350,7 +366,7 @@ def test_held_out_verdicts_never_help():
 def test_boundary_failures_are_shown_at_every_tier(metric, broken):
     folded = certify({metric: "fail", broken: "fail"})
     assert [gate["metric"] for gate in folded["warnings"]] == [metric]
-    assert folded["tier"] <= TIER_OF[broken] - 1
+    assert (folded["tier"] or 0) <= TIER_OF[broken] - 1
     assert f"Failed, whatever the tier: {metric}" in table._blocking(folded)
 
 

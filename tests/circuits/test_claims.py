@@ -14,12 +14,20 @@ import results_io
 from circuits import circuit as circuit_files
 from circuits import claims, models, tasks
 from circuits.circuit import Role, head
+from circuits.discovery import Discovery
 from circuits.measure import Plan
 from circuits.study import Silent
 from results_io import UserError
 from tests.circuits import toy
 
-DISCOVERY = {"prompts": 6, "tolerance": 0.1, "direct_share": 0.05, "attention": 0.3}
+DISCOVERY = {
+    "prompts": 6,
+    "tolerance": 0.1,
+    "direct_share": 0.05,
+    "attention": 0.3,
+    "shares": [0.1, 1.0],
+    "atp": {"base": "clean"},
+}
 SETTINGS = {**toy.SETTINGS, "discovery": DISCOVERY}
 
 
@@ -162,16 +170,38 @@ def test_an_unknown_kind(plan) -> None:
 # --- discovered ----------------------------------------------------------------------------------------------------
 
 
+DOCUMENT = {
+    "unit": "heads",
+    "recipe": "mean per template and position",
+    "total": 12,
+    "all_heads": 12,
+    "heads": ["L0H1", "L1H2", "L2H0", "L2H3"],
+    "chosen": {"size": 4, "surviving": 4, "faithfulness": 0.95},
+    "cpr": {"estimate": 0.7, "low": 0.6, "high": 0.8},
+    "cmd": {"estimate": 0.25, "low": 0.2, "high": 0.3},
+    "stability": {
+        "heads": {"pairwise": 0.75, "with_full_sample": 0.8},
+        "resamples": 20,
+        "bar": 0.8,
+        "bar_resamples": 100,
+        "meets_bar": False,
+    },
+    "prompts": 6,
+}
+
+
 @pytest.fixture
 def searches(monkeypatch) -> list:
     """Each search that is made, in place of the search itself."""
     made = []
 
-    def discover(study):
+    def find(study, method):
         made.append(study)
-        return replace(toy.circuit(study.task.name), name=f"found {len(made)}")
+        return Discovery(
+            replace(toy.circuit(study.task.name), name=f"found {len(made)}"), {**DOCUMENT, "method": method}
+        )
 
-    monkeypatch.setattr(claims, "discover", discover)
+    monkeypatch.setattr(claims.discovery, "find", find)
     return made
 
 
@@ -185,7 +215,7 @@ def test_a_second_run_reuses_what_the_first_found_without_loading_the_model(
     assert first == second == circuit_files.load(tmp_path / "circuit.yaml")
     assert first.name == "found 1" and len(searches) == 1
     assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in tmp_path.iterdir()} == before
-    assert set(before) == {"circuit.yaml", "circuit_search.json"}
+    assert set(before) == {"circuit.yaml", "discovery.json"}
 
 
 def test_the_search_sees_the_discovery_split_and_the_settings(plan, tmp_path, searches) -> None:
@@ -209,13 +239,62 @@ def test_another_search_is_made_for_other_prompts_or_settings(folder, tmp_path, 
     assert resolve(make_plan(folder("gpt2"), **changed), "discovered", tmp_path).name == "found 2"
 
 
+def test_another_method_makes_another_search(folder, tmp_path, searches) -> None:
+    plan = make_plan(folder("gpt2"))
+    for method, name in (("AtP", "found 1"), ("atp", "found 1"), ("EAP-IG", "found 2"), (None, "found 3")):
+        assert resolve(plan, "discovered", tmp_path, method=method).name == name
+    assert results_io.read(tmp_path / "discovery.json")["method"] == "ACDC-greedy"
+    assert resolve(plan, "discovered", tmp_path).name == "found 3"  # nothing said: the default
+
+
+def test_an_unknown_method_is_refused_before_the_model_is_loaded(plan, monkeypatch) -> None:
+    monkeypatch.setattr(models, "load", None)
+    assert refusal(plan, "discovered", method="guess") == (
+        "discovery method 'guess' is unknown; use one of ACDC-greedy, AtP, EAP-IG, classifier"
+    )
+
+
+def test_wrong_settings_are_refused_before_the_model_is_loaded(folder, monkeypatch) -> None:
+    monkeypatch.setattr(models, "load", None)
+    plan = make_plan(folder("gpt2"), settings={**SETTINGS, "discovery": {**DISCOVERY, "shares": [0.5]}})
+    assert refusal(plan, "discovered").startswith("measurement.discovery.shares is [0.5]; expected rising shares")
+
+
+def test_the_classifier_searches_again_when_what_it_learns_from_changes(folder, tmp_path, searches) -> None:
+    path = Path(shutil.copytree(folder("gpt2"), tmp_path / "copied"))
+    plan, kept = make_plan(path), tmp_path / "kept"
+    for method in ("classifier", "AtP"):
+        resolve(plan, "discovered", kept / method, method=method)
+    circuit_files.save(replace(toy.circuit("ioi"), name="another"), path / "circuits" / "ioi.yaml")
+    changed = make_plan(path)
+    assert resolve(changed, "discovered", kept / "AtP", method="AtP").name == "found 2"
+    assert resolve(changed, "discovered", kept / "classifier", method="classifier").name == "found 3"
+    weights = {**SETTINGS, "weights": {**SETTINGS["weights"], "answer_prompts": 3}}
+    other = make_plan(path, settings=weights)
+    assert resolve(other, "discovered", kept / "AtP", method="AtP").name == "found 2"
+    assert resolve(other, "discovered", kept / "classifier", method="classifier").name == "found 4"
+
+
+def test_what_was_found_is_said_each_time_in_one_sentence(plan, tmp_path, searches) -> None:
+    said: list[str] = []
+    for _ in range(2):
+        claims.resolve(plan, {"kind": "discovered", "method": "AtP"}, tmp_path, silent, said.append)
+    assert said == 2 * [
+        "Discovery by AtP on 6 discovery prompts: 4 of 12 heads, faithfulness 0.950 (other heads: mean per template and "
+        "position), CPR 0.700, CMD 0.250; Jaccard 0.75 over 20 resamples, which does not meet the bar of 0.8 with at least "
+        "100"
+    ]
+    claims.resolve(plan, {"kind": "stored"}, tmp_path, silent, said.append)
+    assert len(said) == 2
+
+
 def test_settings_that_the_search_does_not_read_leave_it_alone(folder, tmp_path, searches) -> None:
     resolve(make_plan(folder("gpt2")), "discovered", tmp_path)
     other = make_plan(folder("gpt2"), settings={**SETTINGS, "draws": 5}, engine={**toy.ENGINE, "rows_per_forward": 64})
     assert resolve(other, "discovered", tmp_path).name == "found 1"
 
 
-@pytest.mark.parametrize("spoilt", ["circuit.yaml", "circuit_search.json"])
+@pytest.mark.parametrize("spoilt", ["circuit.yaml", "discovery.json"])
 @pytest.mark.parametrize("how", ["deleted", "cut", "edited"])
 def test_a_circuit_that_is_not_the_one_found_is_searched_for_again(plan, tmp_path, searches, spoilt, how) -> None:
     resolve(plan, "discovered", tmp_path)
@@ -230,6 +309,4 @@ def test_a_circuit_that_is_not_the_one_found_is_searched_for_again(plan, tmp_pat
             text.replace("L0H1", "L0H2") if spoilt == "circuit.yaml" else text.replace("greater_than", "ioi")
         )
     assert resolve(plan, "discovered", tmp_path).name == "found 2"
-    assert results_io.read(tmp_path / "circuit_search.json")["found"] == results_io.file_digest(
-        tmp_path / "circuit.yaml"
-    )
+    assert results_io.read(tmp_path / "discovery.json")["found"] == results_io.file_digest(tmp_path / "circuit.yaml")

@@ -1,0 +1,93 @@
+"""classifier: heads by the weight classifier of measurement 09, which has learnt from the model's other circuits.
+
+It sees the weights and the directions of the answers, no activation; the prompts decide the directions alone. Heads rank
+by the probability that a class-weighted logistic regression gives them, fitted on the circuits of the other tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits import prompts as prompt_sets
+from circuits import tasks
+from circuits.discovery.ranking import HeadRanking, Weights
+from circuits.estimators import weight_classifier
+from circuits.estimators.weight_classifier import TaskHeads
+from circuits.measurements import weights as head_weights
+from circuits.measurements.weights import HeadWeights
+from circuits.prompts import PromptSet
+from circuits.study import Study
+from results_io import UserError
+
+NAME = "classifier"
+SOURCE = "weight classifier learnt from the model's other circuits, prefixes by mean ablation per template and position"
+RESAMPLES = "resamples"
+
+Scores = Mapping[str, Float[Tensor, " head"]]
+
+
+def rank(study: Study, prompts: PromptSet) -> HeadRanking:
+    """Heads by their probability; UserError if the model comes with circuits of fewer than two other tasks.
+
+    Reads `settings["weights"]`, as 09 does. Answer directions come from discovery prompts, of the other tasks too.
+    """
+    own = HeadWeights.of(study.model)
+    scores = {
+        "spectral_norm": own.ov_singular_values[:, 0],
+        "qk_spectral_norm": own.qk_singular_values[:, 0],
+        "sv_entropy": head_weights.sv_entropy(own),
+        "copying": head_weights.copying(
+            own, study.model.embedding, study.model.unembedding, study.settings["weights"]["rounding"]
+        ),
+    }
+    fitted = weight_classifier.fit(_examples(study, own, scores), study.settings["weights"]["classifier"])
+    gains = _gains(own, study.answer_direction(prompts))
+
+    def probability(weights: Weights) -> Float[np.ndarray, " head"]:
+        norms = torch.from_numpy(weights @ gains / weights.sum())
+        return fitted.probability(_features(own, scores, norms))
+
+    def order(weights: Weights) -> Int[np.ndarray, " head"]:
+        return np.argsort(-probability(weights), kind="stable")
+
+    return HeadRanking(study.model.heads, order, probability(np.ones(len(prompts))))
+
+
+def _examples(study: Study, own: HeadWeights, scores: Scores) -> dict[str, TaskHeads]:
+    """Every other task with a circuit of this model: its heads' features and which are in the circuit."""
+    examples = {}
+    for name in sorted((set(study.model.circuits) & set(tasks.names(study.task.vocabulary))) - {study.task.name}):
+        circuit = study.model.circuits[name].check(study.model.n_layers, study.model.n_heads)
+        norms = torch.from_numpy(_gains(own, study.answer_direction(_prompts_of(study, name))).mean(0))
+        member = np.array([node in circuit.heads for node in study.model.heads])
+        examples[name] = TaskHeads(_features(own, scores, norms), member)
+    examples = weight_classifier.usable(examples)
+    if len(examples) < weight_classifier.MINIMUM_TASKS:
+        raise UserError(
+            f"method classifier learns from the model's circuits of other tasks, and {study.model.name} has "
+            f"{len(examples)} (at least {weight_classifier.MINIMUM_TASKS} are needed); store circuits of other tasks with "
+            "it, found for example with method=ACDC-greedy, or use another method"
+        )
+    return examples
+
+
+def _prompts_of(study: Study, name: str) -> PromptSet:
+    """Discovery prompts of another task."""
+    size = min(study.settings["weights"]["answer_prompts"], study.sizes["discovery"])
+    task = tasks.get(name, study.task.vocabulary, bos=study.task.bos)
+    drawn = prompt_sets.draw_examples(task, {"discovery": size}, study.seed)["discovery"]
+    return prompt_sets.tokenize(task, drawn, study.model.tokenizer, "discovery")
+
+
+def _gains(own: HeadWeights, directions: Float[Tensor, "prompt d_model"]) -> Float[np.ndarray, "prompt head"]:
+    """||W_V W_O u|| of each head for each prompt's unit answer direction u."""
+    return np.stack([head_weights.ov_norm(own, direction[None]).numpy() for direction in directions])
+
+
+def _features(own: HeadWeights, scores: Scores, norms: Float[Tensor, " head"]) -> Float[np.ndarray, "head feature"]:
+    return np.stack(list(head_weights.head_features(own, scores, norms).values()), 1)

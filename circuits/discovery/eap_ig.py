@@ -1,0 +1,38 @@
+"""EAP-IG: edges by integrated gradients between the corrupted and the clean run (Hanna et al. 2024).
+
+Of the edge from writer u to reader r on a prompt, in nats,
+
+    score = sum over positions of (u_clean - u_corrupted) . mean of dLD/d(input of r)
+
+the mean over runs whose embeddings lie between the two runs'. Edges rank by |mean over prompts|; the circuit of size n is
+made of those of the n strongest that lie on a path from the embedding to the logits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from circuits.discovery.atp import gradient_engine
+from circuits.discovery.ranking import EdgeRanking, by_size
+from circuits.prompts import PromptSet
+from circuits.study import Study
+
+NAME = "EAP-IG"
+SOURCE = (
+    "edge attribution patching with integrated gradients, prefixes by patching all other edges from the corrupted run"
+)
+RESAMPLES = "resamples"
+METHOD = "eap_ig_inputs"
+
+
+def rank(study: Study, prompts: PromptSet) -> EdgeRanking:
+    """Edges by the size of their mean score.
+
+    Reads `settings["discovery"]["eap_ig"]["steps"]`. UnknownWiringError if the model is no pre-norm decoder.
+    """
+    engine, steps = gradient_engine(study), int(study.settings["discovery"]["eap_ig"]["steps"])
+    study.progress.expect(engine.edge_passes(METHOD, steps) * len(prompts))
+    advance = study.progress.advance
+    scores = engine.edge_scores(prompts, "corrupted", METHOD, steps, advance, by_prompt=True).by_prompt
+    mean = scores.mean(0, dtype=np.float64)
+    return EdgeRanking(engine.graph.edges, by_size(scores), mean, graph=engine.graph)

@@ -1,0 +1,322 @@
+"""Every discovery method on models whose circuits are known, and against brute force on random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import results_io
+from circuits import circuit as circuit_files
+from circuits import discovery, models, planted, tasks
+from circuits import study as studies
+from circuits.circuit import Node, head
+from circuits.discovery import METHODS, classifier, resampling, search
+from circuits.discovery.nested import Nested
+from circuits.edges import EMBEDDING
+from circuits.hypothesis import pathway_edges, pathways
+from circuits.interventions import Effects
+from circuits.prompts import PromptSet
+from circuits.study import Study
+from results_io import UserError
+from tests.circuits import toy
+
+SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 120}
+SETTINGS: dict[str, Any] = {
+    "prompts": 200,
+    "tolerance": 0.1,
+    "direct_share": 0.05,
+    "attention": 0.3,
+    "shares": [0.01, 0.1, 0.5, 1.0],
+    "seed": 0,
+    "resamples": 200,
+    "stability": {"resamples": 20, "greedy_resamples": 1, "bar": 0.8, "bar_resamples": 20},
+    "atp": {"base": "clean"},
+    "eap_ig": {"steps": 3},
+}
+QUICK = ("AtP", "EAP-IG", "classifier")
+
+
+@pytest.fixture(scope="module")
+def planted_study() -> Callable[..., Study]:
+    """planted_study(variant, task)"""
+
+    @cache
+    def load(variant: str) -> models.Model:
+        settings = {"name": f"planted/{variant}", "kind": "planted", "variant": variant, "seed": 0, "device": "cpu"}
+        return models.load(settings)
+
+    @cache
+    def make(variant: str = "sound", task: str = "ioi") -> Study:
+        settings = {**toy.SETTINGS, "discovery": SETTINGS}
+        return studies.prepare(load(variant), tasks.get(task), SIZES, 0, toy.ENGINE, settings=settings)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def found(planted_study) -> Callable[..., search.Discovery]:
+    """found(method, variant, task): what a method finds there."""
+    return cache(lambda method, variant="sound", task="ioi": search.find(planted_study(variant, task), method))
+
+
+@pytest.fixture(scope="module")
+def random_study(load) -> Callable[[str], Study]:
+    """A random model of an architecture on greater-than prompts; it does not do the task."""
+
+    @cache
+    def make(architecture: str = "gpt2") -> Study:
+        sizes = {**SIZES, "reference": 30}
+        settings = {**toy.SETTINGS, "discovery": SETTINGS}
+        return studies.prepare(load(architecture), tasks.get("greater_than"), sizes, 0, toy.ENGINE, settings=settings)
+
+    return make
+
+
+def recovered(heads: tuple[Node, ...], truth: tuple[Node, ...]) -> tuple[float, float]:
+    """(precision, recall)"""
+    hits = len(set(heads) & set(truth))
+    return hits / len(heads), hits / len(truth)
+
+
+# --- what is planted is found --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["AtP", "EAP-IG", "ACDC-greedy"])
+def test_a_sound_circuit_is_found_head_by_head(found, method) -> None:
+    result = found(method)
+    assert recovered(result.circuit.heads, planted.truth("sound").heads) == (1.0, 1.0)
+    assert result.document["chosen"]["faithfulness"] == pytest.approx(1, abs=0.01)
+    assert result.document["head_faithfulness"]["value"] == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("method", ["AtP", "EAP-IG"])
+def test_a_head_that_works_against_the_answer_is_part_of_the_circuit(found, method) -> None:
+    result, truth = found(method, "negative_head"), planted.truth("negative_head").heads
+    assert recovered(result.circuit.heads, truth) == (1.0, 1.0)
+    opposing = {node for role in result.circuit.roles.values() if role.sign < 0 for node in role.heads}
+    assert opposing == {head(3, 7)}
+    scores = dict(zip(result.document["scores"]["components"], result.document["scores"]["mean"], strict=True))
+    name = "L3H7" if method == "AtP" else "L3H7->logits"
+    assert scores[name] < -1 < 1 < scores[name.replace("H7", "H0")]  # signed: positive helps
+
+
+@pytest.mark.parametrize("method", ["AtP"])
+def test_a_backup_that_is_silent_as_long_as_the_movers_work_is_not_found(found, method) -> None:
+    result, truth = found(method, "backup"), planted.truth("backup").heads
+    assert recovered(result.circuit.heads, truth) == (1.0, 7 / 8)
+    assert set(truth) - set(result.circuit.heads) == {head(3, 4)}
+
+
+def test_edges_found_are_those_of_the_planted_pathways(found, planted_study) -> None:
+    graph, claim = planted_study().model.graph, planted_study().model.circuits["ioi"]
+    written = {edge for way in pathways(claim) for edge in pathway_edges(way, claim, graph)}
+    edges = set(found("EAP-IG").document["components"])
+    assert len(written) == 36 and edges <= {str(edge) for edge in written}  # precision 1
+    missed = [edge for edge in written if str(edge) not in edges]
+    assert len(missed) <= 7  # what the embedding says of places and kinds of words is the same in both runs
+    assert all(edge.writer == EMBEDDING and edge.reader.kind in ("q", "k") for edge in missed)
+
+
+def test_what_is_alike_in_both_runs_is_invisible_to_contrasts(found, planted_study) -> None:
+    """Greater-than keeps its century when corrupted, so the head that notes the century has nothing to patch."""
+    truth = planted_study("sound", "greater_than").model.circuits["greater_than"].heads
+    edges = found("EAP-IG", "sound", "greater_than")
+    assert recovered(edges.circuit.heads, truth) == (1.0, pytest.approx(2 / 3))
+    assert set(truth) - set(edges.circuit.heads) == {head(0, 6)}
+    assert edges.document["chosen"]["faithfulness"] == pytest.approx(
+        1, abs=0.01
+    )  # under patching they are all it needs
+    assert edges.document["head_faithfulness"]["value"] < 0  # under mean ablation they are not
+    heads = found("AtP", "sound", "greater_than")  # goes on down its ranking until the head is in by chance
+    precision, recall = recovered(heads.circuit.heads, truth)
+    assert recall == 1.0 and precision < 0.5
+
+
+def test_the_classifier_expects_heads_of_other_tasks_where_tasks_share_none(found, planted_study) -> None:
+    """Planted tasks are done by disjoint heads: what the classifier learnt to look for are the others' heads."""
+    result, study = found("classifier"), planted_study()
+    truth = planted.truth("sound").heads
+    precision, recall = recovered(result.circuit.heads, truth)
+    assert recall == 1.0 and precision < 0.5
+    scores = dict(zip(result.document["scores"]["components"], result.document["scores"]["mean"], strict=True))
+    others = {node for name, one in study.model.circuits.items() if name != "ioi" for node in one.heads}
+    decoys = set(study.model.heads) - others - set(truth)
+    mean = {name: np.mean([scores[str(node)] for node in group]) for name, group in (("o", others), ("d", decoys))}
+    assert result.document["components"][0] in {str(node) for node in others}
+    assert mean["o"] > 1.5 * mean["d"]
+
+
+# --- one recipe for all --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", QUICK)
+def test_numbers_of_the_document_belong_together(found, planted_study, method) -> None:
+    document, circuit = found(method).document, found(method).circuit
+    shares, f = document["curve"]["share"], document["curve"]["faithfulness"]
+    assert document["cpr"]["estimate"] == pytest.approx(np.trapezoid(f, shares))
+    assert document["cmd"]["estimate"] == pytest.approx(np.trapezoid(abs(1 - np.array(f)), shares))
+    for name in ("cpr", "cmd"):
+        assert document[name]["low"] <= document[name]["estimate"] <= document[name]["high"]
+    assert f[-1] == pytest.approx(1, abs=1e-6)
+    assert document["heads"] == [str(node) for node in circuit.heads]
+    assert document["path"]["size"][-1] == 0 and document["path"]["faithfulness"][-1] == 0
+    if document["unit"] == "heads":
+        assert document["head_faithfulness"]["value"] == pytest.approx(document["chosen"]["faithfulness"], abs=1e-6)
+        assert document["path"]["size"] == list(range(32, -1, -1))
+        eligible = [
+            size
+            for size, value in zip(document["path"]["size"], document["path"]["faithfulness"], strict=True)
+            if abs(value - 1) <= 0.1
+        ]
+        assert document["chosen"]["size"] == min(eligible)
+    assert circuit.provenance["kind"] == "discovered" and circuit.provenance["method"] == method
+    assert circuit.provenance["jaccard"] == pytest.approx(document["stability"][document["unit"]]["pairwise"], abs=1e-4)
+    assert circuit.provenance["cpr"] == pytest.approx(document["cpr"]["estimate"], abs=1e-4)
+
+
+def test_a_circuit_of_strong_heads_is_stable_and_says_so(found) -> None:
+    stable = found("AtP").document["stability"]
+    assert stable["heads"] == {"pairwise": 1.0, "with_full_sample": 1.0}
+    assert stable["inclusion"] == {str(node): 20 for node in planted.truth("sound").heads}
+    assert stable["meets_bar"] and stable["resamples"] == stable["bar_resamples"] == 20
+    assert "Jaccard 1.00 over 20 resamples, which meets the bar of 0.8" in found("AtP").sentence
+
+
+def test_a_circuit_of_every_head_says_that_it_claims_nothing(found) -> None:
+    document = found("AtP").document
+    assert "claims nothing" not in search.sentence(document)
+    whole = {**document, "heads": [str(node) for node in range(32)]}
+    assert search.sentence(whole).endswith("; every head takes part, so of heads it claims nothing")
+
+
+def test_stability_equals_a_loop_over_resampled_searches(planted_study) -> None:
+    """On greater-than AtP ranks noise from the third head on, so that resamples differ."""
+    study = planted_study("sound", "greater_than")
+    module, prompts = METHODS["AtP"], study.discovery
+    ranked = Nested(study, prompts, module.rank(study, prompts))
+    found = search.stability(ranked, 8, 6, SETTINGS)
+    sets = []
+    for counts in resampling.cluster_counts(prompts.clusters, 6, 0):
+        again = prompts.select([row for row, times in enumerate(counts) for _ in range(times)])
+        sets.append(set(module.rank(study, again).first(8, np.ones(len(again)))))
+    pairs = [len(sets[i] & sets[j]) / len(sets[i] | sets[j]) for i in range(6) for j in range(i)]
+    assert found["heads"]["pairwise"] == pytest.approx(np.mean(pairs)) and np.mean(pairs) < 1
+    assert found["inclusion"]["L1H7"] == 6 and sum(found["inclusion"].values()) == 48
+    assert not found["meets_bar"]  # 6 resamples are too few
+
+
+def test_counting_a_prompt_twice_shifts_the_classifier_alike(planted_study) -> None:
+    study, weights = planted_study(), np.array([2.0, 0, 1, 1, 0, 3, 0, 1])
+    again = study.discovery.select([row for row, times in enumerate(weights) for _ in range(int(times))])
+    assert classifier.rank(study, study.discovery).order(weights).tolist() == (
+        classifier.rank(study, again).order(np.ones(8)).tolist()
+    )
+
+
+class Untouchable(PromptSet):
+    """In place of the scored prompts: whoever looks at them fails."""
+
+    def __init__(self) -> None: ...
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__class__":  # for type checks
+            return PromptSet
+        raise AssertionError(f"a search asked the scored prompts for {name}")
+
+    def __len__(self) -> int:
+        raise AssertionError("a search counted the scored prompts")
+
+
+@pytest.mark.parametrize("method", QUICK)
+def test_the_same_search_finds_the_same_without_a_look_at_scored_prompts(
+    found, planted_study, method, monkeypatch
+) -> None:
+    blind, drawn = replace(planted_study(), prompts=Untouchable(), done={}), classifier.prompt_sets.draw_examples
+
+    def draw(task, sizes, seed):
+        assert set(sizes) == {"discovery"}
+        return drawn(task, sizes, seed)
+
+    monkeypatch.setattr(classifier.prompt_sets, "draw_examples", draw)
+    again = search.find(blind, method)
+    assert results_io.dumps(again.document) == results_io.dumps(found(method).document)
+    assert again.circuit == found(method).circuit
+    with pytest.raises(AssertionError, match="asked the scored prompts for rows_of"):
+        blind.subset(3)
+
+
+def test_a_circuit_file_keeps_everything(found, tmp_path) -> None:
+    for method in QUICK:
+        circuit_files.save(found(method).circuit, tmp_path / "circuit.yaml")
+        assert circuit_files.load(tmp_path / "circuit.yaml") == found(method).circuit
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_random_model_has_no_circuit(random_study, method) -> None:
+    with pytest.raises(UserError, match=r"^model toy/gpt2 does not do task greater_than \(mean logit difference .*\)"):
+        discovery.discover(random_study(), method)
+
+
+def test_a_logit_difference_that_chance_explains_is_no_ability(random_study, monkeypatch) -> None:
+    study = random_study()
+    counts = resampling.cluster_counts(range(8), 1000, 0)
+
+    def answer(clean: list[float], empty: list[float]) -> Callable[..., Effects]:
+        return lambda self, sweep, prompts=None: Effects(
+            ("clean", "empty"), np.array([clean, empty]), np.ones((2, 8), bool), None, "", ""
+        )
+
+    nothing, noisy, certain = [0.0] * 8, [3.0, -2.5] * 4, [3.0, 2.5] * 4
+    for clean, empty, able in ((certain, nothing, True), (noisy, nothing, False), (certain, certain, False)):
+        monkeypatch.setattr(Study, "run", answer(clean, empty))
+        if able:
+            assert search.require_ability(study, study.discovery, counts).tolist() == [clean, empty]
+        else:
+            with pytest.raises(UserError, match="does not do task"):
+                search.require_ability(study, study.discovery, counts)
+
+
+def test_an_unknown_method_is_told_the_known_ones(random_study) -> None:
+    with pytest.raises(UserError) as raised:
+        search.find(random_study(), "ACDC")
+    assert str(raised.value) == ("discovery method 'ACDC' is unknown; use one of ACDC-greedy, AtP, EAP-IG, classifier")
+    assert [search.method_name(name) for name in ("atp", "EAP-ig", "Classifier", "acdc-GREEDY")] == [
+        "AtP",
+        "EAP-IG",
+        "classifier",
+        "ACDC-greedy",
+    ]
+
+
+def test_the_classifier_needs_two_other_circuits(random_study) -> None:
+    with pytest.raises(UserError) as raised:
+        classifier.rank(random_study(), random_study().discovery)
+    assert str(raised.value) == (
+        "method classifier learns from the model's circuits of other tasks, and toy/gpt2 has 0 (at least 2 are needed); "
+        "store circuits of other tasks with it, found for example with method=ACDC-greedy, or use another method"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"shares": [0.1, 0.5]}, "measurement.discovery.shares is [0.1, 0.5]; expected rising shares"),
+        ({"shares": []}, "measurement.discovery.shares is []; expected"),
+        ({"shares": [0.5, 0.1, 1.0]}, "expected rising shares above 0 that end with 1"),
+        ({"shares": [0.0, 1.0]}, "expected rising shares above 0 that end with 1"),
+        ({"atp": {"base": "both"}}, "measurement.discovery.atp.base is 'both'; expected one of clean, corrupted"),
+        ({"tolerance": -0.1}, "measurement.discovery.tolerance is -0.1; expected a number of at least 0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(changed, expected) -> None:
+    with pytest.raises(UserError) as raised:
+        discovery.check({"discovery": {**SETTINGS, **changed}})
+    assert expected in str(raised.value)
