@@ -60,12 +60,26 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class EveryBut:
+    """Every position of a prompt but those that `roles` name: where a (head, position) circuit lets its head be ablated.
+
+    UserError without a role, which is all positions and is written None.
+    """
+
+    roles: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.roles:
+            raise UserError("every position but none is every position; write positions=None")
+
+
+@dataclass(frozen=True)
 class Intervention:
     """Replace the activations of `nodes` by `recipe`, at the named `positions` or (None) at all of them."""
 
     nodes: tuple[Node, ...]
     recipe: Recipe
-    positions: tuple[str, ...] | None = None
+    positions: tuple[str | EveryBut, ...] | None = None
 
 
 @dataclass(frozen=True)

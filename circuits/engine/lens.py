@@ -20,7 +20,7 @@ from circuits.circuit import Node
 from circuits.engine.paths import Hook, Rewiring, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Activations, Reference, Sources
-from circuits.interventions import Base, Effects, Intervention, PathIntervention, Recipe, Sweep, Variant
+from circuits.interventions import Base, Effects, EveryBut, Intervention, PathIntervention, Recipe, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
 from results_io import UserError
@@ -271,7 +271,7 @@ class LensEngine:
                 for node in intervention.nodes:
                     self.model.require(node)
                     self._prove_alive(hook_name(node))
-                unknown = set(intervention.positions or ()) - {*prompts.positions, CHANGED}
+                unknown = _roles(intervention) - {*prompts.positions, CHANGED}
                 if unknown:
                     known = ", ".join(prompts.positions)
                     raise UserError(f"position {min(unknown)!r} is not one of task {prompts.task}'s ({known})")
@@ -315,6 +315,12 @@ def _replaced(sweep: Sweep) -> set[tuple[Recipe, str]]:
     return {(item.recipe, hook) for item in items for hook in _hooks_of(item)}
 
 
+def _roles(intervention: Intervention) -> set[str]:
+    """The roles that an intervention names, to act there or not to."""
+    named = intervention.positions or ()
+    return {role for item in named for role in (item.roles if isinstance(item, EveryBut) else (item,))}
+
+
 def _hooks_of(intervention: Intervention | PathIntervention) -> set[str]:
     """Where the values that an intervention replaces are read."""
     if isinstance(intervention, PathIntervention):
@@ -333,7 +339,7 @@ def _by_hook(nodes: Sequence[Node]) -> dict[str, list[int]]:
 
 
 def _replace(
-    rows: Tensor, source: Tensor, positions: tuple[str, ...] | None, heads: list[int], batch: PromptSet
+    rows: Tensor, source: Tensor, positions: tuple[str | EveryBut, ...] | None, heads: list[int], batch: PromptSet
 ) -> None:
     """Write `source` into `rows`, both [prompt, position, (head), component], in place."""
     source = source.to(rows.dtype)
@@ -347,8 +353,14 @@ def _replace(
         rows[where] = source[where]
 
 
-def places(batch: PromptSet, role: str) -> tuple[Int[Tensor, " place"], Int[Tensor, " place"]]:
-    """(prompt, position) of every token that a role names."""
+def places(batch: PromptSet, role: str | EveryBut) -> tuple[Int[Tensor, " place"], Int[Tensor, " place"]]:
+    """(prompt, position) of every token that a role names; padding is no position."""
+    if isinstance(role, EveryBut):
+        position = torch.arange(batch.clean.shape[1])
+        chosen = position[None] <= batch.end[:, None]
+        for other in role.roles:
+            chosen[places(batch, other)] = False
+        return chosen.nonzero(as_tuple=True)
     if role == CHANGED:
         return (batch.clean != batch.corrupted).nonzero(as_tuple=True)
     return torch.arange(len(batch)), batch.positions[role]

@@ -15,9 +15,10 @@ import numpy as np
 from jaxtyping import Int
 
 from circuits.circuit import Node
-from circuits.interventions import Base, Recipe, Variant
+from circuits.interventions import Base, EveryBut, Recipe, Variant
 
-Part = tuple[Recipe, tuple[int, ...], tuple[str, ...] | None]  # what, in which heads (none: all of it), at which roles
+Places = tuple[str | EveryBut, ...]
+Part = tuple[Recipe, tuple[int, ...], Places | None]  # what, in which heads (none: all of it), at which roles
 Edit = tuple[tuple[str, Part], ...]  # (kind of site, part), in the order in which they are applied
 Stage = tuple[int, str]  # a layer, and which of its STAGES
 Shift = tuple[Node, Recipe, Recipe]  # a writer, what it holds and what the final norm is to see of it instead
@@ -66,7 +67,8 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
     """The trie of some variants on one base run.
 
     `at_end` are the roles that name the last position: in the last layer nothing but it is read, so what is edited
-    elsewhere there (but for the stream, which the keys and values still see) makes no state of its own.
+    elsewhere there (but for the stream, which the keys and values still see) makes no state of its own. Every position but
+    some may include it.
     """
     states, intact = np.zeros(len(variants), np.int64), np.ones(len(variants), bool)
     every, steps = [_edits(variant, n_layers - 1, at_end) for variant in variants], {}
@@ -148,7 +150,7 @@ def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, 
         for (layer, kind), heads in touched.items():
             positions = intervention.positions
             if positions is not None and layer == last and SITES[kind] != "stream":
-                positions = tuple(role for role in positions if role in at_end)
+                positions = tuple(r for r in positions if isinstance(r, EveryBut) or r in at_end)
             if positions is None or positions:
                 part = (intervention.recipe, tuple(sorted(set(heads))), positions)
                 parts.setdefault((layer, kind), []).append(part)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from circuits.circuit import Node
-from circuits.interventions import Intervention, Recipe, Variant
+from circuits.interventions import EveryBut, Intervention, Recipe, Variant
 from circuits.prompts import PromptSet
 
 HOOK_NAMES = {  # the noise law names the tensor; the names are TransformerLens's
@@ -177,13 +177,16 @@ class HookLoop:
         values = torch.cat(self._of_reference(node))
         return values.mean(0), values.std(0)
 
-    def _places(self, positions: tuple[str, ...] | None, prompts: PromptSet, row: int) -> list[int]:
+    def _places(self, positions: tuple[str | EveryBut, ...] | None, prompts: PromptSet, row: int) -> list[int]:
         length = int(prompts.end[row]) + 1
         if positions is None:
             return list(range(length))
         places = []
         for role in positions:
-            if role == "changed":
+            if isinstance(role, EveryBut):
+                spared = self._places(role.roles, prompts, row)
+                places += [i for i in range(length) if i not in spared]
+            elif role == "changed":
                 places += [i for i in range(length) if prompts.clean[row, i] != prompts.corrupted[row, i]]
             else:
                 places.append(int(prompts.positions[role][row]))

@@ -21,7 +21,7 @@ import torch
 from circuits import prompts as prompt_sets
 from circuits.circuit import Node, head
 from circuits.engine import DeadHookError, FusedEngine, LensEngine
-from circuits.interventions import Effects, Intervention, Recipe, Sweep, Variant, ablate, denoise, noise
+from circuits.interventions import Effects, EveryBut, Intervention, Recipe, Sweep, Variant, ablate, denoise, noise
 from results_io import UserError
 from tests.circuits import toy
 from tests.circuits.hook_loop import HookLoop
@@ -46,7 +46,14 @@ RECIPES = (
     Recipe("patch"),
     Recipe("patch", source="corrupted"),
 )
-PLACES = (("s2",), ("io", "end"), ("changed",), ("changed", "s1_plus_1"))
+PLACES = (
+    ("s2",),
+    ("io", "end"),
+    ("changed",),
+    ("changed", "s1_plus_1"),
+    (EveryBut(("end",)),),
+    (EveryBut(("s2", "end")),),
+)
 EVERYWHERE = list(SITES.values())
 
 
@@ -59,7 +66,9 @@ def variants(recipes=RECIPES, places=PLACES) -> tuple[Variant, ...]:
     for (site, nodes), place in itertools.product(SITES.items(), places):
         for recipe in (Recipe("patch"), Recipe("noise", additive=True)):
             base = "corrupted" if recipe.kind == "patch" else "clean"
-            made.append(Variant(f"{site}@{'+'.join(place)}/{recipe}", (Intervention(nodes, recipe, place),), base))
+            made.append(
+                Variant(f"{site}@{'+'.join(map(str, place))}/{recipe}", (Intervention(nodes, recipe, place),), base)
+            )
     corrupt = Intervention((Node("embedding", 0),), Recipe("noise", additive=True, scale=3.0), ("changed",))
     restore = Intervention((Node("residual", 1),), Recipe("patch"), ("s2", "end"))
     made.append(Variant("trace", (corrupt, restore)))
@@ -434,6 +443,30 @@ def test_reference_prompts_of_another_length_are_refused(backend, model, referen
 def test_a_node_outside_the_model_is_named(node, name, engine, scored) -> None:
     with pytest.raises(UserError, match=rf"{name} is outside model toy/gpt2, which has layers 0-2 with heads 0-3"):
         engine.run(Sweep((ablate([node], Recipe("zero"), "a"),)), scored)
+
+
+@pytest.mark.parametrize("roles", [("end",), ("s2", "changed"), ("io", "s1_plus_1", "end")])
+def test_named_positions_and_all_others_are_all_positions(engine, scored, roles) -> None:
+    """In every layer, the last included, where the last position alone is read."""
+    heads = engine.model.heads[::3]
+    here, elsewhere = (Intervention(heads, Recipe("mean"), places) for places in (roles, (EveryBut(roles),)))
+    made = [
+        ablate(heads, Recipe("mean"), "all"),
+        Variant("in two", (here, elsewhere)),
+        Variant("in two, the other way round", (elsewhere, here)),
+        Variant("here", (here,)),
+        Variant("elsewhere", (elsewhere,)),
+    ]
+    found = engine.run(Sweep(tuple(made)), scored).logit_diff
+    scale = np.abs(found).max()
+    assert np.abs(found[1:3] - found[0]).max() < 1e-5 * scale
+    assert min(np.abs(found[3:] - found[0]).max(1)) > 1e-3 * scale  # neither is all of it
+
+
+def test_a_spared_position_has_to_be_known_as_well(engine, scored) -> None:
+    spared = Intervention((head(0, 0),), Recipe("zero"), (EveryBut(("s3",)),))
+    with pytest.raises(UserError, match=r"position 's3' is not one of task ioi's"):
+        engine.run(Sweep((Variant("a", (spared,)),)), scored)
 
 
 def test_an_unknown_position_is_named_with_the_known_ones(engine, scored) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from circuits.circuit import Node, head
-from circuits.interventions import Effects, Intervention, Recipe, Sweep, Variant, ablate, denoise, noise
+from circuits.interventions import Effects, EveryBut, Intervention, Recipe, Sweep, Variant, ablate, denoise, noise
 from results_io import UserError
 
 
@@ -75,3 +75,12 @@ def test_row_finds_a_variant_by_name() -> None:
     values = np.arange(6.0).reshape(2, 3)
     effects = Effects(("a", "b"), values, values > 2, values, "", "")
     assert effects.row("b").tolist() == [3.0, 4.0, 5.0]
+
+
+def test_all_positions_but_none_are_refused() -> None:
+    with pytest.raises(UserError, match="write positions=None"):
+        EveryBut(())
+    one, other = (
+        Sweep((Variant("a", (Intervention((head(0, 0),), Recipe("zero"), (at,)),)),)) for at in ("s", EveryBut(("s",)))
+    )
+    assert one.sha256 != other.sha256

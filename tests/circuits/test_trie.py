@@ -12,7 +12,17 @@ from circuits.circuit import Node, head
 from circuits.edges import EMBEDDING, Edge, Reader
 from circuits.engine import trie
 from circuits.engine.trie import NOTHING, STAGES, Step
-from circuits.interventions import Intervention, PathIntervention, Recipe, Variant, ablate, denoise, noise, patch_paths
+from circuits.interventions import (
+    EveryBut,
+    Intervention,
+    PathIntervention,
+    Recipe,
+    Variant,
+    ablate,
+    denoise,
+    noise,
+    patch_paths,
+)
 
 LAYERS, HEADS = 3, 4
 AT_END = {"end", "changed"}
@@ -300,3 +310,14 @@ def test_denoising_and_noising_are_built_alike() -> None:
     both = [[make([node], str(node)) for node in ALL_HEADS] for make in (denoise, noise)]
     one, other = (states(made) for made in both)
     assert one == other
+
+
+def test_all_positions_but_some_are_an_edit_of_the_last_layer_too() -> None:
+    """They may include the last position, unlike a role that does not name it."""
+    last, spared = head(LAYERS - 1, 0), (EveryBut(("s2",)),)
+    assert (
+        states([Variant("a", (Intervention((last,), MEAN, spared),)), Variant("clean")])[LAYERS - 1, "attention"] == 2
+    )
+    assert (
+        states([Variant("a", (Intervention((last,), MEAN, ("s2",)),)), Variant("clean")])[LAYERS - 1, "attention"] == 1
+    )
