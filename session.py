@@ -328,7 +328,7 @@ class Session:
         asked = self.config["task"]
         return Plan(
             model_settings=self._model_settings,
-            task=tasks.get(task, vocabulary, asked["corruption"], asked["bos"]),
+            task=tasks.get(task, vocabulary, asked["corruption"], asked["bos"], asked["metric"]),
             sizes=self.config["prompts"],
             seed=int(self.config["seed"]),
             settings=self.config["measurement"],
@@ -361,7 +361,7 @@ class Session:
             "subject": f"{circuit['task']} on {circuit['model']} ({kind})  circuit: {self.config['circuit']['kind']}, "
             f"{len(evidence.circuit_heads)} of {len(evidence.heads)} heads, {origin}",
             "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
-            f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}",
+            f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}",
             "faithfulness": _faithfulness(evidence, documents),
         }
 

@@ -27,8 +27,9 @@ class Evidence:
     """Measurements 01-27 of one circuit, restricted to one split.
 
     `documents` maps a result number to its JSON document, `constants` is the common section of the calibration
-    configuration (bootstrap size and seed, preconditions). D is the clean logit difference of each prompt, C the
-    corrupted one; all arrays are float64 with the prompt axis first or last as their shape says.
+    configuration (bootstrap size and seed, preconditions). D is the clean logit difference of each prompt (or the
+    difference of probabilities, if that is the task's metric), C the corrupted one; all arrays are float64 with the prompt
+    axis first or last as their shape says.
     """
 
     documents: Mapping[str, Mapping[str, Any]]
@@ -74,6 +75,16 @@ class Evidence:
     def clean(self) -> Float[np.ndarray, " prompt"]:
         """D: logit difference of the intact model on the clean prompts."""
         return self.per_prompt("01", "clean_logit_diff").astype(float)
+
+    @property
+    def metric(self) -> str:
+        """What D and every effect of an intervention are, in words."""
+        return str(self.data("01").get("metric", "logit_difference")).replace("_", " ")
+
+    @cached_property
+    def clean_in_logits(self) -> Float[np.ndarray, " prompt"]:
+        """Clean logit difference, which attribution is about, also where the task's metric is another."""
+        return self.per_prompt("01", "clean_in_logits") if "clean_in_logits" in self.data("01") else self.clean
 
     @cached_property
     def corrupted(self) -> Float[np.ndarray, " prompt"]:

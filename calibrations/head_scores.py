@@ -99,7 +99,7 @@ def rank_reliability(
 
 def writes_to_answer(evidence: Evidence, fraction: float) -> Bool[np.ndarray, " head"]:
     """Heads whose |mean logit attribution| is at least `fraction` of the mean clean logit difference."""
-    return np.abs(evidence.head_effect("03", "attribution").mean(axis=0)) >= fraction * evidence.clean.mean()
+    return np.abs(evidence.head_effect("03", "attribution").mean(axis=0)) >= fraction * evidence.clean_in_logits.mean()
 
 
 def select_top(scores: Float[np.ndarray, "... head"], k: int, zero_is_nothing: bool) -> Bool[np.ndarray, "... head"]:

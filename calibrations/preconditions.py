@@ -225,7 +225,7 @@ def _behaviour(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "p": float(test.p[0]),
         "p_kind": "t",
         "effect_size": mean / sd if (sd := float(evidence.clean.std(ddof=1))) > 0 else None,
-        "reasons": () if verdict == "pass" else (f"behaviour_absent: mean logit difference {mean:.4g}",),
+        "reasons": () if verdict == "pass" else (f"behaviour_absent: mean {evidence.metric} {mean:.4g}",),
         "companions": {
             "share_positive": float((evidence.clean > 0).mean()),
             "mean_corrupted_logit_difference": float(evidence.corrupted.mean()),
@@ -246,7 +246,7 @@ def absence(evidence: Evidence, config: Mapping[str, Any]) -> str | None:
         return None
     low, high = found["ci90"]
     does = "does not do the task" if found["verdict"] == "insufficient" else "is not shown to do the task"
-    return f"{does} (mean logit difference {found['estimate']:.3f} [{low:.3f}, {high:.3f}] on {len(evidence.clean)} prompts)"
+    return f"{does} (mean {evidence.metric} {found['estimate']:.3f} [{low:.3f}, {high:.3f}] on {len(evidence.clean)} prompts)"
 
 
 def _at(test: TTest, level: float) -> Interval:

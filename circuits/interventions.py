@@ -120,7 +120,7 @@ class Variant:
 class Sweep:
     """An ordered list of variants with distinct names.
 
-    `probabilities`: whether the answers' probability is wanted too, which takes the logits of the whole vocabulary.
+    `probabilities`: whether those of answers and foils are wanted too, which takes the logits of the whole vocabulary.
     """
 
     variants: tuple[Variant, ...]
@@ -144,8 +144,10 @@ class Sweep:
 class Effects:
     """What a sweep did: one row per variant, one column per prompt.
 
-    `logit_diff`: mean answer logit minus mean foil logit at the last position, nats. `correct`: probability of the
-    answers above that of the foils. `answer_probability`: summed over the answers; None unless the sweep asks for it.
+    `logit_diff`: mean answer logit minus mean foil logit at the last position, nats; from a study, whatever the task's metric
+    is. `correct`: probability of the
+    answers above that of the foils. `answer_probability`: summed over the answers, and `foil_probability` over the foils;
+    None unless the sweep asks for them.
     """
 
     names: tuple[str, ...]
@@ -154,6 +156,7 @@ class Effects:
     answer_probability: Float[np.ndarray, "variant prompt"] | None
     sweep_sha256: str
     prompts_sha256: str
+    foil_probability: Float[np.ndarray, "variant prompt"] | None = None
 
     def row(self, name: str) -> Float[np.ndarray, " prompt"]:
         """Logit difference of the variant called `name`."""

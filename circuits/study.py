@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -60,14 +60,22 @@ class Study:
     progress: Progress = field(default_factory=Silent)
     done: dict[tuple[LensEngine, str, str], Effects] = field(default_factory=dict)
 
-    def run(self, sweep: Sweep, prompts: PromptSet | None = None) -> Effects:
-        """Run a sweep on the scored prompts (or others of this task) and report progress."""
+    def run(self, sweep: Sweep, prompts: PromptSet | None = None, in_logits: bool = False) -> Effects:
+        """Run a sweep on the scored prompts (or others of this task) and report progress.
+
+        The effects are on the task's metric, or on the logit difference if `in_logits` (for what adds up in logits).
+        """
         prompts = self.prompts if prompts is None else prompts
+        by_probability = self.task.metric == "probability_difference"
+        sweep = replace(sweep, probabilities=True) if by_probability else sweep
         key = (self.engine, sweep.sha256, prompts.sha256)
         if key not in self.done:
             self.progress.expect(len(sweep) * len(prompts))
             self.done[key] = self.engine.run(sweep, prompts, self.progress.advance)
-        return self.done[key]
+        effects = self.done[key]
+        if in_logits or not by_probability:
+            return effects
+        return replace(effects, logit_diff=effects.answer_probability - effects.foil_probability)
 
     def subset(self, size: int, split: str = "evaluation") -> list[int]:
         """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""

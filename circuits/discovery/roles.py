@@ -76,7 +76,7 @@ def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:
     prompts = study.discovery
     index = {node: i for i, node in enumerate(study.model.heads)}
     variants = [Variant("clean"), *(ablate([node], Recipe("mean"), str(node)) for node in heads)]
-    logit_diff = study.run(Sweep(tuple(variants)), prompts).logit_diff.astype(float).mean(1)
+    logit_diff = study.run(Sweep(tuple(variants)), prompts, in_logits=True).logit_diff.astype(float).mean(1)
     direct = direct_logit_attribution.attribute(study, prompts)["attribution"].numpy().mean(0) / logit_diff[0]
     between = attention.between_positions(study, prompts)
     scores = attention.repeated_token_scores(study)

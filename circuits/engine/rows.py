@@ -316,9 +316,12 @@ class Rows:
         if probabilities or batch.answers.shape[1] + batch.wrong.shape[1] > 2:
             found = [self._over_vocabulary(stream[at]) for at in self._blocks(slice(0, len(stream)), 1)]
             correct = np.concatenate([part.correct for part in found])[self.trie.leaves]
-            probability = np.concatenate([part.answer_probability for part in found])[self.trie.leaves]
-            return Scores(difference.cpu().numpy(), correct, probability if probabilities else None)
-        return Scores(difference.cpu().numpy(), (difference > 0).cpu().numpy(), None)
+            kept = (
+                np.concatenate([getattr(part, name) for part in found])[self.trie.leaves] if probabilities else None
+                for name in ("answer_probability", "foil_probability")
+            )
+            return Scores(difference.cpu().numpy(), correct, *kept)
+        return Scores(difference.cpu().numpy(), (difference > 0).cpu().numpy(), None, None)
 
     def _shift(self, writer: Node, held: Recipe, shown: Recipe) -> Float[Tensor, "prompt d_model"]:
         """What the final norm sees more of a writer shown under one recipe and held at another."""

@@ -1,4 +1,4 @@
-"""What a sweep keeps of each (variant, prompt): logit difference, correctness and the answers' probability."""
+"""What a sweep keeps of each (variant, prompt): logit difference, correctness, probability of answers and of foils."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from circuits.prompts import PADDING, PromptSet
 
 @dataclass(frozen=True)
 class Scores:
-    """[variant, prompt] each; `answer_probability` is None unless the sweep asks for it."""
+    """[variant, prompt] each; the probabilities are None unless the sweep asks for them."""
 
     logit_diff: Float[np.ndarray, "variant prompt"]
     correct: Bool[np.ndarray, "variant prompt"]
     answer_probability: Float[np.ndarray, "variant prompt"] | None
+    foil_probability: Float[np.ndarray, "variant prompt"] | None = None
 
     @classmethod
     def empty(cls, sweep: Sweep, prompts: PromptSet, dtype: torch.dtype) -> Scores:
         """Room for all the scores of a sweep, in float32 at least of what the model computes in."""
         shape, kind = (len(sweep), len(prompts)), np.float64 if dtype == torch.float64 else np.float32
-        probability = np.zeros(shape, kind) if sweep.probabilities else None
-        return cls(np.zeros(shape, kind), np.zeros(shape, bool), probability)
+        answers, foils = (np.zeros(shape, kind) if sweep.probabilities else None for _ in range(2))
+        return cls(np.zeros(shape, kind), np.zeros(shape, bool), answers, foils)
 
     @classmethod
     def of(cls, effects: Effects) -> Scores:
-        return cls(effects.logit_diff, effects.correct, effects.answer_probability)
+        return cls(effects.logit_diff, effects.correct, effects.answer_probability, effects.foil_probability)
 
     def put(self, variants: list[int], prompts: list[int], found: Scores) -> None:
         """Fill in the scores of some variants on some prompts."""
@@ -38,6 +39,7 @@ class Scores:
         self.logit_diff[where], self.correct[where] = found.logit_diff, found.correct
         if self.answer_probability is not None:
             self.answer_probability[where] = found.answer_probability
+            self.foil_probability[where] = found.foil_probability
 
     def effects(self, sweep: Sweep, prompts: PromptSet) -> Effects:
         return Effects(
@@ -45,6 +47,7 @@ class Scores:
             logit_diff=self.logit_diff,
             correct=self.correct,
             answer_probability=self.answer_probability,
+            foil_probability=self.foil_probability,
             sweep_sha256=sweep.sha256,
             prompts_sha256=prompts.sha256,
         )
@@ -57,11 +60,13 @@ def of_logits(
     answers = gather(logits, batch.answers.repeat(n_variants, 1))
     wrong = gather(logits, batch.wrong.repeat(n_variants, 1))
     difference = torch.nanmean(answers, 1) - torch.nanmean(wrong, 1)
-    mass = _log_sum(answers)
+    mass, foils = _log_sum(answers), _log_sum(wrong)
+    whole = torch.logsumexp(logits, 1) if probabilities else None
     found = {
         "logit_diff": difference,
-        "correct": mass > _log_sum(wrong),
-        "answer_probability": (mass - torch.logsumexp(logits, 1)).exp() if probabilities else None,
+        "correct": mass > foils,
+        "answer_probability": (mass - whole).exp() if probabilities else None,
+        "foil_probability": (foils - whole).exp() if probabilities else None,
     }
     shape = (n_variants, len(batch))
     return Scores(**{k: None if v is None else v.reshape(shape).cpu().numpy() for k, v in found.items()})

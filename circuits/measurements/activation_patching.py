@@ -43,13 +43,13 @@ class PatchedHeads:
     noised: Float[np.ndarray, "prompt head"]
 
 
-def patch_heads(study: Study) -> PatchedHeads:
-    """Every head by itself, in both directions, on every scored prompt."""
+def patch_heads(study: Study, in_logits: bool = False) -> PatchedHeads:
+    """Every head by itself, in both directions, on every scored prompt; on the task's metric unless `in_logits`."""
     heads = study.model.heads
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
     variants += [denoise([node], f"denoise {node}") for node in heads]
     variants += [noise([node], f"noise {node}") for node in heads]
-    clean, corrupted, *patched = study.run(Sweep(tuple(variants))).logit_diff
+    clean, corrupted, *patched = study.run(Sweep(tuple(variants)), in_logits=in_logits).logit_diff
     return PatchedHeads(clean, corrupted, np.stack(patched[: len(heads)], 1), np.stack(patched[len(heads) :], 1))
 
 

@@ -14,9 +14,10 @@ EXAMPLES = 3
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Clean and corrupted logit difference, correctness and answer probability of every scored prompt."""
+    """Clean and corrupted effects on the task's metric, correctness and probabilities of every scored prompt."""
     prompts = study.prompts
-    effects = study.run(Sweep((Variant("clean"), Variant("corrupted", base="corrupted")), probabilities=True))
+    sweep = Sweep((Variant("clean"), Variant("corrupted", base="corrupted")), probabilities=True)
+    effects = study.run(sweep)
     best = study.engine.end_logits(prompts).argmax(1, keepdim=True)
     top1 = (best == prompts.answers).any(1).numpy()
     correct = effects.correct[0]
@@ -29,9 +30,12 @@ def measure(study: Study) -> dict[str, Any]:
         "factors": prompts.factors,
         "clean_logit_diff": effects.row("clean"),
         "corrupted_logit_diff": effects.row("corrupted"),
+        "clean_in_logits": study.run(sweep, in_logits=True).row("clean"),
         "correct": correct,
         "top1": top1,
+        "metric": study.task.metric,
         "answer_probability": effects.answer_probability[0],
+        "foil_probability": effects.foil_probability[0],
         "accuracy": {str(split): float(correct[splits == split].mean()) for split in np.unique(splits)},
         "heads": [[node.layer, node.index] for node in study.model.heads],
         "n_layers": study.model.n_layers,

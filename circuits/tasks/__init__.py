@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from circuits.tasks import gendered_pronoun, greater_than, induction, ioi, published, subject_verb_agreement
-from circuits.tasks.base import Task
+from circuits.tasks.base import METRICS, Task
 from circuits.tasks.example import Example
 from circuits.tasks.published.vocabulary import Vocabulary
 from results_io import UserError
@@ -23,12 +23,18 @@ def names(vocabulary: Vocabulary | None = None) -> tuple[str, ...]:
 
 
 def get(
-    name: str, vocabulary: Vocabulary | None = None, corruption: str | None = None, bos: bool | None = None
+    name: str,
+    vocabulary: Vocabulary | None = None,
+    corruption: str | None = None,
+    bos: bool | None = None,
+    metric: str | None = None,
 ) -> Task:
     """The task of this name, its prompts drawn from `vocabulary` (None: the embedded models' words).
 
-    `corruption` and `bos` replace the task's own choice. UserError for a name, or a way to corrupt, that there is not.
+    `corruption`, `bos` and `metric` replace the task's own choice. UserError for a name, or a choice, that there is not.
     """
+    if metric not in (None, *METRICS):
+        raise UserError(f"task.metric={metric} is unknown; use {' or '.join(METRICS)}")
     known = names(vocabulary)
     if name not in known and name in names() + tuple(published.BUILDERS):
         whose = "the embedded models' words" if vocabulary is None else "natural language"
@@ -44,4 +50,4 @@ def get(
             )
     else:
         task = published.BUILDERS[name].build(vocabulary, corruption)
-    return task if bos is None else replace(task, bos=bos)
+    return replace(task, bos=task.bos if bos is None else bos, metric=metric or task.metric)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from circuits.tasks.example import Example
 
 if TYPE_CHECKING:
     from circuits.tasks.published.vocabulary import Vocabulary
+
+Metric = Literal["logit_difference", "probability_difference"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,9 @@ class Task:
     positions in reading order, "end" last. `bos`: whether prompts begin with the tokenizer's BOS token. `vocabulary`: that
     of the tokenizer whose words the prompts are drawn from; None for the embedded models' own words. `corruption`: how the
     corrupted prompt differs, where a task has several ways. `templates`: the labels of all its templates, if every split is
-    to have each of them equally often; empty: as they are drawn.
+    to have each of them equally often; empty: as they are drawn. `metric`: what interventions change, the mean logit of the
+    answers minus that of the foils (nats), or the probability of all answers minus that of all foils. Attribution, lens,
+    gradients and learning coefficients are about logits under either.
     """
 
     name: str
@@ -34,3 +39,4 @@ class Task:
     vocabulary: Vocabulary | None = None
     corruption: str | None = None
     templates: tuple[str, ...] = ()
+    metric: Metric = "logit_difference"

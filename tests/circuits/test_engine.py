@@ -368,6 +368,10 @@ def test_scores_do_not_depend_on_whether_probabilities_are_asked_for(task, backe
     assert np.array_equal(without.logit_diff, found.logit_diff)
     assert np.array_equal(without.correct, found.correct)
     assert without.sweep_sha256 != found.sweep_sha256
+    exchanged = engine.run(Sweep(some, True), replace(prompts, answers=prompts.wrong, wrong=prompts.answers))
+    assert np.abs(found.foil_probability - exchanged.answer_probability).max() < 1e-12
+    assert np.array_equal(found.correct, found.answer_probability > found.foil_probability)
+    assert without.foil_probability is None
 
 
 # --- draws --------------------------------------------------------------------------------------------------
