@@ -106,6 +106,8 @@ class Plan:
             "model_sha256": self.identity.sha256,
             "dtype": self.model_settings.get("dtype") or "float32",
             "task": self.task.name,
+            "metric": self.task.metric,
+            "bos": self.task.bos,
             "prompts_sha256": self.prompts_sha256,
             "circuit": circuit.name if circuit else None,
             "circuit_sha256": circuit.sha256 if circuit else None,
@@ -223,6 +225,7 @@ def _header(plan: Plan, number: str) -> dict[str, Any]:
         "inputs_sha256": {},
         "environment": {
             "code_version": _code(),
+            "revision": plan.identity.revision,
             "python": platform.python_version(),
             "torch": torch.__version__,
             "device": plan.model.device.type,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import io
 import json
@@ -29,6 +30,7 @@ from results_io import UserError
 
 EMBEDDED = Path(__file__).parent / "embedded"
 PUBLISHED = Path(__file__).parent / "published"
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 TOKENIZER_FILES = ("merges.txt", "tokenizer.model", "vocab.txt")
 
 
@@ -110,7 +112,9 @@ class Model:
 
     @cached_property
     def unembedding(self) -> Float[Tensor, "d_model vocabulary"]:
-        """W_U with the final norm's gain folded in and every row centred over the vocabulary."""
+        """W_U with the final norm's gain folded in and, unless the model bounds its logits, every row centred over the
+        vocabulary.
+        """
         return self.bridge.W_U.detach().float().cpu()
 
     @cached_property
@@ -175,6 +179,32 @@ class Model:
         """True if the final norm subtracts the mean (layer norm), False if it only scales (RMS norm)."""
         return "RMS" not in str(self.bridge.cfg.normalization_type)
 
+    @property
+    def normalises_queries(self) -> bool:
+        """True if queries and keys pass a norm, as in Qwen 3 and Gemma 3: W_Q W_K^T is then not what attention scores."""
+        return "blocks.0.attn.q_norm.hook_out" in self.bridge.hook_dict
+
+    @property
+    def normalises_attention(self) -> bool:
+        """True if the heads' sum passes a norm before it is added to the stream, as in Gemma 2 and 3."""
+        return attention_scale(0) in self.bridge.hook_dict
+
+    @property
+    def bounds_logits(self) -> bool:
+        """True if logits are cap tanh(x / cap), as in Gemma 2: not linear in the final stream."""
+        return (getattr(self.bridge.cfg, "output_logits_soft_cap", None) or -1.0) > 0
+
+    def attention_gain(self, layer: int) -> Float[Tensor, " d_model"]:
+        """Gain of the norm that a layer's attention output passes, for models with one."""
+        norm = self.bridge.blocks[layer].ln1_post
+        weight = norm.weight.detach().float().cpu()
+        return 1 + weight if norm.uses_weight_offset else weight
+
+    def read_out(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row vocabulary"]:
+        """The model's own final norm, unembedding and bound of the logits, on any residual stream of one position a row."""
+        logits = self.bridge.unembed(self.bridge.ln_final(stream[:, None]))[:, 0]
+        return self.bridge.adapter.apply_output_logits_transform(logits)
+
     def require(self, node: Node) -> None:
         """UserError if the node is outside this model."""
         if not (0 <= node.layer < self.n_layers) or (node.kind == "head" and not 0 <= node.index < self.n_heads):
@@ -182,6 +212,11 @@ class Model:
                 f"{node} is outside model {self.name}, which has layers 0-{self.n_layers - 1} with heads "
                 f"0-{self.n_heads - 1}; choose a node inside it"
             )
+
+
+def attention_scale(layer: int) -> str:
+    """The hook at which the norm after a layer's attention shows what it divides by."""
+    return f"blocks.{layer}.ln1_post.hook_scale"
 
 
 def identify(settings: Mapping[str, Any]) -> Identity:
@@ -211,8 +246,9 @@ def load(settings: Mapping[str, Any]) -> Model:
         bridge = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
         return Model(identity, bridge, built.tokenizer)
     tokenizer = load_tokenizer(identity)
+    its_own = copy.deepcopy(tokenizer)  # TransformerLens gives a tokenizer without BOS the EOS token for one
     try:
-        bridge = _bridge(str(identity.folder), settings, model_class=_CompleteModel, tokenizer=tokenizer)
+        bridge = _bridge(str(identity.folder), settings, model_class=_CompleteModel, tokenizer=its_own)
     except SafetensorError as error:
         raise UserError(f"the weights in {identity.folder} cannot be read ({error}); copy them there anew") from error
     return Model(identity, bridge, tokenizer)
@@ -223,6 +259,8 @@ def load_tokenizer(identity: Identity) -> Any:
 
     UserError if there is none that transformers can read, or it cannot say where in the text its tokens stand.
     """
+    if not any((identity.folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty one
+        raise UserError(f"model folder {identity.folder} has no tokenizer; put its tokenizer.json there")
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(identity.folder, local_files_only=True)
@@ -240,6 +278,12 @@ def load_tokenizer(identity: Identity) -> Any:
 
 
 def _folder(settings: Mapping[str, Any]) -> Path:
+    if not settings.get("path") and settings.get("legacy"):
+        raise UserError(
+            f"the weights of model={settings['name']} are on the hub as a pickle in a format of TransformerLens' own; run "
+            f"`python -m scripts.convert_legacy --repository {settings['legacy']} --out FOLDER` once, then with "
+            "model.path=FOLDER"
+        )
     if not settings.get("path"):
         raise UserError("model=local needs model.path; give the folder that holds config.json and model.safetensors")
     return EMBEDDED / settings["path"] if settings["kind"] == "embedded" else Path(settings["path"])

@@ -183,7 +183,7 @@ def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str
     encode = Encoder(tokenizer)
     rows = [_tokenize_row(task, example, encode) for example in examples]
     _require_one_length_per_template(task, examples, rows)
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    pad = next(i for i in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if i is not None)  # never attended to
     roles = list(rows[0]["positions"])
     return PromptSet(
         task=task.name,

@@ -398,7 +398,7 @@ def of(model: Model) -> Decoder:
     bias = _optional(bridge.unembed, "b_U")
     return Decoder(
         layers=layers,
-        embedding=bridge.W_E.detach(),
+        embedding=_embedding(bridge),
         positions=None if rotary else bridge.W_pos.detach(),
         unembedding=bridge.W_U.detach().T.contiguous(),
         unembedding_bias=bridge.W_U.new_zeros(vocabulary) if bias is None else bias,
@@ -413,6 +413,16 @@ def of(model: Model) -> Decoder:
         angles_of=(lambda length: _angles(model, length)) if rotary else None,
         longest=_longest(bridge),
     )
+
+
+@torch.no_grad()
+def _embedding(bridge: Any) -> Float[Tensor, "vocabulary d_model"]:
+    """What each token puts into the stream: W_E itself, or in models that scale it (Gemma: by sqrt(d_model)) a scaled copy."""
+    weights = bridge.W_E.detach()
+    some = torch.arange(min(len(weights), 8), device=weights.device)
+    if torch.equal(bridge.embed(some[None])[0], weights[some]):
+        return weights
+    return bridge.embed(torch.arange(len(weights), device=weights.device)[None])[0]
 
 
 def _require_supported(model: Model) -> None:

@@ -63,9 +63,9 @@ def repeated_token_scores(study: Study) -> dict[str, Float[Tensor, " head"]]:
     token after that first occurrence.
     """
     tokens = _repeated_tokens(study)
-    half = (tokens.shape[1] - 1) // 2
+    half = int(study.settings["repeated_tokens"]["length"])
     prompts = _as_prompts(study, tokens)
-    second = torch.arange(half + 1, 2 * half + 1)
+    second = torch.arange(tokens.shape[1] - half, tokens.shape[1])
     keys = {"previous_token": second - 1, "duplicate_token": second - half, "induction": second - half + 1}
     stored = torch.stack(list(patterns(study, prompts)), 1)
     pattern = rearrange(stored, "prompt layer head query key -> prompt (layer head) query key")
@@ -73,7 +73,7 @@ def repeated_token_scores(study: Study) -> dict[str, Float[Tensor, " head"]]:
 
 
 def _repeated_tokens(study: Study) -> Int[Tensor, "sequence position"]:
-    """BOS, `length` distinct random tokens, the same tokens again."""
+    """BOS (where the tokenizer has one), `length` distinct random tokens, the same tokens again."""
     settings = study.settings["repeated_tokens"]
     tokenizer = study.model.tokenizer
     generator = torch.Generator().manual_seed(int(settings["seed"]))
@@ -82,8 +82,8 @@ def _repeated_tokens(study: Study) -> Int[Tensor, "sequence position"]:
     shuffled = [torch.randperm(len(usable), generator=generator) for _ in range(settings["sequences"])]
     rows = [usable[order[: settings["length"]]] for order in shuffled]
     random_tokens = torch.stack(rows)
-    bos = torch.full((len(rows), 1), tokenizer.bos_token_id)
-    return torch.cat([bos, random_tokens, random_tokens], 1)
+    start = [] if tokenizer.bos_token_id is None else [torch.full((len(rows), 1), tokenizer.bos_token_id)]
+    return torch.cat([*start, random_tokens, random_tokens], 1)
 
 
 def _as_prompts(study: Study, tokens: Int[Tensor, "sequence position"]) -> PromptSet:

@@ -1,23 +1,41 @@
 """27 Cross task: every head's patching effect on the prompts of other tasks.
 
 Denoising, as in 02, on each companion task's own clean and corrupted prompts, so that any circuit's mean effect on any
-task is a mean over columns.
+task is a mean over columns. A task whose words this model's tokenizer splits (years, where each digit is a token) is no
+companion; the next one on the list takes its place.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from circuits import tasks
 from circuits.interventions import Sweep, Variant, denoise
 from circuits.study import Study, companion
+from results_io import UserError
 
 NUMBER, ID = "27", "cross_task"
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """{task: per-prompt head effects, the scale of the task, whether the model does it, its stored circuit}."""
-    names = study.task.companions[: study.settings["companions"]]
-    return {"tasks": {name: _effects(study, name) for name in names}}
+    """{task: per-prompt head effects, the scale of the task, whether the model does it, its stored circuit}; in
+    `unavailable` the tasks passed over, with the reason.
+    """
+    reasons = {name: _reason(study, name) for name in study.task.companions}
+    names = [name for name, reason in reasons.items() if reason is None][: study.settings["companions"]]
+    return {
+        "tasks": {name: _effects(study, name) for name in names},
+        "unavailable": {name: reason for name, reason in reasons.items() if reason is not None},
+    }
+
+
+def _reason(study: Study, name: str) -> str | None:
+    """Why a task has no prompts in the words of this model's tokenizer; None if it has."""
+    try:
+        tasks.get(name, study.task.vocabulary)
+    except UserError as reason:
+        return str(reason)
+    return None
 
 
 def _effects(study: Study, name: str) -> dict[str, Any]:

@@ -3,10 +3,15 @@
 The final residual stream is a sum of component outputs, and with the final norm's scale frozen at its value in the
 clean run the logit difference is linear in them: D = sum_c (c - mean(c)) . u / scale + bias, u the mean unembedding of
 the answers minus that of the foils. The parts are checked to sum to the model's own logit difference.
+
+Where the heads' sum passes a norm of its own before it is added (Gemma 2 and 3), that norm's scale is frozen as well: head h
+writes gain * z_h W_O^h / scale, and the heads are checked to sum to what their attention adds. Bounded logits (Gemma 2) have
+no parts; `attribute` then gives those of the difference before the bound.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,35 +20,52 @@ from jaxtyping import Float
 from torch import Tensor
 
 from circuits.interventions import Sweep, Variant
+from circuits.models import Model, UnsupportedArchitectureError, attention_scale
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
 NUMBER, ID = "03", "direct_logit_attribution"
 
 
-class NonlinearReadoutError(RuntimeError):
+class NonlinearReadoutError(UnsupportedArchitectureError):
     """The parts do not add up: the model's final norm or unembedding is not the one that attribution assumes."""
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Per-prompt contributions of heads, MLPs, embedding and biases, in logit-difference units."""
+    """Per-prompt contributions of heads, MLPs, embedding and biases, in logit-difference units.
+
+    NonlinearReadoutError if they do not sum to the logit difference.
+    """
+    require_linear(study.model)
     parts = attribute(study, study.prompts)
     total = parts["attribution"].sum(1) + parts["mlp"].sum(1) + parts["embedding"] + parts["bias"]
-    clean = study.run(Sweep((Variant("clean"),))).row("clean")
+    clean = study.run(Sweep((Variant("clean"),)), in_logits=True).row("clean")
     error = float((total - torch.from_numpy(clean)).abs().max())
     if error > study.settings["attribution_tolerance"] * max(1.0, float(abs(clean).max())):
         raise NonlinearReadoutError(
             f"direct logit attribution of {study.model.name} misses the logit difference by {error:.2g}; its final "
-            "norm is not a plain layer norm or RMS norm, so the attribution would be wrong"
+            "norm is not a plain layer norm or RMS norm, so the attribution would be wrong; judge its heads by patches (02)"
         )
     return {**{name: values.numpy() for name, values in parts.items()}, "max_error": error}
 
 
+def require_linear(model: Model) -> None:
+    """NonlinearReadoutError if the model bounds its logits: no part's share of a tanh is defined."""
+    if model.bounds_logits:
+        raise NonlinearReadoutError(
+            f"model {model.name} bounds its logits, which are then no sum over components; judge its heads by patches (02)"
+        )
+
+
 @torch.no_grad()
 def attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
-    """{attribution [prompt, head], mlp [prompt, layer], embedding [prompt], bias [prompt]}."""
+    """{attribution [prompt, head], mlp [prompt, layer], embedding [prompt], bias [prompt]}.
+
+    NonlinearReadoutError if the heads' parts do not sum to what the attention adds to the stream.
+    """
     layers = range(study.model.n_layers)
     names = [f"blocks.{layer}.{part}" for layer in layers for part in ("attn.hook_z", "hook_attn_out", "hook_mlp_out")]
+    names += [attention_scale(layer) for layer in layers if study.model.normalises_attention]
     stored = study.engine.activations(prompts, "clean", (*names, "blocks.0.hook_resid_pre", "ln_final.hook_scale"))
     prompt = torch.arange(len(prompts))
     at_end = {name: values[prompt, prompts.end].float() for name, values in stored.items()}
@@ -55,9 +77,12 @@ def attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
     def read(values: Float[Tensor, "prompt d_model"]) -> Float[Tensor, " prompt"]:
         return (values * direction).sum(1)
 
+    factors = [_factor(study.model, layer, at_end) for layer in layers]
+    _require_sums(study.model, at_end, factors)
     heads = torch.stack([at_end[f"blocks.{layer}.attn.hook_z"] for layer in layers], 1)
-    terms = "prompt layer head dh, layer head dh d, prompt d -> prompt layer head"
-    attribution = einsum(heads, study.model.output_weights, direction, terms)
+    terms = "prompt layer head dh, layer head dh d, prompt layer d -> prompt layer head"
+    directions = torch.stack([direction * factor for factor in factors], 1)
+    attribution = einsum(heads, study.model.output_weights, directions, terms)
     attention = torch.stack([read(at_end[f"blocks.{layer}.hook_attn_out"]) for layer in layers], 1)
     bias = (attention - attribution.sum(2)).sum(1) + _unembedding_bias(study, prompts)
     return {
@@ -66,6 +91,31 @@ def attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
         "embedding": read(at_end["blocks.0.hook_resid_pre"]),
         "bias": bias,
     }
+
+
+def _factor(model: Model, layer: int, at_end: Mapping[str, Tensor]) -> Float[Tensor, "#prompt #d_model"]:
+    """What each component of the heads' sum is multiplied by before it is added: by one, or by a norm of frozen scale."""
+    if not model.normalises_attention:
+        return torch.ones(1, 1)
+    return model.attention_gain(layer) / at_end[attention_scale(layer)]
+
+
+def _require_sums(model: Model, at_end: Mapping[str, Tensor], factors: Sequence[Tensor]) -> None:
+    """NonlinearReadoutError unless each layer's heads and output bias are what its attention adds, up to the square root of
+    the dtype's rounding error. Their sum over all components could not tell: what heads lack would count as bias.
+    """
+    tolerance = torch.finfo(model.dtype).eps ** 0.5
+    for layer, factor in enumerate(factors):
+        added, bias = at_end[f"blocks.{layer}.hook_attn_out"], getattr(model.bridge.blocks[layer].attn, "b_O", None)
+        terms = "prompt head dh, head dh d -> prompt d"
+        summed = einsum(at_end[f"blocks.{layer}.attn.hook_z"], model.output_weights[layer], terms)
+        summed = (summed if bias is None else summed + bias.detach().float().cpu()) * factor
+        error = float((summed - added).abs().max() / added.abs().max().clamp(min=1e-9))
+        if not error <= tolerance:
+            raise NonlinearReadoutError(
+                f"the heads of layer {layer} in {model.name} do not sum to what its attention adds to the stream (relative "
+                f"difference {error:.2g}), so their attribution would be wrong; judge them by patches (02)"
+            )
 
 
 def _unembedding_bias(study: Study, prompts: PromptSet) -> Float[Tensor, " prompt"]:

@@ -38,7 +38,7 @@ def measure(study: Study) -> dict[str, Any]:
     evaluation = end_z[rows].double()
     centred = evaluation - evaluation.mean(0)
     return {
-        "output_norm": _norms(study, end_z).numpy(),
+        "output_norm": _norms(study, study.prompts, end_z).numpy(),
         "discovery_norm": output_norms(study, study.discovery).mean(0),
         "mean": evaluation.mean((0, 2)).numpy(),
         "variance": centred.square().mean((0, 2)).numpy(),
@@ -62,13 +62,23 @@ def _at_end(study: Study, prompts: PromptSet, hook: str) -> list[Float[Tensor, "
 
 
 def output_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt head"]:
-    """||z W_O||: the length of what each head adds to the residual stream at the last position."""
-    return _norms(study, end_outputs(study, prompts)).numpy()
+    """||z W_O||: the length of what each head adds to the residual stream at the last position.
+
+    Where a norm stands between, its gain and its scale in this run are part of it.
+    """
+    return _norms(study, prompts, end_outputs(study, prompts)).numpy()
 
 
-def _norms(study: Study, end_z: Float[Tensor, "prompt head d_head"]) -> Float[Tensor, "prompt head"]:
-    weights = study.model.output_weights.flatten(0, 1)
-    return einsum(end_z, weights, "prompt head dh, head dh d -> prompt head d").norm(dim=2)
+def _norms(
+    study: Study, prompts: PromptSet, end_z: Float[Tensor, "prompt head d_head"]
+) -> Float[Tensor, "prompt head"]:
+    model = study.model
+    written = einsum(end_z, model.output_weights.flatten(0, 1), "prompt head dh, head dh d -> prompt head d")
+    if model.normalises_attention:
+        scales = _at_end(study, prompts, "ln1_post.hook_scale")
+        factors = [model.attention_gain(layer) / scale for layer, scale in enumerate(scales)]
+        written = written * torch.stack(factors, 1).repeat_interleave(model.n_heads, 1)
+    return written.norm(dim=2)
 
 
 def prediction_errors(

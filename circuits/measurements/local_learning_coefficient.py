@@ -302,7 +302,7 @@ class UpperLayers:
     """
 
     def __init__(self, model: Model, layer: int, tokens: Int[Tensor, "1 position"]) -> None:
-        self.bridge = model.bridge
+        self.model = model
         self.blocks = list(model.bridge.blocks)[layer:]
         self.calls: list[tuple[tuple, dict[str, Any]]] = []
         handles = [block.register_forward_pre_hook(self._record, with_kwargs=True) for block in self.blocks]
@@ -321,7 +321,7 @@ class UpperLayers:
             output = block(residual, *arguments, **named)
             residual = output[0] if isinstance(output, tuple) else output
         last = residual[torch.arange(len(end), device=residual.device), end.to(residual.device)]
-        return self.bridge.unembed(self.bridge.ln_final(last[:, None]))[:, 0]
+        return self.model.read_out(last)
 
     def _record(self, block: torch.nn.Module, arguments: tuple, named: dict[str, Any]) -> None:
         """What a block is handed but for the residual stream, without the cache of keys and values."""

@@ -43,9 +43,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 def read_out(study: Study, residual: Float[Tensor, "prompt d_model"]) -> Float[Tensor, "prompt vocabulary"]:
     """The model's own final norm and unembedding, applied to any residual stream."""
-    bridge = study.model.bridge
-    stream = residual.to(study.model.device)[:, None]
-    return bridge.unembed(bridge.ln_final(stream))[:, 0].float().cpu()
+    return study.model.read_out(residual.to(study.model.device)).float().cpu()
 
 
 def emergence(rank: np.ndarray) -> list[int | None]:

@@ -35,6 +35,7 @@ from circuits.circuit import Node
 from circuits.edges import Edge
 from circuits.interventions import PathIntervention, Recipe, Sweep, Variant, noise
 from circuits.measurements.activation_patching import patch_heads
+from circuits.models import UnsupportedArchitectureError
 from circuits.study import Study
 
 NUMBER, ID = "05", "mediation"
@@ -42,8 +43,13 @@ PROMPTS_AT_ONCE = 128  # bounds the activations held at once
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Per-prompt effects of every head, in nats of logit difference; the two ways onward only if the settings ask for them."""
-    patched = patch_heads(study)
+    """Per-prompt effects of every head, in nats of logit difference; the two ways onward only if the settings ask for them.
+
+    UnsupportedArchitectureError if they do and the model's heads have no direct path to the logits.
+    """
+    if study.settings["mediation"]["onward"]:
+        _require_direct_paths(study)
+    patched = patch_heads(study, in_logits=True)
     clean = patched.clean[:, None]
     total = patched.clean - patched.corrupted
     direct, indirect = clean - patched.denoised, clean - patched.noised
@@ -58,6 +64,17 @@ def measure(study: Study) -> dict[str, Any]:
     return effects
 
 
+def _require_direct_paths(study: Study) -> None:
+    """UnsupportedArchitectureError unless a head adds z W_O to the stream and the logits are linear in its final norm."""
+    model = study.model
+    if model.bounds_logits or model.normalises_attention:
+        what = "what its heads write" if model.normalises_attention else "no heads but bounds its logits"
+        raise UnsupportedArchitectureError(
+            f"model {model.name} normalises {what}, so no path from a head to the logits is direct; run with "
+            "measurement.mediation.onward=false"
+        )
+
+
 @torch.no_grad()
 def direct_path(study: Study) -> Float[np.ndarray, "prompt head"]:
     """Logit difference of the clean run when the final norm alone sees each head's corrupted output.
@@ -68,7 +85,7 @@ def direct_path(study: Study) -> Float[np.ndarray, "prompt head"]:
     batches = torch.arange(len(prompts)).split(PROMPTS_AT_ONCE)
     moved = torch.cat([_moved(study, batch.tolist()) for batch in batches])
     # the final norm is read along the answer direction alone; the unembedding's bias is the same in every run
-    return (patch_heads(study).clean[:, None] + moved.numpy()).astype(np.float32)
+    return (patch_heads(study, in_logits=True).clean[:, None] + moved.numpy()).astype(np.float32)
 
 
 def _moved(study: Study, rows: list[int]) -> Float[Tensor, "prompt head"]:
@@ -101,7 +118,7 @@ def downstream(study: Study) -> Float[np.ndarray, "prompt head"]:
     """Logit difference of the clean run when all but the final norm sees each head's corrupted output."""
     heads = study.model.heads
     sweep = Sweep(tuple(_all_but_the_logits(study, node) for node in heads))
-    return study.run(sweep).logit_diff.T
+    return study.run(sweep, in_logits=True).logit_diff.T
 
 
 def _all_but_the_logits(study: Study, node: Node) -> Variant:

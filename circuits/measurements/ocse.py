@@ -42,7 +42,7 @@ from circuits.estimators.causation_entropy import (
     upper_quantile,
 )
 from circuits.interventions import Sweep, Variant
-from circuits.measurements.direct_logit_attribution import attribute
+from circuits.measurements.direct_logit_attribution import attribute, require_linear
 from circuits.prompts import PromptSet
 from circuits.study import Study
 from results_io import UserError
@@ -71,11 +71,15 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 def measure(study: Study) -> dict[str, Any]:
-    """Score, marginal information and selection by both estimators, and the stability of the Gaussian one."""
+    """Score, marginal information and selection by both estimators, and the stability of the Gaussian one.
+
+    NonlinearReadoutError where the logit difference is no sum over heads.
+    """
+    require_linear(study.model)
     settings = study.settings["ocse"]
     prompts = study.prompts.select(study.subset(len(study.prompts)))  # by id, so that their order does not matter
     features = attribute(study, prompts)["attribution"].numpy().astype(float)
-    target = study.run(Sweep((Variant("clean"),)), prompts).row("clean").astype(float)
+    target = study.run(Sweep((Variant("clean"),)), prompts, in_logits=True).row("clean").astype(float)
     _require_usable(target, settings)
     constant = features.std(0) <= settings["resolution"] * target.std()
     varying = np.flatnonzero(~constant).tolist()

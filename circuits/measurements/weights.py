@@ -25,7 +25,7 @@ from circuits import prompts as prompt_sets
 from circuits import tasks
 from circuits.estimators import weight_classifier
 from circuits.estimators.weight_classifier import TaskHeads
-from circuits.models import Model
+from circuits.models import Model, UnsupportedArchitectureError
 from circuits.study import Study
 from circuits.tasks.base import Task
 
@@ -67,6 +67,13 @@ class HeadWeights:
 
     @classmethod
     def of(cls, model: Model) -> HeadWeights:
+        """UnsupportedArchitectureError if a norm stands between these weights and what they are taken to do."""
+        if model.normalises_attention or model.normalises_queries:
+            what = "what its heads write" if model.normalises_attention else "queries and keys"
+            raise UnsupportedArchitectureError(
+                f"model {model.name} normalises {what}, so products of its heads' weights are not what the heads score and "
+                "write; judge its heads by activations (02, 03, 26)"
+            )
         stacked = (model.query_weights, model.key_weights, model.value_weights, model.output_weights)
         flat = [rearrange(weight.double(), "layer head a b -> (layer head) a b") for weight in stacked]
         return cls(tuple(node.layer for node in model.heads), *flat)

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
+from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from circuits import circuit as circuit_files
 from circuits import prompts as prompt_sets
@@ -76,10 +80,15 @@ def float64_throughout() -> Iterator[None]:
     def exact_norm(self, x):
         return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
+    def exact_offset_norm(self, x):
+        return (1 + self.weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.functional, "softmax", exact_softmax)
-        for norm in (LlamaRMSNorm, Qwen2RMSNorm):
+        for norm in (LlamaRMSNorm, Qwen2RMSNorm, Qwen3RMSNorm):
             patch.setattr(norm, "forward", exact_norm)
+        for norm in (GemmaRMSNorm, Gemma2RMSNorm, Gemma3RMSNorm):
+            patch.setattr(norm, "forward", exact_offset_norm)
         yield
 
 

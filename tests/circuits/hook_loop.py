@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -81,7 +81,11 @@ ANATOMY = {
         False,
     ),
 }
-ANATOMY["qwen2"] = ANATOMY["llama"]
+ANATOMY |= dict.fromkeys(("qwen2", "qwen3", "gemma"), ANATOMY["llama"])
+ANATOMY |= dict.fromkeys(  # what enters the stream is what the norms after attention and MLP give
+    ("gemma2", "gemma3"),
+    replace(ANATOMY["llama"], attention="post_attention_layernorm", mlp="post_feedforward_layernorm"),
+)
 
 
 def number(*parts: object) -> int:

@@ -52,7 +52,7 @@ WIRING = {
         ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     ),
 }
-WIRING["qwen2"] = WIRING["llama"]
+WIRING |= dict.fromkeys(("qwen2", "qwen3", "gemma"), WIRING["llama"])
 
 Replaced = dict[Reader, dict[Node, Tensor]]  # what each reader is to see of which writers
 

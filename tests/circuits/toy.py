@@ -14,6 +14,12 @@ from typing import Any
 import torch
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GemmaConfig,
+    GemmaForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -23,6 +29,8 @@ from transformers import (
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
 )
 
 from circuits import models
@@ -32,7 +40,17 @@ from circuits.measurements.ablation_battery import METHODS, SUBSETS
 from circuits.models import Model
 from circuits.study import Study
 
-ARCHITECTURES = ("gpt2", "neox", "llama", "qwen2")
+ARCHITECTURES = ("gpt2", "neox", "llama", "qwen2")  # those that the fused backend and its twins are written for
+FAMILIES = (*ARCHITECTURES, "qwen3", "gemma", "gemma2", "gemma3")
+GEMMA = {"head_dim": 8, "pad_token_id": 0}
+CLASSES: dict[str, tuple[Any, Any, dict[str, Any]]] = {  # of grouped-query families, and what they need besides
+    "llama": (LlamaConfig, LlamaForCausalLM, {}),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, {}),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM, {"head_dim": 8}),
+    "gemma": (GemmaConfig, GemmaForCausalLM, GEMMA),
+    "gemma2": (Gemma2Config, Gemma2ForCausalLM, {**GEMMA, "query_pre_attn_scalar": 16}),
+    "gemma3": (Gemma3TextConfig, Gemma3ForCausalLM, {**GEMMA, "query_pre_attn_scalar": 16}),
+}
 N_HEADS, D_HEAD, D_MODEL, VOCABULARY, N_POSITIONS = 4, 8, 32, 1024, 48
 WEIGHT_SD, BIAS_SD, GAIN_SD = 0.3, 0.3, 0.25
 GRID = 8
@@ -125,8 +143,11 @@ def circuit(task: str = "ioi") -> Circuit:
     return Circuit(f"toy_{task}", task, "toy", roles, {"kind": "user", "source": "tests", "split": "none"})
 
 
-def build(architecture: str, seed: int = 0) -> PreTrainedModel:
-    """A random model; grouped-query ones have two value heads for four query heads."""
+def build(architecture: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
+    """A random model; grouped-query ones have two value heads for four query heads.
+
+    `changes` are settings of the family's own configuration, to be put in place of these.
+    """
     ids = {"bos_token_id": 1, "eos_token_id": 1, "tie_word_embeddings": False}
     size: dict[str, Any] = {
         "vocab_size": VOCABULARY,
@@ -138,13 +159,12 @@ def build(architecture: str, seed: int = 0) -> PreTrainedModel:
     }
     if architecture == "gpt2":
         shape = {"n_embd": D_MODEL, "n_head": N_HEADS, "n_layer": 3, "n_positions": N_POSITIONS}
-        model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **shape, **ids))
+        model = GPT2LMHeadModel(GPT2Config(**{"vocab_size": VOCABULARY, **shape, **ids, **changes}))
     elif architecture == "neox":
-        model = GPTNeoXForCausalLM(GPTNeoXConfig(**size, **ids))
-    elif architecture == "llama":
-        model = LlamaForCausalLM(LlamaConfig(**size, **ids, num_key_value_heads=2))
+        model = GPTNeoXForCausalLM(GPTNeoXConfig(**{**size, **ids, **changes}))
     else:
-        model = Qwen2ForCausalLM(Qwen2Config(**size, **ids, num_key_value_heads=2))
+        config, network, more = CLASSES[architecture]
+        model = network(config(**{**size, **ids, "num_key_value_heads": 2, **more, **changes}))
     return _set_weights(model, seed).eval()
 
 

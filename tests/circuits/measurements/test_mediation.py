@@ -42,6 +42,8 @@ class Structural(Study):
             heads=(A, B),
             graph=Graph(2, 1, 1),
             projections={"o": weights},
+            bounds_logits=False,
+            normalises_attention=False,
             bridge=SimpleNamespace(ln_final=lambda stream: stream * (1 + stream.flip(-1) / 20)),
             device="cpu",
         )
@@ -67,7 +69,7 @@ class Structural(Study):
         shape = {name: (2, 1, 1, 1) if "hook_z" in name else (2, 1, 2) for name in hooks}
         return {name: values[name].expand(shape[name]) for name in hooks}
 
-    def run(self, sweep: Sweep, prompts: object = None) -> Effects:
+    def run(self, sweep: Sweep, prompts: object = None, in_logits: bool = False) -> Effects:
         rows = np.array([[self.score(variant)] * 2 for variant in sweep.variants])
         return Effects(tuple(v.name for v in sweep.variants), rows, rows > 0, rows, "", "")
 
