@@ -21,6 +21,11 @@ from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
 
 BEHAVIOUR = "P.behaviour"
+NO_TIER = {  # by the verdict of P.behaviour: without the behaviour there is nothing to explain
+    "insufficient": "the behaviour is absent",
+    "fail": "the behaviour is absent",
+    "inconclusive": "the behaviour is not shown",
+}
 WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no hypothesis tests of their own
 NOT_RUN = {"not_run"}  # what was never looked at has not been found free of contradiction
 
@@ -87,7 +92,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
         "kind": "certificate",
         "subject": _subject(documents),
         "tier": reached if shown else None,
-        "tier_name": rules["names"][reached] if shown else rules["without_behaviour"][gates[BEHAVIOUR].verdict],
+        "tier_name": rules["names"][reached] if shown else NO_TIER[gates[BEHAVIOUR].verdict],
         "of": tiers[-1].level,
         "ceiling": ceiling,
         "blocking": {

@@ -166,7 +166,10 @@ def refusal(settings: dict) -> str:
 
 
 def test_an_unknown_kind() -> None:
-    assert refusal({"name": "x", "kind": "remote"}) == "model kind 'remote' is unknown; use embedded, planted, local or hub"
+    assert (
+        refusal({"name": "x", "kind": "remote"})
+        == "model kind 'remote' is unknown; use embedded, planted, local or hub"
+    )
 
 
 @pytest.mark.parametrize("path", [None, ""])

@@ -150,4 +150,6 @@ def test_bad_settings_are_one_sentence_and_nothing_is_written(setting, said, tmp
 def test_an_unknown_experiment_is_refused(tmp_path):
     outcome = command("experiment=salt", f"results={tmp_path / 'r'}")
     assert outcome.code == 2
-    assert outcome.errors == "experiment=salt is unknown; use one of validate_calibrations\n"
+    known = ", ".join(sorted(path.stem for path in (ROOT / "configs" / "experiment").glob("*.yaml")))
+    assert "validate_calibrations" in known
+    assert outcome.errors == f"experiment=salt is unknown; use one of {known}\n"
