@@ -32,10 +32,11 @@ def main(config: DictConfig) -> None:
         run.perform()
         return
     for task in run.tasks():
-        folder = run.measure(task)
-        documents = run.calibrate(folder)
-        certificate = run.certify(folder, documents)
-        run.show(folder, certificate, documents)
+        with run.one_of_several(task):
+            folder = run.measure(task)
+            documents = run.calibrate(folder)
+            certificate = run.certify(folder, documents)
+            run.show(folder, certificate, documents)
     run.summarise()
 
 

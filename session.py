@@ -72,10 +72,12 @@ def keep_freed_memory() -> None:
 def arguments(argv: Sequence[str]) -> list[str]:
     """The command line as Hydra wants it.
 
-    `calibration=` selects calibrations, `a,b` as well as `[a,b]`; `method=` is that of circuit=discovered; the bare word
-    `doctor` is a command.
+    `calibration=` selects calibrations, `a,b` as well as `[a,b]`; `method=` is that of circuit=discovered, which it implies;
+    the bare word `doctor` is a command.
     """
-    return [_argument(text) for text in argv]
+    keys = {text.partition("=")[0] for text in argv}
+    implied = ["circuit=discovered"] if "method" in keys and "circuit" not in keys else []
+    return [*map(_argument, argv), *implied]
 
 
 def _argument(text: str) -> str:
@@ -132,6 +134,8 @@ def _sentence(error: Exception) -> str:
         return f"{group}={name} is unknown; use one of {known}"
     if text.startswith("Could not override"):
         key = text.split("'")[1]
+        if key == METHODS_KEY:
+            return "method= is that of a search; run it with circuit=discovered, or leave it out"
         return f"{key} is not a setting; use one of those in configs/, for example prompts.evaluation=400"
     return text
 
@@ -150,6 +154,7 @@ class Session:
         self.console = Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
         self.started = time.monotonic()
         keep_freed_memory()
+        self.refused: list[str] = []  # tasks
         self.pairs = 0  # (variant, prompt) pairs run so far
         self.identifiers = _selected(self.config["select"])
         defaults, given = _defaults(HydraConfig.get().runtime.choices), HydraConfig.get().overrides.task
@@ -170,6 +175,17 @@ class Session:
         circuits = self._identity.circuits
         stored = self.config["circuit"]["kind"] == "stored" and any(task in circuits for task in known)
         return [task for task in known if task in circuits or not stored]
+
+    @contextlib.contextmanager
+    def one_of_several(self, task: str) -> Iterator[None]:
+        """What cannot be done for one task of several is said, and the others go on; `summarise` refuses at the end."""
+        try:
+            yield
+        except UserError as reason:
+            if len(self.tasks()) == 1:
+                raise
+            self.refused.append(task)
+            self.say(f"{task} left out: {reason}")
 
     def experiment_folder(self, name: str) -> Path:
         """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
@@ -251,9 +267,15 @@ class Session:
         self.console.print(f"Results {folder}{written} · {seconds:.0f} s{rate}\n", highlight=False, soft_wrap=True)
 
     def summarise(self) -> None:
-        """Pool every certificate under the results folder and run the global M93 over them."""
+        """Pool every certificate under the results folder and run the global M93 over them.
+
+        UserError afterwards if a task was left out.
+        """
         from calibrations import summary
 
+        left_out = f"{len(self.refused)} of {len(self.tasks())} tasks left out, for the reasons above: "
+        if len(self.refused) == len(self.tasks()):
+            raise UserError(left_out + ", ".join(self.refused))
         path = summary.summarise(Path(self.config["results"]), self.config["calibration"])
         pooled = results_io.read(path)
         self.console.print(
@@ -261,6 +283,8 @@ class Session:
             highlight=False,
             soft_wrap=True,
         )
+        if self.refused:
+            raise UserError(left_out + ", ".join(self.refused))
 
     def say(self, sentence: str) -> None:
         """One line for the person who watches."""

@@ -57,12 +57,17 @@ def refused(results: Path, *arguments: str) -> str:
         ("calibration.c11.max_sigma=0.2", "calibration.c11.max_sigma=0.2"),
         ("task=ioi", "task=ioi"),
         ("doctor", "command=doctor"),
-        ("method=EAP-IG", "circuit.method=EAP-IG"),
         ("--cfg", "--cfg"),
     ],
 )
 def test_calibration_selects_and_everything_else_is_left_alone(given, passed) -> None:
     assert session.arguments(["task=ioi", given]) == ["task=ioi", passed]
+
+
+def test_a_method_is_that_of_a_search_and_implies_one() -> None:
+    assert session.arguments(["method=AtP"]) == ["circuit.method=AtP", "circuit=discovered"]
+    assert session.arguments(["circuit=discovered", "method=AtP"]) == ["circuit=discovered", "circuit.method=AtP"]
+    assert started("method=AtP").config["circuit"]["kind"] == "discovered"
 
 
 @pytest.mark.parametrize(
@@ -120,6 +125,27 @@ def test_task_all_is_every_task() -> None:
         assert command("task=all").code == 130
     assert started("task=all").tasks() == started("task=all", "circuit=discovered").tasks() == list(tasks.TASKS)
     assert started("task=ioi").tasks() == ["ioi"]
+
+
+def test_what_cannot_be_done_for_one_task_of_several_does_not_stop_the_others(tmp_path) -> None:
+    def measure(self, task: str) -> Path:
+        if task in refuse:
+            raise UserError(f"no words for {task}")
+        done.append(task)
+        return tmp_path
+
+    stages = dict.fromkeys(("calibrate", "certify", "show"), mock.DEFAULT)
+    refuse, done = {"greater_than"}, []
+    with mock.patch.object(Session, "measure", measure), mock.patch.multiple(Session, **stages):
+        found = command("task=all", f"results={tmp_path / 'r'}")
+        assert found.code == 2
+        assert found.errors == "1 of 5 tasks left out, for the reasons above: greater_than\n"
+        assert "greater_than left out: no words for greater_than" in found.output
+        assert done == [task for task in tasks.TASKS if task != "greater_than"]
+        refuse = set(tasks.TASKS)
+        assert command("task=all", f"results={tmp_path / 's'}").errors.startswith("5 of 5 tasks left out")
+        assert not (tmp_path / "s").exists()
+        assert command("task=ioi", f"results={tmp_path / 's'}").errors == "no words for ioi\n"
 
 
 def test_task_all_is_every_task_with_a_stored_circuit_if_there_are_any(tmp_path) -> None:
@@ -433,3 +459,9 @@ def test_control_c_says_that_nothing_is_lost() -> None:
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         interrupted_by(ZeroDivisionError("a bug"))
+
+
+def test_a_method_without_a_search_is_refused(tmp_path) -> None:
+    assert refused(tmp_path / "r", "circuit=stored", "method=AtP") == (
+        "method= is that of a search; run it with circuit=discovered, or leave it out"
+    )
