@@ -12,8 +12,10 @@ os.environ.setdefault(
 
 import contextlib
 import ctypes
+import difflib
 import functools
 import hashlib
+import re
 import sys
 import threading
 import time
@@ -38,6 +40,7 @@ from results_io import UserError
 CONFIGS = Path(__file__).parent / "configs"
 COMMANDS = ("doctor",)  # in place of a run
 METHODS_KEY = "circuit.method"
+NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
 GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate", "experiment"}
 NOT_PART_OF_A_RESULT = (
     "task",
@@ -84,6 +87,8 @@ def _argument(text: str) -> str:
     key, _, value = text.partition("=")
     if text in COMMANDS:
         return f"command={text}"
+    if (key == "results" or key.endswith(".path")) and not QUOTED.fullmatch(value):
+        return f'{key}="{value}"' if NEEDS_QUOTES.search(value) else text  # folders are named by settings: "a=1,b=2"
     if key == "calibration":
         return f"select={_as_list(value)}"
     return f"{METHODS_KEY}={value}" if key == "method" else text
@@ -124,6 +129,8 @@ def _sentence(error: Exception) -> str:
     """What is wrong with the command line, in one sentence with the remedy."""
     text = " ".join(str(error).split())
     if isinstance(error, OverrideParseException):
+        if "=" not in error.override:
+            return f"{error.override} is not a command; use {' or '.join(COMMANDS)}, or settings as key=value"
         return (
             f"{error.override} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
         )
@@ -136,8 +143,28 @@ def _sentence(error: Exception) -> str:
         key = text.split("'")[1]
         if key == METHODS_KEY:
             return "method= is that of a search; run it with circuit=discovered, or leave it out"
-        return f"{key} is not a setting; use one of those in configs/, for example prompts.evaluation=400"
+        group, known = key.partition(".")[0], _settings()
+        if key in known:
+            return f"{key} is a setting of another {group} than the one chosen; see configs/{group}/ for which"
+        near = difflib.get_close_matches(key, known, 1)
+        return f"{key} is not a setting; {f'did you mean {near[0]}?' if near else 'use one of those in configs/'}"
     return text
+
+
+def _settings() -> list[str]:
+    """Every setting that some configuration file has, and the groups."""
+    found = set(GROUPS)
+    for path in CONFIGS.rglob("*.yaml"):
+        place = path.relative_to(CONFIGS).parts
+        _keys(OmegaConf.to_container(OmegaConf.load(path)), place[0] if len(place) > 1 else "", found)
+    return sorted(found)
+
+
+def _keys(section: Any, prefix: str, found: set[str]) -> None:
+    for key, value in section.items() if isinstance(section, dict) else ():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        found.add(name)
+        _keys(value, name, found)
 
 
 def _refuse(sentence: str) -> int:
@@ -162,6 +189,7 @@ class Session:
             _check_kind(_key(text), _value(config, _key(text)), _value(defaults, _key(text)))
         for section in ("prompts", "measurement", "engine", "experiment"):
             _check_counts(section, self.config.get(section), _value(defaults, section))
+        self.typed = {_key(text) for text in given}
         self.overrides = sorted(text.lstrip("+") for text in given if not _is_default(text, config, defaults))
 
     def tasks(self) -> list[str]:
@@ -223,6 +251,8 @@ class Session:
         folder = self._folder(task)
         plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self.bar, self.say)
         shared = self._folder(task, default=True)
+        plan.require_reference()
+        self._announce_replacement(plan, folder)
         arguments = (self.bar, shared if shared != folder else None, self.say)
         numbers = self._numbers()
         measure(plan, folder, ["01"], *arguments)
@@ -235,6 +265,19 @@ class Session:
             )
         measure(plan, folder, numbers, *arguments)
         return folder
+
+    def _announce_replacement(self, plan: Any, folder: Path) -> None:
+        """Say so if the folder, of whose name `model.path` is no part, holds results of other weights."""
+        path = results_io.find(folder, "01")
+        try:
+            stored = results_io.read(path)["subject"]["model_sha256"] if path else plan.identity.sha256
+        except (UserError, KeyError):
+            return
+        if stored != plan.identity.sha256:
+            self.say(
+                f"{folder} holds results of other weights ({stored[:8]}, now {plan.identity.sha256[:8]}), which are replaced; "
+                "results=<another folder> keeps both"
+            )
 
     def _without_behaviour(self, folder: Path) -> str | None:
         """Why there is nothing for a circuit to explain, as 01 shows it; None if the model does the task."""
@@ -318,6 +361,10 @@ class Session:
         settings = dict(self.config["model"])
         if settings["kind"] == "local" and settings["name"] == "local" and settings["path"]:
             settings["name"] = Path(settings["path"]).resolve().name
+        if settings.get("path") and "model.revision" in self.typed:
+            raise UserError(
+                "model.revision names a commit of the hub and model.path a folder to read in its place; leave one of them out"
+            )
         if not settings["name"]:
             raise UserError(
                 "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m"
@@ -334,6 +381,14 @@ class Session:
         from circuits import models
 
         return models.identify(settings)
+
+    @property
+    def _origin(self) -> str:
+        """Where the weights come from, in words."""
+        settings, revision = self._model_settings, self._identity.revision
+        if settings["kind"] != "hub":
+            return settings["kind"]
+        return f"hub, revision {revision[:8]}" if revision else f"folder {Path(settings['path']).name}"
 
     @cached_property
     def _vocabulary(self) -> Any:
@@ -379,7 +434,7 @@ class Session:
         provenance = circuit["provenance"]
         found = {"discovered": "found on the discovery split", "planted": "claimed of a planted model"}
         origin = found.get(provenance["kind"], provenance["kind"])
-        kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self._model_settings['kind']}"
+        kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self._origin}"
         split = prompts["split"]
         return {
             "subject": f"{circuit['task']} on {circuit['model']} ({kind})  circuit: {self.config['circuit']['kind']}, "
@@ -458,7 +513,11 @@ def _check_kind(name: str, value: Any, default: Any) -> None:
     kind = type(default)
     if kind not in KINDS or type(value) is kind or (kind is float and type(value) is int):
         return
-    raise UserError(f"{name}={value} is not {KINDS[kind]}; write one, for example {name}={default}")
+    example = f"{name}={default}"
+    if kind is dict and default:
+        inner, first = next(iter(default.items()))
+        example = f"{name}.{inner}={first}"
+    raise UserError(f"{name}={value} is not {KINDS[kind]}; write one, for example {example}")
 
 
 def _check_counts(name: str, value: Any, default: Any) -> None:

@@ -20,7 +20,15 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from calibrations.evidence import Evidence
-from calibrations.head_scores import Method, covering, rank_reliability, read_method, select_top, writes_to_answer
+from calibrations.head_scores import (
+    Method,
+    covering,
+    mean_difference,
+    rank_reliability,
+    read_method,
+    select_top,
+    writes_to_answer,
+)
 from calibrations.preconditions import require_behaviour, resamples, sizes
 from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
@@ -110,14 +118,13 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 def _methods(evidence: Evidence, config: Mapping[str, Any], which: str) -> list[Method]:
     """The declared methods whose measurement exists; effects within the tie are those under 1 % of mean D."""
-    tie = config["tie_fraction"] * float(evidence.clean.mean())
     return [
         read_method(
             evidence,
             entry,
             entry["family"],
             entry["orientation"],
-            tie,
+            config["tie_fraction"] * mean_difference(evidence, entry["number"]),
             direct=entry.get("writers_only", False),
         )
         for entry in config[which]

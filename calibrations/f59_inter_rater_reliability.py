@@ -20,7 +20,15 @@ from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 from calibrations.evidence import Evidence
-from calibrations.head_scores import Method, covering, mean_kappa, read_method, select_top, writes_to_answer
+from calibrations.head_scores import (
+    Method,
+    covering,
+    mean_difference,
+    mean_kappa,
+    read_method,
+    select_top,
+    writes_to_answer,
+)
 from calibrations.preconditions import require_behaviour, resamples, sizes
 from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
@@ -116,7 +124,6 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 def _raters(evidence: Evidence, config: Mapping[str, Any], convention: str) -> tuple[list[Method], list[str]]:
     """The raters whose measurement exists, and the numbers of the others. A norm has no sign to drop."""
-    tie = config["tie_fraction"] * float(evidence.clean.mean())
     present = [entry for entry in config["raters"] if evidence.has(entry["number"])]
     raters = [
         read_method(
@@ -124,7 +131,7 @@ def _raters(evidence: Evidence, config: Mapping[str, Any], convention: str) -> t
             entry,
             entry["name"],
             ORIENTATION[convention] if entry["per_prompt"] else "higher",
-            tie,
+            config["tie_fraction"] * mean_difference(evidence, entry["number"]),
             direct=entry["direct"],
         )
         for entry in present

@@ -24,14 +24,17 @@ from calibrations.statistics import (
 
 Orientation = Literal["magnitude", "higher", "lower"]
 
+ABOUT_LOGITS = ("03", "05", "07", "08", "10")  # measurements in nats whatever the task's metric is
+
 
 @dataclass(frozen=True)
 class Method:
     """One way to score heads. Exactly one of `per_prompt` [prompt head] and `fixed` [head] is given.
 
     `orientation` says what a member of the circuit looks like: a large effect of either sign ("magnitude"), a
-    high score or a low score. Effects per prompt are in nats of logit difference; means within +- `tie` nats
-    count as 0. A head without a value on some prompt has no score: a mean over the others would be of other prompts.
+    high score or a low score. Effects per prompt are in the unit of their measurement (nats, or the task's metric);
+    means within +- `tie` of it count as 0. A head without a value on some prompt has no score: a mean over the others
+    would be of other prompts.
     """
 
     name: str
@@ -95,6 +98,11 @@ def rank_reliability(
         return float(np.median([spearman_brown(r) for r in rho]))
     except Insufficient:
         return None
+
+
+def mean_difference(evidence: Evidence, number: str) -> float:
+    """Mean D in the unit of measurement `number`: nats for those that are about logits whatever the task's metric is."""
+    return float((evidence.clean_in_logits if number in ABOUT_LOGITS else evidence.clean).mean())
 
 
 def writes_to_answer(evidence: Evidence, fraction: float) -> Bool[np.ndarray, " head"]:

@@ -216,6 +216,7 @@ def _behaviour(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     test = clean_mean(evidence)
     mean, ci90, ci95 = float(test.mean[0]), _at(test, 0.90), _at(test, 0.95)
     verdict = decide_above(ci90, 0.0) if mean > 0 else "insufficient"
+    reason = "behaviour_not_shown" if verdict == "inconclusive" else "behaviour_absent"
     return {
         "verdict": verdict,
         "estimate": mean,
@@ -225,7 +226,7 @@ def _behaviour(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "p": float(test.p[0]),
         "p_kind": "t",
         "effect_size": mean / sd if (sd := float(evidence.clean.std(ddof=1))) > 0 else None,
-        "reasons": () if verdict == "pass" else (f"behaviour_absent: mean {evidence.metric} {mean:.4g}",),
+        "reasons": () if verdict == "pass" else (f"{reason}: mean {evidence.metric} {mean:.4g}",),
         "companions": {
             "share_positive": float((evidence.clean > 0).mean()),
             "mean_corrupted_logit_difference": float(evidence.corrupted.mean()),
@@ -246,7 +247,7 @@ def absence(evidence: Evidence, config: Mapping[str, Any]) -> str | None:
         return None
     low, high = found["ci90"]
     does = "does not do the task" if found["verdict"] == "insufficient" else "is not shown to do the task"
-    return f"{does} (mean {evidence.metric} {found['estimate']:.3f} [{low:.3f}, {high:.3f}] on {len(evidence.clean)} prompts)"
+    return f"{does} (mean {evidence.metric} {found['estimate']:.3g} [{low:.3g}, {high:.3g}] on {len(evidence.clean)} prompts)"
 
 
 def _at(test: TTest, level: float) -> Interval:

@@ -60,7 +60,7 @@ def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
         table.add_column(name, no_wrap=True, min_width=width)
     if with_reasons:
         table.add_column("why", overflow="fold", ratio=1)
-    for row in (_preconditions(certificate), *certificate["rows"]):
+    for row in _told(certificate):
         for place, record in enumerate(shown := _shown(row)):
             cells = [
                 row["id"] if place == 0 else "",
@@ -73,6 +73,14 @@ def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
     table.caption = "* reported, gates no tier"
     table.caption_justify = "left"
     return table
+
+
+def _told(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The preconditions and the calibrations; of a model that does not do the task, the behaviour alone if no other decides."""
+    preconditions, rows = _preconditions(certificate), certificate["rows"]
+    if certificate["tier"] is None and all(row["verdict"] in ("insufficient", "not run") for row in rows):
+        return [{**preconditions, "records": preconditions["records"][:1]}]
+    return [preconditions, *rows]
 
 
 def _shown(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -90,7 +98,7 @@ def _preconditions(certificate: Mapping[str, Any]) -> dict[str, Any]:
 
 def _reasons(certificate: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(ID, reason) of every shown record that has one: what a narrow terminal prints below the table."""
-    rows = (_preconditions(certificate), *certificate["rows"])
+    rows = _told(certificate)
     return [(row["id"], _reason(r)) for row in rows for r in _shown(row) if r["reasons"]]
 
 
@@ -114,8 +122,10 @@ def estimate(record: Mapping[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Two decimals, three for what is smaller than a tenth."""
-    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.3f}"
+    """Two decimals, three for what is smaller than a tenth, two digits for what is smaller still."""
+    if abs(value) >= 0.1 or value == 0:
+        return f"{value:.2f}"
+    return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
 
 
 def _reason(record: Mapping[str, Any]) -> str:

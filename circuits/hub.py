@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +14,7 @@ from huggingface_hub.errors import (
     GatedRepoError,
     HFValidationError,
     LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
@@ -39,33 +43,62 @@ def fetch(repository: str, revision: str | None) -> Snapshot:
     cached = _cached(repository, revision)
     if cached is not None:
         return cached
-    commit = _commit(repository, revision)
-    folder = snapshot_download(repository, revision=commit, allow_patterns=FILES, ignore_patterns=NOT_FILES)
+    with _explaining(repository, revision):
+        commit = _commit(repository, revision)
+        folder = snapshot_download(repository, revision=commit, allow_patterns=FILES, ignore_patterns=NOT_FILES)
     return Snapshot(Path(folder), commit)
 
 
 def _cached(repository: str, revision: str | None) -> Snapshot | None:
     """What an earlier run downloaded; None if it is not there or not whole."""
     try:
-        folder = Path(snapshot_download(repository, revision=revision, local_files_only=True))
+        patterns = {"allow_patterns": FILES, "ignore_patterns": NOT_FILES}  # else what was left out counts as missing
+        folder = Path(snapshot_download(repository, revision=revision, local_files_only=True, **patterns))
     except (LocalEntryNotFoundError, HFValidationError):
         return None
-    if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
-        return None
-    return Snapshot(folder, folder.name)
+    return Snapshot(folder, folder.name) if _is_whole(folder) else None
+
+
+def _is_whole(folder: Path) -> bool:
+    """True if configuration and weights are there, every shard of them."""
+    index = folder / "model.safetensors.index.json"
+    if not (folder / "config.json").is_file():
+        return False
+    if not index.is_file():
+        return any(folder.glob("*.safetensors"))
+    try:
+        shards = set(json.loads(index.read_text())["weight_map"].values())
+    except (ValueError, KeyError, AttributeError):
+        return False
+    return all((folder / name).is_file() for name in shards)
 
 
 def _commit(repository: str, revision: str | None) -> str:
-    """The commit that the hub has under `revision`; UserError in one sentence for whatever stands in the way."""
+    """The commit that the hub has under `revision`; UserError if it has no safetensors."""
+    if constants.HF_HUB_OFFLINE:
+        raise OfflineModeIsEnabled
+    found = HfApi().model_info(repository, revision=revision, timeout=SECONDS)
+    if not any(file.rfilename.endswith(".safetensors") for file in found.siblings or ()):
+        raise UserError(
+            f"{repository} at revision {revision or 'main'} has no safetensors weights and a pickle is not opened; convert it "
+            "with transformers' save_pretrained and run with model.path=<folder>"
+        )
+    return str(found.sha)
+
+
+@contextlib.contextmanager
+def _explaining(repository: str, revision: str | None) -> Iterator[None]:
+    """UserError in one sentence for whatever stands in the way of a download."""
     asked = f"{repository} at revision {revision or 'main'}"
     by_hand = (
         f"run `hf download {repository}{f' --revision {revision}' if revision else ''}` where there is a network, or put "
         "config.json, the tokenizer's files and the safetensors weights into a folder and run with model.path=<folder>"
     )
-    if constants.HF_HUB_OFFLINE:
-        raise UserError(f"model {asked} is not on this machine and HF_HUB_OFFLINE forbids the network; {by_hand}")
     try:
-        found = HfApi().model_info(repository, revision=revision, timeout=SECONDS)
+        yield
+    except OfflineModeIsEnabled as error:
+        sentence = f"model {asked} is not on this machine and HF_HUB_OFFLINE forbids the network; {by_hand}"
+        raise UserError(sentence) from error
     except GatedRepoError as error:
         raise UserError(f"model {asked} is gated; accept its licence on its page, then run `hf auth login`") from error
     except RevisionNotFoundError as error:
@@ -75,19 +108,20 @@ def _commit(repository: str, revision: str | None) -> str:
             f"the hub has no model {repository!r} that this login may read; write it as on its page, for example "
             "model=hub model.name=EleutherAI/pythia-70m, or point model.path at a folder"
         ) from error
+    except UserError:
+        raise
     except Exception as error:
-        if not _is_network_error(error):
-            raise
-        raise UserError(f"model {asked} is not on this machine and the hub cannot be reached; {by_hand}") from error
-    if not any(file.rfilename.endswith(".safetensors") for file in found.siblings or ()):
-        raise UserError(
-            f"{asked} has no safetensors weights and a pickle is not opened; convert it with transformers' "
-            "save_pretrained and run with model.path=<folder>"
-        )
-    return str(found.sha)
+        if _is_network_error(error):
+            raise UserError(f"model {asked} is not on this machine and the hub cannot be reached; {by_hand}") from error
+        if isinstance(error, OSError):  # a full disk, a cache that may not be written
+            raise UserError(
+                f"model {asked} cannot be stored in {constants.HF_HUB_CACHE} ({error}); make room there, or set HF_HOME"
+            ) from error
+        raise
 
 
 def _is_network_error(error: Exception) -> bool:
     """True of what the HTTP clients of the hub raise (it has changed its client twice), whatever their module."""
     kinds = {base.__name__ for base in type(error).__mro__}
-    return isinstance(error, OSError) or bool(kinds & {"TransportError", "HTTPError", "HfHubHTTPError"})
+    of_client = {"TransportError", "HTTPError", "HfHubHTTPError", "LocalEntryNotFoundError"}
+    return isinstance(error, (ConnectionError, TimeoutError)) or bool(kinds & of_client)

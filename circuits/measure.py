@@ -8,6 +8,7 @@ is stale.
 from __future__ import annotations
 
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -20,10 +21,11 @@ import torch
 import results_io
 from circuits import models, prompts, study, tasks
 from circuits.circuit import Circuit
+from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
 from circuits.models import Identity, Model
 from circuits.study import Progress, Study
-from results_io import VERSION
+from results_io import VERSION, UserError
 
 ProgressBar = Callable[[str], AbstractContextManager[Progress]]
 
@@ -69,7 +71,7 @@ class Plan:
     def with_settings(self, settings: Mapping[str, Any]) -> Plan:
         """The same plan with other values for some settings; what is loaded already is not loaded again."""
         other = replace(self, settings={**self.settings, **settings})
-        for name in ("identity", "prompts_sha256", "model"):
+        for name in ("identity", "examples", "prompts_sha256", "model"):
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
         if "study" in self.__dict__:
@@ -77,10 +79,31 @@ class Plan:
         return other
 
     @cached_property
+    def examples(self) -> Mapping[str, list[tasks.Example]]:
+        """The four prompt sets as text."""
+        return prompts.draw_examples(self.task, self.sizes, self.seed)
+
+    @cached_property
     def prompts_sha256(self) -> str:
         """Identity of all four prompt sets, from their text alone."""
-        drawn = prompts.draw_examples(self.task, self.sizes, self.seed)
-        return results_io.sha256({name: [vars(example) for example in examples] for name, examples in drawn.items()})
+        return results_io.sha256(
+            {name: [vars(example) for example in examples] for name, examples in self.examples.items()}
+        )
+
+    def require_reference(self) -> None:
+        """UserError, before a model is loaded, if a template has too few reference prompts for its means."""
+        held = Counter(example.template for example in self.examples["reference"])
+        asked = {
+            example.template for name in ("evaluation", "held_out", "discovery") for example in self.examples[name]
+        }
+        template = min(sorted(asked), key=lambda name: held[name])
+        if held[template] < MINIMUM_REFERENCE_PROMPTS:
+            spread = 1 if self.task.templates else 3  # templates that are drawn at random are not equally frequent
+            needed = len(asked) * MINIMUM_REFERENCE_PROMPTS * spread
+            raise UserError(
+                f"prompts.reference={self.sizes['reference']} gives template {template!r} {held[template]} reference prompts and "
+                f"mean or resample ablation needs {MINIMUM_REFERENCE_PROMPTS}; use about {needed}"
+            )
 
     @cached_property
     def model(self) -> Model:

@@ -31,7 +31,11 @@ from results_io import UserError
 EMBEDDED = Path(__file__).parent / "embedded"
 PUBLISHED = Path(__file__).parent / "published"
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
-TOKENIZER_FILES = ("merges.txt", "tokenizer.model", "vocab.txt")
+READ = (  # what a model's identity is over, besides its weights; other files may lie beside them
+    *("added_tokens.json", "config.json", "generation_config.json", "model.safetensors.index.json"),
+    *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"),
+    *("merges.txt", "tokenizer.model", "vocab.txt"),
+)
 
 
 class UnsupportedArchitectureError(UserError):
@@ -290,6 +294,10 @@ def _folder(settings: Mapping[str, Any]) -> Path:
 
 
 def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | None = None) -> Identity:
+    if not folder.is_dir():
+        raise UserError(
+            f"model folder {folder} does not exist; point model.path at one with config.json and safetensors weights"
+        )
     weights = sorted(folder.glob("*.safetensors"))
     if not weights or not (folder / "config.json").is_file():
         raise UserError(
@@ -297,12 +305,12 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
             "(convert a pickle checkpoint with transformers' save_pretrained first)"
         )
     _require_shards(folder)
-    texts = [path for name in TOKENIZER_FILES if (path := folder / name).is_file()]
+    read = [path for name in READ if (path := folder / name).is_file()]
     n_layers, n_heads = _shape(folder)
     return Identity(
         name=settings["name"],
         kind=settings["kind"],
-        sha256=_digest([*sorted(folder.glob("*.json")), *texts, *weights]),
+        sha256=_digest([*read, *weights]),
         n_layers=n_layers,
         n_heads=n_heads,
         circuits=_circuits(settings, folder),

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+import results_io
 import session
 from calibrations import certificate, registry
 from circuits import circuit as circuit_files
@@ -62,6 +63,47 @@ def refused(results: Path, *arguments: str) -> str:
 )
 def test_calibration_selects_and_everything_else_is_left_alone(given, passed) -> None:
     assert session.arguments(["task=ioi", given]) == ["task=ioi", passed]
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"),
+    [
+        ("circuit.path=results/a=1,b=2/circuit.yaml", 'circuit.path="results/a=1,b=2/circuit.yaml"'),
+        ("results=my results", 'results="my results"'),
+        ("results='a,b'", "results='a,b'"),
+        ("model.path=/plain/folder", "model.path=/plain/folder"),
+        ("select=[a,b]", "select=[a,b]"),
+    ],
+)
+def test_a_path_may_hold_what_folders_of_results_are_named_by(given, passed) -> None:
+    assert session.arguments([given]) == [passed]
+
+
+def test_a_circuit_is_read_from_where_a_run_puts_it(tmp_path) -> None:
+    path = tmp_path / "circuit.method=AtP,circuit=discovered" / "circuit.yaml"
+    assert started("circuit=file", f"circuit.path={path}").config["circuit"]["path"] == str(path)
+
+
+def test_a_revision_is_none_of_a_folder(tmp_path) -> None:
+    assert refused(tmp_path / "r", "model=gpt2", f"model.path={tmp_path}", "model.revision=abc") == (
+        "model.revision names a commit of the hub and model.path a folder to read in its place; leave one of them out"
+    )
+
+
+def test_results_of_other_weights_are_not_replaced_without_a_word(tmp_path, monkeypatch) -> None:
+    said = []
+    one = started(f"results={tmp_path}")
+    monkeypatch.setattr(one, "say", said.append)
+    plan = one._plan("ioi")
+    place = tmp_path / "here"
+    one._announce_replacement(plan, place)
+    for sha in (plan.identity.sha256, "f" * 64):
+        results_io.write(place / "01_baseline.json", {"subject": {"model_sha256": sha}})
+        one._announce_replacement(plan, place)
+    assert said == [
+        f"{place} holds results of other weights (ffffffff, now {plan.identity.sha256[:8]}), which are replaced; "
+        "results=<another folder> keeps both"
+    ]
 
 
 def test_a_method_is_that_of_a_search_and_implies_one() -> None:
@@ -273,6 +315,22 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
             f"model=planted/x is unknown; use one of attn_only_4l, gpt2-large, gpt2-medium, gpt2-xl, gpt2, hub, local, "
             f"planted/{', planted/'.join(PLANTED)}, pocket",
         ),
+        ("tsk=ioi", "tsk is not a setting; did you mean task?"),
+        ("task.metrik=x", "task.metrik is not a setting; did you mean task.metric?"),
+        (
+            "circuit.path=x.yaml",
+            "circuit.path is a setting of another circuit than the one chosen; see configs/circuit/ for which",
+        ),
+        ("docter", "docter is not a command; use doctor, or settings as key=value"),
+        (
+            "task.bos=maybe",
+            "task.bos=maybe is neither true nor false; write one of them, or null for the task's own choice",
+        ),
+        (
+            "prompts.reference=20",
+            "prompts.reference=20 gives template 'friends_found/ABBA' 1 reference prompts and mean or resample ablation needs 5; use "
+            "about 180",
+        ),
         ("task=docstring", f"task docstring has no prompts in the embedded models' words; {TASKS_OF_POCKET}"),
         (
             "task.corruption=name_swap",
@@ -296,7 +354,7 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
         ),
         (
             "promts.evaluation=40",
-            "promts.evaluation is not a setting; use one of those in configs/, for example prompts.evaluation=400",
+            "promts.evaluation is not a setting; did you mean prompts.evaluation?",
         ),
         (
             "prompts.evaluation=[",
@@ -326,7 +384,8 @@ def test_a_wrong_value_is_one_sentence(argument, sentence, tmp_path) -> None:
 def test_a_value_of_another_kind_than_the_default(name, value, default, expected) -> None:
     with pytest.raises(UserError) as raised:
         session._check_kind(name, value, default)
-    assert str(raised.value) == f"{name}={value} is not {expected}; write one, for example {name}={default}"
+    example = f"{name}.draws=4" if expected == "a section" else f"{name}={default}"
+    assert str(raised.value) == f"{name}={value} is not {expected}; write one, for example {example}"
 
 
 @pytest.mark.parametrize(
@@ -412,7 +471,9 @@ def test_a_model_folder_that_does_not_fit(tmp_path) -> None:
         f"model folder {place} has no config.json with safetensors weights; point model.path at such a folder (convert "
         "a pickle checkpoint with transformers' save_pretrained first)"
     )
-    assert refused(results, "model=local", f"model.path={place}") == expected
+    assert refused(results, "model=local", f"model.path={place}") == (
+        f"model folder {place} does not exist; point model.path at one with config.json and safetensors weights"
+    )
     place.mkdir()
     shutil.copy(POCKET / "config.json", place)
     (place / "pytorch_model.bin").write_bytes(b"\x80\x04")

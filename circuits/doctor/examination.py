@@ -75,8 +75,8 @@ def _warnings(report: Report) -> Iterator[str]:
     behaviour = report.self_tests.behaviour
     if not behaviour.present:
         yield (
-            f"{behaviour.sentence} {report.task}: mean logit difference {behaviour.logit_diff:.2f} (standard error "
-            f"{behaviour.standard_error:.2f}) on {behaviour.prompts} prompts; a certificate will say that the behaviour is absent"
+            f"{behaviour.sentence} {report.task}: mean {behaviour.metric} {behaviour.logit_diff:.2f} (standard error "
+            f"{behaviour.standard_error:.2f}) on {behaviour.prompts} prompts; a run stops after 01 and its certificate says so"
         )
     if report.self_tests.unavailable:
         yield f"no self-tests on random tokens: {report.self_tests.unavailable}"

@@ -95,7 +95,7 @@ def _wait(device: torch.device) -> None:
 
 def _sweep(study: Study, variants: list[Variant]) -> Timed:
     def run(prompts: PromptSet) -> int:
-        study.engine.run(Sweep(tuple(variants)), prompts)
+        study.engine.run(Sweep(tuple(variants), probabilities=study.task.metric != "logit_difference"), prompts)
         return len(variants) * len(prompts)
 
     return run

@@ -54,17 +54,18 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """The task on some evaluation prompts: share right, mean logit difference with its standard error, nats."""
+    """The task on some evaluation prompts: share right, mean of the task's metric with its standard error."""
 
     prompts: int
     accuracy: float
     logit_diff: float
     standard_error: float
     corrupted_logit_diff: float
+    metric: str = "logit difference"
 
     @property
     def present(self) -> bool:
-        """Mean logit difference above 0 by more than its error."""
+        """Mean above 0 by more than its error."""
         return self.logit_diff > NORMAL_95 * self.standard_error
 
     @property
@@ -154,10 +155,11 @@ def _in_one_run(study: Study) -> LensEngine:
 def behaviour_of(study: Study, size: int = PROMPTS) -> Behaviour:
     """The intact model on some evaluation prompts and their corrupted twins."""
     prompts = study.prompts.select(study.subset(size))
-    effects = study.engine.run(Sweep((Variant("clean"), Variant("corrupted", base="corrupted"))), prompts)
+    effects = study.run(Sweep((Variant("clean"), Variant("corrupted", base="corrupted"))), prompts)
     clean, corrupted = effects.logit_diff.astype(float)
     error = float(clean.std(ddof=1) / math.sqrt(len(clean))) if len(clean) > 1 else 0.0
-    return Behaviour(len(clean), float(effects.correct[0].mean()), float(clean.mean()), error, float(corrupted.mean()))
+    accuracy, metric = float(effects.correct[0].mean()), study.task.metric.replace("_", " ")
+    return Behaviour(len(clean), accuracy, float(clean.mean()), error, float(corrupted.mean()), metric)
 
 
 def _pattern_bytes(study: Study, length: int) -> int:

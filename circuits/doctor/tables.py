@@ -151,7 +151,7 @@ def _test_lines(report: Report) -> list[str]:
         )
     return [
         *lines,
-        f"On {behaviour.prompts} {report.task} prompts {behaviour.accuracy:.1%} right, mean logit difference "
+        f"On {behaviour.prompts} {report.task} prompts {behaviour.accuracy:.1%} right, mean {behaviour.metric} "
         f"{behaviour.logit_diff:.2f} (standard error {behaviour.standard_error:.2f}; corrupted "
         f"{behaviour.corrupted_logit_diff:.2f}): {behaviour.sentence}",
     ]

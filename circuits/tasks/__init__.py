@@ -33,6 +33,10 @@ def get(
 
     `corruption`, `bos` and `metric` replace the task's own choice. UserError for a name, or a choice, that there is not.
     """
+    if bos not in (None, True, False):
+        raise UserError(
+            f"task.bos={bos} is neither true nor false; write one of them, or null for the task's own choice"
+        )
     if metric not in (None, *METRICS):
         raise UserError(f"task.metric={metric} is unknown; use {' or '.join(METRICS)}")
     known = names(vocabulary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -161,3 +162,62 @@ def test_a_pickle_is_not_downloaded(remote) -> None:
     remote.names = ("config.json", "pytorch_model.bin")
     assert "has no safetensors weights and a pickle is not opened" in refusal()
     assert not remote.downloads
+
+
+# --- the real cache ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path) -> Path:
+    """An empty cache of the hub's own client, offline; returns the folder of one repository in it."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    whole = hub.snapshot_download
+
+    def download(*arguments, **options):
+        return whole(*arguments, cache_dir=tmp_path, **options)
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    hub.fetch.cache_clear()
+    yield tmp_path / "models--some--model"
+    hub.fetch.cache_clear()
+
+
+def store(repository: Path, files: dict[str, str], listed: tuple[str, ...] = ()) -> Path:
+    """What a download leaves: a snapshot, and the list of all files of the commit, those that were not asked for included."""
+    snapshot = repository / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    for name, content in files.items():
+        (snapshot / name).write_text(content)
+    tree = {name: {"size": 1, "blob_id": "0" * 40} for name in (*files, *listed)}
+    (repository / "trees").mkdir()
+    (repository / "trees" / f"{COMMIT}.json").write_text(json.dumps({"format_version": 1, "files": tree}))
+    return snapshot
+
+
+def test_what_an_earlier_run_downloaded_is_found_although_other_files_were_not(cache) -> None:
+    there = {"config.json": "{}", "tokenizer.json": "{}", "model.safetensors": ""}
+    snapshot = store(cache, there, ("README.md", "pytorch_model.bin", "onnx/model.onnx"))
+    assert hub.fetch("some/model", COMMIT) == hub.Snapshot(snapshot, COMMIT)
+
+
+def test_shards_of_which_one_is_missing_are_downloaded_again(cache) -> None:
+    index = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
+    store(cache, {"config.json": "{}", "model.safetensors.index.json": index, "model-1.safetensors": ""})
+    assert "is not on this machine and HF_HUB_OFFLINE forbids the network" in refusal("some/model", COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (GatedRepoError("gated", response=RESPONSE), "is gated; accept its licence"),
+        (ConnectError("gone"), "cannot be reached"),
+        (OSError(28, "No space left on device"), "No space left on device); make room there, or set HF_HOME"),
+    ],
+)
+def test_what_stops_the_download_itself_is_said_in_one_sentence(remote, monkeypatch, error, says) -> None:
+    def download(repository, local_files_only=False, **options):
+        raise LocalEntryNotFoundError("nothing here") if local_files_only else error
+
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    assert says in refusal()

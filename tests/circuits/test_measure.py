@@ -242,7 +242,14 @@ def test_another_circuit_makes_stale_what_depends_on_it(template, network) -> No
 
 
 @pytest.mark.parametrize(
-    "changed", [{"seed": 1}, {"sizes": {**SIZES, "reference": 151}}, {"task": tasks.get("induction")}]
+    "changed",
+    [
+        {"seed": 1},
+        {"sizes": {**SIZES, "reference": 151}},
+        {"task": tasks.get("induction")},
+        {"task": tasks.get("ioi", bos=False)},
+        {"task": tasks.get("ioi", metric="probability_difference")},
+    ],
 )
 def test_other_prompts_make_everything_stale(template, network, changed) -> None:
     assert stale(template[0], make_plan(network, **changed)) == ALL

@@ -181,7 +181,7 @@ def test_a_local_model_without_a_path(path) -> None:
 
 def test_a_folder_that_is_not_there(tmp_path) -> None:
     text = refusal(local(tmp_path / "nowhere"))
-    assert text.startswith(f"model folder {tmp_path / 'nowhere'} has no config.json with safetensors weights; point")
+    assert text.startswith(f"model folder {tmp_path / 'nowhere'} does not exist; point model.path at one")
 
 
 @pytest.mark.parametrize("missing", ["config.json", "model.safetensors"])

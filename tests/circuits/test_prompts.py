@@ -8,6 +8,9 @@ from dataclasses import fields, replace
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
 
 from circuits import prompts as prompt_sets
 from circuits import tasks
@@ -276,7 +279,10 @@ def test_an_answer_may_continue_the_last_word() -> None:
     encode = prompt_sets.Encoder(tokenizer)
     assert encode.continuation("The war lasted from 1732 to 17", "", "45") == tokenizer("45")["input_ids"]
     assert encode.continuation("Mary gave a drink to", " ", "John") == tokenizer("John")["input_ids"]
-    assert encode.continuation("Mary gave a drink to", "", "day") == []  # "today" is another word
+    assert encode.continuation("Mary gave a drink to", "", "day") == []  # "today" is another word, or none
+    pairs = BPE({"a": 0, "b": 1, "c": 2, "ab": 3}, [("a", "b")])  # "a" and "bc" make "ab" and "c"
+    merging = prompt_sets.Encoder(PreTrainedTokenizerFast(tokenizer_object=Tokenizer(pairs)))
+    assert merging.continuation("a", "", "c") == [2] and merging.continuation("a", "", "bc") == []
 
 
 def test_a_task_with_bos_needs_a_tokenizer_with_one() -> None:

@@ -213,6 +213,7 @@ def test_pronoun_follows_the_gender_and_corruption_flips_it(kind) -> None:
         of_one = [example for example in examples if example.template == template]
         assert_share(sum(example.answers == ("he",) for example in of_one), len(of_one), 1 / 2)
     assert {example.cluster for example in examples} == set(words.NAMES)
+    assert all(example.cluster == example.clean[slice(*example.positions["name"])] for example in examples)
 
 
 def test_acronym_letters_are_the_initials_and_differ(kind) -> None:
@@ -287,3 +288,19 @@ def test_agreement_corruption_flips_the_number_of_the_subject(kind, corruption) 
         assert (number[at["attractor"]] == number[clean]) == (example.factors["attractor_match"] == "same")
     assert_share(sum(e.factors["subject_number"] == "singular" for e in examples), len(examples), 1 / 2)
     assert_share(sum(e.factors["attractor_match"] == "same" for e in examples), len(examples), 1 / 2)
+
+
+def test_a_cluster_is_the_words_that_dependent_prompts_share() -> None:
+    """Not the whole prompt, which would make every prompt a sampling unit of its own."""
+    for example in draws.examples("whole_words", "ioi"):
+        at = draws.words_at(example)
+        assert example.cluster == " ".join(sorted((at["io"], at["s2"])))
+    for example in draws.examples("whole_words", "copy_suppression"):
+        assert example.cluster == " ".join(sorted((*example.answers, *example.wrong)))
+    for example in draws.examples("whole_words", "docstring"):
+        at = draws.words_at(example)
+        assert example.cluster == " ".join(sorted(at[role] for role in ("a_def", "b_def", "c_def")))
+    both = {form: singular for singular, plural in PLURAL_OF.items() for form in (singular, plural)}
+    for example in draws.examples("whole_words", "subject_verb_agreement"):
+        at = draws.words_at(example)
+        assert example.cluster == " ".join(sorted(both[at[role]] for role in ("subject", "attractor")))

@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
+from circuits import circuit as circuit_files
+from circuits import models
 from circuits import prompts as prompt_sets
 from circuits.tasks.published import BUILDERS
 from results_io import UserError
@@ -50,16 +52,7 @@ LENGTHS = {
     "copy_suppression": (8, 12),
     "subject_verb_agreement": (5, 9),
 }  # tokens of the shortest and the longest template in GPT-2, without BOS
-PUBLISHED_HEADS = {
-    "ioi": "9.9 10.0 9.6 10.7 11.10 7.3 7.9 8.6 8.10 5.5 6.9 5.8 5.9 0.1 3.0 0.10 2.2 4.11 9.0 9.7 10.1 10.2 10.6 10.10 "
-    "11.2 11.9",
-    "greater_than": "9.1 8.11 8.8 7.10 6.9 5.5 5.1",
-    "induction": "2.2 4.11 5.1 5.5 6.9 7.2 7.10",
-    "gendered_pronoun": "0.10 3.0 5.8 6.6 8.6",
-    "acronym": "8.11 9.9 10.10 11.4 1.0 2.2 4.11 5.8",
-    "copy_suppression": "10.7 11.10",
-    "subject_verb_agreement": "0.4 0.8 1.0 1.1 2.1 2.6 6.0 9.4 10.0 11.4 11.6 11.7",
-}  # of GPT-2 small; the docstring circuit is another model's
+PUBLISHED = models.PUBLISHED / "gpt2"  # of GPT-2 small; the docstring circuit is another model's
 every_way = pytest.mark.parametrize(("name", "corruption"), draws.WAYS)
 every_draw = pytest.mark.parametrize(("kind", "name", "corruption"), draws.DRAWS)
 
@@ -90,7 +83,8 @@ def test_companions_are_the_four_other_tasks_that_share_least() -> None:
     mechanism = (
         {"ioi", "copy_suppression"}, {"ioi", "induction"}, {"docstring", "induction"}, {"docstring", "copy_suppression"},
     )  # fmt: skip
-    heads = {name: set(listed.split()) for name, listed in PUBLISHED_HEADS.items()}
+    heads = {path.stem: set(circuit_files.load(path).heads) for path in PUBLISHED.glob("*.yaml")}
+    assert set(heads) == set(NAMES) - {"docstring"}
     for name in NAMES:
         companions = draws.task("whole_words", name).companions
         assert len(set(companions)) == len(companions) == 4

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from circuits import study as studies
 from circuits import tasks
 from circuits.circuit import head
 from circuits.interventions import Recipe, Sweep, Variant, ablate
@@ -59,3 +60,11 @@ def test_an_unknown_metric_is_refused() -> None:
     ):
         tasks.get("ioi", metric="accuracy")
     assert tasks.get("greater_than").metric == "logit_difference"
+
+
+def test_a_companion_follows_the_study_s_bos(make_study) -> None:
+    ioi = make_study()
+    without = replace(ioi, task=replace(ioi.task, bos=False), done={})
+    assert studies.companion(ioi, "induction", 4).task.bos is True
+    other = studies.companion(without, "induction", 4)
+    assert other.task.bos is False and other.prompts.bos is None

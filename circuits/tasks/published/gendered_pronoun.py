@@ -51,7 +51,7 @@ class Prompts:
     roles: tuple[str, ...]
 
     def __call__(self, rng: random.Random) -> Example:
-        """Return one prompt pair; both genders are equally frequent."""
+        """Return one prompt pair; both genders are drawn evenly."""
         template = rng.choice(tuple(FRAMES))
         gender, other = rng.sample(GENDERS, 2)
         surface = {verb: verb for verb in VERBS}

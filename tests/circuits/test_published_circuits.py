@@ -1,0 +1,117 @@
+"""The published circuits are those of their papers, written down here a second time, and belong to the models named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from circuits import circuit as circuit_files
+from circuits import models
+from circuits.circuit import parse_head
+from circuits.tasks.published import BUILDERS
+from tests.circuits import toy
+
+FOLDER = models.PUBLISHED
+CONFIGS = Path(__file__).parents[2] / "configs" / "model"
+IOI = {
+    "duplicate_token": "0.1 0.10 3.0",
+    "previous_token": "2.2 4.11",
+    "induction": "5.5 5.8 5.9 6.9",
+    "s_inhibition": "7.3 7.9 8.6 8.10",
+    "name_mover": "9.6 9.9 10.0",
+    "backup_name_mover": "9.0 9.7 10.1 10.2 10.6 10.10 11.2 11.9",
+    "negative_name_mover": "10.7 11.10",
+}
+CORE = {
+    "duplicate_token": "0.1 3.0",
+    "previous_token": "2.2 4.11",
+    "induction": "5.5 6.9",
+    "s_inhibition": "7.3 7.9 8.6 8.10",
+    "name_mover": "9.6 9.9 10.0",
+    "negative_name_mover": "10.7 11.10",
+}
+PUBLISHED = {
+    "gpt2/ioi": IOI,
+    "gpt2/variants/ioi_core": CORE,
+    "gpt2/greater_than": {"year_reader": "5.1 5.5 6.9 7.10 8.8 8.11 9.1"},
+    "gpt2/induction": {"previous_token": "2.2 4.11", "induction": "5.1 5.5 6.9 7.2 7.10"},
+    "gpt2/gendered_pronoun": {"early": "0.10 3.0 5.8", "late": "6.6 8.6"},
+    "gpt2/acronym": {
+        "previous_token": "1.0 2.2 4.11",
+        "propagator": "5.8",
+        "letter_mover": "8.11 9.9 10.10 11.4",
+    },
+    "gpt2/copy_suppression": {"copy_suppression": "10.7 11.10"},
+    "gpt2/subject_verb_agreement": {
+        "embed": "0.4 0.8",
+        "encode": "1.0 1.1 2.1 2.6",
+        "route": "6.0 9.4",
+        "output": "10.0 11.4 11.6 11.7",
+    },
+    "attn_only_4l/docstring": {"layer_0": "0.5", "layer_1": "1.2 1.4", "layer_2": "2.0", "layer_3": "3.0 3.6"},
+}
+SHAPES = {"gpt2": (12, 12), "attn_only_4l": (4, 8)}
+SIZES = {"gpt2/ioi": 26, "gpt2/variants/ioi_core": 15, "gpt2/acronym": 8, "gpt2/subject_verb_agreement": 12}
+AGAINST_THE_ANSWER = {("gpt2/ioi", "negative_name_mover"), ("gpt2/variants/ioi_core", "negative_name_mover")}
+
+
+def test_these_are_all() -> None:
+    assert {str(path.relative_to(FOLDER).with_suffix("")) for path in FOLDER.rglob("*.yaml")} == set(PUBLISHED)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_heads_signs_and_mlps(name) -> None:
+    found = circuit_files.load(FOLDER / f"{name}.yaml").check(*SHAPES[name.partition("/")[0]])
+    heads = {role: " ".join(f"{h.layer}.{h.index}" for h in found.roles[role].heads) for role in found.roles}
+    assert heads == PUBLISHED[name]
+    assert len(found.heads) == SIZES.get(name, len(found.heads))
+    assert {role for role in found.roles if found.roles[role].sign < 0} == {
+        r for n, r in AGAINST_THE_ANSWER if n == name
+    }
+    assert found.mlps == ((8, 9, 10, 11) if name == "gpt2/greater_than" else ())
+    assert found.task in BUILDERS and found.task in name
+    assert {"kind", "source", "split", "fidelity"} <= set(found.provenance)
+    assert found.provenance["kind"] == "published"
+
+
+def test_pathways_of_ioi_are_those_of_the_figure() -> None:
+    ways = {str(way) for way in circuit_files.load(FOLDER / "gpt2" / "ioi.yaml").pathways}
+    movers = ("name_mover", "backup_name_mover", "negative_name_mover")
+    assert ways == {
+        "duplicate_token->s_inhibition.v",
+        "previous_token->induction.k",
+        "induction->s_inhibition.v",
+        *(f"s_inhibition->{mover}.q" for mover in movers),
+        *(f"{mover}->logits" for mover in movers),
+    }
+
+
+def test_the_model_brings_its_published_circuits_and_its_folder_s_own_come_first(folder) -> None:
+    settings = {"name": "gpt2", "kind": "hub", "path": str(folder("gpt2")), "published": "gpt2"}
+    found = models.identify(settings).circuits
+    assert set(found) == {path.stem for path in (FOLDER / "gpt2").glob("*.yaml")}
+    assert found["greater_than"] == toy.circuit("greater_than")  # the folder has one of its own
+    assert found["ioi"].name == "ioi Wang et al. 2022"
+
+
+def test_facts_that_the_doctor_checks_of_gpt2() -> None:
+    document = yaml.safe_load((CONFIGS / "gpt2.yaml").read_text())
+    facts = {
+        score: (fact["top"], [(h.layer, h.index) for h in map(parse_head, fact["heads"])])
+        for score, fact in document["self_tests"].items()
+    }
+    assert facts == {
+        "previous_token": (2, [(4, 11), (2, 2)]),
+        "induction": (5, [(5, 5), (6, 9)]),
+        "duplicate_token": (3, [(3, 0), (0, 1)]),
+    }
+    assert document["revision"] == "607a30d783dfa663caf39e06633721c8d4cfcd7e"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"])
+def test_a_hub_model_of_ours_is_pinned(name) -> None:
+    document = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())
+    assert (document["name"], document["kind"], document["repository"]) == (name, "hub", f"openai-community/{name}")
+    assert len(document["revision"]) == 40 and int(document["revision"], 16)
