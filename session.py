@@ -361,6 +361,10 @@ class Session:
         settings = dict(self.config["model"])
         if settings["kind"] == "local" and settings["name"] == "local" and settings["path"]:
             settings["name"] = Path(settings["path"]).resolve().name
+        if settings["name"] and (settings["name"].startswith("/") or ".." in Path(settings["name"]).parts):
+            raise UserError(
+                f"model.name={settings['name']} leads out of the results folder; write a name, and a folder as model.path"
+            )
         if settings.get("path") and "model.revision" in self.typed:
             raise UserError(
                 "model.revision names a commit of the hub and model.path a folder to read in its place; leave one of them out"

@@ -260,9 +260,9 @@ class Encoder:
 
         Tokenizers look at a few characters on either side of a seam, so the last word of `text` stands for all of it.
         """
-        key = f"{text[text.rfind(' ') + 1 :]}\0{joint}{word}"
+        end = text[max(text.rfind(" "), 0) :]
+        key = f"{end}\0{joint}{word}"
         if key not in self.continuations:
-            end = text[max(text.rfind(" "), 0) :]
             before, both = (self(part)["input_ids"] for part in (end, f"{end}{joint}{word}"))
             self.continuations[key] = both[len(before) :] if both[: len(before)] == before else []
         return self.continuations[key]

@@ -25,6 +25,7 @@ import hashlib
 import json
 import pickle
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -333,14 +334,21 @@ def _sha256(path: Path) -> str:
 
 
 def _save(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with quiet():
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    (folder / "model.safetensors").chmod(0o644)
-    path = folder / "tokenizer_config.json"
-    named = json.loads(path.read_text()) | {"tokenizer_class": "PreTrainedTokenizerFast"}  # which changes nothing of it
-    path.write_text(json.dumps(named, indent=2) + "\n")
+    """All or nothing: written beside the folder and then moved there. UserError if it cannot be written."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as partial:
+            whole = Path(partial) / folder.name
+            with quiet():
+                model.save_pretrained(whole)
+                tokenizer.save_pretrained(whole)
+            (whole / "model.safetensors").chmod(0o644)
+            path = whole / "tokenizer_config.json"
+            named = {"tokenizer_class": "PreTrainedTokenizerFast"}  # which changes nothing of it
+            path.write_text(json.dumps(json.loads(path.read_text()) | named, indent=2) + "\n")
+            whole.rename(folder)  # an empty folder of this name is replaced
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error}); name another folder with --out") from error
 
 
 def _source(options: argparse.Namespace) -> Source:

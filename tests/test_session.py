@@ -24,6 +24,7 @@ from tests.commandline import ROOT, Outcome, command, started
 
 POCKET = ROOT / "circuits" / "embedded" / "pocket"
 ALL = list(registry.CALIBRATIONS)
+ANOTHER_CHOICE = "is a setting of another circuit than the one chosen; see configs/circuit/ for which"
 TASKS_OF_POCKET = f"use one of {', '.join(tasks.TASKS)}, or another model"
 PLANTED = sorted(path.stem for path in (session.CONFIGS / "model" / "planted").glob("*.yaml"))
 
@@ -321,6 +322,10 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
             "circuit.path=x.yaml",
             "circuit.path is a setting of another circuit than the one chosen; see configs/circuit/ for which",
         ),
+        (
+            "model.name=../x",
+            "model.name=../x leads out of the results folder; write a name, and a folder as model.path",
+        ),
         ("docter", "docter is not a command; use doctor, or settings as key=value"),
         (
             "task.bos=maybe",
@@ -328,8 +333,8 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
         ),
         (
             "prompts.reference=20",
-            "prompts.reference=20 gives template 'friends_found/ABBA' 1 reference prompts and mean or resample ablation needs 5; use "
-            "about 180",
+            "prompts.reference=20 gives template 'friends_found/ABBA' 1 reference prompts and mean or resample ablation needs "
+            "5; use about 180",
         ),
         ("task=docstring", f"task docstring has no prompts in the embedded models' words; {TASKS_OF_POCKET}"),
         (

@@ -24,6 +24,7 @@ from circuits.models import Model, UnsupportedArchitectureError, attention_scale
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
+PROMPTS_AT_ONCE = 128  # bounds the activations held at once: every position of them is, and one is read
 NUMBER, ID = "03", "direct_logit_attribution"
 
 
@@ -63,6 +64,13 @@ def attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
 
     NonlinearReadoutError if the heads' parts do not sum to what the attention adds to the stream.
     """
+    batches = torch.arange(len(prompts)).split(PROMPTS_AT_ONCE)
+    parts = [_attribute(study, prompts.select(batch.tolist())) for batch in batches]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
+    """As `attribute`, all prompts at once."""
     layers = range(study.model.n_layers)
     names = [f"blocks.{layer}.{part}" for layer in layers for part in ("attn.hook_z", "hook_attn_out", "hook_mlp_out")]
     names += [attention_scale(layer) for layer in layers if study.model.normalises_attention]

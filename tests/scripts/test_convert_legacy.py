@@ -237,7 +237,8 @@ def test_run_py_ends_with_a_table(converted, tmp_path) -> None:
     )
     assert outcome.code == 0, outcome.errors
     assert "docstring on attn_only_4l (4 layers x 8 heads, local)  circuit: stored, 6 of 32 heads" in outcome.output
-    assert "BOS <bos>" in outcome.output and "C11" in outcome.output
+    assert "BOS <bos>" in outcome.output and "is not shown to do the task (mean logit" in outcome.output
+    assert "behaviour_not_shown: mean logit difference" in outcome.output
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
