@@ -96,11 +96,6 @@ class Sample:
         filled = np.where(known, array, 0.0)
         return self.of(lambda weights: (weights @ filled) / (weights @ known))
 
-    def absolute_mean(self, values: ArrayLike) -> Estimate:
-        """|mean x|."""
-        array = np.asarray(values, float)
-        return self.of(lambda weights: np.abs(_mean(weights, array)))
-
     def spread(self, values: ArrayLike) -> Estimate:
         """Standard deviation of x over prompts: sqrt(mean x^2 - (mean x)^2)."""
         array = np.asarray(values, float)

@@ -67,7 +67,14 @@ def _fact(relation: str, subject: str, answer: str) -> Fact:
 
 
 def tokenized(facts: Sequence[Fact], tokenizer: Any, bos: bool) -> list[Tokens]:
-    """Those facts whose every token the tokenizer knows, with a BOS token before them or not."""
+    """Those facts whose every token the tokenizer knows, with a BOS token before them or not.
+
+    UserError if there is to be a BOS token and the tokenizer has none.
+    """
+    if bos and tokenizer.bos_token_id is None:
+        raise UserError(
+            "experiment.bos=true: facts begin with a BOS token and this tokenizer has none; run with experiment.bos=false"
+        )
     unknown = tokenizer.unk_token_id if tokenizer.unk_token_id != tokenizer.eos_token_id else None
     start = [tokenizer.bos_token_id] if bos else []
     found = []

@@ -59,7 +59,7 @@ def run(session: Session) -> None:
     work.claim()
     settings = work.settings
     check(settings)
-    work.part("model", lambda study: {"logit_diff": study.run(Sweep((Variant("model"),))).logit_diff[0]})
+    work.part("model", lambda study: {"logit_diff": behaviour(study)})
     notes = []
     for value in values(settings):
         try:
@@ -85,6 +85,11 @@ def check(settings: Mapping[str, Any]) -> None:
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------
+
+
+def behaviour(study: Study) -> Float[np.ndarray, " prompt"]:
+    """F(M) of every prompt, nats."""
+    return study.run(Sweep((Variant("model"),)), in_logits=True).logit_diff[0]
 
 
 def mean_over(size: int) -> str:
@@ -162,7 +167,10 @@ def rows(
 
 
 def spread(ratios: Mapping[str, Estimate], paper: Mapping[str, Any], gap: Mapping[str, str]) -> Iterator[Row]:
-    """The lowest and the highest of all ways, whose difference is the recipe's alone."""
+    """The lowest and the highest of all ways, whose difference is the recipe's alone.
+
+    They are chosen on the prompts that give their intervals.
+    """
     known = {name: one for name, one in ratios.items() if one.value is not None}
     if not known:
         reason = next(one.reason for one in ratios.values())
@@ -171,10 +179,15 @@ def spread(ratios: Mapping[str, Estimate], paper: Mapping[str, Any], gap: Mappin
         return
     low, high = (end(known, key=lambda name: known[name].value) for end in (min, max))
     yield Row(
-        f"lowest: {low}", known[low], paper["lowest"], True, gap["spread"], holds=known[low].less_from(0).sign == 1
+        f"lowest of {len(known)} ways: {low}",
+        known[low],
+        paper["lowest"],
+        True,
+        gap["spread"],
+        holds=known[low].less_from(0).sign == 1,
     )
     yield Row(
-        f"highest: {high}",
+        f"highest of {len(known)} ways: {high}",
         known[high],
         paper["highest"],
         True,

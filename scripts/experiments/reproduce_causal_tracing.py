@@ -42,7 +42,7 @@ FEWEST = 10  # facts known, below which the numbers are about all of them
 def run(session: Session) -> None:
     """Choose the facts, trace them once for each draw of the noise, print the table."""
     read = facts.read(session.config["experiment"]["facts"])
-    work = Reproduction(session, TASK, about={"facts": [vars(fact) for fact in read]})
+    work = Reproduction(session, TASK, about={"facts": [vars(fact) for fact in read]}, drawn=False)
     settings = work.settings
     asked = _asked(work, read)
     numbers = work.measure("known", lambda bar: known(work.plan.model, asked))

@@ -48,9 +48,7 @@ def run(session: Session) -> None:
     found = work.part("probabilities", probabilities)
     sample = reproduction.sample_of(work.settings, work.study.prompts)
     difference = np.array(found["difference"][MODEL])
-    silent = (
-        "" if getattr(work.plan.circuit, "mlps", ()) else "The circuit names no MLPs, so all of them are counted in."
-    )
+    silent = "" if work.plan.circuit.mlps else "The circuit names no MLPs, so all of them are counted in."
     work.finish(
         rows(found, sample, work.settings),
         [
@@ -69,30 +67,25 @@ def probabilities(study: Study) -> dict[str, Any]:
     """{statistic: {run: [prompt]}}; a prompt without a year before or after has no sharpness (None)."""
     prompts, made = study.prompts, variants(study.circuit, study.model.graph)
     years = candidate_years(study.model.tokenizer, prompts)
-    labels = {
-        "later": prompts.answers,
-        "earlier": prompts.wrong,
-        "next": beside(prompts, years, 1),
-        "previous": beside(prompts, years, -1),
-    }
-    mass = {name: probability(study, made, ids) for name, ids in labels.items()}
-    known = (labels["next"] != PADDING).all(1) & (labels["previous"] != PADDING).all(1)
+    after, before = (beside(prompts, years, step) for step in (1, -1))
+    known = ((after != PADDING) & (before != PADDING)).all(1)
+    neighbours = replace(  # a prompt without such a year asks for any other, and is left out below
+        prompts,
+        answers=after.where(after != PADDING, prompts.answers[:, :1]),
+        wrong=before.where(before != PADDING, prompts.wrong[:, :1]),
+    )
     return {
-        "difference": by_run(made, mass["later"] - mass["earlier"]),
-        "sharpness": by_run(made, mass["next"] - mass["previous"], known.numpy()),
+        "difference": by_run(made, margins(study, made, prompts)),
+        "sharpness": by_run(made, margins(study, made, neighbours), known.numpy()),
     }
 
 
-def probability(
-    study: Study, made: Sequence[Variant], ids: Int[Tensor, "prompt year"]
-) -> Float[np.ndarray, "variant prompt"]:
-    """Summed probability of some tokens of each prompt, in each run. Padding has none."""
-    prompts = study.prompts
-    wanted = ids.where(ids[:, :1] != PADDING, prompts.answers[:, :1])  # a row without any asks for something
+def margins(study: Study, made: Sequence[Variant], prompts: PromptSet) -> Float[np.ndarray, "variant prompt"]:
+    """P(answers) - P(foils) of each prompt, in each run."""
     sweep = Sweep(tuple(made), probabilities=True)
     study.progress.expect(len(sweep) * len(prompts))
-    labelled = replace(prompts, answers=wanted, wrong=prompts.wrong[:, :1])
-    return study.engine.run(sweep, labelled, study.progress.advance).answer_probability.astype(float)
+    effects = study.engine.run(sweep, prompts, study.progress.advance)
+    return effects.answer_probability.astype(float) - effects.foil_probability.astype(float)
 
 
 def by_run(
@@ -142,9 +135,8 @@ def members(circuit: Circuit, graph: Graph) -> tuple[set[Node], set[Any]]:
 
     A circuit that names no MLPs is silent about them and about the embedding, which then count as its own.
     """
-    named = getattr(circuit, "mlps", ())
-    layers = named or range(graph.n_layers)
-    inside = {*circuit.heads, *(Node("mlp", layer) for layer in layers), *(() if named else (EMBEDDING,))}
+    layers = circuit.mlps or range(graph.n_layers)
+    inside = {*circuit.heads, *(Node("mlp", layer) for layer in layers), *(() if circuit.mlps else (EMBEDDING,))}
     reading = {reader for reader in graph.readers if reader.kind == "mlp" and reader.layer in layers}
     return inside, reading | {graph.logits}
 

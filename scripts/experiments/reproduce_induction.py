@@ -29,26 +29,27 @@ SCORES = ("previous_token", "duplicate_token", "induction")
 
 def run(session: Session) -> None:
     """Score every head on every sequence; print where the known heads stand."""
-    work = Reproduction(session, TASK)
+    work = Reproduction(session, TASK, drawn=False)
     settings, heads = work.settings, work.identity.heads
     found = work.part("scores", lambda study: scores(study, work.settings["repeated_tokens"]))
     by_score = {name: np.array(found[name], float) for name in SCORES}
     known = heads if work.identity.name == settings["about"] else ()
     work.finish(
         [
-            *rows(by_score, heads, known, settings, found["length"]),
-            *strongest(by_score, heads, settings, found["length"]),
+            *rows(by_score, heads, known, settings, found["length"], found["bos"]),
+            *strongest(by_score, heads, settings, found["length"], found["bos"]),
         ]
     )
 
 
 def scores(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """{score: [sequence, head]}, and the number of random tokens in a half: as many as asked for and as the context holds.
+    """{score: [sequence, head]}, the number of random tokens in a half, and whether BOS stands before the first.
 
-    UserError if the context holds fewer than two.
+    They are as many as asked for and as the context holds. BOS stands there if the tokenizer has one. UserError if the
+    context holds fewer than two.
     """
-    context = int(study.model.bridge.cfg.n_ctx)
-    length = min(int(settings["length"]), (context - 1) // 2)
+    context, bos = int(study.model.bridge.cfg.n_ctx), study.model.tokenizer.bos_token_id is not None
+    length = min(int(settings["length"]), (context - bos) // 2)
     if length < 2:
         raise UserError(f"{study.model.name} sees {context} tokens, too few to repeat any; use another model")
     sequences = int(settings["sequences"])
@@ -58,7 +59,11 @@ def scores(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
         one = {"seed": int(settings["seed"]) + number, "length": length, "sequences": 1}
         every.append(repeated_token_scores(replace(study, settings={"repeated_tokens": one})))
         study.progress.advance(1)
-    return {name: np.stack([found[name].numpy() for found in every]) for name in SCORES} | {"length": length}
+    return {
+        **{name: np.stack([found[name].numpy() for found in every]) for name in SCORES},
+        "length": length,
+        "bos": bos,
+    }
 
 
 def rows(
@@ -67,6 +72,7 @@ def rows(
     known: Sequence[Node],
     settings: Mapping[str, Any],
     length: int,
+    bos: bool,
 ) -> Iterator[Row]:
     """One line for each head of a fact: its score, its place in the list, and whether that is where it should be.
 
@@ -86,7 +92,7 @@ def rows(
                 f"{quantity}, place {ranks[place]}",
                 sample.mean(values[:, place]),
                 paper,
-                gap=_gap(settings, length),
+                gap=_gap(settings, length, bos),
                 holds=bool(ranks[place] <= top),
             )
 
@@ -96,6 +102,7 @@ def strongest(
     heads: Sequence[Node],
     settings: Mapping[str, Any],
     length: int,
+    bos: bool,
 ) -> Iterator[Row]:
     """One line for each score: the head that has most of it, beside what uniform attention would have."""
     for name, values in found.items():
@@ -103,7 +110,7 @@ def strongest(
         yield Row(
             f"largest {_words(name)} score: {heads[place]}",
             _sample(values, settings).mean(values[:, place]),
-            f"uniform attention {uniform(length):.3f}",
+            f"uniform attention {uniform(length, bos):.3f}",
             gap="the largest of all heads, chosen on the same sequences",
         )
 
@@ -113,9 +120,9 @@ def rank(values: Float[np.ndarray, " head"]) -> list[int]:
     return [1 + int((values > own).sum()) for own in values]
 
 
-def uniform(length: int) -> float:
-    """Mean over the second half of one over the number of keys, BOS included: what attention to all alike gives any key."""
-    return float(np.mean(1 / np.arange(length + 2, 2 * length + 2)))
+def uniform(length: int, bos: bool) -> float:
+    """Mean over the second half of one over the number of keys, a BOS included: what attention to all alike gives any key."""
+    return float(np.mean(1 / (np.arange(length + 1, 2 * length + 1) + bos)))
 
 
 def _sample(values: Float[np.ndarray, "sequence head"], settings: Mapping[str, Any]) -> Sample:
@@ -126,7 +133,7 @@ def _words(name: str) -> str:
     return name.replace("_", "-") if name != "induction" else name
 
 
-def _gap(settings: Mapping[str, Any], length: int) -> str:
+def _gap(settings: Mapping[str, Any], length: int, bos: bool) -> str:
     asked = settings["repeated_tokens"]["length"]
     shorter = "" if length == asked else f"; {length} tokens and not {asked}, as the context holds no more"
-    return settings["recipe_differences"] + shorter
+    return settings["recipe_differences"] + "; BOS before them" * bos + shorter

@@ -22,7 +22,7 @@ from circuits.interventions import Recipe, Sweep, Variant
 from circuits.prompts import PromptSet
 from circuits.study import Study
 from scripts.experiments import head_positions, reproduction
-from scripts.experiments.estimates import Sample, undefined
+from scripts.experiments.estimates import Estimate, Sample, undefined
 from scripts.experiments.head_positions import Nodes
 from scripts.experiments.reproduction import Reproduction, Row
 
@@ -78,7 +78,7 @@ def run(session: Session) -> None:
 
 def behaviour(study: Study) -> dict[str, Any]:
     """Logit difference, correctness and P(IO) of the intact model on every scored prompt."""
-    effects = study.run(Sweep((Variant("model"),), probabilities=True))
+    effects = study.run(Sweep((Variant("model"),), probabilities=True), in_logits=True)
     return {
         "logit_diff": effects.logit_diff[0],
         "correct": effects.correct[0].astype(int),
@@ -114,9 +114,9 @@ def incompleteness(study: Study, settings: Mapping[str, Any], greedy: Sequence[S
 
 
 def losses(study: Study, variants: Sequence[Variant], prompts: PromptSet | None = None) -> dict[str, Any]:
-    """Logit differences per prompt by variant, means being over the ABC prompts."""
+    """Logit differences per prompt by variant, whatever the task's metric, means being over the ABC prompts."""
     own = replace(study, engine=reproduction.corrupted_reference(study))
-    effects = own.run(Sweep(tuple(variants)), prompts)
+    effects = own.run(Sweep(tuple(variants)), prompts, in_logits=True)
     return dict(zip(effects.names, effects.logit_diff, strict=True))
 
 
@@ -245,16 +245,17 @@ def rows_of_the_whole(work: Reproduction, sample: Sample) -> Iterator[Row]:
         gap["size"],
     )
     lost = d - found["circuit"]
-    yield Row("|F(M) - F(C)|", sample.absolute_mean(lost), paper["loss"], gap=gap["mean"])
+    yield Row("F(M) - F(C), signed", sample.mean(lost), paper["loss"], gap=gap["mean"], size=True)
     yield Row(
         "faithfulness F(C) / F(M)", sample.ratio(found["circuit"], d), paper["faithfulness"], True, gap["faithfulness"]
     )
     yield Row("F of nothing / F(M)", sample.ratio(found["nothing"], d), None, True, gap["nothing"])
     yield Row(
-        "naive circuit: |F(M) - F(C)|",
-        sample.absolute_mean(d - found["naive circuit"]),
+        "naive circuit: F(M) - F(C), signed",
+        sample.mean(d - found["naive circuit"]),
         paper["naive_loss"],
         gap=gap["naive"],
+        size=True,
     )
     if movers(work.plan.circuit):
         less = sample.ratio(found["model without name movers"], d).less_from(1)
@@ -264,32 +265,41 @@ def rows_of_the_whole(work: Reproduction, sample: Sample) -> Iterator[Row]:
 
 
 def rows_of_completeness(work: Reproduction, sample: Sample) -> Iterator[Row]:
-    """|F(C without K) - F(M without K)| by class, for random K and for the greedy ones."""
+    """F(C without K) - F(M without K) with its sign, for K each class, random sets and the first greedy set.
+
+    An interval of a size never holds 0. The greedy sets stand in the order of the discovery prompts.
+    """
     paper, gap = work.settings["paper"], work.settings["recipe_differences"]
     found = work.data["incompleteness"]
     names = [name.removeprefix("circuit without ") for name in found if name.startswith("circuit without ")]
     gaps = {name: difference(found, name) for name in names}
     for name in (name for name in names if name.startswith("class ")):
         yield Row(
-            f"incompleteness without {name}",
-            sample.absolute_mean(gaps[name]),
+            f"incompleteness without {name}, signed",
+            sample.mean(gaps[name]),
             paper["class_words"],
             gap=gap["completeness"],
         )
     drawn = np.array([gaps[name] for name in names if name.startswith("random ")])
     yield Row(
-        f"incompleteness, mean of {len(drawn)} random K",
-        sample.of(lambda weights: np.abs(weights @ drawn.T / weights.sum(1)[:, None]).mean(1)),
+        f"incompleteness, mean of {len(drawn)} random K, signed",
+        sample.mean(drawn.mean(0)),
+        paper["class_words"],
+        gap=gap["completeness"],
+    )
+    yield Row(
+        f"incompleteness, mean size over {len(drawn)} random K",
+        Estimate(float(np.abs(drawn.mean(1)).mean()), reason="a size is never below 0"),
         paper["class_words"],
         gap=gap["completeness"],
     )
     greedy = [name for name in names if name.startswith("greedy ")]
-    largest = max(greedy, key=lambda name: abs(float(np.mean(gaps[name]))))
     yield Row(
-        f"incompleteness, largest of {len(greedy)} greedy K",
-        sample.absolute_mean(gaps[largest]),
+        f"incompleteness, first of {len(greedy)} greedy K, signed",
+        sample.mean(gaps[greedy[0]]),
         paper["greedy"],
         gap=gap["greedy"],
+        size=True,
     )
 
 

@@ -6,6 +6,7 @@ A reproduction measures parts (per-prompt numbers, each written to the result fi
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 MODELS = Path(__file__).parents[2] / "configs" / "model"
 NUMBER = "R"  # of the results
 DITTO = "″"
+ONLY_SHOWN = ("title", "source", "paper", "recipe_differences", "bootstrap")  # settings that no measured part reads
 COLUMNS = ("quantity", "paper", "ours [95 % interval]", "inside?", "recipe differences that could explain a gap")
 
 
@@ -40,7 +42,8 @@ class Row:
     """One line of the table: a quantity, what was published and what was found.
 
     `paper` is a number, which is compared with the interval, or words; `holds` is the comparison where it is no number (None:
-    undecided). `percent`: shown times 100. `gap` says which differences of recipe could explain one.
+    undecided). `percent`: shown times 100. `gap` says which differences of recipe could explain one. `size`: the published
+    number is one without a sign, so the interval may hold it with either.
     """
 
     quantity: str
@@ -49,16 +52,19 @@ class Row:
     percent: bool = False
     gap: str = ""
     holds: bool | None = None
+    size: bool = False
 
     @property
     def inside(self) -> bool | None:
         """Whether the published number lies in our interval, or the published statement holds."""
         if isinstance(self.paper, (int, float)):
-            return self.ours.holds(float(self.paper))
+            held = self.ours.holds(float(self.paper))
+            return held or self.ours.holds(-float(self.paper)) if self.size else held
         return self.holds
 
     def cells(self) -> tuple[str, ...]:
         paper = self.paper if isinstance(self.paper, str) else self._number(self.paper)
+        paper = f"|{paper}|" if self.size and isinstance(self.paper, (int, float)) else paper
         inside = {True: "yes", False: "no", None: "-"}[self.inside]
         return (self.quantity, paper, self._ours(), inside, self.gap)
 
@@ -100,11 +106,15 @@ class Reproduction:
 
     The configuration's model is the one that the command line names, otherwise the experiment's own; its prompts are the
     experiment's. Parts of an earlier run about the same subject are read, not measured again; `about` adds to the subject.
+    `drawn`: whether the prompts are drawn from the task, so that task.bos is about them. UserError for settings typed in
+    vain.
     """
 
-    def __init__(self, session: Session, task: str, about: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, session: Session, task: str, about: Mapping[str, Any] | None = None, drawn: bool = True) -> None:
         self.session, self.settings = session, session.config["experiment"]
-        session.config["model"] = model_settings(session.config, *command_line())
+        given, choices = command_line()
+        refuse_unread(given, self.settings["name"], task if drawn else None)
+        session.config["model"] = model_settings(session.config, given, choices)
         session.config["prompts"] = dict(self.settings["prompts"])
         self.name = self.settings["name"]
         self.plan: Plan = session._plan(task)
@@ -126,7 +136,7 @@ class Reproduction:
     def claim(self) -> None:
         """Take the circuit that the configuration names; UserError if the model has none for the task."""
         self.plan.circuit = claims.resolve(
-            self.plan, self.session.config["circuit"], self.path.parent, self.session.bar
+            self.plan, self.session.config["circuit"], self.path.parent, self.session.bar, self.session.say
         )
         self.subject = results_io.canonical({**self.subject, "circuit": self.plan.circuit.to_dict()})
         self.data = self._read()
@@ -158,13 +168,12 @@ class Reproduction:
         return f"{self.settings['title']} ({self.settings['source']}) on {self.identity.describe()}"
 
     def _subject(self) -> dict[str, Any]:
-        """What the result is about: model, prompts and code as of a measurement, and the experiment."""
-        sources = sorted(Path(__file__).parent.glob("*.py"))
+        """What the parts are about: model, prompts and code as of a measurement, and what they read of the experiment."""
         return {
             **self.plan.subject("01"),
-            "experiment": self.settings,
+            "experiment": measured_settings(self.settings),
             "seed": self.session.config["seed"],
-            "reproduced_by": results_io.sha256([path.read_text() for path in sources])[:12],
+            "reproduced_by": results_io.sha256([path.read_text() for path in sources(self.name)])[:12],
         }
 
     def _read(self) -> dict[str, Any]:
@@ -184,6 +193,7 @@ class Reproduction:
             "records": [],
             "inputs_sha256": {},
             "environment": calibrate.environment(),
+            "experiment": results_io.canonical(self.settings),
             "data": self.data,
             "rows": [row.to_dict() for row in rows],
         }
@@ -207,6 +217,45 @@ def command_line() -> tuple[Sequence[str], Mapping[str, str]]:
     """The overrides as they were typed, and the file chosen for each group."""
     hydra = HydraConfig.get()
     return hydra.overrides.task, hydra.runtime.choices
+
+
+def refuse_unread(given: Sequence[str], name: str, task: str | None) -> None:
+    """UserError for a typed setting that an experiment would overwrite or never read: its prompts and its task are its own.
+
+    `task`: the one whose prompts it draws, with or without BOS as typed; None if it makes its prompts itself.
+    """
+    whose = f"draws prompts of its own task, {task}" if task else "makes its own prompts"
+    for typed in given:
+        text = typed.lstrip("+~")
+        key = text.partition("=")[0]
+        if key.partition(".")[0] == "prompts":
+            raise UserError(f"{text} is not read: {name} has its own numbers of prompts; use experiment.{text}")
+        if key.partition(".")[0] == "task" and not (task and key == "task.bos"):
+            raise UserError(f"{text} is not read: {name} {whose}; leave it out")
+
+
+def measured_settings(settings: Any) -> Any:
+    """Settings without those that only words, published numbers and intervals come from, at any depth."""
+    if isinstance(settings, Mapping):
+        return {key: measured_settings(value) for key, value in settings.items() if key not in ONLY_SHOWN}
+    return [measured_settings(one) for one in settings] if isinstance(settings, list) else settings
+
+
+def sources(name: str) -> list[Path]:
+    """The files of scripts.experiments that an experiment is made of: its module and what that imports, at any depth."""
+    found: set[Path] = set()
+    left = [name]
+    while left:
+        path = Path(__file__).with_name(f"{left.pop()}.py")
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == __package__:
+                left += [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{__package__}."):
+                left.append(str(node.module).removeprefix(f"{__package__}."))
+    return sorted(found)
 
 
 def model_settings(config: Mapping[str, Any], given: Sequence[str], choices: Mapping[str, str]) -> dict[str, Any]:

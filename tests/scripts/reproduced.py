@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -15,7 +17,7 @@ from circuits import study as studies
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.models import Model
 from circuits.study import Study
-from scripts.experiments.reproduction import MODELS, load_settings
+from scripts.experiments.reproduction import MODELS, Row, load_settings
 from tests.commandline import Outcome, command
 
 LAYERS, HEADS, WIDTH, POSITIONS = 12, 12, 48, 48
@@ -56,6 +58,14 @@ def reproduce(name: str, folder: Path, *settings: str) -> tuple[Outcome, dict[st
     assert outcome.code == 0, outcome.errors
     (path,) = folder.glob(f"**/R_{name}.json")
     return outcome, results_io.read(path)
+
+
+def assert_rows(rows: Iterable[Row], expected: Iterable[tuple[str, float, float | str | None]]) -> None:
+    """Every row's quantity, our value and the published one, in their order."""
+    rows, expected = list(rows), list(expected)
+    assert [(row.quantity, row.paper) for row in rows] == [(quantity, paper) for quantity, _, paper in expected]
+    for row, (quantity, ours, _) in zip(rows, expected, strict=True):
+        assert row.ours.value == pytest.approx(ours), quantity
 
 
 def settings_of(name: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -89,7 +91,7 @@ def test_the_table_by_hand() -> None:
     value = {row.quantity: row.ours.value for row in rows}
     inside = {row.quantity: row.inside for row in rows}
     assert value[str(Way(EDGES, mean_over(9)))] == pytest.approx(1.3)
-    lowest, highest = f"lowest: {Way(PLACED, RESAMPLED)}", f"highest: {Way(EDGES, mean_over(9))}"
+    lowest, highest = (f"lowest of 5 ways: {Way(PLACED, RESAMPLED)}", f"highest of 5 ways: {Way(EDGES, mean_over(9))}")
     assert (value[lowest], inside[lowest]) == (pytest.approx(-0.2), True)
     assert (value[highest], inside[highest]) == (pytest.approx(1.3), True)
     assert inside["edges minus heads at all positions"] is True
@@ -98,6 +100,60 @@ def test_the_table_by_hand() -> None:
     assert value["BABA minus ABBA, (head, position)"] == pytest.approx(0.5)
     assert value["mean of ratios minus ratio of means"] == pytest.approx(0)
     assert inside["mean of ratios minus ratio of means"] is None
+
+
+def test_every_row_by_hand() -> None:
+    """Each of the twenty ways with a number of its own; F(M) is 2."""
+    d, orders = np.tile([1.5, 2.5], N // 2), ["ABBA", "BABA"] * (N // 2)
+    every = [way for value in experiment.values(SETTINGS) for way in experiment.ways(value)]
+    assert len(every) == 20
+    level = {str(way): 0.2 + 0.13 * number for number, way in enumerate(every)}
+    large = str(Way(PLACED, mean_over(9)))
+    found = {name: np.full(N, value) for name, value in level.items()}
+    found[large] = level[large] + np.tile([-0.1, 0.1], N // 2)
+    paper = SETTINGS["paper"]
+    whole = Way(PLACED, mean_over(5))
+
+    def less(one, other) -> float:
+        return (level[str(one)] - level[str(other)]) / 2
+
+    abba, baba = (level[large] - 0.1) / 1.5, (level[large] + 0.1) / 2.5
+    sample = Sample(tuple(map(str, range(N))), resamples=200)
+    reproduced.assert_rows(
+        experiment.rows(found, d, orders, sample, SETTINGS),
+        [
+            *((str(way), level[str(way)] / 2, 0.87 if way == whole else None) for way in every),
+            (f"lowest of 20 ways: {every[0]}", 0.1, "below 0 %"),
+            (f"highest of 20 ways: {every[-1]}", (0.2 + 0.13 * 19) / 2, "above 100 %"),
+            (
+                "edges minus heads at all positions",
+                less(Way(EDGES, mean_over(9)), Way(ALL, mean_over(9))),
+                paper["granularity"],
+            ),
+            (
+                "(head, position) minus heads at all positions",
+                less(Way(PLACED, mean_over(9)), Way(ALL, mean_over(9))),
+                paper["positions"],
+            ),
+            (
+                "mean over 9 ABC prompts minus mean over 5 ABC prompts",
+                less(Way(PLACED, mean_over(9)), whole),
+                paper["set_size"],
+            ),
+            (
+                "mean minus resampled, (head, position)",
+                less(Way(PLACED, mean_over(9)), Way(PLACED, RESAMPLED)),
+                paper["value"],
+            ),
+            ("BABA minus ABBA, (head, position)", baba - abba, paper["order"]),
+            ("mean of ratios minus ratio of means", (abba + baba) / 2 - level[large] / 2, paper["average"]),
+        ],
+    )
+
+
+def test_the_whole_model_is_measured_in_logits(study, whole) -> None:
+    other = replace(study, task=replace(study.task, metric="probability_difference"), done={})
+    assert experiment.behaviour(other) == pytest.approx(whole, abs=1e-5)
 
 
 def test_a_random_model_has_all_rows_and_no_ratio(tmp_path) -> None:

@@ -17,6 +17,7 @@ from circuits.tasks import lexicon
 from results_io import UserError
 from scripts.experiments import facts
 from scripts.experiments import reproduce_causal_tracing as experiment
+from scripts.experiments.estimates import Sample
 from tests.circuits import gpt2_tokenizer, toy
 from tests.commandline import command
 from tests.scripts import reproduced
@@ -51,6 +52,18 @@ def test_the_shipped_facts_are_many_and_stand_in_their_prompts() -> None:
         assert not fact.prompt.endswith(" ")
 
 
+def test_no_shipped_answer_can_be_copied_from_its_subject() -> None:
+    for fact in facts.read(None):
+        assert fact.answer.lower() not in fact.subject.lower(), fact
+    path = gpt2_tokenizer.merges()
+    if path is None:
+        pytest.skip("no file of GPT-2's merges")
+    tokenizer = gpt2_tokenizer.build(path)
+    for one in facts.tokenized(facts.read(None), tokenizer, bos=False):
+        said = {tokenizer.decode([one.ids[place]]).strip().lower() for place in one.subject}
+        assert tokenizer.decode([one.answer]).strip().lower() not in said, one.fact
+
+
 def test_positions_of_the_subject_in_gpt2_s_tokens() -> None:
     path = gpt2_tokenizer.merges()
     if path is None:
@@ -77,6 +90,14 @@ def test_prompts_differ_from_their_twins_in_the_subject_alone(asked) -> None:
 
 def test_facts_with_unknown_words_are_left_out() -> None:
     assert facts.tokenized(facts.read(None), build_tokenizer(), bos=True) == []
+
+
+def test_bos_that_the_tokenizer_has_not_is_refused() -> None:
+    tokenizer = build_tokenizer()
+    tokenizer.bos_token = None
+    with pytest.raises(UserError, match=r"this tokenizer has none; run with experiment\.bos=false"):
+        facts.tokenized(facts.read(None), tokenizer, bos=True)
+    assert facts.tokenized(facts.read(None), tokenizer, bos=False) == []
 
 
 def test_a_file_that_holds_no_facts_is_refused(tmp_path) -> None:
@@ -117,6 +138,28 @@ def test_effects_by_hand() -> None:
     assert experiment.total_effect(draws) == pytest.approx([0.7, 0.4])
     assert experiment.indirect_effects(draws, "state", 2) == pytest.approx(np.array([[0.5, 0.3]]))
     assert experiment.indirect_effects(draws, "mlp", 2) == pytest.approx(np.array([[0, 0], [0.05, 0.2]]))
+
+
+def test_rows_by_hand() -> None:
+    """12 layers: the published layer 15 of 48 is the fourth; states peak at 7, MLPs at 5, each with numbers of its own."""
+    draw = {"clean": 0.9, "noise": 0.1}
+    draw |= {f"state {layer}": 0.3 - 0.01 * abs(layer - 7) for layer in range(11)}
+    draw |= {f"mlp {layer}": 0.25 - 0.02 * abs(layer - 5) for layer in range(12)}
+    draw |= {f"attention {layer}": 0.12 + 0.003 * layer for layer in range(12)}
+    sample = Sample(tuple(map(str, range(8))), resamples=100)
+    reproduced.assert_rows(
+        experiment.rows([{name: [value] * 8 for name, value in draw.items()}], 12, sample, SETTINGS),
+        [
+            ("P(answer), clean", 0.9, None),
+            ("total effect (ATE)", 0.8, 0.186),
+            ("AIE of the state that leaves layer 4", 0.17, 0.087),
+            ("largest AIE of a state: layer 7", 0.2, 0.087),
+            ("layer of the largest AIE of a state", 7, "15 of 48"),
+            ("largest AIE of MLPs: window around layer 5", 0.15, 0.066),
+            ("AIE of attention, the same window (5)", 0.035, 0.016),
+            ("MLPs minus attention there", 0.115, pytest.approx(0.05)),
+        ],
+    )
 
 
 # --- a model whose one state carries everything ------------------------------------------------------------------

@@ -29,7 +29,6 @@ def resampled(statistic) -> np.ndarray:
     ("method", "statistic"),
     [
         (lambda s: s.mean(F), lambda i: F[i].mean()),
-        (lambda s: s.absolute_mean(-F), lambda i: abs(F[i].mean())),
         (lambda s: s.spread(F), lambda i: F[i].std()),
         (lambda s: s.mean_of_ratios(F, D), lambda i: (F[i] / D[i]).mean()),
     ],

@@ -64,21 +64,65 @@ def test_the_year_before_and_after_the_latest_wrong_one(study) -> None:
     assert experiment.beside(prompts, years, -1)[:, 0].tolist() == [31, 96, PADDING]
 
 
+def without(ids, gone) -> torch.Tensor:
+    """Ids of every row without one of them, padded at the end."""
+    rows = [[one for one in row if one not in (out, PADDING)] for row, out in zip(ids.tolist(), gone, strict=True)]
+    return torch.tensor([row + [PADDING] * (ids.shape[1] - len(row)) for row in rows])
+
+
+def test_a_prompt_without_a_year_before_or_after_has_no_sharpness(study, found) -> None:
+    chosen = [row for row, value in enumerate(found["sharpness"]["model"]) if value is not None][:3]
+    prompts = study.prompts.select(chosen)
+    years = experiment.candidate_years(study.model.tokenizer, study.prompts)
+    after, before = (experiment.beside(prompts, years, step)[:, 0].tolist() for step in (1, -1))
+    prompts = replace(
+        prompts,
+        answers=without(prompts.answers, [after[0], None, None]),
+        wrong=without(prompts.wrong, [None, before[1], None]),
+    )
+    again = experiment.probabilities(replace(study, prompts=prompts))["sharpness"]
+    for name, (first, second, third) in again.items():
+        assert (first, second) == (None, None)
+        assert third == pytest.approx(found["sharpness"][name][chosen[2]], abs=1e-6)
+
+
 def test_rows_by_hand() -> None:
-    runs = ("model", "start year 01", "circuit", "inputs to logits", "complement")
-    difference = {name: [0.8, 0.6, 0.7, 0.9] for name in runs} | {"circuit": [0.4, 0.3, 0.35, 0.45]}
-    sharpness = {name: [0.1, None, 0.3, 0.2] for name in runs}
+    """Every run with a number of its own."""
+    difference = {"start year 01": 0.11, "inputs to logits": 0.62, "complement": -0.23}
+    difference = {name: [value] * 4 for name, value in difference.items()}
+    difference |= {"model": [0.8, 0.6, 0.7, 0.9], "circuit": [0.4, 0.3, 0.35, 0.45]}
+    sharpness = {"start year 01": 0.01, "inputs to logits": 0.03, "complement": 0.04}
+    sharpness = {name: [value] * 4 for name, value in sharpness.items()}
+    sharpness |= {"model": [0.1, None, 0.3, 0.2], "circuit": [None, 0.05, 0.07, 0.09]}
     sample = Sample(("a", "b", "c", "d"), resamples=200)
     settings = reproduced.settings_of("reproduce_greater_than")
-    rows = {
-        row.quantity: row.ours.value
-        for row in experiment.rows({"difference": difference, "sharpness": sharpness}, sample, settings)
-    }
-    assert rows["probability difference, model"] == pytest.approx(0.75)
-    assert rows["its standard deviation over prompts"] == pytest.approx(math.sqrt(0.0125))
-    assert rows["cutoff sharpness, model"] == pytest.approx(0.2)
-    assert rows["circuit / model"] == pytest.approx(0.5)
-    assert len(rows) == 9
+    reproduced.assert_rows(
+        experiment.rows({"difference": difference, "sharpness": sharpness}, sample, settings),
+        [
+            ("probability difference, model", 0.75, 0.817),
+            ("its standard deviation over prompts", math.sqrt(0.0125), 0.193),
+            ("cutoff sharpness, model", 0.2, 0.060),
+            ("probability difference, start year 01", 0.11, None),
+            ("probability difference, circuit", 0.375, 0.727),
+            ("circuit / model", 0.5, 0.895),
+            ("cutoff sharpness, circuit", 0.07, 0.08),
+            ("probability difference, inputs to logits", 0.62, 0.715),
+            ("probability difference, complement", -0.23, -0.366),
+        ],
+    )
+
+
+def test_years_later_and_earlier_come_from_one_sweep(study, found, monkeypatch) -> None:
+    """Two sweeps: about all candidates, and about the years before and after."""
+    asked, measured = [], study.engine.run
+
+    def run(sweep, prompts, advance):
+        asked.append(len(prompts))
+        return measured(sweep, prompts, advance)
+
+    monkeypatch.setattr(study.engine, "run", run)
+    assert experiment.probabilities(study) == found
+    assert asked == [len(study.prompts)] * 2
 
 
 # --- the edges ---------------------------------------------------------------------------------------------------

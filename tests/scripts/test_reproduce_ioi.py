@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from circuits.circuit import head, load
+from circuits.circuit import head, load, parse_head
+from circuits.interventions import Variant
 from circuits.models import PUBLISHED
-from scripts.experiments import reproduce_ioi
+from scripts.experiments import head_positions, reproduce_ioi
+from scripts.experiments.estimates import Sample
 from tests.scripts import reproduced
 
 SETTINGS = reproduced.settings_of("reproduce_ioi")
@@ -163,6 +166,103 @@ def test_the_search_finds_what_a_circuit_leaves_out() -> None:
     assert abs(np.mean(reproduce_ioi.difference(found, "greedy 0"))) > 0.2 * whole
 
 
+def test_numbers_are_in_logits_whatever_the_task_s_metric() -> None:
+    study = reproduced.planted()
+    other = replace(study, task=replace(study.task, metric="probability_difference"), done={})
+    expected, found = (reproduce_ioi.behaviour(one)["logit_diff"] for one in (study, other))
+    assert expected.mean() > 2  # no difference of probabilities
+    assert found == pytest.approx(expected, abs=1e-5)
+    variants = [head_positions.only({}, study.model.heads, reproduce_ioi.MEAN, "nothing"), Variant("model")]
+    expected, found = (reproduce_ioi.losses(one, variants)["model"] for one in (study, other))
+    assert found == pytest.approx(expected, abs=1e-5)
+
+
+# --- the rows ----------------------------------------------------------------------------------------------------
+
+N = 20
+WAVE = np.tile([1.0, -1.0], N // 2)  # over prompts, with mean 0
+
+
+def measured(published):
+    """A reproduction whose every part has a number of its own."""
+    sets = [f"class {name}" for name in published.roles] + ["random 0", "random 1", "greedy 0", "greedy 1"]
+    gaps = [0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7, 1.5, -0.5, -0.8, 0.9]
+    own = {"circuit": 2.4, "naive circuit": 1.5, "nothing": 0.3}
+    own |= {"circuit without name movers": 0.9, "model without name movers": 2.7}
+    for number, line in enumerate(reproduce_ioi.lines(published, SETTINGS)):
+        own |= {line.without: 100.0 + number, line.without_both: 200.0 + number}
+    incomplete = {f"model without {name}": np.full(N, 2.0) for name in sets}
+    incomplete |= {f"circuit without {name}": 2.0 + gap + WAVE for name, gap in zip(sets, gaps, strict=True)}
+    behaviour = {"logit_diff": 3.0, "correct": 0.9, "answer_probability": 0.4}
+    return SimpleNamespace(
+        settings=SETTINGS,
+        plan=SimpleNamespace(circuit=published),
+        identity=SimpleNamespace(heads=[head(layer, index) for layer in range(12) for index in range(12)]),
+        data={
+            "behaviour": {name: np.full(N, value) for name, value in behaviour.items()} | {"positions": 15.0},
+            "knock-outs": {name: np.full(N, value) for name, value in own.items()},
+            "incompleteness": incomplete,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return Sample(tuple(map(str, range(N))), resamples=200)
+
+
+def test_rows_of_the_whole_circuit_by_hand(published, sample) -> None:
+    reproduced.assert_rows(
+        reproduce_ioi.rows_of_the_whole(measured(published), sample),
+        [
+            ("mean logit difference F(M)", 3.0, 3.56),
+            ("IO over S", 0.9, 0.993),
+            ("mean P(IO)", 0.4, 0.49),
+            ("circuit's share of (head, position) pairs", 26 / (144 * 15), 0.011),
+            ("F(M) - F(C), signed", 0.6, 0.46),
+            ("faithfulness F(C) / F(M)", 0.8, 0.87),
+            ("F of nothing / F(M)", 0.1, None),
+            ("naive circuit: F(M) - F(C), signed", 1.5, 0.1),
+            ("lost by the model without its name movers", 0.1, 0.05),
+        ],
+    )
+
+
+def test_rows_of_completeness_by_hand(published, sample) -> None:
+    """Each with its sign; of the greedy sets the one that stands first, although the second is larger here."""
+    rows = list(reproduce_ioi.rows_of_completeness(measured(published), sample))
+    words = "small (figure)"
+    values = dict(zip(published.roles, [0.1, 0.2, -0.3, 0.4, 0.5, 0.6, 0.7], strict=True))
+    reproduced.assert_rows(
+        rows,
+        [
+            *((f"incompleteness without class {name}, signed", value, words) for name, value in values.items()),
+            ("incompleteness, mean of 2 random K, signed", 0.5, words),
+            ("incompleteness, mean size over 2 random K", 1.0, words),
+            ("incompleteness, first of 2 greedy K, signed", -0.8, 3.09),
+        ],
+    )
+    first, *_, size, greedy = rows
+    assert first.ours.low < 0 < first.ours.high
+    assert size.ours.low is None
+    assert -1.5 < greedy.ours.low < greedy.ours.high < 0
+
+
+def test_rows_of_minimality_by_hand(published, sample) -> None:
+    """The paper's first number is without K and the head, its second without K alone."""
+    expected = []
+    for number, line in enumerate(SETTINGS["minimality"]):
+        beside = ", ".join(map(str, sorted(map(parse_head, line["beside"])))) or "nothing"
+        both, alone = line["paper"]
+        expected.append((f"F(C without K and {line['head']}), K: {beside}", 200.0 + number, both))
+        expected.append((f"F(C without K), K for {line['head']}", 100.0 + number, alone))
+    rows = list(reproduce_ioi.rows_of_minimality(measured(published), sample))
+    reproduced.assert_rows(rows, expected)
+    papers = {row.quantity: row.paper for row in rows}
+    assert papers["F(C without K and L9H9), K: nothing"] == 2.26
+    assert papers["F(C without K), K for L9H9"] == 2.62
+
+
 # --- a random model of GPT-2's shape -----------------------------------------------------------------------------
 
 
@@ -178,11 +278,14 @@ def test_a_random_model_runs_to_the_end_and_is_said_not_to_do_the_task(ran) -> N
     assert "gpt2 does not do ioi" in outcome.output
     assert "not defined" in outcome.output
     rows = {row["quantity"]: row for row in document["rows"]}
-    assert len(rows) == 9 + (7 + 2) + 2 * 26
+    assert len(rows) == 9 + (7 + 3) + 2 * 26
     assert rows["mean logit difference F(M)"]["paper"] == 3.56
     assert rows["faithfulness F(C) / F(M)"]["ours"]["value"] is None
     numbers = [row["ours"]["value"] for row in rows.values() if row["ours"]["value"] is not None]
     assert len(numbers) >= len(rows) - 3
+    greedy = rows["incompleteness, first of 2 greedy K, signed"]["ours"]
+    first = reproduce_ioi.difference(document["data"]["incompleteness"], "greedy 0")
+    assert greedy["value"] == pytest.approx(np.mean(first))
     assert all(map(math.isfinite, numbers))
 
 
