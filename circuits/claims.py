@@ -95,13 +95,17 @@ def _discovered(
 
     `circuit.yaml` is the circuit, which circuit=file reads too; `discovery.json` says how it was found and how stable it is.
     """
-    method = discovery.method_name(settings.get("method") or discovery.DEFAULT)
+    discovery.check(plan.settings)
+    heads = len(plan.identity.heads)
+    method = discovery.method_name(settings.get("method") or discovery.DEFAULT, heads, plan.settings)
     path, note, subject = folder / "circuit.yaml", folder / "discovery.json", _searched(plan, method)
     known = path.is_file() and is_fresh(note, subject)
     if known and results_io.read(note).get("found") == results_io.file_digest(path):
         say(discovery.sentence(results_io.read(note)))
         return circuit_files.load(path)
-    discovery.check(plan.settings)
+    slow = discovery.warning(method, heads, plan.sizes["discovery"], plan.settings)
+    if slow:
+        say(slow)
     with progress("discovery") as bar:
         found = discovery.find(replace(plan.study, progress=bar), method)
     circuit_files.save(found.circuit, path)

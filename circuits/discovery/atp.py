@@ -1,6 +1,7 @@
 """AtP: heads by attribution patching, a first-order estimate of what patching each would do (Nanda 2022).
 
-Of head h on a prompt, in nats, with z what its attention hands to W_O and the gradient taken in one of the two runs,
+Of head h on a prompt, in nats (of the logit difference LD, whatever the task's metric), with z what its attention hands to
+W_O and the gradient taken in one of the two runs,
 
     score = sum over positions of (z_clean - z_corrupted) . dLD/dz
 

@@ -26,7 +26,10 @@ from results_io import UserError
 
 NAME = "classifier"
 SOURCE = "weight classifier learnt from the model's other circuits, prefixes by mean ablation per template and position"
-RESAMPLES = "resamples"
+RESAMPLES = None
+UNTESTED = (
+    "resamples of the prompts move the answer direction alone, never the circuits that the classifier learnt from"
+)
 
 Scores = Mapping[str, Float[Tensor, " head"]]
 

@@ -1,6 +1,7 @@
 """Faithfulness against the size of a circuit, and the areas by which MIB ranks discovery methods.
 
-With m(C) the summed logit difference of the run in which only the components C are intact, M all of them and no component
+With m(C) the summed metric of the task (logit difference, or difference of probabilities) of the run in which only the
+components C are intact, M all of them and no component
 at all in the empty set,
 
     f(C) = (m(C) - m(empty)) / (m(M) - m(empty))
@@ -10,7 +11,9 @@ MIB (Mueller et al., ICML 2025) takes the curve at fixed shares of all component
     CPR = trapezoid area under f             large where small circuits do the task; above its most where they overshoot
     CMD = trapezoid area under |1 - f|       0 where every circuit does just what the model does
 
-from the smallest share to 1, so a circuit that is faithful at every size has CPR .999 and CMD 0.
+from the smallest share to 1, so an edge circuit that is faithful at every size has CPR .999 and CMD 0. MIB's components are
+so many that a share is always a size. Here the axis is the share that a size really is: of 32 heads every share up to .02
+is one head, 1/32, and CPR is at most .969. So areas compare methods that rank the same components, and no others.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from circuits.discovery import resampling
+from results_io import UserError
 
+MAXIMUM_UNDEFINED = 0.01  # share of resamples without f above which there is no interval: the rule of the calibrations
 ROUNDING = 1e-9  # 0.1 * 30 heads are 3, whatever floats make of it
 
 
@@ -39,7 +44,7 @@ def normalised(
     empty: Float[np.ndarray, " prompt"],
     counts: Int[np.ndarray, "resample prompt"] | None = None,
 ) -> Float[np.ndarray, "*resample_and_set"]:
-    """f from logit differences by prompt: (sum kept - sum empty) / (sum whole - sum empty).
+    """f from the metric by prompt: (sum kept - sum empty) / (sum whole - sum empty).
 
     With `counts` the sums are those of each resample, resamples first; a resample in which the empty set does as much as
     the model has no f (NaN).
@@ -66,7 +71,7 @@ def distance(shares: Float[np.ndarray, " share"], f: Float[np.ndarray, "*resampl
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """Logit differences by prompt of the circuits at some shares of the model, and at its two ends."""
+    """The metric by prompt of the circuits at some shares of the model, and at its two ends; the last share is 1."""
 
     shares: tuple[float, ...]
     sizes: tuple[int, ...]
@@ -74,23 +79,54 @@ class Curve:
     whole: Float[np.ndarray, " prompt"]
     empty: Float[np.ndarray, " prompt"]
 
-    def summary(self, counts: Int[np.ndarray, "resample prompt"]) -> dict[str, Any]:
+    @property
+    def real_shares(self) -> Float[np.ndarray, " share"]:
+        """What each size is of all components."""
+        return np.array(self.sizes) / self.sizes[-1]
+
+    def summary(self, counts: Int[np.ndarray, "resample prompt"], refusal: str | None = None) -> dict[str, Any]:
         """f at every share, CPR and CMD, each with a 95 % interval over resamples of the prompts.
 
-        The intervals are those of the circuits at hand: sets are not chosen anew (that is what stability is about).
+        The intervals are those of the circuits at hand: sets are not chosen anew (that is what stability is about). None
+        for the reason `refusal`, or if more than `MAXIMUM_UNDEFINED` of the resamples have no f. UserError if none has.
         """
-        shares, f = np.array(self.shares), normalised(self.kept, self.whole, self.empty)
+        shares, f = self.real_shares, normalised(self.kept, self.whole, self.empty)
         drawn = normalised(self.kept, self.whole, self.empty, counts)
-        drawn = drawn[np.isfinite(drawn).all(1)]
-        low, high = resampling.interval(drawn)
+        usable = drawn[np.isfinite(drawn).all(1)]
+        refusal = refusal or _too_few(len(usable), len(drawn))
+        low, high = (None, None) if refusal else resampling.interval(usable)
         return {
-            "curve": {"share": self.shares, "size": self.sizes, "faithfulness": f, "low": low, "high": high},
-            "cpr": _with_interval(performance(shares, f), performance(shares, drawn)),
-            "cmd": _with_interval(distance(shares, f), distance(shares, drawn)),
-            "resamples": {"drawn": len(counts), "without_faithfulness": len(counts) - len(drawn)},
+            "curve": {
+                "share": shares,
+                "asked": self.shares,
+                "size": self.sizes,
+                "faithfulness": f,
+                "low": low,
+                "high": high,
+            },
+            "cpr": _with_interval(performance(shares, f), None if refusal else performance(shares, usable)),
+            "cmd": _with_interval(distance(shares, f), None if refusal else distance(shares, usable)),
+            "resamples": {
+                "drawn": len(drawn),
+                "without_faithfulness": len(drawn) - len(usable),
+                "no_interval": refusal,
+            },
         }
 
 
-def _with_interval(estimate: float, draws: Float[np.ndarray, " resample"]) -> dict[str, float]:
-    low, high = resampling.interval(draws)
-    return {"estimate": float(estimate), "low": float(low), "high": float(high)}
+def _too_few(usable: int, drawn: int) -> str | None:
+    """Why resamples give no interval, if they do not."""
+    if not usable:
+        raise UserError(
+            f"none of {drawn} resamples of the discovery prompts has a faithfulness: in each the model does no more than "
+            "without any component; raise prompts.discovery, or use a task that the model does"
+        )
+    undefined = drawn - usable
+    if undefined > MAXIMUM_UNDEFINED * drawn:
+        return f"{undefined} of {drawn} resamples have no faithfulness (at most {MAXIMUM_UNDEFINED:.0%} may)"
+    return None
+
+
+def _with_interval(estimate: float, draws: Float[np.ndarray, " resample"] | None) -> dict[str, float | None]:
+    low, high = (None, None) if draws is None else map(float, resampling.interval(draws))
+    return {"estimate": float(estimate), "low": low, "high": high}

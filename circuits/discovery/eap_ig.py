@@ -1,6 +1,6 @@
 """EAP-IG: edges by integrated gradients between the corrupted and the clean run (Hanna et al. 2024).
 
-Of the edge from writer u to reader r on a prompt, in nats,
+Of the edge from writer u to reader r on a prompt, in nats (of the logit difference LD, whatever the task's metric),
 
     score = sum over positions of (u_clean - u_corrupted) . mean of dLD/d(input of r)
 

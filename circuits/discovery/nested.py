@@ -1,17 +1,15 @@
-"""The circuits of every size that a ranking makes, each inside the next, and what they leave of the logit difference."""
+"""The circuits of every size that a ranking makes, each inside the next, and what they leave of the task's metric."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from circuits.discovery import curve
-from circuits.discovery.curve import Curve
 from circuits.discovery.ranking import Ranking
 from circuits.interventions import Sweep
 from circuits.prompts import PromptSet
@@ -29,33 +27,34 @@ class Nested:
     _known: dict[int, Float[np.ndarray, " prompt"]] = field(default_factory=dict)
 
     @cached_property
-    def components(self) -> tuple[Any, ...]:
-        """Most important first, on all prompts."""
-        return self.ranking.first(self.total, np.ones(len(self.prompts)))
+    def order(self) -> Int[np.ndarray, " component"]:
+        """Indices of the components, most important first, on all prompts."""
+        return self.ranking.order(np.ones(len(self.prompts)))
 
     @property
     def total(self) -> int:
         return len(self.ranking.components)
 
     def logit_diff(self, sizes: Iterable[int]) -> Float[np.ndarray, "size prompt"]:
-        """Of the runs in which only the first so many components are intact, in nats."""
+        """The task's metric (logit difference, in nats) of the runs in which only the first so many components are intact."""
         sizes = list(sizes)
         missing = sorted(set(sizes) - set(self._known))
         # all heads in one sweep, which shares what the runs have in common; edge sets are too large to hold many
         batches = [missing] if self.ranking.all_sizes else [[size] for size in missing]
         for batch in filter(None, batches):
-            variants = tuple(self.ranking.only(self.components[:size], f"first {size}") for size in batch)
+            variants = tuple(self.ranking.only(self.order[:size], f"first {size}") for size in batch)
             found = self.study.run(Sweep(variants), self.prompts).logit_diff.astype(float)
             self._known.update(zip(batch, found, strict=True))
         return np.stack([self._known[size] for size in sizes])
 
     def limits(self) -> Float[np.ndarray, "limit prompt"]:
-        """Logit differences without any component and with all. UserError unless the latter is larger in sum."""
+        """The task's metric without any component and with all. UserError unless the latter is larger in sum."""
         empty, whole = found = self.logit_diff([0, self.total])
         if whole.sum() <= empty.sum():
+            metric = self.study.task.metric.replace("_", " ")
             raise UserError(
                 f"model {self.study.model.name} does task {self.study.task.name} no better with all {self.ranking.unit} "
-                f"than with none of them (logit difference {whole.mean():.2f} and {empty.mean():.2f}, the others "
+                f"than with none of them ({metric} {whole.mean():.2f} and {empty.mean():.2f}, the others "
                 f"{self.ranking.recipe}), so there is no circuit of {self.ranking.unit} to find; use another method"
             )
         return found
@@ -89,9 +88,3 @@ class Nested:
         """f of every size that was run, largest first."""
         sizes = sorted(self._known, reverse=True)
         return dict(zip(sizes, self.faithfulness(sizes).tolist(), strict=True))
-
-    def curve(self, shares: Sequence[float]) -> Curve:
-        """The circuits at these shares of all components. UserError as `limits`."""
-        sizes = curve.sizes(self.total, shares)
-        empty, whole = self.limits()
-        return Curve(tuple(shares), tuple(sizes), self.logit_diff(sizes), whole, empty)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from circuits.circuit import Node
-from circuits.edges import EMBEDDING, PROJECTIONS, Edge, Graph, Reader
+from circuits.edges import Graph
 from circuits.hypothesis import scrub
 from circuits.interventions import Recipe, Variant, ablate
 
 Weights = Float[np.ndarray, " prompt"]
+Kept = Int[np.ndarray, " kept"]
+Members = Bool[np.ndarray, " component"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +26,8 @@ class Ranking(ABC):
     """Heads or edges, and in which order they matter.
 
     `order(weights)` gives their indices, most important first, with each prompt counted `weights` times; it is
-    deterministic. `scores` by component where the method has any. A circuit of size n is the first n components.
+    deterministic. `scores` by component where the method has any. A circuit of size n is the first n components, told as
+    indices into `components`: a model of a thousand heads has millions of edges.
     """
 
     components: tuple[Any, ...]
@@ -34,21 +38,25 @@ class Ranking(ABC):
     recipe: ClassVar[Recipe]
     all_sizes: ClassVar[bool]  # whether every size is tried, or a few and then those between two of them
 
-    def first(self, size: int, weights: Weights) -> tuple[Any, ...]:
-        """The `size` most important components."""
-        return tuple(self.components[index] for index in self.order(weights)[:size])
-
     @abstractmethod
-    def only(self, kept: Iterable[Any], name: str) -> Variant:
+    def only(self, kept: Kept, name: str) -> Variant:
         """The clean run in which just these components are intact."""
 
     @abstractmethod
-    def surviving(self, kept: Iterable[Any]) -> frozenset[Any]:
-        """The components that take part."""
+    def members(self, kept: Kept) -> Members:
+        """Which components take part in the circuit made of these."""
 
     @abstractmethod
-    def heads(self, kept: Iterable[Any]) -> tuple[Node, ...]:
-        """The heads of the circuit made of these components, in (layer, head) order."""
+    def heads(self, members: Members) -> tuple[Node, ...]:
+        """The heads of the circuit whose components are these, in (layer, head) order."""
+
+    def _chosen(self, members: Members) -> list[Any]:
+        return [self.components[index] for index in np.flatnonzero(members)]
+
+    def _mask(self, kept: Kept) -> Members:
+        found = np.zeros(len(self.components), bool)
+        found[kept] = True
+        return found
 
 
 class HeadRanking(Ranking):
@@ -56,19 +64,19 @@ class HeadRanking(Ranking):
 
     unit, recipe, all_sizes = "heads", Recipe("mean"), True
 
-    def only(self, kept: Iterable[Node], name: str) -> Variant:
-        return ablate(sorted(set(self.components) - set(kept)), self.recipe, name)
+    def only(self, kept: Kept, name: str) -> Variant:
+        return ablate(sorted(self._chosen(~self._mask(kept))), self.recipe, name)
 
-    def surviving(self, kept: Iterable[Node]) -> frozenset[Node]:
-        return frozenset(kept)
+    def members(self, kept: Kept) -> Members:
+        return self._mask(kept)
 
-    def heads(self, kept: Iterable[Node]) -> tuple[Node, ...]:
-        return tuple(sorted(kept))
+    def heads(self, members: Members) -> tuple[Node, ...]:
+        return tuple(sorted(self._chosen(members)))
 
 
 @dataclass(frozen=True, eq=False)
 class EdgeRanking(Ranking):
-    """Edges; all others carry what their writer gives on the corrupted prompt.
+    """Edges, in the order of `graph.edges`; all others carry what their writer gives on the corrupted prompt.
 
     An edge that is not on a path of kept edges from the embedding to the logits carries the corrupted value anyway, or
     reaches nothing: leaving it out changes no logit, and it is no part of the circuit.
@@ -78,44 +86,62 @@ class EdgeRanking(Ranking):
 
     unit, recipe, all_sizes = "edges", Recipe("patch", source="corrupted"), False
 
-    def only(self, kept: Iterable[Edge], name: str) -> Variant:
-        return scrub(self.surviving(kept), self.graph, self.recipe, name)
+    def only(self, kept: Kept, name: str) -> Variant:
+        return scrub(self._chosen(self.members(kept)), self.graph, self.recipe, name)
 
-    def surviving(self, kept: Iterable[Edge]) -> frozenset[Edge]:
-        return connected(kept, self.graph)
+    def members(self, kept: Kept) -> Members:
+        return connected(self._mask(kept), self.graph)
 
-    def heads(self, kept: Iterable[Edge]) -> tuple[Node, ...]:
-        return tuple(sorted({edge.writer for edge in self.surviving(kept) if edge.writer.kind == "head"}))
+    def heads(self, members: Members) -> tuple[Node, ...]:
+        writers = (self.graph.writers[index] for index in np.unique(_wiring(self.graph).writer[members]))
+        return tuple(sorted(node for node in writers if node.kind == "head"))
 
 
-def connected(kept: Iterable[Edge], graph: Graph) -> frozenset[Edge]:
-    """The edges that lie on a path of kept edges from the embedding to the logits.
+@dataclass(frozen=True, eq=False)
+class Wiring:
+    """A graph as arrays: what each edge joins, and who uses what a reader reads.
 
-    A path enters a head by its query, key or value, and an MLP by its input. Under grouped-query attention a key or value
-    input belongs to every head of its group.
+    A head uses its query, key and value, and an MLP its input. Under grouped-query attention a key or value input belongs
+    to every head of its group.
     """
-    kept = frozenset(kept)
-    read_by: dict[Node, set[Reader]] = {}
-    for edge in kept:
-        read_by.setdefault(edge.writer, set()).add(edge.reader)
-    reached, fed = set(), set()
-    for writer in graph.writers:
-        if writer == EMBEDDING or fed & set(_inputs(writer, graph)):
-            reached.add(writer)
-            fed |= read_by.get(writer, set())
-    needed, wanted = set(), {graph.logits}
-    for writer in reversed(graph.writers):
-        if writer in reached and wanted & read_by.get(writer, set()):
-            needed.add(writer)
-            wanted.update(_inputs(writer, graph))
-    return frozenset(edge for edge in kept if edge.writer in needed and edge.reader in wanted)
+
+    writer: Int[np.ndarray, " edge"]
+    reader: Int[np.ndarray, " edge"]
+    used_by: Bool[np.ndarray, "writer reader"]
 
 
-def _inputs(writer: Node, graph: Graph) -> Sequence[Reader]:
-    """What a writer reads."""
-    if writer.kind == "head":
-        return [graph.reader_of(writer, kind) for kind in PROJECTIONS]
-    return [Reader("mlp", writer.layer)] if writer.kind == "mlp" else []
+@cache
+def _wiring(graph: Graph) -> Wiring:
+    writers = {node: place for place, node in enumerate(graph.writers)}
+    readers = {reader: place for place, reader in enumerate(graph.readers)}
+    used_by = np.zeros((len(writers), len(readers)), bool)
+    for reader, place in readers.items():
+        users = (Node("mlp", reader.layer),) if reader.kind == "mlp" else graph.heads_of(reader)
+        used_by[[writers[node] for node in users], place] = True
+    return Wiring(
+        np.array([writers[edge.writer] for edge in graph.edges]),
+        np.array([readers[edge.reader] for edge in graph.edges]),
+        used_by,
+    )
+
+
+def connected(kept: Bool[np.ndarray, " edge"], graph: Graph) -> Bool[np.ndarray, " edge"]:
+    """The edges that lie on a path of kept edges from the embedding to the logits; edges in the order of `graph.edges`."""
+    wiring = _wiring(graph)
+    reads = np.zeros_like(wiring.used_by)
+    reads[wiring.writer[kept], wiring.reader[kept]] = True
+    reached, needed = np.zeros(len(reads), bool), np.zeros(len(reads), bool)
+    fed, wanted = np.zeros((2, reads.shape[1]), bool)
+    wanted[-1] = True  # the logits are the last reader, and the embedding the first writer
+    for writer in range(len(reads)):
+        if writer == 0 or (fed & wiring.used_by[writer]).any():
+            reached[writer] = True
+            fed |= reads[writer]
+    for writer in reversed(range(len(reads))):
+        if reached[writer] and (wanted & reads[writer]).any():
+            needed[writer] = True
+            wanted |= wiring.used_by[writer]
+    return kept & needed[wiring.writer] & wanted[wiring.reader]
 
 
 def by_size(scores: Float[np.ndarray, "prompt component"]) -> Callable[[Weights], Int[np.ndarray, " component"]]:

@@ -3,11 +3,13 @@
 1. On the discovery split only, the model has to do the task, and better than without any head.
 2. The method ranks heads or edges.
 3. The circuit is the smallest prefix of the ranking whose normalised faithfulness is within `tolerance` of 1; for heads
-   under mean ablation of all others, for edges with all others patched from the corrupted run.
-4. The curve of faithfulness at MIB's sizes, CPR and CMD, with 95 % bootstrap intervals over clusters of prompts.
+   under mean ablation of all others, for edges with all others patched from the corrupted run. It is chosen on all the
+   prompts, so this faithfulness is that of the prompts that chose it.
+4. Cross-fitted, so that no prompt scores what it ranked: the curve of faithfulness at MIB's sizes, CPR and CMD, with 95 %
+   bootstrap intervals over clusters of prompts, and faithfulness at the size of the circuit.
 5. Stability: the prefix of the same size is chosen anew on bootstrap resamples of the prompts; mean Jaccard index.
 
-The prompts that rank also score, so faithfulness here is that of the sample at hand; the scored splits stay untouched.
+The scored splits stay untouched.
 """
 
 from __future__ import annotations
@@ -22,16 +24,19 @@ from jaxtyping import Float, Int
 
 from circuits.circuit import Circuit, Node
 from circuits.discovery import atp, classifier, curve, eap_ig, greedy, resampling, roles
+from circuits.discovery.crossfit import CrossFit
 from circuits.discovery.nested import Nested
-from circuits.discovery.ranking import HeadRanking
+from circuits.discovery.ranking import HeadRanking, Members
 from circuits.interventions import Base, Sweep, ablate
 from circuits.prompts import PromptSet
 from circuits.study import Study
 from results_io import UserError
 
 METHODS: dict[str, ModuleType] = {module.NAME: module for module in (greedy, atp, eap_ig, classifier)}
-DEFAULT = greedy.NAME
+DEFAULT = "auto"
 DIGITS = 4  # of provenance
+SCORES = 10_000  # of the strongest components: all 2.2 million edges of a model of a thousand heads would be 100 MB
+CHOOSERS = "the prompts that ranked the components and chose the size"
 
 
 @dataclass(frozen=True)
@@ -47,24 +52,66 @@ class Discovery:
         return sentence(self.document)
 
 
-def method_name(name: object) -> str:
-    """The method of this name, however it is capitalised; UserError names the known ones."""
+def method_name(name: object, heads: int, settings: Mapping[str, Any]) -> str:
+    """The method of this name, however it is capitalised; UserError names the known ones.
+
+    `auto` is greedy pruning for a model of at most `settings["discovery"]["greedy_heads"]` heads and EAP-IG above.
+    """
     known = {one.lower(): one for one in METHODS}
+    if str(name).lower() == DEFAULT:
+        return greedy.NAME if heads <= settings["discovery"]["greedy_heads"] else eap_ig.NAME
     if str(name).lower() not in known:
-        raise UserError(f"discovery method {name!r} is unknown; use one of {', '.join(METHODS)}")
+        raise UserError(f"discovery method {name!r} is unknown; use {DEFAULT} or one of {', '.join(METHODS)}")
     return known[str(name).lower()]
+
+
+def warning(method: str, heads: int, prompts: int, settings: Mapping[str, Any]) -> str | None:
+    """One line about a search that takes long, before it begins; None for one that does not.
+
+    `prompts` is the size of the discovery split; reads `settings["discovery"]`.
+    """
+    own = settings["discovery"]
+    if METHODS[method] is not greedy:
+        return None
+    pairs = greedy.pairs(heads, min(own["prompts"], prompts), own)
+    if pairs <= own["warn_above"]:
+        return None
+    return (
+        f"{greedy.NAME} on {heads} heads runs up to {pairs:,} (variant, prompt) pairs; method={eap_ig.NAME} takes far "
+        "fewer, and so do measurement.discovery.prompts and measurement.discovery.stability.greedy_resamples=1"
+    )
 
 
 def check(settings: Mapping[str, Any]) -> None:
     """UserError if a setting of `settings["discovery"]` is out of range, before a search costs minutes."""
     own = settings["discovery"]
-    shares, base, tolerance = own["shares"], own["atp"]["base"], own["tolerance"]
-    if not shares or list(shares) != sorted(set(shares)) or not 0 < shares[0] <= shares[-1] == 1:
+    shares, base = own["shares"], own["atp"]["base"]
+    if not _are_shares(shares):
         raise UserError(f"measurement.discovery.shares is {shares}; expected rising shares above 0 that end with 1")
     if base not in get_args(Base):
         raise UserError(f"measurement.discovery.atp.base is {base!r}; expected one of {', '.join(get_args(Base))}")
-    if not tolerance >= 0:
-        raise UserError(f"measurement.discovery.tolerance is {tolerance!r}; expected a number of at least 0")
+    stable = own["stability"]
+    amounts = {"tolerance": own["tolerance"], "stability.bar": stable["bar"], "warn_above": own["warn_above"]}
+    for name, value in amounts.items():
+        if not _is_number(value) or not value >= 0:
+            raise UserError(f"measurement.discovery.{name} is {value!r}; expected a number of at least 0")
+    counts = {name: own[name] for name in ("prompts", "resamples", "clusters", "greedy_heads")} | {
+        "eap_ig.steps": own["eap_ig"]["steps"],
+        **{f"stability.{name}": stable[name] for name in ("resamples", "greedy_resamples", "bar_resamples")},
+    }
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UserError(f"measurement.discovery.{name} is {value!r}; expected a whole number of at least 1")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_shares(shares: object) -> bool:
+    if not isinstance(shares, list | tuple) or not shares or not all(map(_is_number, shares)):
+        return False
+    return list(shares) == sorted(set(shares)) and 0 < shares[0] <= shares[-1] == 1
 
 
 def find(study: Study, method: str = DEFAULT) -> Discovery:
@@ -74,24 +121,25 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
     task.
     """
     check(study.settings)
-    module, settings = METHODS[method_name(method)], study.settings["discovery"]
-    prompts = study.discovery.select(range(min(settings["prompts"], len(study.discovery))))
+    module = METHODS[method_name(method, len(study.model.heads), study.settings)]
+    settings = study.settings["discovery"]
+    prompts = study.discovery_subset(settings["prompts"])
     counts = resampling.cluster_counts(prompts.clusters, settings["resamples"], settings["seed"])
     limits = require_ability(study, prompts, counts)
     nested = Nested(study, prompts, module.rank(study, prompts))
-    areas = nested.curve(settings["shares"]).summary(counts)
-    size = nested.smallest(settings["tolerance"], areas["curve"]["size"])
-    heads = nested.ranking.heads(nested.components[:size])
+    size = nested.smallest(settings["tolerance"], curve.sizes(nested.total, settings["shares"]))
+    members = nested.ranking.members(nested.order[:size])
+    heads = nested.ranking.heads(members)
     if not heads:
         raise UserError(
             f"method {module.NAME} finds no head that task {study.task.name} needs in model {study.model.name}: the "
             f"{size} strongest edges pass none; use another method or a smaller measurement.discovery.tolerance"
         )
     document = {
-        **_choice(nested, size),
-        **areas,
+        **_choice(nested, size, members, heads),
+        **_cross_fitted(CrossFit.of(nested, settings["seed"]), size, counts, settings),
         "head_faithfulness": _head_faithfulness(study, prompts, heads, limits),
-        "stability": stability(nested, size, settings["stability"][module.RESAMPLES], settings),
+        "stability": stability(nested, size, _resamples(module, settings), settings, getattr(module, "UNTESTED", None)),
         "scores": _scores(nested),
         "method": module.NAME,
         "source": module.SOURCE,
@@ -103,14 +151,19 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
 
 
 def sentence(document: Mapping[str, Any]) -> str:
-    """One line of a discovery's document: size, faithfulness and which decided, areas, stability."""
-    unit, chosen, stable = document["unit"], document["chosen"], document["stability"]
+    """One line of a discovery's document: size, faithfulness and on which prompts, areas, stability."""
+    unit, chosen, crossed = document["unit"], document["chosen"], document["cross_fitted"]
     parts = f"{len(document['heads'])} of {document['all_heads']} heads"
     if unit == "edges":
         parts += f" on {chosen['surviving']} of {document['total']} edges"
-    same = stable[unit]["pairwise"]
-    jaccard = "stability not measured" if same is None else f"Jaccard {same:.2f} over {stable['resamples']} resamples"
-    verdict = "meets" if stable["meets_bar"] else "does not meet"
+    areas = f"CPR {document['cpr']['estimate']:.3f}, CMD {document['cmd']['estimate']:.3f}"
+    if crossed["halves"]:
+        areas = (
+            f"ranked on one half of them and scored on the other, faithfulness {crossed['faithfulness']:.3f} at this size, "
+            f"{areas}"
+        )
+    else:
+        areas += " on the same"
     every = (
         "; every head takes part, so of heads it claims nothing"
         if len(document["heads"]) == document["all_heads"]
@@ -118,16 +171,25 @@ def sentence(document: Mapping[str, Any]) -> str:
     )
     return (
         f"Discovery by {document['method']} on {document['prompts']} discovery prompts: {parts}, faithfulness "
-        f"{chosen['faithfulness']:.3f} (other {unit}: {document['recipe']}), CPR {document['cpr']['estimate']:.3f}, CMD "
-        f"{document['cmd']['estimate']:.3f}; {jaccard}, which {verdict} the bar of {stable['bar']:g} with at least "
-        f"{stable['bar_resamples']}{every}"
+        f"{chosen['faithfulness']:.3f} on the prompts that chose it (other {unit}: {document['recipe']}); {areas}; "
+        f"{_stability_words(document['stability'], unit)}{every}"
+    )
+
+
+def _stability_words(stable: Mapping[str, Any], unit: str) -> str:
+    if stable["untested"]:
+        return f"stability not tested: {stable['untested']}"
+    verdict = "meets" if stable["meets_bar"] else "does not meet"
+    return (
+        f"Jaccard {stable[unit]['pairwise']:.2f} at a fixed size over {stable['resamples']} resamples, which {verdict} the "
+        f"bar of {stable['bar']:g} with at least {stable['bar_resamples']}"
     )
 
 
 def require_ability(
     study: Study, prompts: PromptSet, counts: Int[np.ndarray, "resample prompt"]
 ) -> Float[np.ndarray, "limit prompt"]:
-    """Logit differences of the intact model and without any head.
+    """The task's metric by prompt, of the intact model and without any head.
 
     UserError unless the first, and what it is above the second, are positive with 95 % confidence (or, on a single cluster
     of prompts, at all).
@@ -138,87 +200,132 @@ def require_ability(
     draws = counts @ np.stack([clean, clean - empty], 1) / counts.sum(1, keepdims=True)
     (low, above), (high, _) = resampling.interval(draws)
     if low <= 0 or above <= 0:
+        metric = study.task.metric.replace("_", " ")
         raise UserError(
-            f"model {study.model.name} does not do task {study.task.name} (mean logit difference {clean.mean():.2f} "
+            f"model {study.model.name} does not do task {study.task.name} (mean {metric} {clean.mean():.2f} "
             f"[{low:.2f}, {high:.2f}] on {len(prompts)} discovery prompts, {empty.mean():.2f} without any head), so "
             "there is no circuit to find"
         )
     return limits
 
 
-def stability(nested: Nested, size: int, resamples: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+def stability(
+    nested: Nested, size: int, resamples: int, settings: Mapping[str, Any], untested: str | None = None
+) -> dict[str, Any]:
     """How alike the prefixes of one size are that bootstrap resamples of the prompts choose.
 
     Mean Jaccard index of pairs of resamples, and with the prefix on all prompts, of the ranked components and of heads;
     `inclusion`: in how many of the resamples each head is. The bar is that of Meloux et al. (2025): a mean pairwise index of
-    at least `bar` over at least `bar_resamples` resamples.
+    at least `bar` over at least `bar_resamples` resamples. The size is fixed, so how much it would change is not part of it.
+    Nothing is tested, and the bar not met, for the reason `untested` or where resamples could not differ.
     """
     ranking, bar = nested.ranking, settings["stability"]
-    counts = resampling.cluster_counts(nested.prompts.clusters, resamples, settings["seed"])
-    chosen = [ranking.first(size, weights.astype(float)) for weights in counts] if resamples > 1 else []
-    whole, heads = nested.components[:size], [ranking.heads(kept) for kept in chosen]
-    found = {
-        ranking.unit: resampling.agreement([ranking.surviving(kept) for kept in chosen], ranking.surviving(whole)),
-        "heads": resampling.agreement(heads, ranking.heads(whole)),
-    }
+    untested = untested or _untested(nested, size, resamples, settings)
+    draws = 0 if untested else resamples
+    counts = resampling.cluster_counts(nested.prompts.clusters, draws, settings["seed"]).astype(float)
+    whole = ranking.members(nested.order[:size])
+    chosen = np.zeros((draws, nested.total), bool)
+    for row, weights in enumerate(counts):
+        chosen[row] = ranking.members(ranking.order(weights)[:size])
+    heads = [set(ranking.heads(one)) for one in chosen]
+    some = sorted({*ranking.heads(whole), *(node for one in heads for node in one)})
+    has = np.array([[node in one for node in some] for one in [*heads, set(ranking.heads(whole))]])
+    found = {"heads": resampling.agreement(has[:-1], has[-1]), ranking.unit: resampling.agreement(chosen, whole)}
     same = found[ranking.unit]["pairwise"]
     return {
         **found,
-        "inclusion": {
-            str(node): sum(node in one for one in heads) for node in sorted({n for one in heads for n in one})
-        },
-        "resamples": len(chosen),
+        "inclusion": {str(node): int(times) for node, times in zip(some, has[:-1].sum(0), strict=True) if times},
+        "resamples": draws,
         "size": size,
+        "untested": untested,
         "bar": bar["bar"],
         "bar_resamples": bar["bar_resamples"],
-        "meets_bar": same is not None and same >= bar["bar"] and len(chosen) >= bar["bar_resamples"],
+        "meets_bar": same is not None and same >= bar["bar"] and draws >= bar["bar_resamples"],
     }
+
+
+def _untested(nested: Nested, size: int, resamples: int, settings: Mapping[str, Any]) -> str | None:
+    """Why resamples would say nothing about how stable a circuit is, if so."""
+    clusters = len(set(nested.prompts.clusters))
+    if resamples < 2:
+        return "the settings leave it out"
+    if size == nested.total:
+        return f"a circuit of all {nested.ranking.unit} is the same in every resample"
+    return _few_clusters(clusters, settings)
+
+
+def _few_clusters(clusters: int, settings: Mapping[str, Any]) -> str | None:
+    if clusters >= settings["clusters"]:
+        return None
+    return f"the prompts come from {clusters} clusters (at least {settings['clusters']} are needed)"
+
+
+def _resamples(module: ModuleType, settings: Mapping[str, Any]) -> int:
+    return settings["stability"][module.RESAMPLES] if module.RESAMPLES else 0
 
 
 # --- parts of the document ------------------------------------------------------------------------------------------
 
 
-def _choice(nested: Nested, size: int) -> dict[str, Any]:
+def _choice(nested: Nested, size: int, members: Members, heads: tuple[Node, ...]) -> dict[str, Any]:
     """The circuit, and the faithfulness that chose it."""
-    ranking, kept = nested.ranking, nested.components[:size]
-    surviving = ranking.surviving(kept)
+    ranking = nested.ranking
     return {
         "unit": ranking.unit,
         "recipe": str(ranking.recipe),
         "total": nested.total,
-        "heads": [str(node) for node in ranking.heads(kept)],
-        "components": [str(one) for one in kept if one in surviving],  # strongest first
+        "heads": [str(node) for node in heads],
+        "components": [str(ranking.components[index]) for index in nested.order[:size] if members[index]],
         "chosen": {
             "size": size,
-            "surviving": len(surviving),
+            "surviving": int(members.sum()),
             "faithfulness": float(nested.faithfulness([size])[0]),
+            "scored_on": CHOOSERS,
         },
-        "path": {"size": list(nested.path()), "faithfulness": list(nested.path().values())},
+        "path": {
+            "size": list(nested.path()),
+            "faithfulness": list(nested.path().values()),
+            "scored_on": CHOOSERS,
+        },
     }
+
+
+def _cross_fitted(
+    crossed: CrossFit, size: int, counts: Int[np.ndarray, "resample prompt"], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Curve, CPR and CMD, and faithfulness at the size that was chosen, on prompts that did not rank."""
+    clusters = len(set(crossed.whole.prompts.clusters))
+    summary = crossed.curve(settings["shares"]).summary(counts, _few_clusters(clusters, settings))
+    for part in ("curve", "cpr", "cmd"):
+        summary[part]["scored_on"] = crossed.scored_on
+    halves = len(crossed.halves) > 1
+    own = {"size": size, "faithfulness": crossed.faithfulness(size) if halves else None, "halves": halves}
+    return {**summary, "cross_fitted": {**own, "scored_on": crossed.scored_on}}
 
 
 def _head_faithfulness(
     study: Study, prompts: PromptSet, heads: tuple[Node, ...], limits: Float[np.ndarray, "limit prompt"]
 ) -> dict[str, Any]:
     """Of the circuit's heads with all others mean-ablated: the same for every method, whichever faithfulness decided."""
-    ranking = HeadRanking(study.model.heads, order=lambda weights: np.arange(len(study.model.heads)))
-    (kept,) = study.run(Sweep((ranking.only(heads, "heads"),)), prompts).logit_diff.astype(float)
-    return {"value": float(curve.normalised(kept, *limits)), "recipe": str(ranking.recipe)}
+    others = [node for node in study.model.heads if node not in heads]
+    (kept,) = study.run(Sweep((ablate(others, HeadRanking.recipe, "heads"),)), prompts).logit_diff.astype(float)
+    value = float(curve.normalised(kept, *limits))
+    return {"value": value, "recipe": str(HeadRanking.recipe), "scored_on": CHOOSERS}
 
 
 def _scores(nested: Nested) -> dict[str, Any] | None:
-    """Score of every component by name, strongest first; None for a method that orders without scores."""
-    ranking = nested.ranking
+    """Score of every component by name, strongest first, and of no more than `SCORES`; None where a method has none."""
+    ranking, strongest = nested.ranking, nested.order[:SCORES]
     if ranking.scores is None:
         return None
-    order = ranking.order(np.ones(len(nested.prompts)))
-    return {"components": [str(one) for one in nested.components], "mean": ranking.scores[order]}
+    names = [str(ranking.components[index]) for index in strongest]
+    return {"components": names, "mean": ranking.scores[strongest], "total": nested.total}
 
 
 def _circuit(study: Study, module: ModuleType, heads: tuple[Node, ...], document: Mapping[str, Any]) -> Circuit:
     """The heads in roles by what they do, with where they come from."""
     unit, stable = document["unit"], document["stability"]
-    same = stable[unit]["pairwise"]
+    same, crossed = stable[unit]["pairwise"], document["cross_fitted"]["faithfulness"]
     path = zip(document["path"]["size"], document["path"]["faithfulness"], strict=True)
     provenance = {
         "kind": "discovered",
@@ -230,11 +337,17 @@ def _circuit(study: Study, module: ModuleType, heads: tuple[Node, ...], document
         "tolerance": float(study.settings["discovery"]["tolerance"]),
         "discovery_faithfulness": round(document["chosen"]["faithfulness"], DIGITS),
         "head_faithfulness": round(document["head_faithfulness"]["value"], DIGITS),
+        "cross_fitted_faithfulness": None if crossed is None else round(crossed, DIGITS),
         f"{unit}_in_circuit": document["chosen"]["surviving"],
         "cpr": round(document["cpr"]["estimate"], DIGITS),
         "cmd": round(document["cmd"]["estimate"], DIGITS),
+        "scored_on": {
+            "discovery_faithfulness, head_faithfulness, faithfulness_by_size": CHOOSERS,
+            "cross_fitted_faithfulness, cpr, cmd": document["cross_fitted"]["scored_on"],
+        },
         "jaccard": None if same is None else round(same, DIGITS),
         "jaccard_resamples": stable["resamples"],
+        "jaccard_untested": stable["untested"],
         "faithfulness_by_size": {str(size): round(value, DIGITS) for size, value in path if size},
         "model_sha256": study.model.sha256,
     }

@@ -22,6 +22,12 @@ from tests.circuits import toy
 
 DISCOVERY = {
     "prompts": 6,
+    "greedy_heads": 64,
+    "warn_above": 1e6,
+    "clusters": 2,
+    "resamples": 20,
+    "stability": {"resamples": 20, "greedy_resamples": 1, "bar": 0.8, "bar_resamples": 100},
+    "eap_ig": {"steps": 2},
     "tolerance": 0.1,
     "direct_share": 0.05,
     "attention": 0.3,
@@ -177,11 +183,13 @@ DOCUMENT = {
     "all_heads": 12,
     "heads": ["L0H1", "L1H2", "L2H0", "L2H3"],
     "chosen": {"size": 4, "surviving": 4, "faithfulness": 0.95},
+    "cross_fitted": {"size": 4, "faithfulness": 0.85, "halves": True},
     "cpr": {"estimate": 0.7, "low": 0.6, "high": 0.8},
     "cmd": {"estimate": 0.25, "low": 0.2, "high": 0.3},
     "stability": {
         "heads": {"pairwise": 0.75, "with_full_sample": 0.8},
         "resamples": 20,
+        "untested": None,
         "bar": 0.8,
         "bar_resamples": 100,
         "meets_bar": False,
@@ -245,12 +253,29 @@ def test_another_method_makes_another_search(folder, tmp_path, searches) -> None
         assert resolve(plan, "discovered", tmp_path, method=method).name == name
     assert results_io.read(tmp_path / "discovery.json")["method"] == "ACDC-greedy"
     assert resolve(plan, "discovered", tmp_path).name == "found 3"  # nothing said: the default
+    assert (
+        resolve(plan, "discovered", tmp_path, method="auto").name == "found 3"
+    )  # what it comes to, not how it was asked
+    assert results_io.read(tmp_path / "discovery.json")["subject"]["method"] == "ACDC-greedy"
+    larger = make_plan(folder("gpt2"), settings={**SETTINGS, "discovery": {**DISCOVERY, "greedy_heads": 11}})
+    resolve(larger, "discovered", tmp_path)
+    assert results_io.read(tmp_path / "discovery.json")["subject"]["method"] == "EAP-IG"
+
+
+def test_a_long_search_is_announced_before_it_begins_and_not_when_it_is_known(folder, tmp_path, searches) -> None:
+    said: list[str] = []
+    plan = make_plan(folder("gpt2"), settings={**SETTINGS, "discovery": {**DISCOVERY, "warn_above": 900}})
+    for _ in range(2):
+        claims.resolve(plan, {"kind": "discovered"}, tmp_path, silent, said.append)
+    assert said[0].startswith("ACDC-greedy on 12 heads runs up to 948 (variant, prompt) pairs; method=EAP-IG takes")
+    assert [text.split()[0] for text in said] == ["ACDC-greedy", "Discovery", "Discovery"]
+    assert 948 == 2 * 79 * 6  # of the 16 discovery prompts, 6 are used
 
 
 def test_an_unknown_method_is_refused_before_the_model_is_loaded(plan, monkeypatch) -> None:
     monkeypatch.setattr(models, "load", None)
     assert refusal(plan, "discovered", method="guess") == (
-        "discovery method 'guess' is unknown; use one of ACDC-greedy, AtP, EAP-IG, classifier"
+        "discovery method 'guess' is unknown; use auto or one of ACDC-greedy, AtP, EAP-IG, classifier"
     )
 
 
@@ -280,9 +305,10 @@ def test_what_was_found_is_said_each_time_in_one_sentence(plan, tmp_path, search
     for _ in range(2):
         claims.resolve(plan, {"kind": "discovered", "method": "AtP"}, tmp_path, silent, said.append)
     assert said == 2 * [
-        "Discovery by AtP on 6 discovery prompts: 4 of 12 heads, faithfulness 0.950 (other heads: mean per template and "
-        "position), CPR 0.700, CMD 0.250; Jaccard 0.75 over 20 resamples, which does not meet the bar of 0.8 with at least "
-        "100"
+        "Discovery by AtP on 6 discovery prompts: 4 of 12 heads, faithfulness 0.950 on the prompts that chose it (other "
+        "heads: mean per template and position); ranked on one half of them and scored on the other, faithfulness 0.850 at "
+        "this size, CPR 0.700, CMD 0.250; Jaccard 0.75 at a fixed size over 20 resamples, which does not meet the bar of 0.8 "
+        "with at least 100"
     ]
     claims.resolve(plan, {"kind": "stored"}, tmp_path, silent, said.append)
     assert len(said) == 2

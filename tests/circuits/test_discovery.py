@@ -13,7 +13,7 @@ import pytest
 from circuits import models, tasks
 from circuits import study as studies
 from circuits.circuit import Node, head
-from circuits.discovery import discover, greedy, roles
+from circuits.discovery import discover, greedy, resampling, roles, search
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measurements import attention, direct_logit_attribution
 from circuits.study import Study
@@ -24,6 +24,9 @@ TASK = "greater_than"  # the random model happens to get some prompts right, and
 SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 30}
 SETTINGS = {
     "prompts": 200,
+    "greedy_heads": 64,
+    "warn_above": 1e6,
+    "clusters": 10,
     "tolerance": 0.1,
     "direct_share": 0.05,
     "attention": 0.3,
@@ -127,6 +130,14 @@ def test_scored_prompts_are_never_looked_at(able, monkeypatch) -> None:
     assert splits - sequences <= {"discovery", "reference"} and "discovery" in splits
 
 
+def test_a_model_that_lacks_the_metric_of_the_task_is_told_which_metric(model) -> None:
+    task = replace(tasks.get("induction"), metric="probability_difference")
+    study = with_settings(studies.prepare(model, task, SIZES, seed=0, engine=toy.ENGINE))
+    clean, empty = (total / 8 for total in totals(study))
+    with pytest.raises(UserError, match=rf"\(mean probability difference {clean:.2f} \[.*{empty:.2f} without any head"):
+        discover(study)
+
+
 @pytest.mark.parametrize("task", ["induction", "subject_verb_agreement"])
 def test_a_model_that_does_not_do_the_task_by_its_heads_has_no_circuit(model, task) -> None:
     study = with_settings(studies.prepare(model, tasks.get(task), SIZES, seed=0, engine=toy.ENGINE))
@@ -141,6 +152,48 @@ def test_a_model_that_does_not_do_the_task_by_its_heads_has_no_circuit(model, ta
     low, high = map(float, found.groups())
     assert low <= clean <= high
     assert clean < 0 if task == "induction" else 0 < clean < empty
+
+
+class Counted:
+    """A Progress that adds up what it is told."""
+
+    def __init__(self) -> None:
+        self.expected, self.done = [], 0
+
+    def expect(self, pairs: int) -> None:
+        self.expected.append(pairs)
+
+    def advance(self, pairs: int) -> None:
+        self.done += pairs
+
+
+@pytest.mark.parametrize(("resamples", "prunings"), [(1, 2), (3, 5)])
+def test_all_prunings_of_a_search_are_announced_once_and_are_no_more_than_that(able, resamples, prunings) -> None:
+    stability = {**SETTINGS["stability"], "greedy_resamples": resamples}
+    study = replace(with_settings(able, clusters=2, stability=stability), progress=Counted(), done={})
+    ranking = greedy.rank(study, study.discovery)
+    counts = resampling.cluster_counts(study.discovery.clusters, resamples, 0) if resamples > 1 else []
+    half = resampling.half(study.discovery.clusters, 0)
+    for weights in (np.ones(8), half, ~half, *counts):
+        ranking.order(np.asarray(weights, float))
+    bound = prunings * 79 * 8  # 2 + 12 + 11 + ... + 2 variants
+    assert study.progress.expected == [bound] and greedy.pairs(12, 8, study.settings["discovery"]) == bound
+    assert 0.5 * bound < study.progress.done <= bound
+    if resamples == 1:
+        assert study.progress.done == bound
+    found = replace(with_settings(able, clusters=2, stability=stability), progress=Counted(), done={})
+    discover(found)
+    assert found.progress.expected.count(bound) == 1
+
+
+def test_prompts_that_count_nothing_are_not_run(able) -> None:
+    weights = np.array([1.0, 0, 2, 0, 0, 1, 0, 1])
+    study = replace(able, progress=Counted(), done={})
+    weighted = list(greedy.prune(study, able.discovery, weights))
+    assert study.progress.done == 79 * 4
+    again = list(greedy.prune(able, able.discovery.select([0, 2, 2, 5, 7])))
+    assert [kept for kept, _ in weighted] == [kept for kept, _ in again]
+    assert [theta for _, theta in weighted] == pytest.approx([theta for _, theta in again], abs=1e-4)
 
 
 # --- the circuit that is made of the path --------------------------------------------------------------------------
@@ -168,6 +221,21 @@ def test_provenance_says_how_it_was_found(able, path) -> None:
     assert provenance["faithfulness_by_size"] == {str(len(kept)): round(theta, 4) for kept, theta in path}
     assert discover(able) == found
     assert discover(with_settings(able, prompts=5)).provenance["prompts"] == 5
+    assert provenance["scored_on"] == {
+        "discovery_faithfulness, head_faithfulness, faithfulness_by_size": search.CHOOSERS,
+        "cross_fitted_faithfulness, cpr, cmd": "prompts that did not rank: circuits ranked on one half of the clusters, "
+        "scored on the other, both pooled",
+    }
+    assert provenance["jaccard"] is None and provenance["jaccard_untested"] == "the settings leave it out"
+
+
+def test_few_prompts_are_those_of_the_lowest_hash_whatever_order_they_were_drawn_in(able) -> None:
+    lowest = sorted(range(8), key=able.discovery.ids.__getitem__)[:5]
+    backwards = replace(able, discovery=able.discovery.select(range(7, -1, -1)))
+    found = discover(with_settings(backwards, prompts=5))
+    expected = dict(greedy.prune(able, able.discovery.select(lowest)))
+    by_size = {str(len(kept)): theta for kept, theta in expected.items()}
+    assert found.provenance["faithfulness_by_size"] == pytest.approx(by_size, abs=2e-4)
 
 
 def test_every_kept_head_has_exactly_one_role(able) -> None:

@@ -28,6 +28,9 @@ from tests.circuits import toy
 SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 120}
 SETTINGS: dict[str, Any] = {
     "prompts": 200,
+    "greedy_heads": 64,
+    "warn_above": 1e6,
+    "clusters": 4,
     "tolerance": 0.1,
     "direct_share": 0.05,
     "attention": 0.3,
@@ -86,7 +89,7 @@ def recovered(heads: tuple[Node, ...], truth: tuple[Node, ...]) -> tuple[float, 
 # --- what is planted is found --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["AtP", "EAP-IG", "ACDC-greedy"])
+@pytest.mark.parametrize("method", ["AtP", "EAP-IG"])
 def test_a_sound_circuit_is_found_head_by_head(found, method) -> None:
     result = found(method)
     assert recovered(result.circuit.heads, planted.truth("sound").heads) == (1.0, 1.0)
@@ -162,6 +165,10 @@ def test_numbers_of_the_document_belong_together(found, planted_study, method) -
     assert document["cmd"]["estimate"] == pytest.approx(np.trapezoid(abs(1 - np.array(f)), shares))
     for name in ("cpr", "cmd"):
         assert document[name]["low"] <= document[name]["estimate"] <= document[name]["high"]
+        assert document[name]["scored_on"] == document["cross_fitted"]["scored_on"] == document["curve"]["scored_on"]
+    assert shares == pytest.approx([size / document["total"] for size in document["curve"]["size"]])
+    assert document["curve"]["asked"] == tuple(SETTINGS["shares"])
+    assert "did not rank" in document["curve"]["scored_on"] and document["cross_fitted"]["halves"]
     assert f[-1] == pytest.approx(1, abs=1e-6)
     assert document["heads"] == [str(node) for node in circuit.heads]
     assert document["path"]["size"][-1] == 0 and document["path"]["faithfulness"][-1] == 0
@@ -175,7 +182,9 @@ def test_numbers_of_the_document_belong_together(found, planted_study, method) -
         ]
         assert document["chosen"]["size"] == min(eligible)
     assert circuit.provenance["kind"] == "discovered" and circuit.provenance["method"] == method
-    assert circuit.provenance["jaccard"] == pytest.approx(document["stability"][document["unit"]]["pairwise"], abs=1e-4)
+    same = document["stability"][document["unit"]]["pairwise"]
+    assert (same is None) == (method == "classifier")
+    assert circuit.provenance["jaccard"] == (None if same is None else pytest.approx(same, abs=1e-4))
     assert circuit.provenance["cpr"] == pytest.approx(document["cpr"]["estimate"], abs=1e-4)
 
 
@@ -184,7 +193,73 @@ def test_a_circuit_of_strong_heads_is_stable_and_says_so(found) -> None:
     assert stable["heads"] == {"pairwise": 1.0, "with_full_sample": 1.0}
     assert stable["inclusion"] == {str(node): 20 for node in planted.truth("sound").heads}
     assert stable["meets_bar"] and stable["resamples"] == stable["bar_resamples"] == 20
-    assert "Jaccard 1.00 over 20 resamples, which meets the bar of 0.8" in found("AtP").sentence
+    assert stable["untested"] is None
+    assert "Jaccard 1.00 at a fixed size over 20 resamples, which meets the bar of 0.8" in found("AtP").sentence
+
+
+def test_faithfulness_says_on_which_prompts_it_is(found) -> None:
+    document, sentence = found("AtP").document, found("AtP").sentence
+    assert (
+        f"faithfulness {document['chosen']['faithfulness']:.3f} on the prompts that chose it (other heads: " in sentence
+    )
+    crossed = document["cross_fitted"]
+    assert (
+        f"; ranked on one half of them and scored on the other, faithfulness {crossed['faithfulness']:.3f} at this size, "
+        f"CPR {document['cpr']['estimate']:.3f}" in sentence
+    )
+    alone = {**document, "cross_fitted": {**crossed, "halves": False, "faithfulness": None}}
+    assert "; CPR" in search.sentence(alone) and "on the same; Jaccard" in search.sentence(alone)
+
+
+def test_what_resamples_cannot_change_is_not_called_stable(found, planted_study) -> None:
+    study = planted_study()
+    ranked = Nested(study, study.discovery, METHODS["AtP"].rank(study, study.discovery))
+    few = replace(study.discovery, clusters=("a", "a", "a", "b", "b", "b", "c", "c"))
+    reasons = {
+        "a circuit of all heads is the same in every resample": search.stability(ranked, 32, 20, SETTINGS),
+        "the prompts come from 3 clusters (at least 4 are needed)": search.stability(
+            replace(ranked, prompts=few), 7, 20, SETTINGS
+        ),
+        "the settings leave it out": search.stability(ranked, 7, 1, SETTINGS),
+        classifier.UNTESTED: found("classifier").document["stability"],
+    }
+    for reason, stable in reasons.items():
+        assert stable["untested"] == reason and stable["heads"] == {"pairwise": None, "with_full_sample": None}
+        assert not stable["meets_bar"] and stable["resamples"] == 0 and stable["inclusion"] == {}
+    assert f"stability not tested: {classifier.UNTESTED}" in found("classifier").sentence
+
+
+def test_few_clusters_give_no_interval(planted_study) -> None:
+    study = planted_study()
+    few = replace(study, discovery=replace(study.discovery, clusters=("a", "a", "a", "b", "b", "b", "c", "c")))
+    document = search.find(few, "AtP").document
+    reason = "the prompts come from 3 clusters (at least 4 are needed)"
+    assert document["resamples"]["no_interval"] == document["stability"]["untested"] == reason
+    assert document["cpr"]["low"] is None is document["cmd"]["high"] and document["cpr"]["estimate"] > 0.5
+
+
+def test_only_the_strongest_scores_are_kept(found, planted_study, monkeypatch) -> None:
+    monkeypatch.setattr(search, "SCORES", 30)
+    study = planted_study()
+    ranked = Nested(study, study.discovery, METHODS["EAP-IG"].rank(study, study.discovery))
+    kept, every = search._scores(ranked), found("EAP-IG").document["scores"]
+    assert len(kept["components"]) == len(kept["mean"]) == 30
+    assert kept["total"] == every["total"] == len(study.model.graph.edges) == len(every["mean"])
+    assert kept["components"] == every["components"][:30] and (kept["mean"] == every["mean"][:30]).all()
+    assert (np.diff(abs(every["mean"])) <= 1e-7).all()
+
+
+def test_the_gradient_of_the_corrupted_run_gives_the_same_signs(planted_study) -> None:
+    """Where patching the clean output in helps, taking it out harms: positive helps whichever run is the base."""
+    study = planted_study("negative_head")
+    own = {**study.settings["discovery"], "atp": {"base": "corrupted"}}
+    other = replace(study, settings={**study.settings, "discovery": own})
+    clean, corrupted = (METHODS["AtP"].rank(one, one.discovery).scores for one in (study, other))
+    heads = study.model.heads
+    movers = [heads.index(head(3, 0)), heads.index(head(3, 7))]
+    assert corrupted[movers[0]] > 1 and corrupted[movers[1]] < -1
+    assert np.sign(corrupted[movers]).tolist() == np.sign(clean[movers]).tolist() == [1, -1]
+    assert (corrupted != clean).any()
 
 
 def test_a_circuit_of_every_head_says_that_it_claims_nothing(found) -> None:
@@ -203,7 +278,7 @@ def test_stability_equals_a_loop_over_resampled_searches(planted_study) -> None:
     sets = []
     for counts in resampling.cluster_counts(prompts.clusters, 6, 0):
         again = prompts.select([row for row, times in enumerate(counts) for _ in range(times)])
-        sets.append(set(module.rank(study, again).first(8, np.ones(len(again)))))
+        sets.append(set(module.rank(study, again).order(np.ones(len(again)))[:8].tolist()))
     pairs = [len(sets[i] & sets[j]) / len(sets[i] | sets[j]) for i in range(6) for j in range(i)]
     assert found["heads"]["pairwise"] == pytest.approx(np.mean(pairs)) and np.mean(pairs) < 1
     assert found["inclusion"]["L1H7"] == 6 and sum(found["inclusion"].values()) == 48
@@ -216,6 +291,15 @@ def test_counting_a_prompt_twice_shifts_the_classifier_alike(planted_study) -> N
     assert classifier.rank(study, study.discovery).order(weights).tolist() == (
         classifier.rank(study, again).order(np.ones(8)).tolist()
     )
+
+
+def test_the_classifier_sees_a_mean_over_prompts_however_often_all_are_counted(planted_study) -> None:
+    study = planted_study()
+    ranking, weights = classifier.rank(study, study.discovery), np.array([2.0, 0, 1, 1, 0, 3, 0, 1])
+    once = ranking.order(weights).tolist()
+    assert ranking.order(10 * weights).tolist() == ranking.order(weights / 10).tolist() == once
+    twice = study.discovery.select([*range(8), *range(8)])
+    assert classifier.rank(study, twice).scores == pytest.approx(ranking.scores)
 
 
 class Untouchable(PromptSet):
@@ -287,13 +371,29 @@ def test_a_logit_difference_that_chance_explains_is_no_ability(random_study, mon
 def test_an_unknown_method_is_told_the_known_ones(random_study) -> None:
     with pytest.raises(UserError) as raised:
         search.find(random_study(), "ACDC")
-    assert str(raised.value) == ("discovery method 'ACDC' is unknown; use one of ACDC-greedy, AtP, EAP-IG, classifier")
-    assert [search.method_name(name) for name in ("atp", "EAP-ig", "Classifier", "acdc-GREEDY")] == [
-        "AtP",
-        "EAP-IG",
-        "classifier",
-        "ACDC-greedy",
-    ]
+    assert str(raised.value) == (
+        "discovery method 'ACDC' is unknown; use auto or one of ACDC-greedy, AtP, EAP-IG, classifier"
+    )
+    names = {"atp": "AtP", "EAP-ig": "EAP-IG", "Classifier": "classifier", "acdc-GREEDY": "ACDC-greedy"}
+    for name, expected in names.items():
+        assert search.method_name(name, 12, {}) == expected
+
+
+@pytest.mark.parametrize(("heads", "expected"), [(1, "ACDC-greedy"), (64, "ACDC-greedy"), (65, "EAP-IG")])
+def test_auto_prunes_small_models_and_takes_gradients_of_large_ones(heads, expected) -> None:
+    assert search.method_name("AUTO", heads, {"discovery": SETTINGS}) == expected
+    assert search.DEFAULT == "auto" not in METHODS
+
+
+def test_a_long_pruning_is_told_before_it_begins() -> None:
+    settings = {"discovery": {**SETTINGS, "stability": {**SETTINGS["stability"], "greedy_resamples": 5}}}
+    assert search.warning("ACDC-greedy", 144, 500, settings) == (
+        "ACDC-greedy on 144 heads runs up to 14,617,400 (variant, prompt) pairs; method=EAP-IG takes far fewer, and so do "
+        "measurement.discovery.prompts and measurement.discovery.stability.greedy_resamples=1"
+    )
+    assert 14_617_400 == 7 * (144 * 145 // 2 + 1) * 200
+    assert search.warning("ACDC-greedy", 32, 200, settings) is None  # 740,600
+    assert search.warning("EAP-IG", 1024, 200, settings) is None
 
 
 def test_the_classifier_needs_two_other_circuits(random_study) -> None:
@@ -313,6 +413,12 @@ def test_the_classifier_needs_two_other_circuits(random_study) -> None:
         ({"shares": [0.5, 0.1, 1.0]}, "expected rising shares above 0 that end with 1"),
         ({"shares": [0.0, 1.0]}, "expected rising shares above 0 that end with 1"),
         ({"atp": {"base": "both"}}, "measurement.discovery.atp.base is 'both'; expected one of clean, corrupted"),
+        ({"shares": ["a", 1]}, "measurement.discovery.shares is ['a', 1]; expected rising shares above 0"),
+        ({"shares": [None, 1.0]}, "measurement.discovery.shares is [None, 1.0]; expected rising shares"),
+        ({"shares": 1.0}, "measurement.discovery.shares is 1.0; expected rising shares"),
+        ({"tolerance": "wide"}, "measurement.discovery.tolerance is 'wide'; expected a number of at least 0"),
+        ({"resamples": 0}, "measurement.discovery.resamples is 0; expected a whole number of at least 1"),
+        ({"eap_ig": {"steps": 1.5}}, "measurement.discovery.eap_ig.steps is 1.5; expected a whole number"),
         ({"tolerance": -0.1}, "measurement.discovery.tolerance is -0.1; expected a number of at least 0"),
     ],
 )

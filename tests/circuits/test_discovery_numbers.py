@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from circuits.discovery import curve, resampling
 from circuits.discovery.curve import Curve
+from results_io import UserError
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 X = np.array(SHARES)
@@ -123,7 +125,49 @@ def test_a_curve_s_intervals_are_those_of_a_direct_loop(logit_diffs) -> None:
         assert found[name]["low"] == pytest.approx(np.quantile(values, 0.025))
         assert found[name]["high"] == pytest.approx(np.quantile(values, 0.975))
         assert found[name]["low"] < found[name]["estimate"] < found[name]["high"]
-    assert found["resamples"] == {"drawn": 400, "without_faithfulness": 0}
+    assert found["resamples"] == {"drawn": 400, "without_faithfulness": 0, "no_interval": None}
+    assert found["curve"]["share"].tolist() == list(shares) and found["curve"]["asked"] == shares
+
+
+def test_areas_are_taken_over_the_shares_that_sizes_really_are() -> None:
+    """Of 32 heads the shares .001 to .02 are all one head: the curve begins at 1/32, not at .001."""
+    size = curve.sizes(32, SHARES)
+    f = np.array([0.5] * 5 + [0.6, 0.7, 0.8, 0.9, 1.0])
+    found = Curve(SHARES, tuple(size), f[:, None] * np.ones(12), np.ones(12), np.zeros(12)).summary(
+        np.ones((3, 12), int)
+    )
+    x, y = [1 / 32, 2 / 32, 4 / 32, 7 / 32, 16 / 32, 1.0], [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    area = sum((b - a) * (p + q) / 2 for a, b, p, q in zip(x, x[1:], y, y[1:], strict=False))
+    assert found["cpr"]["estimate"] == pytest.approx(area) and area < curve.performance(X, f) - 0.01
+    assert found["cmd"]["estimate"] == pytest.approx(31 / 32 - area)
+    assert found["curve"]["share"] == pytest.approx([1 / 32] * 5 + x[1:])
+
+
+@pytest.mark.parametrize(("undefined", "interval"), [(0, True), (3, True), (4, False), (200, False)])
+def test_more_than_one_resample_in_a_hundred_without_faithfulness_leaves_no_interval(undefined, interval) -> None:
+    kept, whole, empty = np.array([[0.4, -1.0], [1.0, -3.0]]), np.array([1.0, -3.0]), np.zeros(2)
+    counts = np.array([[2, 0]] * (300 - undefined) + [[0, 2]] * undefined)  # the second prompt alone is done wrong
+    found = Curve((0.5, 1.0), (1, 2), kept, whole, empty).summary(counts)
+    assert found["resamples"]["without_faithfulness"] == undefined
+    reason = None if interval else f"{undefined} of 300 resamples have no faithfulness (at most 1% may)"
+    assert found["resamples"]["no_interval"] == reason
+    ends = [found[name][end] for name in ("cpr", "cmd") for end in ("low", "high")]
+    assert ends == pytest.approx([0.35, 0.35, 0.15, 0.15]) if interval else ends == [None] * 4
+    assert (found["curve"]["low"] is None) == (found["curve"]["high"] is None) == (not interval)
+    assert found["cpr"]["estimate"] == pytest.approx(0.5 * (0.6 / 2 + 1) / 2)  # of the prompts themselves
+
+
+def test_resamples_that_all_lack_faithfulness_are_one_sentence() -> None:
+    whole = np.array([1.0, -3.0])
+    with pytest.raises(UserError, match=r"^none of 5 resamples of the discovery prompts has a faithfulness: .*"):
+        Curve((1.0,), (2,), whole[None], whole, np.zeros(2)).summary(np.array([[0, 2]] * 5))
+
+
+def test_a_reason_from_elsewhere_leaves_no_interval(logit_diffs) -> None:
+    kept, whole, empty = logit_diffs
+    counts = resampling.cluster_counts(range(24), 50, seed=5)
+    found = Curve((0.1, 0.2, 0.5, 1.0), (1, 2, 5, 10), kept, whole, empty).summary(counts, "too few")
+    assert found["resamples"]["no_interval"] == "too few" and found["cpr"]["low"] is None is found["curve"]["high"]
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
@@ -156,18 +200,37 @@ def test_resamples_depend_on_the_seed_alone() -> None:
     assert (one == resampling.cluster_counts(list("abcdefghijklmnopqrst"), 30, 7)).all()
 
 
+@pytest.mark.parametrize("names", ["a", "ab", "abcde", "abcdefghij"])
+def test_halves_deal_whole_clusters_evenly(names) -> None:
+    clusters = [name for name in names for _ in range(3)]
+    first = resampling.half(clusters, seed=4)
+    assert len({c for c, one in zip(clusters, first, strict=True) if one}) == (len(names) + 1) // 2
+    assert not {c for c, one in zip(clusters, first, strict=True) if one} & {
+        c for c, one in zip(clusters, first, strict=True) if not one
+    }
+    assert (resampling.half(clusters, seed=4) == first).all()
+    if len(names) == 10:
+        assert any((resampling.half(clusters, seed) != first).any() for seed in range(3))
+
+
 # --- agreement of sets ---------------------------------------------------------------------------------------------
 
 
-def test_jaccard_index_against_counting() -> None:
+def masks(sets: list, size: int = 12) -> np.ndarray:
+    return np.array([[item in one for item in range(size)] for one in sets], bool).reshape(len(sets), size)
+
+
+def test_jaccard_index_against_counting(monkeypatch) -> None:
     rng = random.Random(0)
-    for _ in range(50):
-        first, second = ([rng.randrange(12) for _ in range(rng.randrange(1, 9))] for _ in range(2))
-        both = sum(1 for item in range(12) if item in first and item in second)
-        either = sum(1 for item in range(12) if item in first or item in second)
-        assert resampling.jaccard(first, second) == pytest.approx(both / either)
-    assert resampling.jaccard([], []) == 1
-    assert resampling.jaccard([1], []) == 0
+    sets = [{rng.randrange(12) for _ in range(rng.randrange(1, 9))} for _ in range(20)] + [set(), set()]
+    for columns in (5, 100_000):  # in three parts and in one
+        monkeypatch.setattr(resampling, "COLUMNS", columns)
+        found = resampling.jaccard(masks(sets))
+        for i, first in enumerate(sets):
+            for j, second in enumerate(sets):
+                both = sum(1 for item in range(12) if item in first and item in second)
+                either = sum(1 for item in range(12) if item in first or item in second)
+                assert found[i, j] == pytest.approx(both / either if either else 1)
 
 
 def test_agreement_against_a_loop_over_pairs() -> None:
@@ -175,13 +238,25 @@ def test_agreement_against_a_loop_over_pairs() -> None:
     sets = [frozenset(rng.sample(range(10), 4)) for _ in range(7)]
     whole = frozenset(range(4))
     pairs = [len(sets[i] & sets[j]) / len(sets[i] | sets[j]) for i in range(7) for j in range(i)]
-    found = resampling.agreement(sets, whole)
+    found = resampling.agreement(masks(sets), masks([whole])[0])
     assert found["pairwise"] == pytest.approx(sum(pairs) / 21)
     assert found["with_full_sample"] == pytest.approx(sum(len(one & whole) / len(one | whole) for one in sets) / 7)
     assert Counter(map(len, sets)) == {4: 7}
 
 
 def test_agreement_of_equal_and_of_disjoint_sets() -> None:
-    assert resampling.agreement([{1, 2}] * 5, {1, 2}) == {"pairwise": 1.0, "with_full_sample": 1.0}
-    assert resampling.agreement([{1}, {2}, {3}], {4}) == {"pairwise": 0.0, "with_full_sample": 0.0}
-    assert resampling.agreement([{1}], {1}) == {"pairwise": None, "with_full_sample": None}
+    def agreement(sets: list, whole: set) -> tuple:
+        found = resampling.agreement(masks(sets), masks([whole])[0])
+        return found["pairwise"], found["with_full_sample"]
+
+    assert agreement([{1, 2}] * 5, {1, 2}) == (1.0, 1.0)
+    assert agreement([{1}, {2}, {3}], {4}) == (0.0, 0.0)
+    assert agreement([{1}], {1}) == agreement([], {1}) == (None, None)
+
+
+def test_twenty_sets_of_a_million_components_take_seconds() -> None:
+    sets = np.random.default_rng(0).random((20, 1_000_000)) < 0.5
+    started = time.process_time()
+    found = resampling.agreement(sets, sets[0])
+    assert time.process_time() - started < 5
+    assert found["pairwise"] == pytest.approx(1 / 3, abs=2e-4)  # of two random halves

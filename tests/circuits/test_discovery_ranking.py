@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +14,8 @@ import pytest
 from circuits import study as studies
 from circuits import tasks
 from circuits.circuit import Node
-from circuits.discovery import METHODS
+from circuits.discovery import METHODS, resampling
+from circuits.discovery.crossfit import CrossFit
 from circuits.discovery.nested import Nested
 from circuits.discovery.ranking import EdgeRanking, HeadRanking, connected
 from circuits.edges import EMBEDDING, PROJECTIONS, Edge, Graph, Reader
@@ -23,7 +26,11 @@ from results_io import UserError
 from tests.circuits import toy
 
 SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 30}
-SETTINGS = {**toy.SETTINGS, "discovery": {"atp": {"base": "clean"}, "eap_ig": {"steps": 3}}}
+NONE = np.array([], int)
+SETTINGS = {
+    **toy.SETTINGS,
+    "discovery": {"atp": {"base": "clean"}, "eap_ig": {"steps": 3}, "stability": {"greedy_resamples": 1}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +63,11 @@ def test_leaving_out_edges_on_no_path_changes_no_logit(random_study, architectur
     study = random_study(architecture)
     graph, prompts, rng = study.model.graph, study.discovery, random.Random(architecture)
     ranking = EdgeRanking(graph.edges, order=lambda weights: np.arange(len(graph.edges)), graph=graph)
-    kept = [tuple(rng.sample(graph.edges, len(graph.edges) * share // 10)) for share in (1, 3, 6, 9)]
-    pruned = [len(one) - len(ranking.surviving(one)) for one in kept]
-    plain = [patch_paths(set(graph.edges) - set(one), ranking.recipe, str(place)) for place, one in enumerate(kept)]
+    total = len(graph.edges)
+    kept = [np.array(rng.sample(range(total), total * share // 10)) for share in (1, 3, 6, 9)]
+    pruned = [len(one) - ranking.members(one).sum() for one in kept]
+    left_out = [[edge for place, edge in enumerate(graph.edges) if place not in set(one.tolist())] for one in kept]
+    plain = [patch_paths(edges, ranking.recipe, str(place)) for place, edges in enumerate(left_out)]
     expected = study.run(Sweep(tuple(plain)), prompts).logit_diff
     variants = tuple(ranking.only(one, str(place)) for place, one in enumerate(kept))
     assert study.run(Sweep(variants), prompts).logit_diff == pytest.approx(expected, abs=2e-5)
@@ -70,7 +79,22 @@ def test_connected_edges_are_those_on_some_path(groups) -> None:
     graph, rng = Graph(3, 4, groups), random.Random(groups)
     for share in (0.05, 0.15, 0.4):
         kept = set(rng.sample(graph.edges, int(share * len(graph.edges))))
-        assert connected(kept, graph) == {edge for edge in kept if on_a_path(edge, kept, graph)}
+        found = connected(np.array([edge in kept for edge in graph.edges]), graph)
+        expected = {edge for edge in kept if on_a_path(edge, kept, graph)}
+        assert {edge for edge, survives in zip(graph.edges, found, strict=True) if survives} == expected
+        heads = {edge.writer for edge in expected if edge.writer.kind == "head"}
+        assert EdgeRanking(graph.edges, order=None, graph=graph).heads(found) == tuple(sorted(heads))
+
+
+def test_edges_of_a_large_model_are_followed_in_seconds() -> None:
+    """With Python sets each circuit took seconds on half a million edges, and a search makes a hundred of them."""
+    graph = Graph(12, 16, 16)
+    edges, rng = len(graph.edges), np.random.default_rng(0)
+    connected(np.ones(edges, bool), graph)
+    started = time.process_time()
+    found = [connected(rng.random(edges) < share, graph) for share in [0.001, 0.01, 0.5] * 5]
+    assert time.process_time() - started < 3
+    assert found[0].sum() < found[1].sum() < found[2].sum()
 
 
 def on_a_path(edge: Edge, kept: set[Edge], graph: Graph) -> bool:
@@ -97,11 +121,12 @@ def test_no_edges_leave_the_corrupted_run_and_all_the_clean_one(random_study) ->
     study = random_study()
     graph = study.model.graph
     ranking = EdgeRanking(graph.edges, order=lambda weights: np.arange(len(graph.edges)), graph=graph)
-    sweep = Sweep((ranking.only((), "none"), ranking.only(graph.edges, "all"), Variant("clean")))
+    sweep = Sweep((ranking.only(NONE, "none"), ranking.only(np.arange(len(graph.edges)), "all"), Variant("clean")))
     none, whole, clean = study.run(sweep, study.discovery).logit_diff
     (corrupted,) = study.run(Sweep((Variant("corrupted", base="corrupted"),)), study.discovery).logit_diff
     assert none == pytest.approx(corrupted, abs=1e-5) and whole == pytest.approx(clean, abs=1e-6)
-    assert ranking.heads(()) == () and ranking.heads(graph.edges) == study.model.heads
+    every = np.ones(len(graph.edges), bool)
+    assert ranking.heads(~every) == () and ranking.heads(every) == study.model.heads
 
 
 def test_scores_by_prompt_are_those_that_are_averaged(random_study) -> None:
@@ -172,4 +197,61 @@ def test_a_model_that_needs_none_of_the_components_has_no_circuit(random_study) 
     with pytest.raises(UserError, match="no better with all heads than with none of them"):
         ranked.faithfulness([3])
     with pytest.raises(UserError, match="no better with all heads than with none of them"):
-        ranked.curve([0.5, 1.0])
+        CrossFit.of(ranked, 0).curve([0.5, 1.0])
+
+
+def test_the_metric_of_the_task_is_named(random_study) -> None:
+    for metric, words in (
+        ("logit_difference", "logit difference"),
+        ("probability_difference", "probability difference"),
+    ):
+        study = replace(random_study(), task=replace(random_study().task, metric=metric))
+        ranked = Nested(study, study.discovery, HeadRanking(study.model.heads, order=lambda weights: np.arange(12)))
+        ranked._known.update({0: np.ones(8), 12: np.ones(8)})
+        with pytest.raises(UserError, match=rf"than with none of them \({words} 1.00 and 1.00, "):
+            ranked.limits()
+
+
+# --- halves --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["ACDC-greedy", "AtP", "EAP-IG"])
+def test_every_prompt_is_scored_by_circuits_that_the_other_half_ranks(random_study, method) -> None:
+    """Against two searches on prompt sets of their own."""
+    study, module = random_study(), METHODS[method]
+    prompts, sizes = study.discovery, [0, 2, 5, 9]
+    crossed = CrossFit.of(Nested(study, prompts, module.rank(study, prompts)), seed=1)
+    found = crossed.logit_diff(sizes)
+    first = resampling.half(prompts.clusters, 1)
+    assert 0 < first.sum() < 8 and "did not rank" in crossed.scored_on
+    for half in (first, ~first):
+        ranking, scoring = (prompts.select(np.flatnonzero(rows).tolist()) for rows in (half, ~half))
+        order = module.rank(study, ranking).order(np.ones(len(ranking)))
+        variants = tuple(crossed.whole.ranking.only(order[:size], str(size)) for size in sizes)
+        assert found[:, ~half] == pytest.approx(study.engine.run(Sweep(variants), scoring).logit_diff, abs=1e-5)
+    own = crossed.whole.logit_diff(sizes)
+    assert np.abs(found - own)[1:].max() > 0.01  # the halves rank differently, so it matters who ranks
+    assert found[0] == pytest.approx(own[0], abs=1e-5)  # no component is no component whoever ranks
+
+
+def test_the_curve_and_the_chosen_size_pool_both_halves(random_study) -> None:
+    study = random_study()
+    whole = Nested(study, study.discovery, METHODS["AtP"].rank(study, study.discovery))
+    whole._known.update({0: np.zeros(8), 12: np.full(8, 4.0)})  # the model does not do the task by itself
+    crossed = CrossFit.of(whole, seed=1)
+    shares = (0.1, 0.5, 1.0)
+    found = crossed.curve(shares)
+    assert found.sizes == (2, 6, 12)
+    assert (
+        (found.kept == crossed.logit_diff([2, 6, 12])).all() and (found.whole == 4).all() and (found.empty == 0).all()
+    )
+    assert crossed.faithfulness(6) == pytest.approx(crossed.logit_diff([6]).sum() / 32)
+
+
+def test_a_single_cluster_has_no_halves_and_says_so(random_study) -> None:
+    study = random_study()
+    prompts = replace(study.discovery, clusters=("one",) * 8)
+    whole = Nested(study, prompts, METHODS["AtP"].rank(study, prompts))
+    crossed = CrossFit.of(whole, seed=0)
+    assert crossed.scored_on == "the prompts that ranked, all of one cluster" and len(crossed.halves) == 1
+    assert (crossed.logit_diff([3]) == whole.logit_diff([3])).all()
