@@ -144,10 +144,9 @@ class Sweep:
 class Effects:
     """What a sweep did: one row per variant, one column per prompt.
 
-    `logit_diff`: mean answer logit minus mean foil logit at the last position, nats; from a study, whatever the task's metric
-    is. `correct`: probability of the
-    answers above that of the foils. `answer_probability`: summed over the answers, and `foil_probability` over the foils;
-    None unless the sweep asks for them.
+    `logit_diff`: mean answer logit minus mean foil logit at the last position, nats; from a study, whatever the task's
+    metric is. `correct`: probability of the answers above that of the foils. `answer_probability`: summed over the answers,
+    and `foil_probability` over the foils; None unless the sweep asks for them.
     """
 
     names: tuple[str, ...]

@@ -75,7 +75,8 @@ class Departure:
 class Parity:
     """`comparisons` of every backend in every dtype; `verdict` SAME, ROUNDING or OTHER, `sentence` in words.
 
-    `interventions`: whether those of the backends agree, by dtype. `left_out`: why a dtype was not compared.
+    `interventions`: whether those of the backends agree, by dtype (if the run is fused, as proved in the run's own).
+    `left_out`: why a dtype was not compared.
     """
 
     comparisons: tuple[Comparison, ...]
@@ -251,7 +252,9 @@ def _of_fused(
         return None, f"the prompts are longer than the {longest} tokens of which attention sees a window"
     try:
         known = study.engine.describe()["backend"] == "fused"
-        proved = study.engine.why if known else prove_parity(fused, LensEngine(model, reference), probes, tolerance)
+        own = str(study.model.dtype).removeprefix("torch.")
+        why = study.engine.why if model is study.model else f"{study.engine.why}, in {own}"
+        proved = why if known else prove_parity(fused, LensEngine(model, reference), probes, tolerance)
     except UnsupportedArchitectureError as reason:
         proved = str(reason)
 
