@@ -386,14 +386,6 @@ class Session:
 
         return models.identify(settings)
 
-    @property
-    def _origin(self) -> str:
-        """Where the weights come from, in words."""
-        settings, revision = self._model_settings, self._identity.revision
-        if settings["kind"] != "hub":
-            return settings["kind"]
-        return f"hub, revision {revision[:8]}" if revision else f"folder {Path(settings['path']).name}"
-
     @cached_property
     def _vocabulary(self) -> Any:
         """The words that prompts for this model are drawn from; None: the embedded models' own."""
@@ -438,7 +430,7 @@ class Session:
         provenance = circuit["provenance"]
         found = {"discovered": "found on the discovery split", "planted": "claimed of a planted model"}
         origin = found.get(provenance["kind"], provenance["kind"])
-        kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self._origin}"
+        kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self._identity.origin}"
         split = prompts["split"]
         return {
             "subject": f"{circuit['task']} on {circuit['model']} ({kind})  circuit: {self.config['circuit']['kind']}, "

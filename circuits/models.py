@@ -68,8 +68,14 @@ class Identity:
         return tuple(Node("head", layer, index) for layer in range(self.n_layers) for index in range(self.n_heads))
 
     def describe(self) -> str:
-        commit = f", revision {self.revision[:8]}" if self.revision else ""
-        return f"{self.name} ({self.n_layers} layers x {self.n_heads} heads, {self.kind}{commit})"
+        return f"{self.name} ({self.n_layers} layers x {self.n_heads} heads, {self.origin})"
+
+    @property
+    def origin(self) -> str:
+        """Where the weights come from, in words: a folder read in place of the hub is not the hub."""
+        if self.kind != "hub":
+            return self.kind
+        return f"hub, revision {self.revision[:8]}" if self.revision else f"folder {self.folder.name}"
 
 
 @dataclass(frozen=True, eq=False)

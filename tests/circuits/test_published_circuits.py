@@ -90,6 +90,7 @@ def test_pathways_of_ioi_are_those_of_the_figure() -> None:
 
 def test_the_model_brings_its_published_circuits_and_its_folder_s_own_come_first(folder) -> None:
     settings = {"name": "gpt2", "kind": "hub", "path": str(folder("gpt2")), "published": "gpt2"}
+    assert models.identify(settings).origin == "folder gpt2"
     found = models.identify(settings).circuits
     assert set(found) == {path.stem for path in (FOLDER / "gpt2").glob("*.yaml")}
     assert found["greater_than"] == toy.circuit("greater_than")  # the folder has one of its own
