@@ -246,12 +246,13 @@ class Session:
         """Stage 1 for one task; returns the folder of its results."""
         plan = self._plan(task)
         from circuits import claims
-        from circuits.measure import measure, remove_stale
+        from circuits.measure import check, measure, remove_stale
 
         folder = self._folder(task)
         plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self.bar, self.say)
         shared = self._folder(task, default=True)
         plan.require_reference()
+        check(plan, self._numbers())
         self._announce_replacement(plan, folder)
         arguments = (self.bar, shared if shared != folder else None, self.say)
         numbers = self._numbers()
@@ -379,12 +380,10 @@ class Session:
     def _identity(self) -> Any:
         from circuits import hub  # before the libraries that take seconds to import, so that a refusal is quick
 
-        settings = self._model_settings
-        if settings["kind"] == "hub" and not settings["path"]:
-            hub.fetch(settings.get("repository") or settings["name"], settings["revision"])
+        hub.snapshot_of(self._model_settings)
         from circuits import models
 
-        return models.identify(settings)
+        return models.identify(self._model_settings)
 
     @cached_property
     def _vocabulary(self) -> Any:

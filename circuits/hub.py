@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import (
@@ -23,6 +24,7 @@ from results_io import UserError
 
 FILES = ["*.json", "*.safetensors", "merges.txt", "vocab.txt", "tokenizer.model"]
 NOT_FILES = ["*/*", "consolidated*", "adapter_*"]  # other formats of the same weights; `*` matches slashes too
+INDEX = "model.safetensors.index.json"  # of sharded weights
 SECONDS = 5.0  # to answer whether the commit is there; without a network the sentence should not be long in coming
 
 
@@ -32,6 +34,13 @@ class Snapshot:
 
     folder: Path
     revision: str
+
+
+def snapshot_of(settings: Mapping[str, Any]) -> Snapshot | None:
+    """What a `model=` configuration names on the hub; None if it names a folder or another kind. UserError as `fetch`."""
+    if settings["kind"] != "hub" or settings.get("path"):
+        return None
+    return fetch(settings.get("repository") or settings["name"], settings.get("revision"))
 
 
 @lru_cache
@@ -61,16 +70,26 @@ def _cached(repository: str, revision: str | None) -> Snapshot | None:
 
 def _is_whole(folder: Path) -> bool:
     """True if configuration and weights are there, every shard of them."""
-    index = folder / "model.safetensors.index.json"
-    if not (folder / "config.json").is_file():
-        return False
-    if not index.is_file():
-        return any(folder.glob("*.safetensors"))
     try:
-        shards = set(json.loads(index.read_text())["weight_map"].values())
-    except (ValueError, KeyError, AttributeError):
+        names = shards(folder)
+    except ValueError:
         return False
-    return all((folder / name).is_file() for name in shards)
+    weights = all((folder / name).is_file() for name in names) if names else any(folder.glob("*.safetensors"))
+    return weights and (folder / "config.json").is_file()
+
+
+def shards(folder: Path) -> list[str]:
+    """The files that sharded weights are in, as their index names them; none without an index.
+
+    ValueError for an index that is not one.
+    """
+    index = folder / INDEX
+    if not index.is_file():
+        return []
+    try:
+        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (KeyError, AttributeError, TypeError) as error:
+        raise ValueError(f"{index} has no map from tensors to files") from error
 
 
 def _commit(repository: str, revision: str | None) -> str:

@@ -180,8 +180,7 @@ def measure(
     that a measurement refuses.
     """
     numbers = list(numbers)
-    for number in numbers:  # before the first one costs minutes
-        getattr(MEASUREMENTS[number], "check", _anything_goes)(plan.settings)
+    check(plan, numbers)
     remove_partial(folder)
     done = []
     for number in numbers:
@@ -202,6 +201,12 @@ def measure(
         results_io.write(path, {**_header(plan, number), "data": data})
         done.append(number)
     return done
+
+
+def check(plan: Plan, numbers: Iterable[str]) -> None:
+    """UserError, before the first one costs minutes, for settings that a measurement of `numbers` refuses."""
+    for number in numbers:
+        getattr(MEASUREMENTS[number], "check", _anything_goes)(plan.settings)
 
 
 def remove_stale(plan: Plan, folder: Path, numbers: Iterable[str]) -> None:

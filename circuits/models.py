@@ -32,7 +32,7 @@ EMBEDDED = Path(__file__).parent / "embedded"
 PUBLISHED = Path(__file__).parent / "published"
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 READ = (  # what a model's identity is over, besides its weights; other files may lie beside them
-    *("added_tokens.json", "config.json", "generation_config.json", "model.safetensors.index.json"),
+    *("added_tokens.json", "config.json", "generation_config.json", hub.INDEX),
     *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"),
     *("merges.txt", "tokenizer.model", "vocab.txt"),
 )
@@ -238,8 +238,7 @@ def identify(settings: Mapping[str, Any]) -> Identity:
     kind = settings["kind"]
     if kind == "planted":
         return _identify_planted(settings)
-    if kind == "hub" and not settings.get("path"):
-        snapshot = hub.fetch(settings.get("repository") or settings["name"], settings.get("revision"))
+    if (snapshot := hub.snapshot_of(settings)) is not None:
         return _identify_folder(settings, snapshot.folder, snapshot.revision)
     if kind in ("embedded", "local", "hub"):
         return _identify_folder(settings, _folder(settings))
@@ -327,7 +326,7 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
 
 
 def _circuits(settings: Mapping[str, Any], folder: Path) -> dict[str, Circuit]:
-    """The circuits in the model's folder, and over them those published about the model that `settings` names."""
+    """The circuits published about the model that `settings` names; those in its own folder come before them."""
     folders = [folder / "circuits"]
     if settings.get("published"):
         folders.insert(0, PUBLISHED / settings["published"])
@@ -352,13 +351,10 @@ def _digest_of(stated: tuple[tuple[Path, int, int], ...]) -> str:
 
 def _require_shards(folder: Path) -> None:
     """UserError if the index of sharded weights names a file that is not there."""
-    index = folder / "model.safetensors.index.json"
-    if not index.is_file():
-        return
     try:
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise UserError(f"{index} is not an index of sharded weights; copy it there anew") from error
+        names = hub.shards(folder)
+    except ValueError as error:
+        raise UserError(f"{folder / hub.INDEX} is not an index of sharded weights; copy it there anew") from error
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise UserError(

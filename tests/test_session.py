@@ -531,3 +531,9 @@ def test_a_method_without_a_search_is_refused(tmp_path) -> None:
     assert refused(tmp_path / "r", "circuit=stored", "method=AtP") == (
         "method= is that of a search; run it with circuit=discovered, or leave it out"
     )
+
+
+def test_a_setting_that_a_late_measurement_refuses_is_refused_before_the_first(tmp_path) -> None:
+    assert refused(tmp_path / "r", "measurement.battery.circuit=[zero]") == (
+        "measurement.battery.circuit lacks mean, the recipe that every calibration reads; add it"
+    )
