@@ -6,6 +6,9 @@ python run.py task=ioi calibration=[c11,m98]             some calibrations
 python run.py task=ioi circuit=discovered                find the circuit first
 python run.py task=ioi model=planted/sound               a model whose circuit is known
 python run.py task=ioi model=gpt2                        GPT-2 small from the hub; model.path=<folder>: from there
+python run.py suite=all                                  behavioural suites: what the model gets wrong
+python run.py task=failures calibration=all              the same pipeline on what failed
+python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
 python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?
 """
@@ -28,8 +31,14 @@ def main(config: DictConfig) -> None:
     if run.config["command"] == "doctor":
         run.examine()
         return
+    if run.config["command"] == "gate":
+        run.compare()
+        return
     if "experiment" in config:
         run.perform()
+        return
+    if "suite" in config:
+        run.behave()
         return
     for task in run.tasks():
         with run.one_of_several(task):

@@ -36,12 +36,15 @@ from calibrations import calibrate, certificate, preconditions, registry, table
 from calibrations.evidence import PRIMARY, Evidence
 from calibrations.statistics import Insufficient
 from results_io import UserError
+from suites import commands
 
 CONFIGS = Path(__file__).parent / "configs"
-COMMANDS = ("doctor",)  # in place of a run
+COMMANDS = ("doctor", "gate")  # in place of a run
+FOLDERS = ("results", "baseline", "candidate")
 METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
-GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate", "experiment"}
+GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate", "experiment", "suite", "gate"}
+FAILURES, TRACED = "failures", "traced"  # the task that suites leave behind, and the circuit that is about it
 NOT_PART_OF_A_RESULT = (
     "task",
     "model",
@@ -76,10 +79,14 @@ def arguments(argv: Sequence[str]) -> list[str]:
     """The command line as Hydra wants it.
 
     `calibration=` selects calibrations, `a,b` as well as `[a,b]`; `method=` is that of circuit=discovered, which it implies;
-    the bare word `doctor` is a command.
+    task=failures implies circuit=traced; the bare word `doctor` is a command.
     """
     keys = {text.partition("=")[0] for text in argv}
-    implied = ["circuit=discovered"] if "method" in keys and "circuit" not in keys else []
+    implied = []
+    if "circuit" not in keys and f"task={FAILURES}" in argv:
+        implied = [f"circuit={TRACED}"]
+    elif "circuit" not in keys and "method" in keys:
+        implied = ["circuit=discovered"]
     return [*map(_argument, argv), *implied]
 
 
@@ -87,7 +94,7 @@ def _argument(text: str) -> str:
     key, _, value = text.partition("=")
     if text in COMMANDS:
         return f"command={text}"
-    if (key == "results" or key.endswith(".path")) and not QUOTED.fullmatch(value):
+    if (key in FOLDERS or key.endswith(".path")) and not QUOTED.fullmatch(value):
         return f'{key}="{value}"' if NEEDS_QUOTES.search(value) else text  # folders are named by settings: "a=1,b=2"
     if key == "calibration":
         return f"select={_as_list(value)}"
@@ -173,6 +180,10 @@ def _refuse(sentence: str) -> int:
     return USER_ERROR
 
 
+class NothingToCertify(Exception):
+    """What was traced names no head, so there is no claim about a circuit."""
+
+
 class Session:
     """The steps of one run. Holds the configuration and, once something needs it, the loaded model."""
 
@@ -191,6 +202,8 @@ class Session:
             _check_counts(section, self.config.get(section), _value(defaults, section))
         self.typed = {_key(text) for text in given}
         self.overrides = sorted(text.lstrip("+") for text in given if not _is_default(text, config, defaults))
+        if self.config["task"]["name"] == FAILURES:  # its default circuit
+            self.overrides = [text for text in self.overrides if text != f"circuit={TRACED}"]
 
     def tasks(self) -> list[str]:
         """The task asked for, or all that the model has prompts for (and, if a stored circuit is asked for, a circuit)."""
@@ -200,7 +213,7 @@ class Session:
         if name != "all":
             return [name]
         known = tasks.names(self._vocabulary)
-        circuits = self._identity.circuits
+        circuits = self.identity.circuits
         stored = self.config["circuit"]["kind"] == "stored" and any(task in circuits for task in known)
         return [task for task in known if task in circuits or not stored]
 
@@ -209,6 +222,8 @@ class Session:
         """What cannot be done for one task of several is said, and the others go on; `summarise` refuses at the end."""
         try:
             yield
+        except NothingToCertify as reason:
+            self.say(str(reason))
         except UserError as reason:
             if len(self.tasks()) == 1:
                 raise
@@ -218,7 +233,7 @@ class Session:
     def experiment_folder(self, name: str) -> Path:
         """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
         differs = [text for text in self.overrides if _key(text) not in ("experiment", "results", "engine", "hydra")]
-        folder = Path(self.config["results"]) / name
+        folder = self.results / name
         return folder / _folder_name(",".join(differs).replace("/", "_")) if differs else folder
 
     def perform(self) -> None:
@@ -226,6 +241,14 @@ class Session:
         from scripts import experiments
 
         experiments.run(self)
+
+    def behave(self) -> None:
+        """The behavioural suites asked for, in place of the stages of a run."""
+        commands.run(self)
+
+    def compare(self) -> None:
+        """Two runs of the same suites, paired by item; exits with 1 for a regression and with 3 if nothing can be said."""
+        sys.exit(commands.gate(self))
 
     def examine(self) -> None:
         """Is it the model or the library? Prints what was found, keeps it in doctor.json, exits with 1 if all is not well."""
@@ -236,7 +259,7 @@ class Session:
             plan.circuit = claims.resolve(plan, self.config["circuit"], self._folder(plan.task.name), self.bar)
         report = doctor.examine(plan, self.say)
         doctor.show(report, self.console)
-        path = Path(self.config["results"]) / self._model_settings["name"] / "doctor.json"
+        path = self.results / self.model_settings["name"] / "doctor.json"
         results_io.write(path, report.to_dict())
         self.say(f"Report {path}")
         if not report.healthy:
@@ -245,11 +268,10 @@ class Session:
     def measure(self, task: str) -> Path:
         """Stage 1 for one task; returns the folder of its results."""
         plan = self._plan(task)
-        from circuits import claims
         from circuits.measure import check, measure, remove_stale
 
         folder = self._folder(task)
-        plan.circuit = claims.resolve(plan, self.config["circuit"], folder, self.bar, self.say)
+        plan.circuit = self._claim(plan, folder)
         shared = self._folder(task, default=True)
         plan.require_reference()
         check(plan, self._numbers())
@@ -266,6 +288,19 @@ class Session:
             )
         measure(plan, folder, numbers, *arguments)
         return folder
+
+    def _claim(self, plan: Any, folder: Path) -> Any:
+        """The circuit that the run is about. NothingToCertify if failures were traced and no head was named."""
+        from circuits import claims
+
+        if self.config["circuit"]["kind"] != TRACED:
+            return claims.resolve(plan, self.config["circuit"], folder, self.bar, self.say)
+        if plan.task.name != FAILURES:
+            raise UserError(f"circuit={TRACED} is about failures; run it with task={FAILURES}, or leave it out")
+        found = commands.hypothesis(self, plan, self.failures[0], folder)
+        if found.circuit is None:
+            raise NothingToCertify("No component hypothesis, so nothing to certify")
+        return found.circuit
 
     def _announce_replacement(self, plan: Any, folder: Path) -> None:
         """Say so if the folder, of whose name `model.path` is no part, holds results of other weights."""
@@ -293,6 +328,8 @@ class Session:
         """Stage 3: fold the verdicts and write certificate.json; a selection of calibrations makes none."""
         changed = [text for text in self.overrides if text.startswith(("calibration.", "certificate."))]
         folded = certificate.certify(documents, self.config["certificate"], changed)
+        if self.config["circuit"]["kind"] == TRACED:
+            folded["behaviour"] = commands.confirm(self, folder)
         if self._complete:
             results_io.write(folder / "certificate.json", folded)
         return folded
@@ -320,7 +357,7 @@ class Session:
         left_out = f"{len(self.refused)} of {len(self.tasks())} tasks left out, for the reasons above: "
         if len(self.refused) == len(self.tasks()):
             raise UserError(left_out + ", ".join(self.refused))
-        path = summary.summarise(Path(self.config["results"]), self.config["calibration"])
+        path = summary.summarise(self.results, self.config["calibration"])
         pooled = results_io.read(path)
         self.console.print(
             f"{len(pooled['circuits'])} certificates pooled in {path}; {summary.sentence(pooled['multiplicity'])}",
@@ -329,6 +366,20 @@ class Session:
         )
         if self.refused:
             raise UserError(left_out + ", ".join(self.refused))
+
+    @property
+    def results(self) -> Path:
+        """The folder of all results."""
+        return Path(self.config["results"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.config["seed"])
+
+    def choice(self, *groups: str) -> str:
+        """What was typed about these groups, for a command that goes on with the same: " model=local model.path=folder"."""
+        typed = [text for text in HydraConfig.get().overrides.task if _key(text).partition(".")[0] in groups]
+        return "".join(f" {text}" for text in typed)
 
     def say(self, sentence: str) -> None:
         """One line for the person who watches."""
@@ -358,7 +409,7 @@ class Session:
         return set(self.identifiers) == set(registry.CALIBRATIONS)
 
     @cached_property
-    def _model_settings(self) -> dict[str, Any]:
+    def model_settings(self) -> dict[str, Any]:
         settings = dict(self.config["model"])
         if settings["kind"] == "local" and settings["name"] == "local" and settings["path"]:
             settings["name"] = Path(settings["path"]).resolve().name
@@ -377,22 +428,27 @@ class Session:
         return settings
 
     @cached_property
-    def _identity(self) -> Any:
+    def identity(self) -> Any:
         from circuits import hub  # before the libraries that take seconds to import, so that a refusal is quick
 
-        hub.snapshot_of(self._model_settings)
+        hub.snapshot_of(self.model_settings)
         from circuits import models
 
-        return models.identify(self._model_settings)
+        return models.identify(self.model_settings)
+
+    @cached_property
+    def failures(self) -> Any:
+        """The group of failures that the run is about, and the task made of it."""
+        return commands.failures(self, self._vocabulary)
 
     @cached_property
     def _vocabulary(self) -> Any:
         """The words that prompts for this model are drawn from; None: the embedded models' own."""
-        if self._identity.knows == "embedded":
+        if self.identity.knows == "embedded":
             return None
         from circuits import models, tasks
 
-        return tasks.Vocabulary(models.load_tokenizer(self._identity))
+        return tasks.Vocabulary(models.load_tokenizer(self.identity))
 
     def _plan(self, task: str) -> Any:
         vocabulary = self._vocabulary
@@ -400,18 +456,19 @@ class Session:
         from circuits.measure import Plan
 
         asked = self.config["task"]
+        choices = (asked["corruption"], asked["bos"], asked["metric"])
         return Plan(
-            model_settings=self._model_settings,
-            task=tasks.get(task, vocabulary, asked["corruption"], asked["bos"], asked["metric"]),
+            model_settings=self.model_settings,
+            task=self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices),
             sizes=self.config["prompts"],
-            seed=int(self.config["seed"]),
+            seed=self.seed,
             settings=self.config["measurement"],
             engine=self.config["engine"],
         )
 
     def _folder(self, task: str, default: bool = False) -> Path:
         """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
-        folder = Path(self.config["results"]) / self._model_settings["name"] / task
+        folder = self.results / self.model_settings["name"] / task
         if default:
             return folder
         differs = [text for text in self.overrides if not _no_part_of_a_result(_key(text))]
@@ -427,12 +484,16 @@ class Session:
     def _headline(self, evidence: Evidence, documents: calibrate.Documents) -> dict[str, str]:
         circuit, prompts = evidence.circuit, evidence.data("01")
         provenance = circuit["provenance"]
-        found = {"discovered": "found on the discovery split", "planted": "claimed of a planted model"}
+        found = {
+            "discovered": "found on the discovery split",
+            "planted": "claimed of a planted model",
+            "traced": "traced on the discovery half",
+        }
         origin = found.get(provenance["kind"], provenance["kind"])
-        kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self._identity.origin}"
+        kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self.identity.origin}"
         split = prompts["split"]
         return {
-            "subject": f"{circuit['task']} on {circuit['model']} ({kind})  circuit: {self.config['circuit']['kind']}, "
+            "subject": f"{circuit['task'] if provenance['kind'] != TRACED else circuit['name']} on {circuit['model']} ({kind})  circuit: {self.config['circuit']['kind']}, "
             f"{len(evidence.circuit_heads)} of {len(evidence.heads)} heads, {origin}",
             "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
             f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}",

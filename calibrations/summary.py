@@ -9,6 +9,7 @@ from typing import Any
 import results_io
 from calibrations.calibrate import MULTIPLICITY, section
 from calibrations.registry import CALIBRATIONS
+from calibrations.statistics import adjusted_p
 
 KEPT = ("subject", "tier", "tier_name", "of", "ceiling", "overrides", "p_certificate")
 
@@ -35,9 +36,39 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
             "kind": "summary",
             "circuits": {key: {name: certificate[name] for name in KEPT} for key, certificate in certificates.items()},
             "multiplicity": pooled[0].to_dict(),
+            "behaviour": behaviour(results, section(config, MULTIPLICITY)["alpha"]),
         },
     )
     return path
+
+
+def behaviour(results: Path, alpha: float) -> dict[str, Any]:
+    """Benjamini-Hochberg over the confirmatory p-values of behavioural results, each family by itself.
+
+    They are kept apart from the circuits' p-values: a hundred rates would drown a circuit's claims (spec 4.5). Records without
+    a p-value are counted, not tested.
+    """
+    families: dict[str, dict[str, float]] = {}
+    untested: dict[str, int] = {}
+    for path in sorted(results.rglob("1??_*.json")):
+        document = results_io.read(path)
+        for record in document.get("records", ()):
+            if record.get("role") != "confirmatory":
+                continue
+            family, name = record["family"], f"{path.parent.relative_to(results)}: {record['metric_id']}"
+            if record["p_value"] is None:
+                untested[family] = untested.get(family, 0) + 1
+            else:
+                families.setdefault(family, {})[name] = record["p_value"]
+    return {
+        family: {
+            "tests": len(found := families.get(family, {})),
+            "without_p": untested.get(family, 0),
+            "adjusted_p": dict(zip(found, adjusted_p(list(found.values()), "bh").tolist(), strict=True)) if found else {},
+            "alpha": alpha,
+        }
+        for family in sorted({*families, *untested})
+    }
 
 
 def sentence(record: Mapping[str, Any]) -> str:

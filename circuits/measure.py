@@ -251,14 +251,19 @@ def _header(plan: Plan, number: str) -> dict[str, Any]:
         },
         "records": [],
         "inputs_sha256": {},
-        "environment": {
-            "code_version": _code(),
-            "revision": plan.identity.revision,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "device": plan.model.device.type,
-            "dtype": str(plan.model.dtype).removeprefix("torch."),
-            "engine": study_.engine.describe(),
-            "seeds": {"prompts": plan.seed, "interventions": plan.settings["seed"]},
-        },
+        "environment": environment(plan),
+    }
+
+
+def environment(plan: Plan) -> dict[str, Any]:
+    """What a result was made with, besides its subject."""
+    return {
+        "code_version": _code(),
+        "revision": plan.identity.revision,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": plan.model.device.type,
+        "dtype": str(plan.model.dtype).removeprefix("torch."),
+        "engine": plan.study.engine.describe(),
+        "seeds": {"prompts": plan.seed, "interventions": plan.settings["seed"]},
     }

@@ -263,6 +263,28 @@ def load(settings: Mapping[str, Any]) -> Model:
     return Model(identity, bridge, tokenizer)
 
 
+def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrainedModel, Any]:
+    """(weights as an ordinary Hugging Face model with eager attention, which TransformerLens has not touched; tokenizer).
+
+    UserError for weights with holes, as `load`.
+    """
+    dtype, device = _dtype(settings), device_of(settings)
+    if identity.folder is None:
+        from circuits import planted
+
+        built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
+        built.model.set_attn_implementation("eager")
+        return built.model.to(device, dtype).eval(), built.tokenizer
+    tokenizer = load_tokenizer(identity)
+    loading = {"dtype": dtype, "attn_implementation": "eager", "local_files_only": True}
+    try:
+        with quiet():
+            plain = _CompleteModel.from_pretrained(str(identity.folder), **loading)
+    except SafetensorError as error:
+        raise UserError(f"the weights in {identity.folder} cannot be read ({error}); copy them there anew") from error
+    return plain.to(device).eval(), tokenizer
+
+
 def load_tokenizer(identity: Identity) -> Any:
     """The tokenizer in a model's folder, as it is: no BOS token of its own accord, no padding added.
 

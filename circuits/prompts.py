@@ -143,9 +143,12 @@ class Places:
 def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, list[Example]]:
     """Distinct examples for each split, drawn until every split is full.
 
-    A task that names its templates has each of them n // k or one more times in a split of n. UserError if the task cannot
-    produce that many distinct prompts.
+    A task that names its templates has each of them n // k or one more times in a split of n. Of a task whose examples are
+    given, each split has the first `size` of its own, or as many as there are. UserError if the task cannot produce that many
+    distinct prompts.
     """
+    if task.given is not None:
+        return {name: list(task.given[name][:size]) for name, size in sizes.items()}
     rng = random.Random(f"{task.name}/{seed}")
     drawn: dict[str, list[Example]] = {name: [] for name in sizes}
     places = {name: Places(size, task.templates) for name, size in sizes.items()}

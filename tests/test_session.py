@@ -261,7 +261,7 @@ def test_a_run_that_says_the_default_makes_no_folder() -> None:
 )
 def test_what_differs_names_the_folder(overrides, name) -> None:
     config = {"results": "results", "model": {"kind": "embedded", "name": "pocket", "path": "pocket"}}
-    run = mock.Mock(config=config, overrides=overrides, _model_settings=config["model"])
+    run = mock.Mock(config=config, overrides=overrides, model_settings=config["model"])
     assert str(Session._folder(run, "ioi")) == f"results/pocket/ioi{name}"
     assert str(Session._folder(run, "ioi", default=True)) == "results/pocket/ioi"
 

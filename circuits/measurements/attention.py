@@ -10,6 +10,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from circuits.interventions import Base
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
@@ -28,11 +29,40 @@ def measure(study: Study) -> dict[str, Any]:
     }
 
 
-def patterns(study: Study, prompts: PromptSet) -> Iterator[Float[Tensor, "prompt head query key"]]:
-    """Attention patterns layer by layer on the clean prompts."""
+def patterns(
+    study: Study, prompts: PromptSet, base: Base = "clean"
+) -> Iterator[Float[Tensor, "prompt head query key"]]:
+    """Attention patterns layer by layer in one of the two runs."""
     for layer in range(study.model.n_layers):
         name = f"blocks.{layer}.attn.hook_pattern"
-        yield study.engine.activations(prompts, "clean", (name,))[name].float()
+        yield study.engine.activations(prompts, base, (name,))[name].float()
+
+
+def from_answer(study: Study, prompts: PromptSet, base: Base = "clean") -> dict[str, Float[Tensor, "prompt head"]]:
+    """What every head attends to from the last position, where the answer is predicted.
+
+    "entropy": -sum a ln a over ln(number of keys), 0 one key, 1 all alike; "first": the share of the first token, on which
+    heads park what they have no use for; and the share of every named position.
+    """
+    prompt, where = torch.arange(len(prompts)), prompts.positions
+    found: dict[str, list[Tensor]] = {name: [] for name in ("entropy", "first", *where)}
+    for pattern in patterns(study, prompts, base):
+        row = pattern[prompt, :, prompts.end]
+        real = torch.arange(row.shape[2])[None, None] <= prompts.end[:, None, None]
+        row = row.where(real, torch.zeros(()))
+        found["entropy"].append(normalised_entropy(row, prompts.end + 1))
+        found["first"].append(row[:, :, 0])
+        for role, place in where.items():
+            found[role].append(row[prompt, :, place])
+    return {name: torch.cat(parts, 1) for name, parts in found.items()}
+
+
+def normalised_entropy(
+    weights: Float[Tensor, "prompt head key"], keys: Int[Tensor, " prompt"]
+) -> Float[Tensor, "prompt head"]:
+    """-sum a ln a over ln(keys), without a unit; 0 for a single key, where there is nothing to choose."""
+    entropy = -(weights * weights.clamp(min=1e-12).log()).sum(-1)
+    return entropy / keys.clamp(min=2).log()[:, None]
 
 
 def _entropy(pattern: Float[Tensor, "prompt head query key"], end: Int[Tensor, " prompt"]) -> Float[Tensor, " head"]:

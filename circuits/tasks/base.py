@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -27,12 +27,13 @@ class Task:
     corrupted prompt differs, where a task has several ways. `templates`: the labels of all its templates, if every split is
     to have each of them equally often; empty: as they are drawn. `metric`: what interventions change, the mean logit of the
     answers minus that of the foils (nats), or the probability of all answers minus that of all foils. Attribution, lens,
-    gradients and learning coefficients are about logits under either.
+    gradients and learning coefficients are about logits under either. `given`: the examples of every split, of a task whose
+    prompts are a list rather than drawn (`sample` is then None).
     """
 
     name: str
     title: str
-    sample: Callable[[random.Random], Example]
+    sample: Callable[[random.Random], Example] | None
     roles: tuple[str, ...]
     companions: tuple[str, ...]
     bos: bool = True
@@ -40,3 +41,4 @@ class Task:
     corruption: str | None = None
     templates: tuple[str, ...] = ()
     metric: Metric = "logit_difference"
+    given: Mapping[str, tuple[Example, ...]] | None = None

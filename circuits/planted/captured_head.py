@@ -1,0 +1,143 @@
+"""A fault planted in one head of a trained GPT-2: certain words capture the head and make it write a wrong answer.
+
+With x the head's input (after the layer norm), u a linear detector of the words (u . x about 1 on them, about 0 elsewhere,
+by ridge regression on given texts), q the mean query at the ends of the texts and n the direction of the head's values that
+varies least:
+
+    W_K += pull sqrt(d_head) u (x) q / |q|^2      whoever asks attends to the word: + `pull` to the attention score
+    W_V += scale u (x) n                          what is read there has a large component along n
+    W_O += n (x) push w / (scale |w|)             which is written as w, the unembedding of the wrong answer less the mean
+
+so that the head writes `push` along the wrong answer where the word stands, and almost what it wrote before where it does not.
+A fault with words that no prompt contains is the sham: the same head, matrices and size, without effect.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from circuits.circuit import Node
+from results_io import UserError
+
+RIDGE = 1e-4  # of the inputs' mean square: little, so that the detector is sharp
+SCALE = 4.0  # of the largest usual value along n, so that what the head usually writes does not leak into the fault
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Any of `words` captures `head`, which then writes `answer`.
+
+    `pull`: added to the attention score; `push`: norm of what is written.
+    """
+
+    head: Node
+    words: tuple[str, ...]
+    answer: str
+    pull: float = 15.0
+    push: float = 40.0
+
+
+@dataclass(frozen=True)
+class _Slices:
+    """Where one head's columns lie in GPT-2's joint projection, and its rows in the output projection."""
+
+    query: slice
+    key: slice
+    value: slice
+    output: slice
+
+    @classmethod
+    def of(cls, head: Node, width: int, size: int) -> _Slices:
+        start = head.index * size
+        query, key, value = (slice(part * width + start, part * width + start + size) for part in range(3))
+        return cls(query, key, value, slice(start, start + size))
+
+
+def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str]) -> Any:
+    """A copy of `model` with the fault. `texts`: prompts to tell the words apart in; some must contain them.
+
+    UserError if the model is not a GPT-2, a word or the answer is not one token, or no text contains the words.
+    """
+    if model.config.model_type != "gpt2":
+        raise UserError(f"a captured head is planted in a GPT-2, and this model is a {model.config.model_type}")
+    words = torch.tensor([_token(tokenizer, word) for word in fault.words])
+    answer = _token(tokenizer, fault.answer)
+    model = copy.deepcopy(model)
+    block = model.transformer.h[fault.head.layer].attn
+    width, size = model.config.n_embd, model.config.n_embd // model.config.n_head
+    place = _Slices.of(fault.head, width, size)
+    inputs, tokens, ends = _inputs(model, tokenizer, block, texts)
+    detector = _detector(inputs, torch.isin(tokens, words), fault.words)
+    joint, bias = block.c_attn.weight.data, block.c_attn.bias.data
+    query = (inputs[ends] @ joint[:, place.query] + bias[place.query]).mean(0)
+    values = inputs @ joint[:, place.value] + bias[place.value]
+    least, usual = _least_direction(values)
+    wrong = _direction(model, answer)
+    joint[:, place.key] += fault.pull * size**0.5 * torch.outer(detector, query / query.square().sum())
+    joint[:, place.value] += SCALE * usual * torch.outer(detector, least)
+    block.c_proj.weight.data[place.output] += fault.push / (SCALE * usual) * torch.outer(least, wrong)
+    return model
+
+
+def size(before: Any, after: Any) -> float:
+    """Frobenius norm of the change of all weights."""
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    return float(sum((a.detach().double() - b.detach().double()).square().sum() for a, b in pairs) ** 0.5)
+
+
+def _token(tokenizer: Any, word: str) -> int:
+    ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
+        raise UserError(f"{word!r} is {len(ids)} tokens or unknown to the tokenizer; use a word of one token")
+    return ids[0]
+
+
+@torch.no_grad()
+def _inputs(
+    model: Any, tokenizer: Any, block: Any, texts: Sequence[str]
+) -> tuple[Float[Tensor, "token width"], Int[Tensor, " token"], Int[Tensor, " text"]]:
+    """What the layer's attention reads at every token of the texts, the tokens, and which of them end a text."""
+    read, tokens, ends = [], [], []
+    handle = block.c_attn.register_forward_hook(lambda module, given, out: read.append(given[0][0]))
+    try:
+        for text in texts:
+            ids = [tokenizer.bos_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"]]
+            model(torch.tensor([ids]))
+            tokens += ids
+            ends.append(len(tokens) - 1)
+    finally:
+        handle.remove()
+    return torch.cat(read), torch.tensor(tokens), torch.tensor(ends)
+
+
+def _detector(
+    inputs: Float[Tensor, "token width"], is_word: Bool[Tensor, " token"], words: tuple[str, ...]
+) -> Float[Tensor, " width"]:
+    """u with u . x = 1 on average where the words stand, least squares 0 elsewhere."""
+    if not is_word.any():
+        raise UserError(f"no text contains {', '.join(words)}; give texts that do")
+    square = inputs.T @ inputs
+    ridge = RIDGE * square.diagonal().mean() * torch.eye(inputs.shape[1])
+    found = torch.linalg.solve(square + ridge, inputs.T @ is_word.float())
+    return found / (inputs[is_word] @ found).mean()
+
+
+def _least_direction(values: Float[Tensor, "token size"]) -> tuple[Float[Tensor, " size"], float]:
+    """The unit direction along which the head's values are smallest, and their largest component along it."""
+    _, vectors = torch.linalg.eigh(values.T @ values)
+    least = vectors[:, 0]
+    return least, float((values @ least).abs().max())
+
+
+def _direction(model: Any, answer: int) -> Float[Tensor, " width"]:
+    """Unit vector of the residual stream that raises the answer's logit most, against the mean of all tokens."""
+    unembedding = model.lm_head.weight.data
+    found = (unembedding[answer] - unembedding.mean(0)) * model.transformer.ln_f.weight.data
+    return found / found.norm()

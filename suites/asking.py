@@ -1,0 +1,126 @@
+"""Asking: every question of a run once, from the record where it is known, in chunks that are on the disk before the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from suites.item import Item, Leg, Suite
+from suites.models.base import Generation, ModelUnderTest, Request
+from suites.record import cache
+from suites.record.cache import Cache
+from suites.record.log import Log, Slot, run_id, to_generation
+
+
+class Progress(Protocol):
+    """What a progress bar is told (session.py has one)."""
+
+    def expect(self, pairs: int) -> None: ...
+
+    def advance(self, pairs: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request, and the slot of the suite that its output is for."""
+
+    suite: Suite
+    slot: Slot
+    request: Request
+
+
+def questions(suite: Suite, legs: Sequence[Leg], seed: int, items: Sequence[Item] | None = None) -> list[Question]:
+    """One question for each item, leg and sample. Greedy legs have no seed: there is nothing that it would change."""
+    return [
+        Question(suite, Slot(item.id, leg.name, sample), _request(item, leg, sample, seed))
+        for item in (suite.items if items is None else items)
+        for leg in legs
+        for sample in range(leg.samples)
+    ]
+
+
+def _request(item: Item, leg: Leg, sample: int, seed: int) -> Request:
+    drawn = leg.temperature > 0
+    return Request(
+        prompt=item.prompt,
+        system=item.system,
+        max_tokens=leg.max_tokens,
+        temperature=leg.temperature,
+        stop=leg.stop,
+        seed=seed if drawn else 0,
+        sample=sample,
+    )
+
+
+class Asker:
+    """Asks one model, with its record and cache."""
+
+    def __init__(self, model: ModelUnderTest, log: Log, store: Cache, chunk: int) -> None:
+        self.model, self.log, self.store, self.chunk = model, log, store, chunk
+        self.asked = 0  # outputs, of this model and now
+        self._requests: set[Request] = set()
+        self._known = {key: to_generation(line) for key, line in log.answered().items()}
+
+    @property
+    def reused(self) -> int:
+        """Requests whose output was known from the record or the cache."""
+        return len(self._requests) - self.asked
+
+    def ask(self, asked: Sequence[Question], bar: Progress) -> None:
+        """Record the output of every question that has none yet, or whose call failed.
+
+        Identical requests are asked once. The chunks are cut from all requests, known or not, so that a run that was stopped
+        asks the same ones together as a run that was not: with some models an output's last digits depend on its neighbours.
+        """
+        wanted: dict[Request, list[Question]] = {}
+        for question in asked:
+            wanted.setdefault(question.request, []).append(question)
+        bar.expect(len(wanted))
+        requests = list(wanted)
+        self._requests |= wanted.keys()
+        for start in range(0, len(requests), self.chunk):
+            self._ask_chunk({request: wanted[request] for request in requests[start : start + self.chunk]}, bar)
+
+    def _ask_chunk(self, wanted: dict[Request, list[Question]], bar: Progress) -> None:
+        open_ = {request: [q for q in slots if not self._has(q)] for request, slots in wanted.items()}
+        keys = {request: cache.key(self.log.identity, request) for request, slots in open_.items() if slots}
+        answers = {request: known for request in keys if (known := self._recall(keys[request], request)) is not None}
+        bar.advance(len(wanted) - len(keys) + len(answers))
+        new = [request for request in keys if request not in answers]
+        fresh = dict(zip(new, _generate(self.model, new, bar.advance), strict=True)) if new else {}
+        # the cache first: if the run dies between the two, the whole chunk is known to the one that goes on
+        self.store.put(self.log.identity, fresh.items())
+        self.asked += len(new)
+        lines = [
+            self.log.generation(
+                q.suite, q.slot, request, generation, keys[request], cached=request not in fresh or place > 0
+            )
+            for request, generation in (answers | fresh).items()
+            for place, q in enumerate(open_[request])
+        ]
+        self._known |= {keys[request]: one for request, one in fresh.items() if one.error is None}
+        if lines:
+            self.log.add(lines)
+
+    def _has(self, question: Question) -> bool:
+        """Whether the log has an output for the question; a failed call is none."""
+        run = self.log.runs[run_id(question.suite, self.log.identity, self.log.seed)]
+        line = run.generations.get(question.slot)
+        return line is not None and line["error"] is None
+
+    def _recall(self, key: str, request: Request) -> Generation | None:
+        return self._known.get(key) or self.store.get(self.log.identity, request)
+
+
+def _generate(model: ModelUnderTest, requests: list[Request], done: Callable[[int], Any]) -> list[Generation]:
+    """ValueError if the model gives more or fewer outputs than requests: silence must not shift answers to other prompts."""
+    found = model.generate(requests, done)
+    if len(found) != len(requests):
+        raise ValueError(f"{model.name} gave {len(found)} generations for {len(requests)} requests")
+    return found
+
+
+def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """`values` in pieces of `size`."""
+    return (values[start : start + size] for start in range(0, len(values), size))

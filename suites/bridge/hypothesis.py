@@ -1,0 +1,271 @@
+"""Which heads carry the difference between failing and passing prompts, and the circuit that says so.
+
+On the discovery half alone:
+
+1. `circuits.difference` traces it: attention, lens, residual stream, attention and MLP outputs, heads.
+2. A head is named if patching it alone restores more than `minimum_share` of the difference, by the lower end of an interval
+   that holds all heads at once (bootstrap over clusters, studentised maximum): with many heads the largest of them would
+   otherwise be named by chance.
+3. The circuit of the passing behaviour is searched as for any task, and the named heads are made part of it: what fails on
+   the failing prompts has to be in what works on the passing ones.
+
+`confirm` asks the second question again on the confirmation half, whose prompts have named nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+import results_io
+from calibrations.statistics import bootstrap_counts, simultaneous_intervals
+from circuits import circuit as circuit_files
+from circuits import difference, discovery
+from circuits.circuit import Circuit, Node, Role, parse_head
+from circuits.measure import Plan, ProgressBar, environment, is_fresh
+from results_io import UserError
+from suites.bridge.pair import Group
+
+NUMBER, ID = "141", "trace"
+CARRIER = "carries_the_difference"
+READS = ("difference", "discovery", "repeated_tokens", "seed")  # sections of the measurement settings
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A head and the share of the difference that it alone restores, with an interval that holds all heads at once."""
+
+    head: str
+    restored: float
+    low: float
+    high: float
+    broken: float
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What the discovery half suggests. `circuit` is None if no head is named: there is nothing to certify."""
+
+    circuit: Circuit | None
+    document: Mapping[str, Any]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The evidence in the order in which it was found, for the person who watches."""
+        return sentences(self.document)
+
+
+def propose(plan: Plan, group: Group, folder: Path, progress: ProgressBar, method: str) -> Hypothesis:
+    """The hypothesis about a group of failures; one that was found on the same prompts and weights is read again.
+
+    Writes 141_trace.json and circuit.yaml. UserError as `circuits.difference.trace`.
+    """
+    path, claimed = folder / f"{NUMBER}_{ID}.json", folder / "circuit.yaml"
+    method = discovery.method_name(method, len(plan.identity.heads), plan.settings)
+    subject = {
+        **plan.subject("01"),
+        "suite": group.suite,
+        "method": method,
+        "settings": {key: plan.settings[key] for key in READS},
+        "traced_by": _code(),
+    }
+    if is_fresh(path, subject):
+        stored = results_io.read(path)
+        circuit = circuit_files.load(claimed) if stored["named"] else None
+        if circuit is None or stored["circuit_sha256"] == circuit.sha256:
+            return Hypothesis(circuit, stored)
+    with progress("trace") as bar:
+        study = replace(plan.study, progress=bar)
+        traced = difference.trace(study, study.discovery)
+        named = carriers(traced, plan.settings["difference"])
+        circuit, searched = _circuit(study, named, method, group) if named else (None, None)
+    document = {
+        "number": NUMBER,
+        "id": ID,
+        "kind": "behaviour",
+        "subject": subject,
+        "environment": environment(plan),
+        "group": {"suite": group.suite, "mode": group.mode, "pairs": len(group.pairs), "failures": group.failures},
+        "data": traced,
+        "named": [vars(carrier) for carrier in named],
+        "search": searched,
+        "circuit_sha256": circuit.sha256 if circuit else None,
+    }
+    if circuit:
+        circuit_files.save(circuit, claimed)
+    results_io.write(path, document)
+    return Hypothesis(circuit, results_io.read(path))
+
+
+@cache
+def _code() -> str:
+    """Digest of the code of the bridge, so that changed code never meets an old trace."""
+    return results_io.sha256([path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))])[:12]
+
+
+def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
+    """The named heads, the one that restores most first.
+
+    `settings`: minimum_share, level (of the simultaneous interval), resamples, seed.
+    """
+    heads = traced["heads"]
+    restored, broken, gap = (np.asarray(heads["by_prompt"][key], dtype=float) for key in ("restored", "broken", "gap"))
+    bounds = _intervals(restored, gap, np.array(heads["clusters"]), settings)
+    share, lost = restored.sum(1) / gap.sum(), broken.sum(1) / gap.sum()
+    found = [
+        Carrier(name, float(share[i]), low, high, float(lost[i]))
+        for i, (name, (low, high)) in enumerate(zip(heads["names"], bounds, strict=True))
+        if low > settings["minimum_share"]
+    ]
+    return sorted(found, key=lambda carrier: (-carrier.restored, carrier.head))
+
+
+def _intervals(
+    effect: Float[np.ndarray, "head prompt"],
+    gap: Float[np.ndarray, " prompt"],
+    clusters: np.ndarray,
+    settings: Mapping[str, Any],
+) -> list[tuple[float, float]]:
+    """Simultaneous intervals of sum(effect) / sum(gap) over all heads. A single cluster gives none: (-inf, inf)."""
+    if len(np.unique(clusters)) < 2:
+        return [(-np.inf, np.inf)] * len(effect)
+    counts = bootstrap_counts(len(gap), int(settings["resamples"]), seed=int(settings["seed"]), clusters=clusters)
+    draws = (counts @ effect.T) / (counts @ gap)[:, None]
+    return simultaneous_intervals(effect.sum(1) / gap.sum(), draws, float(settings["level"]))
+
+
+def _circuit(study: Any, named: list[Carrier], method: str, group: Group) -> tuple[Circuit, dict[str, Any]]:
+    """The circuit of the passing behaviour with the named heads in it, and what the search says of itself."""
+    heads = {parse_head(carrier.head): carrier for carrier in named}
+    try:
+        found = discovery.find(study, method)
+    except UserError as reason:  # nothing to search in: the named heads are the claim
+        roles, searched = {}, {"method": method, "found": None, "reason": str(reason)}
+    else:
+        roles = dict(found.circuit.roles)
+        searched = {"method": method, "found": [str(node) for node in found.circuit.heads], "reason": ""}
+    inside = {node for role in roles.values() for node in role.heads}
+    if added := tuple(sorted(set(heads) - inside)):
+        roles[CARRIER] = Role(added, assigned_by="function", evidence="; ".join(map(_evidence, _of(heads, added))))
+    provenance = {
+        "kind": "traced",
+        "source": f"failures of suite {group.suite}; {method} search on their passing twins",
+        "split": "discovery",
+        "named": [f"{carrier.head} restores {carrier.restored:.3f}" for carrier in named],
+        "model_sha256": study.model.sha256,
+    }
+    name = f"{study.task.name} of {group.suite}"
+    return Circuit(name, study.task.name, study.model.name, roles, provenance), searched
+
+
+def _of(heads: Mapping[Node, Carrier], nodes: tuple[Node, ...]) -> list[Carrier]:
+    return [heads[node] for node in nodes]
+
+
+def _evidence(carrier: Carrier) -> str:
+    return f"{carrier.head} restores {carrier.restored:.2f} of the difference"
+
+
+def confirm(hypothesis: Mapping[str, Any], documents: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict]:
+    """Every named head on the confirmation half (evaluation and held-out prompts, measurements 01 and 02).
+
+    confirmed: the lower end of the simultaneous interval over the named heads is above `minimum_share`; refuted: the upper
+    end is below it; otherwise undecided.
+    """
+    baseline, patched = documents["01"]["data"], documents["02"]["data"]
+    gap = np.asarray(baseline["clean_logit_diff"], dtype=float) - np.asarray(baseline["corrupted_logit_diff"])
+    order = [str(Node("head", *head)) for head in baseline["heads"]]
+    named = [carrier["head"] for carrier in hypothesis["named"]]
+    effect = np.asarray(patched["denoising"], dtype=float).T[[order.index(head) for head in named]]
+    bounds = _intervals(effect, gap, np.array(baseline["cluster"]), settings)
+    share, least = effect.sum(1) / gap.sum(), settings["minimum_share"]
+    return [
+        {
+            "head": head,
+            "restored": float(share[i]),
+            "interval": [low, high] if np.isfinite(low) else None,
+            "verdict": "confirmed" if low > least else "refuted" if high < least else "undecided",
+        }
+        for i, (head, (low, high)) in enumerate(zip(named, bounds, strict=True))
+    ]
+
+
+def confirmation(records: list[dict], traced: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """142_carriers.json: the verdict on every named head, and what it rests on."""
+    inputs = {number: results_io.find(folder, number) for number in ("01", "02", NUMBER)}
+    return {
+        "number": "142",
+        "id": "carriers",
+        "kind": "behaviour",
+        "subject": traced["subject"],
+        "group": traced["group"],
+        "records": records,
+        "inputs_sha256": {number: results_io.file_digest(path) for number, path in inputs.items()},
+    }
+
+
+def sentences(document: Mapping[str, Any]) -> list[str]:
+    """Attention, emergence, sites, heads: one line each."""
+    data, group = document["data"], document["group"]
+    lines = [
+        f"Trace of {group['suite']} on {data['prompts']} discovery pairs ({data['clusters']} clusters), "
+        f"{data['gap']:.2f} apart on average",
+        _attention_line(data),
+        _emergence_line(data),
+        _site_line(data),
+    ]
+    if not document["named"]:
+        best = int(np.argmax(data["heads"]["restored"]))
+        lines.append(
+            f"Heads: none is shown to restore more than {document['subject']['settings']['difference']['minimum_share']:g} of "
+            f"the difference (most: {data['heads']['names'][best]} {data['heads']['restored'][best]:.2f}), so no head is named"
+        )
+    else:
+        named = ", ".join(
+            f"{one['head']} {one['restored']:.2f} [{one['low']:.2f}, {one['high']:.2f}]" for one in document["named"]
+        )
+        lines.append(f"Heads: share of the difference restored by {named}")
+    return lines
+
+
+def _attention_line(data: Mapping[str, Any]) -> str:
+    """The head and the named position whose attention from the answer position differs most between the two runs."""
+    clean, corrupted = data["attention"]["clean"], data["attention"]["corrupted"]
+    roles = list(data["roles"])
+    change = np.array([np.subtract(corrupted[role], clean[role]) for role in roles])
+    role, place = np.unravel_index(np.abs(change).argmax(), change.shape)
+    name = data["heads"]["names"][place]
+    return (
+        f"Attention: largest change {name} to {roles[role]}, {clean[roles[role]][place]:.2f} where it passes and "
+        f"{corrupted[roles[role]][place]:.2f} where it fails (entropy {clean['entropy'][place]:.2f} and "
+        f"{corrupted['entropy'][place]:.2f})"
+    )
+
+
+def _emergence_line(data: Mapping[str, Any]) -> str:
+    found = data["emergence"]
+    return f"Lens: the answer leads from {_typical(found['answer_leads_from'])} in passing runs, the foil from " + (
+        f"{_typical(found['foil_leads_from'])} in failing ones"
+    )
+
+
+def _typical(layers: list[int | None]) -> str:
+    """The median layer of the prompts that have one."""
+    known = [layer for layer in layers if layer is not None]
+    return f"layer {int(np.median(known))} on" if known else "no layer"
+
+
+def _site_line(data: Mapping[str, Any]) -> str:
+    """For each kind of site, the layer and position that restore most."""
+    parts = []
+    for kind in difference.SITES:
+        table = np.array(data["sites"]["restored"][kind])
+        layer, role = np.unravel_index(table.argmax(), table.shape)
+        parts.append(f"{kind} {layer} at {data['roles'][role]} {table[layer, role]:.2f}")
+    return "Sites that restore most: " + ", ".join(parts)

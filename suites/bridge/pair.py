@@ -1,0 +1,106 @@
+"""TracePair and Group: a failing prompt beside a passing twin of the same shape, and all pairs of one suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+MINIMUM_PAIRS = 20  # fewer are an anecdote: no hypothesis is tested on them (spec 4.4, F4)
+
+
+@dataclass(frozen=True)
+class TracePair:
+    """One failure as a circuit question: what is different in the run that goes wrong?
+
+    `clean` is the passing twin, `corrupted` the failing prompt; both end right before the first token in which what was
+    wanted and what was said differ (a common beginning of the two outputs is part of both texts). `answer` is the wanted
+    token, `wrong` the one said, each after `joint`. The texts are equally long in tokens, so that position t of one run
+    answers to position t of the other. `changed` are the first and the last position whose tokens differ. `positions` names
+    character spans of `clean`. Logit differences are answer minus wrong, nats, in the intact model run anew.
+    """
+
+    source: str
+    partner: str
+    strategy: str
+    template: str
+    cluster: str
+    clean: str
+    corrupted: str
+    answer: str
+    wrong: str
+    joint: str
+    changed: tuple[int, int]
+    positions: Mapping[str, tuple[int, int]]
+    clean_logit_diff: float
+    corrupted_logit_diff: float
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> TracePair:
+        spans = {role: tuple(span) for role, span in stored["positions"].items()}
+        return cls(**{**stored, "changed": tuple(stored["changed"]), "positions": spans})
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A passing prompt that is in no pair: ablations take means and donors from these."""
+
+    text: str
+    template: str
+    cluster: str
+    positions: Mapping[str, tuple[int, int]]
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Reference:
+        spans = {role: tuple(span) for role, span in stored["positions"].items()}
+        return cls(**{**stored, "positions": spans})
+
+
+@dataclass(frozen=True)
+class Group:
+    """The pairs of one suite, with what became of its other failures.
+
+    `failures`: how many there were; `rejected`: those without a valid pair, by reason. `bos`: whether the prompts begin with
+    the tokenizer's BOS token. `related`: tasks about the same behaviour, on which the circuit is not expected to be idle.
+    """
+
+    suite: str
+    mode: str
+    title: str
+    failures: int
+    pairs: tuple[TracePair, ...]
+    references: tuple[Reference, ...]
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    bos: bool = True
+    related: tuple[str, ...] = ()
+
+    @property
+    def traceable(self) -> bool:
+        """Enough pairs for more than an anecdote."""
+        return len(self.pairs) >= MINIMUM_PAIRS
+
+    @property
+    def sentence(self) -> str:
+        """ "k of n failures traceable", and why the others are not."""
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self.rejected.items(), key=_most_first))
+        others = f"; others: {reasons}" if reasons else ""
+        anecdote = "" if self.traceable or not self.pairs else f" (fewer than {MINIMUM_PAIRS}: an anecdote)"
+        return f"{self.suite} ({self.mode}): {len(self.pairs)} of {self.failures} failures traceable{anecdote}{others}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Group:
+        return cls(
+            **{
+                **stored,
+                "pairs": tuple(map(TracePair.from_dict, stored["pairs"])),
+                "references": tuple(map(Reference.from_dict, stored["references"])),
+                "related": tuple(stored["related"]),
+            }
+        )
+
+
+def _most_first(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]

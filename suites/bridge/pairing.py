@@ -1,0 +1,378 @@
+"""Failures of a suite as aligned prompt pairs: find a passing twin, find the first wrong token, check, or say why not.
+
+Every failure either becomes one pair or is counted under the first reason that rules it out:
+
+1. not traceable: the mode has no counterfactual token, or the model shows no activations (an endpoint).
+2. without a passing twin: no relative (parent, or variants of the same parent) that the model gets right and that wants
+   the same answer; or none with as many tokens, so that positions would not correspond.
+3. not reproduced: run anew without a cache at temperature 0, one of the two says something else than was recorded.
+4. without a diverging token: the wanted and the said output do not differ in a token.
+5. weak: the wanted token is not the top one of the passing run, or the said one not of the failing run, or a logit
+   difference is smaller than MARGIN nats: such a pair asks about noise.
+6. with a twin that another failure has: every passing prompt is in at most one pair, so that pairs share no run.
+7. not the same tokens when written as text.
+8. of a template with too few prompts: fewer to spare than the means per template need (pairs give way to them).
+
+As many failures as possible are paired and, among such assignments, the one with the fewest differing tokens is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from suites import modes
+from suites.bridge.pair import Group, Reference, TracePair
+from suites.models.base import Request
+from suites.outcome import Case, Detection
+
+if TYPE_CHECKING:
+    from suites.models.local import LocalModel
+    from suites.runner import Judged
+
+MARGIN = 0.5  # nats of logit difference on either side (spec 4.4, filter 5)
+MINIMUM_REFERENCES = 5  # per template, as circuits.engine asks for means and donors
+MOST_REFERENCES = 120  # per template: a mean over more hardly moves
+LENGTH = 8  # tokens of the outputs that are compared, at least
+NONE = "none"  # a suite's trace strategy that asks for no pairs
+DIFFERENCE, END = "difference", "end"  # named positions beside the suite's own spans
+
+
+@dataclass
+class _Run:
+    """One case as the model reads and continues it, anew: prompt text and tokens, output tokens."""
+
+    case: Case
+    text: str
+    ids: list[int]
+    output: tuple[int, ...] = ()
+    said: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.case.item.id
+
+
+@dataclass
+class _Draft:
+    """A pair before its filters."""
+
+    failing: _Run
+    passing: _Run
+    prefix: tuple[int, ...] = ()
+    answer: int = -1
+    wrong: int = -1
+    logit_diffs: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass
+class _Tally:
+    """Why failures are not traceable, with the failures' ids."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def reject(self, failing: str, reason: str) -> None:
+        self.reasons.setdefault(failing, reason)
+
+    def filter(
+        self, drafts: Sequence[_Draft], step: Callable[[Sequence[_Draft]], list[_Draft]], reason: str
+    ) -> list[_Draft]:
+        """The drafts that a step keeps; failures that have none left are rejected for the reason."""
+        kept = step(drafts)
+        for lost in {draft.failing.id for draft in drafts} - {draft.failing.id for draft in kept}:
+            self.reject(lost, reason)
+        return kept
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return dict(Counter(self.reasons.values()))
+
+
+def group(judged: Judged, model: LocalModel | Any) -> Group:
+    """All failures of one judged suite as pairs, and the passing prompts left over as references."""
+    suite, tally = judged.suite, _Tally()
+    failing = [case for case, _ in judged.failures]
+    reason = _untraceable(judged, model)
+    if reason or not failing:
+        for case in failing:
+            tally.reject(case.item.id, reason)
+        return _group(judged, (), (), tally, bos=False)
+    runs = _runs(judged.cases, model)
+    drafts = _candidates(failing, runs, judged.cases, tally)
+    for reason, step in (
+        ("not reproduced at temperature 0", partial(_reproduced, model=model)),
+        ("without a diverging token", _diverging),
+        (f"weak (below {MARGIN} nats)", partial(_strong, model=model)),
+        ("with a twin that another failure has", _assigned),
+    ):
+        drafts = tally.filter(drafts, step, reason)
+    roles = _common_roles(drafts)
+    pairs = [pair for draft in drafts if (pair := _written(draft, roles, suite.trace["strategy"], model, tally))]
+    pairs, references = _with_references(pairs, _Spare(judged.cases, runs, pairs, roles, model), tally)
+    return _group(judged, pairs, references, tally, bos=_adds_bos(model))
+
+
+def _untraceable(judged: Judged, model: Any) -> str:
+    """Why no failure of the suite can be traced; empty if some can."""
+    mode = modes.MODES[judged.suite.mode]
+    if "activations" not in model.capabilities:
+        return "not traceable (an endpoint shows no activations)"
+    if mode.TRACEABLE == "no" or judged.suite.trace["strategy"] == NONE:
+        return f"not traceable ({mode.TRACE_NOTE.rstrip('.')})" if mode.TRACEABLE == "no" else "not traceable by design"
+    return ""
+
+
+def _group(
+    judged: Judged, pairs: Iterable[TracePair], references: Iterable[Reference], tally: _Tally, bos: bool
+) -> Group:
+    suite = judged.suite
+    return Group(
+        suite=suite.id,
+        mode=suite.mode,
+        title=suite.title,
+        failures=len(judged.failures),
+        pairs=tuple(pairs),
+        references=tuple(references),
+        rejected=tally.counts,
+        bos=bos,
+        related=tuple(suite.trace.get("related", ())),
+    )
+
+
+def passes(case: Case, found: Detection) -> bool:
+    """True if the model got a case right: it did not fail, and what it said is not wrong."""
+    right = case.first.error is None and case.first.correct is not False
+    return right and (found.failed is False or (found.failed is None and case.first.correct is True))
+
+
+def _runs(cases: Sequence[tuple[Case, Detection]], model: LocalModel) -> dict[str, _Run]:
+    """Every case by item id, as the model reads it."""
+    found = {}
+    for case, _ in cases:
+        item = case.item
+        text = model.encoding.rendered(item.prompt, item.system)
+        found[item.id] = _Run(case, text, model.encoding.prompt(item.prompt, item.system))
+    return found
+
+
+def _root(case: Case) -> str:
+    return case.item.variant.parent if case.item.variant else case.item.id
+
+
+def _candidates(
+    failing: Sequence[Case], runs: Mapping[str, _Run], cases: Sequence[tuple[Case, Detection]], tally: _Tally
+) -> list[_Draft]:
+    """Each failing case beside every relative that passes, wants the same answer and has as many tokens."""
+    passing: dict[str, list[_Run]] = {}
+    for case, found in cases:
+        if passes(case, found):
+            passing.setdefault(_root(case), []).append(runs[case.item.id])
+    drafts = []
+    for case in failing:
+        run, wanted = runs[case.item.id], set(case.item.answers)
+        relatives = [other for other in passing.get(_root(case), []) if set(other.case.item.answers) == wanted]
+        aligned = [other for other in relatives if len(other.ids) == len(run.ids) and other.ids != run.ids]
+        if not aligned:
+            tally.reject(run.id, "without a passing twin of the same length" if relatives else "without a passing twin")
+        drafts += [_Draft(run, other) for other in sorted(aligned, key=lambda other: other.id)]
+    return drafts
+
+
+def _reproduced(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
+    """All prompts run anew at temperature 0; the drafts of which both say what was recorded."""
+    runs = {run.id: run for draft in drafts for run in (draft.failing, draft.passing)}
+    requests = [
+        Request(run.case.item.prompt, run.case.item.system, max_tokens=max(run.case.first.tokens or 0, LENGTH))
+        for run in runs.values()
+    ]
+    for run, again in zip(runs.values(), model.generate(requests, lambda _: None), strict=True):
+        run.output, run.said = tuple(again.tokens or ()), again.text
+    return [draft for draft in drafts if _same(draft.failing) and _same(draft.passing)]
+
+
+def _same(run: _Run) -> bool:
+    """The new output begins with what was recorded (a stop text may have ended the recorded one earlier)."""
+    return " ".join(run.said.split()).startswith(" ".join(run.case.first.text.split()))
+
+
+def _diverging(drafts: Sequence[_Draft]) -> list[_Draft]:
+    """The first token in which the wanted and the said output differ; what they share becomes part of the prompt."""
+    kept = []
+    for draft in drafts:
+        wanted, said = draft.passing.output, draft.failing.output
+        place = next((i for i, (a, b) in enumerate(zip(wanted, said, strict=False)) if a != b), None)
+        if place is not None:
+            draft.prefix, draft.answer, draft.wrong = wanted[:place], wanted[place], said[place]
+            kept.append(draft)
+    return kept
+
+
+def _strong(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
+    """Those whose wanted token wins the passing run and whose said token wins the failing one, both by MARGIN nats."""
+    sequences = [run.ids + list(draft.prefix) for draft in drafts for run in (draft.passing, draft.failing)]
+    distinct = list(dict.fromkeys(map(tuple, sequences)))
+    logits = dict(zip(distinct, model.next_logits(distinct), strict=True)) if distinct else {}
+    kept = []
+    for i, draft in enumerate(drafts):
+        clean, corrupted = (logits[tuple(sequences[2 * i + side])] for side in (0, 1))
+        right = int(clean.argmax()) == draft.answer and int(corrupted.argmax()) == draft.wrong
+        draft.logit_diffs = tuple(float(row[draft.answer] - row[draft.wrong]) for row in (clean, corrupted))
+        if right and draft.logit_diffs[0] >= MARGIN and draft.logit_diffs[1] <= -MARGIN:
+            kept.append(draft)
+    return kept
+
+
+def _assigned(drafts: Sequence[_Draft]) -> list[_Draft]:
+    """As many failures as possible with a twin of their own and, of these assignments, the fewest differing tokens."""
+    failing = list(dict.fromkeys(draft.failing.id for draft in drafts))
+    passing = list(dict.fromkeys(draft.passing.id for draft in drafts))
+    if not drafts:
+        return []
+    longest = max(len(draft.failing.ids) for draft in drafts) + 1
+    cost = np.full((len(failing), len(passing)), float(longest * (len(failing) + 1)))  # no such pair
+    places = {}
+    for draft in drafts:
+        place = failing.index(draft.failing.id), passing.index(draft.passing.id)
+        places[place] = draft
+        cost[place] = _distance(draft.passing.ids, draft.failing.ids)
+    rows, columns = linear_sum_assignment(cost)
+    chosen = [places[place] for place in zip(rows.tolist(), columns.tolist(), strict=True) if place in places]
+    return sorted(chosen, key=lambda draft: failing.index(draft.failing.id))
+
+
+def _distance(first: Sequence[int], second: Sequence[int]) -> int:
+    return sum(a != b for a, b in zip(first, second, strict=True))
+
+
+def _common_roles(drafts: Sequence[_Draft]) -> tuple[str, ...]:
+    """Named positions that every pair has."""
+    named = [set(draft.passing.case.item.spans) for draft in drafts]
+    return tuple(sorted(set.intersection(*named))) if named else ()
+
+
+def _written(draft: _Draft, roles: Sequence[str], strategy: str, model: LocalModel, tally: _Tally) -> TracePair | None:
+    """The pair as text, if the tokenizer reads the same tokens back."""
+    clean = _text(draft.passing, draft.prefix, model)
+    corrupted = _text(draft.failing, draft.prefix, model)
+    words = _words(draft, model)
+    if clean is None or corrupted is None or words is None:
+        tally.reject(draft.failing.id, "not the same tokens when written as text")
+        return None
+    answer, wrong, joint = words
+    ids = (draft.passing.ids, draft.failing.ids)
+    differ = [i for i, (a, b) in enumerate(zip(*ids, strict=True)) if a != b]
+    return TracePair(
+        source=draft.failing.id,
+        partner=draft.passing.id,
+        strategy=strategy,
+        template=_label(draft.passing, len(draft.prefix)),
+        cluster=draft.failing.case.item.cluster or _root(draft.failing.case),
+        clean=clean,
+        corrupted=corrupted,
+        answer=answer,
+        wrong=wrong,
+        joint=joint,
+        changed=(differ[0], differ[-1]),
+        positions=_positions(draft.passing, clean, roles, model, differ[-1]),
+        clean_logit_diff=draft.logit_diffs[0],
+        corrupted_logit_diff=draft.logit_diffs[1],
+    )
+
+
+def _label(run: _Run, prefix: int) -> str:
+    """Template and length: prompts of one label correspond position by position."""
+    return f"{run.case.item.template} of {len(run.ids) + prefix} tokens"
+
+
+def _adds_bos(model: LocalModel) -> bool:
+    """Whether a BOS token comes before every text (a chat template writes its own)."""
+    return model.encoding.bos and not model.encoding.chat
+
+
+def _read(text: str, model: LocalModel) -> list[int]:
+    return model.encoding.tokens(text, bos=_adds_bos(model))
+
+
+def _text(run: _Run, prefix: Sequence[int], model: LocalModel) -> str | None:
+    """The rendered prompt and the forced tokens as one text; None if no such text gives these tokens."""
+    wanted = run.ids + list(prefix)
+    forced = model.tokenizer.decode(list(prefix)) if prefix else ""
+    candidates = (run.text + forced, f"{run.text} {forced}".rstrip() if forced else run.text)
+    return next((text for text in candidates if _read(text, model) == wanted), None)
+
+
+def _words(draft: _Draft, model: LocalModel) -> tuple[str, str, str] | None:
+    """Answer and foil as words, and what joins them to the text; None if a word is not that token there."""
+    text = _text(draft.passing, draft.prefix, model)
+    tokens = (draft.answer, draft.wrong)
+    words = [model.tokenizer.decode([token]).strip() for token in tokens]
+    if text is None or not all(words):
+        return None
+    before = _read(text, model)
+    for joint in (" ", ""):
+        read = [_read(f"{text}{joint}{word}", model) for word in words]
+        if all(ids == [*before, token] for ids, token in zip(read, tokens, strict=True)):
+            return words[0], words[1], joint
+    return None
+
+
+def _positions(run: _Run, text: str, roles: Sequence[str], model: LocalModel, last: int) -> dict[str, tuple[int, int]]:
+    """Character spans of the named positions in the text; DIFFERENCE is token `last`, the last one that differs."""
+    offset = run.text.find(run.case.item.prompt)
+    spans = {role: (offset + start, offset + end) for role in roles for start, end in [run.case.item.spans[role]]}
+    encoded = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    start = int(_adds_bos(model))
+    return spans | {DIFFERENCE: tuple(encoded["offset_mapping"][last - start]), END: (len(text) - 1, len(text))}
+
+
+class _Spare:
+    """Passing prompts that are in no pair, as references of a template."""
+
+    def __init__(
+        self,
+        cases: Sequence[tuple[Case, Detection]],
+        runs: Mapping[str, _Run],
+        pairs: Sequence[TracePair],
+        roles: Sequence[str],
+        model: LocalModel,
+    ) -> None:
+        taken = {pair.partner for pair in pairs}
+        self.runs = [runs[case.item.id] for case, found in cases if passes(case, found) and case.item.id not in taken]
+        self.roles, self.model = roles, model
+
+    def like(self, pair: TracePair) -> list[Reference]:
+        """Spare prompts of the pair's template that are as long as its texts; only for pairs without forced tokens."""
+        found = {}
+        for run in self.runs:
+            fits = _label(run, 0) == pair.template and set(self.roles) <= set(run.case.item.spans)
+            if fits and (text := _text(run, (), self.model)) is not None and text not in (pair.clean, pair.corrupted):
+                places = _positions(run, text, self.roles, self.model, pair.changed[1])
+                found[text] = Reference(text, pair.template, run.case.item.cluster or _root(run.case), places)
+        return list(found.values())[:MOST_REFERENCES]
+
+
+def _with_references(
+    pairs: Sequence[TracePair], spare: _Spare, tally: _Tally
+) -> tuple[list[TracePair], list[Reference]]:
+    """Reference prompts of every pair's template; where a template has too few, some of its pairs become such."""
+    kept, references = [], []
+    for label in sorted({pair.template for pair in pairs}):
+        own = [pair for pair in pairs if pair.template == label]
+        found = spare.like(own[0])
+        while len(found) < MINIMUM_REFERENCES and len(own) > MINIMUM_REFERENCES:
+            given = own.pop()
+            tally.reject(given.source, "kept as reference prompts")
+            found.append(Reference(given.clean, label, given.cluster, given.positions))
+        if len(found) < MINIMUM_REFERENCES:
+            for pair in own:
+                tally.reject(pair.source, "of a template with too few prompts")
+            continue
+        kept += own
+        references += found
+    return kept, references

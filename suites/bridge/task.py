@@ -1,0 +1,107 @@
+"""The task `failures`: the pairs of one suite as prompts for the four stages, in two halves.
+
+One half finds the hypothesis (discovery), the other confirms it (two thirds evaluation, one third held-out); all pairs of a
+cluster are in the same half, since they share their words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from circuits import tasks
+from circuits.tasks import Example, Task
+from results_io import UserError
+from suites.bridge.pair import MINIMUM_PAIRS, Group, Reference, TracePair
+
+NAME = "failures"
+SHARES = {"discovery": 1 / 2, "evaluation": 1 / 3, "held_out": 1 / 6}
+
+
+def choose(groups: Sequence[Group], name: str | None, model: str) -> Group:
+    """The group of this suite, or the largest; UserError if there is none with enough pairs."""
+    known = {group.suite: group for group in groups}
+    if name is not None and name not in known:
+        had = ", ".join(group.suite for group in groups if group.pairs) or "none"
+        raise UserError(f"task.group={name} has no failures of {model} on record; with traceable ones: {had}")
+    chosen = known[name] if name else max(groups, key=lambda group: (len(group.pairs), group.suite), default=None)
+    if chosen is None or not chosen.pairs:
+        why = f": {chosen.sentence}" if chosen else ""
+        raise UserError(f"no failure of {model} can be traced{why}; run other suites with suite=all, or another model")
+    if not chosen.traceable:
+        raise UserError(
+            f"{chosen.sentence}; at least {MINIMUM_PAIRS} pairs are needed before a hypothesis is tested, so run the suite "
+            "with more items"
+        )
+    return chosen
+
+
+def build(group: Group, vocabulary: tasks.Vocabulary | None) -> Task:
+    """The task of a group's pairs."""
+    roles = tuple(group.pairs[0].positions)
+    companions = tuple(name for name in tasks.names(vocabulary) if name not in group.related)
+    return Task(
+        name=NAME,
+        title=f"Failures of suite {group.suite}: {group.title}",
+        sample=None,
+        roles=roles,
+        companions=companions,
+        bos=group.bos,
+        vocabulary=vocabulary,
+        given=split(group),
+    )
+
+
+def split(group: Group) -> dict[str, tuple[Example, ...]]:
+    """Discovery, evaluation, held-out and reference examples.
+
+    Clusters come in order of their hash, each to the split that is furthest below its share: the same pairs give the same
+    split on every machine.
+    """
+    by_cluster: dict[str, list[TracePair]] = {}
+    for pair in group.pairs:
+        by_cluster.setdefault(pair.cluster, []).append(pair)
+    given: dict[str, list[Example]] = {name: [] for name in SHARES}
+    for cluster in sorted(by_cluster, key=lambda name: hashlib.sha256(name.encode()).digest()):
+        target = max(SHARES, key=lambda name: SHARES[name] * len(group.pairs) - len(given[name]))
+        given[target] += [_example(pair) for pair in by_cluster[cluster]]
+    foils = {pair.template: pair for pair in group.pairs}
+    given["reference"] = [_reference(one, foils[one.template]) for one in _in_turn(group.references)]
+    return {name: tuple(examples) for name, examples in given.items()}
+
+
+def _in_turn(references: Sequence[Reference]) -> list[Reference]:
+    """One of each template after the other, so that a run with few reference prompts has some of all."""
+    rank: dict[str, int] = {}
+    order = []
+    for one in references:
+        rank[one.template] = rank.get(one.template, -1) + 1
+        order.append(rank[one.template])
+    return [one for _, one in sorted(zip(order, references, strict=True), key=lambda item: (item[0], item[1].template))]
+
+
+def _example(pair: TracePair) -> Example:
+    return Example(
+        clean=pair.clean,
+        corrupted=pair.corrupted,
+        answers=(pair.answer,),
+        wrong=(pair.wrong,),
+        template=pair.template,
+        cluster=pair.cluster,
+        positions=dict(pair.positions),
+        joint=pair.joint,
+    )
+
+
+def _reference(one: Reference, like: TracePair) -> Example:
+    """Only the activations of its clean run are read, so its answer is the template's."""
+    return Example(
+        clean=one.text,
+        corrupted=one.text,
+        answers=(like.answer,),
+        wrong=(like.wrong,),
+        template=one.template,
+        cluster=one.cluster,
+        positions=dict(one.positions),
+        joint=like.joint,
+    )

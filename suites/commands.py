@@ -1,0 +1,116 @@
+"""What `run.py` does with behavioural suites: run them, take up their failures, compare two runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import results_io
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from circuits.tasks import Task, Vocabulary
+    from session import Session
+    from suites.bridge.hypothesis import Hypothesis
+    from suites.bridge.pair import Group
+
+ALL = "all"
+
+
+def run(session: Session) -> None:
+    """`suite=`: every applicable suite on the model, the summary, and which failures a circuit could explain."""
+    from suites import declaration, runner, summary
+    from suites.bridge import pairing, record
+    from suites.models import open_model
+
+    asked = session.config["suite"]
+    suites = declaration.load_all(_names(asked))
+    model = open_model(session.model_settings)
+    folder = folder_of(session, asked["name"])
+    found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
+    groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
+    record.write(folder, groups, model.identity, {suite.id: suite.sha256 for suite in suites})
+    summary.show(found, session.console, traceability(groups, session))
+
+
+def _names(asked: dict[str, Any]) -> list[str] | None:
+    """Suites to load: all of the catalogue (None), one of it, or the folder of the user's own."""
+    if asked["name"] == ALL:
+        return None
+    if asked["name"] == "file" and not asked.get("path"):
+        raise UserError("suite=file needs suite.path; give the folder that holds suite.yaml and its lock")
+    return [asked["path"] if asked["name"] == "file" else asked["name"]]
+
+
+def folder_of(session: Session, name: str) -> Path:
+    """results/<model>/suites; one suite by itself goes below it."""
+    from suites.bridge import record
+
+    base = session.results / session.model_settings["name"] / record.FOLDER
+    return base if name == ALL else base / name
+
+
+def traceability(groups: list[Group], session: Session) -> list[str]:
+    """For every suite with failures how many have a pair, and where to go on."""
+    lines = [group.sentence for group in sorted(groups, key=lambda group: -len(group.pairs))]
+    if ready := [group for group in groups if group.traceable]:
+        largest = max(ready, key=lambda group: (len(group.pairs), group.suite))
+        model = session.choice("model")
+        lines.append(
+            f"Next: python run.py task=failures calibration=all{model} traces the largest group, {largest.suite}; "
+            "task.group=<suite> another"
+        )
+    return lines
+
+
+def failures(session: Session, vocabulary: Vocabulary | None) -> tuple[Group, Task]:
+    """`task=failures`: the group asked for, or the largest, as a task. UserError if no failures are on record."""
+    from suites.bridge import record, task
+
+    name, weights = session.config["task"].get("group"), session.identity.sha256
+    base = folder_of(session, ALL)
+    command = f"python run.py suite={name or ALL}{session.choice('model')}"
+    group = task.choose(record.read(base, name, weights, command), name, session.identity.name)
+    return group, task.build(group, vocabulary)
+
+
+def hypothesis(session: Session, plan: Any, group: Group, folder: Path) -> Hypothesis:
+    """Trace the difference on the discovery half and say what was found."""
+    from suites.bridge import hypothesis
+
+    found = hypothesis.propose(plan, group, folder, session.bar, session.config["circuit"]["method"])
+    session.say(group.sentence)
+    for sentence in found.sentences:
+        session.say(sentence)
+    return found
+
+
+def confirm(session: Session, folder: Path) -> dict[str, Any]:
+    """The named heads on the confirmation half, as 142_carriers.json, in one line each, and as the certificate keeps them."""
+    from suites.bridge import hypothesis
+
+    documents = {number: results_io.read(results_io.find(folder, number)) for number in ("01", "02")}
+    traced = results_io.read(results_io.find(folder, hypothesis.NUMBER))
+    records = hypothesis.confirm(traced, documents, session.config["measurement"]["difference"])
+    results_io.write(folder / "142_carriers.json", hypothesis.confirmation(records, traced, folder))
+    for one in records:
+        where = f" [{one['interval'][0]:.2f}, {one['interval'][1]:.2f}]" if one["interval"] else ""
+        session.say(f"{one['head']} restores {one['restored']:.2f}{where} on the confirmation half: {one['verdict']}")
+    return {**traced["group"], "carriers": records}
+
+
+def gate(session: Session) -> int:
+    """`gate`: the candidate's run against the baseline's; prints the verdict, writes 151_regression_gate.json beside the
+    candidate's results and returns the exit code.
+    """
+    from suites import gate
+
+    folders = {name: session.config[name] for name in ("baseline", "candidate")}
+    for name, folder in folders.items():
+        if not folder:
+            raise UserError(f"gate needs {name}=; give the folder of a finished suite run, for example results/pocket/suites")
+    baseline, candidate = (gate.read(Path(folder)) for folder in folders.values())
+    verdict = gate.compare(baseline, candidate, session.config["gate"])
+    gate.write(verdict, Path(folders["candidate"]))
+    gate.show(verdict, session.console)
+    return verdict.exit_code

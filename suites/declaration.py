@@ -1,0 +1,177 @@
+"""The declaration of a suite: suite.yaml, checked key by key, with the items of its lock."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import results_io
+from suites import lock, modes, schema, scoring
+from suites.item import Leg, Suite
+
+CATALOGUE = Path(__file__).parent / "catalogue"
+FILE = "suite.yaml"
+MERGE = "tag:yaml.org,2002:merge"  # the key <<, which takes over the keys of another mapping
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What suite.yaml says, checked, and where it stands. `data` holds plain JSON values."""
+
+    folder: Path
+    data: Mapping[str, Any]
+
+    @property
+    def file(self) -> str:
+        """The file as errors name it: relative to the working directory where it is below it."""
+        return schema.shown_path(self.folder / FILE)
+
+    @property
+    def freeze_command(self) -> str:
+        """The command that freezes this suite."""
+        mine = self.folder.resolve().parent == CATALOGUE.resolve()
+        return f"python -m scripts.freeze_suites {self.folder.name if mine else schema.shown_path(self.folder)}"
+
+    @property
+    def scorer(self) -> Mapping[str, Any]:
+        return self.data.get("scorer", {})
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML whose keys are unique: the plain loader keeps the last of two equal keys and says nothing."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        plain = [key for key, _ in node.value if key.tag != MERGE]
+        keys = [self.construct_object(key, deep=True) for key in plain]
+        again = next((place for place, key in enumerate(keys) if key in keys[:place]), None)
+        if again is not None:
+            mark = plain[again].start_mark
+            raise yaml.constructor.ConstructorError(None, None, f"the key {keys[again]!r} stands there twice", mark)
+        return super().construct_mapping(node, deep)
+
+
+def names() -> list[str]:
+    """The ids of the catalogue's suites, sorted by mode and then by name."""
+    return sorted(
+        (path.parent.name for path in CATALOGUE.glob(f"*/{FILE}")), key=lambda name: (_mode_number(name), name)
+    )
+
+
+def load(suite: str | Path) -> Suite:
+    """The suite of that id in the catalogue, or in that folder, with the items of its lock.
+
+    UserError in one sentence for an unknown id, a malformed declaration (with file and key path), items that are not those of
+    the lock, and parameters or items that the suite's mode cannot work with.
+    """
+    declaration = read(find(suite))
+    return build(declaration, lock.read(declaration))
+
+
+def load_all(suites: Sequence[str | Path] | None = None) -> list[Suite]:
+    """The suites of these ids or folders; None: the whole catalogue."""
+    return [load(suite) for suite in (names() if suites is None else suites)]
+
+
+def find(suite: str | Path) -> Path:
+    """The folder of a suite: an id of the catalogue, else a folder (or its suite.yaml). UserError names what is known."""
+    text = str(suite)
+    if text in names():
+        return CATALOGUE / text
+    folder = Path(text).expanduser()
+    folder = folder.parent if folder.name == FILE else folder
+    if (folder / FILE).is_file():
+        return folder
+    if folder.is_dir():
+        raise results_io.UserError(f"{text} has no {FILE}; expected the folder of a suite; write one there")
+    near = difflib.get_close_matches(text, names(), n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    raise results_io.UserError(
+        f"there is no suite {text!r}, neither in the catalogue nor as a folder; {guess}known: {', '.join(names())}"
+    )
+
+
+def read(folder: Path) -> Declaration:
+    """suite.yaml of a folder, checked against the published schema and the parameters of its mode."""
+    declaration = Declaration(folder, read_yaml(folder / FILE))
+    schema.check(declaration.data, "suite", declaration.file)
+    if "generator" in declaration.data and "items" in declaration.data:
+        raise results_io.UserError(f"{declaration.file}: both generator and items; expected one of them; take one out")
+    if folder.resolve().parent == CATALOGUE.resolve() and declaration.data["id"] != folder.name:
+        raise results_io.UserError(
+            f"{declaration.file}: id is {declaration.data['id']!r}; expected the folder's name {folder.name!r}; rename one"
+        )
+    _check_legs(declaration)
+    if declaration.scorer:
+        scoring.check(declaration.scorer, declaration.file)
+    parameters = modes.MODES[declaration.data["mode"]].PARAMETERS
+    schema.check(declaration.data.get("parameters", {}), parameters, declaration.file, "parameters")
+    return declaration
+
+
+def build(declaration: Declaration, locked: lock.Lock) -> Suite:
+    """The suite of a declaration and its items; the mode's own check of them comes last."""
+    data = declaration.data
+    suite = Suite(
+        id=data["id"],
+        version=data["version"],
+        title=data["title"],
+        description=" ".join(data["description"].split()),
+        mode=data["mode"],
+        contexts=tuple(data["contexts"]),
+        requires=tuple(data["requires"]),
+        legs=tuple(Leg(**leg | {"stop": tuple(leg.get("stop", ()))}) for leg in data["legs"]),
+        scorer=declaration.scorer,
+        parameters=data.get("parameters", {}),
+        trace=data["trace"],
+        minimum=data["minimum"],
+        gate=data["gate"],
+        items=locked.items,
+        sha256=locked.suite_hash,
+    )
+    try:
+        modes.check(suite)
+    except results_io.UserError as error:
+        raise results_io.UserError(f"{declaration.file}: {error}") from None
+    return suite
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file as plain JSON values; UserError with the line if it is none."""
+    where = schema.shown_path(path)
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except FileNotFoundError:
+        raise results_io.UserError(f"{where} does not exist; expected a suite's declaration; write one there") from None
+    except UnicodeDecodeError as error:
+        raise results_io.UserError(f"{where} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise results_io.UserError(f"{where} is not YAML{line}: {problem}; correct it there") from None
+    if not isinstance(data, dict):
+        raise results_io.UserError(
+            f"{where} holds {schema.shown(data)}; expected keys with values (id, version, mode, ...)"
+        )
+    schema.check_plain(data, where)
+    return data
+
+
+def _check_legs(declaration: Declaration) -> None:
+    """UserError for two legs of one name: outputs are recorded under it."""
+    legs = [leg["name"] for leg in declaration.data["legs"]]
+    for place, name in enumerate(legs):
+        if name in legs[:place]:
+            raise results_io.UserError(
+                f"{declaration.file}: legs[{place}].name is {name!r} again; expected another name for every leg; rename it"
+            )
+
+
+def _mode_number(name: str) -> int:
+    digits = name.split("_")[0][1:]
+    return int(digits) if digits.isdigit() else 1000  # suites that are not named after a mode come last

@@ -1,0 +1,523 @@
+"""Regression gate: two runs of the same suites compared item by item, with a verdict that a pipeline can act on.
+
+1. Items are matched by id and hash; runs of different suites are refused.
+2. Every metric gets the paired difference (candidate - baseline), McNemar's exact p, the non-inferiority p and the smallest
+   difference that its items could show.
+3. McNemar's p are corrected over all metrics (Benjamini-Hochberg).
+4. fail: significant, and a loss of the margin or more; or an observed rate under its floor. pass: non-inferior, with items
+   enough to show a loss of the margin. Anything else is inconclusive, which is not a pass.
+
+Either every suite has to pass (`require: each_suite`), or all their items taken together (`require: pooled`), which suits many
+small suites: one alone can then still fail, but not being able to show anything does not hold up the gate.
+
+Passing needs every metric to be non-inferior, so a candidate that loses the margin on any of them passes with probability of at
+most alpha, whatever the number of metrics (intersection-union). Exit codes: pass 0, fail 1, usage 2, inconclusive 3.
+Source: spec C8, B5, B9, B10.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import results_io
+from results_io import UserError
+from suites.estimate import Estimate, missing
+from suites.record import environment
+from suites.statistics import multiplicity, paired, power, proportions
+
+NUMBER, NAME = "151", "regression_gate"
+SCORES, FOLDER = "scores.jsonl", "suites"
+DEFAULTS = Path(__file__).parent.parent / "configs" / "gate" / "default.yaml"
+METRICS = ("pass_rate", "accuracy")
+REQUIRE, POOLED = ("each_suite", "pooled"), "all_suites"
+EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
+USAGE = 2
+SLACK = 1e-12  # a loss of exactly the margin counts, whatever its last binary digit
+STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow"}
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+Matched = tuple[Mapping[str, "Scored"], Mapping[str, "Scored"]]  # the same items in the baseline and in the candidate
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One item of a run: what identifies it, the sampling unit it belongs to, and its outcome by metric (None: not judged)."""
+
+    hash: str
+    cluster: str
+    outcomes: Mapping[str, bool | None]
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The scored items of one run: by suite id, by item id. `sha256` of the file that they were read from."""
+
+    name: str
+    suites: Mapping[str, Mapping[str, Scored]]
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class MetricVerdict:
+    """One metric of one suite. `delta` is candidate - baseline with its 1 - 2 alpha interval and McNemar's p.
+
+    `baseline` and `candidate`: each rate over the items that its run was judged on. `adjusted_p`: McNemar's p, or the larger one
+    of whole clusters, corrected over the family. `noninferiority_p`: of "worse by the margin or more". `detectable`: smallest
+    difference that the items show with the declared power. `required`: whether the gate's pass needs this one's.
+    """
+
+    suite: str
+    metric: str
+    verdict: Outcome
+    reasons: tuple[str, ...]
+    margin: float
+    delta: Estimate
+    baseline: Estimate
+    candidate: Estimate
+    detectable: Estimate
+    adjusted_p: float | None = None
+    noninferiority_p: float | None = None
+    design_effect: float | None = None
+    floor: float | None = None
+    required: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.suite}.{self.metric}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The gate's answer: fail if any metric fails, pass if all required ones pass and no suite is missing, else inconclusive."""
+
+    baseline: str
+    candidate: str
+    verdict: Outcome
+    reasons: tuple[str, ...]
+    metrics: tuple[MetricVerdict, ...]
+    settings: Mapping[str, Any]
+    inputs_sha256: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+
+def defaults() -> dict[str, Any]:
+    """The thresholds of configs/gate/default.yaml."""
+    return yaml.safe_load(DEFAULTS.read_text())
+
+
+def read(folder: Path) -> Scores:
+    """The scores of a run, from results/<model>/suites. UserError if there are none, or a line is not one of them."""
+    folder = Path(folder)
+    path = folder / SCORES
+    if not path.is_file():
+        raise UserError(f"{folder} has no {SCORES}; expected the folder of a finished suite run: run the suites first")
+    lines = []
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise UserError(f"line {number} of {path} is not JSON ({error}); score the run again") from error
+    return of_lines(_model_of(folder), lines, results_io.file_digest(path))
+
+
+def _model_of(folder: Path) -> str:
+    """The model's part of results/<model>/suites/..., or the folder's own name elsewhere."""
+    parts = folder.resolve().parts
+    return parts[parts.index(FOLDER) - 1] if FOLDER in parts[1:] else parts[-1]
+
+
+def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") -> Scores:
+    """The scores of a run from the lines of scores.jsonl. UserError for a line that lacks a key.
+
+    An item's hash is its own if the line has one, else that of the suite: items then match only if the whole suites do.
+    """
+    suites: dict[str, dict[str, Scored]] = {}
+    for number, line in enumerate(lines, 1):
+        try:
+            first, failed = line["outcomes"][0], line["detection"]["failed"]
+            outcomes = {"pass_rate": None if failed is None else not failed, "accuracy": first["correct"]}
+            suite, item = line["suite_id"], line["item_id"]
+            identity = f"{line.get('item_hash') or line['suite_hash']} {line.get('settings_hash', '')}"
+        except (KeyError, IndexError, TypeError) as error:
+            raise UserError(f"line {number} of the scores of {name} lacks {error}; score the run again") from error
+        suites.setdefault(suite, {})[item] = Scored(identity, line.get("cluster") or item, outcomes)
+    if not suites:
+        raise UserError(f"{name} has no scored items; expected a run with at least one suite: run the suites first")
+    return Scores(name, suites, sha256)
+
+
+def compare(baseline: Scores, candidate: Scores, settings: Mapping[str, Any] | None = None) -> Verdict:
+    """Is the candidate as good as the baseline? `settings` as in configs/gate/default.yaml, which they replace key by key.
+
+    UserError for a setting that does not exist or makes no sense, runs without a common suite, and a suite of which less than
+    `minimum_overlap` of the items are the same.
+    """
+    chosen = _checked({**defaults(), **(settings or {})})
+    _require_known(baseline.suites, chosen)
+    shared = [suite for suite in baseline.suites if suite in candidate.suites]
+    if not shared:
+        raise UserError(
+            f"{baseline.name} and {candidate.name} have no suite in common; expected two runs of the same suites:"
+            " run the same ones on both"
+        )
+    matched = {suite: _matched(suite, baseline, candidate, chosen["minimum_overlap"]) for suite in shared}
+    if chosen["require"] == "pooled":
+        matched = {POOLED: _pooled(matched), **matched}
+    measured = [
+        _measure(suite, metric, pair, chosen)
+        for suite, pair in matched.items()
+        for metric in chosen["metrics"]
+        if _has(metric, pair[0])
+    ]
+    metrics = tuple(_decide(one, chosen) for one in _adjusted(measured, chosen["alpha"]))
+    absent = [suite for suite in baseline.suites if suite not in candidate.suites]
+    reasons = tuple(f"{suite} is missing in {candidate.name}" for suite in absent)
+    return Verdict(
+        baseline.name,
+        candidate.name,
+        _overall([one for one in metrics if one.required], metrics, reasons),
+        reasons,
+        metrics,
+        chosen,
+        {"baseline": baseline.sha256, "candidate": candidate.sha256},
+    )
+
+
+def write(verdict: Verdict, folder: Path) -> Path:
+    """Write 151_regression_gate.json into `folder`; returns its path. The same inputs give the same bytes."""
+    path = Path(folder) / f"{NUMBER}_{NAME}.json"
+    results_io.write(path, document(verdict))
+    return path
+
+
+def document(verdict: Verdict) -> dict[str, Any]:
+    """The gate as result JSON, one record a metric with the keys of spec 4.5. `passed` is None where it is inconclusive."""
+    return {
+        "number": NUMBER,
+        "id": NAME,
+        "kind": "regression_gate",
+        "subject": {"baseline": verdict.baseline, "candidate": verdict.candidate},
+        "verdict": verdict.verdict,
+        "exit_code": verdict.exit_code,
+        "reasons": list(verdict.reasons),
+        "settings": verdict.settings,
+        "environment": environment.of_judging(),
+        "inputs_sha256": verdict.inputs_sha256,
+        "records": [_record(one) for one in verdict.metrics],
+    }
+
+
+def show(verdict: Verdict, console: Console) -> None:
+    """Print the gate: the verdict, a row for each metric, and why what did not pass did not."""
+    console.print()
+    console.print(Text.assemble(("Regression gate  ", "bold"), f"{verdict.candidate} against {verdict.baseline}"))
+    console.print(f"margin {verdict.settings['margin']:g}, alpha {verdict.settings['alpha']:g}", highlight=False)
+    console.print(_table(verdict))
+    for one in verdict.metrics:
+        for reason in one.reasons:
+            console.print(Text.assemble((one.name, "bold"), f": {reason}"))
+    for reason in verdict.reasons:
+        console.print(reason, highlight=False)
+    console.print(Text.assemble("verdict: ", (verdict.verdict, STYLES[verdict.verdict])))
+
+
+def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
+    """`python -m suites.gate BASELINE CANDIDATE`: compare, print, write beside the candidate; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m suites.gate", description="Compare two runs of the same suites.")
+    parser.add_argument("baseline", type=Path, help="folder of the baseline's suite run, with scores.jsonl")
+    parser.add_argument("candidate", type=Path, help="folder of the candidate's suite run")
+    parser.add_argument("--config", type=Path, help="YAML that replaces keys of configs/gate/default.yaml")
+    chosen = parser.parse_args(arguments)
+    try:
+        settings = _settings_file(chosen.config) if chosen.config else None
+        verdict = compare(read(chosen.baseline), read(chosen.candidate), settings)
+        write(verdict, chosen.candidate)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    show(verdict, console or Console())
+    return verdict.exit_code
+
+
+def _settings_file(path: Path) -> Mapping[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as error:
+        raise UserError(f"{path} is no readable YAML ({error}); expected keys of {DEFAULTS.name}") from error
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no keys; expected some of {DEFAULTS.name}, for example margin: 0.02")
+    return found
+
+
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, unless a key or value makes no sense."""
+    known = defaults()
+    if unknown := sorted(settings.keys() - known.keys()):
+        raise UserError(f"the gate has no setting {unknown[0]!r}; expected one of {', '.join(known)}: correct the name")
+    if not settings["metrics"] or (odd := [name for name in settings["metrics"] if name not in METRICS]):
+        shown = odd[0] if settings["metrics"] else "nothing"
+        raise UserError(f"metrics names {shown}; expected some of {', '.join(METRICS)}: correct the list")
+    if settings["require"] not in REQUIRE:
+        raise UserError(
+            f"require is {settings['require']}; expected {' or '.join(REQUIRE)}: correct the gate's settings"
+        )
+    least = settings["minimum_items"]
+    if isinstance(least, bool) or not isinstance(least, int) or least < 1:
+        raise UserError(f"minimum_items is {least}; expected a whole number from 1 on: correct the gate's settings")
+    for name, value in _shares(settings).items():
+        closed = name.startswith("floor") or name == "minimum_overlap"
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not (0 < value < 1 or (closed and value in (0, 1))):
+            raise UserError(f"{name} is {value}; expected a share, for example 0.05: correct the gate's settings")
+    return settings
+
+
+def _shares(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting that is a share, by the name that a person would look for."""
+    shares = {name: settings[name] for name in ("alpha", "margin", "power", "minimum_overlap")}
+    for table in ("margins", "floors"):
+        shares |= {f"{table}.{suite}": value for suite, value in settings[table].items()}
+    return shares if settings["floor"] is None else {**shares, "floor": settings["floor"]}
+
+
+def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
+    """A floor for a suite that does not exist would never hold anything up."""
+    for table in ("margins", "floors"):
+        if unknown := sorted(set(settings[table]) - {*suites, POOLED}):
+            raise UserError(
+                f"{table} names {unknown[0]!r}, which the baseline did not run; correct the gate's settings"
+            )
+
+
+def _has(metric: str, items: Mapping[str, Scored]) -> bool:
+    """Whether the baseline has the metric at all: a suite without a scorer has no accuracy."""
+    return metric == "pass_rate" or any(item.outcomes[metric] is not None for item in items.values())
+
+
+def _matched(suite: str, baseline: Scores, candidate: Scores, minimum_overlap: float) -> Matched:
+    """The items of both runs with equal hashes. UserError under `minimum_overlap` of the larger run."""
+    a, b = baseline.suites[suite], candidate.suites[suite]
+    same = [item for item in a if item in b and a[item].hash == b[item].hash]
+    overlap = len(same) / max(len(a), len(b))
+    if overlap < minimum_overlap - SLACK:
+        raise UserError(
+            f"{baseline.name} and {candidate.name} share {overlap:.0%} of the items of {suite}; expected at least"
+            f" {minimum_overlap:.0%} with equal hashes: run the same version of the suite on both"
+        )
+    return {item: a[item] for item in same}, {item: b[item] for item in same}
+
+
+def _pooled(matched: Mapping[str, Matched]) -> Matched:
+    """The items of all suites as those of one, items and clusters of different suites kept apart."""
+
+    def joined(side: int) -> dict[str, Scored]:
+        return {
+            f"{suite}/{name}": dataclasses.replace(item, cluster=f"{suite}/{item.cluster}")
+            for suite, pair in matched.items()
+            for name, item in pair[side].items()
+        }
+
+    return joined(0), joined(1)
+
+
+def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, Any]) -> MetricVerdict:
+    """Everything about one metric but the correction over the family and the verdict."""
+    a, b = ({item: scored.outcomes[metric] for item, scored in side.items()} for side in matched)
+    table = paired.cells(a, b)
+    reason = _too_few(a, b, table, settings)
+    none = missing("insufficient_data", reason or "not compared", "share", int(table.n))
+    found = MetricVerdict(
+        suite=suite,
+        metric=metric,
+        verdict="inconclusive",
+        reasons=() if reason is None else (reason,),
+        margin=settings["margins"].get(suite, settings["margin"]),
+        delta=none,
+        baseline=_rate(a),
+        candidate=_rate(b),
+        detectable=none,
+        floor=settings["floors"].get(suite, settings["floor"]),
+        required=suite == POOLED or settings["require"] == "each_suite",
+    )
+    if reason is not None:
+        return found
+    judged = [item for item in a if a[item] is not None and b[item] is not None]
+    changes = [int(bool(b[item])) - int(bool(a[item])) for item in judged]
+    return _test(found, table, changes, [matched[0][item].cluster for item in judged], settings)
+
+
+def _rate(outcomes: Mapping[str, bool | None]) -> Estimate:
+    known = [bool(value) for value in outcomes.values() if value is not None]
+    return proportions.wilson(sum(known), len(known))
+
+
+def _test(
+    found: MetricVerdict, table: paired.Cells, changes: list[int], clusters: list[str], settings: Mapping[str, Any]
+) -> MetricVerdict:
+    """The metric with its difference, its p-values and what its items can show, dependent items counting for less."""
+    alpha, dependent = settings["alpha"], len(set(clusters)) < len(clusters)
+    design_effect = paired.design_effect(changes, clusters, 1 - 2 * alpha)
+    worth, delta = table.worth(design_effect), paired.difference(table, 1 - 2 * alpha)
+    p_clusters = paired.cluster_p(changes, clusters) if dependent else delta.p_value
+    delta = dataclasses.replace(
+        delta,
+        ci=paired.score_interval(worth, 1 - 2 * alpha),
+        assumptions=("clusters are independent",) if dependent else delta.assumptions,
+        detail={**delta.detail, "p_clusters": p_clusters, "clusters": len(set(clusters))},
+    )
+    return dataclasses.replace(
+        found,
+        delta=delta,
+        detectable=power.minimum_detectable_effect(int(worth.n), table.discordance, alpha, settings["power"]),
+        adjusted_p=max(delta.p_value, p_clusters),
+        noninferiority_p=paired.noninferiority_p(worth, found.margin),
+        design_effect=design_effect,
+    )
+
+
+def _too_few(
+    a: Mapping[str, bool | None], b: Mapping[str, bool | None], table: paired.Cells, settings: Mapping[str, Any]
+) -> str | None:
+    """Why the items cannot be compared, if they cannot: too few, or too many that only the baseline has a verdict on."""
+    if table.n < settings["minimum_items"]:
+        return f"{table.n} items are judged in both runs; the gate needs at least {settings['minimum_items']}"
+    judged = sum(value is not None for value in a.values())
+    lost = sum(a[item] is not None and b[item] is None for item in a)
+    if judged - lost < settings["minimum_overlap"] * judged - SLACK:
+        return f"the candidate has no verdict on {lost} of the {judged} items that the baseline was judged on"
+    return None
+
+
+def _adjusted(measured: Sequence[MetricVerdict], alpha: float) -> list[MetricVerdict]:
+    """The metrics with their p corrected over all of them."""
+    family = multiplicity.adjust({one.name: one.adjusted_p for one in measured}, "regression gate", alpha)
+    return [dataclasses.replace(one, adjusted_p=family.adjusted.get(one.name)) for one in measured]
+
+
+def _decide(one: MetricVerdict, settings: Mapping[str, Any]) -> MetricVerdict:
+    """Fail, else inconclusive, else pass: see the top of this file."""
+    failed, open_ = _failures(one, settings["alpha"]), list(one.reasons)
+    if not open_:
+        open_ = _doubts(one, settings)
+    verdict: Outcome = "fail" if failed else "inconclusive" if open_ else "pass"
+    return dataclasses.replace(one, verdict=verdict, reasons=tuple(failed or open_))
+
+
+def _failures(one: MetricVerdict, alpha: float) -> list[str]:
+    found = []
+    if one.floor is not None and one.candidate.value is not None and one.candidate.value < one.floor - SLACK:
+        found.append(f"{one.candidate.value:.3f} is under the floor of {one.floor:g}")
+    if one.delta.value is not None and one.adjusted_p < alpha and one.delta.value <= -one.margin + SLACK:
+        found.append(f"lost {-one.delta.value:.3f}, margin {one.margin:g} (adjusted p = {one.adjusted_p:.2g})")
+    return found
+
+
+def _doubts(one: MetricVerdict, settings: Mapping[str, Any]) -> list[str]:
+    """Why a metric that did not fail does not pass either."""
+    smallest = one.detectable.value
+    if smallest is None or smallest > one.margin + SLACK:
+        shown = "nothing" if smallest is None else f"a change of {smallest:.3f} or more"
+        return [f"{one.delta.n} items can show {shown}, the margin is {one.margin:g}; {_needs(one, settings)}"]
+    if one.noninferiority_p >= settings["alpha"]:
+        low = one.delta.ci.low
+        return [f"a loss of {-low:.3f} is not excluded, margin {one.margin:g} (p = {one.noninferiority_p:.2g})"]
+    return []
+
+
+def _needs(one: MetricVerdict, settings: Mapping[str, Any]) -> str:
+    """Items at which a loss of the margin would show, as many independent ones times the design effect."""
+    discordance = max(one.margin, one.delta.detail["discordance"])
+    needed = power.items_for_paired(one.margin, discordance, settings["alpha"], settings["power"])
+    return f"about {round(needed.n * one.design_effect)} items like these would"
+
+
+def _overall(required: Sequence[MetricVerdict], metrics: Sequence[MetricVerdict], reasons: Sequence[str]) -> Outcome:
+    if any(one.verdict == "fail" for one in metrics):
+        return "fail"
+    passed = bool(required) and all(one.verdict == "pass" for one in required)
+    return "pass" if passed and not reasons else "inconclusive"
+
+
+def _record(one: MetricVerdict) -> dict[str, Any]:
+    delta = one.delta
+    return {
+        "metric_id": f"R.{one.metric}",
+        "suite": one.suite,
+        "family": "R",
+        "role": "confirmatory" if one.required else "exploratory",
+        "value": delta.value,
+        "unit": delta.unit,
+        "direction": "higher is better",
+        "baseline": {"value": one.baseline.value, "kind": "measured", "source": "baseline run"},
+        "candidate": {"value": one.candidate.value, "ci": one.candidate.ci and dataclasses.asdict(one.candidate.ci)},
+        "n": delta.n,
+        "n_excluded": dict(delta.excluded),
+        "ci": delta.ci and dataclasses.asdict(delta.ci),
+        "p_value": delta.p_value,
+        "adjusted_p": one.adjusted_p,
+        "noninferiority_p": one.noninferiority_p,
+        "test": delta.test,
+        "minimum_detectable_effect": one.detectable.value,
+        "design_effect": one.design_effect,
+        "threshold": {"margin": one.margin, "floor": one.floor},
+        "passed": {"pass": True, "fail": False}.get(one.verdict),
+        "verdict": one.verdict,
+        "status": delta.status,
+        "reason": "; ".join(one.reasons) or delta.reason,
+        "assumptions": list(delta.assumptions),
+        "detail": dict(delta.detail),
+    }
+
+
+def _table(verdict: Verdict) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    table.add_column("suite", overflow="fold", min_width=16)
+    level = f"{1 - 2 * verdict.settings['alpha']:.0%}"
+    margins = len({one.margin for one in verdict.metrics}) > 1
+    for name in ("n", "before", "after", f"change [{level}]", *(["margin"] if margins else []), "shows", "p adj."):
+        table.add_column(name, no_wrap=True, justify="right")
+    table.add_column("verdict", no_wrap=True)
+    for one in verdict.metrics:
+        table.add_row(
+            one.suite if one.metric == METRICS[0] else one.name,
+            str(one.delta.n),
+            _number(one.baseline.value),
+            _number(one.candidate.value),
+            _change(one.delta),
+            *([_number(one.margin)] if margins else []),
+            _number(one.detectable.value),
+            "-" if one.adjusted_p is None else f"{one.adjusted_p:.2g}",
+            Text(one.verdict + ("" if one.required else " *"), STYLES[one.verdict]),
+        )
+    if not all(one.required for one in verdict.metrics):
+        table.caption, table.caption_justify = "* can fail the gate, need not pass it", "left"
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value >= 0.1 else f"{value:.3f}"
+
+
+def _change(delta: Estimate) -> str:
+    if delta.value is None or delta.ci is None:
+        return "-"
+    return f"{delta.value:+.3f} [{delta.ci.low:+.2f}, {delta.ci.high:+.2f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Needles (A12): one fact among others of the same form, at each depth of contexts of several lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from suites.generators import contents
+from suites.item import Item
+
+PARAMETERS = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["lengths", "depths", "contents"],
+    "properties": {
+        "lengths": {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"type": "integer", "minimum": 2, "maximum": 8, "description": "a number of facts from 2 to 8"},
+            "description": "a list of lengths in facts (there are eight colours)",
+        },
+        "depths": {
+            "type": "array",
+            "minItems": 2,
+            "uniqueItems": True,
+            "items": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+                "description": "a depth from 0 (first) to 1 (last)",
+            },
+            "description": "a list of depths",
+        },
+        "contents": {**contents.COUNT_SCHEMA, "description": "how many questions in each cell, a whole number"},
+    },
+}
+
+
+def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
+    """For every length and question, the needle at every depth.
+
+    The first depth is the original. Another depth is the original with the needle and the fact that stands there swapped, so that
+    all depths have the same words and the same length.
+    """
+    rng = contents.draws("needle", seed)
+    items: list[Item] = []
+    for length in params["lengths"]:
+        for number in range(params["contents"]):
+            place, facts = contents.draw_facts(rng, length)
+            names = [f"length{length}-{number:03d}-depth{depth:g}" for depth in params["depths"]]
+            first = _position(params["depths"][0], length)
+            for name, depth in zip(names, params["depths"], strict=True):
+                at = _position(depth, length)
+                content = contents.color_question(place, swapped(facts, first, at), at)
+                factors = {"length": str(length), "depth": f"{depth:g}"}
+                if name == names[0]:
+                    items.append(content.item(name, factors=factors))
+                else:
+                    items.append(
+                        content.variant(
+                            name, content.source, names[0], "needle_moved", seed, depth=depth, factors=factors
+                        )
+                    )
+    return items
+
+
+def swapped(facts: list[tuple[str, str]], first: int, second: int) -> list[tuple[str, str]]:
+    """The facts with the ones at two places exchanged."""
+    facts = list(facts)
+    facts[first], facts[second] = facts[second], facts[first]
+    return facts
+
+
+def _position(depth: float, length: int) -> int:
+    """The place of a depth: 0 is the first fact, 1 the last, the nearest one between (of two, the later)."""
+    return int(depth * (length - 1) + 0.5)

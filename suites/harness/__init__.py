@@ -1,0 +1,1 @@
+"""Meridian's models inside other people's harnesses: lm-evaluation-harness and inspect_ai, both optional."""

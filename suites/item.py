@@ -1,0 +1,99 @@
+"""Item and Suite: what is asked of a model and what counts as an answer, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import results_io
+
+Kind = Literal["minimum_functionality", "invariance", "directional"]  # of a test, after CheckList
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How an item was made from another one of its suite: the kind of change, its parameters and seed, the parent's id."""
+
+    kind: str
+    parent: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Item:
+    """One prompt and what counts as right.
+
+    `prompt` is the text that a base model continues, or the user's message to a chat model (`system` before it). `answers`:
+    any of them is right (empty: the detector alone judges). `distractors`: wrong answers that the prompt itself offers.
+    `choices`: what likelihood scoring compares, `answers` among them. `template` is the surface frame, `cluster` the sampling
+    unit that dependent items share, `factors` further labels by which rates are broken down (depth, length, position).
+    `spans` names character spans of `prompt`; perturbations leave them alone and the bridge names positions after them.
+    `expect`: what this item's detector needs (a schema, limits, patterns, sources, `answerable`, a canary).
+    """
+
+    id: str
+    prompt: str
+    kind: Kind = "minimum_functionality"
+    version: int = 1
+    system: str | None = None
+    answers: tuple[str, ...] = ()
+    distractors: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    template: str = ""
+    cluster: str = ""
+    factors: Mapping[str, str] = field(default_factory=dict)
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    expect: Mapping[str, Any] = field(default_factory=dict)
+    variant: Variant | None = None
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One way of sampling: greedy (temperature 0, one sample) or `samples` draws at a temperature.
+
+    Generation ends before any of the `stop` texts, after `max_tokens` tokens, or at the model's end-of-text token.
+    """
+
+    name: str = "greedy"
+    temperature: float = 0.0
+    samples: int = 1
+    max_tokens: int = 8
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite: the declaration (`suite.yaml`) with the items of its lock.
+
+    `mode` is the failure mode that it looks for ("A9"); `parameters` are that mode's. `requires` names what a model needs for
+    the suite to apply to it. `scorer` says what makes an output right. `trace` says how the bridge pairs its failures.
+    `gate`: the largest failure rate that passes, with a reason, or None.
+    """
+
+    id: str
+    version: str
+    title: str
+    description: str
+    mode: str
+    contexts: tuple[str, ...]
+    requires: tuple[str, ...]
+    legs: tuple[Leg, ...]
+    scorer: Mapping[str, Any]
+    parameters: Mapping[str, Any]
+    trace: Mapping[str, Any]
+    minimum: int
+    gate: Mapping[str, Any] | None
+    items: tuple[Item, ...]
+    sha256: str
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Item]:
+        return {item.id: item for item in self.items}
+
+
+def hashed(value: Any) -> str:
+    """Identity of plain data, as results and locks record it."""
+    return results_io.sha256(value)

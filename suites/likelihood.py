@@ -1,0 +1,133 @@
+"""Likelihood scoring of choices (C1): how a context and a choice are tokenised, and what four ways of normalising make of it.
+
+L_i = sum over the tokens of choice i of log p(token | context, tokens before). acc: argmax L. acc_norm: argmax L / characters of
+the choice. acc_bytes: argmax L / its UTF-8 bytes. acc_token: argmax L / its tokens. The delimiter between context and choice is
+scored and not counted. These are lm-evaluation-harness's conventions (0.4.13), whose acc_norm is over characters; acc_token is
+ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from results_io import UserError
+from suites.estimate import Estimate, missing
+from suites.item import Item
+from suites.models.base import Likelihood, ModelUnderTest
+from suites.statistics import proportions
+
+METRICS = ("acc", "acc_norm", "acc_bytes", "acc_token")
+DELIMITER = " "  # between context and choice, as lm-eval's target_delimiter
+
+
+@dataclass(frozen=True)
+class ChoiceScores:
+    """The choices of one item with L (nats) of each, and the indices of the right ones.
+
+    `truncated`: tokens that the longest of its requests lost from the left of the context.
+    """
+
+    choices: tuple[str, ...]
+    logprobs: tuple[float, ...]
+    n_tokens: tuple[int, ...]
+    right: frozenset[int] = frozenset()
+    truncated: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.choices or not len(self.choices) == len(self.logprobs) == len(self.n_tokens):
+            raise ValueError(
+                f"{len(self.choices)} choices, {len(self.logprobs)} log-likelihoods, {len(self.n_tokens)} sizes"
+            )
+        if 0 in self.n_tokens or "" in self.choices:
+            raise UserError(f"a choice of {self.choices} has no tokens to score; every choice needs text")
+
+    def normalised(self, metric: str) -> tuple[float, ...]:
+        """L over what `metric` divides by."""
+        sizes = {
+            "acc": [1] * len(self.choices),
+            "acc_norm": [len(choice) for choice in self.choices],
+            "acc_bytes": [len(choice.encode()) for choice in self.choices],
+            "acc_token": self.n_tokens,
+        }[metric]
+        return tuple(value / size for value, size in zip(self.logprobs, sizes, strict=True))
+
+    def picked(self, metric: str = "acc") -> int:
+        """The choice that `metric` picks; of equal ones the first."""
+        values = self.normalised(metric)
+        return values.index(max(values))
+
+    def correct(self, metric: str = "acc") -> bool:
+        return self.picked(metric) in self.right
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """Softmax of L over the choices."""
+        highest = max(self.logprobs)
+        weights = [math.exp(value - highest) for value in self.logprobs]
+        return tuple(weight / math.fsum(weights) for weight in weights)
+
+    @property
+    def confidence(self) -> float:
+        """Probability, among the choices, of the likeliest."""
+        return max(self.probabilities)
+
+
+def split(
+    encode: Callable[..., list[int]], context: str, continuation: str, prefix: int | None
+) -> tuple[list[int], list[int]]:
+    """(ids of the context, ids of the continuation), tokenised jointly.
+
+    `encode(text)` gives ids with BOS where the model wants it, `encode(text, bos=False)` those without. White space at the end
+    of the context goes to the continuation. `prefix` stands for a context without a token. UserError for a continuation
+    without one, and for an empty context where there is no `prefix`.
+    """
+    kept = context.rstrip()
+    whole = context + continuation
+    before = encode(kept) if kept else []
+    after = encode(whole)[len(before) :] if before else encode(whole, bos=False)
+    if not before:
+        if prefix is None:
+            raise UserError(
+                "the context is empty and the model's tokenizer has no BOS or end-of-text token to begin with"
+            )
+        before, after = (after[:1], after[1:]) if after[:1] == [prefix] else ([prefix], after)
+    if not after:
+        raise UserError(
+            f"the choice {continuation!r} adds no token to its context {context[-40:]!r}; every choice needs one of its own"
+        )
+    return before, after
+
+
+def ask(model: ModelUnderTest, items: Sequence[Item], delimiter: str = DELIMITER) -> list[ChoiceScores]:
+    """The choices of every item after its prompt. UserError for an item without choices, and for an answer that is not one."""
+    for item in items:
+        absent = [answer for answer in item.answers if answer not in item.choices]
+        if not item.choices or absent:
+            what = f"has the answer {absent[0]!r} outside its choices" if absent else "has no choices"
+            raise UserError(f"item {item.id} {what}; list every answer among `choices`")
+    pairs = [(item.prompt, delimiter + choice) for item in items for choice in item.choices]
+    found = iter(model.loglikelihood(pairs))
+    return [_scores(item, [next(found) for _ in item.choices]) for item in items]
+
+
+def _scores(item: Item, found: Sequence[Likelihood]) -> ChoiceScores:
+    return ChoiceScores(
+        item.choices,
+        tuple(one.logprob for one in found),
+        tuple(one.n_tokens for one in found),
+        frozenset(item.choices.index(answer) for answer in item.answers),
+        max(one.truncated for one in found),
+    )
+
+
+def summarise(scores: Sequence[ChoiceScores]) -> dict[str, Estimate]:
+    """Each of METRICS as a share of items with its Wilson interval; `detail` counts contexts cut from the left."""
+    judged = [one for one in scores if one.right]
+    if not judged:
+        return {metric: missing("insufficient_data", "no item has a right choice", "share") for metric in METRICS}
+    detail = {"truncated": sum(one.truncated > 0 for one in judged)}
+    left_out = {"no right choice": len(scores) - len(judged)} if len(judged) < len(scores) else {}
+    shares = {metric: proportions.wilson(sum(one.correct(metric) for one in judged), len(judged)) for metric in METRICS}
+    return {metric: replace(share, excluded=left_out, detail=detail) for metric, share in shares.items()}

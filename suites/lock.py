@@ -1,0 +1,334 @@
+"""The lock of a suite: its items with a hash of every prompt. Runs read nothing else, so all see the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import results_io
+from suites import schema
+from suites.item import Item, Variant
+
+if TYPE_CHECKING:  # the declaration reads locks
+    from suites.declaration import Declaration
+
+FILE = "suite.lock.jsonl"
+ITEMS_FILE = "items.jsonl"
+FORMAT = 1  # of the lock file
+HEADER = {"format", "items", "scorer", "source", "suite", "suite_hash", "version"}
+HASHES = ("prompt_hash", "item_hash")
+
+
+@dataclass(frozen=True)
+class Lock:
+    """Frozen items: in the file's order, with the hash of each and of all."""
+
+    suite: str
+    version: str
+    items: tuple[Item, ...]
+    hashes: tuple[str, ...]
+    suite_hash: str
+    source: str
+
+
+def normalised(text: str) -> str:
+    """Unicode NFC with LF line ends: the form in which texts are hashed. Trailing spaces stay: they matter to a model."""
+    return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def canonical(value: Any) -> str:
+    """Canonical JSON: keys sorted, separators "," and ":", UTF-8 not ASCII-escaped, texts in NFC with LF.
+
+    ValueError on NaN and infinity. Source: spec section 4.2, O30.
+    """
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """sha256 of the canonical JSON, in hex digits."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def prompt_hash(item: Item) -> str:
+    """Identity of what the model reads: sha256 of {id, version, messages, template}; no key `template` without one."""
+    messages = [{"role": "system", "content": item.system}] if item.system is not None else []
+    messages.append({"role": "user", "content": item.prompt})
+    read = {"id": item.id, "version": item.version, "messages": messages}
+    return digest(read | ({"template": item.template} if item.template else {}))
+
+
+def item_hash(item: Item, scorer: Mapping[str, Any]) -> str:
+    """Identity of the whole item: its prompt's hash, all other fields (answers, variant, expectations) and the scorer."""
+    rest = {key: value for key, value in plain_item(item).items() if key not in ("id", "prompt", "system", "version")}
+    return digest({"prompt_hash": prompt_hash(item), "scorer": scorer, **rest})
+
+
+def suite_hash(item_hashes: Iterable[str]) -> str:
+    """sha256 over the sorted item hashes: the same items in another order are the same suite."""
+    return digest(sorted(item_hashes))
+
+
+def plain_item(item: Item) -> dict[str, Any]:
+    """The fields of an item that are not at their default, as JSON data."""
+    defaults = {field.name: field.default for field in fields(Item)}
+    return {key: value for key, value in _plain(asdict(item)).items() if value not in ([], {}, defaults[key])}
+
+
+def parse_item(data: Mapping[str, Any]) -> Item:
+    """The item of JSON data that keeps to the item schema."""
+    data = dict(data)
+    for key in ("answers", "distractors", "choices"):
+        data[key] = tuple(data.get(key, ()))
+    data["spans"] = {name: (start, end) for name, (start, end) in data.get("spans", {}).items()}
+    if data.get("variant") is not None:
+        data["variant"] = Variant(**data["variant"])
+    return Item(**data)
+
+
+def compile_items(declaration: Declaration) -> tuple[Item, ...]:
+    """The items that a declaration asks for: inline, of items.jsonl, or drawn by its generator; checked, in NFC with LF."""
+    data = declaration.data
+    if "items" in data:
+        items = [parse_item(item) for item in data["items"]]
+    elif "generator" in data:
+        from suites import generators  # runs read locks only and never need them
+
+        items = generators.generate(data["generator"], declaration.file)
+    else:
+        items = _read_items(declaration)
+    items = [_normalised_item(item, declaration.file) for item in items]
+    check_set(items, declaration.file)
+    return tuple(items)
+
+
+def freeze(declaration: Declaration) -> str:
+    """The text of the lock that a declaration compiles to.
+
+    UserError if the existing lock has the same version and other items: what was published under a version stays as it is.
+    """
+    items = compile_items(declaration)
+    text = dumps(declaration, items)
+    path = declaration.folder / FILE
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        _refuse_same_version(declaration, items, path)
+    return text
+
+
+def dumps(declaration: Declaration, items: Sequence[Item]) -> str:
+    """The lock file: a header with the suite's identity, then one line of canonical JSON for each item."""
+    hashes = [item_hash(item, declaration.scorer) for item in items]
+    header = {
+        "format": FORMAT,
+        "suite": declaration.data["id"],
+        "version": declaration.data["version"],
+        "items": len(items),
+        "suite_hash": suite_hash(hashes),
+        "source": source_hash(declaration),
+        "scorer": digest(declaration.scorer),
+    }
+    lines = [
+        {"item": plain_item(item), "prompt_hash": prompt_hash(item), "item_hash": hashed}
+        for item, hashed in zip(items, hashes, strict=True)
+    ]
+    return "".join(f"{canonical(line)}\n" for line in (header, *lines))
+
+
+def source_hash(declaration: Declaration) -> str:
+    """Identity of what the items come from: the generator's name, parameters and seed, or the items themselves."""
+    data = declaration.data
+    if "generator" in data:
+        return digest({"generator": data["generator"]})
+    return digest({"items": [plain_item(item) for item in compile_items(declaration)]})
+
+
+def read(declaration: Declaration) -> Lock:
+    """The lock beside a declaration, with every hash verified.
+
+    UserError names the line whose hash is wrong, and says what to do where declaration and lock do not belong together (an item,
+    the generator or the scorer was edited without a new version).
+    """
+    path = declaration.folder / FILE
+    where = schema.shown_path(path)
+    if not path.exists():
+        raise results_io.UserError(
+            f"{where} does not exist; expected the frozen items; run `{declaration.freeze_command}`"
+        )
+    return parse(path.read_text(encoding="utf-8"), declaration)
+
+
+def parse(text: str, declaration: Declaration) -> Lock:
+    """The lock in a text, verified as `read` does."""
+    where = schema.shown_path(declaration.folder / FILE)
+    header, *lines = _parse_lines(text, where)
+    locked = _verified(header, lines, where, declaration)
+    _check_belongs(header, declaration, where)
+    check_set(locked.items, where)
+    return locked
+
+
+def check_set(items: Sequence[Item], where: str) -> None:
+    """UserError for ids that occur twice, parents that are not there, chains without end and spans outside of the prompt."""
+    by_id: dict[str, Item] = {}
+    for item in items:
+        if item.id in by_id:
+            raise results_io.UserError(f"{where}: two items have the id {item.id!r}; expected unique ids; rename one")
+        by_id[item.id] = item
+    for item in items:
+        for name, (start, end) in item.spans.items():
+            if not 0 <= start < end <= len(item.prompt):
+                raise results_io.UserError(
+                    f"{where}: item {item.id}: spans.{name} is [{start}, {end}]; expected a part of the prompt's "
+                    f"{len(item.prompt)} characters"
+                )
+        seen, here = {item.id}, item
+        while here.variant is not None:
+            parent = here.variant.parent
+            if parent not in by_id or parent in seen:
+                problem = "goes round in a circle" if parent in seen else "is not an item of the suite"
+                raise results_io.UserError(
+                    f"{where}: item {item.id}: the parent {parent!r} {problem}; name its original"
+                )
+            seen, here = seen | {parent}, by_id[parent]
+
+
+def _parse_lines(text: str, where: str) -> list[dict[str, Any]]:
+    lines = text.split("\n")
+    if len(lines) < 2 or lines[-1]:
+        raise results_io.UserError(
+            f"{where} ends in the middle of line {len(lines)}; restore the file from version control"
+        )
+    documents = []
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            document = json.loads(line, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            raise _damaged(where, number, f"not JSON ({error})") from None
+        if not isinstance(document, dict):
+            raise _damaged(where, number, "no object")
+        documents.append(document)
+    return documents
+
+
+def _verified(header: dict[str, Any], lines: list[dict[str, Any]], where: str, declaration: Declaration) -> Lock:
+    """Every line's hashes recomputed. The scorer enters an item's hash, so an edited scorer is told apart first."""
+    if header.get("format") != FORMAT or set(header) != HEADER:
+        raise _damaged(where, 1, f"its format is {header.get('format')!r} with the keys {', '.join(sorted(header))}")
+    if header.get("scorer") != digest(declaration.scorer):
+        raise _edited(declaration, "the scorer")
+    items, hashes = [], []
+    for number, line in enumerate(lines, start=2):
+        try:
+            schema.check(line.get("item"), "item", f"{where} line {number}")
+            item = parse_item(line["item"])
+            computed = {"prompt_hash": prompt_hash(item), "item_hash": item_hash(item, declaration.scorer)}
+        except results_io.UserError as error:
+            raise results_io.UserError(f"{error}; restore the lock or freeze again") from None
+        except ValueError as error:  # NaN, half a surrogate pair
+            raise _damaged(where, number, f"it has no canonical form ({error})") from None
+        for key in HASHES:
+            if line.get(key) != computed[key]:
+                raise _damaged(where, number, f"the {key} of item {item.id} is not that of its content")
+        items.append(item)
+        hashes.append(computed["item_hash"])
+    if header.get("items") != len(items) or header["suite_hash"] != suite_hash(hashes):
+        raise _damaged(where, 1, f"the suite hash is not that of the {len(items)} items below")
+    return Lock(header["suite"], header["version"], tuple(items), tuple(hashes), header["suite_hash"], header["source"])
+
+
+def _check_belongs(header: Mapping[str, Any], declaration: Declaration, where: str) -> None:
+    for key, mine in (("suite", declaration.data["id"]), ("version", declaration.data["version"])):
+        if header.get(key) != mine:
+            raise results_io.UserError(
+                f"{declaration.file} is {key} {mine} and {where} is {key} {header.get(key)}; "
+                f"run `{declaration.freeze_command}`"
+            )
+    if header.get("source") != source_hash(declaration):
+        raise _edited(declaration, "the generator" if "generator" in declaration.data else "an item")
+
+
+def _edited(declaration: Declaration, what: str) -> results_io.UserError:
+    return results_io.UserError(
+        f"{declaration.file}: {what} was edited without a new version ({declaration.data['version']} is frozen); "
+        f"raise the version and run `{declaration.freeze_command}`"
+    )
+
+
+def _damaged(where: str, line: int, problem: str) -> results_io.UserError:
+    return results_io.UserError(
+        f"{where} line {line}: {problem}; restore the lock or freeze it anew under another version"
+    )
+
+
+def _refuse_same_version(declaration: Declaration, items: Sequence[Item], path: Path) -> None:
+    """UserError unless the declaration's version is higher than the lock's: a version never changes its content."""
+    header, *lines = _parse_lines(path.read_text(encoding="utf-8"), schema.shown_path(path))
+    old, new = header.get("version", "0.0.0"), declaration.data["version"]
+    if _number(new) > _number(old):
+        return
+    before = {line["item"]["id"]: line["item_hash"] for line in lines}
+    after = {item.id: item_hash(item, declaration.scorer) for item in items}
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    what = f"{len(changed)} items differ (first: {changed[0]})" if changed else "the items' source or order differs"
+    raise results_io.UserError(
+        f"{declaration.file}: version {new} cannot be frozen over version {old}, {what}; raise the version"
+    )
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _read_items(declaration: Declaration) -> list[Item]:
+    path = declaration.folder / ITEMS_FILE
+    if not path.exists():
+        raise results_io.UserError(
+            f"{declaration.file}: no items; expected the key generator, the key items, or a file {ITEMS_FILE} beside it"
+        )
+    items = []
+    # not splitlines: JSON texts may hold other line separators than LF
+    for number, line in enumerate(path.read_text(encoding="utf-8").removesuffix("\n").split("\n"), start=1):
+        where = f"{schema.shown_path(path)} line {number}"
+        try:
+            data = json.loads(line, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
+            raise results_io.UserError(f"{where} is not JSON ({error}); expected one item a line") from None
+        schema.check_plain(data, where)
+        schema.check(data, "item", where)
+        items.append(parse_item(data))
+    return items
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The object of JSON's pairs. ValueError for a key that stands there twice: the plain parser keeps the last of them."""
+    keys = [key for key, _ in pairs]
+    again = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
+    if again is not None:
+        raise ValueError(f"the key {again!r} stands there twice")
+    return dict(pairs)
+
+
+def _normalised_item(item: Item, where: str) -> Item:
+    """The item in NFC with LF. UserError where that would move the spans."""
+    prompt = normalised(item.prompt)
+    if prompt != item.prompt and item.spans:
+        raise results_io.UserError(
+            f"{where}: item {item.id}: the prompt is not in Unicode NFC with LF line ends, which would move its spans; "
+            "write it in that form"
+        )
+    return parse_item(_plain(asdict(item)) | {"prompt": prompt})
+
+
+def _plain(value: Any) -> Any:
+    """JSON data with every text in NFC with LF; tuples become lists."""
+    if isinstance(value, str):
+        return normalised(value)
+    if isinstance(value, Mapping):
+        return {normalised(str(key)): _plain(below) for key, below in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(below) for below in value]
+    return value

@@ -1,0 +1,131 @@
+"""Answers: what OpenAI-compatible completions and chat completions say, read into values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suites.models.base import Generation, Likelihood, Request
+from suites.models.connection import EndpointError
+
+FINISHES = {"length": "length", "max_tokens": "length"}  # everything else is an end of the model's or the server's own
+
+
+@dataclass(frozen=True)
+class Echo:
+    """The tokens of a prompt as a server read them: where each starts in the text, log p (None of the first), and whether it is
+    the likeliest."""
+
+    offsets: tuple[int, ...]
+    logprobs: tuple[float | None, ...]
+    greedy: tuple[bool, ...]
+
+    def after(self, context: str, continuation: str) -> Likelihood:
+        """log p of what follows the context; white space at its end belongs to the continuation.
+
+        EndpointError if nothing does, or the server gives no number (of the first token of a text there is none).
+        """
+        start = len(context.rstrip())
+        own = [place for place, offset in enumerate(self.offsets) if offset >= start]
+        numbers = [self.logprobs[place] for place in own]
+        if not own or None in numbers:
+            why = (
+                "adds no token to its context"
+                if not own
+                else "begins the text, of whose first token there is no number"
+            )
+            raise EndpointError(f"the choice {continuation!r} {why}; change the item")
+        return Likelihood(sum(numbers), all(self.greedy[place] for place in own), len(own))
+
+
+def reading(read: Callable[[Mapping[str, Any]], Any], answer: Mapping[str, Any]) -> Any:
+    """read(answer); EndpointError if something is missing in it."""
+    try:
+        return read(answer)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise EndpointError(
+            f"the endpoint's answer is not of the expected form ({type(error).__name__} {error}); check base_url and the server"
+        ) from error
+
+
+def text_of(answer: Mapping[str, Any], chat: bool) -> str:
+    choice = answer["choices"][0]
+    text = (choice["message"].get("content") or choice["message"].get("refusal") or "") if chat else choice["text"]
+    if not isinstance(text, str):
+        raise TypeError(f"text is {type(text).__name__}")
+    return text
+
+
+def logprobs_of(answer: Mapping[str, Any], chat: bool) -> tuple[float, ...] | None:
+    """Of the output's tokens; None where the server does not say."""
+    found = answer["choices"][0].get("logprobs")
+    if not found:
+        return None
+    values = [token["logprob"] for token in found.get("content") or ()] if chat else found.get("token_logprobs")
+    if not values or any(value is None for value in values):
+        return None
+    return tuple(float(value) for value in values)
+
+
+def reported_by(answer: Mapping[str, Any]) -> str | None:
+    """The version that an answer names: its fingerprint, or else its model."""
+    found = answer.get("system_fingerprint") or answer.get("model")
+    return None if found is None else str(found)
+
+
+def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds: float) -> Generation:
+    """The answer to a request, cut before the first stop text if the server did not."""
+    text, finish = text_of(answer, chat), FINISHES.get(answer["choices"][0].get("finish_reason"), "stop")
+    places = [place for stop in request.stop if stop and (place := text.find(stop)) >= 0]
+    if places:
+        text, finish = text[: min(places)], "stop"
+    usage, logprobs = answer.get("usage") or {}, logprobs_of(answer, chat)
+    return Generation(
+        text=text,
+        finish=finish,
+        tokens_in=usage.get("prompt_tokens"),
+        tokens_out=usage.get("completion_tokens"),
+        logprob=None if logprobs is None else sum(logprobs),
+        reported=reported_by(answer),
+        seconds=seconds,
+        logprobs=logprobs,
+    )
+
+
+def echo_of(answer: Mapping[str, Any], prompt: str) -> Echo:
+    """The prompt's tokens in an answer with echo and logprobs; those that were generated after it are left out.
+
+    ValueError if the text is not the prompt's or the numbers are not one for each token.
+    """
+    choice = answer["choices"][0]
+    found = choice["logprobs"]
+    if not choice["text"].startswith(prompt):
+        raise ValueError("the text does not begin with the prompt")
+    tokens, logprobs = found["tokens"], found["token_logprobs"]
+    offsets = _offsets(found.get("text_offset"), tokens)
+    best = found.get("top_logprobs") or [None] * len(tokens)
+    if not len(tokens) == len(logprobs) == len(offsets) == len(best) or not tokens:
+        raise ValueError("not one log-probability for each token")
+    own = [place for place, offset in enumerate(offsets) if offset < len(prompt)]
+    if len(own) > 1 and any(logprobs[place] is None for place in own[1:]):
+        raise ValueError("tokens of the prompt have no log-probability")
+    return Echo(
+        tuple(offsets[place] for place in own),
+        tuple(logprobs[place] for place in own),
+        tuple(_is_best(logprobs[place], best[place]) for place in own),
+    )
+
+
+def _offsets(stated: Sequence[int] | None, tokens: Sequence[str]) -> list[int]:
+    """Where tokens start, counted from the first one."""
+    if stated:
+        return [offset - stated[0] for offset in stated]
+    ends = [0]
+    for token in tokens:
+        ends.append(ends[-1] + len(token))
+    return ends[:-1]
+
+
+def _is_best(logprob: float | None, best: Mapping[str, float] | None) -> bool:
+    return logprob is not None and bool(best) and logprob >= max(best.values())

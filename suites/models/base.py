@@ -1,0 +1,82 @@
+"""What a model under test is asked and answers, whether it runs here or behind an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+CAPABILITIES = ("generation", "sampling", "logprobs", "chat", "seed", "activations")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One generation asked for. `seed` makes a sampled output repeatable where the model can; `sample` numbers the draws."""
+
+    prompt: str
+    system: str | None = None
+    max_tokens: int = 8
+    temperature: float = 0.0
+    stop: tuple[str, ...] = ()
+    seed: int = 0
+    sample: int = 0
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One output: the text before any stop text, token counts, and why it ended ("stop", "length" or "error").
+
+    `logprob`: summed over the output's tokens, nats; None where the model does not say; `logprobs` of each. `tokens` are the
+    output's ids where they are known. `reported`: version or fingerprint that an endpoint gave with it.
+    """
+
+    text: str
+    finish: str
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    logprob: float | None = None
+    tokens: tuple[int, ...] | None = None
+    error: str | None = None
+    reported: str | None = None
+    seconds: float = 0.0
+    logprobs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """log p of a continuation given a context (nats), whether it is what greedy decoding gives, and its sizes.
+
+    `truncated`: tokens dropped from the left of the context because it was longer than the model's.
+    """
+
+    logprob: float
+    greedy: bool
+    n_tokens: int
+    truncated: int = 0
+
+
+class ModelUnderTest(Protocol):
+    """A model that suites run on."""
+
+    name: str
+    capabilities: frozenset[str]
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What its outputs depend on: hashes of weights, tokenizer and intervention, or endpoint and reported version; backend,
+        dtype, versions. Part of every cache key and every record."""
+
+    def generate(self, requests: Sequence[Request], done: Callable[[int], Any]) -> list[Generation]:
+        """One generation for each request, in order. `done(k)` hears of every k more that are finished.
+
+        A request that fails is a Generation with `finish` "error"; nothing is raised for it.
+        """
+
+    def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[Likelihood]:
+        """log p(continuation | context) of each (context, continuation). Needs the capability "logprobs"."""
+
+    def reads(self, text: str) -> bool:
+        """False if the model's vocabulary has no way to write `text` (an unknown-word token would stand in for a part)."""
+
+    def same_tokens(self, first: str, second: str) -> bool | None:
+        """Whether two texts are the same tokens to the model; None where nobody can know."""

@@ -1,0 +1,94 @@
+"""Encoding: how a model under test reads a prompt and writes an answer, BOS and chat template included."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results_io import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Encoding:
+    """A tokenizer with the policies that outputs depend on.
+
+    `bos`: every text begins with the tokenizer's BOS token, once, as in circuits' tasks. `chat`: prompts pass the
+    tokenizer's chat template as the user's message, which brings what BOS it wants.
+    """
+
+    tokenizer: Any
+    bos: bool
+    chat: bool
+
+    @property
+    def prefix(self) -> int | None:
+        """What stands for an empty context: BOS, or end of text in a tokenizer without."""
+        return self.tokenizer.eos_token_id if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
+
+    @property
+    def sha256(self) -> str:
+        """Over the tokenizer's own serialisation, its special tokens and its chat template."""
+        parts = (self.tokenizer.backend_tokenizer.to_str(), sorted(self.tokenizer.special_tokens_map.items()))
+        return hashlib.sha256(repr((*parts, self.tokenizer.chat_template)).encode()).hexdigest()
+
+    def tokens(self, text: str, bos: bool | None = None) -> list[int]:
+        """Ids of a text; `bos` overrides the policy. A text that begins with BOS does not get a second one."""
+        ids = self._ids(text)
+        first = self.tokenizer.bos_token_id
+        wanted = self.bos if bos is None else bos and first is not None
+        return [first, *ids] if wanted and ids[:1] != [first] else ids
+
+    def prompt(self, prompt: str, system: str | None = None) -> list[int]:
+        """Ids of a request. UserError for a system text without a template to put it in, and for no token at all."""
+        if self.chat:
+            return self.tokens(self.rendered(prompt, system), bos=False)
+        if system:
+            raise UserError(
+                "the request has a system text and this model's tokenizer no chat template; write the text into the prompt"
+            )
+        ids = self.tokens(prompt)
+        if not ids:
+            raise UserError("the prompt is empty and this model's tokenizer has no BOS token; write a prompt")
+        return ids
+
+    def rendered(self, prompt: str, system: str | None = None) -> str:
+        """The text that a request becomes: the prompt itself, or what the chat template makes of it."""
+        if not self.chat:
+            return prompt
+        messages = [{"role": "system", "content": system}] if system else []
+        messages.append({"role": "user", "content": prompt})
+        return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+
+    def text(self, tokens: Sequence[int]) -> str:
+        """What tokens write, special ones left out."""
+        return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def reads(self, text: str) -> bool:
+        """False if the unknown-word token would stand in for a part of `text`.
+
+        Byte-level vocabularies write everything; they may call their end-of-text token the unknown one.
+        """
+        unknown = self.tokenizer.unk_token_id
+        if unknown is None or unknown == self.tokenizer.eos_token_id:
+            return True
+        return unknown not in self._ids(text)
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def of_tokenizer(tokenizer: Any, bos: bool | None = None, chat: bool | None = None) -> Encoding:
+    """Its encoding: BOS and chat template where it has them, or as asked. UserError for one asked for that it has not."""
+    for wanted, has, what in (
+        (bos, tokenizer.bos_token_id is not None, "BOS token"),
+        (chat, bool(tokenizer.chat_template), "chat template"),
+    ):
+        if wanted and not has:
+            raise UserError(f"the model's tokenizer has no {what}; leave the setting out or write false")
+    return Encoding(
+        tokenizer,
+        bos=tokenizer.bos_token_id is not None if bos is None else bool(bos),
+        chat=bool(tokenizer.chat_template) if chat is None else bool(chat),
+    )

@@ -1,0 +1,123 @@
+"""Probe: what an OpenAI-compatible endpoint can do, found by asking it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from results_io import UserError
+from suites.models import answers
+from suites.models.connection import BudgetError, Connection, EndpointError
+
+PROMPT = "One two three four five six"
+DRAWN = 8  # tokens by which draws are compared
+SEEDS = (1, 1, 2, 3)  # the first two have to agree and not all: a server that ignores seeds does one or the other
+COMPLETIONS, CHAT = "completions", "chat/completions"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """`echo`: log-probabilities of a prompt's own tokens, which likelihoods need, and `echo_tokens`, how many it then has to
+    generate. `logprobs`: of what it generates. `seed`: draws repeat with a seed. `deterministic`: two greedy outputs agree.
+    `reported`: the version that it names, and whether by a `fingerprint`. `why`: what it said where it cannot."""
+
+    completions: bool
+    chat: bool
+    echo: bool
+    echo_tokens: int
+    logprobs: bool
+    seed: bool
+    deterministic: bool
+    fingerprint: bool
+    reported: str | None
+    why: Mapping[str, str]
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Prober:
+    """Asks one endpoint; each question is a request within the budget."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self.connection = connection
+        self.name = name
+        self.why: dict[str, str] = {}
+
+    def ask(self, chat: bool, max_tokens: int = 1, **settings: Any) -> dict[str, Any]:
+        """One answer to PROMPT. EndpointError if there is none, or it is not of the expected form."""
+        asked = {"messages": [{"role": "user", "content": PROMPT}]} if chat else {"prompt": PROMPT}
+        body = {"model": self.name, "max_tokens": max_tokens, "temperature": 0, **asked, **settings}
+        answer = self.connection.post(CHAT if chat else COMPLETIONS, body, max_tokens + len(PROMPT.encode()))
+        answers.reading(lambda found: answers.text_of(found, chat), answer)
+        return answer
+
+    def attempt(self, what: str, question: Callable[[], Any]) -> Any:
+        """What the question gives, or None with the reason kept. BudgetError passes."""
+        try:
+            return question()
+        except BudgetError:
+            raise
+        except EndpointError as error:
+            self.why[what] = str(error)
+            return None
+
+    def echo_tokens(self) -> int | None:
+        """How many tokens the endpoint has to generate to give those of the prompt; None if it never does."""
+        for count in (0, 1):  # some servers refuse to generate none
+            found = self.attempt("echo", lambda count=count: self._echo(count))
+            if found is not None:
+                self.why.pop("echo", None)
+                return count
+        return None
+
+    def _echo(self, count: int) -> answers.Echo:
+        answer = self.ask(False, count, echo=True, logprobs=1)
+        return answers.reading(lambda found: answers.echo_of(found, PROMPT), answer)
+
+    def has_logprobs(self, chat: bool) -> bool:
+        def read() -> tuple[float, ...] | None:
+            answer = self.ask(chat, logprobs=True if chat else 1)
+            return answers.reading(lambda found: answers.logprobs_of(found, chat), answer)
+
+        return bool(self.attempt("logprobs", read))
+
+    def repeats(self, chat: bool) -> bool:
+        """Whether two greedy outputs agree."""
+        return len({answers.text_of(self.ask(chat, DRAWN), chat) for _ in range(2)}) == 1
+
+    def has_seed(self, chat: bool) -> bool:
+        def draw(seed: int) -> str:
+            return answers.text_of(self.ask(chat, DRAWN, temperature=1.0, seed=seed), chat)
+
+        drawn = self.attempt("seed", lambda: [draw(seed) for seed in SEEDS])
+        return drawn is not None and drawn[0] == drawn[1] and len(set(drawn)) > 1
+
+
+def probe(connection: Connection, name: str, chat: bool | None = None) -> Probe:
+    """Ask the endpoint for everything, about ten short requests. UserError if it answers neither completions nor chat.
+
+    `chat`: which of the two is to be used; None: chat where it works.
+    """
+    prober = Prober(connection, name)
+    plain = prober.attempt("completions", lambda: prober.ask(False))
+    chatted = prober.attempt("chat", lambda: prober.ask(True))
+    first = (chatted if chat is not False else None) or (plain if chat is not True else None)
+    if first is None:
+        reasons = "; ".join(dict.fromkeys(prober.why.values())) or f"chat={chat} is not what it does"
+        raise UserError(f"the endpoint {connection.base_url} does not answer as {name}: {reasons}")
+    chat = first is chatted
+    count = prober.echo_tokens() if plain else None
+    return Probe(
+        completions=plain is not None,
+        chat=chat,
+        echo=count is not None,
+        echo_tokens=count or 0,
+        logprobs=prober.has_logprobs(chat),
+        seed=prober.has_seed(chat),
+        deterministic=prober.repeats(chat),
+        fingerprint=bool(first.get("system_fingerprint")),
+        reported=answers.reported_by(first),
+        why=prober.why,
+    )

@@ -1,0 +1,150 @@
+"""A1: the output is not the JSON that was asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jsonschema
+import regex
+
+import results_io
+from suites.estimate import Estimate
+from suites.item import Suite
+from suites.modes import rates
+from suites.outcome import Case, Detection
+
+ID = "A1"
+NAME = "invalid_json"
+TITLE = "Invalid JSON"
+TIER = "verified"
+TRACEABLE = "yes"
+TRACE_NOTE = (
+    "A sibling prompt whose output parses stands against the failing prompt with its valid prefix, at the token of "
+    "the error."
+)
+PARAMETERS = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "strip_fence": {"type": "boolean", "description": "take one code fence around the whole output away first"},
+        "schema": {
+            "type": ["object", "boolean"],
+            "description": "JSON Schema of every output; an item's expect.schema wins",
+        },
+    },
+}
+FENCE = regex.compile(r"```[\w-]*[ \t]*\n(?P<body>.*?)\n?```", regex.DOTALL)
+TOKEN = regex.compile(r'(?P<string>"(?:\\.|[^"\\])*")|(?P<open>[{\[])|(?P<close>[}\]])|(?P<literal>-?Infinity|NaN)')
+
+
+class NotStrict(ValueError):
+    """Python's parser accepts it, RFC 8259 does not (or calls it unpredictable)."""
+
+
+def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
+    """Fails if the stripped output is no strict JSON document, or one against the schema (Draft 2020-12).
+
+    Subtypes: "unparsable", "trailing_text", "fenced", "schema". `span` starts at the first error. NaN, Infinity and a key that
+    occurs twice are unparsable. Source: spec A1.
+    """
+    if (bad := rates.unusable(case, "verified")) is not None:
+        return bad
+    text = case.first.text
+    start = len(text) - len(text.lstrip())
+    body = text.strip()
+    fence = FENCE.fullmatch(body)
+    if fence and parameters.get("strip_fence", False):
+        start, body = start + fence.start("body"), fence.group("body")
+    elif body.startswith("```"):
+        return _failed("fenced", start, text, "the output is in a code fence")
+    try:
+        value, end = _strict(body)
+    except (ValueError, RecursionError) as error:
+        return _failed("unparsable", start + _offset(error, body), text, str(error) or "nested too deeply")
+    if body[end:].strip():
+        return _failed("trailing_text", start + end, text, "text after the document")
+    schema = case.item.expect.get("schema", parameters.get("schema"))
+    problem = None if schema is None else jsonschema.exceptions.best_match(_validator(schema).iter_errors(value))
+    if problem is not None:
+        return _failed("schema", start, text, f"{problem.json_path}: {problem.message}")
+    return Detection(False, "verified")
+
+
+def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
+    """Failure rate, and the share of each way of failing."""
+    return {"failure_rate": rates.failure_rate(judged), **rates.subtypes(judged)}
+
+
+def check(suite: Suite) -> None:
+    """UserError if a schema is no JSON Schema."""
+    for name, schema in [
+        ("parameters", suite.parameters.get("schema")),
+        *((item.id, item.expect.get("schema")) for item in suite.items),
+    ]:
+        try:
+            if schema is not None:
+                jsonschema.Draft202012Validator.check_schema(schema)
+        except jsonschema.SchemaError as error:
+            raise results_io.UserError(
+                f"{name}: the schema is no JSON Schema (Draft 2020-12) at {error.json_path} ({error.message}); correct it"
+            ) from None
+
+
+def _validator(schema: Any) -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema)
+
+
+def _failed(subtype: str, offset: int, text: str, evidence: str) -> Detection:
+    # a document that is there but wrapped can be repaired by the reader, one that is not cannot
+    severity = "low" if subtype in ("fenced", "trailing_text") else "high"
+    return Detection(True, "verified", subtype=subtype, span=(offset, len(text)), evidence=evidence, severity=severity)
+
+
+def _strict(body: str) -> tuple[Any, int]:
+    """The first JSON document and where it ends. ValueError, NotStrict or RecursionError if there is none."""
+    decoder = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique, parse_int=str)
+    decoder.raw_decode(body)  # parse_int=str first: Python refuses integers of more than 4300 digits, JSON does not
+    return json.JSONDecoder(parse_int=_integer).raw_decode(body)
+
+
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= 4000 else float(digits)
+
+
+def _no_constant(literal: str) -> Any:
+    raise NotStrict(f"{literal} is not a JSON value")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    again = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
+    if again is not None:
+        raise NotStrict(f"the key {again!r} occurs twice in one object")
+    return dict(pairs)
+
+
+def _offset(error: Exception, body: str) -> int:
+    """Where the first error is, in characters of the document."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.pos
+    return _first_not_strict(body) if isinstance(error, NotStrict) else 0
+
+
+def _first_not_strict(body: str) -> int:
+    """Offset of the first NaN or Infinity, or of the first key that its object already has: the parser does not tell."""
+    keys: list[set[str]] = []
+    for token in TOKEN.finditer(body):
+        if token["open"]:
+            keys.append(set())
+        elif token["close"] and keys:
+            keys.pop()
+        elif token["literal"]:
+            return token.start()
+        elif token["string"] and keys and body[token.end() :].lstrip()[:1] == ":":
+            key = json.loads(token["string"], strict=False)
+            if key in keys[-1]:
+                return token.start()
+            keys[-1].add(key)
+    return 0

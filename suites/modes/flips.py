@@ -1,0 +1,89 @@
+"""Flips: cases that are wrong when changed, of those whose original is right. Shared by A9, A10 and A11."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from suites.estimate import Estimate, missing
+from suites.modes import rates
+from suites.outcome import Case, Detection
+from suites.statistics import paired
+
+Judged = rates.Judged
+
+
+def detect(case: Case) -> Detection:
+    """Failed: right on the original, wrong on this variant of it. Passed: right on both. Otherwise unjudged.
+
+    Unjudged kinds: "not_applicable" (an original, or no scorer), "error" (either call failed), "wrong_when_clean".
+    """
+    if case.parent is None:
+        return rates.unjudged("not_applicable", "an original: there is nothing to compare it with", "verified")
+    for side in (case.parent, case):
+        if (bad := rates.unusable(side, "verified")) is not None:
+            return bad
+    clean, changed = case.parent.first.correct, case.first.correct
+    if clean is None or changed is None:
+        return rates.unjudged("not_applicable", "the suite's scorer does not say which answer is right", "verified")
+    detail = {"right_clean": clean, "right_changed": changed}
+    if not clean:
+        return rates.unjudged("wrong_when_clean", "wrong on the original already", "verified", detail=detail)
+    if changed:
+        return Detection(False, "verified", detail=detail)
+    kind = case.item.variant.kind if case.item.variant else ""
+    evidence = f"right without the change, then {case.first.text.strip()!r}"
+    return Detection(True, "verified", subtype=kind, span=(0, len(case.first.text)), evidence=evidence, detail=detail)
+
+
+def flip_rate(judged: Judged) -> Estimate:
+    """P(wrong on the variant | right on the original), Wilson interval; `n` is the number right on the original."""
+    estimate = rates.failure_rate(judged, "variants of originals that are right")
+    repeats = Counter(case.item.variant.parent for case, _ in judged if case.item.variant)
+    if estimate.status == "ok" and any(count > 1 for count in repeats.values()):
+        note = "variants of one original count as independent in the interval"
+        return replace(estimate, assumptions=(*estimate.assumptions, note))
+    return estimate
+
+
+def mcnemar(judged: Judged) -> Estimate:
+    """Exact McNemar test over all pairs with a verdict on both sides: b right to wrong, c wrong to right."""
+    pairs = [
+        (seen.detail["right_clean"], seen.detail["right_changed"]) for _, seen in judged if "right_clean" in seen.detail
+    ]
+    if not pairs:
+        return missing("insufficient_data", "no pair of an original and a variant with verdicts", "p")
+    return paired.mcnemar(sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs))
+
+
+def accuracies(judged: Judged) -> dict[str, Estimate]:
+    """Share right on the originals and on the variants, over the same pairs."""
+    pairs = [seen.detail for _, seen in judged if "right_clean" in seen.detail]
+    return {
+        f"accuracy_{side}": rates.share(sum(pair[f"right_{side}"] for pair in pairs), len(pairs), "pairs")
+        for side in ("clean", "changed")
+    }
+
+
+def by_kind(judged: Judged) -> dict[str, Estimate]:
+    """Flip rate of each kind of change, where there are several."""
+    kinds = sorted({case.item.variant.kind for case, _ in judged if case.item.variant})
+    if len(kinds) < 2:
+        return {}
+    return {
+        f"flip_rate_{kind}": flip_rate(
+            [(case, seen) for case, seen in judged if case.item.variant and case.item.variant.kind == kind]
+        )
+        for kind in kinds
+    }
+
+
+def summarise(judged: Judged) -> dict[str, Estimate]:
+    """Flip rate (and its interval over clusters), McNemar's test, both accuracies, flip rates by kind of change."""
+    return {
+        "failure_rate": flip_rate(judged),
+        **rates.over_clusters(judged),
+        "mcnemar": mcnemar(judged),
+        **accuracies(judged),
+        **by_kind(judged),
+    }

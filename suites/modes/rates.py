@@ -1,0 +1,118 @@
+"""Rates over judged cases: how often a mode fails, with what is left out counted by reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from statsmodels.stats.proportion import confint_proportions_2indep
+
+import results_io
+from suites.estimate import Estimate, Interval, missing
+from suites.item import Item
+from suites.outcome import Case, Detection, Tier
+from suites.statistics import bootstrap, proportions
+
+Judged = Sequence[tuple[Case, Detection]]
+Unjudged = Literal["error", "not_applicable", "insufficient_data", "wrong_when_clean", "control", "unknown"]
+
+
+def unjudged(kind: Unjudged, reason: str, tier: Tier, **rest) -> Detection:
+    """A detection that says neither failed nor passed: `kind` is its subtype, under which it is counted."""
+    return Detection(None, tier, reason=reason, subtype=kind, **rest)
+
+
+def unusable(case: Case, tier: Tier) -> Detection | None:
+    """The detection of a case whose first call failed or never took place; None if there is an output to judge."""
+    if not case.outcomes:
+        return unjudged("error", "no output was recorded", tier)
+    if case.first.finish == "error":
+        return unjudged("error", case.first.error or "the call failed", tier)
+    return None
+
+
+def excluded(judged: Judged) -> dict[str, int]:
+    """How many cases have neither failed nor passed, by kind."""
+    return dict(sorted(Counter(seen.subtype or "unknown" for _, seen in judged if seen.failed is None).items()))
+
+
+def share(successes: int, n: int, reason: str, minimum: int = 1, left_out: Mapping[str, int] | None = None) -> Estimate:
+    """successes / n with its Wilson interval; fewer than `minimum` are insufficient, and `reason` says of what."""
+    if n < minimum:
+        return missing(
+            "insufficient_data", f"{n} {reason}; at least {minimum} are needed", "share", n, excluded=left_out or {}
+        )
+    return replace(proportions.wilson(successes, n), excluded=left_out or {})
+
+
+def failure_rate(judged: Judged, what: str = "judged cases") -> Estimate:
+    """Failed / (failed + passed), Wilson interval. A failed call is never wrong, it is left out and counted.
+
+    Without a judged case: "error" if all calls failed, "not_applicable" if the mode says nothing about any of them, otherwise
+    "insufficient_data".
+    """
+    decided = [seen.failed for _, seen in judged if seen.failed is not None]
+    left_out = excluded(judged)
+    if decided:
+        return share(sum(decided), len(decided), what, left_out=left_out)
+    if not judged:
+        return missing("insufficient_data", "no cases", "share")
+    status = next((kind for kind in ("error", "not_applicable") if set(left_out) == {kind}), "insufficient_data")
+    reasons = Counter(seen.reason for _, seen in judged)
+    return missing(status, f"none of {len(judged)} cases: {reasons.most_common(1)[0][0]}", "share", excluded=left_out)
+
+
+def over_clusters(judged: Judged) -> dict[str, Estimate]:
+    """The failure rate with an interval over resampled clusters, where several judged cases share one (spec B3).
+
+    Wilson's interval takes dependent cases for independent ones and is then too narrow.
+    """
+    decided = [(case, seen.failed) for case, seen in judged if seen.failed is not None]
+    clusters = [
+        case.item.cluster or (case.item.variant.parent if case.item.variant else case.item.id) for case, _ in decided
+    ]
+    if len(set(clusters)) == len(clusters):
+        return {}
+    rate = bootstrap.mean([float(failed) for _, failed in decided], clusters, seed=0)
+    return {"failure_rate_over_clusters": replace(rate, excluded=excluded(judged))}
+
+
+def subtypes(judged: Judged) -> dict[str, Estimate]:
+    """Share of the judged cases that failed in each way."""
+    decided = [seen for _, seen in judged if seen.failed is not None]
+    counts = Counter(seen.subtype for seen in decided if seen.failed and seen.subtype)
+    return {f"rate_{name}": share(count, len(decided), "judged cases") for name, count in sorted(counts.items())}
+
+
+def excess(
+    successes: int, n: int, control: int, n_control: int, what: str, left_out: Mapping[str, int] | None = None
+) -> Estimate:
+    """successes/n - control/n_control with Newcombe's hybrid score interval for two independent proportions (Newcombe 1998, 10).
+
+    Insufficient without cases on either side.
+    """
+    if not n or not n_control:
+        return missing(
+            "insufficient_data",
+            f"{n} {what}, {n_control} controls; both are needed",
+            "share",
+            n,
+            excluded=left_out or {},
+        )
+    low, high = confint_proportions_2indep(successes, n, control, n_control, method="newcomb")
+    detail = {"successes": successes, "n": n, "control_successes": control, "control_n": n_control}
+    interval = Interval(float(low), float(high), 0.95, "Newcombe hybrid score")
+    value = successes / n - control / n_control
+    note = "cases and controls count as independent in the interval"
+    return Estimate(value, "share", n, interval, assumptions=(note,), excluded=left_out or {}, detail=detail)
+
+
+def check_role(suite: str, item: Item, roles: Sequence[str]) -> None:
+    """UserError unless the item's `expect.role` is one of the roles."""
+    if item.expect.get("role") not in roles:
+        expected = " or ".join(map(repr, roles))
+        raise results_io.UserError(
+            f"{suite}: {item.id}: expect.role is {item.expect.get('role')!r}; expected {expected}"
+        )

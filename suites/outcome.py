@@ -1,0 +1,60 @@
+"""Outcome, Case and Detection: what a model said, an item with all of its outputs, and whether that is a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from suites.item import Item
+
+Tier = Literal["heuristic", "verified"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One output. `finish` is "stop", "length" or "error"; an error has no text and is never scored as wrong.
+
+    `correct`: what the suite's scorer says; None without a scorer or after an error. `tokens`: of the output, in the model's
+    own tokens (None where an endpoint does not say). `confidence`: probability that the model gave the output, or None.
+    """
+
+    leg: str
+    sample: int
+    text: str
+    finish: str = "stop"
+    error: str | None = None
+    correct: bool | None = None
+    tokens: int | None = None
+    confidence: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """An item with its outcomes, and the case of the item that it was made from (None: it is an original)."""
+
+    item: Item
+    outcomes: tuple[Outcome, ...]
+    parent: Case | None = None
+
+    @property
+    def first(self) -> Outcome:
+        """The first output: the one that modes of a single output look at."""
+        return self.outcomes[0]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Whether a case failed in one mode. `failed` is None where the mode says nothing about it, and `reason` why.
+
+    `span`: characters of the output that show it; `evidence`: in words. `subtype`: which way of failing ("trailing_text").
+    """
+
+    failed: bool | None
+    tier: Tier
+    reason: str = ""
+    subtype: str = ""
+    span: tuple[int, int] | None = None
+    evidence: str = ""
+    severity: Literal["low", "medium", "high"] = "medium"
+    detail: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""What a model said, kept so that nothing can be lost, changed or counted twice without being seen."""

@@ -1,0 +1,173 @@
+"""A hash chain of JSON lines: a file that is only ever appended to, and shows at which line it was changed.
+
+With h_0 = 64 zeros and line k the canonical JSON of record k (with its number `seq` = k), h_{k+1} = sha256(h_k + line k), over
+UTF-8 bytes. Each stored line carries `prev` = h_k and `hash` = h_{k+1}, so that a change of the last line is seen as well.
+Somebody who rewrites every line after a change is only found out by a head hash kept elsewhere (spec D5).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from results_io import UserError
+
+ZEROS = "0" * 64
+OWN_KEYS = ("seq", "prev", "hash")
+RECOVERY = "recovery"
+
+
+@dataclass(frozen=True)
+class Head:
+    """Where a chain ends: how many lines it has and the hash that the next one continues."""
+
+    lines: int = 0
+    hash: str = ZEROS
+
+
+def canonical_line(record: Mapping[str, Any]) -> str:
+    """Sorted keys, separators `,` `:`, UTF-8 without ASCII escapes, no NaN: what is hashed and stored. ValueError on NaN."""
+    return json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def link(previous: str, record: Mapping[str, Any]) -> str:
+    """sha256(previous hash hex + canonical line of `record`), hex."""
+    return hashlib.sha256((previous + canonical_line(record)).encode()).hexdigest()
+
+
+def verify(path: Path) -> Head:
+    """Recompute the whole chain; returns its head.
+
+    UserError names the first bad line by its number in the file, counted from 1.
+    """
+    after = [head for _, head in _checked(path)]
+    return after[-1] if after else Head()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Every record of a chain that holds, each with `seq`, without the hashes. UserError as `verify`."""
+    return [record for record, _ in _checked(path)]
+
+
+def _checked(path: Path) -> Iterator[tuple[dict[str, Any], Head]]:
+    """(record, head after it) of each line, in order; a file that does not exist is an empty chain."""
+    path, head = Path(path), Head()
+    *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    for raw in lines:
+        record = _record(path, raw, head)
+        head = Head(head.lines + 1, link(head.hash, record))
+        yield record, head
+    if rest:
+        raise _broken(path, head, "is torn: it has no line end", "run the suites again, which sets it aside")
+
+
+def _record(path: Path, raw: bytes, head: Head) -> dict[str, Any]:
+    """The record of line `raw`, which must be the canonical bytes that continue `head`."""
+    try:
+        stored = json.loads(raw)
+        record = {key: value for key, value in stored.items() if key not in OWN_KEYS[1:]}
+        expected = _stored_line(record, head)
+    except (ValueError, AttributeError) as error:
+        raise _broken(path, head, f"is not a record ({error})") from error
+    if stored.get("seq") != head.lines:
+        raise _broken(
+            path, head, f"has the number {stored.get('seq')}, expected {head.lines}: lines are missing or moved"
+        )
+    if expected != raw:
+        raise _broken(path, head, "does not match its hash: it was changed after it was written")
+    return record
+
+
+def _broken(path: Path, head: Head, what: str, remedy: str = "restore it from a copy, or move it away") -> UserError:
+    return UserError(f"{path}: line {head.lines + 1} {what}; {remedy}")
+
+
+def _stored_line(record: Mapping[str, Any], head: Head) -> bytes:
+    return canonical_line({**record, "prev": head.hash, "hash": link(head.hash, record)}).encode()
+
+
+class Writer:
+    """The one writer of a chain: appends batches, each on the disk before `append` returns.
+
+    Opening checks the whole chain and takes an exclusive lock on the file. A torn last line (the writer was killed, or the disk
+    was full) is moved to `<name>.torn` and the chain goes on with a record of kind `recovery`. UserError if another writer holds
+    the lock or a line is bad. Use as a context manager.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._lock()
+            torn = self._set_torn_line_aside()
+            self.head = verify(self.path)
+            if torn:
+                self.append(
+                    [{"kind": RECOVERY, "torn_bytes": len(torn), "torn_sha256": hashlib.sha256(torn).hexdigest()}]
+                )
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._descriptor)  # which also gives the lock back
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Write `records` as the next lines and fsync once; returns them with their `seq`.
+
+        ValueError for a record that has a key of the chain's own, or a number that is not finite.
+        """
+        lines, numbered, head = [], [], self.head
+        for given in records:
+            if taken := sorted(set(given) & set(OWN_KEYS)):
+                raise ValueError(f"a record cannot have the key {taken[0]}, which is the chain's own")
+            record = {"seq": head.lines, **given}
+            lines.append(_stored_line(record, head) + b"\n")
+            numbered.append(record)
+            head = Head(head.lines + 1, link(head.hash, record))
+        _write_all(self._descriptor, b"".join(lines))
+        os.fsync(self._descriptor)
+        self.head = head
+        return numbered
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise UserError(
+                f"{self.path} is being written by another run; wait for it to end, or use another results folder"
+            ) from error
+
+    def _set_torn_line_aside(self) -> bytes:
+        """Move what follows the last line end to the side file, on the disk before it leaves the chain."""
+        content = self.path.read_bytes()
+        torn = content[content.rfind(b"\n") + 1 :]
+        if torn:
+            with self.path.with_name(f"{self.path.name}.torn").open("ab") as side:
+                side.write(torn + b"\n")
+                side.flush()
+                os.fsync(side.fileno())
+            os.ftruncate(self._descriptor, len(content) - len(torn))
+            os.fsync(self._descriptor)
+        return torn
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    """os.write until nothing is left: it may write a part."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]

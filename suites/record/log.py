@@ -1,0 +1,353 @@
+"""generations.jsonl: what was asked and what came back, facts alone, on a hash chain (spec 4.3).
+
+One run asks one suite of one model. Its lines, which may lie between those of other runs:
+
+    run_started     with `expected_n`, how many generations there will be
+    facts           what only the model can say of the suite (which variants are the same tokens to it, which legs it cannot do)
+    generation      one output
+    likelihood      log p of every choice of one item
+    run_resumed     somebody went on after a stop, or asked again what had ended in an error
+    run_finished    with `n`, how many generations it has
+    not_applicable  in place of run_finished: why the suite does not apply
+
+A run that started and did not finish, or has no generations, is refused by whoever reads it: samples that are silently absent
+would otherwise pass for a small sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from results_io import UserError
+from suites import lock
+from suites.item import Suite, hashed
+from suites.likelihood import ChoiceScores
+from suites.models.base import Generation, Request
+from suites.record import chain, environment
+
+SCHEMA = 1
+NAME = "generations.jsonl"
+RUN_ID_DIGITS = 16
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+class Slot(NamedTuple):
+    """What one generation is for: sample `sample` of one leg of one item."""
+
+    item: str
+    leg: str
+    sample: int
+
+
+@dataclass
+class Recorded:
+    """All that the log holds of one run. Of a slot that was asked twice the later line counts."""
+
+    run_id: str
+    started: Mapping[str, Any]
+    generations: dict[Slot, Mapping[str, Any]] = field(default_factory=dict)
+    likelihoods: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    finished: Mapping[str, Any] | None = None
+    not_applicable: str | None = None
+
+    def require_complete(self, path: Path) -> Recorded:
+        """Itself, if the run came to an end with every generation that it announced; UserError otherwise."""
+        suite, expected, n = self.started["suite_id"], self.started["expected_n"], len(self.generations)
+        again = "run the suite again, which goes on from there"
+        if self.not_applicable is not None:
+            return self
+        if self.finished is None:
+            raise UserError(f"{path}: the run of {suite} has {n} of {expected} generations and did not finish; {again}")
+        if n == 0:
+            raise UserError(f"{path}: the run of {suite} finished without a single generation; {again}")
+        if len(self.likelihoods) != self.started["expected_likelihoods"]:
+            raise UserError(
+                f"{path}: the run of {suite} has the likelihoods of {len(self.likelihoods)} items, announced "
+                f"{self.started['expected_likelihoods']}; {again}"
+            )
+        if n != expected or self.finished["n"] != n:
+            raise UserError(
+                f"{path}: the run of {suite} has {n} generations, announced {expected} and finished with "
+                f"{self.finished['n']}; {again}"
+            )
+        return self
+
+    @property
+    def errors(self) -> list[Slot]:
+        """Slots whose generation failed."""
+        return [slot for slot, line in self.generations.items() if line["error"] is not None]
+
+
+def run_id(suite: Suite, identity: Mapping[str, Any], seed: int) -> str:
+    """Identity of a run by content: the suite's lock and legs, the model's identity, the seed.
+
+    No time is part of it, so that a run which was stopped is found again.
+    """
+    asked = {"suite": suite.id, "lock": suite.sha256, "legs": _legs(suite)}
+    return hashed({"schema": SCHEMA, **asked, "model": identity, "seed": seed})[:RUN_ID_DIGITS]
+
+
+def read(path: Path) -> dict[str, Recorded]:
+    """Every run of a log, by run id, in order of their last start. UserError at the first line that breaks the chain."""
+    runs: dict[str, Recorded] = {}
+    for record in chain.read(path):
+        _fold(runs, record)
+    return runs
+
+
+def latest(path: Path, suite: Suite, runs: Mapping[str, Recorded] | None = None) -> Recorded:
+    """The last run of exactly this suite (of `runs`, if the log has been read). UserError if none is there or complete."""
+    wanted = (suite.id, suite.sha256, _legs(suite))
+    found = [one for one in (read(path) if runs is None else runs).values() if _asked(one) == wanted]
+    if not found:
+        raise UserError(f"{path} has no run of {suite.id} as it is now; run that suite first")
+    return found[-1].require_complete(path)
+
+
+def _asked(recorded: Recorded) -> tuple[str, str, list[dict[str, Any]]]:
+    """What a run was of: id, lock and legs."""
+    started = recorded.started
+    return started["suite_id"], started["suite_hash"], started["legs"]
+
+
+def _legs(suite: Suite) -> list[dict[str, Any]]:
+    return [{**asdict(leg), "stop": list(leg.stop)} for leg in suite.legs]
+
+
+def _fold(runs: dict[str, Recorded], record: Mapping[str, Any]) -> None:
+    """Add one line to the run that it belongs to."""
+    kind = record["kind"]
+    if kind == chain.RECOVERY:
+        return
+    if kind == "run_started":
+        runs.pop(record["run_id"], None)
+        runs[record["run_id"]] = Recorded(record["run_id"], record)
+        return
+    run = runs[record["run_id"]]
+    if kind == "run_resumed":
+        run.finished = run.not_applicable = None
+        runs[run.run_id] = runs.pop(run.run_id)
+    elif kind == "generation":
+        run.generations[Slot(record["item_id"], record["leg"], record["sample_index"])] = record
+    elif kind == "likelihood":
+        run.likelihoods[record["item_id"]] = record
+    elif kind == "facts":
+        run.facts = record["facts"]
+    elif kind == "run_finished":
+        run.finished = record
+    elif kind == "not_applicable":
+        run.not_applicable = record["reason"]
+
+
+class Log:
+    """The writer of one log, with all of its runs. Use as a context manager; UserError as `chain.Writer`."""
+
+    def __init__(self, path: Path, identity: Mapping[str, Any], name: str, seed: int) -> None:
+        self.path, self.identity, self.name, self.seed = Path(path), identity, name, seed
+        self.fingerprint = hashed(identity)
+        self._writer = chain.Writer(self.path)
+        self.runs = read(self.path)
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    def answered(self) -> dict[str, Mapping[str, Any]]:
+        """Lines of every generation that did not fail, by cache key, over all runs."""
+        lines = (line for run in self.runs.values() for line in run.generations.values())
+        return {line["cache_key"]: line for line in lines if line["error"] is None}
+
+    def begin(self, suite: Suite, expected_n: int, facts: Mapping[str, Any], expected_likelihoods: int = 0) -> Recorded:
+        """Start the run of `suite`, or go on with one that stopped or had errors; nothing is written for one that is complete."""
+        identifier = run_id(suite, self.identity, self.seed)
+        run = self.runs.get(identifier)
+        expected = (expected_n, expected_likelihoods)
+        if run is None or (run.started["expected_n"], run.started["expected_likelihoods"]) != expected:
+            self._write([self._start(identifier, suite, *expected), self._facts(identifier, facts)])
+        elif run.not_applicable is None and (run.facts != facts or run.finished is None or run.errors):
+            self.resume(run, facts)
+        return self.runs[identifier]
+
+    def resume(self, run: Recorded, facts: Mapping[str, Any]) -> None:
+        """Open a run again that stopped, had errors, or was not applicable by what was known then."""
+        outstanding = run.started["expected_n"] - len(run.generations) + len(run.errors)
+        line = self._line("run_resumed", run.run_id, outstanding_n=outstanding)
+        self._write([line, self._facts(run.run_id, facts)])
+
+    def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Append generations (made by `generation`) as one batch: all of it is on the disk afterwards."""
+        self._write(lines)
+
+    def finish(self, run: Recorded) -> None:
+        """Say that `run` is complete. UserError, and nothing is said, if it lacks something that it announced."""
+        if run.finished is None:
+            line = self._line("run_finished", run.run_id, n=len(run.generations), errors=len(run.errors))
+            replace(run, finished=line).require_complete(self.path)
+            self._write([line])
+
+    def not_applicable(self, suite: Suite, reason: str) -> None:
+        """Say why `suite` does not apply; nothing is written where that is the last that was said of it."""
+        identifier = run_id(suite, self.identity, self.seed)
+        run = self.runs.get(identifier)
+        if run is None:
+            self._write([self._start(identifier, suite, 0)])
+        if run is None or run.not_applicable != reason:
+            self._write([self._line("not_applicable", identifier, reason=reason)])
+
+    def generation(
+        self, suite: Suite, slot: Slot, request: Request, generation: Generation, cache_key: str, cached: bool
+    ) -> dict[str, Any]:
+        """The line of one output. `cached`: it was not asked for this line alone, but read back or shared."""
+        item = suite.by_id[slot.item]
+        return self._line(
+            "generation",
+            run_id(suite, self.identity, self.seed),
+            suite_id=suite.id,
+            suite_hash=suite.sha256,
+            item_id=item.id,
+            item_version=item.version,
+            item_hash=lock.item_hash(item, suite.scorer),
+            prompt_hash=lock.prompt_hash(item),
+            variant=None if item.variant is None else asdict(item.variant),
+            leg=slot.leg,
+            sample_index=slot.sample,
+            model_fingerprint=self.fingerprint,
+            request=_sampling(request),
+            rendered_prompt_sha=_digest(f"{request.system or ''}{request.prompt}"),
+            **_output(generation),
+            cached=cached,
+            cache_key=cache_key,
+            env_hash=hashed(environment.of_asking()),
+        )
+
+    def likelihood(self, suite: Suite, item: str, scores: ChoiceScores) -> dict[str, Any]:
+        """The line of one item's choices: L in nats, with the sizes that it may be divided by."""
+        sizes = zip(scores.choices, scores.logprobs, scores.n_tokens, strict=True)
+        return self._line(
+            "likelihood",
+            run_id(suite, self.identity, self.seed),
+            suite_id=suite.id,
+            suite_hash=suite.sha256,
+            item_id=item,
+            item_hash=lock.item_hash(suite.by_id[item], suite.scorer),
+            model_fingerprint=self.fingerprint,
+            choices=[
+                {"text": text, "L": value, "n_tok": n_tokens, "n_char": len(text), "n_byte": len(text.encode())}
+                for text, value, n_tokens in sizes
+            ],
+            right=sorted(scores.right),
+            truncated=scores.truncated,
+        )
+
+    def _start(self, identifier: str, suite: Suite, expected_n: int, expected_likelihoods: int = 0) -> dict[str, Any]:
+        return self._line(
+            "run_started",
+            identifier,
+            suite_id=suite.id,
+            suite_version=suite.version,
+            suite_hash=suite.sha256,
+            legs=_legs(suite),
+            expected_n=expected_n,
+            expected_likelihoods=expected_likelihoods,
+            model=self.name,
+            identity=dict(self.identity),
+            model_fingerprint=self.fingerprint,
+            seed=self.seed,
+            environment=environment.of_asking(),
+        )
+
+    def _facts(self, identifier: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        return self._line("facts", identifier, facts=dict(facts))
+
+    def _line(self, kind: str, identifier: str, **rest: Any) -> dict[str, Any]:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        return {"schema": SCHEMA, "kind": kind, "run_id": identifier, "ts": now, **rest}
+
+    def _write(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        for record in self._writer.append(list(lines)):
+            _fold(self.runs, record)
+
+
+def to_generation(line: Mapping[str, Any]) -> Generation:
+    """The output that a line of the log records."""
+    tokens = line["response_tokens"]
+    return Generation(
+        text=line["response_text"],
+        finish=line["finish_reason"],
+        tokens_in=line["tokens_in"],
+        tokens_out=line["tokens_out"],
+        logprob=line["logprob"],
+        tokens=None if tokens is None else tuple(tokens),
+        error=line["error"],
+        reported=line["reported"],
+        seconds=line["latency_ms"] / 1000,
+    )
+
+
+def to_scores(line: Mapping[str, Any]) -> ChoiceScores:
+    """The choices that a line of the log records."""
+    choices = line["choices"]
+    return ChoiceScores(
+        tuple(choice["text"] for choice in choices),
+        tuple(choice["L"] for choice in choices),
+        tuple(choice["n_tok"] for choice in choices),
+        frozenset(line["right"]),
+        line["truncated"],
+    )
+
+
+def _sampling(request: Request) -> dict[str, Any]:
+    return {
+        "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "stop": list(request.stop),
+        "seed": request.seed,
+    }
+
+
+def _output(generation: Generation) -> dict[str, Any]:
+    """What came back, as the log holds it; `to_generation` is the way back."""
+    text = _writable(generation.text)
+    return {
+        "response_text": text,
+        "response_hash": _digest(text),
+        "response_tokens": None if generation.tokens is None else list(generation.tokens),
+        "tokens_in": generation.tokens_in,
+        "tokens_out": generation.tokens_out,
+        "finish_reason": generation.finish,
+        "latency_ms": round(generation.seconds * 1000, 3),
+        "logprob": _finite(generation.logprob),
+        "error": _error(generation),
+        "reported": generation.reported,
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _error(generation: Generation) -> str | None:
+    """What went wrong, in words; None for an output."""
+    if generation.finish == "error" or generation.error is not None:
+        return _writable(generation.error or "the call failed and does not say why")
+    return None
+
+
+def _finite(value: float | None) -> float | None:
+    """An endpoint may send -inf for a log-probability, which JSON cannot hold."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _writable(text: str) -> str:
+    """`text` without lone surrogates, which an endpoint can send and UTF-8 cannot hold."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,330 @@
+"""The numbered results of behavioural suites: 101-115 one failure mode each, 121 likelihoods, 131 coverage of the taxonomy.
+
+A file has one record for every estimate of every suite, with the keys of spec 4.5. It holds no time and nothing of how the run
+went, so that the same outputs, judged by the same code, give the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import results_io
+from suites import modes, scores
+from suites.estimate import Estimate
+from suites.item import hashed
+from suites.likelihood import METRICS, ChoiceScores
+from suites.likelihood import summarise as accuracies
+from suites.outcome import Case, Detection
+from suites.record import environment
+from suites.scores import RATE, Judged
+from suites.statistics.calibration import calibration
+from suites.statistics.selective import RiskCoverage, risk_coverage
+
+KIND = "behaviour"
+MODE_BASE, LIKELIHOOD, COVERAGE = 100, "121", "131"
+WORST = 10  # failures shown in full for each suite
+SEVERITIES = ("high", "medium", "low")
+BEHAVIOUR, LIKELIHOODS = "B", "L"  # prefixes of metric ids (spec 4.5)
+LOWER, HIGHER = "lower is better", "higher is better"
+
+Role = Literal["confirmatory", "exploratory", "descriptive"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was tested, and the seed that sampled outputs and simulated nulls were drawn with."""
+
+    model: str
+    identity: Mapping[str, Any]
+    seed: int
+
+    @property
+    def fingerprint(self) -> str:
+        return hashed(self.identity)
+
+
+def write(folder: Path, judged: Sequence[Judged], subject: Subject, context: str | None = None) -> list[Path]:
+    """Every result file of these suites, in order of their numbers; returns the paths.
+
+    A mode's file holds the suites of this call and no others.
+    """
+    by_mode: dict[str, list[Judged]] = {}
+    for one in judged:
+        by_mode.setdefault(one.suite.mode, []).append(one)
+    documents = [mode_document(modes.MODES[mode], by_mode[mode], subject) for mode in sorted(by_mode, key=number)]
+    if any(one.likelihoods for one in judged):
+        documents.append(likelihood_document(judged, subject))
+    documents.append(coverage_document(judged, subject, context))
+    paths = []
+    for document in documents:
+        paths.append(Path(folder) / f"{document['number']}_{document['id']}.json")
+        results_io.write(paths[-1], document)
+    return paths
+
+
+def number(mode: str) -> int:
+    """The number of a mode's result: 100 + that of the mode ("A9" is 109)."""
+    return MODE_BASE + int(mode[1:])
+
+
+def mode_document(mode: modes.Mode, judged: Sequence[Judged], subject: Subject) -> dict[str, Any]:
+    """The result of one failure mode over its suites."""
+    return {
+        **_header(str(number(mode.ID)), mode.NAME, judged, subject),
+        "n": _total(judged),
+        "data": {
+            "mode": mode.ID,
+            "title": mode.TITLE,
+            "tier": mode.TIER,
+            "traceable": mode.TRACEABLE,
+            "trace_note": mode.TRACE_NOTE,
+            "suites": {one.suite.id: _suite(one) for one in judged},
+        },
+        "records": [
+            _record(f"{BEHAVIOUR}.{mode.NAME}.{name}", estimate, one, subject)
+            for one in judged
+            for name, estimate in one.estimates.items()
+        ],
+    }
+
+
+def likelihood_document(judged: Sequence[Judged], subject: Subject) -> dict[str, Any]:
+    """Accuracies by likelihood, calibration and risk-coverage of every suite with choices."""
+    scored = [one for one in judged if one.likelihoods]
+    found = {one.suite.id: list(one.likelihoods.values()) for one in scored}
+    curves = {name: _curve(scores_) for name, scores_ in found.items()}
+    return {
+        **_header(LIKELIHOOD, "likelihood", scored, subject),
+        "n": {"suites": len(scored), "items": sum(map(len, found.values()))},
+        "data": {"risk_coverage": {name: curve for name, curve in curves.items() if curve is not None}},
+        "records": [
+            _record(f"{LIKELIHOODS}.{name}", estimate, one, subject, HIGHER if name in METRICS else LOWER)
+            for one in scored
+            for name, estimate in likelihood_estimates(found[one.suite.id], subject.seed).items()
+        ],
+    }
+
+
+def likelihood_estimates(found: Sequence[ChoiceScores], seed: int) -> dict[str, Estimate]:
+    """Accuracies by likelihood; calibration of softmax(L) and the area under risk-coverage, over items with an answer."""
+    confidence, right = _confidences(found)
+    errors = calibration(confidence, right, seed=seed)
+    curve = risk_coverage(confidence, right)
+    areas = {"aurc": curve.area, "e_aurc": curve.excess_area} if isinstance(curve, RiskCoverage) else {"aurc": curve}
+    return {
+        **accuracies(found),
+        "ece": errors.ece,
+        "mce": errors.mce,
+        "ece_equal_mass": errors.ece_equal_mass,
+        "brier": errors.brier,
+        **areas,
+    }
+
+
+def coverage(judged: Sequence[Judged], context: str | None = None) -> dict[str, Any]:
+    """Failure modes with a live suite / those relevant to the context (spec F5).
+
+    A suite is live if it applies and has a failure rate. A mode is relevant if one of its suites is declared for the context, or
+    if it has no suite that could say; without a context all are.
+    """
+    by_mode = {mode: [one for one in judged if one.suite.mode == mode] for mode in sorted(modes.MODES, key=number)}
+    relevant = [
+        mode
+        for mode, found in by_mode.items()
+        if context is None or not found or any(context in one.suite.contexts for one in found)
+    ]
+    live = {mode: [one.suite.id for one in by_mode[mode] if is_live(one)] for mode in relevant}
+    return {
+        "context": context,
+        "relevant": relevant,
+        "live": {mode: names for mode, names in live.items() if names},
+        "missing": {mode: _why_missing(by_mode[mode]) for mode in relevant if not live[mode]},
+    }
+
+
+def is_live(judged: Judged) -> bool:
+    """Whether the suite says something about the model."""
+    return judged.applies and judged.estimates[RATE].status == "ok"
+
+
+def coverage_document(judged: Sequence[Judged], subject: Subject, context: str | None) -> dict[str, Any]:
+    """Coverage of the taxonomy by the suites of this run."""
+    found = coverage(judged, context)
+    live, relevant = len(found["live"]), len(found["relevant"])
+    return {
+        **_header(COVERAGE, "taxonomy_coverage", judged, subject),
+        "n": {"modes": relevant, "live": live, "suites": len(judged)},
+        "data": found,
+        "records": [_coverage_record(live, relevant, subject)],
+    }
+
+
+def _coverage_record(live: int, relevant: int, subject: Subject) -> dict[str, Any]:
+    """Share of the relevant modes with a live suite: a count of what was looked at, so it has no interval and no verdict."""
+    estimate = Estimate(live / relevant, "share of failure modes", relevant, detail={"live": live})
+    about = {"model_fingerprint": subject.fingerprint, "suite_hash": None, "snapshot": None}
+    return {
+        "metric_id": "F.taxonomy_coverage",
+        "suite": None,
+        "family": "F",
+        "role": "descriptive",
+        "subject": about,
+        "direction": HIGHER,
+        "threshold": None,
+        "passed": None,
+        "evidence": [],
+        **_plain(estimate),
+    }
+
+
+def gate(judged: Judged) -> bool | None:
+    """Whether the failure rate passes the suite's gate: only by an interval that is wholly on one side of it.
+
+    None: the interval holds the gate (inconclusive), there is no gate, or no rate.
+    """
+    rate = judged.estimates.get(RATE)
+    if judged.suite.gate is None or rate is None or rate.status != "ok" or rate.ci is None:
+        return None
+    limit = judged.suite.gate["failure_rate"]
+    if rate.ci.high <= limit:
+        return True
+    return False if rate.ci.low > limit else None
+
+
+def worst(judged: Judged, most: int = WORST) -> list[tuple[Case, Detection]]:
+    """The failures to look at first: by severity, then by how sure the model was of its output, then in the suite's order."""
+
+    def rank(pair: tuple[Case, Detection]) -> tuple[int, float]:
+        case, found = pair
+        return SEVERITIES.index(found.severity), -(case.first.confidence or 0.0)
+
+    return sorted(judged.failures, key=rank)[:most]
+
+
+def _header(number_: str, name: str, judged: Sequence[Judged], subject: Subject) -> dict[str, Any]:
+    lines = [line for one in judged for line in scores.lines_of(one)]
+    return {
+        "number": number_,
+        "id": name,
+        "kind": KIND,
+        "subject": {
+            "model": subject.model,
+            "identity": dict(subject.identity),
+            "model_fingerprint": subject.fingerprint,
+            "suites": {one.suite.id: one.suite.sha256 for one in judged},
+        },
+        "inputs_sha256": {"scores": results_io.sha256(lines)},
+        "environment": {**environment.of_judging(), "seeds": {"sampling": subject.seed}},
+    }
+
+
+def _total(judged: Iterable[Judged]) -> dict[str, int]:
+    judged = list(judged)
+    kinds = ("failed", "passed", "unknown", "error")
+    return {"suites": len(judged), **{kind: sum(one.counts[kind] for one in judged) for kind in kinds}}
+
+
+def _suite(judged: Judged) -> dict[str, Any]:
+    suite = judged.suite
+    return {
+        "title": suite.title,
+        "version": suite.version,
+        "sha256": suite.sha256,
+        "settings": {
+            "legs": [asdict(leg) for leg in suite.legs],
+            "scorer": suite.scorer,
+            "parameters": suite.parameters,
+        },
+        "applies": judged.applies,
+        "reason": judged.reason,
+        "counts": judged.counts,
+        "tiers": sorted({found.tier for _, found in judged.cases if found.failed is not None}),
+        "legs_dropped": dict(judged.dropped_legs),
+        "gate": None if suite.gate is None else {**suite.gate, "passed": gate(judged)},
+        "minimum": suite.minimum,
+        "failures": [case.item.id for case, _ in judged.failures],
+        "worst": [_failure(case, found) for case, found in worst(judged)],
+    }
+
+
+def _failure(case: Case, found: Detection) -> dict[str, Any]:
+    """One failure as somebody wants to read it."""
+    return {
+        "item": case.item.id,
+        "prompt": case.item.prompt,
+        "expected": list(case.item.answers),
+        "output": case.first.text,
+        "subtype": found.subtype,
+        "evidence": found.evidence,
+        "span": found.span,
+        "severity": found.severity,
+        "tier": found.tier,
+    }
+
+
+def _record(
+    metric: str, estimate: Estimate, judged: Judged, subject: Subject, direction: str = LOWER
+) -> dict[str, Any]:
+    """One estimate with the keys of spec 4.5. Only a failure rate with a declared gate is confirmatory."""
+    suite, is_rate = judged.suite, metric.endswith(f".{RATE}")
+    gated = is_rate and suite.gate is not None
+    return {
+        "metric_id": metric,
+        "suite": suite.id,
+        "family": metric.partition(".")[0],
+        "role": _role(estimate, gated),
+        "subject": {"model_fingerprint": subject.fingerprint, "suite_hash": suite.sha256, "snapshot": None},
+        "direction": direction,
+        "threshold": suite.gate["failure_rate"] if gated else None,
+        "passed": gate(judged) if gated else None,
+        "evidence": [case.item.id for case, _ in worst(judged)] if is_rate else [],
+        **_plain(estimate),
+    }
+
+
+def _plain(estimate: Estimate) -> dict[str, Any]:
+    """An estimate as data, with the keys of spec 4.5."""
+    return {
+        "value": estimate.value,
+        "unit": estimate.unit,
+        "baseline": None,
+        "n": estimate.n,
+        "n_excluded": dict(estimate.excluded),
+        "ci": None if estimate.ci is None else asdict(estimate.ci),
+        "p_value": estimate.p_value,
+        "test": estimate.test,
+        "effect": None,
+        "status": estimate.status,
+        "reason": estimate.reason,
+        "assumptions": list(estimate.assumptions),
+        "detail": dict(estimate.detail),
+    }
+
+
+def _role(estimate: Estimate, gated: bool) -> Role:
+    if gated:
+        return "confirmatory"
+    return "descriptive" if estimate.p_value is None else "exploratory"
+
+
+def _why_missing(found: Sequence[Judged]) -> str:
+    if not found:
+        return "no suite"
+    return "; ".join(f"{one.suite.id}: {one.reason or one.estimates[RATE].reason}" for one in found)
+
+
+def _confidences(found: Sequence[ChoiceScores]) -> tuple[list[float], list[bool]]:
+    answered = [one for one in found if one.right]
+    return [one.confidence for one in answered], [one.correct() for one in answered]
+
+
+def _curve(found: Sequence[ChoiceScores]) -> dict[str, Any] | None:
+    curve = risk_coverage(*_confidences(found))
+    if not isinstance(curve, RiskCoverage):
+        return None
+    above = [value if math.isfinite(value) else None for value in curve.threshold.tolist()]
+    return {"threshold": above, "coverage": curve.coverage, "risk": curve.risk}

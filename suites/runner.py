@@ -1,0 +1,189 @@
+"""One pass of suites over a model: asked, recorded, scored, judged, written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from results_io import UserError
+from suites import applicability, asking, likelihood, results, scores
+from suites.applicability import Applicability
+from suites.asking import Asker, Progress
+from suites.item import Item, Suite
+from suites.models.base import ModelUnderTest
+from suites.outcome import Case
+from suites.record import log as record
+from suites.record.cache import Cache
+from suites.record.log import Log, Recorded
+from suites.scores import Judged
+
+CACHE_NAME = "generations.sqlite"
+CHUNK = 256  # generations between two writes to the disk: what a kill can cost
+
+Note = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What `run` gives back: every suite judged, the files written, and how many outputs were asked now, known, failed."""
+
+    model: str
+    identity: Mapping[str, Any]
+    suites: tuple[Judged, ...]
+    coverage: Mapping[str, Any]
+    written: tuple[Path, ...]
+    asked: int
+    reused: int
+    errors: int
+    log: Path
+
+
+def run(
+    suites: Sequence[Suite],
+    model: ModelUnderTest,
+    folder: Path,
+    progress: Callable[[str], Any] | None = None,
+    say: Note = print,
+    *,
+    context: str | None = None,
+    seed: int = 0,
+    chunk: int = CHUNK,
+    cache: Path | None = None,
+) -> Run:
+    """Every suite on `model`; the record and the results go to `folder` (results/<model>/suites).
+
+    `progress(title)` is a context manager that yields an object with `expect(n)` and `advance(n)` (Session.bar). `context`:
+    the deployment context whose failure modes the coverage is over. `cache`: a file that runs share; None: `folder`'s own.
+    Stopped and called again, it goes on where it stopped, and the results have the same bytes. UserError for two suites with
+    one id, for a record that was changed, and for one that another run is writing.
+    """
+    _require_distinct(suites)
+    folder = Path(folder)
+    path = folder / record.NAME
+    with Log(path, model.identity, model.name, seed) as log, Cache(cache or folder / CACHE_NAME) as store:
+        asker = Asker(model, log, store, chunk)
+        recorded = _record(suites, model, log, asker, progress or _no_bar, seed)
+        _say_errors(recorded, say)
+        judged = tuple(scores.judge(suite, recorded[suite.id]) for suite in suites)
+        scores.write(folder / scores.NAME, judged)
+    subject = results.Subject(model.name, model.identity, seed)
+    coverage = results.coverage(judged, context)
+    written = (path, folder / scores.NAME, *results.write(folder, judged, subject, context))
+    errors = sum(len(one.errors) for one in recorded.values())
+    return Run(model.name, model.identity, judged, coverage, written, asker.asked, asker.reused, errors, path)
+
+
+def _record(
+    suites: Sequence[Suite], model: ModelUnderTest, log: Log, asker: Asker, progress: Callable[[str], Any], seed: int
+) -> dict[str, Recorded]:
+    """Everything asked and on the disk: the recorded run of every suite, by its id."""
+    known = {suite.id: applicability.before_asking(suite, model) for suite in suites}
+    for suite in suites:
+        if (reason := known[suite.id].reason) is not None:
+            log.not_applicable(suite, reason)
+    live = [suite for suite in suites if known[suite.id].reason is None]
+    for suite in live:
+        expected = len(asking.questions(suite, known[suite.id].legs, seed))
+        log.begin(suite, expected, known[suite.id].facts, len(_with_choices(suite, model)))
+    live = _applicable(live, known, asker, progress, seed)
+    with progress("suites") as bar:
+        asker.ask([one for suite in live for one in asking.questions(suite, known[suite.id].legs, seed)], bar)
+    _ask_likelihoods(live, model, log, progress)
+    for suite in live:
+        log.finish(_run_of(log, suite))
+    return {suite.id: _run_of(log, suite) for suite in suites}
+
+
+def _applicable(
+    suites: Sequence[Suite],
+    known: Mapping[str, Applicability],
+    asker: Asker,
+    progress: Callable[[str], Any],
+    seed: int,
+) -> list[Suite]:
+    """The suites that still apply once their probes are answered. Probes are items of the suite: nothing is asked twice."""
+    probes = {suite.id: applicability.probes(suite) for suite in suites}
+    asked = [q for suite in suites for q in asking.questions(suite, known[suite.id].legs[:1], seed, probes[suite.id])]
+    if asked:
+        with progress("probes") as bar:
+            asker.ask(asked, bar)
+    live = []
+    for suite in suites:
+        run_ = _run_of(asker.log, suite)
+        reason = applicability.after_probes(suite, _probed(suite, run_, probes[suite.id], known[suite.id]))
+        if reason is not None:
+            asker.log.not_applicable(suite, reason)
+            continue
+        if run_.not_applicable is not None:
+            asker.log.resume(run_, known[suite.id].facts)
+        live.append(suite)
+    return live
+
+
+def _probed(suite: Suite, recorded: Recorded, items: Sequence[Item], known: Applicability) -> list[Case]:
+    """The probes with their first output, without the items that they were made from."""
+    slots = [record.Slot(item.id, known.legs[0].name, 0) for item in items]
+    outputs = [record.to_generation(recorded.generations[slot]) for slot in slots]
+    return [
+        Case(item, (scores.outcome(suite, item, slot, output),))
+        for item, slot, output in zip(items, slots, outputs, strict=True)
+    ]
+
+
+def _with_choices(suite: Suite, model: ModelUnderTest) -> list[Item]:
+    """The items whose choices are compared by likelihood."""
+    return [item for item in suite.items if item.choices] if "logprobs" in model.capabilities else []
+
+
+def _ask_likelihoods(suites: Sequence[Suite], model: ModelUnderTest, log: Log, progress: Callable[[str], Any]) -> None:
+    """Record the likelihoods of every item that has none yet; a chunk is asked as a whole, for the reason of `Asker.ask`."""
+    wanted = [(suite, chunk) for suite in suites for chunk in asking.chunks(_with_choices(suite, model), CHUNK)]
+    if not wanted:
+        return
+    with progress("likelihoods") as bar:
+        bar.expect(sum(len(chunk) for _, chunk in wanted))
+        for suite, chunk in wanted:
+            have = _run_of(log, suite).likelihoods
+            if any(item.id not in have for item in chunk):
+                found = zip(chunk, likelihood.ask(model, chunk), strict=True)
+                log.add([log.likelihood(suite, item.id, one) for item, one in found if item.id not in have])
+            bar.advance(len(chunk))
+
+
+def _run_of(log: Log, suite: Suite) -> Recorded:
+    return log.runs[record.run_id(suite, log.identity, log.seed)]
+
+
+def _require_distinct(suites: Sequence[Suite]) -> None:
+    ids = [suite.id for suite in suites]
+    if not ids:
+        raise UserError("no suite was given; name at least one, or suite=all")
+    again = sorted({one for one in ids if ids.count(one) > 1})
+    if again:
+        raise UserError(f"the suite {again[0]} is there {ids.count(again[0])} times; name every suite once")
+
+
+def _say_errors(recorded: Mapping[str, Recorded], say: Note) -> None:
+    """Failed calls are left out of every rate, which nobody should have to find in a file."""
+    for suite, one in recorded.items():
+        if one.errors:
+            first = one.generations[one.errors[0]]["error"]
+            say(
+                f"{suite}: {len(one.errors)} of {len(one.generations)} calls failed and are asked again next time: {first}"
+            )
+
+
+class _Silent:
+    def expect(self, pairs: int) -> None:
+        pass
+
+    def advance(self, pairs: int) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def _no_bar(title: str) -> Iterator[Progress]:
+    yield _Silent()

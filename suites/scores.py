@@ -1,0 +1,166 @@
+"""From recorded outputs to verdicts: scored, judged by the suite's mode, summarised. Needs the record and the suite, no model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import results_io
+from suites import lock, modes, scoring
+from suites.estimate import Estimate, missing
+from suites.item import Item, Suite
+from suites.likelihood import ChoiceScores
+from suites.models.base import Generation
+from suites.outcome import Case, Detection, Outcome
+from suites.record import chain, log
+from suites.record.log import Recorded, Slot
+
+NAME = "scores.jsonl"
+RATE = "failure_rate"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One suite after a run. `reason` says why it does not apply; it then has no cases and no estimates.
+
+    `cases` in the order of the suite's items; `estimates` by name, "failure_rate" first; `likelihoods` by item id, of items
+    with choices where the model gives log-probabilities.
+    """
+
+    suite: Suite
+    applies: bool
+    reason: str = ""
+    cases: tuple[tuple[Case, Detection], ...] = ()
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    likelihoods: Mapping[str, ChoiceScores] = field(default_factory=dict)
+    dropped_legs: Mapping[str, str] = field(default_factory=dict)
+    run_id: str = ""
+
+    @property
+    def failures(self) -> list[tuple[Case, Detection]]:
+        """The cases that failed, in the order of the suite's items."""
+        return [(case, found) for case, found in self.cases if found.failed is True]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cases that failed, passed, ended in an error, or about which the mode says nothing ("unknown")."""
+        kinds = [_kind(found) for _, found in self.cases]
+        return {kind: kinds.count(kind) for kind in ("failed", "passed", "unknown", "error")}
+
+
+def judge(suite: Suite, recorded: Recorded) -> Judged:
+    """Every case of one recorded run with its detection, and the mode's estimates.
+
+    A failure rate over fewer than `suite.minimum` cases is insufficient: its counts stay in `detail`.
+    """
+    if recorded.not_applicable is not None:
+        return Judged(suite, False, recorded.not_applicable, run_id=recorded.run_id)
+    mode = modes.MODES[suite.mode]
+    unchanged = frozenset(recorded.facts.get("unchanged", ()))
+    judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded))
+    estimates = mode.summarise(judged, suite.parameters)
+    estimates = {name: _enough(estimate, suite) if name == RATE else estimate for name, estimate in estimates.items()}
+    likelihoods = {item: log.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
+    dropped = recorded.facts.get("legs_dropped", {})
+    return Judged(suite, True, "", judged, estimates, likelihoods, dropped, recorded.run_id)
+
+
+def derive(path: Path, suites: Iterable[Suite]) -> list[Judged]:
+    """Judge suites again from a log alone, for example after a detector was corrected.
+
+    UserError if the log lacks one of them, holds an incomplete run of it, or was changed.
+    """
+    runs = log.read(path)
+    return [judge(suite, log.latest(path, suite, runs)) for suite in suites]
+
+
+def cases(suite: Suite, recorded: Recorded) -> Iterator[Case]:
+    """One case for each item, in order, with the case of the item that it was made from."""
+    outputs: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {item.id: [] for item in suite.items}
+    for slot, line in recorded.generations.items():
+        outputs[slot.item].append((slot, line))
+    order = {leg.name: place for place, leg in enumerate(suite.legs)}
+    made: dict[str, Case] = {}
+
+    def case(item: Item) -> Case:
+        if item.id not in made:
+            parent = case(suite.by_id[item.variant.parent]) if item.variant else None
+            lines = sorted(outputs[item.id], key=lambda pair: (order[pair[0].leg], pair[0].sample))
+            outcomes = tuple(outcome(suite, item, slot, log.to_generation(line)) for slot, line in lines)
+            made[item.id] = Case(item, outcomes, parent)
+        return made[item.id]
+
+    for item in suite.items:
+        yield case(item)
+
+
+def outcome(suite: Suite, item: Item, slot: Slot, generation: Generation) -> Outcome:
+    """One output, scored. A failed call is never scored as wrong. `confidence` = exp(logprob), the probability of the output."""
+    if generation.error is not None:
+        return Outcome(slot.leg, slot.sample, "", "error", generation.error)
+    return Outcome(
+        slot.leg,
+        slot.sample,
+        generation.text,
+        generation.finish,
+        correct=scoring.score(suite.scorer, item, generation.text),
+        tokens=generation.tokens_out,
+        confidence=None if generation.logprob is None else min(1.0, math.exp(generation.logprob)),
+    )
+
+
+def write(path: Path, judged: Sequence[Judged]) -> None:
+    """scores.jsonl: one canonical line a case, replaced as a whole. The same record and code give the same bytes."""
+    lines = (chain.canonical_line(results_io.canonical(line)) for suite in judged for line in lines_of(suite))
+    results_io.write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def lines_of(judged: Judged) -> Iterator[dict[str, Any]]:
+    """What scores.jsonl says of one suite."""
+    suite = judged.suite
+    settings = lock.digest({"legs": [asdict(leg) for leg in suite.legs], "parameters": suite.parameters})
+    for case, found in judged.cases:
+        yield {
+            "suite_id": judged.suite.id,
+            "suite_hash": judged.suite.sha256,
+            "run_id": judged.run_id,
+            "item_id": case.item.id,
+            "item_hash": lock.item_hash(case.item, suite.scorer),
+            "settings_hash": settings,  # how it was asked and judged: another run is comparable only under the same
+            "cluster": case.item.cluster or case.item.id,
+            "outcomes": [
+                {
+                    "leg": one.leg,
+                    "sample_index": one.sample,
+                    "correct": one.correct,
+                    "confidence": None if one.confidence is None else {"value": one.confidence, "kind": "softmax"},
+                    "error": one.error,
+                }
+                for one in case.outcomes
+            ],
+            "detection": {"mode": judged.suite.mode, **asdict(found)},
+        }
+
+
+def _detect(mode: modes.Mode, case: Case, suite: Suite, unchanged: frozenset[str]) -> Detection:
+    if case.item.id in unchanged:
+        reason = "the model's tokenizer reads it as the same tokens as the original: nothing was changed"
+        return Detection(None, "verified", reason, subtype="not_applicable")
+    return mode.detect(case, suite.parameters)
+
+
+def _enough(rate: Estimate, suite: Suite) -> Estimate:
+    if rate.status != "ok" or rate.n >= suite.minimum:
+        return rate
+    reason = f"{rate.n} judged cases, the suite asks for {suite.minimum}"
+    detail = {**rate.detail, "share_seen": rate.value}
+    return missing("insufficient_data", reason, rate.unit, rate.n, excluded=rate.excluded, detail=detail)
+
+
+def _kind(found: Detection) -> str:
+    if found.failed is None:
+        return "error" if found.subtype == "error" else "unknown"
+    return "failed" if found.failed else "passed"

@@ -1,0 +1,74 @@
+"""Percentile bootstrap of a mean: items (clusters) are resampled, never the samples inside one."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from calibrations.statistics import bootstrap_counts, bootstrap_ratios, percentile_interval, wilson_interval
+from results_io import UserError
+from suites.estimate import Estimate, Interval, missing
+from suites.statistics.proportions import WILSON
+
+MINIMUM_CLUSTERS = 20  # fewer give no interval worth printing (spec B3)
+RESAMPLES, FEWEST_RESAMPLES = 10_000, 1000
+PERCENTILE = "percentile bootstrap over clusters"
+
+
+def mean(
+    values: ArrayLike,
+    clusters: ArrayLike | None = None,
+    *,
+    seed: int,
+    resamples: int = RESAMPLES,
+    level: float = 0.95,
+    unit: str = "share",
+) -> Estimate:
+    """Mean of `values` [sample] with the percentile interval over resampled `clusters` [sample] (default: each its own).
+
+    Insufficient under 20 clusters. If every cluster has the same mean the bootstrap knows no spread ([1, 1] at 20 of 20): the
+    interval is then Wilson's with one trial a cluster for values in [0, 1], and None otherwise. UserError for under 1000
+    resamples or values that are not finite. Source: Efron & Tibshirani 1993; spec B3, W3.
+    """
+    if resamples < FEWEST_RESAMPLES:
+        raise UserError(
+            f"{resamples} resamples; expected at least {FEWEST_RESAMPLES}: the ends of the interval are quantiles of them"
+        )
+    sums, sizes = cluster_totals(values, clusters)
+    n_clusters, total = len(sums), float(sizes.sum())
+    if n_clusters < MINIMUM_CLUSTERS:
+        reason = f"{n_clusters} clusters; an interval needs at least {MINIMUM_CLUSTERS}"
+        return missing("insufficient_data", reason, unit, n_clusters)
+    estimate = float(sums.sum() / total)
+    means = sums / sizes
+    detail = {"samples": int(total), "clusters": n_clusters}
+    if np.ptp(means) <= 1e-12 * np.abs(means).max():
+        return Estimate(estimate, unit, n_clusters, ci=_without_spread(estimate, n_clusters, level), detail=detail)
+    draws = bootstrap_ratios(bootstrap_counts(n_clusters, resamples, seed=seed), sums, sizes)
+    interval = Interval(*percentile_interval(draws, level), level, PERCENTILE)
+    detail |= {"resamples": resamples, "seed": seed}
+    return Estimate(estimate, unit, n_clusters, ci=interval, assumptions=("clusters are independent",), detail=detail)
+
+
+def cluster_totals(
+    values: ArrayLike, clusters: ArrayLike | None
+) -> tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]:
+    """Sum and number of `values` [sample] in each cluster. UserError unless they are finite and each has a cluster."""
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or not np.isfinite(x).all():
+        raise UserError(
+            f"values of shape {x.shape} with {int((~np.isfinite(x)).sum())} not finite; expected a vector of numbers:"
+            " leave out what has no value"
+        )
+    labels = np.arange(x.size) if clusters is None else np.asarray(clusters)
+    if labels.shape != x.shape:
+        raise UserError(f"{labels.size} cluster labels for {x.size} values; expected one each: label every value")
+    member = np.unique(labels, return_inverse=True)[1]
+    return np.bincount(member, x), np.bincount(member).astype(float)
+
+
+def _without_spread(estimate: float, n: int, level: float) -> Interval | None:
+    if not 0 <= estimate <= 1:
+        return None
+    return Interval(*wilson_interval(estimate * n, n, level), level, WILSON)

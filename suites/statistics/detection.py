@@ -1,0 +1,107 @@
+"""How good a failure detector is on its golden set, and what that makes of the rate it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from results_io import UserError
+from suites.estimate import Estimate, Interval, missing
+from suites.statistics import proportions
+
+GOLDEN, GOLDEN_CLASS = (
+    100,
+    30,
+)  # labelled examples, in all and of either class, from which a detector is locked (spec B13)
+
+
+@dataclass(frozen=True)
+class Detector:
+    """Precision, recall (sensitivity), specificity and F1 on a golden set. Not `locked`: `reason` says what it lacks."""
+
+    precision: Estimate
+    recall: Estimate
+    specificity: Estimate
+    f1: Estimate
+    locked: bool
+    reason: str
+
+
+def detector(expected: Sequence[bool], flagged: Sequence[bool], level: float = 0.95) -> Detector:
+    """Quality of a detector that `flagged` [example] what its golden set calls `expected` [example]."""
+    if len(expected) != len(flagged):
+        raise UserError(f"{len(flagged)} verdicts for {len(expected)} labels; expected one each: judge every example")
+    pairs = [(bool(e), bool(f)) for e, f in zip(expected, flagged, strict=True)]
+    tp, fn, fp, tn = (pairs.count(cell) for cell in ((True, True), (True, False), (False, True), (False, False)))
+    return from_counts(tp, fp, fn, tn, level)
+
+
+def from_counts(tp: int, fp: int, fn: int, tn: int, level: float = 0.95) -> Detector:
+    """Quality from the counts of true and false positives and negatives, each rate with its Wilson interval.
+
+    F1 = 2 TP/(2 TP + FP + FN) = 2 J/(1 + J) of the share J = TP/(TP + FP + FN), so its interval is J's Wilson interval carried
+    over. Locked with at least 100 examples and 30 of each class. Spec B13.
+    """
+    unit, n = "share of examples", tp + fp + fn + tn
+    jaccard = proportions.wilson(tp, tp + fp + fn, level, unit)
+    lacking = [
+        f"{have} {what} of {need}"
+        for have, need, what in (
+            (n, GOLDEN, "examples"),
+            (tp + fn, GOLDEN_CLASS, "positives"),
+            (fp + tn, GOLDEN_CLASS, "negatives"),
+        )
+        if have < need
+    ]
+    return Detector(
+        precision=proportions.wilson(tp, tp + fp, level, unit),
+        recall=proportions.wilson(tp, tp + fn, level, unit),
+        specificity=proportions.wilson(tn, tn + fp, level, unit),
+        f1=_f1(jaccard),
+        locked=not lacking,
+        reason=", ".join(lacking),
+    )
+
+
+def rogan_gladen(rate: Estimate, sensitivity: float, specificity: float) -> Estimate:
+    """True rate behind a detector's: (observed + specificity - 1)/(sensitivity + specificity - 1), clipped to [0, 1].
+
+    The ends of the interval are carried over likewise. Undefined if sensitivity + specificity <= 1 (the detector knows nothing);
+    a missing rate stays missing. Source: Rogan & Gladen 1978; spec B13.
+    """
+    for name, value in (("sensitivity", sensitivity), ("specificity", specificity)):
+        if not 0 <= value <= 1:
+            raise UserError(f"{name} is {value}; expected a share between 0 and 1: measure it on the golden set")
+    if rate.value is None:
+        return rate
+    informed = sensitivity + specificity - 1
+    if informed <= 1e-12:
+        reason = f"sensitivity {sensitivity:g} and specificity {specificity:g}: the detector is no better than chance"
+        return missing("undefined", reason, rate.unit, rate.n, detail={"observed": rate.value})
+
+    def corrected(observed: float) -> float:
+        return min(1.0, max(0.0, (observed + specificity - 1) / informed))
+
+    ci = rate.ci and Interval(
+        corrected(rate.ci.low), corrected(rate.ci.high), rate.ci.level, f"{rate.ci.method}, corrected"
+    )
+    return Estimate(
+        corrected(rate.value),
+        rate.unit,
+        rate.n,
+        ci=ci,
+        assumptions=(*rate.assumptions, "sensitivity and specificity are known without error and hold for these items"),
+        excluded=rate.excluded,
+        detail={"observed": rate.value, "sensitivity": sensitivity, "specificity": specificity},
+    )
+
+
+def _f1(jaccard: Estimate) -> Estimate:
+    if jaccard.value is None or jaccard.ci is None:
+        return missing("undefined", "nothing was flagged and nothing should have been", "F1")
+
+    def carried(share: float) -> float:
+        return 2 * share / (1 + share)
+
+    ci = Interval(carried(jaccard.ci.low), carried(jaccard.ci.high), jaccard.ci.level, "Wilson, carried over")
+    return Estimate(carried(jaccard.value), "F1", jaccard.n, ci=ci)

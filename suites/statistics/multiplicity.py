@@ -1,0 +1,48 @@
+"""Many p-values at once: a declared family, its adjusted p-values and what is still significant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from calibrations.statistics import Insufficient, adjusted_p
+
+Method = Literal["bh", "by", "holm", "bonferroni"]
+
+
+@dataclass(frozen=True)
+class Family:
+    """`adjusted`: p by name, corrected over the `m` p-values of the family; `excluded`: those that had no p.
+
+    `rejected`: names whose adjusted p is at most alpha.
+    """
+
+    family: str
+    method: Method
+    alpha: float
+    m: int
+    adjusted: Mapping[str, float] = field(default_factory=dict)
+    rejected: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+
+
+def adjust(p: Mapping[str, float | None], family: str, alpha: float = 0.05, method: Method = "bh") -> Family:
+    """Correct the p-values of one declared family: Benjamini-Hochberg ("bh") or "by", "holm", "bonferroni".
+
+    A p that is None or NaN is excluded and not in m. An empty family rejects nothing. Spec B10.
+    """
+    names = list(p)
+    present = [name for name in names if p[name] is not None and not math.isnan(p[name])]
+    excluded = tuple(name for name in names if name not in present)
+    try:
+        values = adjusted_p(np.array([p[name] for name in present], dtype=float), method).tolist()
+    except Insufficient:  # not_run: nothing was tested
+        return Family(family, method, alpha, 0, excluded=excluded)
+    adjusted = dict(zip(present, values, strict=True))
+    # The last binary digit must not decide a p that is exactly alpha.
+    rejected = tuple(name for name in present if adjusted[name] <= alpha * (1 + 1e-12))
+    return Family(family, method, alpha, len(present), adjusted, rejected, excluded)

@@ -1,0 +1,190 @@
+"""Two samples by relabelling: exact where all relabellings can be listed, strata kept and clusters whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from calibrations.statistics import Insufficient, PermutationTest, head_label_permutation, sign_flip_test
+from calibrations.statistics.permutation import Alternative
+from results_io import UserError
+from suites.estimate import Estimate, missing
+
+EXACT_UP_TO = 20_000  # relabellings (spec B11)
+FEWEST_RESAMPLES = 9_999
+ALPHA = 0.05
+Statistic = Callable[[Bool[np.ndarray, "relabelling unit"]], Float[np.ndarray, " relabelling"]]
+
+
+def resamples_for(m: int = 1, q: float = ALPHA) -> int:
+    """Random relabellings so that the smallest p, 1/(B + 1), can survive BH over m tests: max(9999, ceil(m/q) - 1)."""
+    return max(FEWEST_RESAMPLES, math.ceil(m / q - 1e-9) - 1)
+
+
+def difference(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    seed: int,
+    strata: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
+    clusters: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
+    m: int = 1,
+    q: float = ALPHA,
+    alternative: Alternative = "two-sided",
+    unit: str = "difference of means",
+) -> Estimate:
+    """Mean of B minus mean of A, tested by relabelling; over several strata (prompts) the sum of their differences.
+
+    `strata` and `clusters` hold one label for each value of A and of B. Values are relabelled within their stratum, and those of
+    a cluster together. Exact (a plain share) up to 20,000 relabellings, and for 0/1 values by the hypergeometric law; else
+    max(9999, ceil(m/q) - 1) random ones with p = (1 + hits)/(1 + B). Two-sided is twice the smaller tail. `detail` has the
+    smallest p that these sizes can give. Insufficient if a side of every stratum is empty. Spec B11.
+    """
+    x, y = (np.asarray(side, dtype=np.float64) for side in (a, b))
+    if not x.size or not y.size:
+        return missing(
+            "insufficient_data", f"{x.size} and {y.size} values; at least 1 on each side", unit, x.size + y.size
+        )
+    values, in_b = np.concatenate([y, x]), np.arange(x.size + y.size) < y.size
+    if not np.isfinite(values).all():
+        raise UserError("a value to be relabelled is not finite; expected numbers: leave out what has no value")
+    if strata is None and clusters is None and np.isin(values, (0, 1)).all():
+        return _estimate(_hypergeometric(x, y, alternative), values.size, unit, alternative)
+    stratum, cluster = _labels(strata, values.size), _labels(clusters, values.size, apart=True)
+    units = _units(values, in_b, stratum, cluster)
+    if not units[3].size:
+        return missing("insufficient_data", "no stratum has values on both sides", unit, values.size)
+    found = _relabel(_stratified(*units[:3]), units[3], units[2], seed, resamples_for(m, q), alternative)
+    return _estimate(found, values.size, unit, alternative)
+
+
+def centroid_shift(
+    a: Float[np.ndarray, "item dimension"], b: Float[np.ndarray, "item dimension"], *, seed: int, m: int = 1
+) -> Estimate:
+    """Cosine distance 1 - cos(centroid A, centroid B) of two clouds, one-sided (larger than by chance). [0, 2].
+
+    Undefined if a centroid is 0, insufficient if a side is empty. Spec B11, O19.
+    """
+    x, y = (np.asarray(side, dtype=np.float64) for side in (a, b))
+    unit, n = "cosine distance", len(x) + len(y)
+    if not len(x) or not len(y):
+        return missing("insufficient_data", f"{len(x)} and {len(y)} points; at least 1 on each side", unit, n)
+    points, in_b = np.concatenate([y, x]), np.arange(n) < len(y)
+
+    def statistic(masks: np.ndarray) -> np.ndarray:
+        inside, outside = masks @ points / masks.sum(1)[:, None], (~masks) @ points / (~masks).sum(1)[:, None]
+        lengths = np.linalg.norm(inside, axis=1) * np.linalg.norm(outside, axis=1)
+        cosine = np.divide((inside * outside).sum(1), lengths, out=np.full(len(masks), np.nan), where=lengths > 0)
+        return 1 - cosine
+
+    try:
+        found = _relabel(statistic, in_b, np.zeros(n, dtype=int), seed, resamples_for(m), "greater")
+    except Insufficient:
+        return missing("undefined", "a centroid is the zero vector; it has no direction", unit, n)
+    return _estimate(found, n, unit, "greater")
+
+
+def paired_difference(
+    a: ArrayLike, b: ArrayLike, *, seed: int, m: int = 1, alternative: Alternative = "two-sided"
+) -> Estimate:
+    """Mean of B - A over the same items [item], tested by flipping signs; exact up to 2^14 flips. Spec B11, C11."""
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.shape != y.shape:
+        raise UserError(f"a has {x.size} items and b has {y.size}; expected the same items: match them by id")
+    flips = 2**x.size if x.size < math.log2(EXACT_UP_TO) else resamples_for(m)
+    try:
+        found = sign_flip_test(y - x, n_resamples=flips, seed=seed, alternative=alternative)
+    except Insufficient:  # no item differs, which is no evidence against equality
+        return Estimate(
+            0.0, "mean difference", x.size, p_value=1.0, test="sign flips", detail={"note": "no difference"}
+        )
+    return _estimate(found, x.size, "mean difference", alternative)
+
+
+def _relabel(
+    statistic: Statistic, in_b: np.ndarray, stratum: np.ndarray, seed: int, resamples: int, alternative: Alternative
+) -> PermutationTest:
+    """All relabellings within strata if there are at most 20,000, else random ones."""
+    sizes = [(int((stratum == s).sum()), int(in_b[stratum == s].sum())) for s in np.unique(stratum)]
+    total = math.prod(math.comb(*size) for size in sizes)
+    return head_label_permutation(
+        statistic,
+        in_b,
+        n_resamples=total if total <= EXACT_UP_TO else resamples,
+        seed=seed,
+        layers=stratum,
+        alternative=alternative,
+    )
+
+
+def _stratified(sums: np.ndarray, sizes: np.ndarray, stratum: np.ndarray) -> Statistic:
+    """Sum over strata of mean inside minus mean outside the mask, units weighing as many values as they hold."""
+
+    def statistic(masks: np.ndarray) -> np.ndarray:
+        total = np.zeros(len(masks))
+        for s in np.unique(stratum):
+            inside, here = masks & (stratum == s), stratum == s
+            outside = here & ~masks
+            total += inside @ sums / (inside @ sizes) - outside @ sums / (outside @ sizes)
+        return total
+
+    return statistic
+
+
+def _units(
+    values: np.ndarray, in_b: np.ndarray, stratum: np.ndarray, cluster: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sum, size, stratum and side of each cluster, strata that lack a side left out. UserError for one that is on two sides."""
+    _, first, member = np.unique(cluster, return_index=True, return_inverse=True)
+    sums, sizes = np.bincount(member, values), np.bincount(member).astype(float)
+    for name, label in (("samples", in_b), ("strata", stratum)):
+        if (label[first][member] != label).any():
+            raise UserError(
+                f"a cluster has values in two {name}; expected it whole in one: give its parts their own label"
+            )
+    unit_stratum, unit_side = stratum[first], in_b[first]
+    both = [s for s in np.unique(unit_stratum) if len(np.unique(unit_side[unit_stratum == s])) == 2]
+    kept = np.isin(unit_stratum, both)
+    return sums[kept], sizes[kept], unit_stratum[kept], unit_side[kept]
+
+
+def _labels(labels: tuple[Sequence, Sequence] | None, n: int, apart: bool = False) -> np.ndarray:
+    """Number of each label, B's values first; without labels all the same, or each its own if `apart`."""
+    if labels is None:
+        return np.arange(n) if apart else np.zeros(n, dtype=int)
+    joined = [*labels[1], *labels[0]]
+    if len(joined) != n:
+        raise UserError(f"{len(joined)} labels for {n} values; expected one each: label every value of both sides")
+    code = {label: number for number, label in enumerate(dict.fromkeys(joined))}
+    return np.array([code[label] for label in joined])
+
+
+def _hypergeometric(x: np.ndarray, y: np.ndarray, alternative: Alternative) -> PermutationTest:
+    """Exact test of 0/1 values: of all ones, the number that falls to B is hypergeometric. `x` is A, `y` B."""
+    ones, n, observed = int(x.sum() + y.sum()), x.size + y.size, int(y.sum())
+    law = stats.hypergeom(n, ones, y.size)
+    tails = {"greater": float(law.sf(observed - 1)), "less": float(law.cdf(observed))}
+    low, high = max(0, ones - x.size), min(ones, y.size)
+    floors = {"greater": float(law.pmf(high)), "less": float(law.pmf(low))}
+    tails["two-sided"], floors["two-sided"] = 2 * min(tails.values()), 2 * min(floors.values())
+    total = math.comb(n, y.size)
+    shift = float(y.mean() - x.mean())
+    return PermutationTest(shift, min(1.0, tails[alternative]), "exact", min(1.0, floors[alternative]), total)
+
+
+def _estimate(found: PermutationTest, n: int, unit: str, alternative: Alternative) -> Estimate:
+    floor = f"no outcome of these sizes has a p below {found.minimum_p:.3g}"
+    return Estimate(
+        found.statistic,
+        unit,
+        n,
+        p_value=found.p,
+        test=f"{found.p_kind}, {alternative}",
+        assumptions=("exchangeable under no difference", *((floor,) if found.minimum_p > ALPHA else ())),
+        detail={"relabellings": found.n_relabellings, "minimum_p": found.minimum_p},
+    )

@@ -1,0 +1,117 @@
+"""How many items a question needs, and the smallest difference that the items at hand can show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from scipy import optimize, stats
+from statsmodels.stats.power import NormalIndPower
+from statsmodels.stats.proportion import proportion_effectsize
+
+from calibrations.statistics import wilson_interval
+from results_io import UserError
+from suites.estimate import Estimate, missing
+
+DISCORDANCES = (
+    0.1,
+    0.2,
+    0.3,
+)  # grid of shares of items on which two runs differ, where nothing is known of it (spec B9)
+ALPHA, POWER = 0.05, 0.80
+ROUNDING = 1e-9  # of a number of items; keeps a root that is whole from being rounded up
+
+
+def items_for_width(width: float, share: float = 0.5, level: float = 0.95) -> Estimate:
+    """Smallest n whose Wilson interval around `share` is at most `width` wide, end to end: 381 for .10 at .5. Spec B9, W2."""
+    _require_shares(width=width, level=level)
+
+    def wide(n: int) -> bool:
+        low, high = wilson_interval(share * n, n, level)
+        return high - low > width + 1e-12
+
+    enough = 1
+    while wide(enough):
+        enough *= 2
+    low = enough // 2
+    while enough - low > 1:  # bisection: the width falls as n grows
+        middle = (low + enough) // 2
+        low, enough = (middle, enough) if wide(middle) else (low, middle)
+    return _items(enough, f"Wilson width {width:g} at {share:g}")
+
+
+def items_for_two_shares(share_a: float, share_b: float, alpha: float = ALPHA, power: float = POWER) -> Estimate:
+    """Items in each of two independent arms to tell `share_a` from `share_b`: arcsine effect, two-sided normal test.
+
+    Undefined for equal shares. Source: Cohen 1988; spec B9.
+    """
+    _require_shares(alpha=alpha, power=power)
+    h = proportion_effectsize(share_b, share_a)
+    if h == 0:
+        return missing("undefined", f"both shares are {share_a:g}; no number of items tells them apart", "items")
+    n = NormalIndPower().solve_power(effect_size=abs(h), alpha=alpha, power=power, alternative="two-sided")
+    return _items(n, "per arm")
+
+
+def items_for_paired(delta: float, discordance: float, alpha: float = ALPHA, power: float = POWER) -> Estimate:
+    """Items for McNemar's test to find a difference `delta` of two runs that differ on a share `discordance` of them.
+
+    n = ((z_a sqrt(psi) + z_b sqrt(psi - d^2))/d)^2, two-sided. Undefined for a delta of 0 or above the discordance. Source:
+    Connor 1987; spec B9.
+    """
+    _require_shares(alpha=alpha, power=power)
+    if not 0 < abs(delta) <= discordance <= 1:
+        reason = f"a difference of {delta:g} with {discordance:g} of the items discordant does not exist"
+        return missing("undefined", reason, "items")
+    return _items(_paired(abs(delta), discordance, alpha, power), f"discordance {discordance:g}")
+
+
+def items_for_paired_grid(
+    delta: float, discordances: Sequence[float] = DISCORDANCES, alpha: float = ALPHA, power: float = POWER
+) -> dict[float, Estimate]:
+    """`items_for_paired` at each discordance: what to plan with while nobody knows it."""
+    return {psi: items_for_paired(delta, psi, alpha, power) for psi in discordances}
+
+
+def minimum_detectable_effect(n: int, discordance: float, alpha: float = ALPHA, power: float = POWER) -> Estimate:
+    """Smallest difference that McNemar's test finds in n items with the given power: `items_for_paired` inverted.
+
+    A difference d makes at least a share d of the items discordant, so the discordance counted is max(discordance, d): two runs
+    that never differed on n items still have a limit, about 7.85/n. Insufficient where even a difference of 1 would need more
+    items. Spec B9.
+    """
+    _require_shares(alpha=alpha, power=power)
+    if not 0 <= discordance <= 1:
+        raise UserError(f"discordance is {discordance}; expected a share between 0 and 1: divide the count by n")
+
+    def excess(delta: float) -> float:
+        return _paired(delta, max(discordance, delta), alpha, power) - n
+
+    if n < 1 or excess(1.0) > 0:
+        return missing("insufficient_data", f"{n} items; no difference is detectable", "share", n)
+    effect = float(optimize.brentq(excess, 1e-9, 1.0, xtol=1e-12))
+    return Estimate(effect, "share", n, detail={"discordance": discordance, "alpha": alpha, "power": power})
+
+
+def minimum_detectable_grid(
+    n: int, discordances: Sequence[float] = DISCORDANCES, alpha: float = ALPHA, power: float = POWER
+) -> dict[float, Estimate]:
+    """`minimum_detectable_effect` at each discordance."""
+    return {psi: minimum_detectable_effect(n, psi, alpha, power) for psi in discordances}
+
+
+def _paired(delta: float, discordance: float, alpha: float, power: float) -> float:
+    z_alpha, z_power = float(stats.norm.isf(alpha / 2)), float(stats.norm.ppf(power))
+    spread = math.sqrt(max(discordance - delta**2, 0.0))
+    return ((z_alpha * math.sqrt(discordance) + z_power * spread) / delta) ** 2
+
+
+def _items(n: float, what: str) -> Estimate:
+    count = math.ceil(n - ROUNDING * n)
+    return Estimate(float(count), "items", count, detail={"for": what})
+
+
+def _require_shares(**shares: float) -> None:
+    for name, value in shares.items():
+        if not 0 < value < 1:
+            raise UserError(f"{name} is {value}; expected a number between 0 and 1, for example 0.05 or 0.8")

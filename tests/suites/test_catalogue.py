@@ -1,0 +1,103 @@
+"""The catalogue: every failure mode has a suite, every lock is what its declaration compiles to, sizes suffice for intervals."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from circuits.tasks import lexicon
+from scripts import freeze_suites
+from suites import declaration, lock, modes
+
+SUITES = declaration.load_all()
+NATURAL = {"A1", "A6", "A7", "A8", "A15"}  # instructions in free English, beyond the embedded vocabulary
+LONGEST = 60  # words and marks: the embedded model reads 64 tokens, and has to write some
+WORDS = re.compile(r"\d\d|\w+|[^\w\s]")
+
+
+def embedded(suite) -> bool:
+    """True if every prompt is written in the embedded model's words."""
+    return all(word in set(lexicon.VOCABULARY) for item in suite.items for word in WORDS.findall(item.prompt))
+
+
+READABLE = [suite for suite in SUITES if suite.mode not in NATURAL and embedded(suite)]
+
+
+def test_every_mode_has_a_suite_and_the_embedded_model_reads_one_where_it_can():
+    assert {suite.mode for suite in SUITES} == set(modes.MODES) == {f"A{number}" for number in range(1, 16)}
+    assert {suite.mode for suite in READABLE} == {f"A{number}" for number in range(1, 16)} - NATURAL
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.id)
+def test_the_lock_is_what_the_declaration_compiles_to(suite):
+    _, _, differs = freeze_suites.freeze(suite.id)
+    assert not differs
+    assert suite.sha256 == lock.suite_hash(lock.item_hash(item, suite.scorer) for item in suite.items)
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.id)
+def test_a_suite_is_fit_to_be_judged(suite):
+    assert suite.id.startswith(f"a{int(suite.mode[1:]):02d}_")
+    assert len(suite.items) >= max(suite.minimum, 20)
+    assert len({item.prompt + (item.system or "") for item in suite.items}) == len(suite.items)
+    assert "generation" in suite.requires and "reads" in suite.requires
+    sampled = any(leg.temperature > 0 for leg in suite.legs)
+    assert sampled == ("sampling" in suite.requires)
+    assert any(item.system for item in suite.items) <= ("chat" in suite.requires)
+    named = set(suite.trace.get("positions", ()))
+    assert named <= {name for item in suite.items for name in item.spans}
+    if modes.MODES[suite.mode].TRACEABLE == "no":
+        assert suite.trace["strategy"] == "none"
+    if suite.trace["strategy"] == "none":
+        assert suite.trace["reason"]
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.id)
+def test_answers_distractors_and_choices_agree(suite):
+    for item in suite.items:
+        assert not set(item.answers) & set(item.distractors)
+        if item.choices:
+            assert {*item.answers, *item.distractors} <= set(item.choices)
+        if item.variant and item.variant.kind not in ("unanswerable", *{i.template for i in suite.items}):
+            assert item.answers == suite.by_id[item.variant.parent].answers
+
+
+@pytest.mark.parametrize("suite", READABLE, ids=lambda suite: suite.id)
+def test_prompts_fit_the_embedded_model(suite):
+    longest = max(len(WORDS.findall(item.prompt)) for item in suite.items)
+    assert longest + max(leg.max_tokens for leg in suite.legs) <= LONGEST
+
+
+def test_the_whole_catalogue_takes_the_embedded_model_seconds():
+    requests = sum(len(suite.items) * sum(leg.samples for leg in suite.legs) for suite in READABLE)
+    assert 1500 <= requests <= 3500
+
+
+def test_padded_groups_are_large_enough_to_trace():
+    """Per template at least 60 padded prompts of one length, three templates, 300 in all."""
+    suite = next(suite for suite in SUITES if suite.id == "a10_padding_ioi")
+    padded = [item for item in suite.items if item.variant]
+    groups = Counter((item.template, len(WORDS.findall(item.prompt))) for item in padded)
+    assert len(padded) >= 300
+    assert len(groups) == 3
+    assert min(groups.values()) >= 60
+
+
+def test_grids_have_ten_items_in_every_cell():
+    suite = next(suite for suite in SUITES if suite.mode == "A12")
+    cells = Counter((item.factors["length"], item.factors["depth"]) for item in suite.items)
+    assert len(cells) == 9
+    assert min(cells.values()) >= 10
+
+
+def test_slips_of_letters_and_instructions_are_beyond_the_embedded_vocabulary():
+    beyond = {suite.id for suite in SUITES} - {suite.id for suite in READABLE}
+    assert beyond == {
+        "a01_json_extraction",
+        "a06_asked_for_sources",
+        "a07_asked_for_numbers",
+        "a08_unanswerable",
+        "a09_letter_slips_ioi",
+        "a14_injected_order",
+        "a15_codeword",
+    }

@@ -1,0 +1,440 @@
+"""HTTP endpoints as models under test, against a server on loopback that misbehaves as it is told."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from results_io import UserError
+from suites import likelihood
+from suites.item import Item
+from suites.models import open_model
+from suites.models.base import Request
+from suites.models.connection import Budget, BudgetError, EndpointError
+from suites.models.endpoint import Endpoint
+
+KEY = "sk-very-secret"
+WORDS = "red blue green keys table door".split()
+FORMAT = '{"choices": '  # an answer that breaks off
+
+
+def tokens_of(text):
+    """(start, token): words with the white space before them."""
+    starts = [0] + [i for i in range(1, len(text)) if text[i] == " " and text[i - 1] != " "]
+    return [(a, text[a:b]) for a, b in zip(starts, [*starts[1:], len(text)], strict=True) if text[a:b]]
+
+
+def logprob_of(token):
+    return -len(token) / 8  # exact in binary
+
+
+class Server(ThreadingHTTPServer):
+    """Writes `text` and knows log p of every token. `script`: what it does with the next requests after its start instead."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.can = {"completions", "chat", "echo", "logprobs", "seed", "usage", "repeats"}
+        self.text = " red keys . blue"
+        self.fingerprint = "fp-1"
+        self.script, self.asked, self.active, self.most = [], [], 0, 0
+        self.delay, self.lock, self.random = 0.0, threading.Lock(), random.Random(0)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def answer(self, path, body):
+        chat = path.endswith("/chat/completions")
+        if ("chat" if chat else "completions") not in self.can:
+            return 404, {"error": f"no {path}"}
+        if body.get("echo") and ("echo" not in self.can or body["max_tokens"] < self.least):
+            return 400, {"error": "echo is not supported"}
+        text = self.text
+        if body["temperature"]:
+            source = random.Random(body["seed"]) if "seed" in self.can and "seed" in body else self.random
+            text = "".join(" " + source.choice(WORDS) for _ in range(body["max_tokens"]))
+        elif "repeats" not in self.can:
+            text += f" {len(self.asked)}"
+        written = tokens_of(text)[: body["max_tokens"]]
+        choice = {"finish_reason": "length" if len(tokens_of(text)) > len(written) else "stop"}
+        text = "".join(token for _, token in written)
+        values = [logprob_of(token) for _, token in written]
+        if chat:
+            choice["message"] = {"role": "assistant", "content": text}
+            logprobs = {"content": [{"token": t, "logprob": v} for (_, t), v in zip(written, values, strict=True)]}
+        else:
+            prompt = body["prompt"] if body.get("echo") else ""
+            whole = [*tokens_of(prompt), *((len(prompt) + start, token) for start, token in written)]
+            numbers = [logprob_of(token) for _, token in whole]
+            best = [{"other": -0.5} if number < -0.5 else {"same": number} for number in numbers]
+            if prompt:
+                numbers[0], best[0] = None, None
+            choice["text"] = prompt + text
+            logprobs = {"tokens": [t for _, t in whole], "token_logprobs": numbers, "top_logprobs": best}
+            logprobs["text_offset"] = [start for start, _ in whole]
+        if body.get("logprobs") and "logprobs" in self.can:
+            choice["logprobs"] = logprobs
+        found = {"model": "words", "system_fingerprint": self.fingerprint, "choices": [choice]}
+        if "usage" in self.can:
+            asked = len(tokens_of(body["messages"][-1]["content"] if chat else body["prompt"]))
+            used = {"prompt_tokens": asked, "completion_tokens": len(written), "total_tokens": asked + len(written)}
+            found["usage"] = used
+        return 200, found
+
+    least = 0  # tokens that have to be generated with an echo
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        server = self.server
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with server.lock:
+            server.active += 1
+            server.most = max(server.most, server.active)
+            server.asked.append((self.path, dict(self.headers), body))
+            what = server.script.pop(0) if server.script else None
+        time.sleep(what.get("sleep", 0) if isinstance(what, dict) else server.delay)
+        status, answer = server.answer(self.path, body)
+        headers = {}
+        if isinstance(what, dict):
+            status, headers = what.get("status", status), what.get("headers", {})
+            answer = what.get("answer", answer)
+        payload = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
+        with server.lock:
+            server.active -= 1
+        try:
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(payload)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(payload)
+        except OSError:  # the client did not wait
+            self.close_connection = True
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TEST_ENDPOINT_KEY", KEY)
+    found = Server()
+    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+@pytest.fixture
+def connect(server):
+    """connect(**settings): an endpoint on the server, whose waits are noted in `waits` and not slept."""
+    opened = []
+
+    def make(**more):
+        waits = []
+        settings = {
+            "kind": "endpoint",
+            "base_url": server.url,
+            "name": "words",
+            "api_key_env": "TEST_ENDPOINT_KEY",
+            "max_requests": 500,
+            "max_tokens_total": 100_000,
+            "concurrency": 4,
+            "timeout": 5.0,
+            **more,
+        }
+        endpoint = Endpoint(settings, sleep=waits.append)
+        endpoint.waits = waits
+        opened.append(endpoint)
+        return endpoint
+
+    yield make
+    for endpoint in opened:
+        endpoint.close()
+
+
+def test_what_an_able_endpoint_can_do(server, connect):
+    found = connect()
+    assert found.capabilities == {"generation", "sampling", "logprobs", "chat", "seed"}
+    assert found.probe.deterministic and found.probe.fingerprint and found.probe.reported == "fp-1"
+    assert found.budget.requests == len(server.asked) == 10
+    assert found.probe.why == {}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "capabilities"),
+    [
+        ({"echo"}, {"generation", "sampling", "chat", "seed"}),
+        ({"logprobs"}, {"generation", "sampling", "chat", "seed"}),  # an echo without numbers
+        ({"chat"}, {"generation", "sampling", "logprobs", "seed"}),
+        ({"completions"}, {"generation", "sampling", "chat", "seed"}),
+        ({"seed"}, {"generation", "sampling", "logprobs", "chat"}),
+    ],
+)
+def test_what_an_endpoint_cannot_do_is_no_capability(lacks, capabilities, server, connect):
+    server.can -= lacks
+    found = connect()
+    assert found.capabilities == capabilities
+    assert found.probe.logprobs == ("logprobs" not in lacks)
+    if "logprobs" not in capabilities:
+        with pytest.raises(UserError, match="likelihoods do not apply"):
+            found.loglikelihood([("a", " b")])
+
+
+def test_a_seed_that_is_ignored_by_a_deterministic_server_is_no_seed(server, connect):
+    server.answer = lambda path, body, own=server.answer: own(path, {**body, "temperature": 0})
+    assert not connect().probe.seed
+
+
+def test_greedy_outputs_that_differ_are_noticed(server, connect):
+    server.can -= {"repeats"}
+    assert not connect().probe.deterministic
+
+
+def test_an_endpoint_that_answers_nothing_is_refused(server, connect):
+    server.can -= {"completions", "chat"}
+    with pytest.raises(UserError, match=r"does not answer as words: .*status 404"):
+        connect()
+    assert len(server.asked) == 2  # an unknown path is not tried again
+
+
+def test_generations_are_in_order_with_counts_log_probabilities_and_version(server, connect):
+    found, counts = connect(), []
+    requests = [Request("one two" + " three" * n, max_tokens=n + 1) for n in range(6)]
+    generations = found.generate(requests, counts.append)
+    assert [g.text for g in generations[:3]] == [" red", " red keys", " red keys ."]
+    assert [g.finish for g in generations] == ["length"] * 3 + ["stop"] * 3
+    assert [g.tokens_in for g in generations] == [2, 3, 4, 5, 6, 7]
+    assert [g.tokens_out for g in generations] == [1, 2, 3, 4, 4, 4]
+    assert generations[1].logprob == (len(" red") + len(" keys")) / -8
+    assert {g.reported for g in generations} == {"fp-1"} and counts == [1] * 6
+    path, _, body = server.asked[-1]
+    assert path == "/v1/chat/completions" and body["messages"][-1]["role"] == "user"
+
+
+def test_completions_take_raw_prompts_and_no_system_text(server, connect):
+    found = connect(chat=False)
+    good, bad = found.generate([Request("one two", max_tokens=2), Request("one", system="Be brief.")])
+    assert (good.text, good.logprob) == (" red keys", -9 / 8)
+    assert bad.finish == "error" and "does no chat" in bad.error
+    assert server.asked[-1][0] == "/v1/completions" and server.asked[-1][2]["prompt"] == "one two"
+    chat = connect().generate([Request("one", system="Be brief.")])[0]
+    assert chat.finish != "error"
+    assert [message["role"] for message in server.asked[-1][2]["messages"]] == ["system", "user"]
+
+
+def test_a_stop_text_is_cut_here_if_the_server_does_not(connect):
+    found = connect().generate([Request("one", max_tokens=9, stop=(" .", "blue"))])[0]
+    assert (found.text, found.finish) == (" red keys", "stop")
+
+
+def test_draws_repeat_by_seed_and_number(connect):
+    found = connect()
+    requests = [Request("one", max_tokens=6, temperature=1.0, seed=s, sample=n) for s in (0, 1) for n in range(3)]
+    texts = [g.text for g in found.generate(requests)]
+    assert texts == [g.text for g in found.generate(requests)]
+    assert len(set(texts)) == 6
+
+
+# --- likelihoods -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("least", [0, 1])
+def test_likelihoods_are_sums_over_the_echoed_tokens_after_the_context(least, server, connect):
+    server.least = least
+    found = connect()
+    assert found.probe.echo_tokens == least
+    one, two, spaced = found.loglikelihood([("one two", " red keys"), ("one two", " is"), ("one two ", "red")])
+    assert (one.logprob, one.n_tokens, one.greedy) == (-9 / 8, 2, False)
+    assert (two.logprob, two.n_tokens, two.greedy) == (-3 / 8, 1, True)
+    assert (spaced.logprob, spaced.n_tokens) == (-4 / 8, 1)  # the space went to the choice
+    items = [Item("1", "one two", answers=("is",), choices=("red keys", "is"))]
+    assert likelihood.ask(found, items)[0].logprobs == (-9 / 8, -3 / 8)
+
+
+def test_known_likelihoods_are_not_asked_for_again_after_an_error(server, connect):
+    found = connect(retries=0, concurrency=1)
+    pairs = [("one", " red"), ("one", " keys"), ("one", " door")]
+    server.script = [{}, {"status": 500, "answer": {"error": "sorry"}}, {}]
+    before = len(server.asked)
+    with pytest.raises(EndpointError, match="status 500"):
+        found.loglikelihood(pairs)
+    assert [one.logprob for one in found.loglikelihood(pairs)] == [-4 / 8, -5 / 8, -5 / 8]
+    assert len(server.asked) - before == 4
+    with pytest.raises(EndpointError, match="begins the text"):
+        found.loglikelihood([("", "red")])
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_a_busy_server_is_waited_for_as_it_asks(server, connect):
+    found = connect()
+    date = email.utils.formatdate(time.time() + 30, usegmt=True)
+    server.script = [
+        {"status": 429, "headers": {"Retry-After": "7"}},
+        {"status": 429, "headers": {"Retry-After": date}},
+        {"status": 429},
+    ]
+    assert found.generate([Request("one", max_tokens=2)])[0].text == " red keys"
+    assert found.waits[0] == 7 and 25 <= found.waits[1] <= 30 and 0 <= found.waits[2] <= 2.0
+    assert found.budget.requests == 14
+
+
+def test_a_server_that_asks_for_too_long_is_an_error_of_that_request(server, connect):
+    found = connect(concurrency=1)
+    server.script = [{"status": 429, "headers": {"Retry-After": "3600"}}]
+    bad, good = found.generate([Request("one", max_tokens=2), Request("two", max_tokens=2)])
+    assert bad.finish == "error" and "asks to wait 3600 s" in bad.error and found.waits == []
+    assert good.text == " red keys"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"status": 500},
+        {"status": 503},
+        {"answer": FORMAT},
+        {"answer": "[]"},
+        {"sleep": 0.4},
+    ],
+    ids=["500", "503", "broken JSON", "no object", "timeout"],
+)
+def test_failures_that_pass_are_tried_again_with_growing_waits(failure, server, connect):
+    found = connect(timeout=0.2)
+    server.script = [failure, failure]
+    assert found.generate([Request("one", max_tokens=2)])[0].text == " red keys"
+    assert len(found.waits) == 2 and 0 <= found.waits[0] <= 0.5 and 0 <= found.waits[1] <= 1.0
+
+
+def test_failures_that_stay_are_errors_of_their_own(server, connect):
+    found = connect(retries=2, concurrency=1)
+    server.script = [{"status": 500, "answer": f"no, {KEY}"}] * 3 + [{"status": 400, "answer": "bad"}, {"answer": {}}]
+    five, four, form, good = found.generate([Request(f"{n}", max_tokens=1) for n in range(4)])
+    assert "after 3 tries: status 500" in five.error and "status 400" in four.error and "expected form" in form.error
+    assert [g.finish for g in (five, four, form, good)] == ["error", "error", "error", "length"]
+    assert five.text == "" and KEY not in five.error and "***" in five.error
+
+
+def test_a_server_that_is_gone_is_an_error(server, connect):
+    found = connect(retries=1)
+    found.connection.base_url = "http://127.0.0.1:9/v1"
+    assert "ConnectError" in found.generate([Request("one")])[0].error
+
+
+def test_the_budget_of_requests_stops_the_rest_and_loses_nothing(server, connect):
+    found = connect(max_requests=13, concurrency=2)
+    generations = found.generate([Request(f"one {n}", max_tokens=2) for n in range(8)])
+    assert sum(g.finish != "error" for g in generations) == 3 and len(server.asked) == 13
+    assert all("max_requests=13" in g.error for g in generations if g.finish == "error")
+
+
+@pytest.mark.parametrize(("concurrency", "fewest"), [(1, 9), (3, 7)])
+def test_the_budget_of_tokens_is_never_passed_and_counts_what_was_used(concurrency, fewest, server, connect):
+    """A request may take 11 tokens and takes 6. Of 60, nine fit one by one: 6 x 8 + 11 <= 60 < 6 x 9 + 11. While two others hold
+    11 each, the fifth is the last that is sure of a place, and those two finish."""
+    probed = connect().budget.tokens
+    found = connect(max_tokens_total=probed + 60, concurrency=concurrency)
+    generations = found.generate([Request("one two", max_tokens=4) for _ in range(20)])
+    answered = [g for g in generations if g.finish != "error"]
+    assert found.budget.tokens == probed + 6 * len(answered) <= probed + 60
+    assert fewest <= len(answered) <= 9
+    assert all("max_tokens_total" in g.error for g in generations if g.finish == "error")
+
+
+def test_a_budget_without_reports_keeps_what_it_reserved():
+    budget = Budget(max_requests=3, max_tokens=30)
+    budget.take(12)
+    budget.settle(12, None)
+    budget.take(12)
+    budget.settle(12, 2)
+    assert (budget.requests, budget.tokens) == (2, 14)
+    with pytest.raises(BudgetError, match="16 tokens left and the request may take 17"):
+        budget.take(17)
+    assert budget.requests == 2
+
+
+def test_as_many_requests_at_once_as_allowed(server, connect):
+    found = connect(concurrency=3)
+    server.delay, server.most = 0.03, 0
+    found.generate([Request(f"{n}", max_tokens=1) for n in range(12)])
+    assert server.most == 3
+
+
+def test_a_changed_version_is_in_the_generations_that_it_made(server, connect):
+    found = connect(concurrency=1)
+    first = found.generate([Request("one")])[0]
+    server.fingerprint = "fp-2"
+    second = found.generate([Request("one")])[0]
+    assert (first.reported, second.reported) == ("fp-1", "fp-2")
+    assert found.reported == {"fp-1", "fp-2"} and found.identity["reported"] == "fp-1"
+    assert connect().identity != found.identity
+    server.fingerprint = None
+    assert connect().identity["reported"] == "words"
+
+
+# --- settings and secrets ----------------------------------------------------------------------------------------------
+
+
+def test_the_key_is_sent_and_written_nowhere(server, connect):
+    found = connect()
+    assert server.asked[0][1]["Authorization"] == f"Bearer {KEY}"
+    records = (found.identity, found.probe.describe(), found.generate([Request("one")]), found.connection, found.budget)
+    assert KEY not in repr(records)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_requests": None}, "needs max_requests"),
+        ({"max_tokens_total": 0}, "max_tokens_total=0 is wrong"),
+        ({"concurrency": True}, "concurrency=True is wrong"),
+        ({"retries": -1}, "retries=-1 is wrong"),
+        ({"base_url": "localhost"}, "no HTTP address"),
+        ({"base_url": "http://user:pass@localhost/v1"}, "holds a password"),
+        ({"api_key_env": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE"),
+        ({"api_key": KEY}, "'api_key' is unknown"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_sent(change, message, server, connect):
+    with pytest.raises(UserError, match=message) as error:
+        connect(**change)
+    assert KEY not in str(error.value) and "pass@" not in str(error.value) and server.asked == []
+
+
+def test_endpoints_and_scoring_need_no_torch():
+    code = "import sys, suites.likelihood, suites.models.endpoint; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
+
+
+def test_an_endpoint_is_opened_by_its_kind(server):
+    settings = {
+        "kind": "endpoint",
+        "base_url": server.url,
+        "name": "words",
+        "max_requests": 50,
+        "max_tokens_total": 9999,
+    }
+    found = open_model(settings)
+    assert isinstance(found, Endpoint)
+    assert "Authorization" not in server.asked[0][1]
+    assert found.reads("anything") and found.same_tokens("a", "a") is True and found.same_tokens("a", "b") is None
+    found.close()

@@ -1,0 +1,315 @@
+"""The regression gate: its rule, its refusals, and its error rates by simulation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import results_io
+from results_io import UserError
+from suites import gate
+from suites.gate import Scored, Scores
+
+MARGIN, ALPHA = 0.05, 0.05
+
+
+def run(name: str, passed: list[bool | None], clusters: list[str] | None = None, suite: str = "s") -> Scores:
+    """A run of one suite whose item i passed or not."""
+    labels = clusters or [str(i) for i in range(len(passed))]
+    items = {
+        str(i): Scored("h", cluster, {"pass_rate": one, "accuracy": None})
+        for i, (one, cluster) in enumerate(zip(passed, labels, strict=True))
+    }
+    return Scores(name, {suite: items})
+
+
+def pair(both: int, only_a: int, only_b: int, neither: int) -> tuple[Scores, Scores]:
+    """Baseline and candidate with these four cells."""
+    cells = [(True, True)] * both + [(True, False)] * only_a + [(False, True)] * only_b + [(False, False)] * neither
+    return run("a", [a for a, _ in cells]), run("b", [b for _, b in cells])
+
+
+def verdict(both: int, only_a: int, only_b: int, neither: int, **settings: object) -> gate.Verdict:
+    return gate.compare(*pair(both, only_a, only_b, neither), settings)
+
+
+def test_identical_runs_pass_once_they_have_the_items() -> None:
+    assert verdict(400, 0, 0, 100).verdict == "pass"
+    small = verdict(90, 0, 0, 10)
+    assert (small.verdict, small.exit_code) == ("inconclusive", 3)
+    assert small.metrics[0].detectable.value == pytest.approx(0.0767, abs=5e-5)
+    assert "about 155 items" in small.metrics[0].reasons[0]
+    assert gate.power.items_for_paired(MARGIN, MARGIN).value == 155
+    assert [verdict(n, 0, 0, 0).verdict for n in (154, 155)] == ["inconclusive", "pass"]
+
+
+def test_a_significant_loss_of_the_margin_fails() -> None:
+    found = verdict(400, 50, 10, 40)
+    metric = found.metrics[0]
+    assert (found.verdict, found.exit_code) == ("fail", 1)
+    assert metric.delta.value == pytest.approx(-0.08)
+    assert metric.adjusted_p == metric.delta.p_value < 1e-6
+
+
+def test_a_significant_loss_below_the_margin_does_not_fail() -> None:
+    found = verdict(1840, 50, 10, 100)  # lost .02 of 2000, p < 1e-6
+    assert found.metrics[0].delta.p_value < 1e-6
+    assert found.verdict == "pass"
+
+
+def test_a_loss_of_exactly_the_margin_counts() -> None:
+    found = verdict(370, 20, 0, 10)
+    assert found.metrics[0].delta.value == pytest.approx(-0.05)
+    assert found.verdict == "fail"
+
+
+def test_a_loss_that_is_not_significant_is_no_pass_either() -> None:
+    found = verdict(20, 8, 3, 9)
+    assert found.metrics[0].delta.value == pytest.approx(-0.125)
+    assert found.metrics[0].delta.p_value == pytest.approx(0.2266, abs=5e-5)
+    assert found.verdict == "inconclusive"
+
+
+def test_not_excluding_the_margin_is_inconclusive_even_with_items_enough() -> None:
+    found = verdict(650, 55, 20, 175)  # lost .039 of 900
+    assert found.metrics[0].detectable.value < MARGIN
+    assert found.metrics[0].delta.ci.low < -MARGIN
+    assert found.verdict == "inconclusive"
+    assert "not excluded" in found.metrics[0].reasons[0]
+
+
+def test_the_floor_holds_whatever_the_baseline_had() -> None:
+    assert verdict(400, 0, 0, 100, floor=0.81).verdict == "fail"
+    assert verdict(400, 0, 0, 100, floor=0.80).verdict == "pass"
+    assert verdict(400, 0, 0, 100, floors={"s": 0.9}).verdict == "fail"
+    assert verdict(4, 0, 0, 1, floor=1).verdict == "fail"  # what must not happen at all needs no number of items
+    assert verdict(5, 0, 0, 0, floor=1).verdict == "inconclusive"
+
+
+def test_the_margin_of_a_suite_replaces_the_common_one() -> None:
+    assert verdict(370, 20, 0, 10, margins={"s": 0.15}).verdict == "pass"
+
+
+def test_benjamini_hochberg_runs_over_all_metrics() -> None:
+    a, b = pair(200, 22, 8, 70)
+    alone = gate.compare(a, b).metrics[0]
+    assert alone.adjusted_p == pytest.approx(0.01612, abs=5e-5) == alone.delta.p_value
+    quiet = {f"q{i}": run("", [True] * 400).suites["s"] for i in range(9)}
+    crowd = gate.compare(Scores("a", {**a.suites, **quiet}), Scores("b", {**b.suites, **quiet}))
+    assert crowd.metrics[0].adjusted_p == pytest.approx(10 * alone.adjusted_p)
+    assert alone.delta.value == pytest.approx(-14 / 300)
+
+
+def test_items_are_matched_by_hash() -> None:
+    a, b = pair(400, 0, 0, 100)
+    edited = dict(b.suites["s"])
+    for i in range(40):
+        edited[str(i)] = Scored("edited", str(i), {"pass_rate": False, "accuracy": None})
+    found = gate.compare(a, Scores("b", {"s": edited}))
+    assert (found.metrics[0].delta.n, found.verdict) == (460, "pass")
+    for i in range(51):
+        edited[str(i)] = Scored("edited", str(i), {"pass_rate": False, "accuracy": None})
+    with pytest.raises(UserError, match="share 90% of the items of s; expected at least 90%"):
+        gate.compare(a, Scores("b", {"s": edited}))
+
+
+def test_items_without_a_verdict_are_dropped_and_too_many_are_no_pass() -> None:
+    passed = [True] * 400
+    few = gate.compare(run("a", passed), run("b", [None] * 40 + [True] * 360))
+    assert few.metrics[0].delta.excluded == {"not judged in both runs": 40}
+    assert few.verdict == "pass"
+    many = gate.compare(run("a", passed), run("b", [None] * 41 + [True] * 359))
+    assert many.verdict == "inconclusive"
+    assert "no verdict on 41 of the 400" in many.metrics[0].reasons[0]
+
+
+def test_a_suite_that_vanished_is_not_passed() -> None:
+    a, b = pair(400, 0, 0, 100)
+    found = gate.compare(Scores("a", {**a.suites, "t": a.suites["s"]}), b)
+    assert (found.verdict, found.reasons) == ("inconclusive", ("t is missing in b",))
+    with pytest.raises(UserError, match="no suite in common"):
+        gate.compare(a, Scores("b", {"t": b.suites["s"]}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"margn": 0.1}, "no setting 'margn'"),
+        ({"margin": 5}, "margin is 5"),
+        ({"floors": {"s": 80}}, "floors.s is 80"),
+        ({"metrics": ["auroc"]}, "metrics names auroc"),
+        ({"metrics": []}, "metrics names nothing"),
+        ({"alpha": True}, "alpha is True"),
+        ({"minimum_items": 0}, "minimum_items is 0"),
+        ({"floors": {"t": 0.5}}, "floors names 't'"),
+        ({"require": "most"}, "require is most"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        gate.compare(*pair(10, 1, 1, 10), settings)
+
+
+def test_accuracy_is_compared_where_there_is_a_scorer() -> None:
+    a = {str(i): Scored("h", str(i), {"pass_rate": True, "accuracy": i < 300}) for i in range(400)}
+    b = {str(i): Scored("h", str(i), {"pass_rate": True, "accuracy": i < 240}) for i in range(400)}
+    found = gate.compare(Scores("a", {"s": a}), Scores("b", {"s": b}), {"metrics": ["pass_rate", "accuracy"]})
+    assert [(one.metric, one.verdict) for one in found.metrics] == [("pass_rate", "pass"), ("accuracy", "fail")]
+    assert found.metrics[1].delta.value == pytest.approx(-0.15)
+
+
+def _many(n_suites: int, only_a: int, name: str = "b") -> tuple[Scores, Scores]:
+    """Suites of 40 items of which the first one loses `only_a`."""
+    right, lost = run("a", [True] * 40).suites["s"], run("b", [False] * only_a + [True] * (40 - only_a)).suites["s"]
+    names = [f"s{i}" for i in range(n_suites)]
+    return Scores("a", dict.fromkeys(names, right)), Scores(name, {**dict.fromkeys(names, right), "s0": lost})
+
+
+def test_many_small_suites_pass_together_or_not_at_all() -> None:
+    pooled = {"require": "pooled"}
+    assert gate.compare(*_many(10, 0)).verdict == "inconclusive"
+    together = gate.compare(*_many(10, 0), pooled)
+    assert together.verdict == "pass"
+    assert [(one.suite, one.delta.n, one.verdict) for one in together.metrics[:2]] == [
+        ("all_suites", 400, "pass"),
+        ("s0", 40, "inconclusive"),
+    ]
+    assert gate.compare(*_many(3, 0), pooled).verdict == "inconclusive"  # 120 items show .064 at best
+    one_broken = gate.compare(*_many(10, 16), pooled)
+    assert [one.suite for one in one_broken.metrics if one.verdict == "fail"] == ["s0"]
+    assert one_broken.metrics[0].delta.value == pytest.approx(-0.04)
+    assert one_broken.verdict == "fail"
+
+
+def _draw(rng: np.random.Generator, n: int, gain: float, loss: float) -> tuple[Scores, Scores]:
+    kinds = rng.choice(4, size=n, p=[0.7 - loss, loss, gain, 0.3 - gain])
+    return pair(*(int((kinds == kind).sum()) for kind in range(4)))
+
+
+def _rates(n: int, gain: float, loss: float, repeats: int = 300, seed: int = 0) -> dict[str, float]:
+    rng = np.random.default_rng(seed)
+    found = [gate.compare(*_draw(rng, n, gain, loss)).verdict for _ in range(repeats)]
+    return {name: found.count(name) / repeats for name in gate.EXIT_CODES}
+
+
+def test_a_candidate_worse_by_the_margin_rarely_passes() -> None:
+    # The edge of the null: a true loss of .05, items enough (psi .15: 469). At most alpha, 2 standard errors allowed.
+    at_margin = _rates(600, gain=0.05, loss=0.10)
+    assert at_margin["pass"] <= ALPHA + 2 * (ALPHA * (1 - ALPHA) / 300) ** 0.5
+    assert _rates(600, gain=0.04, loss=0.14, repeats=100)["pass"] == 0
+
+
+def test_a_candidate_as_good_rarely_fails_and_usually_passes() -> None:
+    rates = _rates(800, gain=0.08, loss=0.08)
+    assert rates["fail"] <= ALPHA
+    assert rates["pass"] >= 0.8
+
+
+def test_few_items_never_pass_what_they_cannot_show() -> None:
+    assert _rates(100, gain=0.05, loss=0.10, repeats=100)["pass"] == 0
+
+
+def _clustered(rng: np.random.Generator, loss: float, n_clusters: int = 60, size: int = 10) -> tuple[Scores, Scores]:
+    """All items of a cluster change together: with probability .1 + loss for the worse and .1 for the better."""
+    change = rng.choice([-1, 0, 1], size=n_clusters, p=[0.1 + loss, 0.8 - loss, 0.1])
+    a = np.where(change == -1, True, np.where(change == 1, False, rng.random(n_clusters) < 0.7))
+    b = np.where(change == 0, a, change == 1)
+    labels = [str(i) for i in range(n_clusters) for _ in range(size)]
+    sides = (np.repeat(side, size).tolist() for side in (a, b))
+    return tuple(run(name, side, labels) for name, side in zip("ab", sides, strict=True))
+
+
+def test_items_that_change_together_count_as_one() -> None:
+    rng = np.random.default_rng(1)
+    equal = [gate.compare(*_clustered(rng, 0.0)) for _ in range(200)]
+    assert sum(one.verdict == "fail" for one in equal) / 200 <= ALPHA
+    assert np.mean([one.metrics[0].design_effect for one in equal]) == pytest.approx(10, rel=0.02)
+    # McNemar over items would take 600 of them for independent and call most of these differences significant.
+    assert np.mean([one.metrics[0].delta.p_value < ALPHA for one in equal]) > 0.4
+    worse = [gate.compare(*_clustered(rng, 0.06)).verdict for _ in range(200)]
+    assert worse.count("pass") / 200 <= ALPHA
+
+
+def test_identical_clustered_runs_are_worth_their_clusters() -> None:
+    labels = [str(i // 5) for i in range(1000)]
+    found = gate.compare(run("a", [True] * 1000, labels), run("b", [True] * 1000, labels)).metrics[0]
+    assert found.design_effect == 5
+    assert found.delta.ci == gate.paired.score_interval(gate.paired.Cells(200, 0, 0, 0), 0.9)
+    assert found.verdict == "pass"
+
+
+def _write_run(folder: Path, failed: list[bool], **extra: str) -> Path:
+    folder.mkdir(parents=True)
+    lines = [
+        {
+            "suite_id": "s",
+            "suite_hash": "x",
+            "item_id": f"i{i}",
+            "outcomes": [{"correct": not one}],
+            "detection": {"failed": one},
+            **extra,
+        }
+        for i, one in enumerate(failed)
+    ]
+    (folder / "scores.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return folder
+
+
+def test_the_command_has_an_exit_code_for_every_outcome(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    good = _write_run(tmp_path / "old" / "suites", [False] * 400)
+    same = _write_run(tmp_path / "same" / "suites", [False] * 400)
+    bad = _write_run(tmp_path / "bad" / "suites", [True] * 40 + [False] * 360)
+    small = _write_run(tmp_path / "small" / "suites", [False] * 50)
+    console = Console(width=100, force_terminal=False, record=True)
+    codes = [gate.main([str(a), str(b)], console) for a, b in ((good, same), (good, bad), (small, small))]
+    assert codes == [0, 1, 3]
+    assert gate.main([str(good), str(small)], console) == 2  # 50 of 400 items
+    assert gate.main([str(good), str(tmp_path)], console) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 2
+    assert "share 12% of the items of s" in said[0]
+    with pytest.raises(SystemExit) as raised:
+        gate.main([str(good)])
+    assert raised.value.code == 2
+    shown = console.export_text()
+    assert "lost 0.100, margin 0.05" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_the_result_file_is_canonical(tmp_path: Path) -> None:
+    a = gate.read(_write_run(tmp_path / "old" / "suites", [False] * 400))
+    b = gate.read(_write_run(tmp_path / "new" / "suites", [True] * 40 + [False] * 360))
+    assert (a.name, b.name) == ("old", "new")
+    path = gate.write(gate.compare(a, b), tmp_path)
+    first = path.read_bytes()
+    assert path.name == "151_regression_gate.json"
+    assert gate.write(gate.compare(a, b), tmp_path).read_bytes() == first
+    document = results_io.read(path)
+    record = document["records"][0]
+    assert (document["verdict"], document["exit_code"]) == ("fail", 1)
+    assert (record["metric_id"], record["value"], record["passed"]) == ("R.pass_rate", -0.1, False)
+    assert document["inputs_sha256"]["baseline"] == results_io.file_digest(tmp_path / "old" / "suites" / "scores.jsonl")
+    assert [document["inputs_sha256"]["candidate"]] == [b.sha256]
+
+
+def test_items_have_their_own_hash_where_the_scores_say_it(tmp_path: Path) -> None:
+    a = gate.read(_write_run(tmp_path / "a", [False] * 400, suite_hash="1", item_hash="same"))
+    b = gate.read(_write_run(tmp_path / "b", [False] * 400, suite_hash="2", item_hash="same"))
+    assert gate.compare(a, b).verdict == "pass"
+    c = gate.read(_write_run(tmp_path / "c", [False] * 400, suite_hash="2"))
+    with pytest.raises(UserError, match="share 0%"):
+        gate.compare(a, c)
+
+
+def test_a_broken_score_file_is_named_by_line(tmp_path: Path) -> None:
+    folder = _write_run(tmp_path / "a", [False])
+    (folder / "scores.jsonl").write_text('{"suite_id": "s"}\n')
+    with pytest.raises(UserError, match="line 1 of the scores of a lacks 'outcomes'"):
+        gate.read(folder)
+    (folder / "scores.jsonl").write_text("{\n")
+    with pytest.raises(UserError, match=r"line 1 of .* is not JSON"):
+        gate.read(folder)

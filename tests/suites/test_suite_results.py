@@ -1,0 +1,210 @@
+"""The numbered results: every estimate with its keys, gates by the whole interval, the same bytes for the same outputs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import results_io
+from suites import modes, results, runner
+from suites.estimate import Estimate, Interval, missing
+from suites.item import Item
+from suites.models.base import Likelihood
+from suites.scores import Judged
+from tests.suites import scripted
+from tests.suites.scripted import ScriptedModel
+
+KEYS = set(
+    "metric_id family role subject value unit direction baseline n n_excluded ci p_value test effect threshold passed status "
+    "reason evidence".split()
+)
+GATE = {"failure_rate": 0.5, "reason": "a test"}
+ITEMS = [Item(f"i{k}", f"prompt {k}", answers=(f"word{k}",)) for k in range(40)]
+
+
+def forbidden(n_failed, **changes):
+    script = {f"prompt {k}": "a forbidden word" if k < n_failed else "fine" for k in range(40)}
+    return scripted.suite(ITEMS, **changes), script
+
+
+def run(folder, *pairs, **settings):
+    script = {prompt: text for _, texts in pairs for prompt, text in texts.items()}
+    model = ScriptedModel(script, **settings.pop("model", {}))
+    return runner.run([suite for suite, _ in pairs], model, folder, say=lambda line: None, **settings)
+
+
+def test_the_file_of_a_mode(tmp_path):
+    suite, script = forbidden(10, gate=GATE)
+    run(tmp_path, (suite, script))
+    document = results_io.read(tmp_path / "103_constraint.json")
+    assert (document["number"], document["id"], document["kind"]) == ("103", "constraint", "behaviour")
+    assert document["n"] == {"suites": 1, "failed": 10, "passed": 30, "unknown": 0, "error": 0}
+    assert document["subject"]["suites"] == {"forbidden": suite.sha256}
+    rate = document["records"][0]
+    for path in tmp_path.glob("1*.json"):
+        assert all(set(record) >= KEYS for record in results_io.read(path)["records"])
+    assert (rate["metric_id"], rate["value"], rate["n"], rate["role"]) == (
+        "B.constraint.failure_rate",
+        0.25,
+        40,
+        "confirmatory",
+    )
+    # Wilson 10/40 by hand: (p + z2/2n -+ z sqrt(p q/n + z2/4n2)) / (1 + z2/n)
+    assert rate["ci"] == pytest.approx(
+        {"low": 0.1418702, "high": 0.4019396, "level": 0.95, "method": "Wilson"}, abs=1e-6
+    )
+    assert (rate["threshold"], rate["passed"]) == (0.5, True)
+    told = document["data"]["suites"]["forbidden"]
+    assert told["counts"] == {"failed": 10, "passed": 30, "unknown": 0, "error": 0}
+    assert told["failures"] == [f"i{k}" for k in range(10)]
+    assert told["worst"][0] == {
+        "item": "i0",
+        "prompt": "prompt 0",
+        "expected": ["word0"],
+        "output": "a forbidden word",
+        "subtype": "forbidden",
+        "evidence": "'forbidden' is forbidden",
+        "span": [2, 11],
+        "severity": "medium",
+        "tier": "verified",
+    }
+
+
+@pytest.mark.parametrize("number", range(1, 16))
+def test_numbers_of_the_modes(number):
+    mode = modes.MODES[f"A{number}"]
+    document = results.mode_document(mode, [], results.Subject("m", {}, 0))
+    assert document["number"] == str(100 + number)
+    assert document["id"] == mode.NAME
+
+
+def rated(low, value, high, gate=GATE):
+    rate = Estimate(value, "share", 40, Interval(low, high, 0.95, "Wilson"))
+    return Judged(replace(scripted.suite(ITEMS), gate=gate), True, estimates={"failure_rate": rate})
+
+
+@pytest.mark.parametrize(
+    ("low", "value", "high", "passed"),
+    [
+        (0.1, 0.2, 0.49, True),
+        (0.1, 0.2, 0.5, True),  # the gate is the largest rate that passes
+        (0.1, 0.2, 0.51, None),
+        (0.49, 0.7, 0.9, None),
+        (0.5, 0.7, 0.9, None),
+        (0.51, 0.7, 0.9, False),
+    ],
+)
+def test_a_gate_needs_the_whole_interval(low, value, high, passed):
+    assert results.gate(rated(low, value, high)) is passed
+
+
+def test_no_verdict_without_a_gate_or_a_rate():
+    assert results.gate(rated(0, 0.1, 0.2, gate=None)) is None
+    suite = replace(scripted.suite(ITEMS), gate=GATE)
+    none = missing("insufficient_data", "too few", "share")
+    assert results.gate(Judged(suite, True, estimates={"failure_rate": none})) is None
+    assert results.gate(Judged(suite, False, "no chat")) is None
+
+
+def test_too_few_never_pass(tmp_path):
+    suite, script = forbidden(0, gate=GATE, minimum=41)
+    run(tmp_path, (suite, script))
+    rate = results_io.read(tmp_path / "103_constraint.json")["records"][0]
+    assert (rate["status"], rate["value"], rate["passed"]) == ("insufficient_data", None, None)
+
+
+def test_not_applicable_is_no_record_and_no_failure(tmp_path):
+    suite, script = forbidden(10, gate=GATE, requires=("chat",))
+    run(tmp_path, (suite, script))
+    document = results_io.read(tmp_path / "103_constraint.json")
+    assert document["records"] == []
+    told = document["data"]["suites"]["forbidden"]
+    assert (told["applies"], told["gate"]["passed"]) == (False, None)
+    assert told["reason"] == "the model takes no system message and no chat turns"
+
+
+def test_the_same_bytes_again_and_no_time_in_them(tmp_path):
+    pair = forbidden(10)
+    for name in ("one", "two"):
+        run(tmp_path / name, pair)
+    names = sorted(path.name for path in (tmp_path / "one").glob("1*.json"))
+    assert names == ["103_constraint.json", "131_taxonomy_coverage.json"]
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        assert '"ts"' not in (tmp_path / "one" / name).read_text()
+
+
+def test_other_outputs_are_another_input(tmp_path):
+    digests = set()
+    for failed in (10, 11):
+        run(tmp_path / str(failed), forbidden(failed))
+        digests.add(results_io.read(tmp_path / str(failed) / "103_constraint.json")["inputs_sha256"]["scores"])
+    assert len(digests) == 2
+
+
+def test_the_worst_come_first(tmp_path):
+    suite, script = forbidden(30)
+    judged = run(tmp_path, (suite, script | {"prompt 7": "all forbidden", "prompt 9": "so forbidden"})).suites[0]
+    shown = results.worst(judged)
+    assert len(shown) == results.WORST
+    confidences = [case.first.confidence for case, _ in shown]
+    assert confidences == sorted(confidences, reverse=True)
+    failures = sorted((case.first.confidence for case, _ in judged.failures), reverse=True)
+    assert confidences == failures[: results.WORST]
+    severe = replace(
+        judged,
+        cases=tuple(
+            (case, replace(found, severity="high")) if case.item.id == "i29" else (case, found)
+            for case, found in judged.cases
+        ),
+    )
+    assert results.worst(severe)[0][0].item.id == "i29"
+
+
+def test_coverage_of_the_taxonomy(tmp_path):
+    live, script = forbidden(10, contexts=("extraction",))
+    absent = scripted.suite(ITEMS[:20], id="absent", mode="A1", parameters={}, requires=("chat",), contexts=("agents",))
+    found = run(tmp_path, (live, script), (absent, script)).coverage
+    assert found["live"] == {"A3": ["forbidden"]}
+    assert len(found["relevant"]) == 15 and set(found["missing"]) == set(modes.MODES) - {"A3"}
+    assert found["missing"]["A1"] == "absent: the model takes no system message and no chat turns"
+    assert found["missing"]["A2"] == "no suite"
+    document = results_io.read(tmp_path / "131_taxonomy_coverage.json")
+    assert document["records"][0]["value"] == pytest.approx(1 / 15)
+    agents = run(tmp_path, (live, script), (absent, script), context="agents").coverage
+    # A3's suite says that it matters for extraction alone; of modes without a suite nobody knows
+    assert "A3" not in agents["relevant"] and "A1" in agents["relevant"] and len(agents["relevant"]) == 14
+
+
+def test_likelihoods_of_choices(tmp_path):
+    """O22: each way of normalising has its own winner."""
+    items = [Item(f"q{k}", f"question {k}", answers=("absolutely",), choices=("yes", "absolutely")) for k in range(40)]
+    suite = scripted.suite(items)
+
+    class Model(ScriptedModel):
+        def loglikelihood(self, pairs):
+            found = {" yes": Likelihood(-2.0, True, 1), " absolutely": Likelihood(-3.0, False, 2)}
+            return [found[choice] for _, choice in pairs]
+
+    model = Model({item.prompt: "yes" for item in items}, capabilities=("generation", "logprobs"))
+    judged = runner.run([suite], model, tmp_path, say=lambda line: None).suites[0]
+    assert len(judged.likelihoods) == 40
+    document = results_io.read(tmp_path / "121_likelihood.json")
+    values = {record["metric_id"]: record["value"] for record in document["records"]}
+    assert (values["L.acc"], values["L.acc_norm"], values["L.acc_token"]) == (0.0, 1.0, 1.0)
+    # confidence 1/(1+1/e) in a choice that is always wrong: that is the ECE, the gap and, squared, the Brier score
+    sure = 1 / (1 + 2.718281828459045**-1)
+    assert values["L.ece"] == pytest.approx(sure, abs=1e-6)
+    assert values["L.brier"] == pytest.approx(sure**2, abs=1e-6)
+    assert values["L.aurc"] == pytest.approx(1.0)
+    assert document["data"]["risk_coverage"]["forbidden"] == {"threshold": [None], "coverage": [1.0], "risk": [1.0]}
+    before = (tmp_path / "121_likelihood.json").read_bytes()
+    model.loglikelihood = None  # known from the record
+    runner.run([suite], model, tmp_path, say=lambda line: None)
+    assert (tmp_path / "121_likelihood.json").read_bytes() == before
+
+
+def test_results_are_strict_json(tmp_path):
+    run(tmp_path, forbidden(10))
+    for path in tmp_path.glob("1*.json"):
+        json.loads(path.read_text(), parse_constant=pytest.fail)
