@@ -15,7 +15,8 @@ KEPT = ("subject", "tier", "tier_name", "of", "ceiling", "overrides", "p_certifi
 
 
 def summarise(results: Path, config: Mapping[str, Any]) -> Path:
-    """Write results/summary.json: every certificate's tier and the global M93 over their records; return its path.
+    """Write results/summary.json: every certificate's tier, the global M93 over their records and, apart from it, the
+    corrected p-values of behavioural results; return its path.
 
     Certificates are keyed by their folder ("model/task" or "model/task/variant").
     """

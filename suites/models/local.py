@@ -292,14 +292,7 @@ class LocalModel:
         read = [(before + after)[-(self.context + 1) : -1] for before, after in rows]
         tokens, mask = self._padded(read)
         keep = max(len(after) for _, after in rows)
-        with self._changed():
-            logits = self.model(
-                input_ids=tokens,
-                attention_mask=mask,
-                position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-                use_cache=False,
-                logits_to_keep=keep,
-            ).logits
+        logits = self._logits(tokens, mask, keep)
         return [
             self._one(own[keep - len(after) :], after, len(before) + len(after) - 1 - len(ids))
             for own, ids, (before, after) in zip(logits, read, rows, strict=True)
@@ -319,14 +312,7 @@ class LocalModel:
         numbered = list(enumerate(map(list, rows)))
         for batch in self._batches(numbered, lambda row: (len(row[1]), 0, 1)):
             tokens, mask = self._padded([ids for _, ids in batch])
-            with self._changed():
-                logits = self.model(
-                    input_ids=tokens,
-                    attention_mask=mask,
-                    position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-                    use_cache=False,
-                    logits_to_keep=1,
-                ).logits[:, -1]
+            logits = self._logits(tokens, mask, 1)[:, -1]
             found |= {number: row.float().cpu() for (number, _), row in zip(batch, logits, strict=True)}
         return [found[number] for number, _ in numbered]
 
@@ -334,6 +320,19 @@ class LocalModel:
 
     def _changed(self) -> Any:
         return self._replacement.active() if self._replacement else contextlib.nullcontext()
+
+    def _logits(
+        self, tokens: Int[Tensor, "row position"], mask: Int[Tensor, "row position"], keep: int
+    ) -> Float[Tensor, "row kept vocabulary"]:
+        """Logits at the last `keep` positions of rows that are padded on the left."""
+        with self._changed():
+            return self.model(
+                input_ids=tokens,
+                attention_mask=mask,
+                position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+                use_cache=False,
+                logits_to_keep=keep,
+            ).logits
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "row position"], Int[Tensor, "row position"]]:
         """Tokens padded on the left, and the mask that hides the padding."""

@@ -70,7 +70,7 @@ def test_prompts_fit_the_embedded_model(suite):
 
 def test_the_whole_catalogue_takes_the_embedded_model_seconds():
     requests = sum(len(suite.items) * sum(leg.samples for leg in suite.legs) for suite in READABLE)
-    assert 1500 <= requests <= 3500
+    assert 1500 <= requests <= 6000  # some 25 s on one core
 
 
 def test_padded_groups_are_large_enough_to_trace():

@@ -1,0 +1,353 @@
+"""Failures become pairs: every reason to reject one reached and counted, the assignment against brute force, texts and tokens."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+
+from circuits import prompts as prompt_sets
+from circuits import tasks
+from circuits.embedded.tokenizer import build_tokenizer
+from suites.bridge import pairing, task
+from suites.bridge.pair import MINIMUM_PAIRS, Group, TracePair
+from suites.item import Item, Variant
+from suites.models import encoding
+from suites.models.base import Generation, Request
+from suites.outcome import Case, Detection, Outcome
+from suites.scores import Judged
+from tests.suites import scripted
+
+MONTHS = ("January", "February", "April", "June", "August", "November", "December", "May")
+
+
+class Answers:
+    """A model with pocket's tokenizer that says what a script says, by prompt; `margin` is that of its next token, nats."""
+
+    capabilities = frozenset({"generation", "activations"})
+
+    def __init__(self) -> None:
+        self.encoding = encoding.of_tokenizer(build_tokenizer())
+        self.tokenizer = self.encoding.tokenizer
+        self.script: dict[str, tuple[str, float]] = {}
+        self.asked: list[Request] = []
+
+    def generate(self, requests: Sequence[Request], done: Callable[[int], Any]) -> list[Generation]:
+        self.asked += requests
+        return [self._generation(self.script[request.prompt][0]) for request in requests]
+
+    def _generation(self, text: str) -> Generation:
+        tokens = tuple(self.encoding.tokens(text, bos=False))
+        return Generation(text, "stop", tokens=tokens, tokens_out=len(tokens))
+
+    def next_logits(self, rows: Sequence[Sequence[int]]) -> list[torch.Tensor]:
+        return [self._logits(list(row)) for row in rows]
+
+    def _logits(self, row: list[int]) -> torch.Tensor:
+        for prompt, (text, margin) in self.script.items():
+            ids = self.encoding.prompt(prompt)
+            said = self.encoding.tokens(text, bos=False)
+            if row[: len(ids)] == ids and said[: len(row) - len(ids)] == row[len(ids) :]:
+                logits = torch.zeros(len(self.tokenizer))
+                logits[said[len(row) - len(ids)]] = margin
+                return logits
+        raise AssertionError(f"not a prompt of the script: {self.tokenizer.decode(row)}")
+
+
+class World:
+    """Questions with variants, what was recorded of each, and the model that said it."""
+
+    def __init__(self) -> None:
+        self.model, self.cases = Answers(), []
+        self.count = 0
+
+    def question(
+        self, name: str, passing: int = 1, failing: int = 1, right: bool = True, template: str = "t", **how: Any
+    ) -> None:
+        """An original (shorter than its variants) with variants of equal length that pass or fail.
+
+        `passes`, `fails`: outputs; `again`: of the failing ones when run anew; `margin` of the failing ones.
+        """
+        number, self.count = self.count, self.count + 1
+        names = tasks.lexicon.NAMES
+        first, second = names[2 * number % len(names)], names[(2 * number + 1) % len(names)]
+        prompt = f"When {first} and {second} went to the store, {first} gave a ring to"
+        passes, fails = how.get("passes", second), how.get("fails", first)
+        parent = Item(name, prompt, answers=(passes,), template=template, cluster=name, spans=self._spans(prompt, first, second))
+        original = self._case(parent, passes if right else fails, right, None)
+        for place, good in enumerate([True] * passing + [False] * failing):
+            text = f"It was a long talk in {MONTHS[place]}. {prompt}"
+            spans = self._spans(text, first, second)
+            item = replace(parent, id=f"{name}-{place}", prompt=text, spans=spans, variant=Variant("filler", name))
+            self._case(item, passes if good else fails, good, original)
+            if not good:
+                self.model.script[text] = (how.get("again", fails), how.get("margin", 6.0))
+
+    @staticmethod
+    def _spans(text: str, first: str, second: str) -> dict[str, tuple[int, int]]:
+        start = text.index("When")
+        places = {"s1": (text.index(first, start), first), "io": (text.index(second, start), second)}
+        places["s2"] = (text.index(first, places["io"][0]), first)
+        return {role: (at, at + len(word)) for role, (at, word) in places.items()}
+
+    def _case(self, item: Item, text: str, right: bool, parent: Case | None) -> Case:
+        case = Case(item, (Outcome("greedy", 0, text, correct=right, tokens=len(text.split())),), parent)
+        failed = None if parent is None else not right
+        self.cases.append((case, Detection(failed, "verified", reason="an original" if failed is None else "")))
+        self.model.script[item.prompt] = (text, 6.0)
+        return case
+
+    def judged(self, **changes: Any) -> Judged:
+        declared = {"mode": "A10", "trace": {"strategy": "sibling_filler", "related": ["ioi"]}, **changes}
+        suite = scripted.suite([case.item for case, _ in self.cases], **declared)
+        return Judged(suite, True, "", tuple(self.cases))
+
+    def group(self, **changes: Any) -> Group:
+        return pairing.group(self.judged(**changes), self.model)
+
+
+def read(model: Answers, text: str) -> list[str]:
+    return model.tokenizer.convert_ids_to_tokens(model.encoding.tokens(text))
+
+
+# --- every reason --------------------------------------------------------------------------------------------------
+
+
+@cache
+def world_of_every_reason() -> World:
+    world = World()
+    world.question("good", passing=6)
+    world.question("lonely", passing=0, right=False)
+    world.question("longer than its original", passing=0)
+    world.question("says something else now", again="Zoe")
+    world.question("says the same", passes="Tom", fails="Tom")
+    world.question("weak", margin=0.49)
+    world.question("two for one", failing=2)
+    world.question("unknown word", fails="<unk>")
+    world.question("rare template", template="u")
+    for place in range(6):
+        world.question(f"own {place}", template="v", passing=2 if place < 4 else 1)
+    return world
+
+
+def test_every_reason_is_reached_exactly_once() -> None:
+    world = world_of_every_reason()
+    group = world.group()
+    assert group.rejected == {
+        "without a passing twin": 1,
+        "without a passing twin of the same length": 1,
+        "not reproduced at temperature 0": 1,
+        "without a diverging token": 1,
+        "weak (below 0.5 nats)": 1,
+        "with a twin that another failure has": 1,
+        "not the same tokens when written as text": 1,
+        "kept as reference prompts": 1,
+        "of a template with too few prompts": 1,
+    }
+    assert group.failures == 16
+    assert len(group.pairs) + sum(group.rejected.values()) == group.failures
+    assert [pair.source for pair in group.pairs][:2] == ["good-6", "two for one-1"]
+    assert [pair.source for pair in group.pairs][2:] == [f"own {place}-{2 if place < 4 else 1}" for place in range(5)]
+    assert len({pair.partner for pair in group.pairs}) == len(group.pairs)
+    assert group.related == ("ioi",) and group.bos
+
+
+def test_references_are_of_the_templates_of_pairs_and_in_none_of_them() -> None:
+    group = world_of_every_reason().group()
+    used = {text for pair in group.pairs for text in (pair.clean, pair.corrupted)}
+    assert not used & {one.text for one in group.references}
+    by_template = [one.template for one in group.references]
+    assert {name: by_template.count(name) for name in set(by_template)} == {"t of 24 tokens": 8, "v of 24 tokens": 5}
+
+
+def test_the_first_reason_counts() -> None:
+    """Weak and of a rare template: weak."""
+    world = World()
+    world.question("a", template="u", margin=0.1)
+    assert world.group().rejected == {"weak (below 0.5 nats)": 1}
+
+
+@pytest.mark.parametrize(("margin", "pairs"), [(0.5, 1), (0.49, 0)])
+def test_half_a_nat_is_enough(margin, pairs) -> None:
+    world = World()
+    world.question("a", passing=6, margin=margin)
+    assert len(world.group().pairs) == pairs
+
+
+def test_logit_differences_are_those_of_both_runs() -> None:
+    world = World()
+    world.question("a", passing=6, margin=2.5)
+    (pair,) = world.group().pairs
+    assert (pair.clean_logit_diff, pair.corrupted_logit_diff) == (6.0, -2.5)
+
+
+def test_everything_is_asked_again_once_at_temperature_0() -> None:
+    world = World()
+    world.question("a", passing=6)
+    world.group()
+    assert len(world.model.asked) == 7 and len({request.prompt for request in world.model.asked}) == 7
+    assert {request.temperature for request in world.model.asked} == {0.0}
+    assert {request.max_tokens for request in world.model.asked} == {pairing.LENGTH}
+
+
+# --- what cannot be traced at all ----------------------------------------------------------------------------------
+
+
+def test_an_endpoint_shows_no_activations() -> None:
+    world = World()
+    world.question("a", passing=6, failing=2)
+    world.model.capabilities = frozenset({"generation", "logprobs"})
+    group = world.group()
+    assert group.rejected == {"not traceable (an endpoint shows no activations)": 2}
+    assert (group.pairs, group.references, world.model.asked) == ((), (), [])
+    assert "0 of 2 failures traceable; others: 2 not traceable" in group.sentence
+
+
+@pytest.mark.parametrize("mode", ["A4", "A6", "A7"])
+def test_modes_without_a_counterfactual_token_are_not_traceable(mode) -> None:
+    world = World()
+    world.question("a", passing=6)
+    (reason,) = world.group(mode=mode).rejected
+    assert reason.startswith("not traceable (")
+
+
+def test_a_suite_may_ask_for_no_pairs() -> None:
+    world = World()
+    world.question("a", passing=6)
+    assert world.group(trace={"strategy": "none"}).rejected == {"not traceable by design": 1}
+
+
+# --- the assignment ------------------------------------------------------------------------------------------------
+
+
+def run(name: str, ids: Sequence[int]) -> Any:
+    return pairing._Run(Case(Item(name, ""), ()), "", list(ids))
+
+
+def best_by_hand(distance: Mapping[tuple[int, int], int], failing: int, passing: int) -> tuple[int, int]:
+    """(pairs, total distance) of the best assignment: all of them are tried."""
+    found = []
+    places = [*range(passing), *[None] * failing]
+    for choice in set(itertools.permutations(places, failing)):
+        pairs = [(row, column) for row, column in enumerate(choice) if (row, column) in distance]
+        found.append((-len(pairs), sum(distance[pair] for pair in pairs)))
+    return min(found)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_assignment_is_the_largest_and_of_those_the_cheapest(seed) -> None:
+    rng = random.Random(seed)
+    failing = [run(f"f{row}", [rng.randrange(3) for _ in range(6)]) for row in range(rng.randint(1, 4))]
+    passing = [run(f"p{column}", [rng.randrange(3) for _ in range(6)]) for column in range(rng.randint(1, 4))]
+    drafts = [pairing._Draft(one, other) for one in failing for other in passing if rng.random() < 0.6]
+    chosen = pairing._assigned(drafts)
+    distance = {
+        (failing.index(draft.failing), passing.index(draft.passing)): sum(
+            a != b for a, b in zip(draft.failing.ids, draft.passing.ids, strict=True)
+        )
+        for draft in drafts
+    }
+    own = [(failing.index(draft.failing), passing.index(draft.passing)) for draft in chosen]
+    assert len({row for row, _ in own}) == len({column for _, column in own}) == len(own)
+    assert (-len(own), sum(distance[pair] for pair in own)) == best_by_hand(distance, len(failing), len(passing))
+
+
+# --- texts, tokens, positions --------------------------------------------------------------------------------------
+
+
+def test_a_pair_as_text() -> None:
+    world = World()
+    world.question("a", passing=6)
+    (pair,) = world.group().pairs
+    assert pair.clean == "It was a long talk in January. When John and Tom went to the store, John gave a ring to"
+    assert pair.corrupted == pair.clean.replace("January", MONTHS[6])
+    assert (pair.answer, pair.wrong, pair.joint) == ("Tom", "John", " ")
+    assert (pair.source, pair.cluster, pair.strategy) == ("a-6", "a", "sibling_filler")
+    tokens = read(world.model, pair.clean)
+    assert pair.changed == (tokens.index("January"),) * 2
+    spans = {role: pair.clean[start:end] for role, (start, end) in pair.positions.items()}
+    assert spans == {"s1": "John", "io": "Tom", "s2": "John", "difference": "January", "end": "o"}
+    assert pair.positions["s1"][0] < pair.positions["io"][0] < pair.positions["s2"][0]
+
+
+def test_what_two_token_outputs_share_becomes_part_of_both_texts() -> None:
+    world = World()
+    for place in range(11):
+        world.question(str(place), passes="Frank Will", fails="Frank Jane")
+    group = world.group()
+    assert group.rejected == {"kept as reference prompts": 5}
+    for pair in group.pairs:
+        assert pair.clean.endswith("gave a ring to Frank") and pair.corrupted.endswith("gave a ring to Frank")
+        assert (pair.answer, pair.wrong) == ("Will", "Jane")
+        assert pair.clean[slice(*pair.positions["end"])] == "k"
+        assert pair.template == "t of 25 tokens"
+
+
+def test_pairs_are_equally_long_and_positions_point_at_their_words_once_tokenized() -> None:
+    world = world_of_every_reason()
+    group = world.group()
+    prompts = prompt_sets.tokenize(
+        task.build(group, None), [task._example(pair) for pair in group.pairs], world.model.tokenizer, "discovery"
+    )
+    for place, pair in enumerate(group.pairs):
+        clean, corrupted = (read(world.model, text) for text in (pair.clean, pair.corrupted))
+        assert len(clean) == len(corrupted) == int(prompts.end[place]) + 1
+        differ = [i for i, (a, b) in enumerate(zip(clean, corrupted, strict=True)) if a != b]
+        assert pair.changed == (differ[0], differ[-1])
+        words = {role: clean[int(where[place])] for role, where in prompts.positions.items()}
+        (answer,), (wrong,) = (world.model.tokenizer.convert_ids_to_tokens(ids[place]) for ids in (prompts.answers, prompts.wrong))
+        assert (answer, wrong) == (pair.answer, pair.wrong)
+        assert words == {"s1": wrong, "io": answer, "s2": wrong, "difference": clean[differ[-1]], "end": "to"}
+        assert prompts.positions["s1"][place] < prompts.positions["s2"][place]
+
+
+def test_a_prompt_that_stands_there_twice_is_not_a_reference_of_its_own_pair() -> None:
+    """Reference prompts must be outside of the scored ones, whatever id they have."""
+    world = World()
+    world.question("a", passing=6)
+    world.question("b", passing=6)
+    case, found = next(one for one in world.cases if one[0].item.id == "b-0")
+    again = replace(case, item=replace(case.item, id="b-again"))
+    world.cases.append((again, found))
+    group = world.group()
+    used = {text for pair in group.pairs for text in (pair.clean, pair.corrupted)}
+    assert len(group.pairs) == 2
+    assert not used & {one.text for one in group.references}
+
+
+# --- the group as data ---------------------------------------------------------------------------------------------
+
+
+def group_of(count: int, failures: int | None = None) -> Group:
+    world = World()
+    world.question("a", passing=6)
+    group = world.group()
+    pairs = tuple(replace(group.pairs[0], source=str(place)) for place in range(count))
+    return replace(group, pairs=pairs, failures=failures or count)
+
+
+def test_fewer_than_twenty_pairs_are_an_anecdote() -> None:
+    few, enough = group_of(MINIMUM_PAIRS - 1), group_of(MINIMUM_PAIRS)
+    assert (few.traceable, enough.traceable) == (False, True)
+    assert "19 of 19 failures traceable (fewer than 20: an anecdote)" in few.sentence
+    assert "anecdote" not in enough.sentence
+
+
+def test_the_sentence_names_the_reasons_the_most_frequent_first() -> None:
+    group = replace(group_of(20, failures=26), rejected={"weak": 1, "without a passing twin": 3, "aligned": 2})
+    assert group.sentence.endswith(
+        "(A10): 20 of 26 failures traceable; others: 3 without a passing twin, 2 aligned, 1 weak"
+    )
+
+
+def test_groups_come_back_from_json_as_they_were() -> None:
+    group = world_of_every_reason().group()
+    assert Group.from_dict(json.loads(json.dumps(group.to_dict()))) == group
+    assert isinstance(group.pairs[0], TracePair)
