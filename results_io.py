@@ -61,11 +61,14 @@ def sha256(value: Any) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text` in one step: readers see the old file or the new one, never a part."""
+    """Replace `path` by `text` in one step: readers see the old file or the new one, never a part.
+
+    UTF-8 with line ends as they are, whatever the system's own: the same text gives the same bytes everywhere.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     try:
-        with os.fdopen(descriptor, "w") as stream:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
@@ -84,7 +87,7 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 def read(path: Path) -> dict[str, Any]:
     """Read one result file; UserError if it is not one that this version understands."""
     try:
-        document = json.loads(Path(path).read_text())
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not readable JSON ({error}); delete it and run again to measure it anew") from error
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:

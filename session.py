@@ -57,6 +57,10 @@ NOT_PART_OF_A_RESULT = (
     "model.path",
     "model.name",
 )
+NAMELESS = {
+    "hub": "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m",
+    "endpoint": "model=endpoint needs model.name; give the name that the server has for the model",
+}
 FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a section"}
 USER_ERROR, UNHEALTHY = 2, 1
@@ -422,13 +426,15 @@ class Session:
                 "model.revision names a commit of the hub and model.path a folder to read in its place; leave one of them out"
             )
         if not settings["name"]:
-            raise UserError(
-                "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m"
-            )
+            raise UserError(NAMELESS.get(settings["kind"], NAMELESS["hub"]))
         return settings
 
     @cached_property
     def identity(self) -> Any:
+        if self.model_settings["kind"] == "endpoint":
+            raise UserError(
+                "model=endpoint shows no activations, which circuits need; run suites on it, for example suite=all"
+            )
         from circuits import hub  # before the libraries that take seconds to import, so that a refusal is quick
 
         hub.snapshot_of(self.model_settings)

@@ -30,7 +30,7 @@ def run(session: Session) -> None:
     found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     record.write(folder, groups, model.identity, {suite.id: suite.sha256 for suite in suites})
-    summary.show(found, session.console, traceability(groups, session))
+    summary.show(found, session.console, groups, next_step(groups, session))
 
 
 def _names(asked: dict[str, Any]) -> list[str] | None:
@@ -50,17 +50,16 @@ def folder_of(session: Session, name: str) -> Path:
     return base if name == ALL else base / name
 
 
-def traceability(groups: list[Group], session: Session) -> list[str]:
-    """For every suite with failures how many have a pair, and where to go on."""
-    lines = [group.sentence for group in sorted(groups, key=lambda group: -len(group.pairs))]
-    if ready := [group for group in groups if group.traceable]:
-        largest = max(ready, key=lambda group: (len(group.pairs), group.suite))
-        model = session.choice("model")
-        lines.append(
-            f"Next: python run.py task=failures calibration=all{model} traces the largest group, {largest.suite}; "
-            "task.group=<suite> another"
-        )
-    return lines
+def next_step(groups: list[Group], session: Session) -> list[str]:
+    """How to trace the largest group, or another; nothing if none has enough pairs."""
+    ready = [group for group in groups if group.traceable]
+    if not ready:
+        return []
+    largest = max(ready, key=lambda group: (len(group.pairs), group.suite))
+    return [
+        f"Next: python run.py task=failures calibration=all{session.choice('model')} traces the largest group, {largest.suite}; "
+        "task.group=<suite> another"
+    ]
 
 
 def failures(session: Session, vocabulary: Vocabulary | None) -> tuple[Group, Task]:
@@ -70,7 +69,7 @@ def failures(session: Session, vocabulary: Vocabulary | None) -> tuple[Group, Ta
     name, weights = session.config["task"].get("group"), session.identity.sha256
     base = folder_of(session, ALL)
     command = f"python run.py suite={name or ALL}{session.choice('model')}"
-    group = task.choose(record.read(base, name, weights, command), name, session.identity.name)
+    group = task.choose(record.read(base, weights, command), name, session.identity.name)
     return group, task.build(group, vocabulary)
 
 
@@ -108,7 +107,9 @@ def gate(session: Session) -> int:
     folders = {name: session.config[name] for name in ("baseline", "candidate")}
     for name, folder in folders.items():
         if not folder:
-            raise UserError(f"gate needs {name}=; give the folder of a finished suite run, for example results/pocket/suites")
+            raise UserError(
+                f"gate needs {name}=; give the folder of a finished suite run, for example results/pocket/suites"
+            )
     baseline, candidate = (gate.read(Path(folder)) for folder in folders.values())
     verdict = gate.compare(baseline, candidate, session.config["gate"])
     gate.write(verdict, Path(folders["candidate"]))

@@ -117,7 +117,7 @@ class Verdict:
 
 def defaults() -> dict[str, Any]:
     """The thresholds of configs/gate/default.yaml."""
-    return yaml.safe_load(DEFAULTS.read_text())
+    return yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))
 
 
 def read(folder: Path) -> Scores:
@@ -127,7 +127,9 @@ def read(folder: Path) -> Scores:
     if not path.is_file():
         raise UserError(f"{folder} has no {SCORES}; expected the folder of a finished suite run: run the suites first")
     lines = []
-    for number, text in enumerate(path.read_text().splitlines(), 1):
+    for number, text in enumerate(
+        path.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1
+    ):  # texts may hold U+2028
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError as error:
@@ -256,7 +258,7 @@ def main(arguments: Sequence[str] | None = None, console: Console | None = None)
 
 def _settings_file(path: Path) -> Mapping[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text())
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:
         raise UserError(f"{path} is no readable YAML ({error}); expected keys of {DEFAULTS.name}") from error
     if not isinstance(found, dict):
@@ -348,8 +350,8 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
         reasons=() if reason is None else (reason,),
         margin=settings["margins"].get(suite, settings["margin"]),
         delta=none,
-        baseline=_rate(a),
-        candidate=_rate(b),
+        baseline=_rate(matched[0], metric),
+        candidate=_rate(matched[1], metric),
         detectable=none,
         floor=settings["floors"].get(suite, settings["floor"]),
         required=suite == POOLED or settings["require"] == "each_suite",
@@ -361,9 +363,9 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
     return _test(found, table, changes, [matched[0][item].cluster for item in judged], settings)
 
 
-def _rate(outcomes: Mapping[str, bool | None]) -> Estimate:
-    known = [bool(value) for value in outcomes.values() if value is not None]
-    return proportions.wilson(sum(known), len(known))
+def _rate(items: Mapping[str, Scored], metric: str) -> Estimate:
+    known = [(one.outcomes[metric], one.cluster) for one in items.values() if one.outcomes[metric] is not None]
+    return proportions.clustered([bool(outcome) for outcome, _ in known], [cluster for _, cluster in known])
 
 
 def _test(
@@ -456,7 +458,7 @@ def _overall(required: Sequence[MetricVerdict], metrics: Sequence[MetricVerdict]
 def _record(one: MetricVerdict) -> dict[str, Any]:
     delta = one.delta
     return {
-        "metric_id": f"R.{one.metric}",
+        "metric_id": f"R.{one.name}",
         "suite": one.suite,
         "family": "R",
         "role": "confirmatory" if one.required else "exploratory",

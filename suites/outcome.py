@@ -42,6 +42,13 @@ class Case:
         """The first output: the one that modes of a single output look at."""
         return self.outcomes[0]
 
+    @property
+    def cluster(self) -> str:
+        """The sampling unit, which dependent cases share: the item's own, or else that of the original it was made from."""
+        if self.item.cluster or self.parent is None:
+            return self.item.cluster or self.item.id
+        return self.parent.cluster
+
 
 @dataclass(frozen=True)
 class Detection:

@@ -85,7 +85,7 @@ def mode_document(mode: modes.Mode, judged: Sequence[Judged], subject: Subject) 
             "suites": {one.suite.id: _suite(one) for one in judged},
         },
         "records": [
-            _record(f"{BEHAVIOUR}.{mode.NAME}.{name}", estimate, one, subject)
+            _record(f"{BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}", estimate, one, subject)
             for one in judged
             for name, estimate in one.estimates.items()
         ],
@@ -102,7 +102,9 @@ def likelihood_document(judged: Sequence[Judged], subject: Subject) -> dict[str,
         "n": {"suites": len(scored), "items": sum(map(len, found.values()))},
         "data": {"risk_coverage": {name: curve for name, curve in curves.items() if curve is not None}},
         "records": [
-            _record(f"{LIKELIHOODS}.{name}", estimate, one, subject, HIGHER if name in METRICS else LOWER)
+            _record(
+                f"{LIKELIHOODS}.{one.suite.id}.{name}", estimate, one, subject, HIGHER if name in METRICS else LOWER
+            )
             for one in scored
             for name, estimate in likelihood_estimates(found[one.suite.id], subject.seed).items()
         ],
@@ -269,7 +271,10 @@ def _failure(case: Case, found: Detection) -> dict[str, Any]:
 def _record(
     metric: str, estimate: Estimate, judged: Judged, subject: Subject, direction: str = LOWER
 ) -> dict[str, Any]:
-    """One estimate with the keys of spec 4.5. Only a failure rate with a declared gate is confirmatory."""
+    """One estimate with the keys of spec 4.5. Only a failure rate with a declared gate is confirmatory.
+
+    Its p-value is that of "the rate is not below the gate", the inverse of the interval that `passed` rests on.
+    """
     suite, is_rate = judged.suite, metric.endswith(f".{RATE}")
     gated = is_rate and suite.gate is not None
     return {

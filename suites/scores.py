@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from suites.models.base import Generation
 from suites.outcome import Case, Detection, Outcome
 from suites.record import chain, log
 from suites.record.log import Recorded, Slot
+from suites.statistics import proportions
 
 NAME = "scores.jsonl"
 RATE = "failure_rate"
@@ -54,7 +55,8 @@ class Judged:
 def judge(suite: Suite, recorded: Recorded) -> Judged:
     """Every case of one recorded run with its detection, and the mode's estimates.
 
-    A failure rate over fewer than `suite.minimum` cases is insufficient: its counts stay in `detail`.
+    A failure rate's interval holds for cases that come in clusters; with a gate it has the p-value of "not below the gate". Over
+    fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`.
     """
     if recorded.not_applicable is not None:
         return Judged(suite, False, recorded.not_applicable, run_id=recorded.run_id)
@@ -62,7 +64,7 @@ def judge(suite: Suite, recorded: Recorded) -> Judged:
     unchanged = frozenset(recorded.facts.get("unchanged", ()))
     judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded))
     estimates = mode.summarise(judged, suite.parameters)
-    estimates = {name: _enough(estimate, suite) if name == RATE else estimate for name, estimate in estimates.items()}
+    estimates = {**estimates, RATE: _enough(_tested(_clustered(estimates[RATE], judged), suite), suite)}
     likelihoods = {item: log.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
     dropped = recorded.facts.get("legs_dropped", {})
     return Judged(suite, True, "", judged, estimates, likelihoods, dropped, recorded.run_id)
@@ -130,7 +132,7 @@ def lines_of(judged: Judged) -> Iterator[dict[str, Any]]:
             "item_id": case.item.id,
             "item_hash": lock.item_hash(case.item, suite.scorer),
             "settings_hash": settings,  # how it was asked and judged: another run is comparable only under the same
-            "cluster": case.item.cluster or case.item.id,
+            "cluster": case.cluster,
             "outcomes": [
                 {
                     "leg": one.leg,
@@ -150,6 +152,26 @@ def _detect(mode: modes.Mode, case: Case, suite: Suite, unchanged: frozenset[str
         reason = "the model's tokenizer reads it as the same tokens as the original: nothing was changed"
         return Detection(None, "verified", reason, subtype="not_applicable")
     return mode.detect(case, suite.parameters)
+
+
+def _clustered(rate: Estimate, judged: Sequence[tuple[Case, Detection]]) -> Estimate:
+    """A mode's failure rate, with the interval of cases that are alike where they come from one original or one cluster.
+
+    In one place rather than in every mode: what depends on what is the suite's design and not the mode's. ValueError for a mode
+    whose rate is over other cases than those that it judged.
+    """
+    if rate.status != "ok":
+        return rate
+    decided = [(found.failed, case.cluster) for case, found in judged if found.failed is not None]
+    if len(decided) != rate.n:
+        raise ValueError(f"a failure rate over {rate.n} cases, of which the mode judged {len(decided)}")
+    honest = proportions.clustered([failed for failed, _ in decided], [cluster for _, cluster in decided])
+    return replace(rate, ci=honest.ci, assumptions=honest.assumptions, detail={**rate.detail, **honest.detail})
+
+
+def _tested(rate: Estimate, suite: Suite) -> Estimate:
+    """The rate with the p-value that pooled corrections read; a rate without a gate claims nothing."""
+    return rate if suite.gate is None else proportions.below(rate, suite.gate["failure_rate"])
 
 
 def _enough(rate: Estimate, suite: Suite) -> Estimate:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from suites import modes, results
+from suites.bridge.pair import MINIMUM_PAIRS, Group
 from suites.estimate import Estimate
 from suites.outcome import Case, Detection
 from suites.scores import RATE, Judged
@@ -19,28 +22,42 @@ if TYPE_CHECKING:
 
 STYLES = {"pass": "green", "FAIL": "bold red", "inconclusive": "yellow", "no gate": "dim", "-": "dim"}
 VERDICTS = {True: "pass", False: "FAIL", None: "inconclusive"}
-CAPTION = "failed: share of the n judged cases; verdict: by the whole interval, never by the rate alone"
+CAPTION = (
+    "failed: share of the n judged cases; worth: as many independent ones would say as much",
+    "verdict: by the whole interval of failed, never by the rate alone",
+)
+ANECDOTE = f"* fewer than {MINIMUM_PAIRS} pairs are an anecdote: no hypothesis is tested on them"
 EXAMPLES = 2  # failures shown for each suite that has some
 SUITES_WITH_EXAMPLES = 8
-PROMPT_END, OUTPUT = 60, 24  # characters shown
+WIDTH = 100  # columns, of a wider terminal or a pipe too: longer lines are hard to read
+EXPECTED, GOT, LEAST_PROMPT = 18, 20, 30  # columns of an example
+GAP = 2  # between two columns
 
 
-def show(run: Run, console: Console, traceable: Sequence[str] = ()) -> None:
-    """Print what the suites found. `traceable`: lines of the bridge, which failures lead to components."""
-    console.print()
-    console.print(Text(f"Behaviour  {run.model}", style="bold"))
-    console.print(_coverage(run), highlight=False)
-    console.print()
-    console.print(_rows(run.suites))
-    console.print(CAPTION, style="dim", highlight=False)
-    _print_reasons(run.suites, console)
-    _print_failures(run.suites, console)
-    if traceable:
-        console.print()
-        console.print(Text("Traceable failures", style="bold"))
-        for line in traceable:
-            console.print(line, highlight=False, markup=False)
-    console.print()
+def show(run: Run, console: Console, groups: Sequence[Group] = (), notes: Sequence[str] = ()) -> None:
+    """Print what the suites found. `groups`: the bridge's, which failures have a pair to trace; `notes`: where to go on."""
+    width = min(console.width, WIDTH)
+    put = partial(console.print, highlight=False, markup=False, width=width)
+    put()
+    put(Text(f"Behaviour  {run.model}", style="bold"))
+    put(_coverage(run))
+    put()
+    put(_rows(run.suites))
+    for line in CAPTION:
+        put(line, style="dim")
+    if reasons := _reasons(run.suites):
+        put()
+        put(reasons)
+    _put_failures(run.suites, put, width)
+    if groups:
+        put()
+        put(Text("Traceable failures", style="bold"))
+        put(_traceable(groups))
+        if any(map(_is_anecdote, groups)):
+            put(ANECDOTE, style="dim")
+    for line in notes:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)  # a command stays whole, to be copied
+    put()
     console.print(_effort(run), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -73,6 +90,7 @@ def _rows(judged: Sequence[Judged]) -> Table:
     table.add_column("mode", no_wrap=True)
     table.add_column("suite", overflow="fold", min_width=16)
     table.add_column("n", justify="right", no_wrap=True)
+    table.add_column("worth", justify="right", no_wrap=True)
     table.add_column("failed [95 %]", no_wrap=True)
     table.add_column("gate", justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
@@ -86,9 +104,15 @@ def _cells(judged: Judged) -> list[str | Text]:
     suite = judged.suite
     limit = "" if suite.gate is None else f"{100 * suite.gate['failure_rate']:.0f} %"
     if not judged.applies:
-        return [suite.mode, suite.id, "", "not applicable", limit, "-", ""]
+        return [suite.mode, suite.id, "", "", "not applicable", limit, "-", ""]
     estimate, word = judged.estimates[RATE], verdict(judged)
-    return [suite.mode, suite.id, str(estimate.n), rate(estimate), limit, Text(word, STYLES[word]), tier(judged)]
+    shown = Text(word, STYLES[word])
+    return [suite.mode, suite.id, str(estimate.n), worth(estimate), rate(estimate), limit, shown, tier(judged)]
+
+
+def worth(estimate: Estimate) -> str:
+    """The effective sample size that an interval rests on, rounded; empty without a rate."""
+    return "" if estimate.status != "ok" else f"{estimate.detail.get('effective_n', estimate.n):.0f}"
 
 
 def tier(judged: Judged) -> str:
@@ -97,13 +121,17 @@ def tier(judged: Judged) -> str:
     return "both" if len(tiers) > 1 else "".join(tiers)
 
 
-def _print_reasons(judged: Sequence[Judged], console: Console) -> None:
-    """Why suites say nothing, and which calls or legs are missing from those that do."""
+def _reasons(judged: Sequence[Judged]) -> Table | None:
+    """Why suites say nothing, and which calls or legs are missing from those that do: a line each, the whole in the results."""
     lines = [(one.suite.id, reason) for one in judged if (reason := _reason(one))]
-    if lines:
-        console.print()
-    for name, reason in lines:
-        console.print(Text.assemble((name, "bold"), f": {reason}"))
+    if not lines:
+        return None
+    table = Table.grid(padding=(0, GAP, 0, 0), expand=True)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    for line in lines:
+        table.add_row(*map(Text, line))
+    return table
 
 
 def _reason(judged: Judged) -> str:
@@ -117,45 +145,101 @@ def _reason(judged: Judged) -> str:
     return "; ".join(parts)
 
 
-def _print_failures(judged: Sequence[Judged], console: Console) -> None:
+def _put_failures(judged: Sequence[Judged], put: partial[None], width: int) -> None:
     """Examples from the suites that fail most, one for each failure mode."""
     failing = [one for one in judged if one.failures]
     failing.sort(key=lambda one: -(one.estimates[RATE].value or 0.0))
     worst = {one.suite.mode: one.suite.id for one in reversed(failing)}.values()
     shown = [one for one in failing if one.suite.id in worst][:SUITES_WITH_EXAMPLES]
     for one in shown:
-        console.print()
-        mode = modes.MODES[one.suite.mode]
-        count = len(one.failures)
-        console.print(Text.assemble((one.suite.id, "bold"), f"  {mode.TITLE}: {count} failed, the worst first"))
+        put()
+        title = f"  {modes.MODES[one.suite.mode].TITLE}: {len(one.failures)} failed, the worst first"
+        put(Text.assemble((one.suite.id, "bold"), title))
+        if one is shown[0]:
+            put(_row("prompt's end", "expected", "got", width), style="dim")
         for case, found in _different(results.worst(one, len(one.failures))):
-            console.print(_example(case, found), soft_wrap=False)
-    others = [one.suite.id for one in failing if one not in shown]
-    if others:
-        console.print(Text(f"\nFailures of {', '.join(others)}: in the results"))
+            put(_example(case, found, width))
+    if others := [one.suite.id for one in failing if one not in shown]:
+        put()
+        put(f"Failures of {', '.join(others)}: in the results")
+
+
+def _traceable(groups: Sequence[Group]) -> Table:
+    """What became of every suite's failures: how many have a pair, and why most of the others have none."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1), expand=True)
+    for name in ("suite", "mode"):
+        table.add_column(name, no_wrap=True)
+    for name in ("failures", "pairs "):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("without a pair, mostly", no_wrap=True, overflow="ellipsis", ratio=1)
+    for group in sorted(groups, key=lambda group: (-len(group.pairs), group.suite)):
+        few = "*" if _is_anecdote(group) else " "
+        why = max(group.rejected.items(), key=lambda item: item[1], default=None)
+        reason = "" if why is None else f"{why[1]} {why[0]}"
+        row = (group.suite, group.mode, str(group.failures), f"{len(group.pairs)}{few}", reason)
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _is_anecdote(group: Group) -> bool:
+    return bool(group.pairs) and not group.traceable
 
 
 def _different(failures: Sequence[tuple[Case, Detection]]) -> list[tuple[Case, Detection]]:
     """The first failures of different originals: two variants of one prompt show the same thing twice."""
     first: dict[str, tuple[Case, Detection]] = {}
     for case, found in failures:
-        first.setdefault(
-            case.item.cluster or (case.item.variant.parent if case.item.variant else case.item.id), (case, found)
-        )
+        first.setdefault(case.cluster, (case, found))
     return list(first.values())[:EXAMPLES]
 
 
-def _example(case: Case, found: Detection) -> Text:
-    """The end of the prompt, what was expected and what came."""
-    expected = " or ".join(case.item.answers[:2]) or found.evidence or found.subtype
-    what = "expected" if case.item.answers else "because"
-    prompt = _end(case.item.prompt, PROMPT_END)
-    line = Text.assemble(("  …" if prompt != _flat(case.item.prompt) else "  ") + prompt)
-    line.append(f"\n    {what} ", "dim").append(_start(expected, OUTPUT if case.item.answers else PROMPT_END), "green")
-    said = " / ".join(
-        dict.fromkeys(_start(one.text, OUTPUT) or "nothing" for one in case.outcomes if one.error is None)
-    )
-    return line.append("  got ", "dim").append(said, "red")
+def _example(case: Case, found: Detection, width: int) -> Text:
+    """The end of the prompt, what was expected and what came; below it what was changed, or why it is a failure."""
+    texts = (one.text for one in case.outcomes if one.error is None)
+    said = " / ".join(dict.fromkeys(_flat(text) or "nothing" for text in texts))
+    expected = " or ".join(map(_flat, case.item.answers[:2])) or "-"
+    shown = _row(_end(case.item.prompt, _prompt_width(width)), expected, said, width)
+    if why := _why(case, found, width):
+        below = Text(f"    {why}", "dim")
+        below.truncate(width, overflow="ellipsis")
+        shown.append("\n").append(below)
+    return shown
+
+
+def _row(prompt: str, expected: str, got: str, width: int) -> Text:
+    """Three columns, as wide in every suite, so that they stand below each other."""
+    cells = (Text(prompt), Text(expected, "green"), Text(got, "red"))
+    for cell, columns in zip(cells, (_prompt_width(width), EXPECTED, GOT), strict=True):
+        cell.truncate(columns, overflow="ellipsis", pad=True)
+    return Text(" " * GAP) + Text(" " * GAP).join(cells)
+
+
+def _prompt_width(width: int) -> int:
+    return max(LEAST_PROMPT, width - EXPECTED - GOT - 3 * GAP)
+
+
+def _why(case: Case, found: Detection, width: int) -> str:
+    """What a change that should have made no difference changed, or the evidence where no answer was expected."""
+    if case.parent is not None and "right_clean" in found.detail:
+        return _change(case.parent.item.prompt, case.item.prompt, width - len("    changed '' to ''"))
+    return "" if case.item.answers else f"because {_flat(found.evidence or found.subtype)}"
+
+
+def _change(original: str, changed: str, width: int) -> str:
+    """What stands between the words that two prompts begin and end with: "changed 'guitar is' to 'guitar'".
+
+    `width`: columns for the words of both.
+    """
+    a, b = original.split(), changed.split()
+    shortest = min(len(a), len(b))
+    begin = next((k for k in range(shortest) if a[k] != b[k]), shortest)
+    end = next((k for k in range(shortest - begin) if a[-1 - k] != b[-1 - k]), shortest - begin)
+    left, right = (" ".join(words[begin : len(words) - end]) for words in (a, b))
+    if not left and not right:
+        return "changed in its white space"
+    if not left or not right:
+        return f"added '{_start(right, width)}'" if right else f"left out '{_start(left, width)}'"
+    return f"changed '{_start(left, width // 2)}' to '{_start(right, width // 2)}'"
 
 
 def _effort(run: Run) -> str:
@@ -169,7 +253,13 @@ def _flat(text: str) -> str:
 
 
 def _end(text: str, width: int) -> str:
-    return _flat(text)[-width:]
+    """The last `width` columns of a text, "…" before them if there is more."""
+    flat = _flat(text)
+    if cell_len(flat) <= width:
+        return flat
+    while cell_len(flat) > width - 1:
+        flat = flat[1 + max(0, cell_len(flat) - 2 * width) // 2 :]
+    return f"…{flat.lstrip()}"
 
 
 def _start(text: str, width: int) -> str:

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 # annotated types and shapes are checked at every call
 CHECKED = (
     "circuit",
+    "difference",
     "edges",
     "engine",
     "estimators",

@@ -170,3 +170,23 @@ def test_file_digest_is_over_the_bytes(tmp_path) -> None:
     path = tmp_path / "01_baseline.json"
     results_io.write(path, DOCUMENT)
     assert results_io.file_digest(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_texts_are_utf_8_with_their_own_line_ends_whatever_the_system_writes(tmp_path: Path) -> None:
+    """In a process whose locale knows ASCII alone."""
+    text = "Zürich 漢 😀\u2028\r\nend\n"
+    program = (
+        "import locale, pathlib, results_io\n"
+        "assert locale.getpreferredencoding(False) != 'UTF-8'\n"
+        f"results_io.write_text(pathlib.Path('text'), {text!a})\n"
+        "print(ascii(results_io.read(pathlib.Path('foreign.json'))['name']))\n"
+    )
+    foreign = {"schema_version": results_io.SCHEMA_VERSION, "name": "Zürich"}
+    (tmp_path / "foreign.json").write_bytes(json.dumps(foreign, ensure_ascii=False).encode())
+    plain = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    environment = {**os.environ, **plain, "PYTHONPATH": str(Path(results_io.__file__).parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.stderr, done.stdout) == ("", "'Z\\xfcrich'\n")
+    assert (tmp_path / "text").read_bytes() == text.encode()

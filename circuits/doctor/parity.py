@@ -19,14 +19,14 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from circuits import models
 from circuits.engine import FusedEngine
 from circuits.engine.choice import prove_parity
 from circuits.engine.lens import LensEngine
 from circuits.engine.scores import gather
-from circuits.models import Identity, Model, UnsupportedArchitectureError
+from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
@@ -123,7 +123,7 @@ def compare(
             left_out[dtype] = reason
             continue
         say(f"comparing forward passes in {dtype}")
-        plain = plain_model({**settings, "dtype": dtype}, study.model.identity)
+        plain, _ = models.load_plain({**settings, "dtype": dtype}, study.model.identity)
         facts = facts or _facts(plain)
         expected, streams = of_plain(plain, probes), plain_streams(plain, probes, study.model)
         del plain  # before the next model takes as much
@@ -194,22 +194,6 @@ def _where(wrong: Sequence[Comparison], departure: Departure | None) -> str:
 
 
 # --- the plain model ----------------------------------------------------------------------------------------------
-
-
-def plain_model(settings: Mapping[str, Any], identity: Identity) -> PreTrainedModel:
-    """The weights as an ordinary Hugging Face model with eager attention, which TransformerLens has not touched."""
-    dtype, device = getattr(torch, settings["dtype"]), models.device_of(settings)
-    if identity.kind == "planted":
-        from circuits import planted
-
-        plain = planted.build(settings["variant"], seed=int(settings.get("seed", 0))).model
-        plain.set_attn_implementation("eager")
-    else:
-        with models.quiet():
-            plain = AutoModelForCausalLM.from_pretrained(
-                identity.folder, dtype=dtype, attn_implementation="eager", local_files_only=True
-            )
-    return plain.to(device, dtype).eval()
 
 
 def _facts(plain: PreTrainedModel) -> Facts:

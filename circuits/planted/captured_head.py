@@ -9,7 +9,8 @@ varies least:
     W_O += n (x) push w / (scale |w|)             which is written as w, the unembedding of the wrong answer less the mean
 
 so that the head writes `push` along the wrong answer where the word stands, and almost what it wrote before where it does not.
-A fault with words that no prompt contains is the sham: the same head, matrices and size, without effect.
+A fault with words that no prompt contains is the sham: the same head and matrices, without effect; `resized` makes it as large
+as the fault.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from circuits.circuit import Node
 from results_io import UserError
 
 RIDGE = 1e-4  # of the inputs' mean square: little, so that the detector is sharp
-SCALE = 4.0  # of the largest usual value along n, so that what the head usually writes does not leak into the fault
+SCALE = 16.0  # of the largest usual value along n: what the head usually writes leaks into the fault by a sixteenth
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,15 @@ def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str]) -> Any
     joint[:, place.key] += fault.pull * size**0.5 * torch.outer(detector, query / query.square().sum())
     joint[:, place.value] += SCALE * usual * torch.outer(detector, least)
     block.c_proj.weight.data[place.output] += fault.push / (SCALE * usual) * torch.outer(least, wrong)
+    return model
+
+
+@torch.no_grad()
+def resized(before: Any, after: Any, wanted: float) -> Any:
+    """A copy of `after` whose change from `before`, all of it alike, has the Frobenius norm `wanted`."""
+    factor, model = wanted / size(before, after), copy.deepcopy(after)
+    for old, new in zip(before.parameters(), model.parameters(), strict=True):
+        new.copy_(old + factor * (new - old))
     return model
 
 

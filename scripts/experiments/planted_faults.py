@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import results_io
 from calibrations import calibrate, certificate, registry
 from circuits import difference, models
 from circuits.circuit import Node
-from circuits.measure import Plan, measure
+from circuits.measure import Plan, is_fresh, measure
 from circuits.measurements import MEASUREMENTS
 from circuits.planted import captured_head
 from circuits.planted.captured_head import Fault
@@ -40,11 +40,15 @@ NUMBER = "V3"
 
 @dataclass(frozen=True)
 class Copy:
-    """One changed copy of the model. `sham`: its words occur in no prompt."""
+    """One changed copy of the model. A sham has a `twin`: the fault of its head and size, whose words do occur in prompts."""
 
     name: str
     fault: Fault
-    sham: bool
+    twin: Fault | None = None
+
+    @property
+    def sham(self) -> bool:
+        return self.twin is not None
 
 
 def run(session: Session) -> None:
@@ -73,17 +77,21 @@ def run(session: Session) -> None:
 
 
 def draw(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[Copy]:
-    """Faults and shams on heads drawn without replacement while there are some, words and wrong answers at random."""
+    """Faults on heads drawn without replacement while there are some, words and wrong answers at random; then shams alike."""
     rng = random.Random(f"planted faults {settings['seed']}")
-    copies = []
-    for kind, count in (("fault", settings["faults"]), ("sham", settings["shams"])):
-        order: list[Node] = []
-        for number in range(count):
+
+    def faults(count: int) -> list[Fault]:
+        found, order = [], []
+        for _ in range(count):
             order = order or rng.sample(list(heads), len(heads))
-            known = settings["sham_words"] if kind == "sham" else lexicon.MONTHS
-            words = tuple(rng.sample(list(known), settings["words"]))
-            fault = Fault(order.pop(), words, rng.choice(lexicon.NAMES), settings["pull"], settings["push"])
-            copies.append(Copy(f"{kind}_{number:02d}", fault, kind == "sham"))
+            months = tuple(rng.sample(list(lexicon.MONTHS), settings["words"]))
+            found.append(Fault(order.pop(), months, rng.choice(lexicon.NAMES), settings["pull"], settings["push"]))
+        return found
+
+    copies = [Copy(f"fault_{number:02d}", fault) for number, fault in enumerate(faults(settings["faults"]))]
+    for number, twin in enumerate(faults(settings["shams"])):
+        words = tuple(rng.sample(list(settings["sham_words"]), settings["words"]))
+        copies.append(Copy(f"sham_{number:02d}", replace(twin, words=words), twin))
     return copies
 
 
@@ -97,7 +105,24 @@ def examine_intact(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """One copy from weights to verdict. Its weights are deleted afterwards: the seed makes them again."""
+    """One copy from weights to verdict, kept in row.json: a run that was stopped goes on with the next copy."""
+    path = folder / copy.name / "row.json"
+    subject = {"copy": asdict(copy), "settings": config["experiment"], "code": code_digest()}
+    if not is_fresh(path, subject):
+        row = _examined(copy, config, folder)
+        results_io.write(path, {"subject": subject, "row": row})
+    return results_io.read(path)["row"]
+
+
+def code_digest() -> str:
+    """Of everything that a row rests on."""
+    root = Path(__file__).parents[2]
+    parts = [path for name in ("circuits", "calibrations", "suites", "kernels") for path in (root / name).rglob("*.py")]
+    return results_io.sha256([path.read_text() for path in sorted([*parts, Path(__file__)])])[:12]
+
+
+def _examined(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The weights are deleted afterwards: the seed makes them again."""
     settings, own = config["experiment"], folder / copy.name
     model = _planted(copy, config, own / "model")
     try:
@@ -131,6 +156,9 @@ def _planted(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, A
     if copy.sham:
         texts += _with_words(texts, copy.fault.words)
     broken = captured_head.plant(plain, tokenizer, copy.fault, texts)
+    if copy.twin is not None:
+        size = captured_head.size(plain, captured_head.plant(plain, tokenizer, copy.twin, texts))
+        broken = captured_head.resized(plain, broken, size)
     broken.save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
     size = captured_head.size(plain, broken)

@@ -4,7 +4,7 @@ On the discovery half alone:
 
 1. `circuits.difference` traces it: attention, lens, residual stream, attention and MLP outputs, heads.
 2. A head is named if patching it alone restores more than `minimum_share` of the difference, by the lower end of an interval
-   that holds all heads at once (bootstrap over clusters, studentised maximum): with many heads the largest of them would
+   that holds all heads at once (cluster-robust, corrected for their number): with many heads the largest of them would
    otherwise be named by chance.
 3. The circuit of the passing behaviour is searched as for any task, and the named heads are made part of it: what fails on
    the failing prompts has to be in what works on the passing ones.
@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 import results_io
-from calibrations.statistics import bootstrap_counts, simultaneous_intervals
+from calibrations.statistics import Insufficient, ratio_of_means
 from circuits import circuit as circuit_files
 from circuits import difference, discovery
 from circuits.circuit import Circuit, Node, Role, parse_head
@@ -112,7 +112,7 @@ def _code() -> str:
 def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
     """The named heads, the one that restores most first.
 
-    `settings`: minimum_share, level (of the simultaneous interval), resamples, seed.
+    `settings`: minimum_share, level (of the intervals together).
     """
     heads = traced["heads"]
     restored, broken, gap = (np.asarray(heads["by_prompt"][key], dtype=float) for key in ("restored", "broken", "gap"))
@@ -132,12 +132,22 @@ def _intervals(
     clusters: np.ndarray,
     settings: Mapping[str, Any],
 ) -> list[tuple[float, float]]:
-    """Simultaneous intervals of sum(effect) / sum(gap) over all heads. A single cluster gives none: (-inf, inf)."""
-    if len(np.unique(clusters)) < 2:
-        return [(-np.inf, np.inf)] * len(effect)
-    counts = bootstrap_counts(len(gap), int(settings["resamples"]), seed=int(settings["seed"]), clusters=clusters)
-    draws = (counts @ effect.T) / (counts @ gap)[:, None]
-    return simultaneous_intervals(effect.sum(1) / gap.sum(), draws, float(settings["level"]))
+    """Intervals of sum(effect) / sum(gap) that hold all heads at once.
+
+    Cluster-robust Fieller intervals at 1 - (1 - level) / heads (Bonferroni), whose t quantile knows how few clusters there are:
+    with a dozen of them a bootstrap named a head in a fifth of null data sets. (-inf, inf) where an interval has no bounds.
+    """
+    level = 1 - (1 - float(settings["level"])) / len(effect)
+    return [_interval(one, gap, clusters, level) for one in effect]
+
+
+def _interval(
+    effect: Float[np.ndarray, " prompt"], gap: Float[np.ndarray, " prompt"], clusters: np.ndarray, level: float
+) -> tuple[float, float]:
+    try:
+        return ratio_of_means(effect, gap, clusters).fieller(level)
+    except Insufficient:
+        return -np.inf, np.inf
 
 
 def _circuit(study: Any, named: list[Carrier], method: str, group: Group) -> tuple[Circuit, dict[str, Any]]:

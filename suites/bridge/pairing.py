@@ -231,14 +231,14 @@ def _strong(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
 def _assigned(drafts: Sequence[_Draft]) -> list[_Draft]:
     """As many failures as possible with a twin of their own and, of these assignments, the fewest differing tokens."""
     failing = list(dict.fromkeys(draft.failing.id for draft in drafts))
-    passing = list(dict.fromkeys(draft.passing.id for draft in drafts))
+    passing = list(dict.fromkeys(tuple(draft.passing.ids) for draft in drafts))  # one prompt may have several ids
     if not drafts:
         return []
     longest = max(len(draft.failing.ids) for draft in drafts) + 1
     cost = np.full((len(failing), len(passing)), float(longest * (len(failing) + 1)))  # no such pair
     places = {}
     for draft in drafts:
-        place = failing.index(draft.failing.id), passing.index(draft.passing.id)
+        place = failing.index(draft.failing.id), passing.index(tuple(draft.passing.ids))
         places[place] = draft
         cost[place] = _distance(draft.passing.ids, draft.failing.ids)
     rows, columns = linear_sum_assignment(cost)
@@ -286,8 +286,9 @@ def _written(draft: _Draft, roles: Sequence[str], strategy: str, model: LocalMod
 
 
 def _label(run: _Run, prefix: int) -> str:
-    """Template and length: prompts of one label correspond position by position."""
-    return f"{run.case.item.template} of {len(run.ids) + prefix} tokens"
+    """Template, length and how much of it was said: prompts of one label correspond position by position."""
+    said = f", {prefix} of them said" if prefix else ""
+    return f"{run.case.item.template} of {len(run.ids) + prefix} tokens{said}"
 
 
 def _adds_bos(model: LocalModel) -> bool:
@@ -312,7 +313,7 @@ def _words(draft: _Draft, model: LocalModel) -> tuple[str, str, str] | None:
     text = _text(draft.passing, draft.prefix, model)
     tokens = (draft.answer, draft.wrong)
     words = [model.tokenizer.decode([token]).strip() for token in tokens]
-    if text is None or not all(words):
+    if text is None or not all(words) or not all(map(model.encoding.reads, words)):
         return None
     before = _read(text, model)
     for joint in (" ", ""):
@@ -342,8 +343,8 @@ class _Spare:
         roles: Sequence[str],
         model: LocalModel,
     ) -> None:
-        taken = {pair.partner for pair in pairs}
-        self.runs = [runs[case.item.id] for case, found in cases if passes(case, found) and case.item.id not in taken]
+        self.runs = [runs[case.item.id] for case, found in cases if passes(case, found)]
+        self.used = {text for pair in pairs for text in (pair.clean, pair.corrupted)}
         self.roles, self.model = roles, model
 
     def like(self, pair: TracePair) -> list[Reference]:
@@ -351,7 +352,7 @@ class _Spare:
         found = {}
         for run in self.runs:
             fits = _label(run, 0) == pair.template and set(self.roles) <= set(run.case.item.spans)
-            if fits and (text := _text(run, (), self.model)) is not None and text not in (pair.clean, pair.corrupted):
+            if fits and (text := _text(run, (), self.model)) is not None and text not in self.used:
                 places = _positions(run, text, self.roles, self.model, pair.changed[1])
                 found[text] = Reference(text, pair.template, run.case.item.cluster or _root(run.case), places)
         return list(found.values())[:MOST_REFERENCES]

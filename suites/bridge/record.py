@@ -43,21 +43,25 @@ def write(folder: Path, groups: Sequence[Group], identity: Mapping[str, Any], su
     return path
 
 
-def read(folder: Path, group: str | None, weights: str, command: str) -> list[Group]:
-    """The groups on record for these weights: of `suite=all`, or of the run of one suite alone.
+def read(folder: Path, weights: str, command: str) -> list[Group]:
+    """All groups on record for these weights, each suite once, from the newest run that it was in.
 
-    `folder`: results/<model>/suites. UserError if there are none, or if they are of other weights; `command` makes them anew.
+    `folder`: results/<model>/suites. UserError if there are none, or only of other weights; `command` makes them anew.
     """
-    files = [path_of(folder / group), path_of(folder)] if group else [path_of(folder)]
-    if not group:
-        files += sorted(folder.glob(f"*/{NUMBER}_{ID}.json"))
-    path = next((file for file in files if file.is_file()), None)
-    if path is None:
+    files = [path for path in (path_of(folder), *sorted(folder.glob(f"*/{NUMBER}_{ID}.json"))) if path.is_file()]
+    if not files:
         raise UserError(f"no failures are on record in {folder}; run `{command}` first")
-    document = results_io.read(path)
-    stored = document["subject"]["model"].get("weights")
-    if stored != weights:
+    files.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    documents = [results_io.read(path) for path in files]
+    current = [document for document in documents if document["subject"]["model"].get("weights") == weights]
+    if not current:
+        stored = documents[0]["subject"]["model"].get("weights")
         raise UserError(
-            f"the failures in {path} are of weights {str(stored)[:8]}, and the model now has {weights[:8]}; run `{command}` again"
+            f"the failures in {files[0]} are of weights {str(stored)[:8]}, and the model now has {weights[:8]}; run `{command}` "
+            "again"
         )
-    return [Group.from_dict(group) for group in document["data"]["groups"]]
+    found: dict[str, Group] = {}
+    for document in current:
+        for stored in document["data"]["groups"]:
+            found.setdefault(stored["suite"], Group.from_dict(stored))
+    return list(found.values())

@@ -37,7 +37,13 @@ def choose(groups: Sequence[Group], name: str | None, model: str) -> Group:
 
 
 def build(group: Group, vocabulary: tasks.Vocabulary | None) -> Task:
-    """The task of a group's pairs."""
+    """The task of a group's pairs. UserError if they are of too few clusters for every split to have some."""
+    given = split(group)
+    if not all(given[name] for name in SHARES):
+        raise UserError(
+            f"{group.suite}: its {len(group.pairs)} pairs are of {len({pair.cluster for pair in group.pairs})} clusters, too few "
+            f"for {', '.join(SHARES)}; run the suite with more distinct items"
+        )
     roles = tuple(group.pairs[0].positions)
     companions = tuple(name for name in tasks.names(vocabulary) if name not in group.related)
     return Task(
@@ -48,7 +54,7 @@ def build(group: Group, vocabulary: tasks.Vocabulary | None) -> Task:
         companions=companions,
         bos=group.bos,
         vocabulary=vocabulary,
-        given=split(group),
+        given=given,
     )
 
 

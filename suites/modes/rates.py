@@ -70,9 +70,7 @@ def over_clusters(judged: Judged) -> dict[str, Estimate]:
     Wilson's interval takes dependent cases for independent ones and is then too narrow.
     """
     decided = [(case, seen.failed) for case, seen in judged if seen.failed is not None]
-    clusters = [
-        case.item.cluster or (case.item.variant.parent if case.item.variant else case.item.id) for case, _ in decided
-    ]
+    clusters = [case.cluster for case, _ in decided]
     if len(set(clusters)) == len(clusters):
         return {}
     rate = bootstrap.mean([float(failed) for _, failed in decided], clusters, seed=0)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-from calibrations.statistics import clustered_mean, sign_flip_test
 from calibrations.statistics import mcnemar as discordant_tests
+from calibrations.statistics import sign_flip_test
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
+from suites.statistics.clusters import estimated_design_effect, largest_design_effect
 
 CHI_SQUARE_VALID = 25  # discordant pairs from which the continuity chi-square is near enough to the exact p (spec B5)
 FAR = 1e6  # stands for an infinite z while a root is sought
@@ -176,15 +177,11 @@ def design_effect(changes: Sequence[int], clusters: Sequence[str], level: float 
     value with fewer than 50 clusters, or items that changed in fewer than 10: they say nothing about it. Source: Kish 1965; Bell
     & McCaffrey 2002; Cameron & Miller 2015.
     """
-    sizes = np.array(list(Counter(clusters).values()), dtype=float)
-    largest = float((sizes**2).sum() / sizes.sum())
+    largest = largest_design_effect(clusters)
     changed = {cluster for cluster, change in zip(clusters, changes, strict=True) if change}
-    if largest == 1 or len(sizes) < FEW_CLUSTERS or len(changed) < FEW_CHANGED:
+    if largest == 1 or len(set(clusters)) < FEW_CLUSTERS or len(changed) < FEW_CHANGED:
         return largest
-    found = clustered_mean(np.array(changes, dtype=float), np.array(clusters), np.zeros(len(changes), dtype=int))
-    tail = (1 - level) / 2
-    heavier = (stats.t.isf(tail, found.degrees_of_freedom) / stats.norm.isf(tail)) ** 2
-    return float(min(largest, max(1.0, found.design_effect * heavier)))
+    return estimated_design_effect(changes, clusters, level)
 
 
 def cluster_p(changes: Sequence[int], clusters: Sequence[str]) -> float:

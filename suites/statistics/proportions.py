@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
 from scipy import stats
 
 from calibrations.statistics import wilson_interval
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
+from suites.statistics.clusters import effective_number, estimated_design_effect, largest_design_effect
 
 WILSON, CLOPPER_PEARSON = "Wilson", "Clopper-Pearson, one-sided upper"
+EFFECTIVE = "Wilson, effective sample size"
+SCORE = "one-sided score test, rate below {limit:g}"
+FEW_CLUSTERS = 20  # from which an interval over clusters is worth printing (spec B3)
+FEW_RARER = 10  # clusters with the rarer outcome: fewer do not tell how alike the items of a cluster are
 
 
 def wilson(successes: int, n: int, level: float = 0.95, unit: str = "share") -> Estimate:
@@ -30,6 +38,53 @@ def wilson(successes: int, n: int, level: float = 0.95, unit: str = "share") -> 
     )
 
 
+def clustered(outcomes: Sequence[bool], clusters: Sequence[str], level: float = 0.95, unit: str = "share") -> Estimate:
+    """Share of true `outcomes` [item], with Wilson's interval for n / design effect items: those of one cluster are alike.
+
+    The design effect is estimated from the spread between `clusters` [item]. With fewer than 20 of them, or the rarer outcome in
+    fewer than 10, the spread says too little, and a cluster counts as one item (clusters of different sizes count for fewer, see
+    `effective_number`). Never narrower than the plain interval, which is `independent` in `detail`; the same where every item is
+    its own cluster. Undefined without items. UserError unless each has a cluster. Source: Kish 1965; Korn & Graubard 1998, with
+    Wilson's interval in place of the exact one; Dean & Pagano 2015.
+    """
+    if len(outcomes) != len(clusters):
+        raise UserError(
+            f"{len(clusters)} cluster labels for {len(outcomes)} outcomes; expected one each: label every item"
+        )
+    plain = wilson(sum(outcomes), len(outcomes), level, unit)
+    if len(set(clusters)) == len(clusters):
+        return plain
+    effect, note = _design_effect(outcomes, clusters, level)
+    worth = plain.n / effect
+    detail = {
+        "independent": asdict(plain.ci),
+        "clusters": len(set(clusters)),
+        "design_effect": effect,
+        "effective_n": worth,
+    }
+    return replace(
+        plain,
+        ci=Interval(*wilson_interval(plain.value * worth, worth, level), level, EFFECTIVE),
+        assumptions=("clusters are independent", note),
+        detail={**plain.detail, **detail},
+    )
+
+
+def below(rate: Estimate, limit: float) -> Estimate:
+    """`rate` with the p-value of "it is not below `limit`": P(Z <= (rate - limit) / sqrt(limit (1 - limit) / n)).
+
+    n is the effective sample size where `clustered` found one. Wilson's interval is this test's inverse: its upper end is at or
+    below the limit if and only if p <= (1 - level)/2. A limit of 0 or 1 leaves nothing to test, and a missing rate stays as it
+    is. Source: Wilson 1927; Agresti & Coull 1998.
+    """
+    if rate.value is None or not 0 < limit < 1:
+        return rate
+    worth = rate.detail.get("effective_n", rate.n)
+    z = (rate.value - limit) / (limit * (1 - limit) / worth) ** 0.5
+    sample = ", effective sample size" if "effective_n" in rate.detail else ""
+    return replace(rate, p_value=float(stats.norm.cdf(z)), test=SCORE.format(limit=limit) + sample)
+
+
 def upper_bound(events: int, n: int, level: float = 0.95, unit: str = "share") -> Estimate:
     """Share events/n with the exact one-sided upper bound: the p at which P(X <= events | n, p) = 1 - level.
 
@@ -47,6 +102,20 @@ def upper_bound(events: int, n: int, level: float = 0.95, unit: str = "share") -
         assumptions=("items are independent",),
         detail={"events": events},
     )
+
+
+def _design_effect(outcomes: Sequence[bool], clusters: Sequence[str], level: float) -> tuple[float, str]:
+    """How many items count as one, and what that rests on."""
+    rarer = sum(outcomes) <= len(outcomes) / 2
+    having = {cluster for cluster, outcome in zip(clusters, outcomes, strict=True) if outcome == rarer}
+    with_rarer = [cluster for cluster in clusters if cluster in having]
+    if effective_number(clusters) < FEW_CLUSTERS:
+        few = f"{len(set(clusters))} clusters, after their sizes worth {effective_number(clusters):.1f}"
+    elif effective_number(with_rarer) < FEW_RARER:
+        few = f"{len(set(with_rarer))} clusters with the rarer outcome"
+    else:
+        return estimated_design_effect(outcomes, clusters, level), "the design effect is estimated from the clusters"
+    return largest_design_effect(clusters), f"items of a cluster count as the same: {few}, too few to estimate from"
 
 
 def _require_counts(successes: int, n: int) -> None:

@@ -16,7 +16,7 @@ from circuits import difference, models, tasks
 from circuits import study as studies
 from circuits.circuit import Node, parse_head
 from circuits.interventions import Sweep, Variant
-from circuits.measurements import attention, logit_lens
+from circuits.measurements import activation_patching, attention, logit_lens
 from circuits.prompts import PromptSet
 from circuits.study import Study
 from results_io import UserError
@@ -225,6 +225,18 @@ def test_heads_are_patched_as_hooks_on_the_plain_model_do(family, study_of, bare
             assert found.restored[number, place] == pytest.approx(restored, abs=FLOAT32 * abs(gap))
             assert found.broken[number, place] == pytest.approx(broken, abs=FLOAT32 * abs(gap))
             assert found.impact[number, place] == pytest.approx(impact, abs=1e-5)
+
+
+def test_the_confirmation_half_is_patched_as_the_discovery_half(pocket) -> None:
+    """Measurement 02, from which named heads are confirmed, in the same units and order of heads."""
+    heads = [(str(node), node, None) for node in pocket.model.heads]
+    found, measured = difference.patch(pocket, pocket.prompts, heads), activation_patching.patch_heads(pocket)
+    gap = np.abs(found.gap).mean()
+    assert np.transpose(found.restored) == pytest.approx(
+        measured.denoised - measured.corrupted[:, None], abs=1e-5 * gap
+    )
+    assert np.transpose(found.broken) == pytest.approx(measured.clean[:, None] - measured.noised, abs=1e-5 * gap)
+    assert found.gap == pytest.approx(measured.clean - measured.corrupted, rel=1e-5)
 
 
 class Twin:

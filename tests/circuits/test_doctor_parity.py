@@ -66,7 +66,7 @@ def test_numbers_are_those_of_the_models_themselves(compare, make_study, plain, 
     study = make_study("gpt2")
     rows = parity.some_of_every_length(study.prompts)
     settings = {"name": "toy", "kind": "local", "path": str(folder("gpt2")), "device": "cpu", "dtype": "float32"}
-    single, largest = parity.plain_model(settings, study.model.identity), 0.0
+    (single, _), largest = models.load_plain(settings, study.model.identity), 0.0
     for row in rows:
         for tokens in (study.prompts.clean[row], study.prompts.corrupted[row]):
             own = tokens[None, : int(study.prompts.end[row]) + 1]

@@ -13,6 +13,7 @@ import results_io
 from results_io import UserError
 from suites import gate
 from suites.gate import Scored, Scores
+from suites.statistics import proportions
 
 MARGIN, ALPHA = 0.05, 0.05
 
@@ -291,9 +292,38 @@ def test_the_result_file_is_canonical(tmp_path: Path) -> None:
     document = results_io.read(path)
     record = document["records"][0]
     assert (document["verdict"], document["exit_code"]) == ("fail", 1)
-    assert (record["metric_id"], record["value"], record["passed"]) == ("R.pass_rate", -0.1, False)
+    assert (record["metric_id"], record["value"], record["passed"]) == (f"R.{record['suite']}.pass_rate", -0.1, False)
     assert document["inputs_sha256"]["baseline"] == results_io.file_digest(tmp_path / "old" / "suites" / "scores.jsonl")
     assert [document["inputs_sha256"]["candidate"]] == [b.sha256]
+
+
+def test_line_separators_in_an_output_end_no_line(tmp_path: Path) -> None:
+    """scores.jsonl is UTF-8 with LF line ends; JSON leaves U+2028 and U+0085 in a text as they are."""
+    folder = tmp_path / "odd" / "suites"
+    folder.mkdir(parents=True)
+    found = {"failed": True, "evidence": "says 'one\u2028two\u0085three'"}
+    line = {"suite_id": "s", "suite_hash": "x", "item_id": "i", "outcomes": [{"correct": None}], "detection": found}
+    (folder / "scores.jsonl").write_bytes(f"{json.dumps(line, ensure_ascii=False)}\n".encode() * 2)
+    assert gate.read(folder).suites["s"]["i"].outcomes == {"pass_rate": False, "accuracy": None}
+
+
+def test_the_rates_of_both_runs_count_dependent_items_as_fewer(tmp_path: Path) -> None:
+    lines = [
+        {
+            "suite_id": "s",
+            "suite_hash": "x",
+            "item_id": f"i{i}",
+            "cluster": f"c{i // 4}",
+            "outcomes": [{"correct": None}],
+            "detection": {"failed": i < 80},
+        }
+        for i in range(400)
+    ]
+    run = gate.of_lines("m", lines)
+    found = gate.compare(run, run).metrics[0].candidate  # 100 clusters, of which 20 fail as a whole
+    of_clusters = proportions.wilson(80, 100).ci
+    assert (found.value, found.n) == (0.8, 400)
+    assert (found.ci.low, found.ci.high) == pytest.approx((of_clusters.low, of_clusters.high), abs=1e-12)
 
 
 def test_items_have_their_own_hash_where_the_scores_say_it(tmp_path: Path) -> None:

@@ -80,7 +80,9 @@ class World:
         first, second = names[2 * number % len(names)], names[(2 * number + 1) % len(names)]
         prompt = f"When {first} and {second} went to the store, {first} gave a ring to"
         passes, fails = how.get("passes", second), how.get("fails", first)
-        parent = Item(name, prompt, answers=(passes,), template=template, cluster=name, spans=self._spans(prompt, first, second))
+        parent = Item(
+            name, prompt, answers=(passes,), template=template, cluster=name, spans=self._spans(prompt, first, second)
+        )
         original = self._case(parent, passes if right else fails, right, None)
         for place, good in enumerate([True] * passing + [False] * failing):
             text = f"It was a long talk in {MONTHS[place]}. {prompt}"
@@ -164,7 +166,7 @@ def test_references_are_of_the_templates_of_pairs_and_in_none_of_them() -> None:
     used = {text for pair in group.pairs for text in (pair.clean, pair.corrupted)}
     assert not used & {one.text for one in group.references}
     by_template = [one.template for one in group.references]
-    assert {name: by_template.count(name) for name in set(by_template)} == {"t of 24 tokens": 8, "v of 24 tokens": 5}
+    assert {name: by_template.count(name) for name in set(by_template)} == {"t of 23 tokens": 9, "v of 23 tokens": 5}
 
 
 def test_the_first_reason_counts() -> None:
@@ -287,7 +289,20 @@ def test_what_two_token_outputs_share_becomes_part_of_both_texts() -> None:
         assert pair.clean.endswith("gave a ring to Frank") and pair.corrupted.endswith("gave a ring to Frank")
         assert (pair.answer, pair.wrong) == ("Will", "Jane")
         assert pair.clean[slice(*pair.positions["end"])] == "k"
-        assert pair.template == "t of 25 tokens"
+        assert pair.template == "t of 24 tokens, 1 of them said"
+
+
+def test_longer_prompts_are_no_references_for_pairs_that_end_in_said_tokens() -> None:
+    """As many tokens, of which the last is the prompt's own: not the same positions."""
+    world = World()
+    world.question("a", passes="Frank Will", fails="Frank Jane")
+    world.question("b", passing=6, failing=0)
+    for place, (case, found) in enumerate(world.cases):
+        item = case.item
+        if item.id.startswith("b-"):
+            longer = replace(item, prompt=item.prompt.replace("a long", "a very long"))
+            world.cases[place] = (replace(case, item=longer), found)
+    assert world.group().rejected == {"of a template with too few prompts": 1}
 
 
 def test_pairs_are_equally_long_and_positions_point_at_their_words_once_tokenized() -> None:
@@ -302,23 +317,25 @@ def test_pairs_are_equally_long_and_positions_point_at_their_words_once_tokenize
         differ = [i for i, (a, b) in enumerate(zip(clean, corrupted, strict=True)) if a != b]
         assert pair.changed == (differ[0], differ[-1])
         words = {role: clean[int(where[place])] for role, where in prompts.positions.items()}
-        (answer,), (wrong,) = (world.model.tokenizer.convert_ids_to_tokens(ids[place]) for ids in (prompts.answers, prompts.wrong))
+        (answer,), (wrong,) = (
+            world.model.tokenizer.convert_ids_to_tokens(ids[place]) for ids in (prompts.answers, prompts.wrong)
+        )
         assert (answer, wrong) == (pair.answer, pair.wrong)
         assert words == {"s1": wrong, "io": answer, "s2": wrong, "difference": clean[differ[-1]], "end": "to"}
         assert prompts.positions["s1"][place] < prompts.positions["s2"][place]
 
 
-def test_a_prompt_that_stands_there_twice_is_not_a_reference_of_its_own_pair() -> None:
-    """Reference prompts must be outside of the scored ones, whatever id they have."""
+def test_a_prompt_with_two_ids_is_in_one_pair_and_no_reference() -> None:
+    """Reference prompts must be outside of the scored ones, and no two pairs may share a run."""
     world = World()
     world.question("a", passing=6)
-    world.question("b", passing=6)
+    world.question("b", passing=1, failing=2)
     case, found = next(one for one in world.cases if one[0].item.id == "b-0")
-    again = replace(case, item=replace(case.item, id="b-again"))
-    world.cases.append((again, found))
+    world.cases.append((replace(case, item=replace(case.item, id="b-again")), found))
     group = world.group()
+    assert [pair.source for pair in group.pairs] == ["a-6", "b-1"]
+    assert group.rejected == {"with a twin that another failure has": 1}
     used = {text for pair in group.pairs for text in (pair.clean, pair.corrupted)}
-    assert len(group.pairs) == 2
     assert not used & {one.text for one in group.references}
 
 

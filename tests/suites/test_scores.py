@@ -2,14 +2,16 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
+from scipy import stats
 
 from results_io import UserError
 from suites import modes, runner, scores
 from suites.item import Item, Leg
 from suites.record import log
+from suites.statistics import proportions
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
 
@@ -62,6 +64,44 @@ def test_fewer_cases_than_the_suite_asks_for_are_no_rate(tmp_path, minimum, stat
     else:
         assert rate.value is None and rate.detail["share_seen"] == pytest.approx(1 / 3)
         assert rate.reason == "30 judged cases, the suite asks for 31"
+
+
+def test_variants_that_fail_together_count_as_their_originals(tmp_path):
+    """Every original has four variants, of which all or none fail: 9 of 30 fail, and not 36 of 120."""
+    gate = {"failure_rate": 0.5, "reason": "a test"}
+    suite = scripted.padded({f"q {k}": f"a{k}" for k in range(30)}, ("well ", "oh ", "so ", "now "), gate=gate)
+    script = {
+        item.prompt: "no" if item.variant and int(item.id.split("-")[1]) < 9 else item.answers[0]
+        for item in suite.items
+    }
+    rate = judged(tmp_path, suite, script).estimates["failure_rate"]
+    of_originals, plain = proportions.wilson(9, 30).ci, proportions.wilson(36, 120).ci
+    assert (rate.value, rate.n, rate.ci.method) == (0.3, 120, "Wilson, effective sample size")
+    assert (rate.ci.low, rate.ci.high) == pytest.approx((of_originals.low, of_originals.high), abs=1e-12)
+    assert rate.detail["independent"] == asdict(plain)
+    assert (rate.detail["clusters"], rate.detail["design_effect"], rate.detail["effective_n"]) == (30, 4.0, 30.0)
+    assert rate.p_value == pytest.approx(stats.norm.cdf(-0.2 / math.sqrt(0.25 / 30)))
+    assert rate.assumptions[0] == "clusters are independent"
+    assert not any("independent" in note for note in rate.assumptions[1:])
+    lines = [json.loads(line) for line in (tmp_path / scores.NAME).read_text().splitlines()]
+    assert [line["cluster"] for line in lines] == [f"clean-{k}" for k in range(30) for _ in range(5)]
+
+
+def test_a_label_joins_originals(tmp_path):
+    """Two originals with the same names: their variants are one sampling unit."""
+    items = scripted.padded({f"q {k}": f"a{k}" for k in range(60)}, ("well ",)).items
+    items = [
+        replace(item, cluster=f"c{int(item.id.split('-')[1]) // 2}") if item.variant is None else item for item in items
+    ]
+    suite = scripted.suite(items, mode="A10", scorer={"kind": "exact"}, parameters={})
+    script = {item.prompt: item.answers[0] for item in items}
+    rate = judged(tmp_path, suite, script).estimates["failure_rate"]
+    assert (rate.n, rate.detail["clusters"], rate.detail["effective_n"]) == (60, 30, 30.0)
+
+
+def test_cases_that_share_nothing_keep_the_plain_interval_and_without_a_gate_no_p(tmp_path):
+    rate = judged(tmp_path, scripted.suite(ITEMS)).estimates["failure_rate"]
+    assert rate == proportions.wilson(10, 30)
 
 
 def test_outcomes_stand_in_the_order_of_legs_and_samples(tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import results_io
+from calibrations import summary
 from suites import modes, results, runner
 from suites.estimate import Estimate, Interval, missing
 from suites.item import Item
@@ -44,7 +45,7 @@ def test_the_file_of_a_mode(tmp_path):
     for path in tmp_path.glob("1*.json"):
         assert all(set(record) >= KEYS for record in results_io.read(path)["records"])
     assert (rate["metric_id"], rate["value"], rate["n"], rate["role"]) == (
-        "B.constraint.failure_rate",
+        "B.constraint.forbidden.failure_rate",
         0.25,
         40,
         "confirmatory",
@@ -104,6 +105,31 @@ def test_no_verdict_without_a_gate_or_a_rate():
     none = missing("insufficient_data", "too few", "share")
     assert results.gate(Judged(suite, True, estimates={"failure_rate": none})) is None
     assert results.gate(Judged(suite, False, "no chat")) is None
+
+
+def test_pooled_corrections_find_one_p_value_for_each_gated_suite(tmp_path):
+    one, script = forbidden(3, id="one", gate={"failure_rate": 0.25, "reason": "a test"})
+    two = replace(one, id="two", gate={"failure_rate": 0.05, "reason": "a test"}, sha256="2")
+    few = replace(one, id="few", minimum=41, sha256="3")
+    free = replace(one, id="free", gate=None, sha256="4")
+    run(tmp_path / "m" / "suites", (one, script), (two, script), (few, script), (free, script))
+    records = {
+        record["suite"]: record
+        for record in results_io.read(tmp_path / "m" / "suites" / "103_constraint.json")["records"]
+        if record["metric_id"].endswith(".failure_rate")
+    }
+    # (3/40 - .25) / sqrt(.25 .75 / 40) = -2.556, and (3/40 - .05) / sqrt(.05 .95 / 40) = .7255
+    assert records["one"]["p_value"] == pytest.approx(0.005294, abs=2e-6)
+    assert records["two"]["p_value"] == pytest.approx(0.76592, abs=2e-5)
+    assert (records["one"]["passed"], records["two"]["passed"]) == (True, None)
+    assert records["one"]["test"] == "one-sided score test, rate below 0.25"
+    assert (records["free"]["role"], records["free"]["p_value"]) == ("descriptive", None)
+    pooled = summary.behaviour(tmp_path, 0.05)["B"]
+    assert (pooled["tests"], pooled["without_p"]) == (2, 1)
+    assert pooled["adjusted_p"] == {
+        "m/suites: B.constraint.one.failure_rate": pytest.approx(2 * records["one"]["p_value"]),
+        "m/suites: B.constraint.two.failure_rate": pytest.approx(records["two"]["p_value"]),
+    }
 
 
 def test_too_few_never_pass(tmp_path):
@@ -191,12 +217,16 @@ def test_likelihoods_of_choices(tmp_path):
     assert len(judged.likelihoods) == 40
     document = results_io.read(tmp_path / "121_likelihood.json")
     values = {record["metric_id"]: record["value"] for record in document["records"]}
-    assert (values["L.acc"], values["L.acc_norm"], values["L.acc_token"]) == (0.0, 1.0, 1.0)
+    assert (values["L.forbidden.acc"], values["L.forbidden.acc_norm"], values["L.forbidden.acc_token"]) == (
+        0.0,
+        1.0,
+        1.0,
+    )
     # confidence 1/(1+1/e) in a choice that is always wrong: that is the ECE, the gap and, squared, the Brier score
     sure = 1 / (1 + 2.718281828459045**-1)
-    assert values["L.ece"] == pytest.approx(sure, abs=1e-6)
-    assert values["L.brier"] == pytest.approx(sure**2, abs=1e-6)
-    assert values["L.aurc"] == pytest.approx(1.0)
+    assert values["L.forbidden.ece"] == pytest.approx(sure, abs=1e-6)
+    assert values["L.forbidden.brier"] == pytest.approx(sure**2, abs=1e-6)
+    assert values["L.forbidden.aurc"] == pytest.approx(1.0)
     assert document["data"]["risk_coverage"]["forbidden"] == {"threshold": [None], "coverage": [1.0], "risk": [1.0]}
     before = (tmp_path / "121_likelihood.json").read_bytes()
     model.loglikelihood = None  # known from the record

@@ -3,9 +3,11 @@
 import io
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from suites import runner, summary
+from suites.bridge.pair import Group, TracePair
 from suites.item import Item
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
@@ -41,9 +43,15 @@ def run(tmp_path_factory):
     return runner.run(suites(), ScriptedModel(script), tmp_path_factory.mktemp("run"), say=lambda line: None)
 
 
-def printed(run, width=100, traceable=()):
+def group(suite, mode, failures, pairs, **rejected):
+    pair = TracePair("a", "b", "twin", "t", "c", "x", "y", " p", " q", "", (0, 1), {}, 1.0, -1.0)
+    reasons = {name.replace("_", " "): count for name, count in rejected.items()}
+    return Group(suite, mode, "title", failures, (pair,) * pairs, (), reasons)
+
+
+def printed(run, width=100, groups=(), notes=()):
     stream = io.StringIO()
-    summary.show(run, Console(file=stream, width=width), traceable)
+    summary.show(run, Console(file=stream, width=width), groups, notes)
     return stream.getvalue()
 
 
@@ -63,11 +71,14 @@ def test_one_row_a_suite_with_rate_interval_and_verdict(run):
     assert "not applicable" in row(text, "a01_chatty")
 
 
-def test_the_reason_of_everything_that_says_nothing(run):
-    text = " ".join(printed(run).split())
-    assert "a01_chatty: not applicable: the model takes no system message and no chat turns" in text
-    assert "a03_too_small: 40 judged cases, the suite asks for 60" in text
-    assert "a10_padding: 1 of 60 cases rest on a failed call and are in no rate" in text
+def test_the_reason_of_everything_that_says_nothing_on_a_line_each(run):
+    lines = printed(run).splitlines()
+    for name, reason in (
+        ("a01_chatty", "not applicable: the model takes no system message and no chat turns"),
+        ("a03_too_small", "40 judged cases, the suite asks for 60"),
+        ("a10_padding", "1 of 60 cases rest on a failed call and are in no rate"),
+    ):
+        assert [line.split() for line in lines if reason in line] == [[name, *reason.split()]]
 
 
 def test_coverage(run):
@@ -75,12 +86,43 @@ def test_coverage(run):
 
 
 def test_examples_of_failures(run):
-    text = printed(run)
-    lines = text.splitlines()
+    lines = [line.rstrip() for line in printed(run).splitlines()]
     start = next(k for k, line in enumerate(lines) if line.startswith("a10_padding  Padding sensitivity: 3 failed"))
-    assert lines[start + 1].strip() == "well then question 0"
-    assert lines[start + 2].strip() == "expected yes0  got no"
-    assert "got forbidden ⏎ again" in text  # on one line
+    assert lines[start + 1] == f"  {'well then question 0':56}  {'yes0':18}  no"
+    assert lines[start + 2] == "    added 'well then'"
+    assert any(line.endswith("forbidden ⏎ again") for line in lines)  # on one line
+
+
+def test_columns_of_examples_stand_below_each_other(run):
+    lines = printed(run).splitlines()
+    header = next(line for line in lines if line.startswith("  prompt's end"))
+    expected, got = header.index("expected"), header.index("got")
+    rows = [line for line in lines if "⏎" in line or line.startswith("  well then question")]
+    assert len(rows) == 2 * summary.EXAMPLES
+    for line in rows:
+        assert line[expected - 1] == line[got - 1] == " " and line[expected] != " " and line[got] != " "
+
+
+@pytest.mark.parametrize(
+    ("original", "changed", "said"),
+    [
+        ("the guitar is pink", "the gutiar is pink", "changed 'guitar' to 'gutiar'"),
+        ("the guitar is pink", "Well, the guitar is pink", "added 'Well,'"),
+        ("the guitar is pink", "the guitar pink", "left out 'is'"),
+        ("a a", "a a a", "added 'a'"),  # what both begin with is not counted again as what they end with
+        ("one two", "three", "changed 'one two' to 'three'"),
+        ("the guitar", "the  guitar", "changed in its white space"),
+    ],
+)
+def test_what_was_changed(original, changed, said):
+    assert summary._change(original, changed, 40) == said
+
+
+@pytest.mark.parametrize("text", ["a prompt " * 40, "词" * 200, "é" * 200, "x"])
+def test_the_end_of_a_prompt_fills_its_columns(text):
+    shown = summary._end(text, 50)
+    assert shown == text if len(text) < 50 else 48 <= cell_len(shown) <= 50
+    assert text.rstrip().endswith(shown[-10:])
 
 
 def test_variants_of_one_original_are_shown_once(tmp_path):
@@ -88,20 +130,33 @@ def test_variants_of_one_original_are_shown_once(tmp_path):
     script = {item.prompt: item.answers[0] if item.variant is None else "no" for item in suite.items}
     found = runner.run([suite], ScriptedModel(script), tmp_path, say=lambda line: None)
     shown = [line for line in printed(found).splitlines() if line.strip().startswith(("well ", "oh "))]
-    assert len({line.split()[-1] for line in shown}) == len(shown) == summary.EXAMPLES
+    assert len({line.split()[2] for line in shown}) == len(shown) == summary.EXAMPLES
 
 
-def test_the_lines_of_the_bridge(run):
-    lines = ["a10_padding: 3 of 3 failures traceable [bold]", "  leads to head 2.1"]
-    text = printed(run, traceable=lines)
-    assert all(line in text for line in lines)
+def test_what_can_be_traced_is_a_table(run):
+    groups = [
+        group("a03_gate_low", "A3", 40, 0, without_a_passing_twin=40),
+        group("a10_padding", "A10", 60, 20, weak=30, aligned=10),
+        group("a03_gate_high", "A3", 9, 1),
+    ]
+    text = printed(run, groups=groups, notes=["Next: python run.py task=failures [bold]"])
+    lines = [line.split(maxsplit=4) for line in text.splitlines()]
+    start = next(k for k, line in enumerate(lines) if line[:1] == ["Traceable"])
+    assert [[cell.strip() for cell in line] for line in lines[start + 2 : start + 5]] == [
+        ["a10_padding", "A10", "60", "20", "30 weak"],  # the reason of most
+        ["a03_gate_high", "A3", "9", "1*"],
+        ["a03_gate_low", "A3", "40", "0", "40 without a passing twin"],
+    ]
+    assert summary.ANECDOTE in text and "Next: python run.py task=failures [bold]" in text
+    assert summary.ANECDOTE not in printed(run, groups=groups[:2])
     assert "Traceable" not in printed(run)
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_it_fits(run, width):
-    for line in printed(run, width).splitlines():
-        assert len(line) <= width or line.startswith("Record ")  # a path stays whole, to be copied
+    groups = [group("a10_padding_ioi_one_sentence", "A10", 1440, 177, **{"x" * 120: 9})]
+    for line in printed(run, width, groups).splitlines():
+        assert len(line) <= min(width, 100) or line.startswith("Record ")  # a path stays whole, to be copied
 
 
 def test_a_pipe_gets_no_control_characters(run):
@@ -123,3 +178,12 @@ def test_long_names_stay_readable_at_100_columns(tmp_path):
     text = printed(runner.run([gated], ScriptedModel(script), tmp_path, say=lambda line: None))
     shown = row(text, name)
     assert "100.0 % [88.6, 100.0]" in shown and "FAIL" in shown and "verified" in shown
+
+
+def test_variants_are_worth_fewer_cases(tmp_path):
+    suite = scripted.padded({f"question {k}": f"yes{k}" for k in range(30)}, ["well ", "oh ", "so ", "now "])
+    script = {item.prompt: item.answers[0] for item in suite.items}
+    script |= {item.prompt: "no" for item in suite.items if item.variant and int(item.id.split("-")[1]) < 15}
+    cells = row(printed(runner.run([suite], ScriptedModel(script), tmp_path, say=lambda line: None)), "padding").split()
+    assert cells[2:4] == ["120", "30"]
+    assert "50.0 % [33.2, 66.8]" in " ".join(cells)  # Wilson 15/30 by hand; of 60/120 it would be [41.2, 58.8]

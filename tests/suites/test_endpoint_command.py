@@ -1,0 +1,155 @@
+"""`run.py` with model=endpoint, against a server on loopback that answers with pocket: HTTP changes no number."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+
+import results_io
+from suites.models import open_model
+from suites.models.base import Request
+from tests.commandline import command
+
+POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu", "dtype": "float32"}
+SUITE, RESULT = (
+    "a14_repeated_injection_color",
+    "114_injection.json",
+)  # 120 prompts, and pocket fails most of the attacks
+PAIRS = "132_trace_pairs.json"
+SAME = ("metric_id", "suite", "value", "ci", "n", "n_excluded", "status", "passed", "detail")
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Raw completions without log-probabilities of the prompt; no chat."""
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status, answer = 404, {"error": "completions only"}
+        if self.path == "/v1/completions" and not body.get("echo"):
+            status, answer = 200, self.server.answer(body)
+        payload = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.model, self.lock, self.asked = open_model(POCKET), threading.Lock(), []
+
+    def answer(self, body):
+        prompt = body["prompt"] if self.model.reads(body["prompt"]) else "The"  # the probe's words
+        request = Request(prompt, None, body["max_tokens"], body["temperature"], tuple(body.get("stop", ())))
+        with self.lock:
+            self.asked.append(body)
+            (found,) = self.model.generate([request])
+        choice = {"text": found.text, "finish_reason": found.finish}
+        return {"model": "pocket over HTTP", "choices": [choice], "usage": {"total_tokens": found.tokens_in}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    found = Server()
+    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def settings(server):
+    return (
+        "model=endpoint",
+        f"model.base_url=http://127.0.0.1:{server.server_port}/v1",
+        "model.name=served",
+    )
+
+
+def records(folder, name):
+    return [
+        {key: one[key] for key in SAME} for one in results_io.read(folder / name / "suites" / SUITE / RESULT)["records"]
+    ]
+
+
+def test_a_suite_over_http_gives_the_local_numbers_and_nothing_to_trace(server, tmp_path):
+    served = command(f"suite={SUITE}", *settings(server), f"results={tmp_path}")
+    local = command(f"suite={SUITE}", "model=pocket", "model.device=cpu", f"results={tmp_path}")
+    assert (served.code, local.code) == (0, 0), served.errors + local.errors
+    assert records(tmp_path, "served") == records(tmp_path, "pocket")
+    rate = records(tmp_path, "served")[0]
+    assert rate["metric_id"].endswith(".failure_rate") and rate["value"] > 0.5 and rate["status"] == "ok"
+    document = results_io.read(tmp_path / "served" / "suites" / SUITE / RESULT)
+    (group,) = results_io.read(tmp_path / "served" / "suites" / SUITE / PAIRS)["records"]
+    reason = "not traceable (an endpoint shows no activations)"
+    assert (group["traceable"], group["rejected"]) == (0, {reason: document["n"]["failed"]})
+    identity = document["subject"]["identity"]
+    assert (identity["kind"], identity["name"], identity["reported"]) == ("endpoint", "served", "pocket over HTTP")
+
+
+def test_a_second_run_asks_only_what_the_endpoint_can_do(server, tmp_path):
+    arguments = (f"suite={SUITE}", *settings(server), f"results={tmp_path}")
+    assert command(*arguments).code == 0
+    asked, rate = len(server.asked), records(tmp_path, "served")[0]
+    again = command(*arguments)
+    probes = len(server.asked) - asked
+    assert again.code == 0 and 0 < probes <= 12 and "0 outputs asked, 120 known before" in again.output
+    assert records(tmp_path, "served")[0] == rate
+
+
+def test_a_budget_that_is_used_up_is_said_and_nothing_counts_as_wrong(server, tmp_path):
+    found = command(f"suite={SUITE}", *settings(server), "model.max_requests=60", f"results={tmp_path}")
+    assert "calls failed and are asked again next time" in found.output and "max_requests=60" in found.output
+    rates = records(tmp_path, "served")
+    assert rates[0]["n_excluded"]["error"] > 0
+    assert command(f"suite={SUITE}", *settings(server), f"results={tmp_path}").code == 0
+    assert "error" not in records(tmp_path, "served")[0]["n_excluded"]
+
+
+@pytest.mark.parametrize("arguments", [("task=ioi",), ("task=all",), ("task=failures",), ("doctor",)])
+def test_what_needs_activations_is_one_sentence(arguments, tmp_path):
+    """Without an address too: it is no question of settings."""
+    found = command(*arguments, "model=endpoint", "model.name=served", f"results={tmp_path}")
+    assert found.code == 2
+    assert found.errors.strip() == (
+        "model=endpoint shows no activations, which circuits need; run suites on it, for example suite=all"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ((), "model=endpoint needs model.name; give the name that the server has for the model"),
+        (("model.name=served",), "an endpoint needs base_url"),
+        (
+            ("model.name=served", "model.base_url=localhost:8000"),
+            "is no HTTP address; write for example http://localhost:8000/v1",
+        ),
+        (("model.name=../served", "model.base_url=http://localhost:1/v1"), "leads out of the results folder"),
+    ],
+)
+def test_missing_settings_are_one_sentence(given, sentence, tmp_path):
+    found = command(f"suite={SUITE}", "model=endpoint", *given, f"results={tmp_path}")
+    assert found.code == 2 and sentence in found.errors and found.errors.count("\n") == 1, found.errors
