@@ -26,11 +26,12 @@ def run(session: Session) -> None:
     asked = session.config["suite"]
     suites = declaration.load_all(_names(asked))
     model = open_model(session.model_settings)
-    folder = folder_of(session, asked["name"])
+    folder = folder_of(session, ALL if asked["name"] == ALL else suites[0].id)
     found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     record.write(folder, groups, model.identity, {suite.id: suite.sha256 for suite in suites})
-    summary.show(found, session.console, groups, next_step(groups, session))
+    notes = [*known_traces(session, model.identity.get("weights")), *next_step(groups, session)]
+    summary.show(found, session.console, groups, notes)
 
 
 def _names(asked: dict[str, Any]) -> list[str] | None:
@@ -50,6 +51,21 @@ def folder_of(session: Session, name: str) -> Path:
     return base if name == ALL else base / name
 
 
+def known_traces(session: Session, weights: str | None) -> list[str]:
+    """Where failures of these weights have led in earlier runs of task=failures."""
+    from suites.bridge import hypothesis
+
+    lines = []
+    for path in sorted(
+        (session.results / session.model_settings["name"]).rglob(f"{hypothesis.NUMBER}_{hypothesis.ID}.json")
+    ):
+        traced = results_io.read(path)
+        if traced["subject"]["model_sha256"] == weights:
+            heads = ", ".join(f"{one['head']} ({one['restored']:.2f})" for one in traced["named"]) or "no head"
+            lines.append(f"Traced: {traced['group']['suite']} leads to {heads}")
+    return lines
+
+
 def next_step(groups: list[Group], session: Session) -> list[str]:
     """How to trace the largest group, or another; nothing if none has enough pairs."""
     ready = [group for group in groups if group.traceable]
@@ -57,8 +73,8 @@ def next_step(groups: list[Group], session: Session) -> list[str]:
         return []
     largest = max(ready, key=lambda group: (len(group.pairs), group.suite))
     return [
-        f"Next: python run.py task=failures calibration=all{session.choice('model')} traces the largest group, {largest.suite}; "
-        "task.group=<suite> another"
+        f"Next: python run.py task=failures calibration=all{session.choice('model', 'results')} traces the largest group, "
+        f"{largest.suite}; task.group=<suite> another"
     ]
 
 
@@ -68,7 +84,7 @@ def failures(session: Session, vocabulary: Vocabulary | None) -> tuple[Group, Ta
 
     name, weights = session.config["task"].get("group"), session.identity.sha256
     base = folder_of(session, ALL)
-    command = f"python run.py suite={name or ALL}{session.choice('model')}"
+    command = f"python run.py suite={name or ALL}{session.choice('model', 'results')}"
     group = task.choose(record.read(base, weights, command), name, session.identity.name)
     return group, task.build(group, vocabulary)
 
