@@ -86,7 +86,18 @@ def failures(session: Session, vocabulary: Vocabulary | None) -> tuple[Group, Ta
     base = folder_of(session, ALL)
     command = f"python run.py suite={name or ALL}{session.choice('model', 'results')}"
     group = task.choose(record.read(base, weights, command), name, session.identity.name)
-    return group, task.build(group, vocabulary)
+    return group, task.build(group, vocabulary, _metric(session))
+
+
+def _metric(session: Session) -> str | None:
+    """`task.metric`. UserError for settings of drawn prompts: those of failures are what the suite says."""
+    asked = session.config["task"]
+    for name in ("bos", "corruption"):
+        if asked[name] is not None:
+            raise UserError(
+                f"task.{name}={asked[name]} has no meaning for failures, whose prompts are the suite's; leave it out"
+            )
+    return asked["metric"]
 
 
 def hypothesis(session: Session, plan: Any, group: Group, folder: Path) -> Hypothesis:

@@ -261,7 +261,7 @@ def test_a_run_that_says_the_default_makes_no_folder() -> None:
 )
 def test_what_differs_names_the_folder(overrides, name) -> None:
     config = {"results": "results", "model": {"kind": "embedded", "name": "pocket", "path": "pocket"}}
-    run = mock.Mock(config=config, overrides=overrides, model_settings=config["model"])
+    run = mock.Mock(config=config, overrides=overrides, model_settings=config["model"], results=Path(config["results"]))
     assert str(Session._folder(run, "ioi")) == f"results/pocket/ioi{name}"
     assert str(Session._folder(run, "ioi", default=True)) == "results/pocket/ioi"
 
@@ -308,12 +308,12 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
     [
         (
             "task=nothing",
-            "task=nothing is unknown; use one of acronym, all, copy_suppression, docstring, gendered_pronoun, greater_than, "
-            "induction, ioi, subject_verb_agreement",
+            "task=nothing is unknown; use one of acronym, all, copy_suppression, docstring, failures, gendered_pronoun, "
+            "greater_than, induction, ioi, subject_verb_agreement",
         ),
         (
             "model=planted/x",
-            f"model=planted/x is unknown; use one of attn_only_4l, gpt2-large, gpt2-medium, gpt2-xl, gpt2, hub, local, "
+            f"model=planted/x is unknown; use one of attn_only_4l, endpoint, gpt2-large, gpt2-medium, gpt2-xl, gpt2, hub, local, "
             f"planted/{', planted/'.join(PLANTED)}, pocket",
         ),
         ("tsk=ioi", "tsk is not a setting; did you mean task?"),
@@ -326,7 +326,7 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
             "model.name=../x",
             "model.name=../x leads out of the results folder; write a name, and a folder as model.path",
         ),
-        ("docter", "docter is not a command; use doctor, or settings as key=value"),
+        ("docter", "docter is not a command; use doctor or gate, or settings as key=value"),
         (
             "task.bos=maybe",
             "task.bos=maybe is neither true nor false; write one of them, or null for the task's own choice",
@@ -346,7 +346,7 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
             "model=hub",
             "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m",
         ),
-        ("circuit=guessed", "circuit=guessed is unknown; use one of discovered, file, random, stored"),
+        ("circuit=guessed", "circuit=guessed is unknown; use one of discovered, file, random, stored, traced"),
         (
             "calibration=[c11,c99]",
             "calibration 'c99' is unknown; expected one of C11, C12, C13, C14, C16, C17, C23, C30, C36, F59, S1, S3, M93, "

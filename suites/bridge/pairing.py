@@ -122,7 +122,7 @@ def _untraceable(judged: Judged, model: Any) -> str:
     """Why no failure of the suite can be traced; empty if some can."""
     mode = modes.MODES[judged.suite.mode]
     if "activations" not in model.capabilities:
-        return "not traceable (an endpoint shows no activations)"
+        return "not traceable (an endpoint, or a model with an intervention: its activations are out of reach)"
     if mode.TRACEABLE == "no" or judged.suite.trace["strategy"] == NONE:
         return f"not traceable ({mode.TRACE_NOTE.rstrip('.')})" if mode.TRACEABLE == "no" else "not traceable by design"
     return ""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from circuits import tasks
 from circuits.tasks import Example, Task
+from circuits.tasks.base import METRICS
 from results_io import UserError
 from suites.bridge.pair import MINIMUM_PAIRS, Group, Reference, TracePair
 
@@ -36,8 +37,10 @@ def choose(groups: Sequence[Group], name: str | None, model: str) -> Group:
     return chosen
 
 
-def build(group: Group, vocabulary: tasks.Vocabulary | None) -> Task:
-    """The task of a group's pairs. UserError if they are of too few clusters for every split to have some."""
+def build(group: Group, vocabulary: tasks.Vocabulary | None, metric: str | None = None) -> Task:
+    """The task of a group's pairs. UserError if they are of too few clusters for every split, or for an unknown metric."""
+    if metric not in (None, *METRICS):
+        raise UserError(f"task.metric={metric} is unknown; use {' or '.join(METRICS)}")
     given = split(group)
     if not all(given[name] for name in SHARES):
         raise UserError(
@@ -55,6 +58,7 @@ def build(group: Group, vocabulary: tasks.Vocabulary | None) -> Task:
         bos=group.bos,
         vocabulary=vocabulary,
         given=given,
+        metric=metric or METRICS[0],
     )
 
 

@@ -72,6 +72,7 @@ class LocalModel:
         self._replacement = None
         if self.intervention:
             reference = [self.encoding.tokens(text) for text in self.intervention.reference]
+            self.capabilities -= {"activations"}  # circuits load the model as it is, without the ablation
             self._replacement = head_ablation.prepare(self.intervention, self.model, self.source, reference)
 
     @property

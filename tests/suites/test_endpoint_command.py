@@ -102,7 +102,7 @@ def test_a_suite_over_http_gives_the_local_numbers_and_nothing_to_trace(server, 
     assert rate["metric_id"].endswith(".failure_rate") and rate["value"] > 0.5 and rate["status"] == "ok"
     document = results_io.read(tmp_path / "served" / "suites" / SUITE / RESULT)
     (group,) = results_io.read(tmp_path / "served" / "suites" / SUITE / PAIRS)["records"]
-    reason = "not traceable (an endpoint shows no activations)"
+    reason = "not traceable (an endpoint, or a model with an intervention: its activations are out of reach)"
     assert (group["traceable"], group["rejected"]) == (0, {reason: document["n"]["failed"]})
     identity = document["subject"]["identity"]
     assert (identity["kind"], identity["name"], identity["reported"]) == ("endpoint", "served", "pocket over HTTP")
