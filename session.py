@@ -43,7 +43,18 @@ COMMANDS = ("doctor", "gate")  # in place of a run
 FOLDERS = ("results", "baseline", "candidate")
 METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
-GROUPS = {"model", "task", "circuit", "engine", "measurement", "calibration", "certificate", "experiment", "suite", "gate"}
+GROUPS = {
+    "model",
+    "task",
+    "circuit",
+    "engine",
+    "measurement",
+    "calibration",
+    "certificate",
+    "experiment",
+    "suite",
+    "gate",
+}
 FAILURES, TRACED = "failures", "traced"  # the task that suites leave behind, and the circuit that is about it
 NOT_PART_OF_A_RESULT = (
     "task",
@@ -496,10 +507,11 @@ class Session:
             "traced": "traced on the discovery half",
         }
         origin = found.get(provenance["kind"], provenance["kind"])
+        named = circuit["name" if provenance["kind"] == TRACED else "task"]  # of failures the suite is part of the name
         kind = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {self.identity.origin}"
         split = prompts["split"]
         return {
-            "subject": f"{circuit['task'] if provenance['kind'] != TRACED else circuit['name']} on {circuit['model']} ({kind})  circuit: {self.config['circuit']['kind']}, "
+            "subject": f"{named} on {circuit['model']} ({kind})  circuit: {self.config['circuit']['kind']}, "
             f"{len(evidence.circuit_heads)} of {len(evidence.heads)} heads, {origin}",
             "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
             f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}",

@@ -65,7 +65,9 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
         family: {
             "tests": len(found := families.get(family, {})),
             "without_p": untested.get(family, 0),
-            "adjusted_p": dict(zip(found, adjusted_p(list(found.values()), "bh").tolist(), strict=True)) if found else {},
+            "adjusted_p": dict(zip(found, adjusted_p(list(found.values()), "bh").tolist(), strict=True))
+            if found
+            else {},
             "alpha": alpha,
         }
         for family in sorted({*families, *untested})

@@ -207,7 +207,9 @@ def test_an_endpoint_shows_no_activations() -> None:
     world.question("a", passing=6, failing=2)
     world.model.capabilities = frozenset({"generation", "logprobs"})
     group = world.group()
-    assert group.rejected == {"not traceable (an endpoint, or a model with an intervention: its activations are out of reach)": 2}
+    assert group.rejected == {
+        "not traceable (an endpoint, or a model with an intervention: its activations are out of reach)": 2
+    }
     assert (group.pairs, group.references, world.model.asked) == ((), (), [])
     assert "0 of 2 failures traceable; others: 2 not traceable" in group.sentence
 
