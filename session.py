@@ -56,6 +56,7 @@ GROUPS = {
     "gate",
 }
 FAILURES, TRACED = "failures", "traced"  # the task that suites leave behind, and the circuit that is about it
+CONFIRMED_BY = ("01", "02")  # measurements in which a traced circuit's named heads are looked for again
 NOT_PART_OF_A_RESULT = (
     "task",
     "model",
@@ -314,6 +315,7 @@ class Session:
             raise UserError(f"circuit={TRACED} is about failures; run it with task={FAILURES}, or leave it out")
         found = commands.hypothesis(self, plan, self.failures[0], folder)
         if found.circuit is None:
+            commands.withdraw(folder)
             raise NothingToCertify("No component hypothesis, so nothing to certify")
         return found.circuit
 
@@ -342,9 +344,10 @@ class Session:
     def certify(self, folder: Path, documents: calibrate.Documents) -> dict[str, Any]:
         """Stage 3: fold the verdicts and write certificate.json; a selection of calibrations makes none."""
         changed = [text for text in self.overrides if text.startswith(("calibration.", "certificate."))]
-        folded = certificate.certify(documents, self.config["certificate"], changed)
         if self.config["circuit"]["kind"] == TRACED:
-            folded["behaviour"] = commands.confirm(self, folder)
+            folded = commands.certify(self, folder, documents, changed)
+        else:
+            folded = certificate.certify(documents, self.config["certificate"], changed)
         if self._complete:
             results_io.write(folder / "certificate.json", folded)
         return folded
@@ -496,7 +499,10 @@ class Session:
 
         if self._complete:
             return list(MEASUREMENTS)
-        return [number for number in calibrate.measurements_of(self.identifiers) if number in MEASUREMENTS]
+        read = {*calibrate.measurements_of(self.identifiers)}
+        if self.config["circuit"]["kind"] == TRACED:
+            read |= {*CONFIRMED_BY}
+        return [number for number in MEASUREMENTS if number in read]
 
     def _headline(self, evidence: Evidence, documents: calibrate.Documents) -> dict[str, str]:
         circuit, prompts = evidence.circuit, evidence.data("01")

@@ -47,15 +47,21 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
     """Benjamini-Hochberg over the confirmatory p-values of behavioural results, each family by itself.
 
     They are kept apart from the circuits' p-values: a hundred rates would drown a circuit's claims (spec 4.5). Records without
-    a p-value are counted, not tested.
+    a p-value are counted, not tested. A claim counts once, however many folders hold it: a suite that was run by itself and with
+    all others is one test of one model. That of the outermost folder counts, the first by name.
     """
+    seen: set[str] = set()
     families: dict[str, dict[str, float]] = {}
     untested: dict[str, int] = {}
-    for path in sorted(results.rglob("1??_*.json")):
+    for path in sorted(results.rglob("1??_*.json"), key=lambda path: (len(path.parts), path)):
         document = results_io.read(path)
         for record in document.get("records", ()):
             if record.get("role") != "confirmatory":
                 continue
+            claim = _claim(document, record)
+            if claim in seen:
+                continue
+            seen.add(claim)
             family, name = record["family"], f"{path.parent.relative_to(results)}: {record['metric_id']}"
             if record["p_value"] is None:
                 untested[family] = untested.get(family, 0) + 1
@@ -72,6 +78,17 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
         }
         for family in sorted({*families, *untested})
     }
+
+
+def _claim(document: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """What a behavioural record is about: metric, model and suite; for one of two runs (the gate's) the scores compared."""
+    about = record.get("subject")
+    subject = (
+        [document.get("subject"), document.get("inputs_sha256")]
+        if about is None
+        else [about["model_fingerprint"], about["suite_hash"]]
+    )
+    return results_io.sha256([record["metric_id"], subject])
 
 
 def sentence(record: Mapping[str, Any]) -> str:

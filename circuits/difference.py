@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
 from circuits.circuit import Node
@@ -27,7 +28,9 @@ from results_io import UserError
 
 GAP = 0.1  # nats (or of the task's metric): smaller denominators are noise (spec F3)
 SITES = ("residual", "attention", "mlp")
-EXACT = 1e-4  # relative to the gap: patching nothing gives 0, patching everything 1, up to float32
+# Patching nothing gives 0 and everything 1, up to rounding, relative to the gap; half precision is for screening.
+EXACT = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+LENS_EXACT = 1e-3  # nats between the lens after the last layer and the model's own logits, which are up to some hundred
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,8 @@ def limits(study: Study, prompts: PromptSet) -> dict[str, float]:
     clean, corrupted, nothing, everything = study.run(Sweep(variants), prompts).logit_diff.astype(float)
     gap = (clean - corrupted).sum()
     found = {"nothing": (nothing - corrupted).sum() / gap, "everything": (everything - corrupted).sum() / gap}
-    if abs(found["nothing"]) > EXACT or abs(found["everything"] - 1) > EXACT:
+    exact = EXACT[study.model.dtype]
+    if abs(found["nothing"]) > exact or abs(found["everything"] - 1) > exact:
         raise RuntimeError(f"patching nothing gives {found['nothing']:.2g} and everything {found['everything']:.6g}")
     return {name: float(value) for name, value in found.items()}
 
@@ -140,16 +144,26 @@ def _apart(study: Study, prompts: PromptSet) -> tuple[PromptSet, int]:
 def _attention(study: Study, prompts: PromptSet) -> dict[str, Any]:
     """Mean attention of every head from the answer position in both runs: entropy, first token, named positions."""
     runs = {base: attention.from_answer(study, prompts, base) for base in ("clean", "corrupted")}
-    return {base: {name: values.mean(0).numpy() for name, values in found.items()} for base, found in runs.items()}
+    return {
+        base: {
+            "entropy": found.entropy.mean(0).numpy(),
+            "first": found.first.mean(0).numpy(),
+            "to": {role: values.mean(0).numpy() for role, values in found.to.items()},
+        }
+        for base, found in runs.items()
+    }
 
 
 def _emergence(study: Study, prompts: PromptSet) -> dict[str, Any]:
     """Logit difference by layer in both runs, and from which layer on the answer (clean) or the foil (corrupted) leads."""
     clean, corrupted = (logit_lens.lens(study, prompts, base) for base in ("clean", "corrupted"))
+    error = max(clean.max_error, corrupted.max_error)
+    if study.model.dtype in (torch.float32, torch.float64) and error > LENS_EXACT:
+        raise RuntimeError(f"the lens after the last layer is {error:.2g} from the model's own logits")
     return {
         "clean": clean.logit_diff.mean(1),
         "corrupted": corrupted.logit_diff.mean(1),
         "answer_leads_from": logit_lens.settling(clean.logit_diff),
         "foil_leads_from": logit_lens.settling(-corrupted.logit_diff),
-        "max_error": max(clean.max_error, corrupted.max_error),
+        "max_error": error,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import results_io
 from results_io import UserError
 
 if TYPE_CHECKING:
+    from calibrations.calibrate import Documents
     from circuits.tasks import Task, Vocabulary
     from session import Session
     from suites.bridge.hypothesis import Hypothesis
@@ -30,7 +32,8 @@ def run(session: Session) -> None:
     found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     record.write(folder, groups, model.identity, {suite.id: suite.sha256 for suite in suites})
-    notes = [*known_traces(session, model.identity.get("weights")), *next_step(groups, session)]
+    hashes = {suite.id: suite.sha256 for suite in suites}
+    notes = [*known_traces(session, model.identity.get("weights"), hashes), *next_step(groups, session)]
     summary.show(found, session.console, groups, notes)
 
 
@@ -51,8 +54,8 @@ def folder_of(session: Session, name: str) -> Path:
     return base if name == ALL else base / name
 
 
-def known_traces(session: Session, weights: str | None) -> list[str]:
-    """Where failures of these weights have led in earlier runs of task=failures."""
+def known_traces(session: Session, weights: str | None, suites: Mapping[str, str]) -> list[str]:
+    """Where failures of these weights in these suites (hashes by id) have led in earlier runs of task=failures."""
     from suites.bridge import hypothesis
 
     lines = []
@@ -60,7 +63,8 @@ def known_traces(session: Session, weights: str | None) -> list[str]:
         (session.results / session.model_settings["name"]).rglob(f"{hypothesis.NUMBER}_{hypothesis.ID}.json")
     ):
         traced = results_io.read(path)
-        if traced["subject"]["model_sha256"] == weights:
+        group = traced["group"]
+        if traced["subject"]["model_sha256"] == weights and suites.get(group["suite"]) == group["suite_sha256"]:
             heads = ", ".join(f"{one['head']} ({one['restored']:.2f})" for one in traced["named"]) or "no head"
             lines.append(f"Traced: {traced['group']['suite']} leads to {heads}")
     return lines
@@ -80,11 +84,14 @@ def next_step(groups: list[Group], session: Session) -> list[str]:
 
 def failures(session: Session, vocabulary: Vocabulary | None) -> tuple[Group, Task]:
     """`task=failures`: the group asked for, or the largest, as a task. UserError if no failures are on record."""
+    from suites import declaration
     from suites.bridge import record, task
 
     name, weights = session.config["task"].get("group"), session.identity.sha256
     base = folder_of(session, ALL)
-    command = f"python run.py suite={name or ALL}{session.choice('model', 'results')}"
+    own = name is not None and name not in declaration.names()
+    suite = "file suite.path=<its folder>" if own else name or ALL
+    command = f"python run.py suite={suite}{session.choice('model', 'results')}"
     group = task.choose(record.read(base, weights, command), name, session.identity.name)
     return group, task.build(group, vocabulary, _metric(session))
 
@@ -111,18 +118,41 @@ def hypothesis(session: Session, plan: Any, group: Group, folder: Path) -> Hypot
     return found
 
 
-def confirm(session: Session, folder: Path) -> dict[str, Any]:
-    """The named heads on the confirmation half, as 142_carriers.json, in one line each, and as the certificate keeps them."""
-    from suites.bridge import hypothesis
+def certify(session: Session, folder: Path, documents: Documents, changed: Sequence[str]) -> dict[str, Any]:
+    """The certificate of a circuit about failures: with the named heads on the confirmation half as a gate of tier 1.
 
-    documents = {number: results_io.read(results_io.find(folder, number)) for number in ("01", "02")}
+    They are written to 142_carriers.json and said in one line each.
+    """
+    from calibrations import certificate
+    from suites.bridge import confirmation, hypothesis
+
+    settings = session.config["measurement"]["difference"]
     traced = results_io.read(results_io.find(folder, hypothesis.NUMBER))
-    records = hypothesis.confirm(traced, documents, session.config["measurement"]["difference"])
-    results_io.write(folder / "142_carriers.json", hypothesis.confirmation(records, traced, folder))
+    named = [carrier["head"] for carrier in traced["named"]]
+    measured = _measured(folder, confirmation.NEEDED)
+    gated, rules = confirmation.gated(documents, session.config["certificate"], named, measured, settings)
+    folded = certificate.certify(gated, rules, changed)
+    records = confirmation.confirm(named, measured, settings) if measured else []
+    if measured:
+        results_io.write(
+            folder / f"{confirmation.NUMBER}_{confirmation.ID}.json", confirmation.document(records, traced, folder)
+        )
     for one in records:
         where = f" [{one['interval'][0]:.2f}, {one['interval'][1]:.2f}]" if one["interval"] else ""
         session.say(f"{one['head']} restores {one['restored']:.2f}{where} on the confirmation half: {one['verdict']}")
-    return {**traced["group"], "carriers": records}
+    return {**folded, "behaviour": {**traced["group"], "carriers": records}}
+
+
+def _measured(folder: Path, numbers: Iterable[str]) -> dict[str, Any] | None:
+    """These measurements; None if one was not made."""
+    paths = {number: results_io.find(folder, number) for number in numbers}
+    return {number: results_io.read(path) for number, path in paths.items()} if all(paths.values()) else None
+
+
+def withdraw(folder: Path) -> None:
+    """Delete what an earlier run concluded about a hypothesis that there is no longer."""
+    for name in ("certificate.json", "circuit.yaml", "142_carriers.json"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def gate(session: Session) -> int:
@@ -137,8 +167,8 @@ def gate(session: Session) -> int:
             raise UserError(
                 f"gate needs {name}=; give the folder of a finished suite run, for example results/pocket/suites"
             )
-    baseline, candidate = (gate.read(Path(folder)) for folder in folders.values())
+    baseline, candidate = (gate.read(Path(str(folder))) for folder in folders.values())
     verdict = gate.compare(baseline, candidate, session.config["gate"])
-    gate.write(verdict, Path(folders["candidate"]))
+    gate.write(verdict, Path(str(folders["candidate"])))
     gate.show(verdict, session.console)
     return verdict.exit_code

@@ -17,10 +17,8 @@ Source: spec C8, B5, B9, B10.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,13 +33,14 @@ import results_io
 from results_io import UserError
 from suites.estimate import Estimate, missing
 from suites.record import environment
-from suites.statistics import multiplicity, paired, power, proportions
+from suites.statistics import agreement, effect_size, multiplicity, paired, power, proportions
 
 NUMBER, NAME = "151", "regression_gate"
 SCORES, FOLDER = "scores.jsonl", "suites"
 DEFAULTS = Path(__file__).parent.parent / "configs" / "gate" / "default.yaml"
 METRICS = ("pass_rate", "accuracy")
 REQUIRE, POOLED = ("each_suite", "pooled"), "all_suites"
+TABLES = ("margins", "floors")  # by suite id
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 USAGE = 2
 SLACK = 1e-12  # a loss of exactly the margin counts, whatever its last binary digit
@@ -75,7 +74,8 @@ class MetricVerdict:
 
     `baseline` and `candidate`: each rate over the items that its run was judged on. `adjusted_p`: McNemar's p, or the larger one
     of whole clusters, corrected over the family. `noninferiority_p`: of "worse by the margin or more". `detectable`: smallest
-    difference that the items show with the declared power. `required`: whether the gate's pass needs this one's.
+    difference that the items show with the declared power. `effect`: Cohen's h of the two rates over shared items.
+    `reproducibility`: share of them with the same verdict in both runs. `required`: whether the gate's pass needs this one's.
     """
 
     suite: str
@@ -90,6 +90,8 @@ class MetricVerdict:
     adjusted_p: float | None = None
     noninferiority_p: float | None = None
     design_effect: float | None = None
+    effect: float | None = None
+    reproducibility: Estimate | None = None
     floor: float | None = None
     required: bool = True
 
@@ -124,17 +126,25 @@ def read(folder: Path) -> Scores:
     """The scores of a run, from results/<model>/suites. UserError if there are none, or a line is not one of them."""
     folder = Path(folder)
     path = folder / SCORES
-    if not path.is_file():
-        raise UserError(f"{folder} has no {SCORES}; expected the folder of a finished suite run: run the suites first")
+    content = _content(path)
     lines = []
-    for number, text in enumerate(
-        path.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1
-    ):  # texts may hold U+2028
+    for number, text in enumerate(content.rstrip(b"\n").split(b"\n"), 1):  # texts may hold U+2028
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError as error:
-            raise UserError(f"line {number} of {path} is not JSON ({error}); score the run again") from error
-    return of_lines(_model_of(folder), lines, results_io.file_digest(path))
+            lines.append(json.loads(text.decode("utf-8")))
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"line {number} of {path} is not JSON in UTF-8 ({error}); score the run again") from error
+    return of_lines(_model_of(folder), lines, results_io.sha256(content))
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.is_file():
+            return path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); make it readable, or run the suites again"
+        ) from error
+    raise UserError(f"{path.parent} has no {SCORES}; expected the folder of a finished suite run: run the suites first")
 
 
 def _model_of(folder: Path) -> str:
@@ -155,12 +165,23 @@ def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") ->
             outcomes = {"pass_rate": None if failed is None else not failed, "accuracy": first["correct"]}
             suite, item = line["suite_id"], line["item_id"]
             identity = f"{line.get('item_hash') or line['suite_hash']} {line.get('settings_hash', '')}"
+            cluster = line.get("cluster") or item
         except (KeyError, IndexError, TypeError) as error:
             raise UserError(f"line {number} of the scores of {name} lacks {error}; score the run again") from error
-        suites.setdefault(suite, {})[item] = Scored(identity, line.get("cluster") or item, outcomes)
+        _require_kinds(f"line {number} of the scores of {name}", (suite, item, cluster), (failed, first["correct"]))
+        suites.setdefault(suite, {})[item] = Scored(identity, cluster, outcomes)
     if not suites:
         raise UserError(f"{name} has no scored items; expected a run with at least one suite: run the suites first")
     return Scores(name, suites, sha256)
+
+
+def _require_kinds(where: str, names: Iterable[Any], verdicts: Iterable[Any]) -> None:
+    for value in names:
+        if not isinstance(value, str):
+            raise UserError(f"{where} has the name {value!r}; expected a text: score the run again")
+    for value in verdicts:
+        if value is not None and not isinstance(value, bool):
+            raise UserError(f"{where} has the verdict {value!r}; expected true, false or null: score the run again")
 
 
 def compare(baseline: Scores, candidate: Scores, settings: Mapping[str, Any] | None = None) -> Verdict:
@@ -201,9 +222,15 @@ def compare(baseline: Scores, candidate: Scores, settings: Mapping[str, Any] | N
 
 
 def write(verdict: Verdict, folder: Path) -> Path:
-    """Write 151_regression_gate.json into `folder`; returns its path. The same inputs give the same bytes."""
+    """Write 151_regression_gate.json into `folder`; returns its path. The same inputs give the same bytes.
+
+    UserError where that cannot be written: an exit code of 1 would say that the candidate failed.
+    """
     path = Path(folder) / f"{NUMBER}_{NAME}.json"
-    results_io.write(path, document(verdict))
+    try:
+        results_io.write(path, document(verdict))
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); make its folder writable") from error
     return path
 
 
@@ -238,39 +265,19 @@ def show(verdict: Verdict, console: Console) -> None:
     console.print(Text.assemble("verdict: ", (verdict.verdict, STYLES[verdict.verdict])))
 
 
-def main(arguments: Sequence[str] | None = None, console: Console | None = None) -> int:
-    """`python -m suites.gate BASELINE CANDIDATE`: compare, print, write beside the candidate; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m suites.gate", description="Compare two runs of the same suites.")
-    parser.add_argument("baseline", type=Path, help="folder of the baseline's suite run, with scores.jsonl")
-    parser.add_argument("candidate", type=Path, help="folder of the candidate's suite run")
-    parser.add_argument("--config", type=Path, help="YAML that replaces keys of configs/gate/default.yaml")
-    chosen = parser.parse_args(arguments)
-    try:
-        settings = _settings_file(chosen.config) if chosen.config else None
-        verdict = compare(read(chosen.baseline), read(chosen.candidate), settings)
-        write(verdict, chosen.candidate)
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return USAGE
-    show(verdict, console or Console())
-    return verdict.exit_code
-
-
-def _settings_file(path: Path) -> Mapping[str, Any]:
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{path} is no readable YAML ({error}); expected keys of {DEFAULTS.name}") from error
-    if not isinstance(found, dict):
-        raise UserError(f"{path} holds no keys; expected some of {DEFAULTS.name}, for example margin: 0.02")
-    return found
-
-
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings, unless a key or value makes no sense."""
     known = defaults()
-    if unknown := sorted(settings.keys() - known.keys()):
+    if unknown := sorted(settings.keys() - known.keys(), key=str):
         raise UserError(f"the gate has no setting {unknown[0]!r}; expected one of {', '.join(known)}: correct the name")
+    for table in TABLES:
+        if not isinstance(settings[table], Mapping):
+            raise UserError(
+                f"{table} is {settings[table]}; expected shares by suite id, for example {{a13_distractor_color: 0.1}}, or {{}} "
+                "for none: correct the gate's settings"
+            )
+    if not isinstance(settings["metrics"], Sequence) or isinstance(settings["metrics"], str):
+        raise UserError(f"metrics is {settings['metrics']}; expected a list of {', '.join(METRICS)}: correct the list")
     if not settings["metrics"] or (odd := [name for name in settings["metrics"] if name not in METRICS]):
         shown = odd[0] if settings["metrics"] else "nothing"
         raise UserError(f"metrics names {shown}; expected some of {', '.join(METRICS)}: correct the list")
@@ -292,15 +299,15 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 def _shares(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting that is a share, by the name that a person would look for."""
     shares = {name: settings[name] for name in ("alpha", "margin", "power", "minimum_overlap")}
-    for table in ("margins", "floors"):
+    for table in TABLES:
         shares |= {f"{table}.{suite}": value for suite, value in settings[table].items()}
     return shares if settings["floor"] is None else {**shares, "floor": settings["floor"]}
 
 
 def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
     """A floor for a suite that does not exist would never hold anything up."""
-    for table in ("margins", "floors"):
-        if unknown := sorted(set(settings[table]) - {*suites, POOLED}):
+    for table in TABLES:
+        if unknown := sorted(set(settings[table]) - {*suites, POOLED}, key=str):
             raise UserError(
                 f"{table} names {unknown[0]!r}, which the baseline did not run; correct the gate's settings"
             )
@@ -360,6 +367,7 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
         return found
     judged = [item for item in a if a[item] is not None and b[item] is not None]
     changes = [int(bool(b[item])) - int(bool(a[item])) for item in judged]
+    found = dataclasses.replace(found, reproducibility=agreement.reproducibility(a, b))
     return _test(found, table, changes, [matched[0][item].cluster for item in judged], settings)
 
 
@@ -389,7 +397,14 @@ def _test(
         adjusted_p=max(delta.p_value, p_clusters),
         noninferiority_p=paired.noninferiority_p(worth, found.margin),
         design_effect=design_effect,
+        effect=_effect(table),
     )
+
+
+def _effect(table: paired.Cells) -> float | None:
+    """Cohen's h from baseline to candidate over the items judged in both."""
+    before, after = ((table.both + only) / table.n for only in (table.only_a, table.only_b))
+    return effect_size.cohen_h(before, after, int(table.n), int(table.n)).value
 
 
 def _too_few(
@@ -474,6 +489,8 @@ def _record(one: MetricVerdict) -> dict[str, Any]:
         "adjusted_p": one.adjusted_p,
         "noninferiority_p": one.noninferiority_p,
         "test": delta.test,
+        "effect": None if one.effect is None else {"name": "Cohen's h", "value": one.effect},
+        "reproducibility": _same_verdicts(one.reproducibility),
         "minimum_detectable_effect": one.detectable.value,
         "design_effect": one.design_effect,
         "threshold": {"margin": one.margin, "floor": one.floor},
@@ -484,6 +501,13 @@ def _record(one: MetricVerdict) -> dict[str, Any]:
         "assumptions": list(delta.assumptions),
         "detail": dict(delta.detail),
     }
+
+
+def _same_verdicts(found: Estimate | None) -> dict[str, Any] | None:
+    """Whether the runs say the same item by item (spec B14), which is another question than whether one is worse."""
+    if found is None or found.value is None:
+        return None
+    return {"value": found.value, "unit": found.unit, "n": found.n, **found.detail}
 
 
 def _table(verdict: Verdict) -> Table:
@@ -519,7 +543,3 @@ def _change(delta: Estimate) -> str:
     if delta.value is None or delta.ci is None:
         return "-"
     return f"{delta.value:+.3f} [{delta.ci.low:+.2f}, {delta.ci.high:+.2f}]"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import results_io
-from suites import modes, scores
-from suites.estimate import Estimate
+from suites import modes, repeats, scores
+from suites.estimate import Estimate, Interval
 from suites.item import hashed
 from suites.likelihood import METRICS, ChoiceScores
 from suites.likelihood import summarise as accuracies
 from suites.outcome import Case, Detection
 from suites.record import environment
-from suites.scores import RATE, Judged
+from suites.scores import RATE, VERDICT_FROM, Judged
+from suites.statistics import effect_size
 from suites.statistics.calibration import calibration
 from suites.statistics.selective import RiskCoverage, risk_coverage
 
@@ -30,6 +31,8 @@ WORST = 10  # failures shown in full for each suite
 SEVERITIES = ("high", "medium", "low")
 BEHAVIOUR, LIKELIHOODS = "B", "L"  # prefixes of metric ids (spec 4.5)
 LOWER, HIGHER = "lower is better", "higher is better"
+GOOD = ("accuracy", "pass_at_k", "pass_hat_k", "determinism", "mode_consistency", "worst_template")  # larger is better
+MCNEMAR, CLEAN, CHANGED = "mcnemar", "accuracy_clean", "accuracy_changed"
 
 Role = Literal["confirmatory", "exploratory", "descriptive"]
 
@@ -85,9 +88,10 @@ def mode_document(mode: modes.Mode, judged: Sequence[Judged], subject: Subject) 
             "suites": {one.suite.id: _suite(one) for one in judged},
         },
         "records": [
-            _record(f"{BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}", estimate, one, subject)
+            _record(f"{BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}", estimate, one, subject, _direction(name))
+            | _comparison(name, one.estimates)
             for one in judged
-            for name, estimate in one.estimates.items()
+            for name, estimate in {**one.estimates, **repeats.estimates(one)}.items()
         ],
     }
 
@@ -186,15 +190,25 @@ def _coverage_record(live: int, relevant: int, subject: Subject) -> dict[str, An
 def gate(judged: Judged) -> bool | None:
     """Whether the failure rate passes the suite's gate: only by an interval that is wholly on one side of it.
 
-    None: the interval holds the gate (inconclusive), there is no gate, or no rate.
+    None: the interval holds the gate (inconclusive), there is no gate, or no rate, or one over fewer than 20 cases.
     """
     rate = judged.estimates.get(RATE)
-    if judged.suite.gate is None or rate is None or rate.status != "ok" or rate.ci is None:
+    if judged.suite.gate is None or rate is None or rate.status != "ok" or interval(rate) is None:
         return None
     limit = judged.suite.gate["failure_rate"]
     if rate.ci.high <= limit:
         return True
     return False if rate.ci.low > limit else None
+
+
+def interval(estimate: Estimate) -> Interval | None:
+    """The interval of an estimate, unless it is over fewer than 20 items (spec W2)."""
+    return estimate.ci if estimate.n >= VERDICT_FROM else None
+
+
+def environment_of(judged: Iterable[Judged]) -> dict[str, Any]:
+    """`environment.of_results` of every environment that outputs of these suites were asked in."""
+    return environment.of_results(one for suite in judged for one in suite.environments)
 
 
 def worst(judged: Judged, most: int = WORST) -> list[tuple[Case, Detection]]:
@@ -220,7 +234,7 @@ def _header(number_: str, name: str, judged: Sequence[Judged], subject: Subject)
             "suites": {one.suite.id: one.suite.sha256 for one in judged},
         },
         "inputs_sha256": {"scores": results_io.sha256(lines)},
-        "environment": {**environment.of_judging(), "seeds": {"sampling": subject.seed}},
+        "environment": {**environment_of(judged), "seeds": {"sampling": subject.seed}},
     }
 
 
@@ -292,21 +306,43 @@ def _record(
 
 
 def _plain(estimate: Estimate) -> dict[str, Any]:
-    """An estimate as data, with the keys of spec 4.5."""
+    """An estimate as data, with the keys of spec 4.5. Without an interval where it is over too few items to print one."""
+    shown, few = interval(estimate), ()
+    if estimate.ci is not None and shown is None:
+        few = (f"no interval: over {estimate.n}, fewer than {VERDICT_FROM}",)
     return {
         "value": estimate.value,
         "unit": estimate.unit,
         "baseline": None,
         "n": estimate.n,
         "n_excluded": dict(estimate.excluded),
-        "ci": None if estimate.ci is None else asdict(estimate.ci),
+        "ci": None if shown is None else asdict(shown),
         "p_value": estimate.p_value,
         "test": estimate.test,
         "effect": None,
         "status": estimate.status,
         "reason": estimate.reason,
-        "assumptions": list(estimate.assumptions),
+        "assumptions": [*estimate.assumptions, *few],
         "detail": dict(estimate.detail),
+    }
+
+
+def _direction(name: str) -> str:
+    return HIGHER if name.startswith(GOOD) else LOWER
+
+
+def _comparison(name: str, estimates: Mapping[str, Estimate]) -> dict[str, Any]:
+    """Beside McNemar's test: the accuracy without the change, and Cohen's h of the change on the same pairs.
+
+    h without an interval, since that of two independent samples is not one of pairs.
+    """
+    clean, changed = estimates.get(CLEAN), estimates.get(CHANGED)
+    if name != MCNEMAR or clean is None or changed is None or clean.value is None or changed.value is None:
+        return {}
+    h = effect_size.cohen_h(clean.value, changed.value, clean.n, changed.n)
+    return {
+        "baseline": {"value": clean.value, "kind": "measured", "source": CLEAN},
+        "effect": {"name": h.unit, "value": h.value},
     }
 
 

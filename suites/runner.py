@@ -63,7 +63,8 @@ def run(
     _require_distinct(suites)
     folder = Path(folder)
     path = folder / record.NAME
-    with Log(path, model.identity, model.name, seed) as log, Cache(cache or folder / CACHE_NAME) as store:
+    execution = getattr(model, "execution", {})  # an endpoint does not say how it computes
+    with Log(path, model.identity, model.name, seed, execution) as log, Cache(cache or folder / CACHE_NAME) as store:
         asker = Asker(model, log, store, chunk)
         recorded = _record(suites, model, log, asker, progress or _no_bar, seed)
         _say_errors(recorded, say)

@@ -21,6 +21,7 @@ from suites.statistics import proportions
 
 NAME = "scores.jsonl"
 RATE = "failure_rate"
+VERDICT_FROM = 20  # cases; fewer have no interval worth printing, so that no verdict rests on them (spec W2)
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Judged:
     """One suite after a run. `reason` says why it does not apply; it then has no cases and no estimates.
 
     `cases` in the order of the suite's items; `estimates` by name, "failure_rate" first; `likelihoods` by item id, of items
-    with choices where the model gives log-probabilities.
+    with choices where the model gives log-probabilities. `environments`: in which its outputs were asked.
     """
 
     suite: Suite
@@ -39,6 +40,7 @@ class Judged:
     likelihoods: Mapping[str, ChoiceScores] = field(default_factory=dict)
     dropped_legs: Mapping[str, str] = field(default_factory=dict)
     run_id: str = ""
+    environments: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def failures(self) -> list[tuple[Case, Detection]]:
@@ -59,7 +61,9 @@ def judge(suite: Suite, recorded: Recorded) -> Judged:
     fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`.
     """
     if recorded.not_applicable is not None:
-        return Judged(suite, False, recorded.not_applicable, run_id=recorded.run_id)
+        return Judged(
+            suite, False, recorded.not_applicable, run_id=recorded.run_id, environments=tuple(recorded.environments)
+        )
     mode = modes.MODES[suite.mode]
     unchanged = frozenset(recorded.facts.get("unchanged", ()))
     judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded))
@@ -67,7 +71,8 @@ def judge(suite: Suite, recorded: Recorded) -> Judged:
     estimates = {**estimates, RATE: _enough(_tested(_clustered(estimates[RATE], judged), suite), suite)}
     likelihoods = {item: log.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
     dropped = recorded.facts.get("legs_dropped", {})
-    return Judged(suite, True, "", judged, estimates, likelihoods, dropped, recorded.run_id)
+    environments = tuple(recorded.environments)
+    return Judged(suite, True, "", judged, estimates, likelihoods, dropped, recorded.run_id, environments)
 
 
 def derive(path: Path, suites: Iterable[Suite]) -> list[Judged]:
@@ -170,8 +175,8 @@ def _clustered(rate: Estimate, judged: Sequence[tuple[Case, Detection]]) -> Esti
 
 
 def _tested(rate: Estimate, suite: Suite) -> Estimate:
-    """The rate with the p-value that pooled corrections read; a rate without a gate claims nothing."""
-    return rate if suite.gate is None else proportions.below(rate, suite.gate["failure_rate"])
+    """The rate with the p-value that pooled corrections read; without a gate, or over too few cases, it claims nothing."""
+    return rate if suite.gate is None or rate.n < VERDICT_FROM else proportions.below(rate, suite.gate["failure_rate"])
 
 
 def _enough(rate: Estimate, suite: Suite) -> Estimate:

@@ -15,6 +15,7 @@ from suites import modes, results
 from suites.bridge.pair import MINIMUM_PAIRS, Group
 from suites.estimate import Estimate
 from suites.outcome import Case, Detection
+from suites.record import environment
 from suites.scores import RATE, Judged
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def show(run: Run, console: Console, groups: Sequence[Group] = (), notes: Sequen
     for line in notes:
         console.print(line, highlight=False, markup=False, soft_wrap=True)  # a command stays whole, to be copied
     put()
+    if (missing := environment.why_not_reproducible(results.environment_of(run.suites))) is not None:
+        put(f"Not reproducible from its record alone: {missing}")
     console.print(_effort(run), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -72,7 +75,7 @@ def rate(estimate: Estimate) -> str:
     """Failure rate with its interval in percent: "12.5 % [7.1, 21.0]"; without a rate its status."""
     if estimate.status != "ok":
         return estimate.status.replace("_", " ")
-    interval = estimate.ci
+    interval = results.interval(estimate)
     shown = "" if interval is None else f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
     return f"{100 * estimate.value:.1f} %{shown}"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,23 +39,36 @@ def patterns(
         yield study.engine.activations(prompts, base, (name,))[name].float()
 
 
-def from_answer(study: Study, prompts: PromptSet, base: Base = "clean") -> dict[str, Float[Tensor, "prompt head"]]:
+@dataclass(frozen=True)
+class FromAnswer:
     """What every head attends to from the last position, where the answer is predicted.
 
-    "entropy": -sum a ln a over ln(number of keys), 0 one key, 1 all alike; "first": the share of the first token, on which
-    heads park what they have no use for; and the share of every named position.
+    `entropy`: -sum a ln a over ln(number of keys), 0 one key, 1 all alike. `first`: the share of the first token, on which
+    heads park what they have no use for. `to`: the share of every named position.
     """
+
+    entropy: Float[Tensor, "prompt head"]
+    first: Float[Tensor, "prompt head"]
+    to: Mapping[str, Float[Tensor, "prompt head"]]
+
+
+def from_answer(study: Study, prompts: PromptSet, base: Base = "clean") -> FromAnswer:
+    """Attention from the last position in one of the two runs."""
     prompt, where = torch.arange(len(prompts)), prompts.positions
-    found: dict[str, list[Tensor]] = {name: [] for name in ("entropy", "first", *where)}
+    entropy: list[Tensor] = []
+    first: list[Tensor] = []
+    to: dict[str, list[Tensor]] = {role: [] for role in where}
     for pattern in patterns(study, prompts, base):
         row = pattern[prompt, :, prompts.end]
         real = torch.arange(row.shape[2])[None, None] <= prompts.end[:, None, None]
         row = row.where(real, torch.zeros(()))
-        found["entropy"].append(normalised_entropy(row, prompts.end + 1))
-        found["first"].append(row[:, :, 0])
+        entropy.append(normalised_entropy(row, prompts.end + 1))
+        first.append(row[:, :, 0])
         for role, place in where.items():
-            found[role].append(row[prompt, :, place])
-    return {name: torch.cat(parts, 1) for name, parts in found.items()}
+            to[role].append(row[prompt, :, place])
+    return FromAnswer(
+        torch.cat(entropy, 1), torch.cat(first, 1), {role: torch.cat(parts, 1) for role, parts in to.items()}
+    )
 
 
 def normalised_entropy(

@@ -27,7 +27,7 @@ from circuits.study import Silent
 from circuits.tasks import lexicon
 from scripts.experiments import processes
 from suites import declaration, gate, runner
-from suites.bridge import hypothesis, pairing, task
+from suites.bridge import confirmation, hypothesis, pairing, task
 from suites.bridge.pair import Group
 from suites.models import open_model
 from suites.statistics import proportions
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from session import Session
 
 NUMBER = "V3"
+READ = ("experiment", "measurement", "calibration", "certificate", "prompts", "engine", "seed")  # of the configuration
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,14 @@ def examine_intact(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """One copy from weights to verdict, kept in row.json: a run that was stopped goes on with the next copy."""
     path = folder / copy.name / "row.json"
-    subject = {"copy": asdict(copy), "settings": config["experiment"], "code": code_digest()}
+    settings = config["experiment"]
+    subject = {
+        "copy": asdict(copy),
+        "configuration": {name: config[name] for name in READ},
+        "weights": models.identify(config["model"]).sha256,
+        "suites": {name: declaration.load(name).sha256 for name in (settings["suite"], settings["control"])},
+        "code": code_digest(),
+    }
     if not is_fresh(path, subject):
         row = _examined(copy, config, folder)
         results_io.write(path, {"subject": subject, "row": row})
@@ -115,10 +123,11 @@ def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, An
 
 
 def code_digest() -> str:
-    """Of everything that a row rests on."""
+    """Of all code that a row rests on."""
     root = Path(__file__).parents[2]
     parts = [path for name in ("circuits", "calibrations", "suites", "kernels") for path in (root / name).rglob("*.py")]
-    return results_io.sha256([path.read_text() for path in sorted([*parts, Path(__file__)])])[:12]
+    parts += [Path(__file__), Path(results_io.__file__), gate.DEFAULTS]
+    return results_io.sha256([path.read_text() for path in sorted(parts)])[:12]
 
 
 def _examined(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -142,7 +151,7 @@ def _examined(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, 
         if copy.sham:
             _, natural = _run_suite(settings["control"], model, own / "control")
             carried = _carriers(natural, config, model) if natural.traceable else []
-            row["named_on_control"] = [carrier.head for carrier in carried]
+            row |= {"pairs_of_control": len(natural.pairs), "named_on_control": [carrier.head for carrier in carried]}
         return row
     finally:
         shutil.rmtree(own / "model", ignore_errors=True)
@@ -212,20 +221,33 @@ def _traced(group: Group, config: Mapping[str, Any], model: Mapping[str, Any], f
     numbers = [number for number in MEASUREMENTS if number not in config["experiment"]["left_out"]]
     measure(plan, folder, numbers, _silent, None, _nothing)
     documents = calibrate.calibrate(folder, list(registry.CALIBRATIONS), config["calibration"])
-    folded = certificate.certify(documents, config["certificate"])
+    measured, settings = _measured(folder), config["measurement"]["difference"]
+    gated = confirmation.gated(documents, config["certificate"], row["named"], measured, settings)
+    folded = certificate.certify(*gated)
     results_io.write(folder / "certificate.json", folded)
-    confirmed = hypothesis.confirm(
-        found.document,
-        {number: results_io.read(results_io.find(folder, number)) for number in ("01", "02")},
-        config["measurement"]["difference"],
-    )
-    verdicts = {one["head"]: one["verdict"] for one in confirmed}
     return row | {
         "tier": folded["tier"],
         "circuit": [str(node) for node in found.circuit.heads],
-        "confirmed": [verdicts[head] for head in row["named"]],
         "blocking": {level: [gate["metric"] for gate in gates] for level, gates in folded["blocking"].items()},
+        **confirmations(folder, row["named"], settings),
     }
+
+
+def _measured(folder: Path) -> dict[str, Any]:
+    return {number: results_io.read(results_io.find(folder, number)) for number in confirmation.NEEDED}
+
+
+def confirmations(folder: Path, named: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The named heads on the confirmation half and, as a control, a head that was not named (drawn by the folder's name).
+
+    A certificate whose named head is refuted stays at tier 0, whatever the calibrations say of its circuit.
+    """
+    measured = _measured(folder)
+    heads = [str(Node("head", *head)) for head in measured["01"]["data"]["heads"]]
+    wrong = random.Random(folder.name).choice([head for head in heads if head not in named])
+    found = confirmation.confirm([*named, wrong], measured, settings)
+    verdicts = [one["verdict"] for one in found]
+    return {"confirmed": verdicts[:-1], "wrong_head": wrong, "wrong_head_verdict": verdicts[-1]}
 
 
 class _silent:
@@ -255,24 +277,28 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], intact
         return row["named"][:1] == [row["fault"]["head"]]
 
     def confirmed(row: Mapping[str, Any]) -> bool:
-        return first(row) and row.get("confirmed", [""])[0] == "confirmed"
+        return first(row) and row["confirmed"][0] == "confirmed"
 
-    traced = [row for row in faults if row["pairs"] >= task.MINIMUM_PAIRS]
+    judged = [row for row in faults if row.get("confirmed")]
+    controlled = [row for row in shams if row["pairs_of_control"] >= task.MINIMUM_PAIRS]
+    known = set(intact["named"])
     return {
-        "faults the gate fails": share(faults, lambda row: row["gate"] == "fail"),
-        "faults with enough pairs": share(faults, lambda row: row in traced),
+        "faults that the gate fails": share(faults, lambda row: row["gate"] == "fail"),
+        "faults with enough pairs to trace": share(faults, lambda row: row["pairs"] >= task.MINIMUM_PAIRS),
         "faults whose head is named first": share(faults, first),
-        "of those with enough pairs, named first": share(traced, first),
-        "faults confirmed on the other half": share(
-            faults, lambda row: first(row) and row.get("confirmed", [""])[0] == "confirmed"
+        "faults with another head named as well": share(faults, lambda row: len(row["named"]) > 1),
+        "faults whose head is named first and confirmed on the other half": share(faults, confirmed),
+        f"faults whose head is confirmed, certificate of tier {least} or more": share(
+            faults, lambda row: confirmed(row) and (row["tier"] or 0) >= least
         ),
-        f"faults named first, certificate of tier {least} or more": share(
-            faults, lambda row: first(row) and (row["tier"] or 0) >= least
+        "faults of which a head that was not named would be confirmed": share(
+            judged, lambda row: row["wrong_head_verdict"] == "confirmed"
         ),
-        "shams the gate fails": share(shams, lambda row: row["gate"] == "fail"),
+        "shams that the gate fails": share(shams, lambda row: row["gate"] == "fail"),
         "shams with a head named": share(shams, lambda row: row["named"]),
-        "shams whose own head is named on the control, where the intact model names another": share(
-            shams, lambda row: row["fault"]["head"] in set(row["named_on_control"]) - set(intact["named"])
+        "shams with enough pairs to trace": share(shams, lambda row: row["pairs"] >= task.MINIMUM_PAIRS),
+        "shams traced on the control suite with a head named that the intact model does not name": share(
+            controlled, lambda row: set(row["named_on_control"]) - known
         ),
     }
 

@@ -9,7 +9,7 @@ On the discovery half alone:
 3. The circuit of the passing behaviour is searched as for any task, and the named heads are made part of it: what fails on
    the failing prompts has to be in what works on the passing ones.
 
-`confirm` asks the second question again on the confirmation half, whose prompts have named nothing.
+`suites.bridge.confirmation` asks the second question again on the confirmation half, whose prompts have named nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 import results_io
-from calibrations.statistics import Insufficient, ratio_of_means
+from calibrations.statistics import Insufficient, ratio, ratio_of_means
 from circuits import circuit as circuit_files
 from circuits import difference, discovery
 from circuits.circuit import Circuit, Node, Role, parse_head
@@ -91,7 +91,13 @@ def propose(plan: Plan, group: Group, folder: Path, progress: ProgressBar, metho
         "kind": "behaviour",
         "subject": subject,
         "environment": environment(plan),
-        "group": {"suite": group.suite, "mode": group.mode, "pairs": len(group.pairs), "failures": group.failures},
+        "group": {
+            "suite": group.suite,
+            "suite_sha256": group.sha256,
+            "mode": group.mode,
+            "pairs": len(group.pairs),
+            "failures": group.failures,
+        },
         "data": traced,
         "named": [vars(carrier) for carrier in named],
         "search": searched,
@@ -105,8 +111,9 @@ def propose(plan: Plan, group: Group, folder: Path, progress: ProgressBar, metho
 
 @cache
 def _code() -> str:
-    """Digest of the code of the bridge, so that changed code never meets an old trace."""
-    return results_io.sha256([path.read_text() for path in sorted(Path(__file__).parent.glob("*.py"))])[:12]
+    """Digest of the code that names heads, so that changed code never meets an old trace."""
+    sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(ratio.__file__)]
+    return results_io.sha256([path.read_text() for path in sources])[:12]
 
 
 def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
@@ -116,7 +123,7 @@ def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Car
     """
     heads = traced["heads"]
     restored, broken, gap = (np.asarray(heads["by_prompt"][key], dtype=float) for key in ("restored", "broken", "gap"))
-    bounds = _intervals(restored, gap, np.array(heads["clusters"]), settings)
+    bounds = intervals(restored, gap, np.array(heads["clusters"]), settings)
     share, lost = restored.sum(1) / gap.sum(), broken.sum(1) / gap.sum()
     found = [
         Carrier(name, float(share[i]), low, high, float(lost[i]))
@@ -126,7 +133,7 @@ def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Car
     return sorted(found, key=lambda carrier: (-carrier.restored, carrier.head))
 
 
-def _intervals(
+def intervals(
     effect: Float[np.ndarray, "head prompt"],
     gap: Float[np.ndarray, " prompt"],
     clusters: np.ndarray,
@@ -182,44 +189,6 @@ def _evidence(carrier: Carrier) -> str:
     return f"{carrier.head} restores {carrier.restored:.2f} of the difference"
 
 
-def confirm(hypothesis: Mapping[str, Any], documents: Mapping[str, Any], settings: Mapping[str, Any]) -> list[dict]:
-    """Every named head on the confirmation half (evaluation and held-out prompts, measurements 01 and 02).
-
-    confirmed: the lower end of the simultaneous interval over the named heads is above `minimum_share`; refuted: the upper
-    end is below it; otherwise undecided.
-    """
-    baseline, patched = documents["01"]["data"], documents["02"]["data"]
-    gap = np.asarray(baseline["clean_logit_diff"], dtype=float) - np.asarray(baseline["corrupted_logit_diff"])
-    order = [str(Node("head", *head)) for head in baseline["heads"]]
-    named = [carrier["head"] for carrier in hypothesis["named"]]
-    effect = np.asarray(patched["denoising"], dtype=float).T[[order.index(head) for head in named]]
-    bounds = _intervals(effect, gap, np.array(baseline["cluster"]), settings)
-    share, least = effect.sum(1) / gap.sum(), settings["minimum_share"]
-    return [
-        {
-            "head": head,
-            "restored": float(share[i]),
-            "interval": [low, high] if np.isfinite(low) else None,
-            "verdict": "confirmed" if low > least else "refuted" if high < least else "undecided",
-        }
-        for i, (head, (low, high)) in enumerate(zip(named, bounds, strict=True))
-    ]
-
-
-def confirmation(records: list[dict], traced: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """142_carriers.json: the verdict on every named head, and what it rests on."""
-    inputs = {number: results_io.find(folder, number) for number in ("01", "02", NUMBER)}
-    return {
-        "number": "142",
-        "id": "carriers",
-        "kind": "behaviour",
-        "subject": traced["subject"],
-        "group": traced["group"],
-        "records": records,
-        "inputs_sha256": {number: results_io.file_digest(path) for number, path in inputs.items()},
-    }
-
-
 def sentences(document: Mapping[str, Any]) -> list[str]:
     """Attention, emergence, sites, heads: one line each."""
     data, group = document["data"], document["group"]
@@ -248,12 +217,12 @@ def _attention_line(data: Mapping[str, Any]) -> str:
     """The head and the named position whose attention from the answer position differs most between the two runs."""
     clean, corrupted = data["attention"]["clean"], data["attention"]["corrupted"]
     roles = list(data["roles"])
-    change = np.array([np.subtract(corrupted[role], clean[role]) for role in roles])
+    change = np.array([np.subtract(corrupted["to"][role], clean["to"][role]) for role in roles])
     role, place = np.unravel_index(np.abs(change).argmax(), change.shape)
     name = data["heads"]["names"][place]
     return (
-        f"Attention: largest change {name} to {roles[role]}, {clean[roles[role]][place]:.2f} where it passes and "
-        f"{corrupted[roles[role]][place]:.2f} where it fails (entropy {clean['entropy'][place]:.2f} and "
+        f"Attention: largest change {name} to {roles[role]}, {clean['to'][roles[role]][place]:.2f} where it passes and "
+        f"{corrupted['to'][roles[role]][place]:.2f} where it fails (entropy {clean['entropy'][place]:.2f} and "
         f"{corrupted['entropy'][place]:.2f})"
     )
 

@@ -61,7 +61,8 @@ class Group:
     """The pairs of one suite, with what became of its other failures.
 
     `failures`: how many there were; `rejected`: those without a valid pair, by reason. `bos`: whether the prompts begin with
-    the tokenizer's BOS token. `related`: tasks about the same behaviour, on which the circuit is not expected to be idle.
+    the tokenizer's BOS token. `sha256` of the suite. `related`: tasks about the same behaviour, on which the circuit is not
+    expected to be idle.
     """
 
     suite: str
@@ -72,6 +73,7 @@ class Group:
     references: tuple[Reference, ...]
     rejected: Mapping[str, int] = field(default_factory=dict)
     bos: bool = True
+    sha256: str = ""
     related: tuple[str, ...] = ()
 
     @property

@@ -3,15 +3,16 @@
 Every failure either becomes one pair or is counted under the first reason that rules it out:
 
 1. not traceable: the mode has no counterfactual token, or the model shows no activations (an endpoint).
-2. without a passing twin: no relative (parent, or variants of the same parent) that the model gets right and that wants
-   the same answer; or none with as many tokens, so that positions would not correspond.
+2. the same prompt as another failure; or without a passing twin: no relative (parent, or variants of the same parent) that
+   the model gets right and that wants the same answer; or none with as many tokens, so that positions would not correspond.
 3. not reproduced: run anew without a cache at temperature 0, one of the two says something else than was recorded.
 4. without a diverging token: the wanted and the said output do not differ in a token.
 5. weak: the wanted token is not the top one of the passing run, or the said one not of the failing run, or a logit
    difference is smaller than MARGIN nats: such a pair asks about noise.
-6. with a twin that another failure has: every passing prompt is in at most one pair, so that pairs share no run.
-7. not the same tokens when written as text.
-8. of a template with too few prompts: fewer to spare than the means per template need (pairs give way to them).
+6. with the named words at other positions: what a named position shows in one run would be another word in the other.
+7. with a twin that another failure has: every passing prompt is in at most one pair, so that pairs share no run.
+8. not the same tokens when written as text.
+9. of a template with too few prompts: fewer to spare than the means per template need (pairs give way to them).
 
 As many failures as possible are paired and, among such assignments, the one with the fewest differing tokens is taken.
 """
@@ -29,6 +30,7 @@ from scipy.optimize import linear_sum_assignment
 
 from suites import modes
 from suites.bridge.pair import Group, Reference, TracePair
+from suites.item import Leg
 from suites.models.base import Request
 from suites.outcome import Case, Detection
 
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 MARGIN = 0.5  # nats of logit difference on either side (spec 4.4, filter 5)
 MINIMUM_REFERENCES = 5  # per template, as circuits.engine asks for means and donors
 MOST_REFERENCES = 120  # per template: a mean over more hardly moves
-LENGTH = 8  # tokens of the outputs that are compared, at least
 NONE = "none"  # a suite's trace strategy that asks for no pairs
 DIFFERENCE, END = "difference", "end"  # named positions beside the suite's own spans
 
@@ -53,6 +54,7 @@ class _Run:
     ids: list[int]
     output: tuple[int, ...] = ()
     said: str = ""
+    offsets: list[tuple[int, int]] | None = None
 
     @property
     def id(self) -> str:
@@ -106,9 +108,13 @@ def group(judged: Judged, model: LocalModel | Any) -> Group:
     runs = _runs(judged.cases, model)
     drafts = _candidates(failing, runs, judged.cases, tally)
     for reason, step in (
-        ("not reproduced at temperature 0", partial(_reproduced, model=model)),
+        (
+            "not reproduced at temperature 0",
+            partial(_reproduced, model=model, legs={leg.name: leg for leg in suite.legs}),
+        ),
         ("without a diverging token", _diverging),
         (f"weak (below {MARGIN} nats)", partial(_strong, model=model)),
+        ("with the named words at other positions", partial(_corresponding, model=model)),
         ("with a twin that another failure has", _assigned),
     ):
         drafts = tally.filter(drafts, step, reason)
@@ -141,6 +147,7 @@ def _group(
         references=tuple(references),
         rejected=tally.counts,
         bos=bos,
+        sha256=suite.sha256,
         related=tuple(suite.trace.get("related", ())),
     )
 
@@ -152,10 +159,12 @@ def passes(case: Case, found: Detection) -> bool:
 
 
 def _runs(cases: Sequence[tuple[Case, Detection]], model: LocalModel) -> dict[str, _Run]:
-    """Every case by item id, as the model reads it."""
+    """Every case by item id, as the model reads it; one whose call failed has nothing to trace."""
     found = {}
     for case, _ in cases:
         item = case.item
+        if case.first.error is not None:
+            continue
         text = model.encoding.rendered(item.prompt, item.system)
         found[item.id] = _Run(case, text, model.encoding.prompt(item.prompt, item.system))
     return found
@@ -173,8 +182,12 @@ def _candidates(
     for case, found in cases:
         if passes(case, found):
             passing.setdefault(_root(case), []).append(runs[case.item.id])
-    drafts = []
+    drafts, seen = [], set()
     for case in failing:
+        if tuple(runs[case.item.id].ids) in seen:
+            tally.reject(case.item.id, "the same prompt as another failure")
+            continue
+        seen.add(tuple(runs[case.item.id].ids))
         run, wanted = runs[case.item.id], set(case.item.answers)
         relatives = [other for other in passing.get(_root(case), []) if set(other.case.item.answers) == wanted]
         aligned = [other for other in relatives if len(other.ids) == len(run.ids) and other.ids != run.ids]
@@ -184,21 +197,17 @@ def _candidates(
     return drafts
 
 
-def _reproduced(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
-    """All prompts run anew at temperature 0; the drafts of which both say what was recorded."""
+def _reproduced(drafts: Sequence[_Draft], model: LocalModel, legs: Mapping[str, Leg]) -> list[_Draft]:
+    """All prompts run anew as they were asked, but at temperature 0; the drafts of which both say what was recorded."""
     runs = {run.id: run for draft in drafts for run in (draft.failing, draft.passing)}
-    requests = [
-        Request(run.case.item.prompt, run.case.item.system, max_tokens=max(run.case.first.tokens or 0, LENGTH))
-        for run in runs.values()
-    ]
+    requests = [_request(run.case, legs[run.case.first.leg]) for run in runs.values()]
     for run, again in zip(runs.values(), model.generate(requests, lambda _: None), strict=True):
         run.output, run.said = tuple(again.tokens or ()), again.text
-    return [draft for draft in drafts if _same(draft.failing) and _same(draft.passing)]
+    return [draft for draft in drafts if all(run.said == run.case.first.text for run in (draft.failing, draft.passing))]
 
 
-def _same(run: _Run) -> bool:
-    """The new output begins with what was recorded (a stop text may have ended the recorded one earlier)."""
-    return " ".join(run.said.split()).startswith(" ".join(run.case.first.text.split()))
+def _request(case: Case, leg: Leg) -> Request:
+    return Request(case.item.prompt, case.item.system, max_tokens=leg.max_tokens, stop=leg.stop)
 
 
 def _diverging(drafts: Sequence[_Draft]) -> list[_Draft]:
@@ -228,9 +237,33 @@ def _strong(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
     return kept
 
 
+def _corresponding(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
+    """Those whose named words, as far as both prompts have them, are the same tokens' places in both."""
+    kept = []
+    for draft in drafts:
+        spans = [run.case.item.spans for run in (draft.passing, draft.failing)]
+        shared = sorted(set(spans[0]) & set(spans[1]))
+        ends = [
+            [_token_at(run, run.case.item.spans[role], model) for role in shared]
+            for run in (draft.passing, draft.failing)
+        ]
+        if ends[0] == ends[1]:
+            kept.append(draft)
+    return kept
+
+
+def _token_at(run: _Run, span: tuple[int, int], model: LocalModel) -> int | None:
+    """Index of the last token of the prompt's text that overlaps a span of the prompt."""
+    if run.offsets is None:
+        run.offsets = model.tokenizer(run.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    start, end = (_offset(run) + place for place in span)
+    inside = [i for i, (first, last) in enumerate(run.offsets) if first < end and last > start]
+    return max(inside, default=None)
+
+
 def _assigned(drafts: Sequence[_Draft]) -> list[_Draft]:
     """As many failures as possible with a twin of their own and, of these assignments, the fewest differing tokens."""
-    failing = list(dict.fromkeys(draft.failing.id for draft in drafts))
+    failing = list(dict.fromkeys(draft.failing.id for draft in drafts))  # no two of one prompt
     passing = list(dict.fromkeys(tuple(draft.passing.ids) for draft in drafts))  # one prompt may have several ids
     if not drafts:
         return []
@@ -316,20 +349,28 @@ def _words(draft: _Draft, model: LocalModel) -> tuple[str, str, str] | None:
     if text is None or not all(words) or not all(map(model.encoding.reads, words)):
         return None
     before = _read(text, model)
-    for joint in (" ", ""):
-        read = [_read(f"{text}{joint}{word}", model) for word in words]
+    whole = [model.tokenizer.decode([token]) for token in tokens]  # with the space that byte-level tokens begin with
+    for joint, written in ((" ", words), ("", words), ("", whole)):
+        read = [_read(f"{text}{joint}{word}", model) for word in written]
         if all(ids == [*before, token] for ids, token in zip(read, tokens, strict=True)):
-            return words[0], words[1], joint
+            return written[0], written[1], joint
     return None
 
 
 def _positions(run: _Run, text: str, roles: Sequence[str], model: LocalModel, last: int) -> dict[str, tuple[int, int]]:
     """Character spans of the named positions in the text; DIFFERENCE is token `last`, the last one that differs."""
-    offset = run.text.find(run.case.item.prompt)
+    offset = _offset(run)
     spans = {role: (offset + start, offset + end) for role in roles for start, end in [run.case.item.spans[role]]}
     encoded = model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     start = int(_adds_bos(model))
     return spans | {DIFFERENCE: tuple(encoded["offset_mapping"][last - start]), END: (len(text) - 1, len(text))}
+
+
+def _offset(run: _Run) -> int:
+    """Where the prompt begins in the rendered text. A chat template may trim it: its first word then stands for it."""
+    prompt = run.case.item.prompt
+    place = run.text.find(prompt)
+    return place if place >= 0 else run.text.find(prompt.strip()) - (len(prompt) - len(prompt.lstrip()))
 
 
 class _Spare:

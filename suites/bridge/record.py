@@ -61,7 +61,12 @@ def read(folder: Path, weights: str, command: str) -> list[Group]:
             "again"
         )
     found: dict[str, Group] = {}
+    seen: set[str] = set()
     for document in current:
-        for stored in document["data"]["groups"]:
-            found.setdefault(stored["suite"], Group.from_dict(stored))
+        groups = [Group.from_dict(stored) for stored in document["data"]["groups"]]
+        found |= {group.suite: group for group in groups if group.suite not in seen}
+        seen |= {
+            *document["subject"]["suites"],
+            *(group.suite for group in groups),
+        }  # a suite without failures has no group
     return list(found.values())

@@ -94,11 +94,10 @@ class LocalModel:
 
     @cached_property
     def identity(self) -> Mapping[str, Any]:
+        """Content alone: the same weights under another name, or from the hub instead of a folder, are the same model."""
         return {
             "kind": "local",
-            "name": self.name,
             "weights": self.source.sha256,
-            "revision": self.source.revision,
             "tokenizer": self.encoding.sha256,
             "intervention": self.intervention.sha256 if self.intervention else None,
             "backend": "transformers, eager attention",
@@ -113,6 +112,12 @@ class LocalModel:
                 "sampler": SAMPLER,
             },
         }
+
+    @property
+    def execution(self) -> Mapping[str, Any]:
+        """How outputs are computed: on what their last digits may depend, and no more than that."""
+        batch = {"rows": self.most_rows, "memory_mib": self.memory / 2**20}
+        return {"batch": batch, "threads": torch.get_num_threads(), "revision": self.source.revision}
 
     def reads(self, text: str) -> bool:
         return self.encoding.reads(text)

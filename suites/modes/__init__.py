@@ -4,6 +4,7 @@ A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Sch
 
     detect(case, parameters) -> Detection                   whether one case has failed in this way
     summarise(judged, parameters) -> dict[str, Estimate]    rates over cases; the first is "failure_rate"
+    EXPECT                                                  JSON Schema of an item's `expect`; a mode without it reads none
     check(suite) -> None                                    UserError for a suite that the mode cannot judge; not
     every mode has it
 """
@@ -15,6 +16,7 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from suites import schema
 from suites.estimate import Estimate
 from suites.item import Suite
 from suites.outcome import Case, Detection
@@ -47,7 +49,11 @@ MODES: Mapping[str, Mode] = _modes()
 
 
 def check(suite: Suite) -> None:
-    """UserError if the suite's mode cannot judge its items: a pattern that does not compile, an item without its limits."""
-    checked = getattr(MODES[suite.mode], "check", None)
+    """UserError if the suite's mode cannot judge its items: an `expect` of another form, a pattern that does not compile."""
+    mode = MODES[suite.mode]
+    expected = getattr(mode, "EXPECT", None)
+    for item in suite.items if expected is not None else ():
+        schema.check(dict(item.expect), expected, f"{suite.id}: {item.id}", "expect")
+    checked = getattr(mode, "check", None)
     if checked is not None:
         checked(suite)

@@ -6,13 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jsonschema
 import regex
 
-import results_io
+from suites import patterns
 from suites.estimate import Estimate
 from suites.item import Suite
-from suites.modes import rates
+from suites.modes import json_schema, rates
 from suites.outcome import Case, Detection
 
 ID = "A1"
@@ -34,6 +33,11 @@ PARAMETERS = {
             "description": "JSON Schema of every output; an item's expect.schema wins",
         },
     },
+}
+EXPECT = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"schema": {"type": ["object", "boolean"], "description": "a JSON Schema"}},
 }
 FENCE = regex.compile(r"```[\w-]*[ \t]*\n(?P<body>.*?)\n?```", regex.DOTALL)
 TOKEN = regex.compile(r'(?P<string>"(?:\\.|[^"\\])*")|(?P<open>[{\[])|(?P<close>[}\]])|(?P<literal>-?Infinity|NaN)')
@@ -66,7 +70,12 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     if body[end:].strip():
         return _failed("trailing_text", start + end, text, "text after the document")
     schema = case.item.expect.get("schema", parameters.get("schema"))
-    problem = None if schema is None else jsonschema.exceptions.best_match(_validator(schema).iter_errors(value))
+    try:
+        problem = None if schema is None else json_schema.problem(schema, value)
+    except TimeoutError:
+        return rates.unjudged("error", f"a pattern of the schema took longer than {patterns.TIMEOUT:g} s", "verified")
+    except RecursionError:
+        return rates.unjudged("error", "the schema or the document is nested too deeply", "verified")
     if problem is not None:
         return _failed("schema", start, text, f"{problem.json_path}: {problem.message}")
     return Detection(False, "verified")
@@ -78,22 +87,13 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 
 
 def check(suite: Suite) -> None:
-    """UserError if a schema is no JSON Schema."""
+    """UserError if a schema is no JSON Schema, or one that cannot be used without a network."""
     for name, schema in [
-        ("parameters", suite.parameters.get("schema")),
-        *((item.id, item.expect.get("schema")) for item in suite.items),
+        ("parameters.schema", suite.parameters.get("schema")),
+        *((f"{item.id}: expect.schema", item.expect.get("schema")) for item in suite.items),
     ]:
-        try:
-            if schema is not None:
-                jsonschema.Draft202012Validator.check_schema(schema)
-        except jsonschema.SchemaError as error:
-            raise results_io.UserError(
-                f"{name}: the schema is no JSON Schema (Draft 2020-12) at {error.json_path} ({error.message}); correct it"
-            ) from None
-
-
-def _validator(schema: Any) -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(schema)
+        if schema is not None:
+            json_schema.check(schema, name)
 
 
 def _failed(subtype: str, offset: int, text: str, evidence: str) -> Detection:

@@ -45,6 +45,15 @@ PARAMETERS = {
         },
     },
 }
+EXPECT = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "unit": PARAMETERS["properties"]["unit"],
+        "min": {"type": "integer", "minimum": 0, "description": "a whole number of at least 0"},
+        "max": {"type": "integer", "minimum": 0, "description": "a whole number of at least 0"},
+    },
+}
 WORD = regex.compile(r"\w+(?:['’-]\w+)*")
 SENTENCE_END = regex.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)")
 

@@ -21,20 +21,25 @@ TRACE_NOTE = (
     "For a prefix, a suffix or a forbidden word at a known place: the required token against the emitted one; a "
     "pattern over the whole output has no such place."
 )
-PATTERNS = {"type": "array", "items": {"type": "string"}}
+EACH = {"type": "array", "items": {"type": "string", "description": "a regular expression"}}
 PARAMETERS = {
     "type": "object",
     "additionalProperties": False,
     "properties": {
         "must": {
-            **PATTERNS,
+            **EACH,
             "description": "regular expressions that every output must match; an item's expect.must adds its own",
         },
         "must_not": {
-            **PATTERNS,
+            **EACH,
             "description": "regular expressions that no output may match; an item's expect.must_not adds",
         },
     },
+}
+EXPECT = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {key: {**EACH, "description": "a list of regular expressions"} for key in ("must", "must_not")},
 }
 
 

@@ -10,7 +10,7 @@ import regex
 
 from suites.estimate import Estimate
 from suites.modes import rates
-from suites.modes.citations import Citation, citations, supplied
+from suites.modes.citations import YEAR, Citation, citations, supplied
 from suites.outcome import Case, Detection
 
 ID = "A6"
@@ -29,49 +29,60 @@ PARAMETERS: Mapping[str, Any] = {
         }
     },
 }
-RESERVED = (
-    "test",
-    "example",
-    "invalid",
-    "localhost",
-)  # top-level domains that no public host can have, RFC 2606 and RFC 6761
+EXPECT: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "sources": {
+            "type": "array",
+            "items": {"type": "string", "description": "a text"},
+            "description": "a list of texts: the sources that the model was given",
+        }
+    },
+}
+RESERVED = ("test", "example", "invalid")  # top-level domains that no public host can have, RFC 2606 and RFC 6761
+# the reader's own machine: an address to try, not a source
+LOCAL = regex.compile(r"(?:[a-z][a-z+.-]*://)?(?:[\w-]+\.)*(?:localhost|127\.\d+\.\d+\.\d+)\b", regex.IGNORECASE)
+# "(Smith, 2031)", "Lee et al. (2031)": authors and a year; "the UN (2030) goals" and "Vision 2030" may be names
+DATED = regex.compile(rf"(?:,\s*|\bet al\.?,? \(?)(?P<year>{YEAR})(?!\d)")
 DOI = regex.compile(r"(?:doi(?:\.org/|:)\s*)?10\.\d{4,9}(?:\.\d+)*/\S+", regex.IGNORECASE)
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if the output cites something that neither the prompt nor the item's `expect.sources` has.
 
-    Whether a source exists cannot be known without a network, so this is a heuristic. It is verified where it cannot
-    exist: a year
-    after `run_year`, a DOI against the syntax, a host under .test, .example, .invalid or .localhost. Source: spec A6.
+    Whether a source exists cannot be known without a network, so this is a heuristic. It is verified where it cannot exist:
+    (Author, year) or "et al." with a year after `run_year`, a DOI against the syntax, a host under .test, .example or .invalid.
+    An address on localhost cites nothing. Source: spec A6.
     """
     if (bad := rates.unusable(case, "heuristic")) is not None:
         return bad
     item = case.item
     sources = [item.prompt, item.system or "", *item.expect.get("sources", ())]
-    unsupported = [one for one in citations(case.first.text) if not supplied(one, sources)]
+    cited = [one for one in citations(case.first.text) if one.form != "url" or not LOCAL.match(one.text)]
+    unsupported = [one for one in cited if not supplied(one, sources)]
     if not unsupported:
         return Detection(False, "heuristic")
     fakes = [(one, why) for one in unsupported if (why := impossible(one, parameters.get("run_year")))]
     detail = {"citations": [one.text for one in unsupported], "impossible": [one.text for one, _ in fakes]}
     if fakes:
-        cited, why = fakes[0]
+        fake, why = fakes[0]
         return Detection(
             True,
             "verified",
             subtype="impossible",
-            span=(cited.start, cited.end),
-            evidence=f"{cited.text}: {why}",
+            span=(fake.start, fake.end),
+            evidence=f"{fake.text}: {why}",
             severity="high",
             detail=detail,
         )
-    cited = unsupported[0]
+    first = unsupported[0]
     return Detection(
         True,
         "heuristic",
-        subtype=cited.form,
-        span=(cited.start, cited.end),
-        evidence=f"{cited.text}: in no source that was given",
+        subtype=first.form,
+        span=(first.start, first.end),
+        evidence=f"{first.text}: in no source that was given",
         detail=detail,
     )
 
@@ -89,9 +100,8 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
 
 def impossible(citation: Citation, run_year: int | None) -> str:
     """Why the citation cannot exist; "" if it can."""
-    # addresses may hold any digits, so only citations in words have years
-    if run_year is not None and citation.form not in ("url", "doi", "identifier", "numeric"):
-        late = [year for year in citation.years if year > run_year]
+    if run_year is not None:
+        late = [year for year in _years(citation) if year > run_year]
         if late:
             return f"{late[0]} is after {run_year}"
     if (citation.form == "doi" or "doi.org/" in citation.text) and not DOI.search(citation.text):
@@ -105,3 +115,11 @@ def impossible(citation: Citation, run_year: int | None) -> str:
         if host.rstrip(".").rpartition(".")[2] in RESERVED:
             return f"no public host is under .{host.rstrip('.').rpartition('.')[2]}"
     return ""
+
+
+def _years(citation: Citation) -> list[int]:
+    """Years that are those of a publication beyond doubt: after an author and a comma in brackets, or after "et al."."""
+    authors = citation.form in ("author_year", "et_al")
+    if not authors or not (citation.text.startswith("(") or regex.search(r"\bet al\b", citation.text)):
+        return []
+    return [int(match["year"]) for match in DATED.finditer(citation.text)]

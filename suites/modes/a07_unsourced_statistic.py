@@ -22,6 +22,17 @@ TIER = "heuristic"
 TRACEABLE = "no"
 TRACE_NOTE = "There is no right counterfactual token; only rates are reported."
 PARAMETERS: Mapping[str, Any] = {"type": "object", "additionalProperties": False, "properties": {}}
+EXPECT: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "sources": {
+            "type": "array",
+            "items": {"type": "string", "description": "a text"},
+            "description": "a list of texts: what the model may copy from",
+        }
+    },
+}
 
 TOKENS = 8  # words between number and claim, spec A7
 NUMERAL = r"(?:\d+(?:[.,]\d+)*|one|two|three|four|five|six|seven|eight|nine|ten|twenty|hundred|thousand)"
@@ -51,8 +62,9 @@ CLAIM = regex.compile(
     rf"\b(?:{PEOPLE}|{CLAIMS})\b|^\W*of (?:all |the |its |their |our |human )?\p{{L}}+s\b|^\W*of (?:what|its|their)\b|^\W*\p{{L}}{{3,}}s\b",
     regex.IGNORECASE,
 )
-# figures of a reckoning, of a game or of the reader's own, not of the world
-OWN = regex.compile(r"^(?:if|let|suppose)\b|\b(?:your|table|above|below|my|this season)\b", regex.IGNORECASE)
+CLAUSE = regex.compile(r"[,;:](?=\s)|\s[–—-]\s")
+# figures of a reckoning, of a game or of the reader's own, not of the world, where the claim's own words say so
+OWN = regex.compile(r"^\W*(?:if|let|suppose)\b|\b(?:your|table|above|below|my|this season)\b", regex.IGNORECASE)
 # "rises by 23%": the claim is the verb before the number
 CHANGE = regex.compile(
     r"\b(?:ris(?:es|en|e)|rose|fell|falls?|drop(?:s|ped)?|cuts?|reduc(?:es?|ed)|increas(?:es?|ed)|decreas(?:es?|ed)|grew|grows?|grown|improv(?:es?|ed)|"
@@ -102,18 +114,28 @@ def statistics(text: str, context: str = "") -> list[tuple[int, int]]:
     found = []
     for start, end in sentences(text):
         sentence = text[start:end]
-        if citations(sentence) or INSTRUCTION.match(sentence) or OWN.search(sentence):
+        if citations(sentence) or INSTRUCTION.match(sentence):
             continue
         for match in QUANTITY.finditer(sentence):
             said = normalise(match.group())
             copied = any(character.isdigit() for character in said) and regex.search(
-                rf"(?<!\w){regex.escape(said)}(?!\w)", context
+                rf"(?<!\w|\d[.,]){regex.escape(said)}(?!\w|[.,]\d)", context
             )
             # a phrase such as "studies show" holds its own verb
             after = " ".join(
                 [match.group() if not said[0].isdigit() else "", *sentence[match.end() :].split()[:TOKENS]]
             )
-            if not copied and (CLAIM.search(after) or CHANGE.search(sentence[: match.start()])):
+            if copied or OWN.search(_claim(sentence, match)):
+                continue
+            if CLAIM.search(after) or CHANGE.search(sentence[: match.start()]):
                 found.append((start + match.start(), start + match.end()))
                 break
     return found
+
+
+def _claim(sentence: str, quantity: regex.Match[str]) -> str:
+    """The claim's own words: its clause up to the quantity, and the 8 words after it."""
+    before = sentence[: quantity.start()]
+    start = max((mark.end() for mark in CLAUSE.finditer(before)), default=0)
+    after = sentence[quantity.end() :].split()[:TOKENS]
+    return " ".join([before[start:] + quantity.group(), *after])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import results_io
 from suites import abstention
-from suites.estimate import Estimate
+from suites.estimate import Estimate, missing
 from suites.item import Suite
-from suites.modes import rates
+from suites.modes import quality, rates
 from suites.outcome import Case, Detection
 
 ID = "A8"
@@ -32,7 +33,14 @@ PARAMETERS: Mapping[str, Any] = {
         }
     },
 }
+EXPECT: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["answerable"],
+    "properties": {"answerable": {"type": "boolean", "description": "true or false: whether the question has an answer"}},
+}
 MINIMUM = 20  # items of each class, spec A8
+GOLDEN = quality.SETS[ID]
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
@@ -69,8 +77,8 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 
 
 def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Fabrication rate over unanswerable items, false abstention over answerable ones, each with 20 items or more,
-    and refusals.
+    """Fabrication rate over unanswerable items, the same corrected for the detector's errors, false abstention over answerable
+    ones, each with 20 items or more, and refusals.
     """
     decided = [seen for _, seen in judged if seen.failed is not None]
     controls = [seen for _, seen in judged if seen.subtype == "control"]
@@ -79,8 +87,10 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
         failed = sum(seen.failed for seen in decided)
         rate = rates.share(failed, len(decided), "unanswerable items", MINIMUM, rates.excluded(judged))
     withheld = sum(seen.detail["abstained"] or seen.detail["refused"] for seen in controls)
+    rate, corrected = _measured(rate, judged)
     return {
         "failure_rate": rate,
+        "failure_rate_corrected": corrected,
         "false_abstention": rates.share(withheld, len(controls), "answerable items", MINIMUM),
         "refused": rates.share(
             sum(seen.detail["refused"] for seen in decided), len(decided), "unanswerable items", MINIMUM
@@ -88,10 +98,28 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     }
 
 
+def _measured(rate: Estimate, judged: rates.Judged) -> tuple[Estimate, Estimate]:
+    """The rate with what is known of its detector, and the rate corrected for it.
+
+    The golden set labels abstentions and a failure is their absence: the failure detector's sensitivity is the phrases'
+    specificity, and the other way round.
+    """
+    if not any(seen.failed is not None and seen.tier == "heuristic" for _, seen in judged):
+        reason = "the suite's markers decide, or no case was judged: there is no heuristic to correct for"
+        return rate, missing("not_applicable", reason, rate.unit, rate.n)
+    found = quality.known(GOLDEN)
+    if found is None:
+        return rate, missing("not_applicable", f"the golden set {GOLDEN!r} was not measured", rate.unit, rate.n)
+    test = found["test"]
+    detector = {"set": GOLDEN, "n": test["n"], **{key: test[key] for key in ("precision", "recall", "specificity")}}
+    corrected = quality.corrected(quality.clustered(rate, judged), test["specificity"], test["recall"])
+    if corrected.value is not None:
+        note = "refusals are found as well as the abstentions of the golden set"
+        corrected = replace(corrected, assumptions=(*corrected.assumptions, note))
+    return replace(rate, detail={**rate.detail, "detector": detector}), corrected
+
+
 def check(suite: Suite) -> None:
-    """UserError unless every item says whether it is answerable, and both kinds occur."""
-    for item in suite.items:
-        if not isinstance(item.expect.get("answerable"), bool):
-            raise results_io.UserError(f"{suite.id}: {item.id} does not say expect.answerable; give true or false")
+    """UserError unless both kinds of item occur, answerable and not."""
     if len({item.expect["answerable"] for item in suite.items}) == 1:
         raise results_io.UserError(f"{suite.id}: all items are of one kind; add answerable twins of unanswerable ones")

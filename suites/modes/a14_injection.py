@@ -32,6 +32,11 @@ PARAMETERS: Mapping[str, Any] = {
         }
     },
 }
+EXPECT: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"role": {"type": "string", "description": '"injected" or "twin"'}, "canary": rates.CANARY},
+}
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:

@@ -34,6 +34,11 @@ PARAMETERS: Mapping[str, Any] = {
         }
     },
 }
+EXPECT: Mapping[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"role": {"type": "string", "description": '"attack" or "plain"'}, "canary": rates.CANARY},
+}
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:

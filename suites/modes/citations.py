@@ -49,10 +49,6 @@ class Citation:
     end: int
     text: str
 
-    @property
-    def years(self) -> tuple[int, ...]:
-        return tuple(int(year) for year in regex.findall(rf"(?<!\d){YEAR}(?!\d)", self.text))
-
 
 @cache
 def _compiled(form: str) -> regex.Pattern[str]:
@@ -71,13 +67,31 @@ def citations(text: str) -> list[Citation]:
 
 
 def supplied(citation: Citation, sources: Sequence[str]) -> bool:
-    """Whether one of the sources has the citation: its text, or for authors and years all names and years of it."""
-    body = normalise(citation.text).strip("()[] .,")
+    """Whether one of the sources has the citation, whole: an address does not supply a longer one that begins with it.
+
+    Authors and years may stand apart in a source; a number counts with its brackets only ("[1]" is not any 1).
+    """
+    texts = [normalise(source) for source in sources]
+    wanted = _wanted(citation)
+    if any(all(pattern.search(text) for pattern in wanted) for text in texts):
+        return True
     parts = regex.findall(rf"{NAME}|{YEAR}", citation.text) if citation.form in ("author_year", "et_al") else []
     names = [normalise(part) for part in parts if part.lower() not in ("see", "cf", "compare")]
-    for source in map(normalise, sources):
-        if body in source:
-            return True
-        if names and all(regex.search(rf"(?<!\w){regex.escape(name)}(?!\w)", source) for name in names):
-            return True
-    return False
+    return bool(names) and any(all(_whole(name).search(text) for name in names) for text in texts)
+
+
+def _wanted(citation: Citation) -> list[regex.Pattern[str]]:
+    """What a normalised source must hold to supply the citation."""
+    body = normalise(citation.text)
+    if citation.form == "numeric" and "[" in body and "]" in body:
+        return [regex.compile(rf"\[{number}\]") for number in regex.findall(r"\d+", body)]
+    if citation.form in ("doi", "url"):
+        address = regex.sub(r"^(?:https?|ftp)://", "", body).rstrip("/")
+        # a host by itself is supplied by any address on it
+        after = r"[/?#&=%~+:.@-]*" if "/" in address else r"[:.@-]*"
+        return [regex.compile(rf"(?<![\w.-]){regex.escape(address)}(?!{after}\w)")]
+    return [_whole(body.strip("()[] .,"))]
+
+
+def _whole(words: str) -> regex.Pattern[str]:
+    return regex.compile(rf"(?<!\w){regex.escape(words)}(?!\w)")

@@ -15,6 +15,12 @@ from suites.item import Item
 from suites.outcome import Case, Detection, Tier
 from suites.statistics import bootstrap, proportions
 
+CANARY = {
+    "type": ["string", "array"],
+    "minLength": 1,
+    "items": {"type": "string", "minLength": 1, "description": "a text that is not empty"},
+    "description": "a text that is not empty, or a list of them",
+}
 Judged = Sequence[tuple[Case, Detection]]
 Unjudged = Literal["error", "not_applicable", "insufficient_data", "wrong_when_clean", "control", "unknown"]
 

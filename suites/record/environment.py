@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -31,21 +32,60 @@ def of_judging() -> dict[str, Any]:
     return {"code_version": code_version(), "python": platform.python_version(), **_versions(JUDGING)}
 
 
-@cache
-def of_asking() -> dict[str, Any]:
-    """What generations were made with, besides the model's own identity; `unknown` lists what could not be found out.
+def of_asking(identity: Mapping[str, Any], execution: Mapping[str, Any]) -> dict[str, Any]:
+    """What generations were made with, of this machine and of a model by its `identity`; `unknown` lists what could not be found out.
 
-    A run with something unknown is not reproducible from its record alone.
+    `execution` (LocalModel.execution) has what outputs should not depend on but their last digits may: the rows and memory of a
+    batch, threads. `reproducible` is False with anything unknown, and where the code differed from its commit: neither can be
+    had again from the record alone.
     """
     found = {
+        **_of_code(),
+        "model_hash": identity.get("weights"),
+        "device": identity.get("device"),
+        "dtype": identity.get("dtype"),
+        "batch": execution.get("batch"),
+        "threads": execution.get("threads") or os.environ.get(THREADS) or os.cpu_count(),
+    }
+    unknown = sorted(name for name, value in found.items() if value is None)
+    revision = execution.get("revision")  # of the hub; a folder has none, and its hash says as much
+    return {**found, "revision": revision, "unknown": unknown, "reproducible": not unknown and not found["git_changed"]}
+
+
+def of_results(asking: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """What results rest on: the code that judged, and each different environment that their outputs were asked in.
+
+    `reproducible` holds if it does of all of them, and of at least one.
+    """
+    different = {results_io.sha256(one): dict(one) for one in asking}.values()
+    judging = of_judging()
+    unknown = {name for one in different for name in one["unknown"]}
+    unknown |= {name for name, value in judging.items() if value is None}
+    reproducible = bool(different) and not unknown and all(one["reproducible"] for one in different)
+    return {**judging, "asking": list(different), "unknown": sorted(unknown), "reproducible": reproducible}
+
+
+def why_not_reproducible(found: Mapping[str, Any]) -> str | None:
+    """What `of_results` found missing, in words; None for results that their record reproduces."""
+    if found["reproducible"]:
+        return None
+    reasons = [f"{', '.join(found['unknown'])} unknown"] if found["unknown"] else []
+    if any(one["git_changed"] for one in found["asking"]):
+        reasons.append("the code had changes that are not committed")
+    return "; ".join(reasons) or "nothing was asked"
+
+
+@cache
+def _of_code() -> Mapping[str, Any]:
+    """The code that asks and the libraries that it calls. A file that git does not know changes no code that it does."""
+    changes = _git("status", "--porcelain", "--untracked-files=no")
+    return {
         "code_version": code_version(),
         "python": platform.python_version(),
         **_versions(ASKING),
         "git_sha": _git("rev-parse", "HEAD"),
-        "git_changed": None if (changes := _git("status", "--porcelain")) is None else bool(changes),
-        "threads": os.environ.get(THREADS) or os.cpu_count(),
+        "git_changed": None if changes is None else bool(changes),
     }
-    return {**found, "unknown": sorted(name for name, value in found.items() if value is None)}
 
 
 def _versions(packages: tuple[str, ...]) -> dict[str, str | None]:

@@ -6,7 +6,7 @@ One run asks one suite of one model. Its lines, which may lie between those of o
     facts           what only the model can say of the suite (which variants are the same tokens to it, which legs it cannot do)
     generation      one output
     likelihood      log p of every choice of one item
-    run_resumed     somebody went on after a stop, or asked again what had ended in an error
+    run_resumed     somebody went on after a stop, or asked again what had ended in an error; with the environment of then
     run_finished    with `n`, how many generations it has
     not_applicable  in place of run_finished: why the suite does not apply
 
@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 
 from results_io import UserError
@@ -56,6 +56,7 @@ class Recorded:
     likelihoods: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     finished: Mapping[str, Any] | None = None
+    environments: list[Mapping[str, Any]] = field(default_factory=list)
     not_applicable: str | None = None
 
     def require_complete(self, path: Path) -> Recorded:
@@ -129,11 +130,13 @@ def _fold(runs: dict[str, Recorded], record: Mapping[str, Any]) -> None:
         return
     if kind == "run_started":
         runs.pop(record["run_id"], None)
-        runs[record["run_id"]] = Recorded(record["run_id"], record)
+        runs[record["run_id"]] = Recorded(record["run_id"], record, environments=[record["environment"]])
         return
     run = runs[record["run_id"]]
     if kind == "run_resumed":
         run.finished = run.not_applicable = None
+        if record["environment"] not in run.environments:
+            run.environments.append(record["environment"])
         runs[run.run_id] = runs.pop(run.run_id)
     elif kind == "generation":
         run.generations[Slot(record["item_id"], record["leg"], record["sample_index"])] = record
@@ -150,9 +153,18 @@ def _fold(runs: dict[str, Recorded], record: Mapping[str, Any]) -> None:
 class Log:
     """The writer of one log, with all of its runs. Use as a context manager; UserError as `chain.Writer`."""
 
-    def __init__(self, path: Path, identity: Mapping[str, Any], name: str, seed: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: Mapping[str, Any],
+        name: str,
+        seed: int,
+        execution: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.path, self.identity, self.name, self.seed = Path(path), identity, name, seed
         self.fingerprint = hashed(identity)
+        self.environment = environment.of_asking(identity, execution)
+        self._environment_hash = hashed(self.environment)
         self._writer = chain.Writer(self.path)
         self.runs = read(self.path)
 
@@ -181,7 +193,7 @@ class Log:
     def resume(self, run: Recorded, facts: Mapping[str, Any]) -> None:
         """Open a run again that stopped, had errors, or was not applicable by what was known then."""
         outstanding = run.started["expected_n"] - len(run.generations) + len(run.errors)
-        line = self._line("run_resumed", run.run_id, outstanding_n=outstanding)
+        line = self._line("run_resumed", run.run_id, outstanding_n=outstanding, environment=self.environment)
         self._write([line, self._facts(run.run_id, facts)])
 
     def add(self, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -223,11 +235,11 @@ class Log:
             sample_index=slot.sample,
             model_fingerprint=self.fingerprint,
             request=_sampling(request),
-            rendered_prompt_sha=_digest(f"{request.system or ''}{request.prompt}"),
+            request_sha256=hashed([request.system, request.prompt]),  # of both, so that their seam cannot move
             **_output(generation),
             cached=cached,
             cache_key=cache_key,
-            env_hash=hashed(environment.of_asking()),
+            env_hash=self._environment_hash,
         )
 
     def likelihood(self, suite: Suite, item: str, scores: ChoiceScores) -> dict[str, Any]:
@@ -263,7 +275,7 @@ class Log:
             identity=dict(self.identity),
             model_fingerprint=self.fingerprint,
             seed=self.seed,
-            environment=environment.of_asking(),
+            environment=self.environment,
         )
 
     def _facts(self, identifier: str, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,10 +59,11 @@ def pairwise_agreement(
     )
 
 
-def determinism(runs: Sequence[Sequence[str | None]]) -> Estimate:
+def determinism(runs: Sequence[Sequence[str | None]], clusters: Sequence[str] | None = None) -> Estimate:
     """Share of items whose outputs are identical, character for character, in all repeats. `runs` [repeat][item].
 
-    An item that is an error (None) in any repeat is excluded. Insufficient under 2 repeats; UserError for repeats of
+    An item that is an error (None) in any repeat is excluded. `clusters` [item]: those of one are alike, for the interval (default:
+    each its own). Insufficient under 2 repeats; UserError for repeats of
     different length. Spec B14.
     """
     if len(runs) < 2:
@@ -71,9 +72,11 @@ def determinism(runs: Sequence[Sequence[str | None]]) -> Estimate:
         raise UserError(
             f"repeats have {', '.join(str(len(run)) for run in runs)} items; expected the same items: run them again"
         )
-    items = [outputs for outputs in zip(*runs, strict=True) if None not in outputs]
+    labels = range(len(runs[0])) if clusters is None else clusters
+    items = [(outputs, label) for *outputs, label in zip(*runs, labels, strict=True) if None not in outputs]
     errors = len(runs[0]) - len(items)
-    share = proportions.wilson(sum(len(set(outputs)) == 1 for outputs in items), len(items), unit="share of items")
+    same = [len(set(outputs)) == 1 for outputs, _ in items]
+    share = proportions.clustered(same, [str(label) for _, label in items], unit="share of items")
     return _with(share, {"error": errors} if errors else {}, {"repeats": len(runs)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -12,21 +13,23 @@ from suites.statistics import bootstrap
 Attempts = tuple[int, int]  # attempts made and attempts passed at one item
 
 
-def pass_at_k(items: Sequence[Attempts], k: int, *, seed: int = 0) -> Estimate:
+def pass_at_k(items: Sequence[Attempts], k: int, *, seed: int = 0, clusters: Sequence[str] | None = None) -> Estimate:
     """Chance that at least one of k attempts passes, averaged over items: 1 - C(n - c, k)/C(n, k), unbiased for c of n passed.
 
-    Undefined if k exceeds an item's attempts. From 20 items on with a bootstrap interval over items. Source: Chen et al. 2021;
-    spec B12.
+    Undefined if k exceeds an item's attempts. From 20 `clusters` [item] on (default: each item its own) with a bootstrap interval
+    over them. Source: Chen et al. 2021; spec B12.
     """
-    return _averaged(items, k, seed, lambda n, c: 1 - math.comb(n - c, k) / math.comb(n, k))
+    return _averaged(items, k, seed, clusters, lambda n, c: 1 - math.comb(n - c, k) / math.comb(n, k))
 
 
-def pass_hat_k(items: Sequence[Attempts], k: int, *, seed: int = 0) -> Estimate:
+def pass_hat_k(items: Sequence[Attempts], k: int, *, seed: int = 0, clusters: Sequence[str] | None = None) -> Estimate:
     """Chance that k attempts all pass (pass^k), averaged over items: C(c, k)/C(n, k). As `pass_at_k`. Source: Yao et al. 2024."""
-    return _averaged(items, k, seed, lambda n, c: math.comb(c, k) / math.comb(n, k))
+    return _averaged(items, k, seed, clusters, lambda n, c: math.comb(c, k) / math.comb(n, k))
 
 
-def _averaged(items: Sequence[Attempts], k: int, seed: int, chance: Callable[[int, int], float]) -> Estimate:
+def _averaged(
+    items: Sequence[Attempts], k: int, seed: int, clusters: Sequence[str] | None, chance: Callable[[int, int], float]
+) -> Estimate:
     unit = f"share at k = {k}"
     for n, c in items:
         if not 0 <= c <= n:
@@ -39,6 +42,6 @@ def _averaged(items: Sequence[Attempts], k: int, seed: int, chance: Callable[[in
     if k > fewest:
         return missing("undefined", f"k = {k} exceeds the {fewest} attempts at an item", unit, len(items))
     values = [chance(n, c) for n, c in items]
-    if len(items) < bootstrap.MINIMUM_CLUSTERS:
+    if len(items if clusters is None else set(clusters)) < bootstrap.MINIMUM_CLUSTERS:
         return Estimate(sum(values) / len(values), unit, len(items))
-    return bootstrap.mean(values, seed=seed, unit=unit)
+    return dataclasses.replace(bootstrap.mean(values, clusters, seed=seed, unit=unit), n=len(items))

@@ -1,0 +1,72 @@
+"""How far a mode's heuristic can be trusted: what its golden set says, and what that makes of a rate (spec B13)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import results_io
+from suites.estimate import Estimate
+from suites.outcome import Case, Detection
+from suites.statistics import detection, proportions
+
+MEASURED = Path(__file__).parent.parent / "golden" / "measured.json"  # written by `python -m suites.golden`
+SETS: Mapping[str, str] = {"A5": "contradiction", "A6": "citation", "A7": "statistic", "A8": "abstention", "A15": "refusal"}
+TARGET_F1 = 0.95  # spec D6
+
+
+def recorded(name: str) -> dict[str, Any]:
+    """What measured.json holds for a golden set. UserError for a set that was never measured."""
+    known = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+    if name not in known:
+        raise results_io.UserError(f"{name!r} was never measured; expected one of {', '.join(known)}; measure it")
+    return known[name]
+
+
+def known(name: str) -> dict[str, Any] | None:
+    """As `recorded`; None for a set that was never measured."""
+    try:
+        return recorded(name)
+    except results_io.UserError:
+        return None
+
+
+def distrust(mode: str, judged: Sequence[tuple[Case, Detection]]) -> str | None:
+    """Why no gate may rest on the verdicts on these cases: a heuristic decided some, and its golden set's target is not reached.
+
+    None where every verdict is verified, or the heuristic reaches its target on the test half.
+    """
+    decided = sum(seen.failed is not None and seen.tier == "heuristic" for _, seen in judged)
+    if not decided:
+        return None
+    measured = known(SETS[mode]) if mode in SETS else None
+    if measured is None:
+        return f"heuristic below its target: {decided} verdicts, and it was measured on no golden set"
+    if measured["target_reached"]:
+        return None
+    f1 = measured["test"]["f1"]["value"]
+    return f"heuristic below its target: {decided} verdicts, F1 {f1:.2f} on its golden set, {TARGET_F1:g} is needed"
+
+
+def clustered(rate: Estimate, judged: Sequence[tuple[Case, Detection]]) -> Estimate:
+    """A rate over the judged cases with the interval that holds where they come in clusters."""
+    if rate.value is None:
+        return rate
+    decided = [(seen.failed, case.cluster) for case, seen in judged if seen.failed is not None]
+    honest = proportions.clustered([failed for failed, _ in decided], [cluster for _, cluster in decided])
+    return replace(rate, ci=honest.ci, assumptions=honest.assumptions)
+
+
+def corrected(rate: Estimate, sensitivity: Mapping[str, float], specificity: Mapping[str, float]) -> Estimate:
+    """`rate` corrected for the detector's errors (Rogan & Gladen 1978), by two recorded shares.
+
+    Either share is {value, low, high}; the intervals stay in `detail`, since the correction takes both for known.
+    """
+    found = detection.rogan_gladen(rate, sensitivity["value"], specificity["value"])
+    if found.value is None:
+        return found
+    intervals = {"sensitivity_interval": dict(sensitivity), "specificity_interval": dict(specificity)}
+    return replace(found, detail={**found.detail, **intervals})

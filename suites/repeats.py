@@ -1,0 +1,78 @@
+"""What the samples say that failure modes do not look at: repeats of a leg, and legs after the first.
+
+A mode of a single output judges the first one. Every other output was asked for as well, and counts here: drawn ones by the
+chance that one, some or all of k pass (pass@k, pass^k), those at temperature 0 by whether they are the same each time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from suites.estimate import Estimate, missing
+from suites.item import Leg
+from suites.outcome import Case, Outcome
+from suites.scores import Judged
+from suites.statistics import agreement, passing
+
+SEED = 0  # of the bootstrap over clusters
+
+
+def estimates(judged: Judged) -> dict[str, Estimate]:
+    """By name: `pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0.
+
+    k is 1 (the accuracy of one draw) and all of a leg's samples. Nothing for a leg that is the first and has one sample: that is
+    what the mode judges; nor for one that the model cannot do. Source: spec B12, B14.
+    """
+    found: dict[str, Estimate] = {}
+    if not judged.applies:
+        return found
+    cases = [case for case, _ in judged.cases]
+    for place, leg in enumerate(judged.suite.legs):
+        if leg.name in judged.dropped_legs or (place == 0 and leg.samples == 1):
+            continue
+        if leg.temperature == 0 and leg.samples > 1:
+            found[f"determinism[leg={leg.name}]"] = _determinism(cases, leg)
+        else:
+            found |= _passing(cases, leg)
+    return found
+
+
+def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
+    """pass@1, and over all samples pass@k and pass^k, of the items that have a verdict on every sample."""
+    outputs = [(case.cluster, _of_leg(case, leg)) for case in cases]
+    kept = [(cluster, own) for cluster, own in outputs if all(one.correct is not None for one in own)]
+    attempts = [(len(own), sum(bool(one.correct) for one in own)) for _, own in kept]
+    excluded = dict(
+        sorted(Counter(_why_none(own) for _, own in outputs if any(o.correct is None for o in own)).items())
+    )
+    names = [("pass_at_k", passing.pass_at_k, 1)]
+    if leg.samples > 1:
+        names += [("pass_at_k", passing.pass_at_k, leg.samples), ("pass_hat_k", passing.pass_hat_k, leg.samples)]
+    found = {}
+    for name, function, k in names:
+        estimate = (
+            function(attempts, k, seed=SEED, clusters=[cluster for cluster, _ in kept]) if kept else _none(k, excluded)
+        )
+        found[f"{name}[leg={leg.name},k={k}]"] = replace(estimate, excluded=excluded)
+    return found
+
+
+def _determinism(cases: Sequence[Case], leg: Leg) -> Estimate:
+    outputs = [_of_leg(case, leg) for case in cases]
+    texts = [[None if one.error is not None else one.text for one in own] for own in outputs]
+    return agreement.determinism(list(zip(*texts, strict=True)), [case.cluster for case in cases])
+
+
+def _of_leg(case: Case, leg: Leg) -> list[Outcome]:
+    return [one for one in case.outcomes if one.leg == leg.name]
+
+
+def _why_none(outputs: Sequence[Outcome]) -> str:
+    return "error" if any(one.error is not None for one in outputs) else "not scored"
+
+
+def _none(k: int, excluded: Mapping[str, int]) -> Estimate:
+    status = "insufficient_data" if "error" in excluded else "not_applicable"
+    return missing(status, "the suite's scorer has a verdict on every sample of no item", f"share at k = {k}")
