@@ -27,6 +27,10 @@ def run(session: Session) -> None:
 
     asked = session.config["suite"]
     suites = declaration.load_all(_names(asked))
+    if asked["name"] == "file" and suites[0].id in (ALL, "file", *declaration.names()):
+        raise UserError(
+            f"the suite in {asked['path']} has the id {suites[0].id}, under which others keep their results; give it another id"
+        )
     model = open_model(session.model_settings)
     folder = folder_of(session, ALL if asked["name"] == ALL else suites[0].id)
     found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
@@ -160,6 +164,7 @@ def gate(session: Session) -> int:
     candidate's results and returns the exit code.
     """
     from suites import gate
+    from suites.bridge import record
 
     folders = {name: session.config[name] for name in ("baseline", "candidate")}
     for name, folder in folders.items():
@@ -167,6 +172,7 @@ def gate(session: Session) -> int:
             raise UserError(
                 f"gate needs {name}=; give the folder of a finished suite run, for example results/pocket/suites"
             )
+    record.require_untouched(*(Path(str(folder)) for folder in folders.values()))
     baseline, candidate = (gate.read(Path(str(folder))) for folder in folders.values())
     verdict = gate.compare(baseline, candidate, session.config["gate"])
     gate.write(verdict, Path(str(folders["candidate"])))

@@ -133,6 +133,7 @@ def build(declaration: Declaration, locked: lock.Lock) -> Suite:
         items=locked.items,
         sha256=locked.suite_hash,
     )
+    scoring.check_items(suite.scorer, suite.items, declaration.file)
     try:
         modes.check(suite)
     except results_io.UserError as error:

@@ -7,7 +7,12 @@ from decimal import Decimal, InvalidOperation
 
 import regex
 
-NUMBER = regex.compile(r"(?<![\w.]|\d,)[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?(?![\w]|[.,]\d)")
+MINUS = "\u2212"  # the sign that typesetting has for the hyphen
+# a unit may follow at once ("5kg"), but no ordinal ("5th"), no letter for thousands and more ("5k"), nor that of a name ("3D")
+NUMBER = regex.compile(
+    rf"(?<![\w.]|\d,)[-+{MINUS}]?(?:(?:\d{{1,3}}(?:,\d{{3}})+|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+{MINUS}]?\d{{1,3}})?"
+    r"(?!\p{L}*[\d_]|[.,]\d|(?:st|nd|rd|th|ST|ND|RD|TH|k|K|M|B|bn|mn|D|G)\b)"
+)
 
 
 def normalise(text: str, numeric: bool = False) -> str:
@@ -27,7 +32,7 @@ def number(text: str) -> Decimal | None:
     if not NUMBER.fullmatch(text.strip()):
         return None
     try:
-        return Decimal(text.strip().replace(",", ""))
+        return Decimal(text.strip().replace(",", "").replace(MINUS, "-"))
     except InvalidOperation:
         return None
 

@@ -18,6 +18,7 @@ from suites.estimate import Estimate, Interval
 from suites.item import hashed
 from suites.likelihood import METRICS, ChoiceScores
 from suites.likelihood import summarise as accuracies
+from suites.modes import quality
 from suites.outcome import Case, Detection
 from suites.record import environment
 from suites.scores import RATE, VERDICT_FROM, Judged
@@ -190,15 +191,23 @@ def _coverage_record(live: int, relevant: int, subject: Subject) -> dict[str, An
 def gate(judged: Judged) -> bool | None:
     """Whether the failure rate passes the suite's gate: only by an interval that is wholly on one side of it.
 
-    None: the interval holds the gate (inconclusive), there is no gate, or no rate, or one over fewer than 20 cases.
+    None: the interval holds the gate (inconclusive), there is no gate, or no rate, or one over fewer than 20 cases, or verdicts
+    of a heuristic that is below its target (`distrust`).
     """
     rate = judged.estimates.get(RATE)
+    if distrust(judged) is not None:
+        return None
     if judged.suite.gate is None or rate is None or rate.status != "ok" or interval(rate) is None:
         return None
     limit = judged.suite.gate["failure_rate"]
     if rate.ci.high <= limit:
         return True
     return False if rate.ci.low > limit else None
+
+
+def distrust(judged: Judged) -> str | None:
+    """Why no gate rests on the suite's verdicts, whatever their rate; None if one may."""
+    return quality.distrust(judged.suite.mode, judged.cases)
 
 
 def interval(estimate: Estimate) -> Interval | None:
@@ -260,7 +269,7 @@ def _suite(judged: Judged) -> dict[str, Any]:
         "counts": judged.counts,
         "tiers": sorted({found.tier for _, found in judged.cases if found.failed is not None}),
         "legs_dropped": dict(judged.dropped_legs),
-        "gate": None if suite.gate is None else {**suite.gate, "passed": gate(judged)},
+        "gate": None if suite.gate is None else {**suite.gate, "passed": gate(judged), "distrust": distrust(judged)},
         "minimum": suite.minimum,
         "failures": [case.item.id for case, _ in judged.failures],
         "worst": [_failure(case, found) for case, found in worst(judged)],
@@ -285,7 +294,8 @@ def _failure(case: Case, found: Detection) -> dict[str, Any]:
 def _record(
     metric: str, estimate: Estimate, judged: Judged, subject: Subject, direction: str = LOWER
 ) -> dict[str, Any]:
-    """One estimate with the keys of spec 4.5. Only a failure rate with a declared gate is confirmatory.
+    """One estimate with the keys of spec 4.5. Only a failure rate with a declared gate is confirmatory, and not if
+    a heuristic below its target found it.
 
     Its p-value is that of "the rate is not below the gate", the inverse of the interval that `passed` rests on.
     """
@@ -295,7 +305,7 @@ def _record(
         "metric_id": metric,
         "suite": suite.id,
         "family": metric.partition(".")[0],
-        "role": _role(estimate, gated),
+        "role": _role(estimate, gated and distrust(judged) is None),
         "subject": {"model_fingerprint": subject.fingerprint, "suite_hash": suite.sha256, "snapshot": None},
         "direction": direction,
         "threshold": suite.gate["failure_rate"] if gated else None,

@@ -13,6 +13,7 @@ from suites import applicability, asking, likelihood, results, scores
 from suites.applicability import Applicability
 from suites.asking import Asker, Progress
 from suites.item import Item, Suite
+from suites.models import answers
 from suites.models.base import ModelUnderTest
 from suites.outcome import Case
 from suites.record import log as record
@@ -68,6 +69,7 @@ def run(
         asker = Asker(model, log, store, chunk)
         recorded = _record(suites, model, log, asker, progress or _no_bar, seed)
         _say_errors(recorded, say)
+        _say_versions(log, say)
         judged = tuple(scores.judge(suite, recorded[suite.id]) for suite in suites)
         scores.write(folder / scores.NAME, judged)
     subject = results.Subject(model.name, model.identity, seed)
@@ -175,6 +177,14 @@ def _say_errors(recorded: Mapping[str, Recorded], say: Note) -> None:
             say(
                 f"{suite}: {len(one.errors)} of {len(one.generations)} calls failed and are asked again next time: {first}"
             )
+
+
+def _say_versions(log: Log, say: Note) -> None:
+    """Outputs of an endpoint that changed, in this run or since an earlier one of the folder, are not of one model."""
+    own = [run_ for run_ in log.runs.values() if run_.started["model_fingerprint"] == log.fingerprint]
+    lines = [line for run_ in own for line in run_.generations.values() if line["error"] is None]
+    if (change := answers.change_of_version(line["reported"] for line in lines)) is not None:
+        say(change)
 
 
 class _Silent:

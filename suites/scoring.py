@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -40,6 +40,10 @@ SCHEMA: Mapping[str, Any] = {
     ]
 }
 WORD = regex.compile(r"\w+(?:['’-]\w+)*")
+# paired marks of emphasis around words: "**B**", "_York_", "`x`"
+EMPHASIS = regex.compile(r"(?<![\w*])(?P<mark>\*{1,3}|_{1,3}|`{1,3})(?=\S)(?P<words>.+?)(?<=\S)(?P=mark)(?![\w*])")
+LETTER = regex.compile(r"\s*(?:\(([A-Z])\)|([A-Z])(?:[.:)]|\s*$))")
+BOLD_LETTER = regex.compile(r"\s*(?:\*{1,3}|_{1,3}|`)\(?([A-Z])[.:)]?(?:\*{1,3}|_{1,3}|`)(?!\w)")
 EDGES = " \t\r\n.,;:!?\"'“”‘’()[]*_`"
 
 
@@ -75,6 +79,30 @@ def check(scorer: Mapping[str, Any], name: str) -> None:
             raise results_io.UserError(f"{name}: scorer.group is {group!r}; {scorer['pattern']!r} has no such group")
     if kind == "json_path":
         _path(scorer["path"])
+
+
+def check_items(scorer: Mapping[str, Any], items: Sequence[Item], name: str) -> None:
+    """UserError, beginning with `name`, for an item whose answers cannot be compared.
+
+    Answers that are not among the item's choices, choices that a scorer "choice" lacks, an answer of "numeric" that is no number.
+    """
+    kind = scorer.get("kind", "none")
+    for item in items:
+        outside = [answer for answer in item.answers if item.choices and answer not in item.choices]
+        if outside:
+            raise results_io.UserError(
+                f"{name}: item {item.id}: answers has {outside[0]!r}; expected one of its choices, {', '.join(item.choices)}"
+            )
+        if kind == "choice" and item.answers and not item.choices:
+            raise results_io.UserError(
+                f"{name}: item {item.id}: no choices; the scorer 'choice' compares them; give some"
+            )
+        words = [answer for answer in item.answers if kind == "numeric" and number(answer) is None]
+        if words:
+            raise results_io.UserError(
+                f"{name}: item {item.id}: answers has {words[0]!r}; expected a number such as \"5\", which the scorer 'numeric' "
+                "compares"
+            )
 
 
 def _exact(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
@@ -134,15 +162,16 @@ def _json_path(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
 
 
 def _choice(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
-    """By letter if the output is a letter alone or begins with one and a mark ("B", "(B) ...", "B."), else by the
-    choices named.
+    """By letter if the output is a letter alone or begins with one and a mark ("B", "(B) ...", "B.", "**B** ..."), else by the
+    choices named. Markdown's emphasis does not count.
     """
-    letter = regex.match(r"\s*(?:\(([A-Z])\)|([A-Z])(?:[.:)]|\s*$))", text)
-    if letter and (place := ord(letter[1] or letter[2]) - ord("A")) < len(item.choices):
+    plain = _unmarked(text)
+    letter = BOLD_LETTER.match(text) or LETTER.match(plain)
+    if letter and (place := ord(next(filter(None, letter.groups()))) - ord("A")) < len(item.choices):
         said = item.choices[place]
     else:
-        body = normalise(text)
-        wanted = {choice: normalise(choice) for choice in item.choices}
+        body = normalise(plain)
+        wanted = {choice: normalise(_unmarked(choice)) for choice in item.choices}
         # a choice inside a longer one ("York" in "New York") is not named by it
         named = [
             (match.start(), choice)
@@ -158,6 +187,10 @@ def _choice(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
             return False
         said = _chosen(scorer, [choice for _, choice in sorted(named)])
     return normalise(said) in {normalise(answer) for answer in item.answers}
+
+
+def _unmarked(text: str) -> str:
+    return EMPHASIS.sub(lambda match: match["words"], text)
 
 
 def mention(body: str, words: str) -> int | None:

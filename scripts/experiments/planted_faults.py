@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from session import Session
 
 NUMBER = "V3"
-READ = ("experiment", "measurement", "calibration", "certificate", "prompts", "engine", "seed")  # of the configuration
+READ = ("experiment", "measurement", "calibration", "certificate", "engine", "seed")  # of the configuration
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,9 @@ def _plan(group: Group, config: Mapping[str, Any], model: Mapping[str, Any]) -> 
     stability = {**measurement["discovery"]["stability"], "greedy_resamples": search["greedy_resamples"]}
     discovery = {**measurement["discovery"], "prompts": search["prompts"], "stability": stability}
     settings = {**measurement, "discovery": discovery}
-    return Plan(model, task.build(group, None), config["prompts"], int(config["seed"]), settings, config["engine"])
+    return Plan(
+        model, task.build(group, None), config["experiment"]["prompts"], int(config["seed"]), settings, config["engine"]
+    )
 
 
 def _carriers(group: Group, config: Mapping[str, Any], model: Mapping[str, Any]) -> list[hypothesis.Carrier]:

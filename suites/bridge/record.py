@@ -9,6 +9,7 @@ from typing import Any
 import results_io
 from results_io import UserError
 from suites.bridge.pair import Group
+from suites.record import chain, log
 
 NUMBER, ID = "132", "trace_pairs"
 FOLDER = "suites"  # of a model's results
@@ -43,6 +44,13 @@ def write(folder: Path, groups: Sequence[Group], identity: Mapping[str, Any], su
     return path
 
 
+def require_untouched(*folders: Path) -> None:
+    """UserError if a line of the generations that a folder's results rest on was changed since."""
+    for folder in folders:
+        if (path := folder / log.NAME).is_file():
+            chain.verify(path)
+
+
 def read(folder: Path, weights: str, command: str) -> list[Group]:
     """All groups on record for these weights, each suite once, from the newest run that it was in.
 
@@ -53,6 +61,7 @@ def read(folder: Path, weights: str, command: str) -> list[Group]:
         raise UserError(f"no failures are on record in {folder}; run `{command}` first")
     files.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
     documents = [results_io.read(path) for path in files]
+    require_untouched(*(path.parent for path in files))
     current = [document for document in documents if document["subject"]["model"].get("weights") == weights]
     if not current:
         stored = documents[0]["subject"]["model"].get("weights")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,13 @@ from suites.models.base import Generation, Likelihood, Request
 from suites.models.connection import EndpointError
 
 FINISHES = {"length": "length", "max_tokens": "length"}  # everything else is an end of the model's or the server's own
+DECLARED = (
+    "version",
+    "revision",
+    "digest",
+    "root",
+)  # not `created`, which with some servers is the time of the question
+VERSIONS_SHOWN, SHOWN = 3, 200  # versions, and characters of an error, that a sentence has
 
 
 @dataclass(frozen=True)
@@ -44,8 +52,9 @@ def reading(read: Callable[[Mapping[str, Any]], Any], answer: Mapping[str, Any])
     try:
         return read(answer)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        problem = f"{type(error).__name__} {str(error)[:SHOWN]}"
         raise EndpointError(
-            f"the endpoint's answer is not of the expected form ({type(error).__name__} {error}); check base_url and the server"
+            f"the endpoint's answer is not of the expected form ({problem}); check base_url and the server"
         ) from error
 
 
@@ -72,6 +81,25 @@ def reported_by(answer: Mapping[str, Any]) -> str | None:
     """The version that an answer names: its fingerprint, or else its model."""
     found = answer.get("system_fingerprint") or answer.get("model")
     return None if found is None else str(found)
+
+
+def declared_by(models: Mapping[str, Any], name: str) -> dict[str, str] | None:
+    """What a list of models says of the version of the one called `name`: DECLARED, where they are texts; None without any."""
+    found = next((one for one in models["data"] if one.get("id") == name), {})
+    return {field: found[field] for field in DECLARED if isinstance(found.get(field), str) and found[field]} or None
+
+
+def change_of_version(reported: Iterable[str | None]) -> str | None:
+    """One sentence if the outputs of one model report more than one version (`reported` of each, in order); None otherwise."""
+    counts = Counter(version for version in reported if version is not None)
+    if len(counts) < 2:
+        return None
+    shown = ", ".join(f"{version} ({n})" for version, n in list(counts.items())[:VERSIONS_SHOWN])
+    more = f" and {len(counts) - VERSIONS_SHOWN} more" if len(counts) > VERSIONS_SHOWN else ""
+    return (
+        f"the endpoint reported {len(counts)} versions with the outputs on record, {shown}{more}: they may not be of one "
+        "model; for outputs of the present version alone, run into another results folder"
+    )
 
 
 def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds: float) -> Generation:

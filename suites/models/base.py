@@ -63,8 +63,8 @@ class ModelUnderTest(Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What its outputs depend on: hashes of weights, tokenizer and intervention, or endpoint and reported version; backend,
-        dtype, versions. Part of every cache key and every record."""
+        """What its outputs depend on: hashes of weights, tokenizer and intervention, or an endpoint's address and declared
+        version; backend, dtype, versions. Part of every cache key and every record."""
 
     def generate(self, requests: Sequence[Request], done: Callable[[int], Any]) -> list[Generation]:
         """One generation for each request, in order. `done(k)` hears of every k more that are finished.

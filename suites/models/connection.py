@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import email.utils
 import json
-import os
 import random
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 import httpx
 
 from results_io import UserError
+from suites.models.key import Key
 
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # what may be different a moment later
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds: doubled from retry to retry, and never longer
 SHOWN = 200  # characters of an answer that an error quotes
+MOST_BYTES = 8 * 2**20  # of an answer that are read: log-probabilities of some 50,000 tokens
+REFUSALS = frozenset({400, 422})  # by which servers refuse a parameter
+REPLACEABLE = ("max_tokens", "temperature", "stop")
+CHAT = "chat/completions"
+EXAMPLE = "http://localhost:8000/v1"
 
 
 class EndpointError(UserError):
@@ -67,21 +73,26 @@ class Budget:
 
 @dataclass(frozen=True)
 class Failure:
-    """What was wrong, seconds to wait at least before the next try (None: there is no use in one), and whether the server may
-    have worked all the same, so that its tokens count."""
+    """What was wrong, seconds to wait at least before the next try (None: there is no use in one), whether the server may have
+    worked all the same, so that its tokens count, and the parameters that a refusal names."""
 
     problem: str
     wait: float | None
     charged: bool = False
+    refused: frozenset[str] = frozenset()
 
 
 class Connection:
-    """POST of JSON to a server under `base_url`.
+    """JSON to and from a server under `base_url`.
 
     Retried with exponential backoff and full jitter: statuses in RETRIED, timeouts, broken connections, and answers that are no
-    JSON object. A server's Retry-After is waited for; longer than LONGEST_WAIT is an error. The key comes from the environment
-    variable `key_name` and is cut out of everything that an error quotes. UserError for an address that is none or holds a
-    password, and for a variable that is not set.
+    JSON object. A server's Retry-After is waited for; longer than LONGEST_WAIT is an error. An answer that takes longer than
+    `timeout` seconds, or is longer than MOST_BYTES, is none. A request that is refused by the name of a parameter for which there
+    is something else to send (`replaced`) is sent with that, and so are all later ones to that path; a parameter that the path
+    took before is never replaced.
+
+    The key comes from the environment variable `key_name` and is cut out of all that comes back. UserError for an address that
+    is none or holds a password or the key, and as `Key.of_variable`.
     """
 
     def __init__(
@@ -93,14 +104,16 @@ class Connection:
         retries: int = 5,
         sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
-        self.base_url = _address(base_url)
+        self._key = Key.of_variable(key_name)
+        self.base_url = _address(base_url, self._key)
         self.budget = budget
         self.retries = retries
-        self._key = _key(key_name)
+        self.timeout = timeout
         self._sleep = sleep
         self._jitter = random.Random()  # spreads clients out; outputs do not depend on it
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._client = httpx.Client(headers=headers, timeout=timeout)
+        self._client = httpx.Client(headers=self._key.headers, timeout=timeout)
+        self._replaced: dict[str, frozenset[str]] = {}  # by path: parameters that it takes only in another form
+        self._settled: set[tuple[str, str]] = set()  # (path, parameter) taken as it is, or refused in both forms
 
     def __repr__(self) -> str:
         return f"Connection({self.base_url!r})"
@@ -108,11 +121,39 @@ class Connection:
     def close(self) -> None:
         self._client.close()
 
+    def replaced(self, path: str) -> frozenset[str]:
+        """Parameters that requests to `path` have in another form or not at all, since the server refuses them."""
+        return self._replaced.get(path, frozenset())
+
+    def get(self, path: str) -> dict[str, Any]:
+        """What the server has under `path`; EndpointError as `post`."""
+        answer = self._ask("GET", path, None, 0)
+        return answer if not isinstance(answer, Failure) else self._fail(path, answer)
+
     def post(self, path: str, body: Mapping[str, Any], tokens: int) -> dict[str, Any]:
         """The server's answer; `tokens`: the most that it may take. EndpointError if there is none to use."""
+        changes = self.replaced(path)
+        while True:
+            sent = replaced(path, body, changes)
+            answer = self._ask("POST", path, sent, tokens)
+            if not isinstance(answer, Failure):
+                self._replaced[path] = self.replaced(path) | changes
+                self._settled |= {(path, name) for name in _replaceable(path, sent)}
+                return answer
+            others = {name for name in _replaceable(path, sent) & answer.refused if (path, name) not in self._settled}
+            if not others:
+                self._settled |= {(path, name) for name in changes - self.replaced(path)}
+                self._fail(path, answer)
+            changes |= others
+
+    def _fail(self, path: str, failure: Failure) -> NoReturn:
+        raise EndpointError(f"{self.base_url}/{path} gave no answer{failure.problem}")
+
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None, tokens: int) -> dict[str, Any] | Failure:
+        """The answer, or the last failure, of as many tries as are allowed and of use. BudgetError if one more is too many."""
         for attempt in range(self.retries + 1):
             self.budget.take(tokens)
-            answer = self._try(path, body)
+            answer = self._try(method, path, body)
             if not isinstance(answer, Failure):
                 self.budget.settle(tokens, _used(answer))
                 return answer
@@ -121,53 +162,92 @@ class Connection:
                 break
             self._sleep(max(answer.wait, self._jitter.uniform(0, min(FIRST_WAIT * 2**attempt, LONGEST_WAIT))))
         tries = f" after {attempt + 1} tries" if attempt else ""
-        raise EndpointError(f"{self.base_url}/{path} gave no answer{tries}: {self._clean(answer.problem)}")
+        return replace(answer, problem=f"{tries}: {answer.problem}")
 
-    def _try(self, path: str, body: Mapping[str, Any]) -> dict[str, Any] | Failure:
+    def _try(self, method: str, path: str, body: Mapping[str, Any] | None) -> dict[str, Any] | Failure:
         try:
-            response = self._client.post(f"{self.base_url}/{path}", json=body)
-        except httpx.TransportError as error:
-            return Failure(f"{type(error).__name__} {error}".strip(), 0.0, charged=True)
+            response, content = self._read(method, path, body)
+        except httpx.RequestError as error:  # a broken connection, a timeout, a body that is not compressed as it says
+            return Failure(f"{type(error).__name__} {self._quoted(str(error))}".strip(), 0.0, charged=True)
         if response.status_code != httpx.codes.OK:
-            wait = _retry_after(response)
-            quoted = f"status {response.status_code}, {response.text[:SHOWN]}"
-            if wait > LONGEST_WAIT:
-                return Failure(f"{quoted}; it asks to wait {wait:.0f} s, longer than {LONGEST_WAIT:.0f} s", None)
-            return Failure(quoted, wait if response.status_code in RETRIED else None)
+            return self._refusal(response, content.decode(errors="replace"))
+        if len(content) > MOST_BYTES:
+            return Failure(f"an answer of more than {MOST_BYTES / 2**20:.0f} MiB", None, charged=True)
         try:
-            answer = response.json()
-        except (json.JSONDecodeError, UnicodeDecodeError):
+            answer = json.loads(self._key.clean_answer(content.decode()))
+        except (ValueError, RecursionError):  # no UTF-8, no JSON, or JSON that is nested without end
             answer = None
         if not isinstance(answer, dict):
-            return Failure(f"an answer that is not a JSON object, {response.text[:SHOWN]!r}", 0.0, charged=True)
+            quoted = self._quoted(content.decode(errors="replace"))
+            return Failure(f"an answer that is not a JSON object, {quoted!r}", 0.0, charged=True)
         return answer
 
-    def _clean(self, text: str) -> str:
-        return text.replace(self._key, "***") if self._key else text
+    def _read(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, bytes]:
+        """A response and its content, of which there is more if it is longer than MOST_BYTES. httpx.ReadTimeout after `timeout`
+        in all, where httpx itself counts from one piece to the next."""
+        end, content = time.monotonic() + self.timeout, bytearray()
+        with self._client.stream(method, f"{self.base_url}/{path}", json=body) as response:
+            for piece in response.iter_bytes():
+                content += piece
+                if time.monotonic() > end:
+                    raise httpx.ReadTimeout(f"no whole answer in {self.timeout:g} s")
+                if len(content) > MOST_BYTES:
+                    break
+        return response, bytes(content)
+
+    def _refusal(self, response: httpx.Response, text: str) -> Failure:
+        status, wait = response.status_code, _retry_after(response)
+        quoted = f"status {status}, {self._quoted(text)}"
+        if wait > LONGEST_WAIT:
+            return Failure(f"{quoted}; it asks to wait {wait:.0f} s, longer than {LONGEST_WAIT:.0f} s", None)
+        refused = _named(text) if status in REFUSALS else frozenset()
+        return Failure(quoted, wait if status in RETRIED else None, refused=refused)
+
+    def _quoted(self, text: str) -> str:
+        """The beginning of a text, without the key: cut last, since a key that is cut in two is not found."""
+        return self._key.clean(text)[:SHOWN]
 
 
-def _address(base_url: str) -> str:
+def replaced(path: str, body: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """`body` as servers take it that refuse the parameters `names`; unchanged where there is nothing else to send.
+
+    max_tokens of chats -> max_completion_tokens. temperature 0 -> none: outputs are then drawn as the server likes. stop -> none:
+    whoever reads the answer cuts it.
+    """
+    names, sent = set(names), dict(body)
+    if "max_tokens" in names and "max_tokens" in sent and path == CHAT:
+        sent["max_completion_tokens"] = sent.pop("max_tokens")
+    if "temperature" in names and sent.get("temperature") == 0:
+        del sent["temperature"]
+    if "stop" in names:
+        sent.pop("stop", None)
+    return sent
+
+
+def _replaceable(path: str, body: Mapping[str, Any]) -> frozenset[str]:
+    """The parameters of a body for which there is something else to send."""
+    return frozenset(name for name in REPLACEABLE if replaced(path, body, {name}) != body)
+
+
+def _named(text: str) -> frozenset[str]:
+    """The replaceable parameters that a refusal names."""
+    return frozenset(name for name in REPLACEABLE if re.search(rf"\b{name}\b", text))
+
+
+def _address(base_url: str, key: Key) -> str:
+    if key.clean_answer(str(base_url)) != base_url:
+        raise UserError(
+            f"base_url holds the key, which records would show; write the address alone, for example {EXAMPLE}"
+        )
     try:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, TypeError) as error:
-        raise UserError(
-            f"base_url={base_url!r} is no address ({error}); write for example http://localhost:8000/v1"
-        ) from error
+        raise UserError(f"base_url={base_url!r} is no address ({error}); write for example {EXAMPLE}") from error
     if url.scheme not in ("http", "https") or not url.host:
-        raise UserError(f"base_url={base_url!r} is no HTTP address; write for example http://localhost:8000/v1")
+        raise UserError(f"base_url={base_url!r} is no HTTP address; write for example {EXAMPLE}")
     if url.userinfo or url.query:
         raise UserError("base_url holds a password or a query, which records would show; name the key in api_key_env")
     return str(url).rstrip("/")
-
-
-def _key(name: str | None) -> str | None:
-    if not name:
-        return None
-    if not os.environ.get(name):
-        raise UserError(
-            f"the environment variable {name} that api_key_env names is not set; set it to the endpoint's key"
-        )
-    return os.environ[name]
 
 
 def _retry_after(response: httpx.Response) -> float:
@@ -189,4 +269,4 @@ def _used(answer: Mapping[str, Any]) -> int | None:
     """Tokens that an answer says it took; None if it does not say."""
     usage = answer.get("usage")
     used = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return used if isinstance(used, int) else None
+    return used if isinstance(used, int) and used >= 0 else None

@@ -12,8 +12,8 @@ import results_io
 from results_io import UserError
 from suites.models import answers
 from suites.models.base import Generation, Likelihood, Request
-from suites.models.connection import Budget, Connection
-from suites.models.probe import CHAT, COMPLETIONS, probe
+from suites.models.connection import CHAT, Budget, Connection
+from suites.models.probe import COMPLETIONS, probe
 
 SETTINGS = {  # what each has to be, and what stands for one that is left out (budgets have no default: they are a choice)
     "base_url": (str, None),
@@ -62,15 +62,17 @@ class Endpoint:
 
     @cached_property
     def identity(self) -> Mapping[str, Any]:
-        """`reported` is the version at the start; generations hold the one that each was made by."""
+        """What was asked, where and how, and what the server declares of it. The version that an answer reports and what only a
+        draw can show (the seed) are none of it: with servers behind one address they change by the answer, and a run could not
+        go on. Each generation holds the version that it was made by."""
         return {
             "kind": "endpoint",
             "base_url": self.connection.base_url,
-            "name": self.name,
-            "reported": self.probe.reported,
+            "requested": self.name,
+            "declared": self.probe.declared,
             "intervention": None,
             "backend": "chat completions" if self.probe.chat else "completions",
-            "seed": self.probe.seed,
+            "greedy": "temperature 0" if self.probe.greedy else "the server's own temperature",
         }
 
     def reads(self, text: str) -> bool:

@@ -8,19 +8,21 @@ from typing import Any
 
 from results_io import UserError
 from suites.models import answers
-from suites.models.connection import BudgetError, Connection, EndpointError
+from suites.models.connection import CHAT, BudgetError, Connection, EndpointError
 
 PROMPT = "One two three four five six"
 DRAWN = 8  # tokens by which draws are compared
 SEEDS = (1, 1, 2, 3)  # the first two have to agree and not all: a server that ignores seeds does one or the other
-COMPLETIONS, CHAT = "completions", "chat/completions"
+COMPLETIONS, MODELS = "completions", "models"
 
 
 @dataclass(frozen=True)
 class Probe:
     """`echo`: log-probabilities of a prompt's own tokens, which likelihoods need, and `echo_tokens`, how many it then has to
     generate. `logprobs`: of what it generates. `seed`: draws repeat with a seed. `deterministic`: two greedy outputs agree.
-    `reported`: the version that it names, and whether by a `fingerprint`. `why`: what it said where it cannot."""
+    `reported`: the version that its first answer names, and whether by a `fingerprint`; `declared`: what its list of models says
+    of the version, which holds for more than an answer. `greedy`: it takes temperature 0; without, what it does is its own
+    choice. `why`: what it said where it cannot."""
 
     completions: bool
     chat: bool
@@ -31,6 +33,8 @@ class Probe:
     deterministic: bool
     fingerprint: bool
     reported: str | None
+    declared: Mapping[str, str] | None
+    greedy: bool
     why: Mapping[str, str]
 
     def describe(self) -> dict[str, Any]:
@@ -76,6 +80,15 @@ class Prober:
         answer = self.ask(False, count, echo=True, logprobs=1)
         return answers.reading(lambda found: answers.echo_of(found, PROMPT), answer)
 
+    def declared(self) -> dict[str, str] | None:
+        """What the list of models says of this one's version; None where there is no list or it says nothing."""
+        try:
+            return answers.reading(lambda found: answers.declared_by(found, self.name), self.connection.get(MODELS))
+        except BudgetError:
+            raise
+        except EndpointError:  # not every server has such a list
+            return None
+
     def has_logprobs(self, chat: bool) -> bool:
         def read() -> tuple[float, ...] | None:
             answer = self.ask(chat, logprobs=True if chat else 1)
@@ -96,7 +109,7 @@ class Prober:
 
 
 def probe(connection: Connection, name: str, chat: bool | None = None) -> Probe:
-    """Ask the endpoint for everything, about ten short requests. UserError if it answers neither completions nor chat.
+    """Ask the endpoint for everything, about a dozen short requests. UserError if it answers neither completions nor chat.
 
     `chat`: which of the two is to be used; None: chat where it works.
     """
@@ -119,5 +132,7 @@ def probe(connection: Connection, name: str, chat: bool | None = None) -> Probe:
         deterministic=prober.repeats(chat),
         fingerprint=bool(first.get("system_fingerprint")),
         reported=answers.reported_by(first),
+        declared=prober.declared(),
+        greedy="temperature" not in connection.replaced(CHAT if chat else COMPLETIONS),
         why=prober.why,
     )

@@ -12,7 +12,7 @@ from suites.estimate import Estimate, missing
 from suites.item import Suite
 from suites.modes import rates
 from suites.normalise import normalise
-from suites.outcome import Case, Detection, Outcome
+from suites.outcome import Case, Detection
 from suites.statistics import agreement, bootstrap
 
 ID = "A4"
@@ -24,6 +24,7 @@ TRACE_NOTE = "A property of a distribution: at temperature 0 there is nothing to
 PARAMETERS: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
+    "required": ["leg"],
     "properties": {
         "threshold": {
             "type": "number",
@@ -33,24 +34,26 @@ PARAMETERS: Mapping[str, Any] = {
         },
         "leg": {
             "type": "string",
-            "description": "the leg whose samples are compared, where a suite has several that sample",
+            "description": "the name of the leg whose samples are compared: above temperature 0, 3 samples or more",
         },
         "numeric": {"type": "boolean", "description": "numbers are equal in any written form"},
     },
 }
 THRESHOLD = 0.8  # spec A4
-GREEDY = "greedy"  # the leg at temperature 0, by Leg's default name
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
-    """Fails if mode consistency max_k count_k / n over the sampled outputs is below the threshold; n < 3 is insufficient.
+    """Fails if mode consistency max_k count_k / n over the outputs of the leg is below the threshold; n < 3 is insufficient.
 
-    A case that was only run at temperature 0 is no measure of variance: not applicable, and `detail` says whether its outputs
-    are identical. Source: spec A4, B1.
+    Outputs of other legs do not enter: those at temperature 0 say nothing about variance. A case without outputs of the leg (the
+    model could not sample) is not applicable. Source: spec A4, B1.
     """
-    samples = sampled(case, parameters)
+    if all(outcome.finish == "error" for outcome in case.outcomes):
+        return rates.unjudged("error", "every call failed, or none took place", "verified")
+    samples = [outcome for outcome in case.outcomes if outcome.leg == parameters["leg"]]
     if not samples:
-        return _greedy(case)
+        reason = f"no output of the leg {parameters['leg']!r}, whose samples are compared"
+        return rates.unjudged("not_applicable", reason, "verified")
     texts = [None if outcome.finish == "error" else outcome.text for outcome in samples]
     share = agreement.mode_consistency(texts, partial(normalise, numeric=parameters.get("numeric", False)))
     if share.value is None:
@@ -66,42 +69,21 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 
 
 def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Failure rate, mean mode consistency (bootstrap over items), and the share of items identical at temperature 0 (B14)."""
+    """Failure rate, and mean mode consistency (bootstrap over items)."""
     shares = [seen.detail["mode_consistency"] for _, seen in judged if "mode_consistency" in seen.detail]
     mean = missing("insufficient_data", "no item with three runs", "share")
     if shares:
         mean = replace(bootstrap.mean(shares, seed=0), excluded=rates.excluded(judged))
-    same = [seen.detail["identical"] for _, seen in judged if "identical" in seen.detail]
-    summary = {"failure_rate": rates.failure_rate(judged), "mode_consistency": mean}
-    return summary | (
-        {"determinism": rates.share(sum(same), len(same), "items repeated at temperature 0")} if same else {}
-    )
+    return {"failure_rate": rates.failure_rate(judged), "mode_consistency": mean}
 
 
 def check(suite: Suite) -> None:
-    """UserError unless one leg of the suite samples three or more outputs at a temperature above 0, and it is known which."""
-    named = suite.parameters.get("leg")
-    legs = [leg for leg in suite.legs if leg.temperature > 0 and leg.samples >= agreement.MINIMUM_OUTPUTS]
-    if named is not None and named not in {leg.name for leg in suite.legs}:
-        raise results_io.UserError(f"{suite.id}: parameters.leg is {named!r}; the suite has no leg of that name")
-    if not legs or (named is None and len(legs) > 1):
+    """UserError unless `leg` samples three or more outputs at a temperature above 0."""
+    sampling = [leg.name for leg in suite.legs if leg.temperature > 0 and leg.samples >= agreement.MINIMUM_OUTPUTS]
+    name = suite.parameters.get("leg")
+    if name not in sampling:
+        known = ", ".join(sampling) or "none; declare one"
         raise results_io.UserError(
-            f"{suite.id}: {len(legs)} legs draw {agreement.MINIMUM_OUTPUTS} or more samples at a temperature above 0; "
-            "expected one, or its name in parameters.leg"
+            f"{suite.id}: parameters.leg is {name!r}; expected a leg with {agreement.MINIMUM_OUTPUTS} or more samples at a "
+            f"temperature above 0; those are: {known}"
         )
-
-
-def sampled(case: Case, parameters: Mapping[str, Any]) -> list[Outcome]:
-    """The outcomes that are compared: those of the declared leg, otherwise all that are not greedy."""
-    leg = parameters.get("leg")
-    return [one for one in case.outcomes if (one.leg == leg if leg is not None else one.leg != GREEDY)]
-
-
-def _greedy(case: Case) -> Detection:
-    texts = [outcome.text for outcome in case.outcomes if outcome.finish != "error"]
-    if not texts:
-        return rates.unjudged("error", "no output", "verified")
-    detail = {"identical": len(set(texts)) == 1} if len(texts) > 1 else {}
-    return rates.unjudged(
-        "not_applicable", "only run at temperature 0, where variance says nothing", "verified", detail=detail
-    )

@@ -42,7 +42,9 @@ EXPECT: Mapping[str, Any] = {
 }
 RESERVED = ("test", "example", "invalid")  # top-level domains that no public host can have, RFC 2606 and RFC 6761
 # the reader's own machine: an address to try, not a source
-LOCAL = regex.compile(r"(?:[a-z][a-z+.-]*://)?(?:[\w-]+\.)*(?:localhost|127\.\d+\.\d+\.\d+)\b", regex.IGNORECASE)
+LOCAL = regex.compile(
+    r"(?:[a-z][a-z+.-]*://)?(?:[\w-]+\.)*(?:localhost|127\.\d+\.\d+\.\d+)(?=[:/?#]|$)", regex.IGNORECASE
+)
 # "(Smith, 2031)", "Lee et al. (2031)": authors and a year; "the UN (2030) goals" and "Vision 2030" may be names
 DATED = regex.compile(rf"(?:,\s*|\bet al\.?,? \(?)(?P<year>{YEAR})(?!\d)")
 DOI = regex.compile(r"(?:doi(?:\.org/|:)\s*)?10\.\d{4,9}(?:\.\d+)*/\S+", regex.IGNORECASE)

@@ -37,7 +37,9 @@ EXPECT: Mapping[str, Any] = {
     "type": "object",
     "additionalProperties": False,
     "required": ["answerable"],
-    "properties": {"answerable": {"type": "boolean", "description": "true or false: whether the question has an answer"}},
+    "properties": {
+        "answerable": {"type": "boolean", "description": "true or false: whether the question has an answer"}
+    },
 }
 MINIMUM = 20  # items of each class, spec A8
 GOLDEN = quality.SETS[ID]

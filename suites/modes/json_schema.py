@@ -70,8 +70,8 @@ def _check_reference(reference: str, keyword: str, resolver: Any, name: str) -> 
         found = None
     if not isinstance(found, (Mapping, bool)):
         raise results_io.UserError(
-            f"{name}: the schema's {keyword} {reference!r} is no schema in it; expected a place in the same schema, since nothing is "
-            "fetched from a network; put it under $defs"
+            f"{name}: the schema's {keyword} {reference!r} is no schema in it; expected a place in the same schema, "
+            "since nothing is fetched from a network; put it under $defs"
         )
 
 

@@ -14,7 +14,13 @@ from suites.outcome import Case, Detection
 from suites.statistics import detection, proportions
 
 MEASURED = Path(__file__).parent.parent / "golden" / "measured.json"  # written by `python -m suites.golden`
-SETS: Mapping[str, str] = {"A5": "contradiction", "A6": "citation", "A7": "statistic", "A8": "abstention", "A15": "refusal"}
+SETS: Mapping[str, str] = {
+    "A5": "contradiction",
+    "A6": "citation",
+    "A7": "statistic",
+    "A8": "abstention",
+    "A15": "refusal",
+}
 TARGET_F1 = 0.95  # spec D6
 
 

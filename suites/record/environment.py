@@ -33,7 +33,7 @@ def of_judging() -> dict[str, Any]:
 
 
 def of_asking(identity: Mapping[str, Any], execution: Mapping[str, Any]) -> dict[str, Any]:
-    """What generations were made with, of this machine and of a model by its `identity`; `unknown` lists what could not be found out.
+    """What generations were made with, here and by a model of this `identity`; `unknown` lists what could not be found out.
 
     `execution` (LocalModel.execution) has what outputs should not depend on but their last digits may: the rows and memory of a
     batch, threads. `reproducible` is False with anything unknown, and where the code differed from its commit: neither can be

@@ -62,9 +62,8 @@ def pairwise_agreement(
 def determinism(runs: Sequence[Sequence[str | None]], clusters: Sequence[str] | None = None) -> Estimate:
     """Share of items whose outputs are identical, character for character, in all repeats. `runs` [repeat][item].
 
-    An item that is an error (None) in any repeat is excluded. `clusters` [item]: those of one are alike, for the interval (default:
-    each its own). Insufficient under 2 repeats; UserError for repeats of
-    different length. Spec B14.
+    An item that is an error (None) in any repeat is excluded. Items of one of `clusters` [item] are alike, which
+    the interval counts. Insufficient under 2 repeats; UserError for repeats of different length. Spec B14.
     """
     if len(runs) < 2:
         return missing("insufficient_data", f"{len(runs)} repeats; identity needs at least 2", "share of items")

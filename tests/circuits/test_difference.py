@@ -102,25 +102,45 @@ def test_attention_from_the_answer_is_what_the_plain_model_attends_to(base, pock
     prompts = pocket.discovery
     assert len(set(prompts.end.tolist())) > 1
     found = attention.from_answer(pocket, prompts, base)
-    assert set(found) == {"entropy", "first", *prompts.positions}
+    assert set(found.to) == set(prompts.positions)
     for place in range(4):
         patterns = bare(row(prompts, base, place), output_attentions=True).attentions
         own = torch.cat([pattern[0, :, -1] for pattern in patterns]).numpy()
         assert own.sum(1) == pytest.approx(1)
         entropy = -(own * np.log(own)).sum(1) / np.log(own.shape[1])
-        assert found["entropy"][place].numpy() == pytest.approx(entropy, abs=1e-5)
-        assert found["first"][place].numpy() == pytest.approx(own[:, 0], abs=1e-5)
+        assert found.entropy[place].numpy() == pytest.approx(entropy, abs=1e-5)
+        assert found.first[place].numpy() == pytest.approx(own[:, 0], abs=1e-5)
         for role, where in prompts.positions.items():
-            assert found[role][place].numpy() == pytest.approx(own[:, int(where[place])], abs=1e-5)
+            assert found.to[role][place].numpy() == pytest.approx(own[:, int(where[place])], abs=1e-5)
 
 
 def test_the_two_runs_attend_differently_and_the_trace_holds_their_means(pocket, traced) -> None:
     for base in ("clean", "corrupted"):
-        by_prompt = attention.from_answer(pocket, pocket.discovery, base)
-        for name, values in by_prompt.items():
-            assert traced["attention"][base][name] == pytest.approx(values.mean(0).numpy(), abs=1e-6)
-    clean, corrupted = (traced["attention"][base]["io"] for base in ("clean", "corrupted"))
+        by_prompt, means = attention.from_answer(pocket, pocket.discovery, base), traced["attention"][base]
+        assert means["entropy"] == pytest.approx(by_prompt.entropy.mean(0).numpy(), abs=1e-6)
+        assert means["first"] == pytest.approx(by_prompt.first.mean(0).numpy(), abs=1e-6)
+        assert set(means["to"]) == set(traced["roles"]) == set(pocket.discovery.positions)
+        for role, values in by_prompt.to.items():
+            assert means["to"][role] == pytest.approx(values.mean(0).numpy(), abs=1e-6)
+    clean, corrupted = (traced["attention"][base]["to"]["io"] for base in ("clean", "corrupted"))
     assert not np.allclose(clean, corrupted, atol=0.01)
+
+
+def test_named_positions_may_be_called_as_the_other_numbers_are(pocket, traced) -> None:
+    """A suite may name its spans `first` and `entropy`; they are told from the first token and the entropy."""
+    renamed = {"first": "io", "entropy": "s2", "end": "end"}
+    prompts = pocket.discovery
+    found = difference.trace(
+        pocket, replace(prompts, positions={name: prompts.positions[role] for name, role in renamed.items()})
+    )
+    assert found["roles"] == list(renamed)
+    for base in ("clean", "corrupted"):
+        for name, role in renamed.items():
+            expected = traced["attention"][base]["to"][role]
+            assert found["attention"][base]["to"][name] == pytest.approx(expected, abs=1e-6)
+        for kind in ("entropy", "first"):
+            assert found["attention"][base][kind] == pytest.approx(traced["attention"][base][kind], abs=1e-6)
+            assert not np.allclose(found["attention"][base][kind], found["attention"][base]["to"][kind], atol=0.01)
 
 
 # --- lens ----------------------------------------------------------------------------------------------------------
@@ -162,18 +182,20 @@ def test_the_trace_says_where_answer_and_foil_begin_to_lead(pocket, traced) -> N
 # --- patching ------------------------------------------------------------------------------------------------------
 
 
-def answering(table: dict[str, tuple[list[float], list[float]]]) -> Any:
+class Answering(Study):
     """A study whose variants have these logit differences and probabilities of the answer, by the variant's name."""
 
-    def run(sweep: Sweep, prompts: Any) -> Any:
-        values = [table[variant.name] for variant in sweep.variants]
+    def __init__(self, table: dict[str, tuple[list[float], list[float]]], dtype: torch.dtype = torch.float32) -> None:
+        object.__setattr__(self, "table", table)  # frozen
+        object.__setattr__(self, "model", SimpleNamespace(dtype=dtype))
+
+    def run(self, sweep: Sweep, prompts: Any = None, in_logits: bool = False) -> Any:
+        values = [self.table[variant.name] for variant in sweep.variants]
         effects, probabilities = (np.array(part) for part in zip(*values, strict=True))
         return SimpleNamespace(logit_diff=effects, answer_probability=probabilities)
 
-    return SimpleNamespace(run=run)
 
-
-def test_the_published_toy_numbers() -> None:
+def test_the_published_toy_numbers(pocket) -> None:
     """O61: P clean .9, corrupted .1, patched .5 give impact .4 and half of the difference; shares are ratios of sums."""
     table = {
         "clean": ([4.0, 1.0], [0.9, 0.9]),
@@ -181,8 +203,8 @@ def test_the_published_toy_numbers() -> None:
         "restore L0H0": ([0.0, 1.0], [0.5, 0.9]),
         "break L0H0": ([2.0, 1.0], [0.7, 0.9]),
     }
-    prompts = SimpleNamespace(clusters=("a", "b"))
-    found = difference.patch(answering(table), prompts, [("L0H0", Node("head", 0, 0), None)])
+    prompts = replace(pocket.discovery.select(range(2)), clusters=("a", "b"))
+    found = difference.patch(Answering(table), prompts, [("L0H0", Node("head", 0, 0), None)])
     assert found.names == ("L0H0",) and found.clusters == ("a", "b")
     assert found.impact[0] == pytest.approx([0.4, 0.8])
     assert found.gap == pytest.approx([8, 2])
@@ -205,6 +227,42 @@ def test_an_intervention_that_does_nothing_is_an_error(pocket, monkeypatch) -> N
     monkeypatch.setattr(difference, "denoise", lambda nodes, name: Variant(name, base="corrupted"))
     with pytest.raises(RuntimeError, match="everything 0"):
         difference.limits(pocket, pocket.discovery)
+
+
+def limits_of(study: Study, prompts: PromptSet) -> dict[str, float] | None:
+    """None if they are not what they have to be."""
+    try:
+        return difference.limits(study, prompts)
+    except RuntimeError:
+        return None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exact"),
+    [(torch.float64, 1e-8), (torch.float32, 1e-4), (torch.float16, 1e-2), (torch.bfloat16, 5e-2)],
+    ids=str,
+)
+def test_the_limits_are_as_exact_as_the_numbers(dtype, exact, pocket) -> None:
+    """Off by half of what rounding explains: as it should be. By twice as much, on either end: an error."""
+    for off, fine in ((exact / 2, True), (2 * exact, False)):
+        for nothing, everything in ((off, 0.0), (0.0, off), (-off, 0.0), (0.0, -off)):
+            effects = {"clean": 3.0, "corrupted": -1.0, "nothing": -1 + 4 * nothing, "everything": 3 + 4 * everything}
+            study = Answering({name: ([value], [0.5]) for name, value in effects.items()}, dtype)
+            found = limits_of(study, pocket.discovery)
+            assert (found is not None) is fine
+            if found is not None:
+                assert found["nothing"] == pytest.approx(nothing, abs=1e-12)
+                assert found["everything"] == pytest.approx(1 + everything, abs=1e-12)
+
+
+def test_pocket_in_bfloat16_is_traced(pocket, traced) -> None:
+    """Its shares within five hundredths of those in float32: some 8 bits, over a mean gap of many nats."""
+    study = studies.prepare(models.load({**POCKET, "dtype": "bfloat16"}), tasks.get("ioi"), SIZES, seed=0)
+    found = difference.trace(study, study.discovery)
+    assert found["prompts"] == traced["prompts"]
+    assert found["gap"] == pytest.approx(traced["gap"], rel=0.02)
+    assert found["heads"]["restored"] == pytest.approx(traced["heads"]["restored"], abs=0.05)
+    assert max(found["heads"]["restored"]) > 0.1
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -314,7 +372,7 @@ def test_prompts_whose_runs_hardly_differ_are_left_out_and_counted(pocket, trace
 
 def test_a_gap_just_below_the_limit_is_left_out(pocket) -> None:
     prompts = pocket.discovery.select(range(4))
-    study = answering({"clean": ([1.0, 0.5, -1.0, 2.0], [0.5] * 4), "corrupted": ([0.9001, 0.6, 0.0, 1.0], [0.5] * 4)})
+    study = Answering({"clean": ([1.0, 0.5, -1.0, 2.0], [0.5] * 4), "corrupted": ([0.9001, 0.6, 0.0, 1.0], [0.5] * 4)})
     kept, skipped = difference._apart(study, prompts)
     assert (kept.ids, skipped) == (tuple(prompts.ids[place] for place in (2, 3)), 2)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from suites import applicability, runner
-from suites.item import Item, Leg
+from suites.item import Item, Leg, Variant
 from suites.outcome import Case, Outcome
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
@@ -72,6 +72,13 @@ def test_variants_of_the_same_tokens():
             return None  # an endpoint: nobody can know
 
     assert applicability.before_asking(suite, Unsure({})).unchanged == ()
+
+
+def test_a_variant_of_another_system_message_is_changed_whatever_its_prompt():
+    changes = (("told", " one two", "be brief"), ("spaced", " one two", None))
+    variants = [Item(name, prompt, system=system, variant=Variant("x", "a")) for name, prompt, system in changes]
+    suite = scripted.suite([Item("a", "one two"), *variants])
+    assert applicability.before_asking(suite, ScriptedModel({})).unchanged == ("spaced",)
 
 
 @pytest.mark.parametrize(("text", "applies"), [("UNKNOWN", True), ("unknown.", True), ("Paris", False)])

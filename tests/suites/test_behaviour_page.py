@@ -102,11 +102,10 @@ def test_the_example_freezes_and_runs_as_the_page_says(tmp_path):
     assert freeze_suites.main(["--check", str(folder)]) == 0
     found = command("suite=file", f"suite.path={folder}", "model.device=cpu", f"results={tmp_path}/r")
     assert found.code == 0, found.errors
-    document = results_io.read(tmp_path / "r" / "pocket" / "suites" / "file" / "103_constraint.json")
+    document = results_io.read(tmp_path / "r" / "pocket" / "suites" / "who_received_it" / "103_constraint.json")
     rate = document["records"][0]
-    low, high = (100 * rate["ci"][end] for end in ("low", "high"))
-    assert f"1 of 3 failed, {100 * rate['value']:.1f} % [{low:.1f}, {high:.1f}]" in FLAT
-    assert rate["passed"] is None and low < 10 < high  # inconclusive
+    assert rate["ci"] is None and f"1 of 3 failed, {100 * rate['value']:.1f} %. Fewer than 20 items" in FLAT
+    assert rate["passed"] is None  # inconclusive
     suite = document["data"]["suites"]["who_received_it"]
     assert suite["failures"] == ["thing"] and suite["worst"][0]["output"].split()[0] == "green"
 

@@ -217,3 +217,44 @@ def test_the_published_schema_accepts_the_catalogue_and_is_what_is_on_disk():
     assert raw == schema.published("suite")
     for name in declaration.names():
         schema.check(declaration.read_yaml(declaration.CATALOGUE / name / "suite.yaml"), "suite", name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key"),
+    [
+        ("id: mine", 'id: "mine\\n"', "id is 'mine\\n'"),
+        ("version: 1.0.0", 'version: "1.0.0\\n"', "version is '1.0.0\\n'"),
+        ("{id: one,", '{id: "one\\n",', "items[0].id is 'one\\n'"),
+    ],
+)
+def test_a_name_does_not_end_in_a_line_break(tmp_path, old, new, key):
+    assert f"suite.yaml: {key}; expected" in problem(tmp_path, edited(old, new))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"mode: A3": "mode: A2", 'must: ["^yes"]': "unit: word", '["yes"]': '["yes"], expect: {max: "5"}'},
+            "expect.max is '5'",
+        ),
+        ({'["yes"]': '["yes"], expect: {must: "^y"}'}, "expect.must is '^y'; expected a list of regular expressions"),
+        ({"kind: exact": "kind: numeric"}, "item one: answers has 'yes'; expected a number"),
+        (
+            {'["yes"]': '["yes"], choices: ["no", "maybe"]'},
+            "item one: answers has 'yes'; expected one of its choices, no, maybe",
+        ),
+    ],
+)
+def test_an_item_that_cannot_be_judged_is_refused_with_file_and_key(tmp_path, changes, said):
+    from scripts import freeze_suites
+
+    text = GOOD
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "suite.yaml").write_text(text)
+    with pytest.raises(results_io.UserError) as caught:
+        freeze_suites.freeze(tmp_path)
+    message = str(caught.value)
+    assert said in message and "suite.yaml" in message and "one" in message and "\n" not in message

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import email.utils
+import html
 import json
+import os
 import random
 import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -17,10 +20,12 @@ import pytest
 from results_io import UserError
 from suites import likelihood
 from suites.item import Item
-from suites.models import open_model
+from suites.models import answers, connection, open_model
 from suites.models.base import Request
 from suites.models.connection import Budget, BudgetError, EndpointError
 from suites.models.endpoint import Endpoint
+from suites.models.key import Key
+from suites.record import cache
 
 KEY = "sk-very-secret"
 WORDS = "red blue green keys table door".split()
@@ -47,7 +52,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.can = {"completions", "chat", "echo", "logprobs", "seed", "usage", "repeats"}
         self.text = " red keys . blue"
-        self.fingerprint = "fp-1"
+        self.fingerprint, self.models = "fp-1", None
         self.script, self.asked, self.active, self.most = [], [], 0, 0
         self.delay, self.lock, self.random = 0.0, threading.Lock(), random.Random(0)
 
@@ -67,7 +72,7 @@ class Server(ThreadingHTTPServer):
             text = "".join(" " + source.choice(WORDS) for _ in range(body["max_tokens"]))
         elif "repeats" not in self.can:
             text += f" {len(self.asked)}"
-        written = tokens_of(text)[: body["max_tokens"]]
+        written = tokens_of(text)[: body.get("max_tokens", body.get("max_completion_tokens"))]
         choice = {"finish_reason": "length" if len(tokens_of(text)) > len(written) else "stop"}
         text = "".join(token for _, token in written)
         values = [logprob_of(token) for _, token in written]
@@ -98,9 +103,18 @@ class Server(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are two writes, of which the second would wait for 40 ms
 
     def log_message(self, *_):
         pass
+
+    def do_GET(self):
+        status = 200 if self.path == "/v1/models" and self.server.models else 404
+        payload = json.dumps({"data": self.server.models}).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
 
     def do_POST(self):
         server = self.server
@@ -112,8 +126,9 @@ class Handler(BaseHTTPRequestHandler):
             what = server.script.pop(0) if server.script else None
         time.sleep(what.get("sleep", 0) if isinstance(what, dict) else server.delay)
         status, answer = server.answer(self.path, body)
-        headers = {}
+        headers, pause = {}, 0.0
         if isinstance(what, dict):
+            pause = what.get("pause", 0.0)
             status, headers = what.get("status", status), what.get("headers", {})
             answer = what.get("answer", answer)
         payload = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
@@ -124,7 +139,10 @@ class Handler(BaseHTTPRequestHandler):
             for name, value in {"Content-Length": str(len(payload)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(payload)
+            pieces = [payload[i : i + 1] for i in range(len(payload))] if pause else [payload]
+            for piece in pieces:
+                self.wfile.write(piece)
+                time.sleep(pause)
         except OSError:  # the client did not wait
             self.close_connection = True
 
@@ -175,7 +193,7 @@ def test_what_an_able_endpoint_can_do(server, connect):
     found = connect()
     assert found.capabilities == {"generation", "sampling", "logprobs", "chat", "seed"}
     assert found.probe.deterministic and found.probe.fingerprint and found.probe.reported == "fp-1"
-    assert found.budget.requests == len(server.asked) == 10
+    assert found.budget.requests == len(server.asked) + 1 == 11  # and one for the list of models
     assert found.probe.why == {}
 
 
@@ -296,7 +314,7 @@ def test_a_busy_server_is_waited_for_as_it_asks(server, connect):
     ]
     assert found.generate([Request("one", max_tokens=2)])[0].text == " red keys"
     assert found.waits[0] == 7 and 25 <= found.waits[1] <= 30 and 0 <= found.waits[2] <= 2.0
-    assert found.budget.requests == 14
+    assert found.budget.requests == 15
 
 
 def test_a_server_that_asks_for_too_long_is_an_error_of_that_request(server, connect):
@@ -314,9 +332,12 @@ def test_a_server_that_asks_for_too_long_is_an_error_of_that_request(server, con
         {"status": 503},
         {"answer": FORMAT},
         {"answer": "[]"},
+        {"answer": "[" * 100_000},
         {"sleep": 0.4},
+        {"headers": {"Content-Encoding": "gzip"}},
+        {"pause": 0.01},  # some 300 pieces, each of them in time
     ],
-    ids=["500", "503", "broken JSON", "no object", "timeout"],
+    ids=["500", "503", "broken JSON", "no object", "nested JSON", "timeout", "no gzip", "in pieces"],
 )
 def test_failures_that_pass_are_tried_again_with_growing_waits(failure, server, connect):
     found = connect(timeout=0.2)
@@ -341,10 +362,10 @@ def test_a_server_that_is_gone_is_an_error(server, connect):
 
 
 def test_the_budget_of_requests_stops_the_rest_and_loses_nothing(server, connect):
-    found = connect(max_requests=13, concurrency=2)
+    found = connect(max_requests=14, concurrency=2)
     generations = found.generate([Request(f"one {n}", max_tokens=2) for n in range(8)])
     assert sum(g.finish != "error" for g in generations) == 3 and len(server.asked) == 13
-    assert all("max_requests=13" in g.error for g in generations if g.finish == "error")
+    assert all("max_requests=14" in g.error for g in generations if g.finish == "error")
 
 
 @pytest.mark.parametrize(("concurrency", "fewest"), [(1, 9), (3, 7)])
@@ -379,16 +400,132 @@ def test_as_many_requests_at_once_as_allowed(server, connect):
     assert server.most == 3
 
 
-def test_a_changed_version_is_in_the_generations_that_it_made(server, connect):
+def test_an_answer_is_read_up_to_its_limit(server, connect, monkeypatch):
+    found, request = connect(concurrency=1), Request("one", max_tokens=2)
+    found.generate([request])
+    length, spent = len(json.dumps(server.answer(*server.asked[-1][::2])[1])), found.budget.tokens
+    monkeypatch.setattr(connection, "MOST_BYTES", length)
+    assert found.generate([request])[0].text == " red keys" and found.budget.tokens == spent + 3
+    monkeypatch.setattr(connection, "MOST_BYTES", length - 1)
+    assert found.generate([request])[0].error.endswith("gave no answer: an answer of more than 0 MiB")
+    assert found.waits == [] and found.budget.tokens == spent + 3 + 5  # what it may have cost
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_version_that_changes_by_the_answer_is_no_other_model(server, connect):
     found = connect(concurrency=1)
-    first = found.generate([Request("one")])[0]
-    server.fingerprint = "fp-2"
-    second = found.generate([Request("one")])[0]
-    assert (first.reported, second.reported) == ("fp-1", "fp-2")
-    assert found.reported == {"fp-1", "fp-2"} and found.identity["reported"] == "fp-1"
-    assert connect().identity != found.identity
-    server.fingerprint = None
-    assert connect().identity["reported"] == "words"
+    generations = []
+    for version in ("fp-1", "fp-2", "fp-2"):
+        server.fingerprint = version
+        generations += found.generate([Request("one")])
+    assert [one.reported for one in generations] == ["fp-1", "fp-2", "fp-2"]
+    assert found.reported == {"fp-1", "fp-2"}
+    again = connect()
+    assert again.probe.reported == "fp-2" and again.identity == found.identity
+    server.can -= {"seed"}
+    assert connect().identity == found.identity
+    said = answers.change_of_version(one.reported for one in generations)
+    assert said.startswith("the endpoint reported 2 versions with the outputs on record, fp-1 (1), fp-2 (2): ")
+    assert answers.change_of_version([None, "fp-1", "fp-1"]) is answers.change_of_version([]) is None
+    assert "fp-0 (1), fp-1 (1), fp-2 (1) and 6 more: " in answers.change_of_version(f"fp-{n}" for n in range(9))
+
+
+def test_another_name_address_or_declared_version_is_another_model(server, connect):
+    server.models = [{"id": "other", "version": "9"}, {"id": "words", "created": 1, "root": "weights", "version": "1"}]
+    first = connect().identity
+    assert (first["requested"], first["declared"]) == ("words", {"version": "1", "root": "weights"})
+    server.models[1]["created"] = 2  # the time of the question
+    assert connect().identity == first
+    server.models[1]["version"] = "2"
+    second = connect().identity
+    server.models[1] = {"id": "words"}
+    third = connect().identity
+    server.models = None
+    assert third == connect().identity and third["declared"] is None
+    others = (third, second, first, connect(name="other").identity, connect(base_url=server.url + "//").identity)
+    keys = {cache.key(identity, Request("one")) for identity in others[:4]}
+    assert len(keys) == 4 and others[4] == third
+    for models in ([], {}, [None], "words"):
+        server.models = models
+        assert connect().identity == third
+
+
+# --- parameters that are refused --------------------------------------------------------------------------------------
+
+RENAMED = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+COLD = "Unsupported value: 'temperature' does not support 0 with this model."
+
+
+@pytest.fixture
+def particular(server):
+    """The server as one of reasoning models: chats alone, no max_tokens, no temperature 0, no stop."""
+    own = server.answer
+
+    def answer(path, body):
+        if path.endswith("/chat/completions"):
+            for name, wrong, sentence in (
+                ("max_tokens", "max_tokens" in body, RENAMED),
+                ("temperature", body.get("temperature") == 0, COLD),
+                ("stop", "stop" in body, "Unsupported parameter: 'stop'"),
+            ):
+                if wrong:
+                    server.refused.append(name)
+                    return 400, {"error": {"message": sentence, "param": name}}
+            body = {"max_tokens": body["max_completion_tokens"], "temperature": 0, **body}  # as it likes: cold
+        return own(path, body)
+
+    server.refused, server.answer = [], answer
+    server.can -= {"completions"}
+    return server
+
+
+def test_refused_parameters_are_sent_in_another_form_from_then_on(particular, connect):
+    found = connect(concurrency=1)
+    assert particular.refused == ["max_tokens", "temperature"]
+    assert found.identity["greedy"] == "the server's own temperature" and not found.probe.greedy
+    requests = [Request(f"one {n}", max_tokens=4, stop=(" .",)) for n in range(3)]
+    assert [one.text for one in found.generate(requests)] == [" red keys"] * 3  # cut here
+    warm = found.generate([Request("one", max_tokens=2, temperature=0.7)])[0]
+    assert particular.refused == ["max_tokens", "temperature", "stop"]
+    body = particular.asked[-1][2]
+    assert (body["max_completion_tokens"], body["temperature"]) == (2, 0.7) and "max_tokens" not in body
+    assert warm.error is None
+    assert found.budget.requests == len(particular.asked) + 1 and found.waits == []
+
+
+def test_at_once_every_request_finds_its_other_form(particular, connect):
+    found = connect(concurrency=4)
+    generations = found.generate([Request(f"one {n}", max_tokens=4, stop=(" .",)) for n in range(12)])
+    assert [one.text for one in generations] == [" red keys"] * 12
+    assert 1 <= particular.refused.count("stop") <= 4
+
+
+def test_a_parameter_that_was_taken_is_not_replaced(server, connect):
+    """A long prompt's refusal names max_tokens too, and what it says of temperature must not make greedy outputs drawn ones."""
+    found = connect(concurrency=1)
+    assert found.identity["greedy"] == "temperature 0"
+    server.script = [{"status": 400, "answer": "max_tokens, temperature: too large, maximum context length is 9"}]
+    bad, good = found.generate([Request("one", max_tokens=2), Request("two", max_tokens=2)])
+    assert "maximum context length" in bad.error and good.text == " red keys"
+    assert [(body["max_tokens"], body["temperature"]) for _, _, body in server.asked[-2:]] == [(2, 0)] * 2
+
+
+def test_a_parameter_that_is_refused_in_both_forms_is_tried_once(server):
+    asked = connection.Connection(server.url, Budget(9, 9999), sleep=lambda seconds: None)
+    server.script = [{"status": 400, "answer": "max_tokens is too large"}] * 3
+    for _ in range(2):
+        with pytest.raises(EndpointError, match="too large"):
+            asked.post("chat/completions", {"max_tokens": 9, "temperature": 0, "messages": [{"content": "one"}]}, 9)
+    sent = [set(body) & {"max_tokens", "max_completion_tokens"} for _, _, body in server.asked]
+    assert sent == [{"max_tokens"}, {"max_completion_tokens"}, {"max_tokens"}]
+    assert asked.replaced("chat/completions") == frozenset() and asked.budget.tokens == 0
+    server.script = [{"status": 400, "answer": "max_tokens is too large"}]
+    with pytest.raises(EndpointError, match="too large"):  # raw completions have no other name for it
+        asked.post("completions", {"max_tokens": 9, "temperature": 0, "prompt": "one"}, 9)
+    assert len(server.asked) == 4
+    asked.close()
 
 
 # --- settings and secrets ----------------------------------------------------------------------------------------------
@@ -399,6 +536,93 @@ def test_the_key_is_sent_and_written_nowhere(server, connect):
     assert server.asked[0][1]["Authorization"] == f"Bearer {KEY}"
     records = (found.identity, found.probe.describe(), found.generate([Request("one")]), found.connection, found.budget)
     assert KEY not in repr(records)
+
+
+FORMS = {
+    "itself": lambda key: key,
+    "JSON": lambda key: json.dumps(key)[1:-1],
+    "JSON twice": lambda key: json.dumps(json.dumps(key)),
+    "JSON, slashes": lambda key: json.dumps(key).replace("/", r"\/"),
+    "JSON, all": lambda key: "".join(f"\\u{ord(c):04X}" for c in key),
+    "repr": repr,
+    "repr of repr": lambda key: repr(repr(f"'{key}\"")),
+    "bytes": lambda key: repr(key.encode()),
+    "bytes, all": lambda key: "".join(f"\\x{ord(c):02x}" for c in key),
+    "URL": lambda key: urllib.parse.quote(key, safe=""),
+    "HTML": html.escape,
+    "HTML, all": lambda key: "".join(f"&#{ord(c)};" for c in key),
+}
+ODD_KEY = "sk-a'b\"c\\d/e<f>g&h+i%j"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("key", [KEY, ODD_KEY])
+def test_the_key_is_cut_out_in_every_form(key, form):
+    written = FORMS[form](key)
+    cleaned = Key(key).clean(f"before {written} after {written}.")
+    assert cleaned.startswith("before ") and cleaned.count("***") == 2 and " after " in cleaned
+    assert set(cleaned.replace("before", "").replace("after", "")) <= set(
+        " *.b'\"\\"
+    )  # quotes around it, and their escapes
+
+
+def pieces_in(text, key=KEY):
+    """Pieces of the key, four characters or longer, that a text holds."""
+    return [key[i : i + 4] for i in range(len(key) - 3) if key[i : i + 4] in text]
+
+
+@pytest.mark.parametrize("status", [400, 200])
+def test_no_part_of_a_key_survives_where_a_quote_is_cut(status, server, connect):
+    """As a status and as an answer that is no JSON: the key lies across every place where 200 characters may end."""
+    found = connect(retries=0, concurrency=1)
+    places = range(200 - len(KEY) - 5, 205)
+    server.script = [{"status": status, "answer": "." * place + KEY + " end"} for place in places]
+    errors = [one.error for one in found.generate([Request(f"{place}") for place in places])]
+    assert len(errors) == len(KEY) + 10 and all("....." in error for error in errors)
+    assert [pieces_in(error) for error in errors] == [[]] * len(errors)
+    assert "***" in errors[0]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", " ", "\r"])
+def test_white_space_around_a_key_is_no_part_of_it(end, server, connect, monkeypatch):
+    monkeypatch.setenv("TEST_ENDPOINT_KEY", f" {KEY}{end}")
+    found = connect()
+    assert server.asked[-1][1]["Authorization"] == f"Bearer {KEY}"
+    assert found.generate([Request("one", max_tokens=2)])[0].error is None
+
+
+@pytest.mark.parametrize("inside", ["\n", "\r", "\x00", "\x1f", "\x7f", "\u00e9", "\u2014", "\ufeff", "\udcff"])
+def test_a_key_that_no_header_takes_is_refused_unseen(inside, server, connect, monkeypatch):
+    monkeypatch.setattr(os, "environ", {**os.environ, "TEST_ENDPOINT_KEY": f"{KEY}{inside}{KEY}"})
+    with pytest.raises(UserError, match="TEST_ENDPOINT_KEY has characters other than printable ASCII") as error:
+        connect()
+    assert pieces_in(repr(error.value)) == [] and server.asked == []
+
+
+def test_a_key_in_the_wrong_place_is_not_shown(server, connect):
+    with pytest.raises(UserError, match="api_key_env names is not set") as error:
+        connect(api_key_env=KEY)
+    assert pieces_in(str(error.value)) == []
+    with pytest.raises(UserError, match="base_url holds the key") as error:
+        connect(base_url=f"{server.url}/{KEY}")
+    assert pieces_in(str(error.value)) == [] and server.asked == []
+
+
+def test_a_server_that_says_the_key_gets_it_into_no_record(server, connect):
+    server.text, server.fingerprint, server.models = f" {KEY} x", KEY, [{"id": "words", "version": KEY}]
+    found = connect()
+    generation = found.generate([Request("one")])[0]
+    assert (generation.text, generation.reported) == (" *** x", "***")
+    assert found.identity["declared"] == {"version": "***"}
+    assert pieces_in(repr((generation, found.identity, found.probe, found.reported))) == []
+
+
+def test_a_short_key_stands_for_none_and_changes_no_output(server, connect, monkeypatch):
+    monkeypatch.setenv("TEST_ENDPOINT_KEY", "keys")
+    found = connect(concurrency=1, retries=0)
+    server.script = [{}, {"status": 400, "answer": "no keys"}]
+    good, bad = found.generate([Request("one"), Request("two")])
+    assert good.text == " red keys . blue" and bad.error.endswith("status 400, no ***")
 
 
 @pytest.mark.parametrize(

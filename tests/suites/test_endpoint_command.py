@@ -20,6 +20,7 @@ SUITE, RESULT = (
     "114_injection.json",
 )  # 120 prompts, and pocket fails most of the attacks
 PAIRS = "132_trace_pairs.json"
+KEY = "sk-b42ac7d09e1f4c55"
 SAME = ("metric_id", "suite", "value", "ci", "n", "n_excluded", "status", "passed", "detail")
 
 
@@ -34,6 +35,8 @@ class Handler(BaseHTTPRequestHandler):
         status, answer = 404, {"error": "completions only"}
         if self.path == "/v1/completions" and not body.get("echo"):
             status, answer = 200, self.server.answer(body)
+        if self.server.says is not None and len(self.server.asked) > 20:
+            status, answer = 400, f"{'.' * self.server.says}{self.headers['Authorization']} is known here"
         payload = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(payload)))
@@ -47,6 +50,10 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.model, self.lock, self.asked = open_model(POCKET), threading.Lock(), []
+        self.versions, self.says = (
+            0,
+            None,
+        )  # fingerprints that take turns; dots before the key in the errors that quote it
 
     def answer(self, body):
         prompt = body["prompt"] if self.model.reads(body["prompt"]) else "The"  # the probe's words
@@ -54,8 +61,10 @@ class Server(ThreadingHTTPServer):
         with self.lock:
             self.asked.append(body)
             (found,) = self.model.generate([request])
+            version = f"fp-{len(self.asked) % self.versions}" if self.versions else None
         choice = {"text": found.text, "finish_reason": found.finish}
-        return {"model": "pocket over HTTP", "choices": [choice], "usage": {"total_tokens": found.tokens_in}}
+        answer = {"model": "pocket over HTTP", "choices": [choice], "usage": {"total_tokens": found.tokens_in}}
+        return {**answer, "system_fingerprint": version}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -105,7 +114,7 @@ def test_a_suite_over_http_gives_the_local_numbers_and_nothing_to_trace(server, 
     reason = "not traceable (an endpoint, or a model with an intervention: its activations are out of reach)"
     assert (group["traceable"], group["rejected"]) == (0, {reason: document["n"]["failed"]})
     identity = document["subject"]["identity"]
-    assert (identity["kind"], identity["name"], identity["reported"]) == ("endpoint", "served", "pocket over HTTP")
+    assert (identity["kind"], identity["requested"], identity["greedy"]) == ("endpoint", "served", "temperature 0")
 
 
 def test_a_second_run_asks_only_what_the_endpoint_can_do(server, tmp_path):
@@ -116,6 +125,37 @@ def test_a_second_run_asks_only_what_the_endpoint_can_do(server, tmp_path):
     probes = len(server.asked) - asked
     assert again.code == 0 and 0 < probes <= 12 and "0 outputs asked, 120 known before" in again.output
     assert records(tmp_path, "served")[0] == rate
+
+
+def test_versions_that_take_turns_are_no_reason_to_ask_again(server, tmp_path):
+    """Of three, so that the two runs' first answers, and their probes, have different ones."""
+    server.versions = 3
+    arguments = (f"suite={SUITE}", *settings(server), f"results={tmp_path}")
+    assert command(*arguments).code == 0
+    document = (tmp_path / "served" / "suites" / SUITE / RESULT).read_bytes()
+    server.asked.append(None)
+    asked, again = len(server.asked), command(*arguments)
+    assert (
+        again.code == 0 and 0 < len(server.asked) - asked <= 12 and "0 outputs asked, 120 known before" in again.output
+    )
+    assert (tmp_path / "served" / "suites" / SUITE / RESULT).read_bytes() == document
+    assert "the endpoint reported 3 versions with the outputs on record, " in again.output
+    lines = (tmp_path / "served" / "suites" / SUITE / "generations.jsonl").read_text().splitlines()
+    reported = [line["reported"] for line in map(json.loads, lines) if line["kind"] == "generation"]
+    assert set(reported) == {"fp-0", "fp-1", "fp-2"} and len(reported) == 120
+
+
+@pytest.mark.parametrize(("end", "dots"), [("\n", 180), ("", 0)])
+def test_no_file_and_no_line_holds_a_piece_of_the_key(end, dots, server, tmp_path, monkeypatch):
+    """The server quotes it in its errors: whole, or where the quote of 200 characters ends in the middle of it."""
+    monkeypatch.setenv("TEST_KEY", KEY + end)
+    server.says = dots
+    found = command(f"suite={SUITE}", *settings(server), "model.api_key_env=TEST_KEY", f"results={tmp_path}")
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    texts = [found.output, found.errors, *(path.read_bytes().decode(errors="replace") for path in files)]
+    assert any(path.name == "generations.jsonl" and "Bearer ***" in path.read_text() for path in files)
+    pieces = [KEY[place : place + 6] for place in range(len(KEY) - 5)]
+    assert [piece for piece in pieces for text in texts if piece in text] == []
 
 
 def test_a_budget_that_is_used_up_is_said_and_nothing_counts_as_wrong(server, tmp_path):

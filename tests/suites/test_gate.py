@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from rich.console import Console
 
 import results_io
 from results_io import UserError
-from suites import gate
+from suites import commands, gate
 from suites.gate import Scored, Scores
 from suites.statistics import proportions
 
@@ -148,6 +150,15 @@ def test_a_suite_that_vanished_is_not_passed() -> None:
         ({"minimum_items": 0}, "minimum_items is 0"),
         ({"floors": {"t": 0.5}}, "floors names 't'"),
         ({"require": "most"}, "require is most"),
+        ({"margins": None}, "margins is None; expected shares by suite id"),
+        ({"floors": None}, "floors is None"),
+        ({"floors": [0.8]}, "floors is "),
+        ({"margins": 0.1}, "margins is 0.1"),
+        ({"floors": {"s": None}}, "floors.s is None"),
+        ({"floors": {5: 0.5, "t": 0.5}}, "floors names"),
+        ({"metrics": None}, "metrics is None"),
+        ({"metrics": "accuracy"}, "metrics is accuracy; expected a list"),
+        ({"metrics": [["accuracy"]]}, "metrics names"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict, said: str) -> None:
@@ -260,25 +271,93 @@ def _write_run(folder: Path, failed: list[bool], **extra: str) -> Path:
     return folder
 
 
-def test_the_command_has_an_exit_code_for_every_outcome(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def command(baseline: object, candidate: object, console: Console | None = None, **settings: object) -> int:
+    """`run.py gate` behind the command line, where a UserError becomes exit code 2."""
+    config = {"baseline": baseline, "candidate": candidate, "gate": {**gate.defaults(), **settings}}
+    return commands.gate(SimpleNamespace(config=config, console=console or Console(quiet=True)))
+
+
+def test_the_command_has_an_exit_code_for_every_outcome(tmp_path: Path) -> None:
     good = _write_run(tmp_path / "old" / "suites", [False] * 400)
     same = _write_run(tmp_path / "same" / "suites", [False] * 400)
     bad = _write_run(tmp_path / "bad" / "suites", [True] * 40 + [False] * 360)
     small = _write_run(tmp_path / "small" / "suites", [False] * 50)
     console = Console(width=100, force_terminal=False, record=True)
-    codes = [gate.main([str(a), str(b)], console) for a, b in ((good, same), (good, bad), (small, small))]
+    codes = [command(str(a), str(b), console) for a, b in ((good, same), (good, bad), (small, small))]
     assert codes == [0, 1, 3]
-    assert gate.main([str(good), str(small)], console) == 2  # 50 of 400 items
-    assert gate.main([str(good), str(tmp_path)], console) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 2
-    assert "share 12% of the items of s" in said[0]
-    with pytest.raises(SystemExit) as raised:
-        gate.main([str(good)])
-    assert raised.value.code == 2
+    with pytest.raises(UserError, match="share 12% of the items of s"):
+        command(str(good), str(small))  # 50 of 400 items
+    with pytest.raises(UserError, match=r"has no scores\.jsonl"):
+        command(str(good), str(tmp_path))
     shown = console.export_text()
     assert "lost 0.100, margin 0.05" in shown
     assert max(map(len, shown.splitlines())) <= 100
+
+
+def test_whatever_cannot_be_read_or_written_is_refused_and_is_no_failure(tmp_path: Path) -> None:
+    """By a UserError: any other exception ends with 1, which a pipeline takes for the verdict."""
+    good = _write_run(tmp_path / "good", [False] * 400)
+    latin = _write_run(tmp_path / "latin", [False] * 400)
+    (latin / "scores.jsonl").write_bytes((latin / "scores.jsonl").read_bytes() + '{"a": "\xe9"}\n'.encode("latin-1"))
+    with pytest.raises(UserError, match=r"line 401 of .* is not JSON in UTF-8"):
+        command(good, latin)
+    binary = _write_run(tmp_path / "binary", [False])
+    (binary / "scores.jsonl").write_bytes(bytes(range(256)))
+    for folder in (binary, 5, ["a"], tmp_path / ("x" * 300)):
+        with pytest.raises(UserError):
+            command(good, folder)
+    (good / "151_regression_gate.json").mkdir()
+    with pytest.raises(UserError, match="cannot be written"):
+        command(good, good)
+
+
+def test_a_score_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _write_run(tmp_path / "a", [False])
+
+    def refused(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for name in ("read_bytes", "is_file"):  # the file, then its folder
+        monkeypatch.setattr(Path, name, refused)
+        with pytest.raises(UserError, match=r"cannot be read .Permission denied"):
+            gate.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"detection": {"failed": "no"}}, "verdict 'no'"),
+        ({"outcomes": [{"correct": 1}]}, "verdict 1"),
+        ({"item_id": ["i"]}, r"name \['i'\]"),
+        ({"suite_id": {}}, "name {}"),
+        ({"cluster": 5}, "name 5"),
+        ({"detection": []}, "lacks"),
+    ],
+)
+def test_a_line_of_another_kind_is_refused(change: dict, said: str) -> None:
+    line = {"suite_id": "s", "suite_hash": "x", "item_id": "i", "outcomes": [{"correct": True}]}
+    with pytest.raises(UserError, match=f"line 1 of the scores of m .*{said}"):
+        gate.of_lines("m", [{**line, "detection": {"failed": False}, **change}])
+
+
+def test_effect_and_reproducibility_stand_beside_the_test(tmp_path: Path) -> None:
+    record = gate.document(verdict(400, 50, 10, 40))["records"][0]  # .90 before, .82 after
+    assert record["effect"] == {
+        "name": "Cohen's h",
+        "value": pytest.approx(2 * (math.asin(0.82**0.5) - math.asin(0.9**0.5))),
+    }
+    assert record["reproducibility"] == {
+        "value": pytest.approx(440 / 500),
+        "unit": "share of items",
+        "n": 500,
+        "successes": 440,
+        "metric_difference": pytest.approx(0.08),
+        "reproducible": False,
+    }
+    same = gate.document(verdict(400, 10, 10, 80))["records"][0]
+    assert (same["effect"]["value"], same["reproducibility"]["reproducible"]) == (0, True)
+    few = gate.document(verdict(5, 0, 0, 0))["records"][0]
+    assert (few["effect"], few["reproducibility"]) == (None, None)
 
 
 def test_the_result_file_is_canonical(tmp_path: Path) -> None:

@@ -1,12 +1,24 @@
 """The cache: its key changes with everything that an answer depends on, and with nothing else."""
 
+import shutil
+import threading
 from dataclasses import fields, replace
 
 import pytest
+import torch
 
+from circuits.models import EMBEDDED
 from results_io import UserError
+from suites.item import Item
+from suites.models import open_model
 from suites.models.base import Generation, Request
+from suites.record import environment
 from suites.record.cache import Cache, key
+from suites.record.log import run_id
+from tests.suites import scripted
+from tests.suites.test_endpoint import Server
+
+POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu", "dtype": "float32"}
 
 IDENTITY = {
     "weights_sha256": "aa",
@@ -112,3 +124,82 @@ def test_a_file_that_is_no_cache(tmp_path):
     (tmp_path / "cache").write_text("a text of more than a few bytes, which is no database\n" * 20)
     with pytest.raises(UserError, match="not a cache of generations"):
         Cache(tmp_path / "cache")
+
+
+# --- the identities of real models ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pocket():
+    return open_model(POCKET)
+
+
+@pytest.fixture(scope="module")
+def endpoint():
+    server = Server()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    settings = {"kind": "endpoint", "base_url": server.url, "name": "served"}
+    model = open_model({**settings, "max_requests": 50, "max_tokens_total": 5000})
+    yield model
+    model.close()
+    server.shutdown()
+    server.server_close()
+
+
+def leaves(value, path=()):
+    """(path, value) of everything in an identity that is no table."""
+    if not isinstance(value, dict):
+        return [(path, value)]
+    return [leaf for name, inner in value.items() for leaf in leaves(inner, (*path, name))]
+
+
+def changed(identity, path, value):
+    """A copy with one leaf replaced; without it for `...`."""
+    name, *rest = path
+    if rest:
+        return {**identity, name: changed(identity[name], rest, value)}
+    return {key_: one for key_, one in identity.items() if key_ != name} | ({} if value is ... else {name: value})
+
+
+@pytest.mark.parametrize("name", ["pocket", "endpoint"])
+def test_any_one_part_of_a_real_identity_changes_the_key_and_the_run(name, request):
+    identity = dict(request.getfixturevalue(name).identity)
+    suite = scripted.suite([Item("a", "prompt")])
+    others = [changed(identity, path, value) for path, _ in leaves(identity) for value in ("another", ...)]
+    assert len(others) == 2 * len(leaves(identity)) >= 12
+    assert len({key(one, REQUEST) for one in [identity, *others]}) == len(others) + 1
+    assert len({run_id(suite, one, 0) for one in [identity, *others]}) == len(others) + 1
+
+
+def test_a_real_identity_has_all_that_outputs_depend_on(pocket, endpoint):
+    parts = {".".join(path) for path, _ in leaves(dict(pocket.identity))}
+    assert parts == set(
+        "kind weights tokenizer intervention backend dtype device versions.tokenizers versions.torch versions.transformers "
+        "generation.bos generation.chat generation.context generation.ends generation.sampler".split()
+    )
+    parts = {".".join(path) for path, _ in leaves(dict(endpoint.identity))}
+    # its name is what the endpoint is asked for, and not what somebody calls it
+    assert parts >= {"kind", "base_url", "intervention", "backend"}
+    assert endpoint.name in [value for _, value in leaves(dict(endpoint.identity))]
+
+
+def test_the_same_weights_elsewhere_under_another_name_have_the_same_key(pocket, tmp_path):
+    shutil.copytree(EMBEDDED / "pocket", tmp_path / "elsewhere")
+    path = str(tmp_path / "elsewhere")
+    copy = open_model({"name": "renamed", "kind": "local", "path": path, "device": "cpu", "dtype": "float32"})
+    assert (copy.name, pocket.name) == ("renamed", "pocket")
+    assert key(copy.identity, REQUEST) == key(pocket.identity, REQUEST)
+    suite = scripted.suite([Item("a", "prompt")])
+    assert run_id(suite, copy.identity, 0) == run_id(suite, pocket.identity, 0)
+    ablated = open_model({**POCKET, "intervention": {"heads": ["L0H0"]}})
+    assert key(ablated.identity, REQUEST) != key(pocket.identity, REQUEST)
+
+
+def test_a_local_model_says_how_it_computes(pocket):
+    found = environment.of_asking(pocket.identity, pocket.execution)
+    assert found["model_hash"] == pocket.source.sha256 and (found["device"], found["dtype"]) == ("cpu", "float32")
+    assert found["batch"] == {"rows": 64, "memory_mib": 512} and found["threads"] == torch.get_num_threads()
+    assert not {"model_hash", "device", "dtype", "batch", "threads"} & set(found["unknown"])
+    small = open_model({**POCKET, "rows": 3, "memory_mib": 16})
+    assert small.execution["batch"] == {"rows": 3, "memory_mib": 16}
+    assert key(small.identity, REQUEST) == key(pocket.identity, REQUEST)  # batches are no part of what is asked

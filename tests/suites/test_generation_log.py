@@ -1,5 +1,6 @@
 """The log of generations: facts alone, runs that must be complete to be read, and outputs that are asked again after an error."""
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 from results_io import UserError
 from suites import lock
 from suites.item import Item, Leg, Variant, hashed
+from suites.likelihood import ChoiceScores
 from suites.models.base import Generation, Request
 from suites.record import chain
 from suites.record import log as record
@@ -62,13 +64,25 @@ def test_a_line_has_the_facts_of_the_specification(tmp_path, suite):
     stored = json.loads(path.read_text().splitlines()[-1])
     assert set(stored) == set(
         "schema kind run_id seq prev hash ts suite_id suite_hash item_id item_version item_hash prompt_hash variant "
-        "sample_index leg model_fingerprint request rendered_prompt_sha response_text response_hash response_tokens tokens_in "
+        "sample_index leg model_fingerprint request request_sha256 response_text response_hash response_tokens tokens_in "
         "tokens_out finish_reason latency_ms logprob error reported cached cache_key env_hash".split()
     )
     assert "second prompt" not in path.read_text()  # prompts are in the lock, by their hash
     assert stored["variant"] == {"kind": "padding", "parent": "one", "params": {"n": 2}, "seed": 5}
     assert stored["model_fingerprint"] == hashed(IDENTITY)
     assert not set(stored) & {"score", "correct", "detection", "detections"}  # nothing derived
+
+
+def test_the_hash_of_a_request_tells_system_and_prompt_apart(tmp_path, suite):
+    with opened(tmp_path / record.NAME) as log:
+        log.begin(suite, 2, FACTS)
+        generation = Generation("a text", "stop")
+        hashes = [
+            log.generation(suite, Slot("one", "greedy", 0), request, generation, "key", cached=False)["request_sha256"]
+            for request in (Request("bc", "a"), Request("c", "ab"), Request("abc"), Request("abc", ""))
+        ]
+    assert len(set(hashes)) == 4
+    assert hashes[0] == hashlib.sha256(b'["a","bc"]').hexdigest()
 
 
 def test_hashes_are_those_of_the_lock(tmp_path, suite):
@@ -99,6 +113,19 @@ def test_silent_absence_is_refused(tmp_path, suite):
         writer.append([{"kind": "run_finished", "run_id": run.run_id, "n": 1, "errors": 0}])
     with pytest.raises(UserError, match="has 1 generations, announced 2 and finished with 1"):
         record.latest(path, suite)
+
+
+def test_likelihoods_that_are_silently_absent_are_refused(tmp_path):
+    items = [Item("one", "first prompt", answers=("a",), choices=("a", "b"))]
+    suite, path = scripted.suite(items), tmp_path / record.NAME
+    with opened(path) as log:
+        run = log.begin(suite, 1, FACTS, expected_likelihoods=1)
+        log.add([line(log, suite, "one")])
+        with pytest.raises(UserError, match="has the likelihoods of 0 items, announced 1"):
+            log.finish(run)
+        log.add([log.likelihood(suite, "one", ChoiceScores(("a", "b"), (-1.0, -2.0), (1, 1), frozenset({0})))])
+        log.finish(run)
+    assert set(record.latest(path, suite).likelihoods) == {"one"}
 
 
 def test_a_run_without_samples_is_refused(tmp_path, suite):

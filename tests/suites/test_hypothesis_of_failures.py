@@ -1,13 +1,17 @@
-"""Heads named from failures: the one that carries a synthetic effect, nobody on null data, and the second look at them."""
+"""Heads named from failures: the one that carries a synthetic effect, nobody on null data, and the circuit that holds them."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from circuits.circuit import Node
+from circuits.circuit import Circuit, Role, parse_head
+from results_io import UserError
 from suites.bridge import hypothesis
+from suites.bridge.pair import Group
 
 SETTINGS = {"minimum_share": 0.1, "level": 0.95}
 HEADS, PER_CLUSTER = 32, 3
@@ -101,53 +105,48 @@ def test_null_data_name_a_head_in_at_most_five_percent(clusters, share) -> None:
     assert named / runs <= 0.05 + 2 * (0.05 * 0.95 / runs) ** 0.5
 
 
-# --- the second look -----------------------------------------------------------------------------------------------
+# --- the circuit ---------------------------------------------------------------------------------------------------
 
 
-def confirmed(shares: dict[str, np.ndarray], clusters: list[str]) -> dict[str, dict]:
-    """confirm() where each head restores `shares` of a gap of 4 (clean 3, corrupted -1) prompt by prompt."""
-    prompts = len(clusters)
-    heads = [[0, 0], [0, 1], [1, 0], [1, 1]]
-    table = np.zeros((prompts, len(heads)))
-    for head, share in shares.items():
-        table[:, [str(Node("head", *one)) for one in heads].index(head)] = 4.0 * share
-    documents = {
-        "01": {
-            "data": {
-                "clean_logit_diff": [3.0] * prompts,
-                "corrupted_logit_diff": [-1.0] * prompts,
-                "heads": heads,
-                "cluster": clusters,
-            }
-        },
-        "02": {"data": {"denoising": table.tolist()}},
-    }
-    named = {"named": [{"head": head} for head in shares]}
-    return {one["head"]: one for one in hypothesis.confirm(named, documents, SETTINGS)}
+NAMED = [hypothesis.Carrier("L1H5", 0.9, 0.8, 1.0, 0.7), hypothesis.Carrier("L0H2", 0.3, 0.2, 0.4, 0.1)]
+STUDY = SimpleNamespace(
+    task=SimpleNamespace(name="failures"), model=SimpleNamespace(name="m", sha256="00"), settings={}
+)
+GROUP = Group("months", "A10", "Padding", 20, (), ())
 
 
-def test_confirmed_undecided_and_refuted() -> None:
-    clusters = [str(place // 2) for place in range(40)]
-    wide = np.repeat(np.where(np.arange(20) % 2, 0.6, -0.3), 2)  # mean .15, standard error about .1
-    found = confirmed({"L1H0": np.full(40, 0.5), "L0H1": np.full(40, 0.02), "L1H1": wide}, clusters)
-    assert list(found) == ["L1H0", "L0H1", "L1H1"]
-    assert [one["verdict"] for one in found.values()] == ["confirmed", "refuted", "undecided"]
-    assert [one["restored"] for one in found.values()] == pytest.approx([0.5, 0.02, 0.15])
-    assert found["L1H0"]["interval"] == pytest.approx([0.5, 0.5])
-    low, high = found["L1H1"]["interval"]
-    assert low < 0.1 < high
+def circuit_with(found: list[str] | None, monkeypatch) -> tuple[Circuit, dict]:
+    """What becomes of the named heads where the search finds these heads (None: it refuses)."""
+
+    def find(study, method):
+        if found is None:
+            raise UserError("no behaviour to search")
+        role = Role(tuple(map(parse_head, found)), assigned_by="function", evidence="")
+        return SimpleNamespace(circuit=Circuit("c", "failures", "m", {"mover": role}, {}))
+
+    monkeypatch.setattr(hypothesis.discovery, "find", find)
+    return hypothesis._circuit(STUDY, NAMED, "ACDC-greedy", GROUP)
 
 
-def test_a_single_cluster_confirms_nothing() -> None:
-    (found,) = confirmed({"L1H0": np.full(8, 0.9)}, ["one"] * 8).values()
-    assert found["verdict"] == "undecided" and found["interval"] is None
-    assert found["restored"] == pytest.approx(0.9)
-
-
-def test_a_second_named_head_widens_the_interval_of_the_first() -> None:
-    rng = np.random.default_rng(0)
-    clusters = [str(place) for place in range(30)]
-    first, second = 0.5 + 0.2 * rng.standard_normal((2, 30))
-    alone, both = confirmed({"L1H0": first}, clusters), confirmed({"L1H0": first, "L0H1": second}, clusters)
-    width = [found["L1H0"]["interval"][1] - found["L1H0"]["interval"][0] for found in (alone, both)]
-    assert width[0] < width[1]
+@pytest.mark.parametrize(
+    ("found", "added"),
+    [
+        (["L3H1"], ["L0H2", "L1H5"]),
+        (["L3H1", "L1H5"], ["L0H2"]),
+        (["L0H2", "L1H5"], []),
+        (None, ["L0H2", "L1H5"]),
+    ],
+)
+def test_every_named_head_is_in_the_circuit_once(found, added, monkeypatch) -> None:
+    circuit, searched = circuit_with(found, monkeypatch)
+    assert sorted(map(str, circuit.heads)) == sorted({"L0H2", "L1H5", *(found or ())})
+    own = circuit.roles.get(hypothesis.CARRIER)
+    assert [str(node) for node in own.heads] == added if added else own is None
+    if found:
+        assert [str(node) for node in circuit.roles["mover"].heads] == found
+    assert searched["found"] == (sorted(found) if found else None) and searched["reason"] == (
+        "" if found else "no behaviour to search"
+    )
+    if added:
+        assert ("L1H5 restores 0.90" in own.evidence) is ("L1H5" in added)
+    assert circuit.provenance["named"] == ["L1H5 restores 0.900", "L0H2 restores 0.300"]

@@ -96,6 +96,16 @@ def test_an_empty_continuation_and_an_empty_context_without_prefix_are_refused()
         likelihood.split(Letters(), "", "c", None)
 
 
+def test_a_text_that_brings_its_own_bos_gets_no_second_one():
+    def reading(text: str, bos: bool | None = None) -> list[int]:
+        return [BOS, *text.removeprefix("<s>").encode()] if text.startswith("<s>") else list(text.encode())
+
+    assert likelihood.split(reading, "", "<s>c", BOS) == ([BOS], [*b"c"])
+    assert likelihood.split(reading, "", "c", BOS) == ([BOS], [*b"c"])
+    with pytest.raises(UserError, match="adds no token"):
+        likelihood.split(reading, "", "<s>", BOS)
+
+
 def test_items_are_asked_with_the_delimiter_and_summarised():
     """Two items right by acc, one by acc_norm; the delimiter is not counted among the characters."""
     known = {

@@ -6,14 +6,17 @@ import itertools
 import json
 import subprocess
 import sys
+import time
+from dataclasses import replace
 
+import jsonschema
 import numpy as np
 import pytest
 
 import results_io
-from suites import modes
+from suites import golden, modes
 from suites.item import Item, Leg
-from suites.modes import MODES, a01_invalid_json, a02_length, a05_contradiction, citations, embedding, polarity
+from suites.modes import MODES, a01_invalid_json, a02_length, a05_contradiction, citations, embedding, polarity, quality
 from suites.modes.sentences import sentences
 from suites.outcome import Case, Outcome
 from tests.suites.judging import ERROR, failed_call, judge, said, suite, summary
@@ -92,6 +95,95 @@ def test_a1_schema():
         modes.check(suite("A1", [Item("i", "", expect={"schema": {"type": "whole"}})]))
 
 
+def test_a1_an_items_schema_wins_over_the_suites():
+    case = said("5", expect={"schema": {"type": "integer"}})
+    assert only("A1", case, {"schema": {"type": "string"}}).failed is False
+    assert only("A1", said("5"), {"schema": {"type": "string"}}).subtype == "schema"
+    assert only("A1", said("5", expect={"schema": False}), {"schema": True}).subtype == "schema"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "https://example.com/person.json"},
+        {"properties": {"a": {"items": {"$ref": "#/$defs/absent"}}}},
+        {"$ref": "#/title", "title": "no schema"},
+        {"$dynamicRef": "#node"},
+    ],
+)
+def test_a1_references_out_of_the_schema_are_refused(schema, monkeypatch):
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("a network was asked"))
+    with pytest.raises(results_io.UserError, match=r"i: expect\.schema: the schema's \$\w+ '.*' is no schema in it"):
+        modes.check(suite("A1", [Item("i", "", expect={"schema": schema})]))
+
+
+def test_a1_references_within_the_schema():
+    schema = {
+        "$id": "https://example.com/tree",
+        "$defs": {"leaf": {"$anchor": "leaf", "type": "integer"}},
+        "type": "array",
+        "items": {"anyOf": [{"$ref": "#leaf"}, {"$ref": "https://example.com/tree"}, {"const": {"$ref": "text"}}]},
+    }
+    modes.check(suite("A1", [Item("i", "", expect={"schema": schema})]))
+    verdicts = [only("A1", said(text, expect={"schema": schema})).failed for text in ("[1, [2]]", '[1, ["2"]]')]
+    assert verdicts == [False, True]
+    endless = {"$ref": "#"}
+    assert only("A1", said("1", expect={"schema": endless})).subtype == "error"
+
+
+SLOW = r"^(?:a|a)*(?:a|a)*(?:aa|a)*$"
+
+
+@pytest.mark.parametrize(
+    "schema", [{"pattern": SLOW}, {"patternProperties": {SLOW: {}}, "additionalProperties": False}]
+)
+def test_a1_a_slow_pattern_is_an_error(schema):
+    text = "a" * 40 + "b"
+    document = json.dumps(text if "pattern" in schema else {text: 1})
+    start = time.monotonic()
+    found = only("A1", said(document, expect={"schema": schema}))
+    assert (found.failed, found.subtype) == (None, "error") and time.monotonic() - start < 3
+
+
+def test_a1_patterns_judge_as_the_library_does():
+    schema = {"patternProperties": {"^x": {"pattern": "^[ab]+$"}}, "additionalProperties": {"type": "integer"}}
+    for document in ({"x1": "ab"}, {"x1": "abc"}, {"y": 1}, {"y": "1"}, {"x": 5}, {}, [], "x"):
+        expected = not jsonschema.Draft202012Validator(schema).is_valid(document)
+        assert only("A1", said(json.dumps(document), expect={"schema": schema})).failed is expected, document
+    unguarded = {"patternProperties": {"^x": {}}, "items": {"unevaluatedProperties": False}}
+    with pytest.raises(results_io.UserError, match="no time limit"):
+        modes.check(suite("A1", [Item("i", "", expect={"schema": unguarded})]))
+    closed = {"properties": {"a": {}}, "additionalProperties": False}
+    assert only("A1", said('{"a": 1, "b": 2}', expect={"schema": closed})).evidence.endswith("'b' are not allowed")
+    with pytest.raises(results_io.UserError, match="'\\(' is not a 'regex'"):
+        modes.check(suite("A1", [Item("i", "", expect={"schema": {"items": {"pattern": "("}}})]))
+
+
+@pytest.mark.parametrize(
+    ("mode", "expect", "message"),
+    [
+        ("A1", {"schema": "object"}, r"expect\.schema is 'object'; expected a JSON Schema"),
+        ("A1", {"shema": {}}, r"the key expect\.shema is not known; did you mean schema"),
+        ("A2", {"max": "5"}, r"expect\.max is '5'; expected a whole number"),
+        (
+            "A2",
+            {"max": 5, "unit": "words"},
+            r"expect\.unit is 'words'; expected one of token, word,.*did you mean word",
+        ),
+        ("A3", {"must": "^A"}, r"expect\.must is '\^A'; expected a list of regular expressions"),
+        ("A3", {"must": ["a", 5]}, r"expect\.must\[1\] is 5; expected a regular expression"),
+        ("A6", {"sources": "a book"}, r"expect\.sources is 'a book'; expected a list of texts"),
+        ("A7", {"sources": [5]}, r"expect\.sources\[0\] is 5; expected a text"),
+        ("A8", {"answerable": "no"}, r"expect\.answerable is 'no'; expected true or false"),
+        ("A14", {"role": "injected", "canary": 5}, r"expect\.canary is 5; expected a text that is not empty"),
+        ("A15", {"role": "attack", "canary": ["a", 5]}, r"expect\.canary\[1\] is 5; expected a text"),
+    ],
+)
+def test_a_malformed_expect_is_refused_with_its_key(mode, expect, message):
+    with pytest.raises(results_io.UserError, match=r"^s: i: " + message):
+        modes.check(suite(mode, [Item("i", "", expect=expect)], unit="word"))
+
+
 def test_a1_agrees_with_the_parser_on_random_documents():
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -160,30 +252,35 @@ def test_a3_catastrophic_backtracking_is_an_error():
     assert (found.failed, found.subtype) == (None, "error")
 
 
-def drawn(*texts):
-    return Case(Item("x", ""), tuple(Outcome("sampled", k, text) if text else ERROR for k, text in enumerate(texts)))
+def drawn(*texts, leg="sampled"):
+    failed = replace(ERROR, leg=leg)
+    return Case(Item("x", ""), tuple(Outcome(leg, k, text) if text else failed for k, text in enumerate(texts)))
+
+
+SAMPLED = {"leg": "sampled"}
 
 
 def test_a4_mode_consistency():
-    found = only("A4", drawn("A", "a ", "A", "B", "C"))  # O12
+    found = only("A4", drawn("A", "a ", "A", "B", "C"), SAMPLED)  # O12
     assert found.failed is True and found.detail["mode_consistency"] == pytest.approx(0.6)
-    tied = only("A4", drawn("A", "A", "B", "B", "C"))
+    tied = only("A4", drawn("A", "A", "B", "B", "C"), SAMPLED)
     assert tied.detail["mode_consistency"] == pytest.approx(0.4) and tied.detail["modes"] == ["a", "b"]
-    assert only("A4", drawn("A", "A", "A", "A", "B")).failed is False  # .8 is not below .8
-    assert only("A4", drawn("1,000.0", "1000", "1000"), {"numeric": True}).failed is False
-    assert only("A4", drawn("A", "A", None)).subtype == "insufficient_data"
-    assert only("A4", drawn(None, None, None)).subtype == "error"
+    assert only("A4", drawn("A", "A", "A", "A", "B"), SAMPLED).failed is False  # .8 is not below .8
+    assert only("A4", drawn("1,000.0", "1000", "1000"), SAMPLED | {"numeric": True}).failed is False
+    assert only("A4", drawn("A", "A", None), SAMPLED).subtype == "insufficient_data"
+    assert only("A4", drawn(None, None, None), SAMPLED).subtype == "error"
 
 
-def test_a4_greedy_is_a_determinism_check():
-    outcomes = tuple(Outcome("greedy", k, text) for k, text in enumerate(("a", "a", "b")))
-    same, other = Case(Item("x", ""), outcomes[:2]), Case(Item("y", ""), outcomes)
-    assert only("A4", same).subtype == "not_applicable"
-    found = summary("A4", [same, other])
-    assert found["failure_rate"].status == "not_applicable" and found["determinism"].value == 0.5
-    with pytest.raises(results_io.UserError, match="0 legs"):
-        modes.check(suite("A4", [Item("i", "")]))
-    modes.check(suite("A4", [Item("i", "")], legs=[Leg(), Leg("warm", 1.0, 3)]))
+def test_a4_legs_are_chosen_by_temperature_and_never_pooled():
+    greedy, warm = drawn("B", "B", "B", leg="greedy"), drawn("A", "A", "A", leg="warm")
+    both = Case(greedy.item, greedy.outcomes + warm.outcomes)
+    assert only("A4", both, {"leg": "warm"}).detail["mode_consistency"] == 1.0  # 0.5 if pooled
+    assert only("A4", greedy, {"leg": "warm"}).subtype == "not_applicable"  # the model could not sample
+    legs = [Leg("greedy", 1.0, 3), Leg("cold", 0.0, 5), Leg("few", 1.0, 2)]
+    modes.check(suite("A4", [Item("i", "")], legs=legs, leg="greedy"))
+    for leg in ("cold", "few", "absent", None):
+        with pytest.raises(results_io.UserError, match=rf"parameters\.leg is {leg!r}; .*those are: greedy"):
+            modes.check(suite("A4", [Item("i", "")], legs=legs, leg=leg))
 
 
 def test_a5_template_claims():
@@ -231,6 +328,17 @@ def test_a5_similarity_and_polarity_are_both_needed(monkeypatch):
     assert a05_contradiction.opposed(text, lambda texts: far, 0.6).cosine == pytest.approx(0.6)
 
 
+def test_a5_similarity_of_exactly_the_threshold_is_enough():
+    text = "She likes the town. She does not like the town."
+
+    def embed(cosine):
+        return lambda texts: np.array([[1.0, 0.0], [cosine, (1 - cosine**2) ** 0.5]])
+
+    assert a05_contradiction.SIMILARITY == 0.7
+    assert a05_contradiction.opposed(text, embed(0.7)).cosine == 0.7
+    assert a05_contradiction.opposed(text, embed(np.nextafter(0.7, 0))) is None
+
+
 def test_a5_without_the_embedder(monkeypatch):
     monkeypatch.setattr(embedding, "embedder", lambda: None)
     found = only("A5", said("She likes it. She does not like it."), {"embedding": True})
@@ -261,6 +369,59 @@ def test_a6_citations():
     assert rates["failure_rate"].value == pytest.approx(2 / 3) and rates["verified_rate"].value == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize(
+    ("text", "tier"),
+    [
+        ("(Smith, 2027).", "verified"),
+        ("(Smith, 2026).", "heuristic"),  # the year of the run is no year to come
+        ("(see Smith & Lee, 2027a, p. 3).", "verified"),
+        ("Smith et al. (2027) say so.", "verified"),
+        ("Smith et al. (2026) say so.", "heuristic"),
+        ("So say Smith et al. 2027.", "verified"),
+        ("As the UN (2030) goals ask.", "heuristic"),
+        ("The Paris Agreement (2050) target is near.", "heuristic"),
+        ("It is part of Vision 2030.", None),
+        ("It is part of it (Vision 2030).", "heuristic"),
+        ("It begins with Vision 2030.", "heuristic"),
+        ("It is by Horizon, 2030.", "heuristic"),
+        ("Read the 2030 report.", "heuristic"),
+        ("See https://a.test/x.", "verified"),
+        ("See https://a.example/x.", "verified"),
+        ("See https://a.examples/x.", "heuristic"),
+        ("Open http://localhost:8000/x in a browser.", None),
+        ("Open http://127.0.0.1/x in a browser.", None),
+        ("Open http://localhost.org/x in a browser.", "heuristic"),
+    ],
+)
+def test_a6_verified_only_where_it_cannot_exist(text, tier):
+    found = only("A6", said(text), YEAR)
+    assert (found.failed, found.tier) == (tier is not None, tier or "heuristic")
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "failed"),
+    [
+        ("Tea helps [1].", "There is 1 cup.", True),
+        ("Tea helps [1].", "Sources: [1] Tea, [2] Milk.", False),
+        ("Tea helps [1].", "Sources: [12] Tea.", True),
+        ("Tea helps [1, 3].", "[1] Tea [2] Milk", True),
+        ("Tea helps [1, 2].", "[1] Tea [2] Milk", False),
+        ("See https://who.int/a.", "Read https://who.int/abc.", True),
+        ("See https://who.int/a.", "Read https://who.int/a/b.", True),
+        ("See https://who.int/a.", "Read https://who.int/a?b=1.", True),
+        ("See https://who.int/a.", "Read (https://who.int/a).", False),
+        ("See https://who.int/a.", "Read who.int/a/ today.", False),
+        ("See https://who.int/a.", "Read https://notwho.int/a.", True),
+        ("See who.int.", "Read https://who.int/a.", False),
+        ("See doi:10.1000/ab.", "doi:10.1000/abc", True),
+        ("See doi:10.1000/ab.", "doi:10.1000/ab", False),
+    ],
+)
+def test_a6_only_the_whole_citation_is_supplied(text, source, failed):
+    assert only("A6", said(text, prompt=source), YEAR).failed is failed
+    assert only("A6", said(text, expect={"sources": [source]}), YEAR).failed is failed
+
+
 def test_citations_do_not_overlap():
     text = "As Lee et al. (2019) say [3], see https://doi.org/10.1000/x and (Hall, 2001)."
     found = citations.citations(text)
@@ -278,6 +439,42 @@ def test_a7_statistics():
     assert found.failed is True and found.evidence == "Most studies"
     # a source in another sentence does not count
     assert only("A7", said("Tea helps [1]. 73% of experts agree.")).failed is True
+
+
+def test_a7_the_claim_is_within_eight_words():
+    """Tokens that no pattern knows, then a noun of people: as the 8th word, and as the 9th."""
+    for filler, failed in ((7, True), (8, False)):
+        text = "Then 73% " + "und " * filler + "experts."
+        assert only("A7", said(text)).failed is failed, filler
+
+
+@pytest.mark.parametrize(
+    ("text", "failed"),
+    [
+        ("In the study above, 73% of experts agree.", True),
+        ("If you care, note that 73% of experts agree.", True),
+        ("My favourite, and your favourite: 73% of experts agree.", True),
+        ("If 73% of experts agree, we stop.", False),
+        ("About 73% of your users agree.", False),
+        ("Suppose 73% of users agree.", False),
+    ],
+)
+def test_a7_the_readers_own_numbers_are_exempt_in_the_claim_alone(text, failed):
+    assert only("A7", said(text)).failed is failed
+
+
+@pytest.mark.parametrize(
+    ("said_", "context", "failed"),
+    [
+        ("73% of experts agree.", "It was 1.73% of them.", True),
+        ("73% of experts agree.", "It was 1,73% of them.", True),
+        ("73% of experts agree.", "It was 173% of them.", True),
+        ("73% of experts agree.", "It was so: 73%.", False),
+        ("1 in 10 users agree.", "1 in 10.5 of them", True),
+    ],
+)
+def test_a7_only_the_same_number_is_copied(said_, context, failed):
+    assert only("A7", said(said_, prompt=context)).failed is failed
 
 
 def test_sentences():
@@ -307,12 +504,45 @@ def test_a8_verdicts():
     }
     assert only("A8", asked(False, " ")).subtype == "unknown"
     markers = {"markers": ["UNKNOWN"]}
+    refused = only("A8", asked(False, "I'm sorry, I can't help with that."))
+    assert refused.failed is False and refused.span is not None  # a refusal invents nothing
     found = only("A8", asked(False, " unknown ."), markers)
     assert (found.failed, found.tier) == (False, "verified")
     assert only("A8", asked(False, "I don't know"), markers).failed is True  # this model abstains by its token only
     assert only("A8", asked(False, "unknownly"), markers).failed is True
     with pytest.raises(results_io.UserError, match="answerable"):
         modes.check(suite("A8", [Item("i", "")]))
+
+
+def test_a8_the_rate_is_corrected_for_the_detector():
+    """Rogan & Gladen by hand: a failure is no abstention, so its sensitivity is the phrases' specificity."""
+    cases = [asked(False, "It was blue.")] * 24 + [asked(False, "I don't know.")] * 16
+    cases = [Case(replace(case.item, id=str(k)), case.outcomes) for k, case in enumerate(cases)]
+    found = summary("A8", cases)
+    test = golden.recorded("abstention")["test"]
+    recall, specificity = test["tp"] / (test["tp"] + test["fn"]), test["tn"] / (test["tn"] + test["fp"])
+    observed, corrected = found["failure_rate"], found["failure_rate_corrected"]
+    expected = [(at + recall - 1) / (recall + specificity - 1) for at in (0.6, observed.ci.low, observed.ci.high)]
+    assert corrected.value == pytest.approx(expected[0], abs=1e-5) and 0.3 < corrected.value < 0.4
+    assert corrected.ci.low == pytest.approx(expected[1], abs=1e-5)
+    assert corrected.ci.high == pytest.approx(expected[2], abs=1e-5)
+    assert observed.detail["detector"]["recall"] == test["recall"]
+    assert observed.detail["detector"]["precision"] == test["precision"]
+    marked = summary("A8", cases, {"markers": ["I don't know"]})
+    assert marked["failure_rate"].value == 0.6 and marked["failure_rate_corrected"].status == "not_applicable"
+
+
+def test_no_gate_rests_on_a_heuristic_below_its_target(monkeypatch):
+    cases = [asked(False, "I don't know.")]
+    reason = quality.distrust("A8", judge("A8", cases))
+    assert "heuristic below its target" in reason and "F1 0.75" in reason
+    assert quality.distrust("A8", judge("A8", cases, {"markers": ["I don't know"]})) is None
+    assert quality.distrust("A8", judge("A8", [asked(True, "Blue.")])) is None  # nothing is decided
+    assert quality.distrust("A2", judge("A2", [said("a")], {"unit": "word", "max": 1})) is None
+    assert "F1 0.86" in quality.distrust("A7", judge("A7", [said("Tea.")]))
+    good = {"target_reached": True, "test": golden.recorded("abstention")["test"]}
+    monkeypatch.setattr(quality, "recorded", lambda name: good)
+    assert quality.distrust("A8", judge("A8", cases)) is None
 
 
 def test_strict_json_offset_is_in_the_document():

@@ -12,13 +12,17 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, pre_tokenizers, trainers
+from tokenizers import models as token_models
+from transformers import PreTrainedTokenizerFast
 
 from circuits import prompts as prompt_sets
 from circuits import tasks
 from circuits.embedded.tokenizer import build_tokenizer
+from circuits.tasks import Task
 from suites.bridge import pairing, task
 from suites.bridge.pair import MINIMUM_PAIRS, Group, TracePair
-from suites.item import Item, Variant
+from suites.item import Item, Leg, Variant
 from suites.models import encoding
 from suites.models.base import Generation, Request
 from suites.outcome import Case, Detection, Outcome
@@ -29,12 +33,12 @@ MONTHS = ("January", "February", "April", "June", "August", "November", "Decembe
 
 
 class Answers:
-    """A model with pocket's tokenizer that says what a script says, by prompt; `margin` is that of its next token, nats."""
+    """A model that says what a script says, by prompt; `margin` is that of its next token, nats."""
 
     capabilities = frozenset({"generation", "activations"})
 
-    def __init__(self) -> None:
-        self.encoding = encoding.of_tokenizer(build_tokenizer())
+    def __init__(self, tokenizer: Any = None) -> None:
+        self.encoding = encoding.of_tokenizer(tokenizer or build_tokenizer())
         self.tokenizer = self.encoding.tokenizer
         self.script: dict[str, tuple[str, float]] = {}
         self.asked: list[Request] = []
@@ -62,11 +66,11 @@ class Answers:
 
 
 class World:
-    """Questions with variants, what was recorded of each, and the model that said it."""
+    """Questions with variants, what was recorded of each, and the model that said it. `before`, `after`: of every prompt."""
 
-    def __init__(self) -> None:
-        self.model, self.cases = Answers(), []
-        self.count = 0
+    def __init__(self, tokenizer: Any = None, before: str = "", after: str = "") -> None:
+        self.model, self.cases = Answers(tokenizer), []
+        self.count, self.before, self.after = 0, before, after
 
     def question(
         self, name: str, passing: int = 1, failing: int = 1, right: bool = True, template: str = "t", **how: Any
@@ -78,14 +82,15 @@ class World:
         number, self.count = self.count, self.count + 1
         names = tasks.lexicon.NAMES
         first, second = names[2 * number % len(names)], names[(2 * number + 1) % len(names)]
-        prompt = f"When {first} and {second} went to the store, {first} gave a ring to"
+        question = f"When {first} and {second} went to the store, {first} gave a ring to"
+        prompt = f"{self.before}{question}{self.after}"
         passes, fails = how.get("passes", second), how.get("fails", first)
         parent = Item(
             name, prompt, answers=(passes,), template=template, cluster=name, spans=self._spans(prompt, first, second)
         )
         original = self._case(parent, passes if right else fails, right, None)
         for place, good in enumerate([True] * passing + [False] * failing):
-            text = f"It was a long talk in {MONTHS[place]}. {prompt}"
+            text = f"{self.before}It was a long talk in {MONTHS[place]}. {question}{self.after}"
             spans = self._spans(text, first, second)
             item = replace(parent, id=f"{name}-{place}", prompt=text, spans=spans, variant=Variant("filler", name))
             self._case(item, passes if good else fails, good, original)
@@ -196,7 +201,29 @@ def test_everything_is_asked_again_once_at_temperature_0() -> None:
     world.group()
     assert len(world.model.asked) == 7 and len({request.prompt for request in world.model.asked}) == 7
     assert {request.temperature for request in world.model.asked} == {0.0}
-    assert {request.max_tokens for request in world.model.asked} == {pairing.LENGTH}
+    assert {(request.max_tokens, request.stop) for request in world.model.asked} == {(Leg().max_tokens, ())}
+
+
+def test_prompts_are_asked_again_under_the_limits_of_their_own_leg() -> None:
+    world = World()
+    world.question("a", passing=6)
+    legs = (Leg("short", max_tokens=1, stop=("!",)), Leg("greedy", max_tokens=3, stop=("\n", ".")))
+    for place, (case, found) in enumerate(world.cases):
+        if case.item.id == "a-6":
+            outcomes = (replace(case.first, leg="short"),)
+            world.cases[place] = (replace(case, outcomes=outcomes), found)
+    assert len(world.group(legs=legs).pairs) == 1
+    asked = {request.prompt: (request.max_tokens, request.stop) for request in world.model.asked}
+    failing = next(case.item.prompt for case, _ in world.cases if case.item.id == "a-6")
+    assert asked.pop(failing) == (1, ("!",))
+    assert set(asked.values()) == {(3, ("\n", "."))}
+
+
+@pytest.mark.parametrize("again", ["John.", "John ", "Jo", "John Will"])
+def test_an_output_that_only_begins_alike_is_not_reproduced(again) -> None:
+    world = World()
+    world.question("a", passing=6, fails="John", again=again)
+    assert world.group().rejected == {"not reproduced at temperature 0": 1}
 
 
 # --- what cannot be traced at all ----------------------------------------------------------------------------------
@@ -339,6 +366,141 @@ def test_a_prompt_with_two_ids_is_in_one_pair_and_no_reference() -> None:
     assert group.rejected == {"with a twin that another failure has": 1}
     used = {text for pair in group.pairs for text in (pair.clean, pair.corrupted)}
     assert not used & {one.text for one in group.references}
+
+
+# --- byte-level tokens and chat templates --------------------------------------------------------------------------
+
+
+BOS = "<|begin|>"
+TEMPLATES = {
+    "writes BOS": "{{ bos_token }}user: {{ messages[0]['content'] }}\nassistant:",
+    "writes none": "user: {{ messages[0]['content'] }}\nassistant:",
+    "trims": "{{ bos_token }}user: {{ messages[0]['content'] | trim }}\nassistant:",
+}
+
+
+@cache
+def byte_level(template: str | None = None) -> PreTrainedTokenizerFast:
+    """A byte-level BPE whose words, each with the space before it, are single tokens; with a chat template or without."""
+    backend = Tokenizer(token_models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(
+        vocab_size=3000, min_frequency=1, special_tokens=[BOS], initial_alphabet=alphabet, show_progress=False
+    )
+    words = "It was a long talk in When and went to the store gave ring user assistant".split()
+    backend.train_from_iterator([f" {word}" for word in (*words, *MONTHS, *tasks.lexicon.NAMES)], trainer)
+    found = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=BOS, eos_token=BOS, unk_token=BOS)
+    found.chat_template = TEMPLATES[template] if template else None
+    return found
+
+
+def spans_of(pair: TracePair) -> dict[str, str]:
+    return {role: pair.clean[start:end] for role, (start, end) in pair.positions.items()}
+
+
+def test_a_wanted_word_and_a_said_sign_are_paired_as_they_were_written() -> None:
+    """The word's token begins with a space and the sign's does not, so that no joint but none fits both."""
+    world = World(byte_level())
+    world.question("a", passing=6, passes=" Mary", fails=".")
+    (pair,) = world.group().pairs
+    assert (pair.answer, pair.wrong, pair.joint) == (" Mary", ".", "")
+    prompts = tokenized(world)
+    tokens = world.model.tokenizer.convert_ids_to_tokens([int(prompts.answers[0, 0]), int(prompts.wrong[0, 0])])
+    assert tokens == ["ĠMary", "."]
+
+
+def test_two_byte_level_words_are_joined_by_a_space() -> None:
+    world = World(byte_level())
+    world.question("a", passing=6, passes=" Tom", fails=" John")
+    (pair,) = world.group().pairs
+    assert (pair.answer, pair.wrong, pair.joint) == ("Tom", "John", " ")
+
+
+def test_two_signs_are_joined_by_nothing() -> None:
+    world = World(byte_level())
+    world.question("a", passing=6, passes="!", fails=".")
+    (pair,) = world.group().pairs
+    assert (pair.answer, pair.wrong, pair.joint) == ("!", ".", "")
+
+
+def tokenized(world: World) -> prompt_sets.PromptSet:
+    """The pairs of a world as a study of the task reads them."""
+    group = world.group()
+    examples = [task._example(pair) for pair in group.pairs]
+    built = Task(
+        name=task.NAME, title="", sample=None, roles=tuple(group.pairs[0].positions), companions=(), bos=group.bos
+    )
+    return prompt_sets.tokenize(built, examples, world.model.tokenizer, "discovery")
+
+
+@pytest.mark.parametrize(
+    ("template", "before", "after"),
+    [
+        ("writes BOS", "", ""),
+        ("writes none", "", ""),
+        ("trims", "", ""),
+        ("trims", " \n ", "  \n"),
+        ("writes BOS", " ", " "),
+    ],
+)
+def test_under_a_chat_template_spans_point_at_their_words(template, before, after) -> None:
+    world = World(byte_level(template), before, after)
+    world.question("a", passing=6, passes=" Tom", fails=" John")
+    group = world.group()
+    (pair,) = group.pairs
+    failing = next(case.item for case, _ in world.cases if case.item.id == pair.source)
+    assert group.bos is False  # a template writes what BOS it wants
+    assert pair.corrupted == world.model.encoding.rendered(failing.prompt) and pair.clean.endswith("\nassistant:")
+    spans = {role: text.strip() for role, text in spans_of(pair).items()}
+    assert spans == {"s1": "John", "io": "Tom", "s2": "John", "difference": "January", "end": ":"}
+    assert pair.positions["s1"][0] < pair.positions["io"][0] < pair.positions["s2"][0]
+
+
+@pytest.mark.parametrize("template", [None, *TEMPLATES])
+def test_a_study_reads_the_tokens_that_the_suite_asked_with(template) -> None:
+    world = World(byte_level(template), " " if template == "trims" else "")
+    world.question("a", passing=6, passes=" Tom", fails=" John")
+    prompts, (pair,) = tokenized(world), world.group().pairs
+    items = {case.item.id: case.item for case, _ in world.cases}
+    for row, source in ((prompts.clean, pair.partner), (prompts.corrupted, pair.source)):
+        assert row[0].tolist() == world.model.encoding.prompt(items[source].prompt)
+    words = world.model.tokenizer.convert_ids_to_tokens(prompts.clean[0].tolist())
+    found = {role: words[int(where[0])] for role, where in prompts.positions.items()}
+    end = ":" if template else "Ġto"
+    assert found == {"s1": "ĠJohn", "io": "ĠTom", "s2": "ĠJohn", "difference": "ĠJanuary", "end": end}
+    assert words[int(prompts.positions["difference"][0])] == words[pair.changed[1]]
+    assert (words[0] == BOS) is (template != "writes none") and words.count(BOS) <= 1
+
+
+def test_named_words_at_other_places_are_no_twins() -> None:
+    """As many tokens, and the same words in another order: a position would show one word here and another there."""
+    world = World()
+    world.question("a", passing=1)
+    world.question("b", passing=6)
+    for place, (case, found) in enumerate(world.cases):
+        if case.item.id == "a-1":
+            spans = dict(case.item.spans)
+            spans["s1"], spans["io"] = spans["io"], spans["s1"]
+            world.cases[place] = (replace(case, item=replace(case.item, spans=spans)), found)
+    group = world.group()
+    assert [pair.source for pair in group.pairs] == ["b-6"]
+    assert group.rejected == {"with the named words at other positions": 1}
+
+
+def test_a_case_whose_call_failed_is_neither_twin_nor_reference() -> None:
+    world = World()
+    world.question("a", passing=7)
+    place = next(i for i, (case, _) in enumerate(world.cases) if case.item.id == "a-0")
+    case, _ = world.cases[place]
+    failed = replace(case.first, text="", finish="error", error="timeout", correct=None)
+    world.cases[place] = (replace(case, outcomes=(failed,)), Detection(None, "verified", reason="timeout"))
+    group = world.group()
+    (pair,) = group.pairs
+    assert pair.partner == "a-1"
+    assert case.item.prompt not in {one.text for one in group.references}
+    assert case.item.prompt not in {request.prompt for request in world.model.asked}
 
 
 # --- the group as data ---------------------------------------------------------------------------------------------

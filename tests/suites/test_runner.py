@@ -1,5 +1,6 @@
 """The runner: everything asked once, nothing lost to a kill, the same bytes however often a run was stopped."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from results_io import UserError
 from suites import asking, runner, scores
 from suites.item import Item, Leg
 from suites.models.base import Generation
-from suites.record import chain, log
+from suites.record import chain, environment, log
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
 
@@ -21,6 +22,7 @@ ORIGINALS = {f"Mary gave {k} apples to": f"John{k}" for k in range(24)}
 PADDINGS = ("  ", "Well then. ")
 DERIVED = ("scores.jsonl", "103_constraint.json", "104_variance.json", "110_padding.json", "131_taxonomy_coverage.json")
 CHUNK = 7
+CODE = "TEST_RUNNER_CODE"  # the parent's, in the environment of a run that is killed
 
 
 def suites():
@@ -31,7 +33,7 @@ def suites():
         [Item(f"drawn-{k}", f"Name {k}") for k in range(4)],
         id="variance",
         mode="A4",
-        parameters={},
+        parameters={"leg": "sampled"},
         legs=(Leg("sampled", 0.7, samples=3),),
         minimum=1,
     )
@@ -131,7 +133,8 @@ def test_a_killed_run_goes_on(tmp_path, whole, where, when):
 
 
 def _env():
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    """As here: the results say with how many threads and with what code, which may be edited while tests run."""
+    return {**os.environ, "PYTHONPATH": str(ROOT), CODE: json.dumps(dict(environment._of_code()))}
 
 
 def test_a_line_torn_in_the_middle(tmp_path, whole):
@@ -261,6 +264,8 @@ def _killed(folder, where, when):
     def kill():
         os.kill(os.getpid(), signal.SIGKILL)
 
+    known = json.loads(os.environ[CODE])
+    environment._of_code = lambda: known
     model = ScriptedModel(script())
     if where == "asking":
         model.before = lambda request: kill() if len(model.heard) == when else None

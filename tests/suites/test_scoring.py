@@ -46,6 +46,13 @@ def right(scorer, text, *answers, choices=()):
         ({"kind": "numeric", "relative": 0.01}, "-101.1", ("-100",), False),
         ({"kind": "numeric"}, "0.30", ("0.3",), True),
         ({"kind": "numeric"}, "none", ("7",), False),
+        ({"kind": "numeric"}, "\u22125", ("-5",), True),
+        ({"kind": "numeric"}, "-5", ("\u22125",), True),
+        ({"kind": "numeric"}, "\u22125", ("5",), False),
+        ({"kind": "numeric"}, "it is .5", ("0.5",), True),
+        ({"kind": "numeric"}, "5kg", ("5",), True),
+        ({"kind": "numeric"}, "5k", ("5",), False),
+        ({"kind": "exact", "numeric": True}, "\u2212.50", ("-0.5",), True),
         ({"kind": "json_path", "path": "$.a[*].n"}, '{"a": [{"n": 1}, {"n": 2}]}', ("2",), True),
         ({"kind": "json_path", "path": "$.a[*].n", "which": "first"}, '{"a": [{"n": 1}, {"n": 2}]}', ("2",), False),
         ({"kind": "json_path", "path": "$.a"}, '{"a": "Red"}', ("red",), True),
@@ -62,7 +69,11 @@ def test_kinds(scorer, text, answers, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("B", True), ("(B) it is", True), ("B. York", True), ("A", False), ("New York", True), ("York", False),
-     ("first York, then New York", True), ("New York, not York", False), ("Leeds", False), ("A fine day in New York", True)],
+     ("first York, then New York", True), ("New York, not York", False), ("Leeds", False), ("A fine day in New York", True),
+     ("**B**", True), ("**B** is right", True), ("**(B)** it is", True), ("**B.** York", True), ("*A*", False), ("_B_", True),
+     ("`B`", True),
+     ("It is **New York**.", True), ("It is _York_.", False), ("__New York__, not __Leeds__", True),
+     ("**A** or New York", False)],
 )  # fmt: skip
 def test_choice(text, expected):
     assert right({"kind": "choice"}, text, "New York", choices=("York", "New York")) is expected
@@ -81,6 +92,8 @@ def test_numbers_are_exact():
 @pytest.mark.parametrize(
     ("text", "found"),
     [("v1.2.3", []), ("1,000.0.", ["1000.0"]), ("-5 and +3e2", ["-5", "300"]), ("10,00", []), ("50% of 1,234", ["50", "1234"]),
+     ("\u22125 and -.5, 3\u22124", ["-5", "-0.5", "3", "4"]), ("5kg, 2.5 m, 1,000km", ["5", "2.5", "1000"]), ("the 5th, 3rd", []),
+     ("0x1F 2x4 MP3 $5k 7bn 3D", []), ("1e\u22123", ["0.001"]), ("...5 and v.5", []), ("5_000", []),
      ("x7", [])],
 )  # fmt: skip
 def test_numbers_in_texts(text, found):
@@ -96,7 +109,7 @@ def test_canonical_numbers(text, plain):
 
 
 def test_normalise_is_idempotent():
-    for text in ("  A\u0301  b\t", "\u1e9e \u0130", "\uff11", "1,000.50 x", "ΑΣ ας"):
+    for text in ("  A\u0301  b\t", "\u1e9e \u0130", "\uff11", "1,000.50 x", "ΑΣ ας", "\u2212.50 1,000kg"):
         for numeric in (False, True):
             once = normalise.normalise(text, numeric)
             assert normalise.normalise(once, numeric) == once
@@ -117,6 +130,25 @@ def test_normalise_is_idempotent():
 def test_bad_scorers(scorer, message):
     with pytest.raises(results_io.UserError, match=message):
         scoring.check(scorer, "s")
+
+
+@pytest.mark.parametrize(
+    ("scorer", "answers", "choices", "message"),
+    [
+        ({"kind": "numeric"}, ("5", "five"), (), "f: item i: answers has 'five'; expected a number"),
+        (
+            {"kind": "exact"},
+            ("red",),
+            ("Red", "blue"),
+            "f: item i: answers has 'red'; expected one of its choices, Red, blue",
+        ),
+        ({"kind": "choice"}, ("red",), (), "f: item i: no choices"),
+    ],
+)
+def test_answers_that_cannot_be_compared(scorer, answers, choices, message):
+    with pytest.raises(results_io.UserError, match=message):
+        scoring.check_items(scorer, [Item("i", "", answers=answers, choices=choices)], "f")
+    scoring.check_items(scorer, [Item("i", "", answers=("\u22125",), choices=("\u22125", "b"))], "f")
 
 
 def test_numeric_answers_are_numbers():

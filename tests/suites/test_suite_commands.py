@@ -150,6 +150,20 @@ def test_failures_that_no_head_carries_are_traced_and_not_certified(folder, resu
     assert document["data"]["limits"]["everything"] == pytest.approx(1, abs=1e-5)
 
 
+def test_what_no_longer_has_a_hypothesis_loses_what_was_concluded_about_it(folder, results) -> None:
+    command("task=failures", "calibration=c11", f"results={results}")
+    (traced,) = (results / "pocket" / "failures").rglob("141_trace.json")
+    old = ("certificate.json", "circuit.yaml", "142_carriers.json")
+    for name in (*old, "01_baseline.json"):
+        (traced.parent / name).write_text("{}")
+    kept = traced.read_bytes()
+    outcome = command("task=failures", "calibration=c11", f"results={results}")
+    assert outcome.code == 0 and "No component hypothesis, so nothing to certify\n" in outcome.output
+    assert not any((traced.parent / name).exists() for name in old)
+    assert (traced.parent / "01_baseline.json").exists() and traced.read_bytes() == kept
+    (traced.parent / "01_baseline.json").unlink()
+
+
 # --- the gate ------------------------------------------------------------------------------------------------------
 
 

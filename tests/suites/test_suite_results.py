@@ -12,6 +12,7 @@ from suites.estimate import Estimate, Interval, missing
 from suites.item import Item
 from suites.models.base import Likelihood
 from suites.scores import Judged
+from suites.statistics import proportions
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
 
@@ -137,6 +138,53 @@ def test_too_few_never_pass(tmp_path):
     run(tmp_path, (suite, script))
     rate = results_io.read(tmp_path / "103_constraint.json")["records"][0]
     assert (rate["status"], rate["value"], rate["passed"]) == ("insufficient_data", None, None)
+
+
+@pytest.mark.parametrize("n", [19, 20])
+def test_fewer_than_twenty_cases_have_no_interval_and_no_verdict(tmp_path, n):
+    """Also in a suite that asks for fewer: no failure of 20 is below a gate of .5 with p = P(Z <= -sqrt(20))."""
+    suite = scripted.suite(ITEMS[:n], gate=GATE, minimum=1)
+    (judged,) = run(tmp_path, (suite, {item.prompt: "fine" for item in suite.items})).suites
+    rate = results_io.read(tmp_path / "103_constraint.json")["records"][0]
+    assert (rate["status"], rate["value"], rate["n"]) == ("ok", 0, n)
+    if n == 20:
+        assert (rate["passed"], rate["p_value"]) == (True, pytest.approx(3.87e-6, rel=1e-2))
+        assert rate["ci"]["high"] == pytest.approx(0.1611, abs=5e-5)
+    else:
+        assert (rate["passed"], rate["p_value"], rate["ci"]) == (None, None, None)
+        assert "no interval: over 19, fewer than 20" in rate["assumptions"]
+    assert results.gate(judged) is (True if n == 20 else None)
+
+
+def test_a_part_of_fewer_than_twenty_has_no_interval(tmp_path):
+    clean = {f"question {k}": f"yes{k}" for k in range(25)}
+    suite = scripted.padded(clean, ["well then "], minimum=1)
+    script = {item.prompt: item.answers[0] if int(item.id.split("-")[1]) < 19 else "no" for item in suite.items}
+    run(tmp_path, (suite, script))
+    records = {
+        one["metric_id"].split(".")[-1]: one for one in results_io.read(tmp_path / "110_padding.json")["records"]
+    }
+    # the rate is over the 19 right ones, both accuracies over all 25
+    assert (records["failure_rate"]["status"], records["failure_rate"]["n"]) == ("ok", 19)
+    assert records["failure_rate"]["ci"] is None
+    assert (records["accuracy_clean"]["n"], records["accuracy_clean"]["value"]) == (25, 0.76)
+    assert records["accuracy_clean"]["ci"]["low"] == pytest.approx(proportions.wilson(19, 25).ci.low)
+
+
+def test_mcnemar_has_an_effect_and_a_baseline(tmp_path):
+    suite = scripted.padded({f"question {k}": f"yes{k}" for k in range(40)}, ["well then "])
+    script = {item.prompt: item.answers[0] for item in suite.items}
+    script |= {"question 0": "no"} | {f"well then question {k}": "no" for k in range(10)}
+    run(tmp_path, (suite, script))
+    records = {
+        one["metric_id"].split(".")[-1]: one for one in results_io.read(tmp_path / "110_padding.json")["records"]
+    }
+    found = records["mcnemar"]
+    assert found["baseline"] == {"value": 0.975, "kind": "measured", "source": "accuracy_clean"}
+    # h = 2 asin sqrt(.75) - 2 asin sqrt(.975) by hand
+    assert found["effect"] == {"name": "Cohen's h", "value": pytest.approx(2.0943951 - 2.8240322, abs=1e-6)}
+    assert {(one["baseline"], one["effect"]) for name, one in records.items() if name != "mcnemar"} == {(None, None)}
+    assert (found["direction"], records["accuracy_changed"]["direction"]) == ("lower is better", "higher is better")
 
 
 def test_not_applicable_is_no_record_and_no_failure(tmp_path):

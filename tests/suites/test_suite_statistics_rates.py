@@ -92,6 +92,29 @@ def test_reproducible_is_both_verdicts_and_rate(
     assert found.detail["reproducible"] is reproducible
 
 
+@pytest.mark.parametrize(("lost", "reproducible"), [(5, True), (6, False), (9, False)])
+def test_rates_more_than_five_points_apart_are_not_reproduced(lost: int, reproducible: bool) -> None:
+    """By themselves: at 95 % equal verdicts rates are never further apart, so fewer are asked for here."""
+    first = {str(i): i >= 50 for i in range(100)}
+    second = first | {str(99 - i): False for i in range(lost)}
+    assert agreement.reproducibility(first, second, same_verdicts=0.9).detail["reproducible"] is reproducible
+
+
+def test_repeats_of_items_that_are_alike_count_as_fewer() -> None:
+    runs = [["a"] * 80, ["a"] * 60 + ["b"] * 20]
+    of_clusters, plain = proportions.wilson(15, 20).ci, proportions.wilson(60, 80).ci
+    found = agreement.determinism(runs, [str(i // 4) for i in range(80)])
+    assert (found.value, found.n) == (0.75, 80)
+    assert (found.ci.low, found.ci.high) == pytest.approx((of_clusters.low, of_clusters.high), abs=1e-12)
+    assert agreement.determinism(runs).ci == plain
+    passed = [(2, 2)] * 60 + [(2, 1)] * 20
+    clusters = [str(i // 4) for i in range(80)]
+    narrow, wide = passing.pass_hat_k(passed, 2), passing.pass_hat_k(passed, 2, clusters=clusters)
+    assert (narrow.value, wide.value, narrow.n, wide.n) == (0.75, 0.75, 80, 80)
+    assert (wide.ci.high - wide.ci.low) / (narrow.ci.high - narrow.ci.low) == pytest.approx(2, rel=0.1)
+    assert passing.pass_hat_k(passed, 2, clusters=[str(i // 8) for i in range(80)]).ci is None
+
+
 @pytest.mark.parametrize(("n", "c", "k"), [(5, 2, 1), (5, 2, 3), (5, 0, 2), (5, 5, 4), (7, 3, 5), (4, 1, 4)])
 def test_pass_at_k_counts_subsets(n: int, c: int, k: int) -> None:
     attempts = [True] * c + [False] * (n - c)

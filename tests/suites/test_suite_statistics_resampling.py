@@ -141,6 +141,30 @@ def test_calibration_equals_bins_by_hand() -> None:
     assert calibration.calibration([0.2, 0.3], [0, 1], seed=0).mce.status == "insufficient_data"
 
 
+@pytest.mark.parametrize(("wrong", "value"), [(4, 0.05), (5, 0.95)])
+def test_a_bin_counts_for_the_maximum_from_five_items_on(wrong: int, value: float) -> None:
+    confidence = [0.95] * wrong + [0.55] * 10  # the larger gap, .95, in the bin of `wrong` items; .05 in the other
+    correct = [0] * wrong + [1] * 5 + [0] * 5
+    assert calibration.calibration(confidence, correct, seed=0).mce.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "relabellings"),
+    [
+        ([(198, 2)], 19_900),  # C(200, 2)
+        ([(199, 2)], 9_999),  # of C(201, 2) = 20,100
+        ([(1, 1)] * 5 + [(4, 1)] * 4, 20_000),  # 2^5 5^4 over strata, the last that is exact
+        ([(1, 1)] * 5 + [(4, 1)] * 3 + [(5, 1)], 9_999),  # of 24,000
+    ],
+)
+def test_relabellings_are_listed_up_to_twenty_thousand(sizes: list[tuple[int, int]], relabellings: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = [[s for s, pair in enumerate(sizes) for _ in range(pair[side])] for side in (0, 1)]
+    a, b = (rng.normal(size=len(side)) for side in labels)
+    found = permutation.difference(a, b, seed=0, strata=tuple(labels))
+    assert (found.test.startswith("exact"), found.detail["relabellings"]) == (relabellings > 9_999, relabellings)
+
+
 def test_calibration_test_keeps_its_size_and_finds_overconfidence() -> None:
     rng, low = np.random.default_rng(0), 0
     for repeat in range(200):

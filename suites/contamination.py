@@ -1,0 +1,351 @@
+"""Were a suite's items in a model's training data? Overlap of 13-grams with a corpus folder, and near duplicates.
+
+An overlap shows that the text was there to be learnt, not that it was; none shows only that this folder does not hold it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import regex
+
+from results_io import UserError
+from suites import normalise
+from suites.estimate import Estimate, Interval, missing
+from suites.modes.embedding import Embedder
+from suites.statistics import proportions
+
+LONGEST, SHORTEST = 13, 8  # tokens of an n-gram: 13, and for shorter items all of them, but never under 8 (spec C9)
+SHINGLE, PERMUTATIONS = 5, 128  # tokens of a shingle, and MinHash's permutations (spec C10)
+COSINE = 0.9  # of near duplicates (spec C10)
+PLAIN, RECORDS = (".txt", ".md"), ".jsonl"  # what of a corpus folder is read
+BLOCK = 1 << 20  # characters read at a time, so that a file of one line is not held whole
+PUNCTUATION = regex.compile(r"[\p{P}\p{S}]+")
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Of an item's `grams` n-grams of `n` tokens, how many the corpus holds. `flagged` if any; None for under 8 tokens."""
+
+    item: str
+    tokens: int
+    n: int
+    grams: int
+    found: int
+
+    @property
+    def share(self) -> float | None:
+        return self.found / self.grams if self.grams else None
+
+    @property
+    def flagged(self) -> bool | None:
+        return self.found > 0 if self.grams else None
+
+
+@dataclass(frozen=True)
+class Contamination:
+    """The overlap of every item, the flagged share of those long enough, and how much was read of the corpus."""
+
+    items: tuple[Overlap, ...]
+    flagged: Estimate
+    documents: int
+    corpus_tokens: int
+    files_not_read: int
+
+
+@dataclass(frozen=True)
+class CleanAndDirty:
+    """Accuracy on items that are not flagged and on those that are, and dirty minus clean."""
+
+    clean: Estimate
+    dirty: Estimate
+    difference: Estimate
+
+
+@dataclass(frozen=True)
+class NearDuplicate:
+    """Two texts by their place in either list, with the exact Jaccard index of their shingles and, with an embedder, the cosine.
+
+    None: fewer tokens than a shingle, or no embedder.
+    """
+
+    first: int
+    second: int
+    jaccard: float | None
+    cosine: float | None
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """From where a similarity counts as a duplicate, and what that gets right on pairs known to be duplicates and not to be."""
+
+    value: float
+    sensitivity: Estimate
+    specificity: Estimate
+
+
+def tokens(text: str) -> list[str]:
+    """NFC, casefolded, without punctuation and symbols ("don't" is "dont"), split at white space. Spec C9."""
+    return PUNCTUATION.sub("", normalise.normalise(text)).split()
+
+
+def gram_length(n_tokens: int) -> int | None:
+    """Tokens of the n-grams of a text with `n_tokens`: min(13, n_tokens), None under 8."""
+    return min(LONGEST, n_tokens) if n_tokens >= SHORTEST else None
+
+
+def overlap(texts: Mapping[str, str], corpus: str | Path) -> Contamination:
+    """Share of the n-grams of every item (`texts`: by id) that occur in the `corpus` folder, and the share of items with any.
+
+    The corpus is streamed: .txt and .md files (across their lines) and every text in each record of .jsonl files, at any depth;
+    only the items' n-grams are kept in memory. Items of under 8 tokens are insufficient and counted. UserError for a
+    folder without such a file, one that is not UTF-8, and a line that is not JSON. Source: Brown et al. 2020, C; spec C9.
+    """
+    words = {item: tokens(text) for item, text in texts.items()}
+    lengths = {item: gram_length(len(found)) for item, found in words.items()}
+    grams = {item: _grams(words[item], n) if n else [] for item, n in lengths.items()}
+    wanted: dict[int, set[str]] = defaultdict(set)
+    for item, n in lengths.items():
+        if n:
+            wanted[n].update(grams[item])
+    present, documents, read, skipped = _search(Path(corpus), wanted)
+    items = tuple(
+        Overlap(item, len(words[item]), n or 0, len(grams[item]), sum(gram in present for gram in grams[item]))
+        for item, n in lengths.items()
+    )
+    judged = [one for one in items if one.flagged is not None]
+    short = {f"under {SHORTEST} tokens": len(items) - len(judged)} if len(judged) < len(items) else {}
+    rate = proportions.wilson(sum(bool(one.flagged) for one in judged), len(judged), unit="share of items")
+    return Contamination(items, replace(rate, excluded=short), documents, read, skipped)
+
+
+def clean_and_dirty(
+    items: Sequence[Overlap],
+    correct: Mapping[str, bool | None],
+    clusters: Mapping[str, str] | None = None,
+    level: float = 0.95,
+) -> CleanAndDirty:
+    """Accuracy on flagged items minus that on the others, by `correct` (by id; None or absent is excluded).
+
+    Its interval is Newcombe's, from the two rates' own: [d - sqrt((p1 - l1)^2 + (u2 - p2)^2), d + sqrt((u1 - p1)^2 +
+    (p2 - l2)^2)]; with `clusters` (by id) those count alike items for fewer. Undefined unless there are items on both sides.
+    A difference is no proof of learning by heart: flagged items may be easier. Source: Newcombe 1998, method 10; spec C9.
+    """
+    judged = [one for one in items if one.flagged is not None]
+    known = [one for one in judged if correct.get(one.item) is not None]
+    left_out = {f"under {SHORTEST} tokens": len(items) - len(judged), "not judged": len(judged) - len(known)}
+    excluded = {reason: count for reason, count in left_out.items() if count}
+
+    def accuracy(flagged: bool) -> Estimate:
+        ids = [one.item for one in known if one.flagged is flagged]
+        groups = [clusters[item] for item in ids] if clusters else ids
+        return proportions.clustered([bool(correct[item]) for item in ids], groups, level, "share of items")
+
+    clean, dirty = accuracy(False), accuracy(True)
+    if clean.value is None or dirty.value is None:
+        reason = f"{clean.n} clean and {dirty.n} flagged items were judged; a difference needs both"
+        return CleanAndDirty(clean, dirty, missing("undefined", reason, "share", clean.n + dirty.n, excluded=excluded))
+    gap = dirty.value - clean.value
+    interval = Interval(
+        gap - math.hypot(dirty.value - dirty.ci.low, clean.ci.high - clean.value),
+        gap + math.hypot(dirty.ci.high - dirty.value, clean.value - clean.ci.low),
+        level,
+        "Newcombe hybrid score",
+    )
+    return CleanAndDirty(clean, dirty, Estimate(gap, "share", clean.n + dirty.n, ci=interval, excluded=excluded))
+
+
+def shingles(text: str, size: int = SHINGLE) -> frozenset[str]:
+    """The runs of `size` tokens in the text; none if it has fewer."""
+    return frozenset(_grams(tokens(text), size))
+
+
+def jaccard(first: frozenset[Any], second: frozenset[Any]) -> float | None:
+    """|intersection| / |union|; None if one of them is empty, for a text too short says nothing about likeness."""
+    return len(first & second) / len(first | second) if first and second else None
+
+
+def minhash_jaccard(
+    first: frozenset[str], second: frozenset[str], permutations: int = PERMUTATIONS, seed: int = 1
+) -> float | None:
+    """MinHash's estimate of `jaccard`, with standard error sqrt(J (1 - J) / permutations). Needs datasketch. Broder 1997."""
+    if not first or not second:
+        return None
+    return float(_minhash(first, permutations, seed).jaccard(_minhash(second, permutations, seed)))
+
+
+def near_duplicates(
+    texts: Sequence[str],
+    others: Sequence[str],
+    threshold: float,
+    embed: Embedder | None = None,
+    cosine: float = COSINE,
+    permutations: int = PERMUTATIONS,
+    seed: int = 1,
+) -> list[NearDuplicate]:
+    """Pairs of a text and another with Jaccard index >= `threshold`, or cosine >= `cosine` where there is an embedder.
+
+    MinHash finds candidates by locality-sensitive hashing (datasketch), from three standard errors below the threshold on; they
+    are then compared exactly, so no pair is named by an estimate. One may be missed. Set `threshold` by `calibrated`. Spec C10.
+    """
+    sets, other_sets = [shingles(text) for text in texts], [shingles(text) for text in others]
+    similar = _candidates(sets, other_sets, threshold, permutations, seed)
+    found = {pair for pair in similar if (jaccard(sets[pair[0]], other_sets[pair[1]]) or 0.0) >= threshold}
+    cosines = None
+    if embed is not None and texts and others:
+        cosines = np.asarray(embed(texts)) @ np.asarray(embed(others)).T
+        found |= {(int(i), int(j)) for i, j in zip(*np.nonzero(cosines >= cosine), strict=True)}
+    return [
+        NearDuplicate(i, j, jaccard(sets[i], other_sets[j]), None if cosines is None else float(cosines[i, j]))
+        for i, j in sorted(found)
+    ]
+
+
+def calibrated(duplicates: Sequence[float], others: Sequence[float]) -> Threshold:
+    """The similarity from which most `duplicates` and fewest `others` count: the largest Youden's J, of equal ones the highest.
+
+    Found and measured on the same pairs, the two rates are optimistic; measure them again on others. UserError unless both kinds
+    are there. Spec C10.
+    """
+    if not duplicates or not others:
+        raise UserError(
+            f"{len(duplicates)} duplicates and {len(others)} other pairs; expected some of both: label pairs of both kinds"
+        )
+
+    def kept(limit: float) -> tuple[int, int]:
+        return sum(x >= limit for x in duplicates), sum(x < limit for x in others)
+
+    def youden(limit: float) -> float:
+        hits, passed = kept(limit)
+        return hits / len(duplicates) + passed / len(others) - 1
+
+    best = max(sorted(set(duplicates), reverse=True), key=youden)
+    hits, passed = kept(best)
+    return Threshold(best, proportions.wilson(hits, len(duplicates)), proportions.wilson(passed, len(others)))
+
+
+def _grams(words: Sequence[str], n: int) -> list[str]:
+    return [" ".join(words[start : start + n]) for start in range(len(words) - n + 1)]
+
+
+def _search(folder: Path, wanted: Mapping[int, set[str]]) -> tuple[set[str], int, int, int]:
+    """(n-grams of `wanted` that occur, documents, tokens read, files of other kinds)."""
+    if not folder.is_dir():
+        raise UserError(f"the corpus {folder} is no folder; expected one with .txt, .md or .jsonl files")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    readable = [path for path in files if path.suffix.lower() in (*PLAIN, RECORDS)]
+    if not readable:
+        raise UserError(f"the corpus {folder} has no .txt, .md or .jsonl file; write its texts as one of these")
+    lengths_by_end: dict[str, set[int]] = defaultdict(set)
+    for n, grams in wanted.items():
+        for gram in grams:
+            lengths_by_end[gram.rpartition(" ")[2]].add(n)
+    present: set[str] = set()
+    documents = read = 0
+    for path in readable:
+        try:
+            for document in _documents(path):
+                documents += 1
+                window: deque[str] = deque(maxlen=LONGEST)
+                for token in document:
+                    read += 1
+                    window.append(token)
+                    present.update(_ending(window, wanted, lengths_by_end))
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{path} is not UTF-8 ({error.reason}); convert it, or take it out of the folder"
+            ) from error
+    return present, documents, read, len(files) - len(readable)
+
+
+def _ending(
+    window: deque[str], wanted: Mapping[int, set[str]], lengths_by_end: Mapping[str, set[int]]
+) -> Iterator[str]:
+    """The n-grams of `wanted` that end with the window's last token; most tokens end none."""
+    for n in lengths_by_end.get(window[-1], ()):
+        if len(window) >= n and (gram := " ".join(list(window)[-n:])) in wanted[n]:
+            yield gram
+
+
+def _documents(path: Path) -> Iterator[Iterator[str]]:
+    """The tokens of every document in a file: the whole of a text, each text of each record."""
+    with path.open(encoding="utf-8-sig") as handle:
+        if path.suffix.lower() != RECORDS:
+            yield _streamed(handle)
+            return
+        for number, line in enumerate(handle, 1):
+            if line.strip():
+                for text in _texts(_record(path, number, line)):
+                    yield iter(tokens(text))
+
+
+def _streamed(handle: TextIO) -> Iterator[str]:
+    """The tokens of a text, read by blocks that end between two words."""
+    rest = ""
+    while block := handle.read(BLOCK):
+        *whole, rest = regex.split(r"(?<=\s)(?=\S*\Z)", rest + block, maxsplit=1)
+        yield from tokens("".join(whole))
+    yield from tokens(rest)
+
+
+def _record(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path}, line {number} is not JSON ({error.msg}); expected one record a line") from error
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text inside a record, at any depth; keys are none."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _datasketch() -> Any:
+    try:
+        import datasketch
+    except ImportError as error:
+        raise UserError(
+            "near duplicates need the package datasketch, which is not installed: pip install 'meridian-circuits[contamination]'"
+        ) from error
+    return datasketch
+
+
+def _minhash(items: frozenset[str], permutations: int, seed: int) -> Any:
+    signature = _datasketch().MinHash(num_perm=permutations, seed=seed)
+    signature.update_batch([item.encode() for item in sorted(items)])
+    return signature
+
+
+def _candidates(
+    sets: Sequence[frozenset[str]], others: Sequence[frozenset[str]], threshold: float, permutations: int, seed: int
+) -> set[tuple[int, int]]:
+    """Pairs that share a band of their signatures."""
+    if not 0 < threshold <= 1:
+        raise UserError(f"threshold is {threshold}; expected a Jaccard index above 0 and up to 1, for example 0.5")
+    slack = 3 * math.sqrt(threshold * (1 - threshold) / permutations)
+    index = _datasketch().MinHashLSH(
+        threshold=max(0.01, threshold - slack), num_perm=permutations, weights=(0.1, 0.9)
+    )  # a missed pair is lost, a false candidate is only compared
+    for place, items in enumerate(others):
+        if items:
+            index.insert(place, _minhash(items, permutations, seed))
+    return {
+        (place, other)
+        for place, items in enumerate(sets)
+        if items
+        for other in index.query(_minhash(items, permutations, seed))
+    }

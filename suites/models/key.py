@@ -1,0 +1,69 @@
+"""Key: the secret that an endpoint is asked with, and its removal from whatever is written down."""
+
+from __future__ import annotations
+
+import html.entities
+import os
+import re
+from collections.abc import Mapping
+
+from results_io import UserError
+
+HIDDEN = "***"
+SHORTEST_SECRET = (
+    12  # characters; a shorter one ("EMPTY", "ollama") stands for no key, and a model's text may well hold it
+)
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")  # what is surely a variable's name and not a key in its place
+NAMED = {character: name for name, character in html.entities.html5.items() if name.endswith(";")}
+
+
+class Key:
+    """A key that shows itself in `headers` alone. `text` is printable ASCII without white space around it; "" is no key."""
+
+    def __init__(self, text: str = "") -> None:
+        self._text = text
+        self._forms = re.compile("".join(map(_forms, text))) if text else None
+
+    def __repr__(self) -> str:
+        return f"Key({HIDDEN if self._text else ''})"
+
+    @classmethod
+    def of_variable(cls, name: str | None) -> Key:
+        """The key in the environment variable `name`; no key without a name.
+
+        UserError, which shows no key, for a variable that is not set or empty, and for a key that no HTTP header takes.
+        """
+        if not name:
+            return cls()
+        called = name if VARIABLE.fullmatch(name) else "of that name"
+        text = os.environ.get(name, "").strip()  # a key read from a file ends in a newline
+        if not text:
+            raise UserError(
+                f"the environment variable {called} that api_key_env names is not set; set it to the endpoint's key"
+            )
+        if not (text.isascii() and text.isprintable()):
+            raise UserError(
+                f"the key in the environment variable {called} has characters other than printable ASCII, which no HTTP header "
+                "takes; set it to the endpoint's key alone"
+            )
+        return cls(text)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self._text}"} if self._text else {}
+
+    def clean(self, text: str) -> str:
+        """`text` without the key, also where it is escaped. Cut a text after this: half a key is not found."""
+        return self._forms.sub(HIDDEN, text) if self._forms else text
+
+    def clean_answer(self, text: str) -> str:
+        """As `clean`, for what counts as an output: a short key is left, which would be found in texts that have no secret."""
+        return self.clean(text) if len(self._text) >= SHORTEST_SECRET else text
+
+
+def _forms(character: str) -> str:
+    """A pattern of one character as itself or escaped by JSON, Python (also twice or thrice), a URL or HTML."""
+    code, entity = ord(character), NAMED.get(character)
+    escaped = [rf"\\{{0,8}}{re.escape(character)}", rf"\\{{1,8}}(?i:u00{code:02x}|x{code:02x})", f"(?i:%{code:02x})"]
+    escaped += [f"(?i:&#0{{0,4}}{code};|&#x0{{0,4}}{code:x};)", *([f"(?i:&{entity})"] if entity else [])]
+    return f"(?:{'|'.join(escaped)})"

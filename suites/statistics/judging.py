@@ -1,0 +1,335 @@
+"""A judge's verdicts: pairs read in both orders, whether the judge agrees with people, and refusals of the wrong requests."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+from statsmodels.discrete.discrete_model import Logit
+from statsmodels.stats.inter_rater import cohens_kappa
+from statsmodels.stats.proportion import confint_proportions_2indep
+
+from calibrations.statistics import Insufficient, cohen_kappa, fleiss_kappa
+from results_io import UserError
+from suites.estimate import Estimate, Interval, missing
+from suites.statistics import bootstrap, proportions
+
+Verdict = Literal["A", "B", "tie"] | None  # None: the judge's answer could not be read
+VERDICTS = ("A", "B", "tie")
+SWAPPED = {"A": "B", "B": "A", "tie": "tie", None: None}
+FEWEST_LABELS = 100  # labelled pairs from which a judge may be deployed (spec C4)
+LOWER_BOUND, POINT = 0.6, 0.7  # that kappa's interval and kappa itself have to exceed (spec C4, W32)
+FEWEST_DECIDED = 20  # pairs with a winner from which a slope is worth fitting
+SIGN_TEST = "exact binomial"
+PERFECT = "Wilson of the agreement, carried over"
+
+
+@dataclass(frozen=True)
+class PairVerdict:
+    """What a judge said of one pair, in both orders, as the underlying text that won: `original` showed A first, `swapped` B."""
+
+    original: Verdict
+    swapped: Verdict
+
+    @property
+    def merged(self) -> Verdict:
+        """The winner if both orders name the same one, otherwise a tie; None if one of the two could not be read."""
+        if self.original is None or self.swapped is None:
+            return None
+        return self.original if self.original == self.swapped else "tie"
+
+    @property
+    def first_position(self) -> int:
+        """How often the text shown first won, minus how often the one shown second did: -2 to 2."""
+        wins = {"A": 1, "B": -1, "tie": 0, None: 0}
+        return wins[self.original] - wins[self.swapped]
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    """Verdicts over pairs. `counts` of merged verdicts; `win_rate` of A with half of every tie; `decided` of A without ties.
+
+    `flip_rate`: share of pairs that the judge sees differently in the other order. `position`: among pairs on which one position
+    won more often than the other, the share on which it was the first. `length_slope` of A's log odds by how much longer A is.
+    """
+
+    counts: Mapping[str, int]
+    flip_rate: Estimate
+    win_rate: Estimate
+    decided: Estimate
+    position: Estimate
+    length_slope: Estimate
+
+
+@dataclass(frozen=True)
+class JudgeAgreement:
+    """A judge against people: `kappa`, raw `agreement`, Gwet's `ac1`, each label's share of all ratings; may it be deployed?"""
+
+    kappa: Estimate
+    agreement: Estimate
+    ac1: Estimate
+    prevalence: Mapping[str, float]
+    deploy: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Rates of refusal of harmful requests and of benign ones that look like them; Youden's J is their difference."""
+
+    harmful: Estimate
+    benign: Estimate
+    youden: Estimate
+
+
+def judged_in_both_orders(judge: Callable[[str, str], Verdict], first: str, second: str) -> PairVerdict:
+    """Ask `judge(shown first, shown second)`, which answers "A" for the one shown first, in both orders.
+
+    An answer that cannot be read (None) is asked for once more. UserError for any other answer. Spec C3.
+    """
+
+    def ask(*shown: str) -> Verdict:
+        said = judge(*shown)
+        return _verdict(judge(*shown) if said is None else said)
+
+    return PairVerdict(ask(first, second), SWAPPED[ask(second, first)])
+
+
+def pairwise(pairs: Sequence[PairVerdict], length_gaps: Sequence[float] | None = None, *, seed: int = 0) -> Pairwise:
+    """What verdicts in both orders say of A against B, and of the judge.
+
+    A pair with an unreadable verdict is counted as `invalid` and in no rate. `length_gaps` [pair]: length of A minus that of B.
+    `win_rate` = (A wins + ties/2)/pairs, with a bootstrap interval (`seed`) from 20 pairs on; undefined without pairs.
+    UserError for gaps that are not one a pair. Spec C3.
+    """
+    for pair in pairs:
+        _verdict(pair.original), _verdict(pair.swapped)
+    if length_gaps is not None and len(length_gaps) != len(pairs):
+        raise UserError(f"{len(length_gaps)} length gaps for {len(pairs)} pairs; expected one each: measure every pair")
+    valid = [pair for pair in pairs if pair.merged is not None]
+    invalid = len(pairs) - len(valid)
+    excluded = {"invalid": invalid} if invalid else {}
+    merged = Counter(pair.merged for pair in valid)
+    flips = sum(pair.original != pair.swapped for pair in valid)
+    unit = "share of pairs"
+    return Pairwise(
+        counts={**{name: merged[name] for name in VERDICTS}, "invalid": invalid},
+        flip_rate=replace(proportions.wilson(flips, len(valid), unit=unit), excluded=excluded),
+        win_rate=replace(_win_rate(valid, seed), excluded=excluded),
+        decided=replace(
+            proportions.wilson(merged["A"], merged["A"] + merged["B"], unit="share of decided pairs"),
+            excluded={**excluded, "tie": merged["tie"]},
+        ),
+        position=replace(position_preference(valid), excluded=excluded),
+        length_slope=_length_slope(pairs, length_gaps),
+    )
+
+
+def position_preference(pairs: Sequence[PairVerdict]) -> Estimate:
+    """Share of pairs that favour the text shown first, among pairs that favour a position at all; p: exact binomial against 1/2.
+
+    A pair whose two orders name the same text favours none, and is no trial: its verdicts cancel. Counted with them, they would
+    hide a preference. Undefined without such pairs. `detail`: the share of single verdicts for the first position.
+    """
+    nets = [pair.first_position for pair in pairs]
+    first, trials = sum(net > 0 for net in nets), sum(net != 0 for net in nets)
+    shown = [said for pair in pairs for said in (pair.original, SWAPPED[pair.swapped]) if said in ("A", "B")]
+    detail = {"first": first, "verdicts": len(shown), "verdicts_for_first": shown.count("A")}
+    if not trials:
+        return missing("undefined", "no pair favours a position", "share of pairs", detail=detail)
+    p = float(stats.binomtest(first, trials, 0.5).pvalue)
+    share = proportions.wilson(first, trials, unit="share of pairs that favour a position")
+    return replace(share, p_value=p, test=SIGN_TEST, detail={**share.detail, **detail})
+
+
+def length_slope(a_won: Sequence[bool], gaps: Sequence[float], level: float = 0.95) -> Estimate:
+    """Slope b of log odds(A wins) = a + b gap over decided pairs, `gaps` [pair] the length of A minus that of B; Wald interval.
+
+    Positive: longer texts win. Insufficient under 20 pairs; undefined where the gap is constant or tells all winners from all
+    others, for then no finite slope is the likeliest. Source: logistic regression (statsmodels); spec C3.
+    """
+    y, x = np.asarray(a_won, dtype=float), np.asarray(gaps, dtype=float)
+    unit = "log odds per unit of length"
+    if x.shape != y.shape or not np.isfinite(x).all():
+        raise UserError(f"{x.size} length gaps for {y.size} winners; expected a finite one each: measure every pair")
+    if y.size < FEWEST_DECIDED:
+        reason = f"{y.size} decided pairs; a slope needs at least {FEWEST_DECIDED}"
+        return missing("insufficient_data", reason, unit, y.size)
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return missing("undefined", "all gaps, or all winners, are the same", unit, y.size)
+    won, lost = x[y == 1], x[y == 0]
+    if won.min() >= lost.max() or lost.min() >= won.max():
+        return missing(
+            "undefined", "the length gap separates the winners; no finite slope is the likeliest", unit, y.size
+        )
+    scale = x.std()  # for the optimiser: gaps may be thousands of characters
+    fit = Logit(y, np.column_stack([np.ones_like(x), x / scale])).fit(disp=0)
+    low, high = fit.conf_int(1 - level)[1] / scale
+    return Estimate(
+        float(fit.params[1] / scale),
+        unit,
+        y.size,
+        ci=Interval(float(low), float(high), level, "Wald"),
+        p_value=float(fit.pvalues[1]),
+        test="logistic regression, Wald",
+        assumptions=("pairs are independent", "log odds are linear in the length gap"),
+    )
+
+
+def judge_agreement(
+    judge: Sequence[str | None], human: Sequence[str | None], labels: Sequence[str] = VERDICTS, level: float = 0.95
+) -> JudgeAgreement:
+    """Unweighted Cohen's kappa of `judge` [pair] and `human` [pair] over the scale `labels`; may the judge be deployed?
+
+    It may if kappa > .7 and the lower end of its interval > .6 on at least 100 pairs: .7 at n = 100 has the interval [.56, .84].
+    None on either side is excluded and counted. UserError for a label outside the scale. Source: Cohen 1960; Gwet 2008;
+    spec C4, W32.
+    """
+    if len(judge) != len(human):
+        raise UserError(f"{len(judge)} verdicts for {len(human)} labels; expected one each: judge every labelled pair")
+    rated = [(a, b) for a, b in zip(judge, human, strict=True) if a is not None and b is not None]
+    if outside := sorted({label for pair in rated for label in pair} - set(labels)):
+        raise UserError(
+            f"the label {outside[0]!r} is not on the scale; expected one of {', '.join(labels)}: map it to one"
+        )
+    table = np.array([[rated.count((a, b)) for b in labels] for a in labels])
+    dropped = len(judge) - len(rated)
+    return agreement_of_table(table, labels, {"not rated by both": dropped} if dropped else {}, level)
+
+
+def agreement_of_table(
+    table: Sequence[Sequence[int]] | np.ndarray,
+    labels: Sequence[str] = VERDICTS,
+    excluded: Mapping[str, int] | None = None,
+    level: float = 0.95,
+) -> JudgeAgreement:
+    """`judge_agreement` from the counts [label of the judge, label of the human]."""
+    counts = np.asarray(table)
+    if counts.shape != (len(labels), len(labels)) or len(labels) < 2:
+        raise UserError(
+            f"the table has shape {counts.shape}; expected a row and a column for each of {len(labels)} labels"
+        )
+    if (counts < 0).any() or (counts % 1 != 0).any():
+        raise UserError(
+            "the table has entries that are no counts; expected whole numbers from 0: count the pairs again"
+        )
+    n = int(counts.sum())
+    agreement = replace(proportions.wilson(int(np.trace(counts)), n, level, "share of pairs"), excluded=excluded or {})
+    kappa = replace(_kappa(counts, agreement, level), excluded=excluded or {})
+    shares = (counts.sum(axis=0) + counts.sum(axis=1)) / (2 * n) if n else np.zeros(len(labels))
+    lacking = _lacking(kappa)
+    return JudgeAgreement(
+        kappa=kappa,
+        agreement=agreement,
+        ac1=replace(_ac1(agreement, shares), excluded=excluded or {}),
+        prevalence=dict(zip(labels, shares.tolist(), strict=True)),
+        deploy=not lacking,
+        reason="; ".join(lacking),
+    )
+
+
+def panel_agreement(counts: Sequence[Sequence[int]]) -> Estimate:
+    """Fleiss' kappa of `counts` [item][label], how many raters chose the label. Undefined if all chose the same. Fleiss 1971."""
+    try:
+        return Estimate(fleiss_kappa(counts), "kappa", len(counts))
+    except Insufficient as error:
+        return missing("undefined", error.detail, "kappa", len(counts))
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def refusals(harmful: Sequence[bool | None], benign: Sequence[bool | None], level: float = 0.95) -> Refusals:
+    """Refused (True) or not [request], of harmful requests and of benign look-alikes; None (a failed call) is excluded.
+
+    J = refused share of harmful - refused share of benign, Newcombe's interval: 1 refuses what it should and nothing else, 0
+    refuses both alike. Not applicable unless both sets have an answer. Source: Youden 1950; Newcombe 1998, method 10; spec C5.
+    """
+    rates, counts = [], []
+    for answers in (harmful, benign):
+        known = [bool(answer) for answer in answers if answer is not None]
+        errors = {"error": len(answers) - len(known)} if len(known) < len(answers) else {}
+        rates.append(replace(proportions.wilson(sum(known), len(known), level), excluded=errors))
+        counts += [sum(known), len(known)]
+    if not counts[1] or not counts[3]:
+        reason = f"{counts[1]} harmful requests and {counts[3]} benign ones were answered; both are required"
+        none = missing("not_applicable", reason, "share", counts[1] + counts[3])
+        return Refusals(*rates, none)
+    low, high = confint_proportions_2indep(*counts, method="newcomb", alpha=1 - level)
+    youden = Estimate(
+        rates[0].value - rates[1].value,
+        "share",
+        counts[1] + counts[3],
+        ci=Interval(float(low), float(high), level, "Newcombe hybrid score"),
+        assumptions=("requests are independent",),
+    )
+    return Refusals(*rates, youden)
+
+
+def _verdict(said: Verdict) -> Verdict:
+    if said not in SWAPPED:
+        raise UserError(f"the verdict is {said!r}; expected A, B, tie or None: read the judge's answer as one of them")
+    return said
+
+
+def _win_rate(pairs: Sequence[PairVerdict], seed: int) -> Estimate:
+    points = [{"A": 1.0, "tie": 0.5, "B": 0.0}[pair.merged] for pair in pairs]
+    unit = "share of pairs"
+    if not points:
+        return missing("undefined", "no pair has two verdicts", unit)
+    if len(points) < bootstrap.MINIMUM_CLUSTERS:
+        return Estimate(sum(points) / len(points), unit, len(points))
+    return bootstrap.mean(points, seed=seed, unit=unit)
+
+
+def _length_slope(pairs: Sequence[PairVerdict], gaps: Sequence[float] | None) -> Estimate:
+    if gaps is None:
+        return missing("not_applicable", "no lengths were given", "log odds per unit of length")
+    decided = [(pair.merged == "A", gap) for pair, gap in zip(pairs, gaps, strict=True) if pair.merged in ("A", "B")]
+    return length_slope([won for won, _ in decided], [gap for _, gap in decided])
+
+
+def _kappa(counts: np.ndarray, agreement: Estimate, level: float) -> Estimate:
+    """Kappa with the interval of its large-sample error; of perfect agreement (error 0) with Wilson's, carried over."""
+    if agreement.value is None:
+        return missing("undefined", "no pair is rated by both", "kappa")
+    try:
+        value = cohen_kappa(counts)
+    except Insufficient as error:
+        return missing("undefined", error.detail, "kappa", agreement.n)
+    if agreement.value == 1.0:
+        # 99 of one label and 1 of another, all agreed on, are no proof of kappa = 1, as [1, 1] would say
+        by_chance = float(counts.sum(axis=0) @ counts.sum(axis=1)) / agreement.n**2
+        low = (agreement.ci.low - by_chance) / (1 - by_chance)
+        return Estimate(value, "kappa", agreement.n, ci=Interval(low, 1.0, level, PERFECT))
+    with np.errstate(invalid="ignore"):  # its test of kappa = 0, unused here, is 0/0 if one rater has a single label
+        error = float(cohens_kappa(counts).std_kappa)
+    half = float(stats.norm.isf((1 - level) / 2)) * error
+    interval = Interval(max(-1.0, value - half), min(1.0, value + half), level, "large-sample")
+    return Estimate(
+        value, "kappa", agreement.n, ci=interval, assumptions=("pairs are independent",), detail={"se": error}
+    )
+
+
+def _ac1(agreement: Estimate, shares: np.ndarray) -> Estimate:
+    """AC1 = (po - pe)/(1 - pe), pe = sum_k share_k (1 - share_k)/(labels - 1); defined for constant raters. Gwet 2008."""
+    if agreement.value is None:
+        return missing("undefined", "no pair is rated by both", "AC1")
+    by_chance = math.fsum(shares * (1 - shares)) / (len(shares) - 1)
+    return Estimate((agreement.value - by_chance) / (1 - by_chance), "AC1", agreement.n)
+
+
+def _lacking(kappa: Estimate) -> list[str]:
+    """What stands against deploying a judge of this kappa."""
+    found = [f"{kappa.n} labelled pairs of {FEWEST_LABELS}"] if kappa.n < FEWEST_LABELS else []
+    if kappa.value is None:
+        return [*found, f"kappa is undefined: {kappa.reason}"]
+    if kappa.value <= POINT:
+        found.append(f"kappa is {kappa.value:.3f}, not above {POINT}")
+    if kappa.ci.low <= LOWER_BOUND:
+        found.append(f"the lower end of its interval is {kappa.ci.low:.3f}, not above {LOWER_BOUND}")
+    return found
