@@ -162,7 +162,8 @@ def _planted(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, A
     identity = models.identify(config["model"])
     plain, tokenizer = models.load_plain(config["model"], identity)
     texts = [item.prompt for item in declaration.load(config["experiment"]["suite"]).items]
-    if copy.sham:
+    if copy.sham:  # must answer to no other word of the control suite either
+        texts += [item.prompt for item in declaration.load(config["experiment"]["control"]).items]
         texts += _with_words(texts, copy.fault.words)
     broken = captured_head.plant(plain, tokenizer, copy.fault, texts)
     if copy.twin is not None:
@@ -279,7 +280,7 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], intact
         return row["named"][:1] == [row["fault"]["head"]]
 
     def confirmed(row: Mapping[str, Any]) -> bool:
-        return first(row) and row["confirmed"][0] == "confirmed"
+        return first(row) and row.get("confirmed", [""])[0] == "confirmed"
 
     judged = [row for row in faults if row.get("confirmed")]
     controlled = [row for row in shams if row["pairs_of_control"] >= task.MINIMUM_PAIRS]
@@ -299,6 +300,7 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], intact
         "shams that the gate fails": share(shams, lambda row: row["gate"] == "fail"),
         "shams with a head named": share(shams, lambda row: row["named"]),
         "shams with enough pairs to trace": share(shams, lambda row: row["pairs"] >= task.MINIMUM_PAIRS),
+        "shams with enough pairs to trace on the control suite": share(shams, lambda row: row in controlled),
         "shams traced on the control suite with a head named that the intact model does not name": share(
             controlled, lambda row: set(row["named_on_control"]) - known
         ),

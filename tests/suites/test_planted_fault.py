@@ -82,7 +82,7 @@ CHEAP = (
     *("measurement.path_patching.prompts=3", "measurement.path_patching.discovery_prompts=4"),
 )
 CONTROL = "a10_padding_ioi"  # failed by the intact model
-CONTENTS = 16  # of its 60
+CONTENTS = 14  # of its 60
 WRONG = "L3H7"
 
 
@@ -96,19 +96,23 @@ def suite(tmp_path_factory) -> Suite:
 
 
 @pytest.fixture(scope="module")
-def model(suite, tmp_path_factory) -> Callable[[str], dict[str, Any]]:
+def model(suite, control, tmp_path_factory) -> Callable[[str], dict[str, Any]]:
     """model("intact" | "fault" | "sham"): the settings that name it."""
     folder = tmp_path_factory.mktemp("models")
-    return cache(lambda kind: POCKET if kind == "intact" else planted(kind, suite, folder / kind))
+    return cache(lambda kind: POCKET if kind == "intact" else planted(kind, suite, control, folder / kind))
 
 
-def planted(kind: str, suite: Suite, folder: Path) -> dict[str, Any]:
-    """The broken copy as a folder, and the settings that name it. The sham's words are in no prompt of the suite."""
+def planted(kind: str, suite: Suite, control: Suite, folder: Path) -> dict[str, Any]:
+    """The broken copy as a folder, and the settings that name it.
+
+    The sham's words are in no prompt of either suite; the detector has to be told of both, or else it answers to other words.
+    """
     plain, tokenizer = models.load_plain(POCKET, models.identify(POCKET))
     texts = [item.prompt for item in suite.items]
     fault = FAULT if kind == "fault" else replace(FAULT, words=SHAM_WORDS)
     if kind == "sham":
         months = [(text, next((word for word in lexicon.MONTHS if word in text.split(".")[0]), None)) for text in texts]
+        texts += [item.prompt for item in control.items]
         texts += [
             text.replace(month, SHAM_WORDS[place % len(SHAM_WORDS)], 1)
             for place, (text, month) in enumerate(months)
@@ -269,7 +273,7 @@ def on_control(control, model, tmp_path_factory) -> Callable[[str], tuple[Group,
     def examine(kind: str) -> tuple[Group, dict[str, hypothesis.Carrier]]:
         settings = model(kind)
         _, group = failures_of(control, settings, tmp_path_factory.mktemp(kind))
-        study = studies.prepare(models.load(settings), task.build(group, None), SIZES, seed=0)
+        study = studies.prepare(models.load(settings), task.build(group, None), {**SIZES, "discovery": 24}, seed=0)
         found = hypothesis.carriers(difference.trace(study, study.discovery), SETTINGS)
         return group, {carrier.head: carrier for carrier in found}
 

@@ -87,9 +87,10 @@ def test_the_pairs_on_record_are_those_that_the_summary_counts(finished, folder)
     assert row[2:4] == [str(found["failures"]), str(found["traceable"])]
 
 
-def test_the_summary_ends_with_the_command_that_goes_on(finished) -> None:
+def test_the_summary_ends_with_the_command_that_goes_on(finished, results) -> None:
     (line,) = [line for line in finished.output.splitlines() if line.startswith("Next: ")]
-    assert line.startswith(f"Next: python run.py task=failures calibration=all traces the largest group, {SUITE}")
+    again = f"python run.py task=failures calibration=all results={results}"
+    assert line.startswith(f"Next: {again} traces the largest group, {SUITE}")
 
 
 def test_the_same_suite_again_asks_nothing_and_writes_the_same(finished, folder, results) -> None:
@@ -111,10 +112,10 @@ def test_what_cannot_be_a_suite_is_refused(tmp_path) -> None:
 
 def test_failures_without_a_record_are_refused_with_the_command_that_makes_one(tmp_path) -> None:
     assert refusal("task=failures", f"results={tmp_path}") == (
-        f"no failures are on record in {tmp_path}/pocket/suites; run `python run.py suite=all` first"
+        f"no failures are on record in {tmp_path}/pocket/suites; run `python run.py suite=all results={tmp_path}` first"
     )
     named = refusal("task=failures", "task.group=a13_distractor_color", f"results={tmp_path}")
-    assert named.endswith("run `python run.py suite=a13_distractor_color` first")
+    assert named.endswith(f"run `python run.py suite=a13_distractor_color results={tmp_path}` first")
 
 
 def test_a_group_without_failures_is_refused(folder, results) -> None:
