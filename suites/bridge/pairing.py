@@ -9,10 +9,9 @@ Every failure either becomes one pair or is counted under the first reason that 
 4. without a diverging token: the wanted and the said output do not differ in a token.
 5. weak: the wanted token is not the top one of the passing run, or the said one not of the failing run, or a logit
    difference is smaller than MARGIN nats: such a pair asks about noise.
-6. with the named words at other positions: what a named position shows in one run would be another word in the other.
-7. with a twin that another failure has: every passing prompt is in at most one pair, so that pairs share no run.
-8. not the same tokens when written as text.
-9. of a template with too few prompts: fewer to spare than the means per template need (pairs give way to them).
+6. with a twin that another failure has: every passing prompt is in at most one pair, so that pairs share no run.
+7. not the same tokens when written as text.
+8. of a template with too few prompts: fewer to spare than the means per template need (pairs give way to them).
 
 As many failures as possible are paired and, among such assignments, the one with the fewest differing tokens is taken.
 """
@@ -114,11 +113,10 @@ def group(judged: Judged, model: LocalModel | Any) -> Group:
         ),
         ("without a diverging token", _diverging),
         (f"weak (below {MARGIN} nats)", partial(_strong, model=model)),
-        ("with the named words at other positions", partial(_corresponding, model=model)),
         ("with a twin that another failure has", _assigned),
     ):
         drafts = tally.filter(drafts, step, reason)
-    roles = _common_roles(drafts)
+    roles = _common_roles(drafts, model)
     pairs = [pair for draft in drafts if (pair := _written(draft, roles, suite.trace["strategy"], model, tally))]
     pairs, references = _with_references(pairs, _Spare(judged.cases, runs, pairs, roles, model), tally)
     return _group(judged, pairs, references, tally, bos=_adds_bos(model))
@@ -237,21 +235,6 @@ def _strong(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
     return kept
 
 
-def _corresponding(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
-    """Those whose named words, as far as both prompts have them, are the same tokens' places in both."""
-    kept = []
-    for draft in drafts:
-        spans = [run.case.item.spans for run in (draft.passing, draft.failing)]
-        shared = sorted(set(spans[0]) & set(spans[1]))
-        ends = [
-            [_token_at(run, run.case.item.spans[role], model) for role in shared]
-            for run in (draft.passing, draft.failing)
-        ]
-        if ends[0] == ends[1]:
-            kept.append(draft)
-    return kept
-
-
 def _token_at(run: _Run, span: tuple[int, int], model: LocalModel) -> int | None:
     """Index of the last token of the prompt's text that overlaps a span of the prompt."""
     if run.offsets is None:
@@ -283,10 +266,19 @@ def _distance(first: Sequence[int], second: Sequence[int]) -> int:
     return sum(a != b for a, b in zip(first, second, strict=True))
 
 
-def _common_roles(drafts: Sequence[_Draft]) -> tuple[str, ...]:
-    """Named positions that every pair has."""
-    named = [set(draft.passing.case.item.spans) for draft in drafts]
-    return tuple(sorted(set.intersection(*named))) if named else ()
+def _common_roles(drafts: Sequence[_Draft], model: LocalModel) -> tuple[str, ...]:
+    """The named words that are the same tokens' places in both prompts of every pair.
+
+    Where two facts were exchanged, a position named after one of them would be another word in the other run.
+    """
+    spans = [(run, run.case.item.spans) for draft in drafts for run in (draft.passing, draft.failing)]
+    named = set.intersection(*(set(of) for _, of in spans)) if spans else set()
+    places = [{role: _token_at(run, of[role], model) for role in named} for run, of in spans]
+    return tuple(
+        sorted(
+            role for role in named if all(a[role] == b[role] for a, b in zip(places[::2], places[1::2], strict=True))
+        )
+    )
 
 
 def _written(draft: _Draft, roles: Sequence[str], strategy: str, model: LocalModel, tally: _Tally) -> TracePair | None:

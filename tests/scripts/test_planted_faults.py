@@ -149,6 +149,7 @@ EXPECTED = {
     "shams that the gate fails": (1, 6),
     "shams with a head named": (1, 6),
     "shams with enough pairs to trace": (2, 6),
+    "shams with enough pairs to trace on the control suite": (4, 6),
     "shams traced on the control suite with a head named that the intact model does not name": (1, 4),
 }
 
