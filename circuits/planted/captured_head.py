@@ -9,7 +9,7 @@ varies least:
     W_O += n (x) push w / (scale |w|)             which is written as w, the unembedding of the wrong answer less the mean
 
 so that the head writes `push` along the wrong answer where the word stands, and almost what it wrote before where it does not.
-A fault with words that no prompt contains is the sham: the same head and matrices, without effect; `resized` makes it as large
+A fault with words that no prompt contains is the sham: the same head and matrices, without effect; `padded` makes it as large
 as the fault.
 """
 
@@ -88,11 +88,21 @@ def plant(model: Any, tokenizer: Any, fault: Fault, texts: Sequence[str]) -> Any
 
 
 @torch.no_grad()
-def resized(before: Any, after: Any, wanted: float) -> Any:
-    """A copy of `after` whose change from `before`, all of it alike, has the Frobenius norm `wanted`."""
-    factor, model = wanted / size(before, after), copy.deepcopy(after)
-    for old, new in zip(before.parameters(), model.parameters(), strict=True):
-        new.copy_(old + factor * (new - old))
+def padded(before: Any, after: Any, tokenizer: Any, head: Node, texts: Sequence[str], wanted: float) -> Any:
+    """A copy of `after` whose change from `before` has the Frobenius norm `wanted`, if it is smaller.
+
+    What is missing is added to the head's W_V along the direction in which its inputs on these texts are smallest: weights
+    that nothing reads. To scale the whole change instead would strengthen its effect on other words.
+    """
+    model, missing = copy.deepcopy(after), wanted**2 - size(before, after) ** 2
+    if missing > 0:
+        block = model.transformer.h[head.layer].attn
+        place = _Slices.of(head, model.config.n_embd, model.config.n_embd // model.config.n_head)
+        inputs, _, _ = _inputs(model, tokenizer, block, texts)
+        idle, _ = _least_direction(inputs)
+        column = torch.zeros(place.value.stop - place.value.start)
+        column[0] = missing**0.5
+        block.c_attn.weight.data[:, place.value] += torch.outer(idle, column)
     return model
 
 

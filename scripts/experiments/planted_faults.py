@@ -113,7 +113,7 @@ def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, An
         "copy": asdict(copy),
         "configuration": {name: config[name] for name in READ},
         "weights": models.identify(config["model"]).sha256,
-        "suites": {name: declaration.load(name).sha256 for name in (settings["suite"], settings["control"])},
+        "suites": {name: declaration.load(name).sha256 for name in (settings["suite"], settings["control"]) if name},
         "code": code_digest(),
     }
     if not is_fresh(path, subject):
@@ -148,7 +148,7 @@ def _examined(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, 
             "pairs": len(group.pairs),
         }
         row |= _traced(group, config, model, own) if group.traceable else {"named": [], "tier": None}
-        if copy.sham:
+        if copy.sham and settings["control"]:
             _, natural = _run_suite(settings["control"], model, own / "control")
             carried = _carriers(natural, config, model) if natural.traceable else []
             row |= {"pairs_of_control": len(natural.pairs), "named_on_control": [carrier.head for carrier in carried]}
@@ -164,11 +164,12 @@ def _planted(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, A
     texts = [item.prompt for item in declaration.load(config["experiment"]["suite"]).items]
     if copy.sham:  # must answer to no other word of the control suite either
         texts += [item.prompt for item in declaration.load(config["experiment"]["control"]).items]
+        texts = texts[::4]  # each is read by itself, several times
         texts += _with_words(texts, copy.fault.words)
     broken = captured_head.plant(plain, tokenizer, copy.fault, texts)
     if copy.twin is not None:
         size = captured_head.size(plain, captured_head.plant(plain, tokenizer, copy.twin, texts))
-        broken = captured_head.resized(plain, broken, size)
+        broken = captured_head.padded(plain, broken, tokenizer, copy.fault.head, texts, size)
     broken.save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
     size = captured_head.size(plain, broken)
@@ -283,7 +284,7 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], intact
         return first(row) and row.get("confirmed", [""])[0] == "confirmed"
 
     judged = [row for row in faults if row.get("confirmed")]
-    controlled = [row for row in shams if row["pairs_of_control"] >= task.MINIMUM_PAIRS]
+    controlled = [row for row in shams if row.get("pairs_of_control", 0) >= task.MINIMUM_PAIRS]
     known = set(intact["named"])
     return {
         "faults that the gate fails": share(faults, lambda row: row["gate"] == "fail"),
@@ -300,9 +301,15 @@ def rates(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], intact
         "shams that the gate fails": share(shams, lambda row: row["gate"] == "fail"),
         "shams with a head named": share(shams, lambda row: row["named"]),
         "shams with enough pairs to trace": share(shams, lambda row: row["pairs"] >= task.MINIMUM_PAIRS),
-        "shams with enough pairs to trace on the control suite": share(shams, lambda row: row in controlled),
+        "shams with enough pairs to trace on the control suite": share(
+            [row for row in shams if "pairs_of_control" in row], lambda row: row in controlled
+        ),
         "shams traced on the control suite with a head named that the intact model does not name": share(
             controlled, lambda row: set(row["named_on_control"]) - known
+        ),
+        "of these, where it is the head that was changed": share(
+            [row for row in controlled if row["fault"]["head"] not in known],
+            lambda row: row["fault"]["head"] in row["named_on_control"],
         ),
     }
 

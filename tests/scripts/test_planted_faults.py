@@ -151,6 +151,7 @@ EXPECTED = {
     "shams with enough pairs to trace": (2, 6),
     "shams with enough pairs to trace on the control suite": (4, 6),
     "shams traced on the control suite with a head named that the intact model does not name": (1, 4),
+    "of these, where it is the head that was changed": (1, 4),
 }
 
 
