@@ -47,7 +47,11 @@ def write(folder: Path, groups: Sequence[Group], identity: Mapping[str, Any], su
 def require_untouched(*folders: Path) -> None:
     """UserError if a line of the generations that a folder's results rest on was changed since."""
     for folder in folders:
-        if (path := folder / log.NAME).is_file():
+        try:
+            recorded = (path := folder / log.NAME).is_file()
+        except OSError as error:  # a name that no file can have
+            raise UserError(f"{folder} cannot be read ({error.strerror}); give the folder of a suite run") from error
+        if recorded:
             chain.verify(path)
 
 
