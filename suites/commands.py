@@ -35,8 +35,8 @@ def run(session: Session) -> None:
     folder = folder_of(session, ALL if asked["name"] == ALL else suites[0].id)
     found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
-    record.write(folder, groups, model.identity, {suite.id: suite.sha256 for suite in suites})
     hashes = {suite.id: suite.sha256 for suite in suites}
+    record.write(folder, groups, model.identity, hashes)
     notes = [*known_traces(session, model.identity.get("weights"), hashes), *next_step(groups, session)]
     summary.show(found, session.console, groups, notes)
 
