@@ -20,14 +20,15 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-import session
+from meridian import commandline
+from meridian.session import Session
 
 
 @hydra.main(version_base=None, config_path="configs", config_name="config")
-@session.refusing
+@commandline.refusing
 def main(config: DictConfig) -> None:
     """Measure, calibrate, certify: once for each task asked for; or an experiment, or an examination of the model."""
-    run = session.Session(config)
+    run = Session(config)
     if run.config["command"] == "doctor":
         run.examine()
         return
@@ -45,10 +46,10 @@ def main(config: DictConfig) -> None:
             folder = run.measure(task)
             documents = run.calibrate(folder)
             certificate = run.certify(folder, documents)
-            run.show(folder, certificate, documents)
+            run.show(folder, certificate)
     run.summarise()
 
 
 if __name__ == "__main__":
-    sys.argv = [sys.argv[0], *session.arguments(sys.argv[1:])]
-    sys.exit(session.guarded(main))
+    sys.argv = [sys.argv[0], *commandline.arguments(sys.argv[1:])]
+    sys.exit(commandline.guarded(main))

@@ -1,49 +1,58 @@
-"""Every calibration, under the identifier by which it was published."""
+"""Every calibration, under the identifier by which it was published; found by itself, in the order of the numbers.
+
+A module of this folder is a calibration if its name begins with an identifier: `c13_measurement_invariance`, `e1b_...`. Each
+defines
+
+    ID, NUMBER, NAME       "C13", "13", "measurement_invariance": the file is c13_measurement_invariance.py and the result
+                           13_measurement_invariance.json
+    TITLE                  its name in tables
+    INPUTS                 numbers of the measurements that it reads
+    calibrate(evidence, config) -> its records
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from types import ModuleType
 
+import calibrations
+import registries
 import results_io
-from calibrations import (
-    c11_bootstrap_stability,
-    c12_convergent_validity,
-    c13_measurement_invariance,
-    c14_derived_metrics,
-    c16_reliability_suite,
-    c17_discriminant_validity,
-    c23_nomological_validity,
-    c30_seed_variance,
-    c36_incremental_validity,
-    e1b_method_invariance,
-    f59_inter_rater_reliability,
-    m3b_certified_stability,
-    m93_multiple_comparisons,
-    m98_ablation_invariance,
-    s1_distributional_characterization,
-    s3_distributional_stability,
-)
 
-_IN_ORDER = (
-    c11_bootstrap_stability,
-    c12_convergent_validity,
-    c13_measurement_invariance,
-    c14_derived_metrics,
-    c16_reliability_suite,
-    c17_discriminant_validity,
-    c23_nomological_validity,
-    c30_seed_variance,
-    c36_incremental_validity,
-    f59_inter_rater_reliability,
-    s1_distributional_characterization,
-    s3_distributional_stability,
-    m93_multiple_comparisons,
-    m98_ablation_invariance,
-    e1b_method_invariance,
-    m3b_certified_stability,
-)
+IDENTIFIED = re.compile(r"[a-z]+\d+[a-z]?_")  # how the name of a calibration's module begins
+REQUIRED = {
+    "ID": 'its identifier, for example ID = "C13"',
+    "NUMBER": 'the number of its result, for example NUMBER = "13"',
+    "NAME": 'the name of its result, for example NAME = "measurement_invariance"',
+    "TITLE": 'its name in tables, for example TITLE = "measurement invariance"',
+    "INPUTS": 'the numbers of the measurements that it reads, for example INPUTS = ("01", "20")',
+    "calibrate": "calibrate(evidence, config), which returns its records",
+}
 
-CALIBRATIONS: dict[str, ModuleType] = {module.ID: module for module in _IN_ORDER}
+
+def _find() -> dict[str, ModuleType]:
+    """All calibrations by ID. UserError for one that is not named after its ID or has the number of another result."""
+    modules = registries.modules_of(calibrations.__name__, calibrations.__path__, IDENTIFIED.match, REQUIRED)
+    for module in modules:
+        expected = f"{module.ID.lower()}_{module.NAME}"
+        if file_name(module) != expected:
+            raise results_io.UserError(
+                f"{registries.file_of(module)} has ID {module.ID!r} and NAME {module.NAME!r}; call the file {expected}.py, as "
+                "its configuration and its test are found by that name"
+            )
+    found = registries.by(lambda module: module.ID, "ID", modules)
+    measured = {number: module for module in modules for number in module.INPUTS}
+    for module in registries.by(lambda module: module.NUMBER, "NUMBER", modules).values():
+        if module.NUMBER in measured:
+            raise results_io.UserError(
+                f"{registries.file_of(module)} has NUMBER {module.NUMBER!r}, a measurement's that "
+                f"{registries.file_of(measured[module.NUMBER])} reads; take another"
+            )
+    return dict(sorted(found.items(), key=lambda item: item[1].NUMBER))
+
+
+CALIBRATIONS: Mapping[str, ModuleType] = registries.Registry(_find)
 
 
 def file_name(module: ModuleType) -> str:
@@ -62,5 +71,5 @@ def get(name: str) -> ModuleType:
             return module
     raise results_io.UserError(
         f"calibration {name!r} is unknown; expected one of {', '.join(CALIBRATIONS)} or a file name such as "
-        f"{file_name(_IN_ORDER[0])}"
+        f"{file_name(next(iter(CALIBRATIONS.values())))}"
     )

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+import registries
 import results_io
 from circuits import models, prompts, study, tasks
 from circuits.circuit import Circuit
@@ -28,24 +29,6 @@ from circuits.study import Progress, Study
 from results_io import VERSION, UserError
 
 ProgressBar = Callable[[str], AbstractContextManager[Progress]]
-
-SETTINGS_READ = {
-    "02": ("site_prompts",),
-    "03": ("attribution_tolerance",),
-    "06": ("site_prompts", "corruption"),
-    "05": ("mediation",),
-    "20": ("battery", "seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share"),
-    "07": ("ocse",),
-    "08": ("attribution_patching",),
-    "09": ("weights",),
-    "10": ("llc",),
-    "22": ("minimality",),
-    "24": ("scrubbing",),
-    "25": ("attention_prompts", "repeated_tokens"),
-    "26": ("head_statistics",),
-    "27": ("companions", "companion_prompts"),
-    "28": ("path_patching",),
-}
 
 
 @dataclass(eq=False)
@@ -135,17 +118,19 @@ class Plan:
             "circuit": circuit.name if circuit else None,
             "circuit_sha256": circuit.sha256 if circuit else None,
             "stored_circuits": self._stored_circuits(number),
-            "settings": {name: self.settings[name] for name in SETTINGS_READ.get(number, ())},
+            "settings": {name: self.settings[name] for name in MEASUREMENTS[number].SETTINGS},
             "device": models.device_of(self.model_settings),
             "torch": torch.__version__,
             "measured_by": _code(),
         }
 
     def _stored_circuits(self, number: str) -> dict[str, str] | None:
-        """The model's own circuits that a measurement reads: of companion tasks, or of all to learn from."""
-        read = {"09": tasks.names(self.task.vocabulary), "27": self.task.companions}.get(number)
+        """The model's own circuits that a measurement reads, by task; None if it reads none."""
+        of_tasks = getattr(MEASUREMENTS[number], "stored_circuits", None)
+        if of_tasks is None:
+            return None
         stored = self.identity.circuits
-        return None if read is None else {name: stored[name].sha256 for name in read if name in stored}
+        return {name: stored[name].sha256 for name in of_tasks(self.task) if name in stored}
 
 
 @cache
@@ -204,9 +189,15 @@ def measure(
 
 
 def check(plan: Plan, numbers: Iterable[str]) -> None:
-    """UserError, before the first one costs minutes, for settings that a measurement of `numbers` refuses."""
+    """UserError, before the first one costs minutes, for settings that a measurement of `numbers` lacks or refuses."""
     for number in numbers:
-        getattr(MEASUREMENTS[number], "check", _anything_goes)(plan.settings)
+        module = MEASUREMENTS[number]
+        for name in module.SETTINGS:
+            if name not in plan.settings:
+                raise UserError(
+                    f"{registries.file_of(module)} reads the setting {name!r}, which no file in configs/measurement/ has; add it"
+                )
+        getattr(module, "check", _anything_goes)(plan.settings)
 
 
 def remove_stale(plan: Plan, folder: Path, numbers: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ from circuits.embedded.export import POCKET, half_precision, model_card, save_fo
 from circuits.embedded.scoring import score
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.embedded.training import Run
-from circuits.tasks import TASKS
+from circuits.tasks import EMBEDDED, TASKS
 from scripts.train_pocket import CHECKPOINT
 
 PROMPTS = 400
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model = run.model.eval()
     dtype = storage_dtype(model, tokenizer, PROMPTS)
     stored = half_precision(model) if dtype == torch.float16 else model
-    scores = [score(stored, tokenizer, task, PROMPTS) for task in TASKS.values()]
+    scores = [score(stored, tokenizer, TASKS[task], PROMPTS) for task in EMBEDDED]
     save_folder(stored, tokenizer, options.out, dtype)
     (options.out / "README.md").write_text(model_card(run, scores, dtype))
     for one in scores:

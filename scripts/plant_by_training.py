@@ -49,7 +49,7 @@ from circuits.measurements import ablation_battery
 from circuits.models import Model
 from circuits.prompts import PromptSet
 from circuits.study import prepare
-from circuits.tasks import TASKS, ioi, lexicon
+from circuits.tasks import EMBEDDED, TASKS, ioi, lexicon
 from circuits.tasks.example import Example, held_out
 from results_io import UserError
 
@@ -568,7 +568,7 @@ def finish(
     tables = {
         "dtype": str(load_file(folder / "model.safetensors")["transformer.wte.weight"].dtype).removeprefix("torch."),
         "minutes": f"{seconds / 60:.1f}",
-        "scores": scores_table([score(stored, tokenizer, task, SCORED_PROMPTS) for task in TASKS.values()]),
+        "scores": scores_table([score(stored, tokenizer, TASKS[task], SCORED_PROMPTS) for task in EMBEDDED]),
         "three_name_accuracy": f"{three_name_accuracy(stored, tokenizer, SCORED_PROMPTS):.3f}",
     }
     (folder / "README.md").write_text(model_card(stored, planting, measured, tables))

@@ -25,7 +25,7 @@ def main(names: list[str]) -> None:
     """Search and store, one task after the other."""
     config = OmegaConf.to_container(OmegaConf.load(CONFIGS / "config.yaml"))
     settings = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / "pocket.yaml"))
-    for name in names or list(tasks.TASKS):
+    for name in names or list(tasks.EMBEDDED):
         started = time.monotonic()
         measurement = OmegaConf.to_container(OmegaConf.load(CONFIGS / "measurement" / "all.yaml"))
         engine = OmegaConf.to_container(OmegaConf.load(CONFIGS / "engine" / "common.yaml")) | {"name": "auto"}

@@ -22,7 +22,7 @@ from circuits.embedded.export import save_folder
 from circuits.embedded.scoring import CONFIDENT, Scores, score
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.embedded.training import Recipe, Run
-from circuits.tasks import TASKS
+from circuits.tasks import EMBEDDED, TASKS
 
 REPORT_PROMPTS, FINAL_PROMPTS = 150, 400
 LOSS_SMOOTHING = 0.98
@@ -48,7 +48,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 def score_all(run: Run, prompts: int) -> list[Scores]:
     """Return the scores of the run's model on every task."""
     run.model.eval()
-    scores = [score(run.model, run.tokenizer, task, prompts) for task in TASKS.values()]
+    scores = [score(run.model, run.tokenizer, TASKS[task], prompts) for task in EMBEDDED]
     run.model.train()
     return scores
 

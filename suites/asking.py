@@ -14,7 +14,7 @@ from suites.record.log import Log, Slot, run_id, to_generation
 
 
 class Progress(Protocol):
-    """What a progress bar is told (session.py has one)."""
+    """What a progress bar is told (meridian.progress has one)."""
 
     def expect(self, pairs: int) -> None: ...
 

@@ -12,7 +12,7 @@ from results_io import UserError
 if TYPE_CHECKING:
     from calibrations.calibrate import Documents
     from circuits.tasks import Task, Vocabulary
-    from session import Session
+    from meridian.session import Session
     from suites.bridge.hypothesis import Hypothesis
     from suites.bridge.pair import Group
 

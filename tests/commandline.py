@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 import run
-import session
+from meridian import commandline, session
 
 ROOT = Path(run.__file__).parent
 
@@ -29,20 +29,20 @@ class Outcome:
 def command(*arguments: str) -> Outcome:
     """Run `python run.py *arguments` without a new process."""
     output, errors = io.StringIO(), io.StringIO()
-    given = ["run.py", *session.arguments(arguments)]
+    given = ["run.py", *commandline.arguments(arguments)]
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", given))
         stack.enter_context(mock.patch.dict("os.environ", HYDRA_MAIN_MODULE="__main__"))  # else it looks for a package
         stack.enter_context(contextlib.redirect_stdout(output))
         stack.enter_context(contextlib.redirect_stderr(errors))
-        code = session.guarded(run.main)
+        code = commandline.guarded(run.main)
     return Outcome(code, output.getvalue(), errors.getvalue())
 
 
 def started(*arguments: str) -> session.Session:
     """The session that `python run.py *arguments` makes before its first stage."""
     with initialize_config_dir(str(ROOT / "configs"), version_base=None):
-        config = compose("config", session.arguments(arguments), return_hydra_config=True)
+        config = compose("config", commandline.arguments(arguments), return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     with open_dict(config):
         del config["hydra"]

@@ -20,12 +20,12 @@ import pytest
 import yaml
 
 import results_io
-import session
 from calibrations import certificate
 from calibrations.registry import CALIBRATIONS
 from circuits import circuit as circuit_files
 from circuits import models
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
+from meridian import overrides
 from tests.commandline import ROOT, Outcome, command
 
 SIZES = {"evaluation": 40, "held_out": 20, "discovery": 30, "reference": 120}
@@ -150,7 +150,7 @@ def test_the_next_run_keeps_what_was_finished_and_finishes_the_rest(killed, firs
 
 
 def test_results_go_to_a_folder_named_by_what_differs(first) -> None:
-    assert first.folder.name == session._folder_name(DIFFERS)
+    assert first.folder.name == overrides.folder_name(DIFFERS)
     assert first.folder.name.startswith(DIFFERS[:140])
 
 

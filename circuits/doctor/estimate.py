@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from circuits.circuit import Circuit
 from circuits.doctor import rates, work
 from circuits.doctor.rates import Rate
-from circuits.doctor.work import SHRINK, Work
+from circuits.doctor.work import SHRINK, SHRINKS_ALL, Work
 from circuits.measurements import MEASUREMENTS
 from circuits.study import Study
 
@@ -110,6 +110,6 @@ def _advice(items: tuple[Item, ...]) -> tuple[str, ...]:
     longest = sorted(minutes, key=lambda number: -minutes[number])[:DOMINANT]
     names = {one.number: one.name for one in items}
     return tuple(
-        f"{number} {names[number]} is {minutes[number] / total:.0%} of it; shrink it with {SHRINK[number]}"
+        f"{number} {names[number]} is {minutes[number] / total:.0%} of it; shrink it with {SHRINK.get(number, SHRINKS_ALL)}"
         for number in longest
     )

@@ -1,7 +1,8 @@
 """How much a whole run measures: (variant, prompt) pairs of every measurement, from heads, layers, prompts and settings.
 
 Counted as the progress bars of a first run count them: a sweep that two measurements share is run once, by the earlier. What
-is no sweep is not counted: stored activations, weights and statistics.
+is no sweep is not counted: stored activations, weights and statistics. A measurement that nothing here is about counts for
+itself, by its `pairs`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from typing import Any
 from circuits.circuit import Circuit, Role
 from circuits.engine.gradients import METHODS, GradientEngine
 from circuits.hypothesis import pathways
-from circuits.measurements import ablation_battery, causal_tracing, local_learning_coefficient, path_patching
+from circuits.measurements import (
+    MEASUREMENTS,
+    ablation_battery,
+    causal_tracing,
+    local_learning_coefficient,
+    path_patching,
+)
 from circuits.models import Model
 from circuits.study import Study
 
@@ -27,7 +34,7 @@ KINDS = {
     "edges": "gradients of edges",
     "chains": "sampling of one head's weights",
 }
-SHRINK = {  # what makes a measurement cheaper
+SHRINK = {  # what makes a measurement cheaper; SHRINKS_ALL for one that is not listed
     "01": "prompts.evaluation",
     "02": "prompts.evaluation, prompts.held_out, measurement.site_prompts",
     "03": "prompts.evaluation",
@@ -43,6 +50,7 @@ SHRINK = {  # what makes a measurement cheaper
     "27": "measurement.companions, measurement.companion_prompts",
     "28": "measurement.path_patching.prompts, measurement.path_patching.discovery_prompts",
 }
+SHRINKS_ALL = "prompts.evaluation"
 ASSUMED_SHARE = 26 / 144  # of all heads in a circuit that nobody knows yet: the published one for IOI in GPT-2 small
 
 
@@ -100,6 +108,7 @@ def of(study: Study) -> tuple[Work, ...]:
         *_battery(study, shape),
         *_minimality(study, shape),
         *_paths(study, shape),
+        *_by_themselves(study),
     )
 
 
@@ -201,6 +210,13 @@ def _paths(study: Study, shape: Shape) -> Iterator[Work]:
     yield Work("28", "paths", (1 + edges) * (discovery + 2 * evaluation))
     by_size = 1 + recipes * (1 + len(own["edge_sizes"]))
     yield Work("28", "scrubs", (1 + 3 * recipes) * shape.scored + by_size * evaluation)
+
+
+def _by_themselves(study: Study) -> Iterator[Work]:
+    """Measurements that say themselves how many pairs they run."""
+    for number, module in MEASUREMENTS.items():
+        for kind, pairs in module.pairs(study).items() if hasattr(module, "pairs") else ():
+            yield Work(number, kind, pairs)
 
 
 def with_circuit(study: Study, circuit: Circuit | None) -> tuple[Study, bool]:

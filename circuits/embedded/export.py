@@ -11,7 +11,7 @@ from transformers import GPT2LMHeadModel, PreTrainedTokenizerBase
 from circuits.embedded import corpus
 from circuits.embedded.scoring import CONFIDENT, Scores, draw_examples, last_logits, score
 from circuits.embedded.training import LAST_RATE, MAX_GRADIENT_NORM, Run
-from circuits.tasks import TASKS
+from circuits.tasks import EMBEDDED, TASKS
 
 HALF_TOLERANCE = 2e-2  # largest logit difference between fp32 and fp16 weights that we ship
 POCKET = Path(__file__).parent / "pocket"
@@ -117,7 +117,7 @@ def half_precision(model: GPT2LMHeadModel) -> GPT2LMHeadModel:
 def storage_dtype(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, prompts: int) -> torch.dtype:
     """Return fp16 if it changes no accuracy and no logit by more than HALF_TOLERANCE, else fp32."""
     half = half_precision(model)
-    for task in TASKS.values():
+    for task in (TASKS[name] for name in EMBEDDED):
         texts = [example.clean for example in draw_examples(task, prompts, seed=0)]
         gap = last_logits(model, tokenizer, texts) - last_logits(half, tokenizer, texts)
         accuracies = {score(one, tokenizer, task, prompts).accuracy for one in (model, half)}

@@ -1,47 +1,42 @@
-"""One file per numbered measurement; each exports NUMBER, ID and measure(study) -> data."""
+"""One file per numbered measurement, found by itself: every module of this folder is one.
 
-from circuits.measurements import (
-    ablation_battery,
-    activation_patching,
-    attention,
-    attribution_patching,
-    baseline,
-    causal_scrubbing,
-    causal_tracing,
-    cross_task,
-    direct_logit_attribution,
-    head_statistics,
-    knockouts,
-    local_learning_coefficient,
-    logit_lens,
-    mediation,
-    minimality,
-    ocse,
-    path_patching,
-    weights,
-)
+Each defines
 
-MEASUREMENTS = {
-    module.NUMBER: module
-    for module in (
-        baseline,
-        activation_patching,
-        direct_logit_attribution,
-        logit_lens,
-        mediation,
-        causal_tracing,
-        ocse,
-        attribution_patching,
-        weights,
-        local_learning_coefficient,
-        ablation_battery,
-        knockouts,
-        minimality,
-        causal_scrubbing,
-        attention,
-        head_statistics,
-        cross_task,
-        path_patching,
-    )
+    NUMBER, ID           "21", "knockouts": the result is 21_knockouts.json
+    SETTINGS             the settings (of configs/measurement) that it reads; others do not make its result stale
+    DEPENDS_ON_CIRCUIT   True if its result is about the circuit and not the model alone
+    measure(study)       -> the data of the result
+
+and may define
+
+    check(settings)          refuses settings with UserError before anything is measured
+    stored_circuits(task)    names of the tasks whose stored circuits it reads
+    pairs(study)             {kind of work: (variant, prompt) pairs} for doctor's estimate, the kinds of circuits.doctor.work;
+                             without it nothing is counted
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import registries
+
+REQUIRED = {
+    "NUMBER": 'the number of its result, for example NUMBER = "29"',
+    "ID": 'the name of its result, for example ID = "knockouts"',
+    "SETTINGS": 'the names of the settings that it reads, for example SETTINGS = ("draws",), or () for none',
+    "DEPENDS_ON_CIRCUIT": "True or False: whether its result changes with the circuit",
+    "measure": "measure(study), which returns the data of its result",
 }
-DEPEND_ON_CIRCUIT = frozenset({"20", "22", "24", "28"})
+
+
+def _find() -> dict[str, ModuleType]:
+    """All measurements in the order of their numbers."""
+    modules = registries.modules_of(__name__, __path__, lambda name: not name.startswith("_"), REQUIRED)
+    registries.by(lambda module: module.ID, "ID", modules)
+    found = registries.by(lambda module: module.NUMBER, "NUMBER", modules)
+    return dict(sorted(found.items()))
+
+
+MEASUREMENTS = _find()
+DEPEND_ON_CIRCUIT = frozenset(number for number, module in MEASUREMENTS.items() if module.DEPENDS_ON_CIRCUIT)

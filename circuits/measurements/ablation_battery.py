@@ -21,6 +21,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "20", "ablation_battery"
+SETTINGS = ("battery", "seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share")
+DEPENDS_ON_CIRCUIT = True
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
 SUBSETS = ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution", "without")
 

@@ -18,6 +18,8 @@ from circuits.interventions import Effects, Sweep, Variant, denoise, noise
 from circuits.study import Study
 
 NUMBER, ID = "02", "activation_patching"
+SETTINGS = ("site_prompts",)
+DEPENDS_ON_CIRCUIT = False
 SITES = ("residual", "attention", "mlp")
 
 

@@ -12,10 +12,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.interventions import Base
+from circuits.measurements.baseline import EXAMPLES
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
 NUMBER, ID = "25", "attention"
+SETTINGS = ("attention_prompts", "repeated_tokens")
+DEPENDS_ON_CIRCUIT = False
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -27,7 +30,20 @@ def measure(study: Study) -> dict[str, Any]:
         "entropy": torch.cat([_entropy(pattern, prompts.end) for pattern in patterns(study, prompts)]).numpy(),
         "to_position": {query: {key: between[query, key].numpy() for key in roles} for query in roles},
         **{name: score.numpy() for name, score in repeated_token_scores(study).items()},
+        "examples": examples(study),
     }
+
+
+def examples(study: Study) -> list[dict[str, Any]]:
+    """The patterns themselves on the prompts that 01 shows: `tokens` [T], `pattern` [H][T][T] (query, key), three decimals."""
+    prompts = study.prompts.select(list(range(min(EXAMPLES, len(study.prompts)))))
+    layers = torch.stack(list(patterns(study, prompts)), 1)
+    stored = rearrange(layers, "prompt layer head query key -> prompt (layer head) query key")
+    shown = []
+    for row, end in enumerate((prompts.end + 1).tolist()):
+        tokens = study.model.tokenizer.convert_ids_to_tokens(prompts.clean[row, :end].tolist())
+        shown.append({"tokens": tokens, "pattern": stored[row, :, :end, :end].numpy().astype(float).round(3)})
+    return shown
 
 
 def patterns(

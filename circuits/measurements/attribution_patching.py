@@ -20,6 +20,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "08", "attribution_patching"
+SETTINGS = ("attribution_patching",)
+DEPENDS_ON_CIRCUIT = False
 SECTION = "attribution_patching"
 FEWEST_PROMPTS = 2  # for a standard error
 

@@ -10,6 +10,8 @@ from circuits.interventions import Sweep, Variant
 from circuits.study import Study
 
 NUMBER, ID = "01", "baseline"
+SETTINGS = ()
+DEPENDS_ON_CIRCUIT = False
 EXAMPLES = 3
 
 

@@ -36,6 +36,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "24", "causal_scrubbing"
+SETTINGS = ("scrubbing",)
+DEPENDS_ON_CIRCUIT = True
 
 
 def check(settings: Mapping[str, Any]) -> None:

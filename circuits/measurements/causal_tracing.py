@@ -24,6 +24,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "06", "causal_tracing"
+SETTINGS = ("site_prompts", "corruption")
+DEPENDS_ON_CIRCUIT = False
 SITES = ("residual", "attention", "mlp")
 STRATEGIES = ("noise", "entity_swap", "span_deletion")
 

@@ -12,9 +12,17 @@ from typing import Any
 from circuits import tasks
 from circuits.interventions import Sweep, Variant, denoise
 from circuits.study import Study, companion
+from circuits.tasks.base import Task
 from results_io import UserError
 
 NUMBER, ID = "27", "cross_task"
+SETTINGS = ("companions", "companion_prompts")
+DEPENDS_ON_CIRCUIT = False
+
+
+def stored_circuits(task: Task) -> tuple[str, ...]:
+    """The tasks on whose prompts heads are patched; which of them are in the circuits of those tasks is part of the result."""
+    return task.companions
 
 
 def measure(study: Study) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from circuits.study import Study
 
 PROMPTS_AT_ONCE = 128  # bounds the activations held at once: every position of them is, and one is read
 NUMBER, ID = "03", "direct_logit_attribution"
+SETTINGS = ("attribution_tolerance",)
+DEPENDS_ON_CIRCUIT = False
 
 
 class NonlinearReadoutError(UnsupportedArchitectureError):

@@ -18,6 +18,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "26", "head_statistics"
+SETTINGS = ("head_statistics",)
+DEPENDS_ON_CIRCUIT = False
 
 
 def check(settings: Mapping[str, Any]) -> None:

@@ -8,6 +8,8 @@ from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.study import Study
 
 NUMBER, ID = "21", "knockouts"
+SETTINGS = ()
+DEPENDS_ON_CIRCUIT = False
 
 
 def measure(study: Study) -> dict[str, Any]:

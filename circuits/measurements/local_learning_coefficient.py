@@ -44,6 +44,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "10", "llc"
+SETTINGS = ("llc",)
+DEPENDS_ON_CIRCUIT = False
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 PASSES = 2  # forward and backward, in the count of rows that the progress bar shows
 

@@ -16,10 +16,13 @@ from torch import Tensor
 
 from circuits.engine.scores import gather
 from circuits.interventions import Base
+from circuits.measurements.baseline import EXAMPLES
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
 NUMBER, ID = "04", "logit_lens"
+SETTINGS = ("site_prompts",)
+DEPENDS_ON_CIRCUIT = False
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -31,6 +34,8 @@ def measure(study: Study) -> dict[str, Any]:
         "logit_diff": found.logit_diff,
         "emergence_layer": emergence(found.rank),
         "max_error": found.max_error,
+        "by_position": by_position(study),
+        "examples": examples(study),
     }
 
 
@@ -50,16 +55,66 @@ class Lens:
 @torch.no_grad()
 def lens(study: Study, prompts: PromptSet, base: Base = "clean") -> Lens:
     """The logit lens at the last position of one of the two runs: entering each layer, and after the last."""
-    model = study.model
-    names = [f"blocks.{layer}.hook_resid_pre" for layer in range(model.n_layers)]
-    names.append(f"blocks.{model.n_layers - 1}.hook_resid_post")
-    stored = study.engine.activations(prompts, base, tuple(names))
     prompt = torch.arange(len(prompts))
-    layers = [read_out(study, stored[name][prompt, prompts.end]) for name in names]
+    layers = [read_out(study, stream[prompt, prompts.end]) for stream in _streams(study, prompts, base)]
     scores = [_score(logits, prompts) for logits in layers]
     rank, probability, logit_diff = (torch.stack(values).numpy() for values in zip(*scores, strict=True))
     error = float((layers[-1] - study.engine.end_logits(prompts, base)).abs().max())
     return Lens(rank, probability, logit_diff, error)
+
+
+@torch.no_grad()
+def by_position(study: Study) -> dict[str, Any]:
+    """What the stream at every named position says of the prompt's answer: means over some evaluation prompts.
+
+    `logit_diff` [L+1][R] in nats and `probability` [L+1][R] of the answer, on prompts `rows`, at positions `roles` [R].
+    """
+    rows = study.subset(study.settings["site_prompts"])
+    prompts = study.prompts.select(rows)
+    prompt, roles = torch.arange(len(prompts)), list(prompts.positions)
+    scores = [
+        [_score(read_out(study, stream[prompt, prompts.positions[role]]), prompts) for role in roles]
+        for stream in _streams(study, prompts, "clean")
+    ]
+    return {
+        "rows": rows,
+        "roles": roles,
+        "probability": [[probability.mean() for _, probability, _ in layer] for layer in scores],
+        "logit_diff": [[difference.mean() for _, _, difference in layer] for layer in scores],
+    }
+
+
+@torch.no_grad()
+def examples(study: Study) -> list[dict[str, Any]]:
+    """The classic picture for the prompts that 01 shows: every position's top token after every layer.
+
+    Of each prompt `tokens` [T], `top_token` [L+1][T], `top_probability` [L+1][T], `logit_diff` [L+1][T] in nats.
+    """
+    shown = []
+    for row in range(min(EXAMPLES, len(study.prompts))):
+        one = study.prompts.select([row])
+        end = int(one.end[0]) + 1
+        many = study.prompts.select([row] * end)  # each position of the prompt is scored as a prompt
+        layers = [read_out(study, stream[0, :end]) for stream in _streams(study, one, "clean")]
+        top = [logits.softmax(1).max(1) for logits in layers]
+        decode = study.model.tokenizer.convert_ids_to_tokens
+        shown.append(
+            {
+                "tokens": decode(one.clean[0, :end].tolist()),
+                "top_token": [decode(best.indices.tolist()) for best in top],
+                "top_probability": [best.values.tolist() for best in top],
+                "logit_diff": [_score(logits, many)[2].tolist() for logits in layers],
+            }
+        )
+    return shown
+
+
+def _streams(study: Study, prompts: PromptSet, base: Base) -> list[Float[Tensor, "prompt position d_model"]]:
+    """The residual stream entering each layer, and after the last."""
+    last = study.model.n_layers - 1
+    names = (*(f"blocks.{layer}.hook_resid_pre" for layer in range(last + 1)), f"blocks.{last}.hook_resid_post")
+    stored = study.engine.activations(prompts, base, names)
+    return [stored[name] for name in names]
 
 
 def read_out(study: Study, residual: Float[Tensor, "prompt d_model"]) -> Float[Tensor, "prompt vocabulary"]:

@@ -39,6 +39,8 @@ from circuits.models import UnsupportedArchitectureError
 from circuits.study import Study
 
 NUMBER, ID = "05", "mediation"
+SETTINGS = ("mediation",)
+DEPENDS_ON_CIRCUIT = False
 PROMPTS_AT_ONCE = 128  # bounds the activations held at once
 
 

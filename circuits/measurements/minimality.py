@@ -26,6 +26,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "22", "minimality"
+SETTINGS = ("minimality",)
+DEPENDS_ON_CIRCUIT = True
 RECIPE = Recipe("mean")
 
 Removed = frozenset[Node]  # heads taken out of the circuit

@@ -48,6 +48,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "07", "ocse"
+SETTINGS = ("ocse",)
+DEPENDS_ON_CIRCUIT = False
 
 
 def check(settings: Mapping[str, Any]) -> None:

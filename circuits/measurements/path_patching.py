@@ -34,6 +34,8 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "28", "path_patching"
+SETTINGS = ("path_patching",)
+DEPENDS_ON_CIRCUIT = True
 CLEAN, CORRUPTED = Recipe("patch", source="clean"), Recipe("patch", source="corrupted")
 RECIPES = {"mean": Recipe("mean"), "patch": CORRUPTED}
 

@@ -30,6 +30,13 @@ from circuits.study import Study
 from circuits.tasks.base import Task
 
 NUMBER, ID = "09", "weights"
+SETTINGS = ("weights",)
+DEPENDS_ON_CIRCUIT = False
+
+
+def stored_circuits(task: Task) -> tuple[str, ...]:
+    """The tasks whose circuits the classifier may learn from."""
+    return tasks.names(task.vocabulary)
 
 
 def measure(study: Study) -> dict[str, Any]:

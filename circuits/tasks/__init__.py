@@ -1,20 +1,43 @@
-"""The tasks that circuits are found for, by name: in the embedded models' words, or in those of any tokenizer."""
+"""The tasks that circuits are found for, by name: in the embedded models' words, or in those of any tokenizer.
+
+Every module of this folder that is none of HELPERS is a task and defines TASK, whose name is the file's.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from circuits.tasks import gendered_pronoun, greater_than, induction, ioi, published, subject_verb_agreement
+import registries
+from circuits.tasks import published
 from circuits.tasks.base import METRICS, Task
 from circuits.tasks.example import Example
 from circuits.tasks.published.vocabulary import Vocabulary
 from results_io import UserError
 
-__all__ = ["TASKS", "Example", "Task", "Vocabulary", "get", "names"]
+__all__ = ["EMBEDDED", "TASKS", "Example", "Task", "Vocabulary", "get", "names"]
 
-TASKS: dict[str, Task] = {
-    module.TASK.name: module.TASK for module in (ioi, greater_than, subject_verb_agreement, gendered_pronoun, induction)
-}
+HELPERS = ("base", "example", "lexicon", "published")
+EMBEDDED = ("ioi", "greater_than", "subject_verb_agreement", "gendered_pronoun", "induction")
+"""The tasks that pocket was trained on and the planted models were written for; in TASKS the others follow by name."""
+REQUIRED = {"TASK": "TASK = Task(name=..., ...), as circuits/tasks/ioi.py has it, or add the module to HELPERS"}
+
+
+def _find() -> dict[str, Task]:
+    """All tasks. UserError for a module without one, or whose task has another name than the module."""
+    modules = registries.modules_of(__name__, __path__, lambda name: name not in HELPERS, REQUIRED)
+    found = {}
+    for module in modules:
+        name = module.__name__.rpartition(".")[2]
+        if module.TASK.name != name:
+            raise UserError(
+                f"{registries.file_of(module)} defines the task {module.TASK.name!r}; a task is found by its name, so call "
+                f"the task {name!r} or the file {module.TASK.name}.py"
+            )
+        found[name] = module.TASK
+    return registries.in_order(found, EMBEDDED)
+
+
+TASKS = _find()
 
 
 def names(vocabulary: Vocabulary | None = None) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def write_study_model(folder: Path) -> Path:
     config = GPT2Config(bos_token_id=BOS, eos_token_id=BOS)
     save_random(folder, config)
     heads = [head(layer, index) for layer in range(config.n_layer) for index in range(config.n_head)]
-    for number, task in enumerate(tasks.TASKS):
+    for number, task in enumerate(tasks.EMBEDDED):
         chosen = sorted(random.Random(number).sample(heads, CIRCUIT_HEADS))
         roles = {f"part_{i}": Role(tuple(chosen[i::ROLES])) for i in range(ROLES)}
         provenance = {"kind": "random", "source": f"drawn with seed {number}"}

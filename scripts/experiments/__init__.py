@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 
 def run(session: Session) -> None:

@@ -33,7 +33,7 @@ from suites.models import open_model
 from suites.statistics import proportions
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 NUMBER = "V3"
 READ = ("experiment", "measurement", "calibration", "certificate", "engine", "seed")  # of the configuration

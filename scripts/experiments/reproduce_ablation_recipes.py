@@ -31,7 +31,7 @@ from scripts.experiments.estimates import Estimate, Sample, undefined
 from scripts.experiments.reproduction import Reproduction, Row, positive
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 TASK = "ioi"
 ALL, PLACED, EDGES = "heads at all positions", "(head, position)", "edges"

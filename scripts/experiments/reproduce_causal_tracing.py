@@ -30,7 +30,7 @@ from scripts.experiments.estimates import Estimate, Sample
 from scripts.experiments.reproduction import Reproduction, Row
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 TASK = "induction"  # names a plan; its prompts are not drawn
 CLEAN = Recipe("patch", source="clean")

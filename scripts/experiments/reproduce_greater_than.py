@@ -34,7 +34,7 @@ from scripts.experiments.estimates import Sample
 from scripts.experiments.reproduction import Reproduction, Row
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 TASK = "greater_than"
 FROM_TWIN = Recipe("patch", source="corrupted")

@@ -21,7 +21,7 @@ from scripts.experiments.estimates import Sample, undefined
 from scripts.experiments.reproduction import Reproduction, Row
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 TASK = "induction"  # its prompts are not read; an engine wants some
 SCORES = ("previous_token", "duplicate_token", "induction")

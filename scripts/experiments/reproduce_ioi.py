@@ -27,7 +27,7 @@ from scripts.experiments.head_positions import Nodes
 from scripts.experiments.reproduction import Reproduction, Row
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 TASK = "ioi"
 MEAN = Recipe("mean")

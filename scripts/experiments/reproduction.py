@@ -28,7 +28,7 @@ from results_io import UserError
 from scripts.experiments.estimates import Estimate, Sample
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 MODELS = Path(__file__).parents[2] / "configs" / "model"
 NUMBER = "R"  # of the results

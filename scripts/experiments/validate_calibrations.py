@@ -22,7 +22,7 @@ from scripts.experiments.judging import Rules, Work
 from scripts.experiments.stored import Pool
 
 if TYPE_CHECKING:
-    from session import Session
+    from meridian.session import Session
 
 NAME = "validate_calibrations"
 RATES, INTERVALS = ("V1", "error_rates"), ("V2", "coverage")

@@ -171,7 +171,7 @@ def test_the_recorded_settings_are_exactly_those_that_each_measurement_reads(pla
 
         circuit = plan.circuit if number in DEPEND_ON_CIRCUIT else None
         MEASUREMENTS[number].measure(replace(plan.study, circuit=circuit, settings=Spy(toy.SETTINGS)))
-        assert seen == set(stage.SETTINGS_READ.get(number, ())), number
+        assert seen == set(MEASUREMENTS[number].SETTINGS), number
 
 
 # --- what is fresh -------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ def stale(folder: Path, plan: Plan) -> list[str]:
         ({"random_circuits": 7}, ["20"]),
         ({"battery": {"circuit": ["mean"]}}, ["20"]),
         ({"mediation": {"onward": False}}, ["05"]),
-        ({"site_prompts": 5}, ["02", "06"]),
+        ({"site_prompts": 5}, ["02", "04", "06"]),
         ({"corruption": {**toy.SETTINGS["corruption"], "strategy": "noise"}}, ["06"]),
         ({"attention_prompts": 9}, ["25"]),
         ({"repeated_tokens": {**toy.SETTINGS["repeated_tokens"], "length": 9}}, ["25"]),

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 import results_io
-import session
+from meridian import overrides
 from scripts import freeze_suites
 from suites import applicability, declaration, gate, golden, modes, results, runner, schema, scores
 from suites.bridge import hypothesis, pair, pairing, record
@@ -219,7 +219,7 @@ def test_links_and_files_exist():
 def test_the_configuration_of_endpoints_has_every_setting():
     from suites.models.endpoint import SETTINGS
 
-    config = yaml.safe_load((session.CONFIGS / "model" / "endpoint.yaml").read_text())
+    config = yaml.safe_load((overrides.CONFIGS / "model" / "endpoint.yaml").read_text())
     assert set(config) == {*SETTINGS, "kind"} and config["kind"] == "endpoint"
     for name in re.findall(r"`?model\.([a-z_]+)", part_of("Models under test")):
         assert name in SETTINGS or name == "intervention", name

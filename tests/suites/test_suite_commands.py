@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import results_io
-import session
+from meridian import commandline
 from suites.bridge import record
 from tests.commandline import Outcome, command
 
@@ -44,7 +44,7 @@ def folder(finished, results) -> Path:
 def refusal(*arguments: str) -> str:
     """The one line that the command ends with; exit code 2."""
     outcome = command(*arguments)
-    assert outcome.code == session.USER_ERROR == 2
+    assert outcome.code == commandline.USER_ERROR == 2
     assert outcome.errors.count("\n") == 1 and "Traceback" not in outcome.errors
     return outcome.errors.strip()
 
@@ -65,7 +65,7 @@ def refusal(*arguments: str) -> str:
     ],
 )
 def test_failures_imply_the_traced_circuit(given, passed) -> None:
-    assert session.arguments(given) == passed
+    assert commandline.arguments(given) == passed
 
 
 # --- a suite -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """The prompts of the published GPT-2 circuits, in the words of any model's own tokenizer.
 
-BUILDERS maps a task's name to its module: NAME, CORRUPTIONS (name -> what it changes; the first is the default) and
-build(vocabulary, corruption) -> Task. All sentences are our own, in the structure of the papers.
+BUILDERS maps a task's name to its module, which is every one of this folder but HELPERS. It has NAME, CORRUPTIONS (name ->
+what it changes; the first is the default) and build(vocabulary, corruption) -> Task.
+
+All sentences are our own, in the structure of the papers.
 
 Every task begins its prompts with the BOS token. Heads that have nothing to do attend to the first position; with
 BOS that is a token without meaning, without BOS it is a word of the prompt, and GPT-2 treats whatever comes first
@@ -15,29 +17,23 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from circuits.tasks.published import (
-    acronym,
-    copy_suppression,
-    docstring,
-    gendered_pronoun,
-    greater_than,
-    induction,
-    ioi,
-    subject_verb_agreement,
-)
+import registries
 
 __all__ = ["BUILDERS"]
 
-BUILDERS: dict[str, ModuleType] = {
-    module.NAME: module
-    for module in (
-        ioi,
-        greater_than,
-        induction,
-        docstring,
-        gendered_pronoun,
-        acronym,
-        copy_suppression,
-        subject_verb_agreement,
-    )
+HELPERS = ("corruption", "spans", "vocabulary", "words")
+FIRST = ("ioi", "greater_than", "induction", "docstring", "gendered_pronoun", "acronym", "copy_suppression")
+REQUIRED = {
+    "NAME": 'the task\'s name, for example NAME = "ioi"',
+    "CORRUPTIONS": "its ways to corrupt a prompt, as {name: what it changes}, the default first",
+    "build": "build(vocabulary, corruption), which returns the Task",
 }
+
+
+def _find() -> dict[str, ModuleType]:
+    """All builders by name: FIRST in their order, then the others by name."""
+    modules = registries.modules_of(__name__, __path__, lambda name: name not in HELPERS, REQUIRED)
+    return registries.in_order(registries.by(lambda module: module.NAME, "NAME", modules), FIRST)
+
+
+BUILDERS = _find()

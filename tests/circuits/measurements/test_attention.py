@@ -142,3 +142,16 @@ def test_patterns_of_other_architectures_are_distributions(architecture, make_st
     for layer in layers:
         assert float((layer.sum(3) - 1).abs().max()) < 1e-5
         assert float(torch.triu(layer, diagonal=1).abs().max()) == 0
+
+
+def test_example_patterns_are_causal_distributions_and_agree_with_the_mean_from_the_end(study) -> None:
+    stored = attention.measure(study)["examples"]
+    prompts = study.prompts.select(list(range(len(stored))))
+    answer = attention.from_answer(study, prompts)
+    for row, example in enumerate(stored):
+        pattern = np.asarray(example["pattern"])
+        heads, length = study.model.n_layers * study.model.n_heads, len(example["tokens"])
+        assert pattern.shape == (heads, length, length)
+        assert np.abs(pattern.sum(2) - 1).max() < 0.0005 * length + 1e-6
+        assert (np.triu(np.ones((length, length)), 1) * pattern).max() == 0
+        assert np.abs(pattern[:, -1, 0] - answer.first[row].numpy()).max() <= 0.0006

@@ -65,3 +65,25 @@ def test_emergence(ranks, layer) -> None:
 
 def test_emergence_is_per_prompt() -> None:
     assert logit_lens.emergence(np.array([[1, 0], [0, 0], [0, 2]])) == [1, None]
+
+
+def test_examples_hold_the_lens_at_the_last_position_and_the_plain_model_s_top_tokens(study, plain) -> None:
+    data, network = logit_lens.measure(study), plain("gpt2")
+    for row, example in enumerate(data["examples"]):
+        assert [layer[-1] for layer in example["logit_diff"]] == pytest.approx(data["logit_diff"][:, row], abs=1e-5)
+        tokens = study.prompts.clean[row, : int(study.prompts.end[row]) + 1]
+        with torch.no_grad():
+            predicted = network(tokens[None]).logits[0].softmax(1).max(1)
+        decode = study.model.tokenizer.convert_ids_to_tokens
+        assert example["tokens"] == decode(tokens.tolist())
+        assert example["top_token"][-1] == decode(predicted.indices.tolist())
+        assert example["top_probability"][-1] == pytest.approx(predicted.values.tolist(), rel=1e-4)
+
+
+def test_by_position_at_the_end_is_the_mean_of_the_lens(study) -> None:
+    data = logit_lens.measure(study)
+    found = data["by_position"]
+    place = found["roles"].index("end")
+    for name in ("logit_diff", "probability"):
+        expected = np.asarray(data[name])[:, found["rows"]].mean(1)
+        assert [float(layer[place]) for layer in found[name]] == pytest.approx(expected, abs=1e-5)

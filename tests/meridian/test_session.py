@@ -13,20 +13,20 @@ from unittest import mock
 import pytest
 
 import results_io
-import session
 from calibrations import certificate, registry
 from circuits import circuit as circuit_files
 from circuits import models, tasks
 from circuits.circuit import Circuit, Role, head
+from meridian import commandline, overrides, session
+from meridian.session import Session
 from results_io import UserError
-from session import Session
 from tests.commandline import ROOT, Outcome, command, started
 
 POCKET = ROOT / "circuits" / "embedded" / "pocket"
 ALL = list(registry.CALIBRATIONS)
 ANOTHER_CHOICE = "is a setting of another circuit than the one chosen; see configs/circuit/ for which"
 TASKS_OF_POCKET = f"use one of {', '.join(tasks.TASKS)}, or another model"
-PLANTED = sorted(path.stem for path in (session.CONFIGS / "model" / "planted").glob("*.yaml"))
+PLANTED = sorted(path.stem for path in (overrides.CONFIGS / "model" / "planted").glob("*.yaml"))
 
 
 def folder(*arguments: str) -> str:
@@ -63,7 +63,7 @@ def refused(results: Path, *arguments: str) -> str:
     ],
 )
 def test_calibration_selects_and_everything_else_is_left_alone(given, passed) -> None:
-    assert session.arguments(["task=ioi", given]) == ["task=ioi", passed]
+    assert commandline.arguments(["task=ioi", given]) == ["task=ioi", passed]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_calibration_selects_and_everything_else_is_left_alone(given, passed) ->
     ],
 )
 def test_a_path_may_hold_what_folders_of_results_are_named_by(given, passed) -> None:
-    assert session.arguments([given]) == [passed]
+    assert commandline.arguments([given]) == [passed]
 
 
 def test_a_circuit_is_read_from_where_a_run_puts_it(tmp_path) -> None:
@@ -108,8 +108,8 @@ def test_results_of_other_weights_are_not_replaced_without_a_word(tmp_path, monk
 
 
 def test_a_method_is_that_of_a_search_and_implies_one() -> None:
-    assert session.arguments(["method=AtP"]) == ["circuit.method=AtP", "circuit=discovered"]
-    assert session.arguments(["circuit=discovered", "method=AtP"]) == ["circuit=discovered", "circuit.method=AtP"]
+    assert commandline.arguments(["method=AtP"]) == ["circuit.method=AtP", "circuit=discovered"]
+    assert commandline.arguments(["circuit=discovered", "method=AtP"]) == ["circuit=discovered", "circuit.method=AtP"]
     assert started("method=AtP").config["circuit"]["kind"] == "discovered"
 
 
@@ -284,16 +284,17 @@ def test_a_long_name_is_cut_and_stays_distinct() -> None:
     first, other = (Path(folder(*many, f"seed={seed}")) for seed in (1, 2))
     assert first != other
     for path in (first, other):
-        assert len(path.name.encode()) == session.FOLDER_NAME == 160
+        assert len(path.name.encode()) == overrides.FOLDER_NAME == 160
         assert path.name.startswith("measurement.attention_prompts=7,measurement.companion_prompts=7,")
         assert path.parent == Path("results/pocket/ioi")
-    assert session._folder_name("ä" * 200).encode()[:100].decode() == "ä" * 50
-    assert session._folder_name("a" * 160) == "a" * 160
+    assert overrides.folder_name("ä" * 200).encode()[:100].decode() == "ä" * 50
+    assert overrides.folder_name("a" * 160) == "a" * 160
 
 
 def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch) -> None:
     given = []
     monkeypatch.setattr(certificate, "certify", lambda documents, rules, overrides: given.append(overrides) or {})
+    monkeypatch.setattr(session, "headline", lambda *about: {})
     started(*SAYING_THE_DEFAULT, *DIFFERING).certify(tmp_path, {})
     assert given == [
         ["calibration.c16.alpha_above=0.8", "calibration.common.permutations=99", "certificate.always_shown=[]"]
@@ -388,7 +389,7 @@ def test_a_wrong_value_is_one_sentence(argument, sentence, tmp_path) -> None:
 )
 def test_a_value_of_another_kind_than_the_default(name, value, default, expected) -> None:
     with pytest.raises(UserError) as raised:
-        session._check_kind(name, value, default)
+        overrides.check_kind(name, value, default)
     example = f"{name}.draws=4" if expected == "a section" else f"{name}={default}"
     assert str(raised.value) == f"{name}={value} is not {expected}; write one, for example {example}"
 
@@ -398,7 +399,7 @@ def test_a_value_of_another_kind_than_the_default(name, value, default, expected
     [(40, 400), (2, 1.0), (0.5, 1.0), ([], [1]), (False, True), ("x", None), (3, None), ("a", "b")],
 )
 def test_a_value_of_the_same_kind(value, default) -> None:
-    session._check_kind("name", value, default)
+    overrides.check_kind("name", value, default)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +413,7 @@ def test_a_value_of_the_same_kind(value, default) -> None:
 )
 def test_a_number_of_things_below_one(section, values, name) -> None:
     with pytest.raises(UserError) as raised:
-        session._check_counts(section, values, values)
+        overrides.check_counts(section, values, values)
     assert str(raised.value) == f"{name} is too small; use a whole number of at least 1"
 
 

@@ -1,0 +1,138 @@
+"""The command line: what is typed as Hydra wants it, and errors as one sentence."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach `guarded`, which makes one sentence of them
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "PASSIVE"
+)  # threads that spin while they wait run 3.5 times slower on busy cores
+
+import difflib
+import functools
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from meridian.overrides import CONFIGS, GROUPS
+from results_io import UserError
+
+COMMANDS = ("doctor", "gate")  # in place of a run
+FOLDERS = ("results", "baseline", "candidate")
+METHODS_KEY = "circuit.method"
+NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
+FAILURES, TRACED = "failures", "traced"  # the task that suites leave behind, and the circuit that is about it
+USER_ERROR = 2  # exit code
+
+
+def arguments(argv: Sequence[str]) -> list[str]:
+    """The command line as Hydra wants it.
+
+    `calibration=` selects calibrations, `a,b` as well as `[a,b]`; `method=` is that of circuit=discovered, which it implies;
+    task=failures implies circuit=traced; the bare word `doctor` is a command.
+    """
+    keys = {text.partition("=")[0] for text in argv}
+    implied = []
+    if "circuit" not in keys and f"task={FAILURES}" in argv:
+        implied = [f"circuit={TRACED}"]
+    elif "circuit" not in keys and "method" in keys:
+        implied = ["circuit=discovered"]
+    return [*map(_argument, argv), *implied]
+
+
+def _argument(text: str) -> str:
+    key, _, value = text.partition("=")
+    if text in COMMANDS:
+        return f"command={text}"
+    if (key in FOLDERS or key.endswith(".path")) and not QUOTED.fullmatch(value):
+        return f'{key}="{value}"' if NEEDS_QUOTES.search(value) else text  # folders are named by settings: "a=1,b=2"
+    if key == "calibration":
+        return f"select={_as_list(value)}"
+    return f"{METHODS_KEY}={value}" if key == "method" else text
+
+
+def _as_list(text: str) -> str:
+    return f"[{text}]" if "," in text and not text.startswith("[") else text
+
+
+def guarded(main: Callable[[], Any]) -> int:
+    """Run `main`; bad input becomes one sentence on the error stream and exit code 2."""
+    try:
+        main()
+    except SystemExit as stop:  # from `refusing`
+        return stop.code
+    except (HydraException, OmegaConfBaseException) as error:
+        return _refuse(_sentence(error))
+    except KeyboardInterrupt:
+        Console(stderr=True).print("Stopped. What was measured is kept; the same command goes on from there.")
+        return 130
+    return 0
+
+
+def refusing(stages: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
+    """`stages` with bad input ending in one sentence; an error that reached Hydra would get a line from it as well."""
+
+    @functools.wraps(stages)
+    def run(config: DictConfig) -> None:
+        try:
+            stages(config)
+        except UserError as error:
+            sys.exit(_refuse(str(error)))
+
+    return run
+
+
+def _sentence(error: Exception) -> str:
+    """What is wrong with the command line, in one sentence with the remedy."""
+    text = " ".join(str(error).split())
+    if isinstance(error, OverrideParseException):
+        if "=" not in error.override:
+            return f"{error.override} is not a command; use {' or '.join(COMMANDS)}, or settings as key=value"
+        return (
+            f"{error.override} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
+        )
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = error.missing_cfg_file.partition("/")
+        paths = sorted((CONFIGS / group).rglob("*.yaml"))
+        known = ", ".join(str(path.relative_to(CONFIGS / group).with_suffix("")) for path in paths)
+        return f"{group}={name} is unknown; use one of {known}"
+    if text.startswith("Could not override"):
+        key = text.split("'")[1]
+        if key == METHODS_KEY:
+            return "method= is that of a search; run it with circuit=discovered, or leave it out"
+        group, known = key.partition(".")[0], _settings()
+        if key in known:
+            return f"{key} is a setting of another {group} than the one chosen; see configs/{group}/ for which"
+        near = difflib.get_close_matches(key, known, 1)
+        return f"{key} is not a setting; {f'did you mean {near[0]}?' if near else 'use one of those in configs/'}"
+    return text
+
+
+def _settings() -> list[str]:
+    """Every setting that some configuration file has, and the groups."""
+    found = set(GROUPS)
+    for path in CONFIGS.rglob("*.yaml"):
+        place = path.relative_to(CONFIGS).parts
+        _keys(OmegaConf.to_container(OmegaConf.load(path)), place[0] if len(place) > 1 else "", found)
+    return sorted(found)
+
+
+def _keys(section: Any, prefix: str, found: set[str]) -> None:
+    for key, value in section.items() if isinstance(section, dict) else ():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        found.add(name)
+        _keys(value, name, found)
+
+
+def _refuse(sentence: str) -> int:
+    line = " ".join(sentence.split())  # what a parser says may have several
+    Console(stderr=True, soft_wrap=True).print(line, style="bold red", highlight=False, markup=False)
+    return USER_ERROR

@@ -1,0 +1,124 @@
+"""What a figure shows, apart from how it is drawn: values that every renderer (browser, paper, tracker, notebook) reads.
+
+All numbers are plain floats; a missing one is None and is drawn as a gap, never as zero. Every figure carries a `name` (its
+file's), a `title`, and a `caption` that says what one sees, in which unit, on how many prompts and from which numbered results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Cells = tuple[tuple[float | None, ...], ...]  # [y][x]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with its interval, None where there is none."""
+
+    label: str
+    estimate: float | None
+    low: float | None = None
+    high: float | None = None
+    verdict: str | None = None  # pass, fail, inconclusive, insufficient, not run
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """What all figures have."""
+
+    name: str
+    title: str
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatMap(Figure):
+    """A table of numbers by two ordered axes, such as effect by layer and head."""
+
+    x_label: str
+    y_label: str
+    x: tuple[str, ...]
+    y: tuple[str, ...]
+    values: Cells
+    unit: str
+    low: Cells | None = None  # of the interval of each cell
+    high: Cells | None = None
+    level: float | None = None  # of these intervals, 0.95
+    text: tuple[tuple[str, ...], ...] | None = None  # in the cells, such as tokens
+    diverging: bool = True  # colours are symmetric about 0
+    marked: tuple[tuple[int, int], ...] = ()  # (y, x) of cells with a frame, such as the circuit's heads
+    limits: tuple[float, float] | None = None  # of the colour scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forest(Figure):
+    """Estimates with intervals below each other."""
+
+    x_label: str
+    rows: tuple[Interval, ...]
+    lines: Mapping[str, float] = field(default_factory=dict)  # label: where a vertical line stands, such as a threshold
+    level: float | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve: y over the x of its figure, with a band."""
+
+    label: str
+    y: tuple[float | None, ...]
+    low: tuple[float | None, ...] | None = None
+    high: tuple[float | None, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves(Figure):
+    """Curves over one axis of numbers or of names."""
+
+    x_label: str
+    y_label: str
+    x: tuple[float, ...] | tuple[str, ...]
+    series: tuple[Series, ...]
+    level: float | None = None  # of the bands
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distribution(Figure):
+    """Samples (bootstrap draws, a null distribution) as histograms, and where estimates and thresholds stand."""
+
+    x_label: str
+    samples: Mapping[str, tuple[float, ...]]  # label: draws
+    lines: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GraphNode:
+    """A head (or embedding, logits) of a circuit."""
+
+    name: str  # "L2H1"
+    layer: int  # -1 the embedding, n_layers the logits
+    role: str
+    effect: float | None = None  # in the unit of the graph
+
+
+@dataclass(frozen=True)
+class GraphEdge:
+    """A path from one node's output to another's input."""
+
+    sender: str
+    receiver: str
+    weight: float
+    input: str | None = None  # q, k or v; None: the logits
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitGraph(Figure):
+    """A circuit by layer and role, its edges weighted by their direct effect."""
+
+    n_layers: int
+    nodes: tuple[GraphNode, ...]
+    edges: tuple[GraphEdge, ...]
+    unit: str

@@ -1,0 +1,114 @@
+"""What was typed on the command line against the defaults: which settings differ, whether they are of the right kind, and
+the folder that is named by them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from results_io import UserError
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+GROUPS = {
+    "model",
+    "task",
+    "circuit",
+    "engine",
+    "measurement",
+    "calibration",
+    "certificate",
+    "experiment",
+    "suite",
+    "gate",
+}
+NOT_PART_OF_A_RESULT = (
+    "task",
+    "model",
+    "select",
+    "results",
+    "engine",
+    "hydra",
+    "command",
+    "model.device",
+    "model.path",
+    "model.name",
+)
+FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
+KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a section"}
+
+
+def setting(override: str) -> str:
+    """The setting that an override is about: "prompts.evaluation" for "+prompts.evaluation=40"."""
+    return override.lstrip("+~").partition("=")[0]
+
+
+def is_default(override: str, config: DictConfig, defaults: DictConfig) -> bool:
+    """True if the override says what the default configuration says anyway."""
+    name = setting(override)
+    if name in GROUPS:
+        return {name: HydraConfig.get().runtime.choices[name]} in defaults.defaults
+    return value_of(config, name) == value_of(defaults, name)
+
+
+def value_of(config: DictConfig, name: str) -> Any:
+    """The setting `name` ("prompts.evaluation") as plain data; None if there is none."""
+    value = OmegaConf.select(config, name)
+    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+
+
+def defaults(choices: Mapping[str, str]) -> DictConfig:
+    """The configuration of these groups' files without any override."""
+    config = OmegaConf.load(CONFIGS / "config.yaml")
+    for group in GROUPS:
+        if choices[group] is None:  # no experiment
+            continue
+        chosen = OmegaConf.load(CONFIGS / group / f"{choices[group]}.yaml")
+        parts = [OmegaConf.load(CONFIGS / group / f"{name}.yaml") for name in chosen.pop("defaults", [])]
+        config[group] = OmegaConf.merge(chosen, *parts)
+    return config
+
+
+def check_kind(name: str, value: Any, default: Any) -> None:
+    """UserError if a setting is not of the kind that its default is (a default of null says nothing)."""
+    kind = type(default)
+    if kind not in KINDS or type(value) is kind or (kind is float and type(value) is int):
+        return
+    example = f"{name}={default}"
+    if kind is dict and default:
+        inner, first = next(iter(default.items()))
+        example = f"{name}.{inner}={first}"
+    raise UserError(f"{name}={value} is not {KINDS[kind]}; write one, for example {example}")
+
+
+def check_counts(name: str, value: Any, default: Any) -> None:
+    """UserError if a setting below `name` whose default is a whole number, and that is not a seed, is less than 1."""
+    if isinstance(value, dict) and isinstance(default, dict):
+        for key, item in value.items():
+            check_counts(f"{name}.{key}", item, default.get(key))
+    elif type(value) is int and type(default) is int and value < 1 and not name.endswith("seed"):
+        raise UserError(f"{name}={value} is too small; use a whole number of at least 1")
+
+
+def no_part_of_a_result(name: str) -> bool:
+    """True of settings that change no number, or that the folder says anyway."""
+    return name in NOT_PART_OF_A_RESULT or name.startswith("engine.")
+
+
+def folder_name(name: str) -> str:
+    """`name`, or its beginning and a digest if it is too long for a file system."""
+    if len(name.encode()) <= FOLDER_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f"{name.encode()[: FOLDER_NAME - 13].decode(errors='ignore')}-{digest}"
+
+
+def below(folder: Path, differs: Iterable[str]) -> Path:
+    """`folder`, or below it the folder that is named by the overrides `differs`."""
+    name = ",".join(differs).replace("/", "_")
+    return folder / folder_name(name) if name else folder

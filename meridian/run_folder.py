@@ -1,0 +1,73 @@
+"""One folder of numbered results, read for people: reports, figures, tables, trackers, notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import results_io
+from calibrations import calibrate
+from calibrations.evidence import Evidence
+from calibrations.registry import CALIBRATIONS
+from results_io import UserError
+
+CERTIFICATE = "certificate.json"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What one run left in `path` (results/<model>/<task>[/<variant>]). Nothing is measured or judged here."""
+
+    path: Path
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """The folder of a finished run. UserError if there is none, or if the run made no certificate."""
+        folder = Path(path)
+        if not folder.is_dir():
+            raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
+        if not (folder / CERTIFICATE).is_file():
+            below = sorted(str(found.parent) for found in folder.rglob(CERTIFICATE))
+            remedy = f"use {below[0]}" if below else "run python run.py task=ioi calibration=all first"
+            raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
+        return cls(folder)
+
+    @cached_property
+    def certificate(self) -> Mapping[str, Any]:
+        """certificate.json: tier, blocking gates, one row per calibration, headline."""
+        return results_io.read(self.path / CERTIFICATE)
+
+    def document(self, number: str) -> Mapping[str, Any] | None:
+        """Result `number` ("02", "11", "E1b", "P") as stored; None if it is not there."""
+        path = results_io.find(self.path, number)
+        return None if path is None else results_io.read(path)
+
+    def data(self, number: str) -> Mapping[str, Any] | None:
+        """The data of result `number`; None if it is not there."""
+        document = self.document(number)
+        return None if document is None else document["data"]
+
+    def calibration(self, identifier: str) -> Mapping[str, Any] | None:
+        """The document of a calibration by its ID ("C11"), or of the preconditions ("P"); None if it was not made."""
+        known = {name: module.NUMBER for name, module in CALIBRATIONS.items()} | {"P": "P"}
+        if identifier not in known:
+            raise UserError(f"calibration {identifier!r} is unknown; use one of {', '.join(known)}")
+        return self.document(known[identifier])
+
+    @cached_property
+    def settings(self) -> Mapping[str, Any]:
+        """The common section of the calibration configuration that the verdicts were made with."""
+        return self.document(calibrate.PRECONDITIONS)["subject"]["settings"]
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """All measurements of the run, seen through the evaluation split."""
+        return Evidence.load(self.path, self.settings, calibrate.measurements_of(CALIBRATIONS))
+
+    @property
+    def circuit(self) -> Mapping[str, Any]:
+        """The claim: name, roles {role: {heads, ordinal, sign, ...}}, provenance."""
+        return self.evidence.circuit
