@@ -8,6 +8,7 @@ python run.py task=ioi model=planted/sound               a model whose circuit i
 python run.py task=ioi model=gpt2                        GPT-2 small from the hub; model.path=<folder>: from there
 python run.py suite=all                                  behavioural suites: what the model gets wrong
 python run.py task=failures calibration=all              the same pipeline on what failed
+python run.py task=ioi calibration=all tracker=wandb     followed in Weights & Biases, offline unless logged in
 python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
 python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?
@@ -27,29 +28,22 @@ from meridian.session import Session
 @hydra.main(version_base=None, config_path="configs", config_name="config")
 @commandline.refusing
 def main(config: DictConfig) -> None:
-    """Measure, calibrate, certify: once for each task asked for; or an experiment, or an examination of the model."""
+    """Measure, calibrate, certify: once for each task asked for; or what was asked for in place of it."""
     run = Session(config)
-    if run.config["command"] == "doctor":
-        run.examine()
-        return
-    if run.config["command"] == "gate":
-        run.compare()
-        return
-    if "experiment" in config:
-        run.perform()
-        return
-    if "suite" in config:
-        run.behave()
+    if run.instead():
         return
     for task in run.tasks():
         with run.one_of_several(task):
             folder = run.measure(task)
             documents = run.calibrate(folder)
             certificate = run.certify(folder, documents)
+            run.report(folder)
             run.show(folder, certificate)
     run.summarise()
 
 
 if __name__ == "__main__":
+    if commandline.asks_for_help(sys.argv):
+        sys.exit(print(commandline.usage(__doc__)))
     sys.argv = [sys.argv[0], *commandline.arguments(sys.argv[1:])]
     sys.exit(commandline.guarded(main))

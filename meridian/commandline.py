@@ -14,6 +14,7 @@ import difflib
 import functools
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,13 +32,14 @@ METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
 FAILURES, TRACED = "failures", "traced"  # the task that suites leave behind, and the circuit that is about it
 USER_ERROR = 2  # exit code
+USAGE_WIDTH = 120
 
 
 def arguments(argv: Sequence[str]) -> list[str]:
     """The command line as Hydra wants it.
 
     `calibration=` selects calibrations, `a,b` as well as `[a,b]`; `method=` is that of circuit=discovered, which it implies;
-    task=failures implies circuit=traced; the bare word `doctor` is a command.
+    task=failures implies circuit=traced; a multirun that is tracked is a group; the bare word `doctor` is a command.
     """
     keys = {text.partition("=")[0] for text in argv}
     implied = []
@@ -45,7 +47,15 @@ def arguments(argv: Sequence[str]) -> list[str]:
         implied = [f"circuit={TRACED}"]
     elif "circuit" not in keys and "method" in keys:
         implied = ["circuit=discovered"]
+    if {"-m", "--multirun"} & set(argv) and "tracker" in keys and "tracker.group" not in keys:
+        implied = [*implied, f'tracker.group="{_swept(argv)}"']
     return [*map(_argument, argv), *implied]
+
+
+def _swept(argv: Sequence[str]) -> str:
+    """What a multirun varies, for a name: "seed=0,1 task=ioi,greater_than"."""
+    varied = sorted(text for text in argv if "," in text and "[" not in text and '"' not in text)
+    return " ".join(varied)
 
 
 def _argument(text: str) -> str:
@@ -61,6 +71,32 @@ def _argument(text: str) -> str:
 
 def _as_list(text: str) -> str:
     return f"[{text}]" if "," in text and not text.startswith("[") else text
+
+
+def asks_for_help(argv: Sequence[str]) -> bool:
+    """True of `run.py --help`; Hydra's own help is --hydra-help."""
+    return bool({"-h", "--help"} & set(argv[1:]))
+
+
+def usage(examples: str) -> str:
+    """`examples`, then every group of the configuration with its choices."""
+    lines = [
+        examples.strip(),
+        "",
+        "Settings are key=value; -m runs every combination of comma-separated values. Groups:",
+        "",
+    ]
+    for group in sorted(GROUPS - {"calibration", "certificate", "gate", "measurement"}):
+        lines.append(textwrap.fill(f"{group}={' | '.join(choices(group))}", USAGE_WIDTH, subsequent_indent="    "))
+    lines += ["", "Every other setting stands, with its reason, in configs/. Documentation: docs/"]
+    return "\n".join(lines)
+
+
+def choices(group: str) -> list[str]:
+    """What a group of the configuration can be set to."""
+    folder = CONFIGS / group
+    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # which others of the group include
+    return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
 
 
 def guarded(main: Callable[[], Any]) -> int:
@@ -101,9 +137,7 @@ def _sentence(error: Exception) -> str:
         )
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
-        paths = sorted((CONFIGS / group).rglob("*.yaml"))
-        known = ", ".join(str(path.relative_to(CONFIGS / group).with_suffix("")) for path in paths)
-        return f"{group}={name} is unknown; use one of {known}"
+        return f"{group}={name} is unknown; use one of {', '.join(choices(group))}"
     if text.startswith("Could not override"):
         key = text.split("'")[1]
         if key == METHODS_KEY:

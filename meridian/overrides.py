@@ -26,6 +26,7 @@ GROUPS = {
     "experiment",
     "suite",
     "gate",
+    "tracker",
 }
 NOT_PART_OF_A_RESULT = (
     "task",
@@ -35,6 +36,7 @@ NOT_PART_OF_A_RESULT = (
     "engine",
     "hydra",
     "command",
+    "tracker",
     "model.device",
     "model.path",
     "model.name",
@@ -97,7 +99,7 @@ def check_counts(name: str, value: Any, default: Any) -> None:
 
 def no_part_of_a_result(name: str) -> bool:
     """True of settings that change no number, or that the folder says anyway."""
-    return name in NOT_PART_OF_A_RESULT or name.startswith("engine.")
+    return name in NOT_PART_OF_A_RESULT or name.startswith(("engine.", "tracker."))
 
 
 def folder_name(name: str) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 from rich.progress import Progress
 
 
 class Bar:
-    """Reports the pairs of one measurement to a rich progress bar."""
+    """Reports the pairs of one measurement to a rich progress bar, and to `tell` (title, done, total, pairs per second)."""
 
-    def __init__(self, progress: Progress, title: str) -> None:
-        self.progress, self.done, self.total = progress, 0, 0
+    def __init__(self, progress: Progress, title: str, tell: Callable[[str, int, int, float], Any]) -> None:
+        self.progress, self.title, self.tell = progress, title, tell
+        self.done, self.total = 0, 0
         self.lock = threading.Lock()  # measurements may report from several threads
         self.started = time.monotonic()
         self.task = progress.add_task(title, total=0, rate="")
@@ -24,5 +27,6 @@ class Bar:
     def advance(self, pairs: int) -> None:
         with self.lock:
             self.done += pairs
-        rate = self.done / max(time.monotonic() - self.started, 1e-9)
+            rate = self.done / max(time.monotonic() - self.started, 1e-9)
+            self.tell(self.title, self.done, self.total, rate)
         self.progress.update(self.task, completed=self.done, rate=f"{rate:,.0f}/s")

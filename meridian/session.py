@@ -19,10 +19,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 import results_io
 from calibrations import calibrate, certificate, preconditions, registry, table
 from calibrations.evidence import Evidence
-from meridian import overrides
+from meridian import overrides, trackers
 from meridian.commandline import FAILURES, TRACED
 from meridian.headline import headline
 from meridian.progress import Bar
+from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 from suites import commands
 
@@ -70,6 +71,7 @@ class Session:
             overrides.check_counts(section, self.config.get(section), overrides.value_of(defaults, section))
         self.typed = {overrides.setting(text) for text in given}
         self.overrides = sorted(text.lstrip("+") for text in given if not overrides.is_default(text, config, defaults))
+        self.tracker = trackers.open_tracker(self.config["tracker"], self.results, self.say)
         if self.config["task"]["name"] == FAILURES:  # its default circuit
             self.overrides = [text for text in self.overrides if text != f"circuit={TRACED}"]
 
@@ -89,7 +91,8 @@ class Session:
     def one_of_several(self, task: str) -> Iterator[None]:
         """What cannot be done for one task of several is said, and the others go on; `summarise` refuses at the end."""
         try:
-            yield
+            with self.tracker.following(lambda: self._followed(self._folder(task), task)):
+                yield
         except NothingToCertify as reason:
             self.say(str(reason))
         except UserError as reason:
@@ -100,12 +103,21 @@ class Session:
 
     def experiment_folder(self, name: str) -> Path:
         """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
-        differs = [
-            text
-            for text in self.overrides
-            if overrides.setting(text) not in ("experiment", "results", "engine", "hydra")
-        ]
+        alike = ("experiment", "results", "engine", "hydra", "tracker")
+        differs = [text for text in self.overrides if overrides.setting(text) not in alike]
         return overrides.below(self.results / name, differs)
+
+    def instead(self) -> bool:
+        """Do what was asked for in place of a run: a command, an experiment or suites. False if a run was asked for."""
+        commands = {"doctor": self.examine, "gate": self.gate, None: None}
+        asked = commands[self.config["command"]]
+        if asked is None and "experiment" in self.config:
+            asked = self.perform
+        elif asked is None and "suite" in self.config:
+            asked = self.behave
+        if asked is not None:
+            asked()
+        return asked is not None
 
     def perform(self) -> None:
         """The experiment asked for, in place of the stages of a run."""
@@ -115,9 +127,10 @@ class Session:
 
     def behave(self) -> None:
         """The behavioural suites asked for, in place of the stages of a run."""
-        commands.run(self)
+        with self.tracker.following(lambda: self._followed(commands.folder_asked(self), "suites")):
+            self.tracker("asked", commands.run(self))
 
-    def compare(self) -> None:
+    def gate(self) -> None:
         """Two runs of the same suites, paired by item; exits with 1 for a regression and with 3 if nothing can be said."""
         sys.exit(commands.gate(self))
 
@@ -206,14 +219,25 @@ class Session:
         evidence = Evidence.load(folder, self.config["calibration"]["common"], ("01", "20"))
         folded["headline"] = headline(evidence, documents, self.config["circuit"]["kind"], self.identity.origin)
         if self._complete:
-            results_io.write(folder / "certificate.json", folded)
+            results_io.write(folder / CERTIFICATE, folded)
+        self.tracker("judged", folded)
         return folded
+
+    def report(self, folder: Path) -> None:
+        """report.html, and the finished folder for whoever follows; of a selection of calibrations there is none."""
+        if not self._complete:
+            return
+        from meridian import report
+
+        run = RunFolder.open(folder)
+        report.write(run)
+        self.tracker("finished", run)
 
     def show(self, folder: Path, folded: Mapping[str, Any]) -> None:
         """The certificate as a table, and where everything is."""
         table.show(folded, folded["headline"], self.console, self._complete)
         seconds = time.monotonic() - self.started
-        written = " · certificate.json" if self._complete else ""
+        written = " · certificate.json · report.html" if self._complete else ""
         rate = (
             f", {self.pairs:,} variants x prompts at {self.pairs / seconds:,.0f}/s"
             if self.pairs
@@ -273,7 +297,7 @@ class Session:
             TimeRemainingColumn(),
         )
         with Progress(*columns, console=self.console) as progress:
-            bar = Bar(progress, title)
+            bar = Bar(progress, title, lambda *about: self.tracker("progress", *about))
             yield bar
         self.pairs += bar.done
 
@@ -327,6 +351,12 @@ class Session:
         from circuits import models, tasks
 
         return tasks.Vocabulary(models.load_tokenizer(self.identity))
+
+    def _followed(self, folder: Path, task: str) -> trackers.Subject:
+        """What a tracker is told that the run is about."""
+        name = str(folder.relative_to(self.results))
+        weights = None if self.model_settings["kind"] == "endpoint" else self.identity.sha256
+        return trackers.Subject(name, self.model_settings["name"], task, weights, self.config)
 
     def _plan(self, task: str) -> Any:
         vocabulary = self._vocabulary

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 ALL = "all"
 
 
-def run(session: Session) -> None:
-    """`suite=`: every applicable suite on the model, the summary, and which failures a circuit could explain."""
+def run(session: Session) -> Path:
+    """`suite=`: every applicable suite on the model, the summary, and which failures a circuit could explain; returns the
+    folder of the results.
+    """
     from suites import declaration, runner, summary
     from suites.bridge import pairing, record
     from suites.models import open_model
@@ -32,13 +34,22 @@ def run(session: Session) -> None:
             f"the suite in {asked['path']} has the id {suites[0].id}, under which others keep their results; give it another id"
         )
     model = open_model(session.model_settings)
-    folder = folder_of(session, ALL if asked["name"] == ALL else suites[0].id)
+    folder = folder_asked(session)
     found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     hashes = {suite.id: suite.sha256 for suite in suites}
     record.write(folder, groups, model.identity, hashes)
     notes = [*known_traces(session, model.identity.get("weights"), hashes), *next_step(groups, session)]
     summary.show(found, session.console, groups, notes)
+    return folder
+
+
+def folder_asked(session: Session) -> Path:
+    """Where the results of the suites asked for go."""
+    from suites import declaration
+
+    asked = session.config["suite"]
+    return folder_of(session, ALL if asked["name"] == ALL else declaration.load_all(_names(asked))[0].id)
 
 
 def _names(asked: dict[str, Any]) -> list[str] | None:

@@ -17,6 +17,17 @@ import run
 from meridian import commandline, session
 
 ROOT = Path(run.__file__).parent
+SIZES = {"evaluation": 40, "held_out": 20, "discovery": 30, "reference": 120}
+SMALL = (
+    "task=ioi",
+    "model.device=cpu",
+    *(f"prompts.{name}={size}" for name, size in SIZES.items()),
+    "measurement.random_circuits=20",
+    "measurement.site_prompts=10",
+    "measurement.companion_prompts=10",
+    "measurement.attention_prompts=20",
+    "measurement.llc.draws=8",
+)
 
 
 @dataclass(frozen=True)

@@ -26,19 +26,8 @@ from circuits import circuit as circuit_files
 from circuits import models
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
 from meridian import overrides
-from tests.commandline import ROOT, Outcome, command
+from tests.commandline import ROOT, SMALL, Outcome, command
 
-SIZES = {"evaluation": 40, "held_out": 20, "discovery": 30, "reference": 120}
-SMALL = (
-    "task=ioi",
-    "model.device=cpu",
-    *(f"prompts.{name}={size}" for name, size in SIZES.items()),
-    "measurement.random_circuits=20",
-    "measurement.site_prompts=10",
-    "measurement.companion_prompts=10",
-    "measurement.attention_prompts=20",
-    "measurement.llc.draws=8",
-)
 DIFFERS = (
     "measurement.attention_prompts=20,measurement.companion_prompts=10,measurement.llc.draws=8,"
     "measurement.random_circuits=20,measurement.site_prompts=10,prompts.discovery=30,prompts.evaluation=40,"
@@ -333,8 +322,9 @@ def test_calibrations_have_the_common_form(first, identifier) -> None:
         number: results_io.file_digest(results_io.find(first.folder, number)) for number in document["inputs_sha256"]
     }
     assert document["inputs_sha256"] == digests
-    metrics = re.search(rf"^\| {module.NUMBER} \| {identifier} .*? \| (.*?) \|$", README, re.MULTILINE).group(1)
-    listed = [name for name in metrics.split(", ") if name != "..." and not name.endswith("_global")]
+    metrics = re.search(rf"^\| {module.NUMBER} \| {identifier} .*? \| (.*?) \|$", README, re.MULTILINE)
+    listed = metrics.group(1).split(", ") if metrics else []  # test_registry asks for the row of every published one
+    listed = [name for name in listed if name != "..." and not name.endswith("_global")]
     for records in (document["records"], document["data"]["held_out"]):
         found = [record["metric"] for record in records]
         assert set(listed) <= set(found) and all(name.startswith(f"{identifier}.") for name in found)

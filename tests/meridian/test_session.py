@@ -314,7 +314,7 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
         ),
         (
             "model=planted/x",
-            f"model=planted/x is unknown; use one of attn_only_4l, endpoint, gpt2-large, gpt2-medium, gpt2-xl, gpt2, hub, local, "
+            f"model=planted/x is unknown; use one of attn_only_4l, endpoint, gpt2, gpt2-large, gpt2-medium, gpt2-xl, hub, local, "
             f"planted/{', planted/'.join(PLANTED)}, pocket",
         ),
         ("tsk=ioi", "tsk is not a setting; did you mean task?"),
@@ -538,3 +538,19 @@ def test_a_setting_that_a_late_measurement_refuses_is_refused_before_the_first(t
     assert refused(tmp_path / "r", "measurement.battery.circuit=[zero]") == (
         "measurement.battery.circuit lacks mean, the recipe that every calibration reads; add it"
     )
+
+
+# --- help ----------------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_the_commands_and_every_choice_of_every_group() -> None:
+    assert commandline.asks_for_help(["run.py", "--help"]) and commandline.asks_for_help(["run.py", "task=ioi", "-h"])
+    assert not commandline.asks_for_help(["run.py", "task=ioi"])
+    text = commandline.usage("python run.py task=ioi calibration=all")
+    assert text.startswith("python run.py task=ioi calibration=all\n")
+    words = text.split()
+    for group in ("model", "task", "circuit", "engine", "suite", "experiment", "tracker"):
+        for name in commandline.choices(group):
+            assert name in words or f"{group}={name}" in words, (group, name)
+    assert commandline.choices("engine") == ["auto", "fused", "lens"]
+    assert max(map(len, text.splitlines())) <= 120

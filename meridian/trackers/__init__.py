@@ -1,0 +1,20 @@
+"""Who follows a run from afar: nobody, or Weights & Biases (`tracker=wandb`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from meridian.trackers.base import NeverFatal, Silent, Subject, Tracker
+
+__all__ = ["NeverFatal", "Silent", "Subject", "Tracker", "open_tracker"]
+
+
+def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str], Any]) -> NeverFatal:
+    """The tracker that the `tracker` section of the configuration asks for; nothing is started yet."""
+    if settings["name"] == "none":
+        return NeverFatal(Silent(), say)
+    from meridian.trackers.weights_and_biases import WeightsAndBiases  # imports wandb, which takes a second
+
+    return NeverFatal(WeightsAndBiases(settings, results, say), say)

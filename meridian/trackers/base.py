@@ -1,0 +1,90 @@
+"""What a run tells whoever follows it from afar."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from meridian.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The run that is followed: one model on one task, with the configuration and the weights' digest."""
+
+    name: str  # "pocket/ioi" or "pocket/ioi/seed=1": the folder below results/
+    model: str
+    task: str
+    model_sha256: str | None  # None of a model that shows no weights
+    config: Mapping[str, Any]
+
+
+class Tracker(Protocol):
+    """Follows one run at a time."""
+
+    def begin(self, subject: Subject) -> None:
+        """A run begins, or goes on."""
+
+    def progress(self, measurement: str, done: int, total: int, rate: float) -> None:
+        """`done` of `total` (variant, prompt) pairs of a measurement are run, at `rate` pairs per second."""
+
+    def judged(self, certificate: Mapping[str, Any]) -> None:
+        """What the calibrations say: rows and, if all were asked, the tier."""
+
+    def finished(self, run: RunFolder) -> None:
+        """The run's folder is complete: certificate, numbered results, report."""
+
+    def asked(self, folder: Path) -> None:
+        """Behavioural suites are done; their numbered results are in the folder."""
+
+    def end(self, failed: bool) -> None:
+        """The run is over."""
+
+
+class Silent:
+    """Follows nothing."""
+
+    def begin(self, subject: Subject) -> None: ...
+
+    def progress(self, measurement: str, done: int, total: int, rate: float) -> None: ...
+
+    def judged(self, certificate: Mapping[str, Any]) -> None: ...
+
+    def finished(self, run: RunFolder) -> None: ...
+
+    def asked(self, folder: Path) -> None: ...
+
+    def end(self, failed: bool) -> None: ...
+
+
+class NeverFatal:
+    """Another tracker whose first error is said in one line and ends the tracking, never the run."""
+
+    def __init__(self, tracker: Tracker, say: Callable[[str], Any]) -> None:
+        self._tracker, self._say = tracker, say
+
+    @contextlib.contextmanager
+    def following(self, subject: Callable[[], Subject]) -> Iterator[None]:
+        """Follow what is done inside; it counts as failed if it raises."""
+        about = subject()  # an error in here is the run's
+        self("begin", about)
+        try:
+            yield
+        except BaseException:
+            self("end", True)
+            raise
+        self("end", False)
+
+    def __call__(self, event: str, *about: Any) -> None:
+        """Tell the tracker of an event, by its method's name."""
+        try:
+            getattr(self._tracker, event)(*about)
+        except Exception as error:
+            broken, self._tracker = self._tracker, Silent()
+            reason = " ".join(str(error).split()) or type(error).__name__
+            self._say(f"{type(broken).__name__} stops following at {event!r} ({reason}); the run goes on")
+            with contextlib.suppress(Exception):
+                broken.end(True)

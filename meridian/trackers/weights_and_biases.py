@@ -1,0 +1,160 @@
+"""Weights & Biases: configuration, progress, verdicts, tables, figures and the results as a versioned artifact.
+
+A run's id follows from its folder and the weights, so that a run that goes on after a kill goes on there too, and the same
+circuit measured twice is one run with two versions of its artifact.
+"""
+
+from __future__ import annotations
+
+import netrc
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import wandb
+
+import results_io
+from meridian import figures, tables
+from meridian.figures import plotly
+from meridian.report import REPORT
+from meridian.run_folder import RunFolder
+from meridian.trackers.base import Subject
+
+FOLDER = "wandb"  # below results/
+ID_LENGTH = 16
+NAME_LENGTH = 120  # W&B allows 128 characters in names of runs and artifacts
+HOSTED = "https://api.wandb.ai"
+MODES = ("online", "offline")
+CODES = {"pass": 1, "inconclusive": 0, "insufficient": 0, "fail": -1}  # a verdict as a number, for colours and sorting
+
+
+class WeightsAndBiases:
+    """One W&B run for each model and task."""
+
+    def __init__(self, settings: Mapping[str, Any], results: Path, say: Callable[[str], Any]) -> None:
+        self.settings, self.folder, self.say = settings, results / FOLDER, say
+        self.mode = mode(settings["mode"])
+        self.run: wandb.Run | None = None
+        self.pairs, self.told = 0, float("-inf")
+
+    def begin(self, subject: Subject) -> None:
+        """Start the run, or go on with it if its folder and weights were followed before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("WANDB_DATA_DIR", str(self.folder.resolve()))  # copies of artifacts wait there for a sync
+        self.subject = subject
+        self.run = wandb.init(
+            project=self.settings["project"],
+            entity=self.settings["entity"],
+            dir=str(self.folder.parent),
+            id=results_io.sha256([subject.name, subject.model_sha256])[:ID_LENGTH],
+            name=subject.name[:NAME_LENGTH],
+            group=(self.settings["group"] or "")[:NAME_LENGTH] or None,
+            tags=[subject.model, subject.task, *self.settings["tags"]],
+            job_type="suites" if subject.task == "suites" else "circuit",
+            config={**subject.config, "model_sha256": subject.model_sha256},
+            mode=self.mode,
+            resume="allow" if self.mode == "online" else None,
+            reinit="finish_previous",
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+
+    def progress(self, measurement: str, done: int, total: int, rate: float) -> None:
+        """A point every few seconds, and one at the end of each measurement."""
+        if self.run is None or (done < total and time.monotonic() - self.told < self.settings["progress_seconds"]):
+            return
+        self.told = time.monotonic()
+        self.run.log(
+            {
+                "progress/measurement": measurement,
+                "progress/share": done / total if total else 1.0,
+                "progress/pairs": done,
+                "progress/pairs_per_second": rate,
+            }
+        )
+
+    def judged(self, certificate: Mapping[str, Any]) -> None:
+        """`C11/verdict`, `C11/estimate`, ... and the tier in the run's summary."""
+        self.run.summary.update(summary(certificate))
+
+    def finished(self, run: RunFolder) -> None:
+        """Tables, figures and the whole folder as a versioned artifact."""
+        shown = {f"table/{name}": wandb.Table(dataframe=plain(frame)) for name, frame in tables.of(run).items()}
+        drawn = {f"figure/{name}": wandb.Plotly(plotly.draw(figure)) for name, figure in figures.of(run).items()}
+        self.run.log({**shown, **drawn})
+        self._artifact("certificate", [*sorted(run.path.glob("*.json")), run.path / "circuit.yaml", run.path / REPORT])
+
+    def asked(self, folder: Path) -> None:
+        """Failure rates in the summary, and the suites' numbered results as a versioned artifact."""
+        found = sorted(folder.glob("1??_*.json"))
+        for path in found:
+            for record in results_io.read(path).get("records", ()):
+                if record.get("suite") and record.get("value") is not None:
+                    self.run.summary[f"{record['suite']}/{record['metric_id']}"] = record["value"]
+        self._artifact("behaviour", [*found, folder / "scores.jsonl"])
+
+    def end(self, failed: bool) -> None:
+        """Close the run and say where it is."""
+        if self.run is None:
+            return
+        place, url = Path(self.run.settings.sync_dir), self.run.url
+        self.run.finish(exit_code=int(failed))
+        self.run = None
+        self.say(f"W&B {url}" if self.mode == "online" else f"W&B offline run; upload it with: wandb sync {place}")
+
+    def _artifact(self, kind: str, paths: list[Path]) -> None:
+        name = "-".join(self.subject.name.split("/"))
+        allowed = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
+        artifact = wandb.Artifact(f"{allowed[:NAME_LENGTH]}-{kind}"[-NAME_LENGTH:], type=kind)
+        for path in paths:
+            if path.is_file():
+                artifact.add_file(str(path))
+        self.run.log_artifact(artifact)
+
+
+def mode(asked: str | None) -> str:
+    """ "online" or "offline": as asked, else as WANDB_MODE says, else online only where there is a login.
+
+    Raises UserError for another word.
+    """
+    chosen = asked or os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
+    if chosen not in (*MODES, "disabled"):
+        raise results_io.UserError(f"tracker.mode={chosen} is unknown; use {' or '.join(MODES)}")
+    return chosen
+
+
+def logged_in() -> bool:
+    """True if an API key is at hand: in the environment, or where `wandb login` puts it."""
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    host = urlsplit(os.environ.get("WANDB_BASE_URL", HOSTED)).hostname
+    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    try:
+        return netrc.netrc(path).authenticators(host or "") is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def summary(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """What a dashboard's columns are made of: of each calibration verdict, published verdict, estimate and 90 % interval."""
+    found: dict[str, Any] = {
+        name: certificate[name] for name in ("tier", "tier_name", "ceiling") if name in certificate
+    }
+    for row in certificate["rows"]:
+        found[f"{row['id']}/verdict"] = row["verdict"]
+        found[f"{row['id']}/verdict_code"] = CODES.get(row["verdict"])
+        decisive = next((one for one in row["records"] if one["metric"] == row.get("decisive")), None)
+        if decisive is not None:
+            low, high = decisive["ci90"] or (None, None)
+            found |= {
+                f"{row['id']}/published": decisive["published_verdict"],
+                f"{row['id']}/estimate": decisive["estimate"],
+                f"{row['id']}/low": low,
+                f"{row['id']}/high": high,
+            }
+    for record in certificate["preconditions"]:
+        found[f"{record['metric']}/verdict"] = record["verdict"]
+        found[f"{record['metric']}/estimate"] = record["estimate"]
+    return found

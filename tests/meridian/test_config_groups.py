@@ -1,0 +1,43 @@
+"""`calibration: all` is every file of configs/calibration/, with overrides, and a file with another's section is refused."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from omegaconf import OmegaConf
+
+from calibrations.registry import CALIBRATIONS, file_name
+from meridian import config_groups
+from results_io import UserError
+from tests.commandline import started
+
+FOLDER = config_groups.CONFIGS / "calibration"
+
+
+def test_every_calibration_has_a_file_and_every_file_a_calibration():
+    assert config_groups.parts()[0] == "common"
+    assert set(config_groups.parts()) == {"common", *map(file_name, CALIBRATIONS.values())}
+
+
+def test_a_run_has_the_files_sections_with_what_was_typed():
+    composed = started("calibration.c11.max_sigma=0.07").config["calibration"]
+    loaded = OmegaConf.to_container(config_groups.load("calibration", "all"))
+    assert list(composed) == list(loaded) and len(loaded) == 1 + len(CALIBRATIONS)
+    assert loaded["c11"]["max_sigma"] != 0.07 == composed["c11"]["max_sigma"]
+    loaded["c11"]["max_sigma"] = 0.07
+    assert composed == loaded
+
+
+def test_a_file_with_the_section_of_another_calibration_is_refused(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "calibration")
+    (tmp_path / "calibration" / "x1_extra.yaml").write_text("x1: {margin: 0.1}\n")
+    assert config_groups.load("calibration", "all", tmp_path)["x1"] == {"margin": 0.1}
+    (tmp_path / "calibration" / "x1_extra.yaml").write_text("c11: {max_sigma: 9}\n")
+    with pytest.raises(UserError, match=r"x1_extra\.yaml has the sections c11; expected x1 alone"):
+        config_groups.load("calibration", "all", tmp_path)
+
+
+def test_other_groups_are_composed_from_the_file_chosen_and_its_defaults():
+    assert config_groups.load("task", "ioi")["name"] == "ioi"
+    assert set(config_groups.load("engine", "fused")) == set(started("engine=fused").config["engine"])

@@ -1,0 +1,287 @@
+"""What an offline run's own files hold (verdicts, tables, figures, progress, the artifact), and that W&B never stops a run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import wandb
+from wandb.proto import wandb_internal_pb2
+
+import results_io
+from calibrations.registry import CALIBRATIONS
+from meridian import trackers
+from meridian.trackers import dashboard, weights_and_biases
+from tests.commandline import SMALL, command
+
+HEADER, BLOCK = 7, 32768  # of W&B's log: the file's header, and what a record may not cross without being split
+FULL, LAST = 1, 4
+
+
+def records(path: Path) -> Iterator[Any]:
+    """The protocol buffers of an offline run file, which is a LevelDB log."""
+    data, at, parts = path.read_bytes(), HEADER, b""
+    assert data[:4] == b":W&B"
+    while at < len(data):
+        if BLOCK - at % BLOCK < 7:
+            at += BLOCK - at % BLOCK
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + 7])
+        parts += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (FULL, LAST):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+@dataclass
+class Offline:
+    """An offline run as its file tells it."""
+
+    run: Any = None
+    config: dict[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    artifacts: list[Any] = field(default_factory=list)
+    exit_code: int | None = None
+
+
+def key(item: Any) -> str:
+    return item.key or ".".join(item.nested_key)
+
+
+def read(folder: Path) -> Offline:
+    found = Offline()
+    (path,) = folder.glob("run-*.wandb")
+    for record in records(path):
+        kind = record.WhichOneof("record_type")
+        if kind == "run":
+            found.run = record.run
+            found.config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+        elif kind == "summary":
+            found.summary |= {key(item): json.loads(item.value_json) for item in record.summary.update}
+        elif kind == "history":
+            found.history.append({key(item): json.loads(item.value_json) for item in record.history.item})
+        elif kind == "artifact":
+            found.artifacts.append(record.artifact)
+        elif kind == "exit":
+            found.exit_code = record.exit.exit_code
+    return found
+
+
+@pytest.fixture(scope="module")
+def offline(results, tmp_path_factory):
+    """The finished run again, followed: nothing is measured, all is told."""
+    folder = tmp_path_factory.mktemp("followed") / "results"
+    shutil.copytree(results, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DATA_DIR"):
+            patch.delenv(name, raising=False)
+        patch.setenv("NETRC", str(folder / "no such file"))
+        (folder / "pocket" / "ioi").glob(
+            "**/21_*.json"
+        ).__next__().unlink()  # one measurement, so that there is progress
+        outcome = command(*SMALL, "calibration=all", "tracker=wandb", "tracker.group=mine", f"results={folder}")
+    (place,) = (folder / "wandb").glob("offline-run-*")
+    return outcome, read(place), folder
+
+
+def test_the_run_succeeds_and_says_how_to_upload(offline) -> None:
+    outcome, followed, folder = offline
+    assert outcome.code == 0 and followed.exit_code == 0
+    (place,) = (folder / "wandb").glob("offline-run-*")
+    assert f"W&B offline run; upload it with: wandb sync {place}" in outcome.output.replace("\n", "")
+    assert (followed.run.project, followed.run.run_group, followed.run.job_type) == ("meridian", "mine", "circuit")
+    assert list(followed.run.tags) == ["pocket", "ioi"]
+
+
+def test_the_summary_holds_every_verdict_of_the_certificate(offline) -> None:
+    _, followed, folder = offline
+    (path,) = folder.rglob("certificate.json")
+    certificate = results_io.read(path)
+    assert len(certificate["rows"]) == 16 == len(CALIBRATIONS)
+    for row in certificate["rows"]:
+        assert followed.summary[f"{row['id']}/verdict"] == row["verdict"]
+        decisive = next(record for record in row["records"] if record["metric"] == row["decisive"])
+        assert followed.summary[f"{row['id']}/estimate"] == decisive["estimate"]
+        assert followed.summary[f"{row['id']}/published"] == decisive["published_verdict"]
+    assert followed.summary["tier"] == certificate["tier"]
+    verdicts = {record["metric"]: record["verdict"] for record in certificate["preconditions"]}
+    assert followed.summary["P.faithfulness/verdict"] == verdicts["P.faithfulness"]
+
+
+def test_the_configuration_and_the_weights_are_told(offline) -> None:
+    _, followed, folder = offline
+    (path,) = folder.rglob("01_baseline.json")
+    assert followed.config["model_sha256"] == results_io.read(path)["subject"]["model_sha256"]
+    assert followed.config["prompts"] == {"evaluation": 40, "held_out": 20, "discovery": 30, "reference": 120}
+    assert followed.config["calibration"]["c11"]
+
+
+def test_tables_and_figures_are_logged(offline) -> None:
+    _, followed, folder = offline
+    logged = {name: value for row in followed.history for name, value in row.items()}
+    assert logged["table/certificate"]["_type"] == "table-file"
+    (place,) = (folder / "wandb").glob("offline-run-*")
+    stored = json.loads((place / "files" / logged["table/certificate"]["path"]).read_text())
+    (path,) = folder.rglob("certificate.json")
+    shown = {record["metric"] for row in results_io.read(path)["rows"] for record in row["records"]}
+    assert shown <= {cell for row in stored["data"] for cell in row if isinstance(cell, str)}
+    assert {"table/heads", "table/prompts"} <= set(logged)
+    drawn = [name for name in logged if name.startswith("figure/")]
+    assert len(drawn) >= 10
+    assert all(logged[name]["_type"] == "plotly-file" for name in drawn)
+
+
+def test_progress_is_told_to_the_end_of_what_was_measured(offline) -> None:
+    _, followed, _ = offline
+    told = [row for row in followed.history if "progress/share" in row]
+    assert told[-1]["progress/share"] == 1.0
+    assert told[-1]["progress/measurement"].startswith("21 ")
+    assert told[-1]["progress/pairs"] == 32 * 60  # heads x prompts, the one measurement that was missing
+    assert told[-1]["progress/pairs_per_second"] > 0
+
+
+def test_the_artifact_holds_all_numbered_results_certificate_and_report(offline) -> None:
+    _, followed, folder = offline
+    (artifact,) = followed.artifacts
+    (certificate,) = folder.rglob("certificate.json")
+    stored = {entry.path: entry.local_path for entry in artifact.manifest.contents}
+    assert set(stored) == {path.name for path in certificate.parent.glob("*.json")} | {"report.html"}
+    assert len([name for name in stored if name[0].isdigit()]) == 18 + 13
+    for name, copied in stored.items():
+        assert Path(copied).read_bytes() == (certificate.parent / name).read_bytes()
+    assert artifact.type == "certificate" and artifact.name.startswith("pocket-ioi")
+
+
+def test_the_same_folder_and_weights_are_the_same_run(offline) -> None:
+    _, followed, folder = offline
+    (path,) = folder.rglob("certificate.json")
+    name = str(path.parent.relative_to(folder))
+    weights = results_io.read(path)["subject"]["model_sha256"]
+    assert followed.run.run_id == results_io.sha256([name, weights])[:16]
+
+
+def test_a_tracker_leaves_the_results_as_they_are(offline, results) -> None:
+    _, _, folder = offline
+    (path,) = folder.rglob("certificate.json")
+    assert path.read_bytes() == next(results.rglob("certificate.json")).read_bytes()
+
+
+# --- never fatal ---------------------------------------------------------------------------------------------------
+
+
+class Broken:
+    """A tracker of which one method raises."""
+
+    def __init__(self, event: str) -> None:
+        self.event, self.ended = event, 0
+
+    def __getattr__(self, name: str):
+        def told(*about: Any) -> None:
+            self.ended += name == "end"
+            if name == self.event:
+                raise RuntimeError("no\n network")
+
+        return told
+
+
+@pytest.mark.parametrize("event", ["begin", "progress", "judged", "finished", "end"])
+def test_an_error_is_said_once_and_the_run_goes_on(event) -> None:
+    said: list[str] = []
+    broken = Broken(event)
+    tracker = trackers.NeverFatal(broken, said.append)
+    done = []
+    with tracker.following(lambda: trackers.Subject("m/t", "m", "t", "0", {})):
+        for name in ("progress", "judged", "finished"):
+            tracker(name, *[None] * {"progress": 4, "judged": 1, "finished": 1}[name])
+            done.append(name)
+    assert done == ["progress", "judged", "finished"]
+    assert said == [f"Broken stops following at '{event}' (no network); the run goes on"]
+    assert broken.ended >= 1
+
+
+def test_an_error_of_the_run_itself_is_not_swallowed_and_ends_the_tracking_as_failed() -> None:
+    ended: list[bool] = []
+    silent = trackers.Silent()
+    silent.end = ended.append
+    tracker = trackers.NeverFatal(silent, print)
+    with pytest.raises(results_io.UserError), tracker.following(lambda: trackers.Subject("m/t", "m", "t", "0", {})):
+        raise results_io.UserError("refused")
+    assert ended == [True]
+
+
+def test_a_run_of_which_wandb_cannot_start_ends_well(results, tmp_path, monkeypatch) -> None:
+    shutil.copytree(results, tmp_path / "results")
+
+    def refuse(**settings: Any) -> None:
+        raise wandb.errors.CommError("the server is away")
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    outcome = command(*SMALL, "calibration=all", "tracker=wandb", f"results={tmp_path / 'results'}")
+    assert outcome.code == 0
+    assert "WeightsAndBiases stops following at 'begin' (the server is away); the run goes on" in outcome.output
+
+
+# --- where a run goes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "expected"),
+    [
+        (None, {}, "offline"),
+        (None, {"WANDB_API_KEY": "x" * 40}, "online"),
+        (None, {"WANDB_API_KEY": "x" * 40, "WANDB_MODE": "offline"}, "offline"),
+        ("offline", {"WANDB_API_KEY": "x" * 40}, "offline"),
+        ("online", {"WANDB_MODE": "offline"}, "online"),
+    ],
+)
+def test_runs_are_offline_unless_there_is_a_login(asked, environment, expected, monkeypatch, tmp_path) -> None:
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert weights_and_biases.mode(asked) == expected
+
+
+def test_a_login_in_netrc_counts_for_its_own_server_alone(monkeypatch, tmp_path) -> None:
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    path = tmp_path / "netrc"
+    path.write_text(f"machine api.wandb.ai\n  login user\n  password {'x' * 40}\n")
+    path.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(path))
+    assert weights_and_biases.mode(None) == "online"
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
+    assert weights_and_biases.mode(None) == "offline"
+
+
+def test_an_unknown_mode_is_refused(results, tmp_path) -> None:
+    outcome = command(*SMALL, "tracker=wandb", "tracker.mode=sometimes", f"results={tmp_path}")
+    assert outcome.code == 2
+    assert outcome.errors.strip() == "tracker.mode=sometimes is unknown; use online or offline"
+
+
+def test_runs_of_a_multirun_share_a_group() -> None:
+    from meridian import commandline
+
+    given = ["-m", "task=ioi,greater_than", "seed=0,1", "tracker=wandb"]
+    assert commandline.arguments(given)[-1] == 'tracker.group="seed=0,1 task=ioi,greater_than"'
+    assert commandline.arguments([*given, "tracker.group=mine"])[-1] == "tracker.group=mine"
+    assert commandline.arguments(["task=ioi", "tracker=wandb"]) == ["task=ioi", "tracker=wandb"]
+
+
+def test_the_dashboard_has_a_column_for_every_calibration() -> None:
+    runs = dashboard.build("team", "meridian")._to_model().model_dump()["spec"]["section"]["run_sets"][0]
+    pinned = runs["run_feed"]["column_pinned"]
+    assert {f"summary:{name}/verdict" for name in CALIBRATIONS} <= set(pinned)
+    assert pinned["summary:tier"]
