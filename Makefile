@@ -1,5 +1,6 @@
 # make ioi    the main job on the embedded model, from an empty checkout to a certificate
 # make test   the tests
+# make docs   the documentation site, in site/
 # make bench  the benchmark on this machine, and the README's performance tables
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: ioi test bench lint install clean
+.PHONY: ioi test docs bench lint install clean
 .DEFAULT_GOAL := ioi
 
 ioi: $(STAMP)
@@ -16,6 +17,9 @@ ioi: $(STAMP)
 # one torch thread per process: two processes share the cores better than two threads
 test: $(STAMP)
 	$(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile
+
+docs: $(STAMP)
+	$(BIN)/python -m scripts.docs --out site
 
 bench: $(STAMP)
 	$(BIN)/python scripts/benchmark.py

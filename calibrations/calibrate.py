@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import results_io
-from calibrations import preconditions
+from calibrations import preconditions, registry
 from calibrations.evidence import Evidence
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS
@@ -37,9 +37,9 @@ def measurements_of(identifiers: Iterable[str]) -> list[str]:
 def calibrate(folder: Path, identifiers: Iterable[str], config: Mapping[str, Any]) -> Documents:
     """Make the files of these calibrations in `folder` fresh; return their documents by identifier.
 
-    `config` has a section `common` and one per calibration (lower-case id). Measurements that do not exist make the
-    calibrations that read them `insufficient: not_run`; only 01 and 20 have to be there (UserError). M93 comes last,
-    as it reads the others' records.
+    `config` has a section `common` and one per calibration (lower-case id; UserError without). Measurements that do not
+    exist make the calibrations that read them `insufficient: not_run`; only 01 and 20 have to be there (UserError). M93
+    comes last, as it reads the others' records.
     """
     missing = [number for number in ALWAYS_READ if results_io.find(folder, number) is None]
     if missing:
@@ -94,6 +94,12 @@ def section(config: Mapping[str, Any], identifier: str) -> dict[str, Any]:
 
 
 def _calibration_task(module: ModuleType, config: Mapping[str, Any], load: Callable[[], Evidence]) -> Task:
+    if module.ID.lower() not in config:
+        name = registry.file_name(module)
+        raise results_io.UserError(
+            f"calibration {module.ID} has no settings; add configs/calibration/{name}.yaml with the section "
+            f"{module.ID.lower()}, every threshold with its reason"
+        )
     settings = section(config, module.ID)
     inputs = (*module.INPUTS, *ALWAYS_READ)
     return Task(

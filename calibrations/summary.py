@@ -12,13 +12,15 @@ from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import adjusted_p
 
 KEPT = ("subject", "tier", "tier_name", "of", "ceiling", "overrides", "p_certificate")
+FAITHFULNESS = "P.faithfulness"
 
 
 def summarise(results: Path, config: Mapping[str, Any]) -> Path:
-    """Write results/summary.json: every certificate's tier, the global M93 over their records and, apart from it, the
-    corrected p-values of behavioural results; return its path.
+    """Write results/summary.json: every certificate's tier and verdicts, the global M93 over their records and, apart from
+    it, the corrected p-values of behavioural results; return its path.
 
-    Certificates are keyed by their folder ("model/task" or "model/task/variant").
+    Certificates are keyed by their folder ("model/task" or "model/task/variant"), in order of its name, so that the file does
+    not depend on which run ended first. Only one process at a time may do this in one folder of results.
     """
     for left_behind in results.glob(".*.partial"):  # by a run that was killed while it wrote
         left_behind.unlink(missing_ok=True)
@@ -35,12 +37,31 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
         path,
         {
             "kind": "summary",
-            "circuits": {key: {name: certificate[name] for name in KEPT} for key, certificate in certificates.items()},
+            "circuits": {key: _entry(results / key, key, certificate) for key, certificate in certificates.items()},
             "multiplicity": pooled[0].to_dict(),
             "behaviour": behaviour(results, section(config, MULTIPLICITY)["alpha"]),
         },
     )
     return path
+
+
+def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """One certificate in short.
+
+    `variant` is the rest of the folder's name (None: the default run), `seed` what the prompts were drawn with (None if no
+    baseline is there any more), `faithfulness` {"estimate", "ci95"} under mean ablation (None if it was not reportable),
+    `verdicts` those of the calibrations by ID.
+    """
+    subject = certificate["subject"]
+    baseline = results_io.find(folder, "01")
+    ratio = next((record for record in certificate["preconditions"] if record["metric"] == FAITHFULNESS), None)
+    return {
+        **{name: certificate[name] for name in KEPT},
+        "variant": key.removeprefix(f"{subject['model']}/{subject['task']}").strip("/") or None,
+        "seed": results_io.read(baseline)["environment"]["seeds"]["prompts"] if baseline else None,
+        "faithfulness": ratio and {name: ratio[name] for name in ("estimate", "ci95")},
+        "verdicts": {row["id"]: row["verdict"] for row in certificate["rows"]},
+    }
 
 
 def behaviour(results: Path, alpha: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ WIDE = 130  # columns that the table needs to hold the reasons as well
 
 
 def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool = True) -> None:
-    """Print the certificate: what it is about, tier and ceiling, 16 rows, what blocks the next tier.
+    """Print the certificate: what it is about, tier and ceiling, a row or more per calibration, what blocks the next tier.
 
     If not `complete` (some calibrations were not asked for), only their rows, and no tier.
     """

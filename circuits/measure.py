@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ from circuits.study import Progress, Study
 from results_io import VERSION, UserError
 
 ProgressBar = Callable[[str], AbstractContextManager[Progress]]
+Exclusive = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(eq=False)
@@ -156,36 +157,60 @@ def measure(
     progress: ProgressBar,
     shared: Path | None = None,
     note: Callable[[str], Any] = print,
+    exclusive: Exclusive = nullcontext,
 ) -> list[str]:
     """Make every result of `numbers` in `folder` fresh; return the numbers that had to be measured.
 
-    A result that is fresh in the folder `shared` (the default run's, for a run that differs in its circuit alone) is
-    copied from there rather than measured twice. One that the model's architecture does not allow is left out, with the
-    reason to `note`; the calibrations that read it then say so. UserError, before anything is measured, for settings
-    that a measurement refuses.
+    Nobody else may write in `folder` meanwhile. A result that is fresh in the folder `shared` (the default run's) or in one
+    directly below it (of runs that differ from it, in their circuit alone for example) is copied from there rather than
+    measured twice; `exclusive` is held while one that depends on no circuit is looked for and measured. A result that the
+    model's architecture does not allow is left out, with the reason to `note`; the calibrations that read it then say so.
+    UserError, before anything is measured, for settings that a measurement refuses.
     """
     numbers = list(numbers)
     check(plan, numbers)
     remove_partial(folder)
     done = []
     for number in numbers:
-        path = path_of(folder, number)
-        if is_fresh(path, plan.subject(number)):
+        if is_fresh(path := path_of(folder, number), plan.subject(number)):
             continue
-        if shared is not None and is_fresh(path_of(shared, number), plan.subject(number)):
-            results_io.write_text(path, path_of(shared, number).read_text())
-            continue
-        module = MEASUREMENTS[number]
-        try:
-            with progress(f"{number} {module.ID.replace('_', ' ')}") as bar:
-                data = module.measure(replace(plan.study, circuit=plan.circuit, progress=bar))
-        except models.UnsupportedArchitectureError as reason:
-            path.unlink(missing_ok=True)
-            note(f"{number} left out: {reason}")
-            continue
-        results_io.write(path, {**_header(plan, number), "data": data})
-        done.append(number)
+        with nullcontext() if number in DEPEND_ON_CIRCUIT else exclusive():
+            if (known := _elsewhere(plan, folder, number, shared)) is not None:
+                results_io.write_text(path, known.read_text(encoding="utf-8"))
+            elif _measured(plan, path, number, progress, note):
+                done.append(number)
     return done
+
+
+def _elsewhere(plan: Plan, folder: Path, number: str, shared: Path | None) -> Path | None:
+    """The same result in another folder; None if there is none.
+
+    Only folders of the same prompts are read in full. Seeds are compared as well: they are no part of every subject, but stand
+    in the file, which must not depend on what was run before.
+    """
+    if shared is None or not shared.is_dir():
+        return None
+    for other in (shared, *sorted(path for path in shared.iterdir() if path.is_dir())):
+        path = path_of(other, number)
+        if other == folder or not path.is_file() or not is_fresh(path_of(other, "01"), plan.subject("01")):
+            continue
+        if is_fresh(path, plan.subject(number)) and results_io.read(path)["environment"]["seeds"] == _seeds(plan):
+            return path
+    return None
+
+
+def _measured(plan: Plan, path: Path, number: str, progress: ProgressBar, note: Callable[[str], Any]) -> bool:
+    """Measure result `number` into `path`; False, and no file, if the model's architecture does not allow it."""
+    module = MEASUREMENTS[number]
+    try:
+        with progress(f"{number} {module.ID.replace('_', ' ')}") as bar:
+            data = module.measure(replace(plan.study, circuit=plan.circuit, progress=bar))
+    except models.UnsupportedArchitectureError as reason:
+        path.unlink(missing_ok=True)
+        note(f"{number} left out: {reason}")
+        return False
+    results_io.write(path, {**_header(plan, number), "data": data})
+    return True
 
 
 def check(plan: Plan, numbers: Iterable[str]) -> None:
@@ -222,7 +247,7 @@ def is_fresh(path: Path, subject: Mapping[str, Any]) -> bool:
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete temporary files that a killed run left behind."""
+    """Delete temporary files that a killed run left behind; nobody else may be writing in the folder."""
     for path in folder.glob(".*.partial"):
         path.unlink(missing_ok=True)
 
@@ -256,5 +281,9 @@ def environment(plan: Plan) -> dict[str, Any]:
         "device": plan.model.device.type,
         "dtype": str(plan.model.dtype).removeprefix("torch."),
         "engine": plan.study.engine.describe(),
-        "seeds": {"prompts": plan.seed, "interventions": plan.settings["seed"]},
+        "seeds": _seeds(plan),
     }
+
+
+def _seeds(plan: Plan) -> dict[str, Any]:
+    return {"prompts": plan.seed, "interventions": plan.settings["seed"]}

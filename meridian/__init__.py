@@ -1,1 +1,81 @@
-"""Meridian for people: the command line, reports, figures, trackers and the Python interface."""
+"""Meridian from Python: run, read and explore.
+
+    import meridian
+
+    run = meridian.run("task=ioi", "calibration=all")     # what `python run.py task=ioi calibration=all` does
+    run = meridian.open("results/pocket/ioi")             # or the folder of a run that is finished
+    run.tier, run.verdicts, run.heads, run.figures        # what it says; a notebook shows `run` as its certificate
+
+    lab = meridian.explore(task="ioi")                    # a model, prompts and a circuit to try things on
+    lab.ablate("L2H1")                                    # an effect with its interval, and the figure that shows it
+
+    suites = meridian.run_suites("suite=a01_json_extraction")   # behavioural suites: what the model gets wrong
+
+Importing this loads no model library; what needs torch imports it when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from circuits.circuit import Circuit
+    from circuits.tasks import Task
+    from meridian.lab import Lab
+    from meridian.run_folder import RunFolder
+    from meridian.suite_folder import SuiteFolder
+
+__all__ = ["UserError", "explore", "open", "run", "run_suites"]
+
+
+def run(*settings: str, results: str | Path | None = None, show: bool = False) -> RunFolder:
+    """Measure, calibrate and certify one task, as `python run.py <settings>` does, and return the folder of results.
+
+    `settings` are those of the command line ("task=ioi", "model=planted/sound", "prompts.evaluation=100"); `results` is the
+    folder of all results (as "results=..." is). Fresh results are reused. `show` prints progress and the certificate.
+    Hydra's own state and `sys.argv` are left as they were. UserError for settings that the command line refuses.
+    """
+    from meridian import in_process
+
+    return in_process.run(settings, results, show)
+
+
+def run_suites(*settings: str, results: str | Path | None = None, show: bool = False) -> SuiteFolder:
+    """Run behavioural suites, as `python run.py suite=all` does, and return what failed. Arguments as for `run`."""
+    from meridian import in_process
+
+    return in_process.run_suites(settings, results, show)
+
+
+def open(path: str | Path) -> RunFolder:
+    """The folder of a finished run, results/<model>/<task>. UserError if there is none or it has no certificate."""
+    from meridian.run_folder import RunFolder
+
+    return RunFolder.open(path)
+
+
+def explore(
+    task: str | Task = "ioi",
+    model: str = "pocket",
+    circuit: str | Circuit | Iterable[str] | None = None,
+    settings: Iterable[str] = (),
+    *,
+    prompts: int = 100,
+    split: str = "discovery",
+    seed: int = 0,
+) -> Lab:
+    """A loaded model on `prompts` prompts of a task, with a circuit, to try interventions on.
+
+    `task`: a name, or a `circuits.tasks.Task` of your own. `model`: as on the command line. `circuit`: None for the one that
+    comes with the model (if there is one), "discovered" for a search, "random", a circuit file, a `Circuit`, or names of heads.
+    `split`: where prompts are from; the default leaves the evaluation prompts unseen, so that what is found here can still be
+    tested on them. `settings`: more of the command line's. UserError for what the command line refuses.
+    """
+    from meridian import in_process
+
+    given: dict[str, Any] = {"prompts": prompts, "split": split, "seed": seed}
+    return in_process.explore(task, model, circuit, settings, **given)

@@ -12,6 +12,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from meridian import config_groups
 from results_io import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -70,9 +71,7 @@ def defaults(choices: Mapping[str, str]) -> DictConfig:
     for group in GROUPS:
         if choices[group] is None:  # no experiment
             continue
-        chosen = OmegaConf.load(CONFIGS / group / f"{choices[group]}.yaml")
-        parts = [OmegaConf.load(CONFIGS / group / f"{name}.yaml") for name in chosen.pop("defaults", [])]
-        config[group] = OmegaConf.merge(chosen, *parts)
+        config[group] = config_groups.load(group, choices[group])
     return config
 
 

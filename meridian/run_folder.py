@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import results_io
 from calibrations import calibrate
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
 from results_io import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from meridian.figures.values import Figure
+    from meridian.finding import Drawing, Finding
 
 CERTIFICATE = "certificate.json"
 
@@ -39,6 +45,71 @@ class RunFolder:
     def certificate(self) -> Mapping[str, Any]:
         """certificate.json: tier, blocking gates, one row per calibration, headline."""
         return results_io.read(self.path / CERTIFICATE)
+
+    @property
+    def tier(self) -> int | None:
+        """The tier reached; None if the model is not shown to do the task."""
+        return self.certificate["tier"]
+
+    @property
+    def blocking(self) -> pd.DataFrame:
+        """Gates that keep the next tier from being reached: metric, verdict, reason, what it needs, split."""
+        from meridian import verdicts
+
+        return verdicts.blocking(self.certificate)
+
+    @property
+    def verdicts(self) -> pd.DataFrame:
+        """One row for each calibration: published value and verdict, estimate with 90 % interval, verdict, why."""
+        from meridian import verdicts
+
+        return verdicts.table(self._rows)
+
+    @property
+    def heads(self) -> pd.DataFrame:
+        """One row for each head of the model ("L2H1"): role, and its mean in every measurement with the interval's ends."""
+        from meridian import tables
+
+        frame = tables.head_table(self).frame
+        return frame.set_axis([f"L{layer}H{head}" for layer, head in zip(frame["layer"], frame["head"], strict=True)])
+
+    @property
+    def carriers(self) -> Finding:
+        """Of a run on failures: how much of them each head carries. UserError for any other run."""
+        from meridian import carriers
+
+        return carriers.of(self)
+
+    @cached_property
+    def figures(self) -> Mapping[str, Figure]:
+        """Every figure that the results allow, by name, in the order of the report."""
+        from meridian import figures
+
+        return figures.of(self)
+
+    def figure(self, name: str) -> Drawing:
+        """The figure of this name, ready to be shown. UserError if the results have none."""
+        from meridian.finding import Drawing
+
+        if name not in self.figures:
+            raise UserError(f"{self.path} has no figure {name!r}; use one of {', '.join(self.figures)}")
+        return Drawing(self.figures[name])
+
+    def _repr_html_(self) -> str:
+        from meridian import verdicts
+
+        if not (self.path / CERTIFICATE).is_file():
+            return "<p>No certificate: not all calibrations were asked for</p>" + verdicts.html_table(self._rows)
+        return verdicts.html(self.certificate)
+
+    @property
+    def _rows(self) -> Sequence[Mapping[str, Any]]:
+        """The certificate's rows, or without one those of the calibrations that were run."""
+        from meridian import verdicts
+
+        if (self.path / CERTIFICATE).is_file():
+            return self.certificate["rows"]
+        return verdicts.rows({name: self.document(module.NUMBER) for name, module in CALIBRATIONS.items()})
 
     def document(self, number: str) -> Mapping[str, Any] | None:
         """Result `number` ("02", "11", "E1b", "P") as stored; None if it is not there."""

@@ -1,1 +1,32 @@
 """Figures of a run: values built from results, and the renderers that draw them."""
+
+from __future__ import annotations
+
+from meridian.figures import behaviour, distributions, forest, graph, heads, lens, patterns, traces
+from meridian.figures.values import Figure
+from meridian.run_folder import RunFolder
+
+BUILDERS = {  # in the order of a report
+    "forest": forest.build,
+    "circuit": graph.build,
+    "heads": heads.build,
+    "lens": lens.build,
+    "traces": traces.build,
+    "patterns": patterns.build,
+    "distributions": distributions.build,
+    "behaviour": behaviour.build,
+}
+
+
+def of(run: RunFolder) -> dict[str, Figure]:
+    """Every figure that the results of `run` allow, by name, in the order of the report.
+
+    A result that is not there (left out, or of an older version) leaves out its figures. UserError if the folder has no
+    certificate, or if a result cannot be read.
+    """
+    return {name: figure for figures in by_section(run).values() for name, figure in figures.items()}
+
+
+def by_section(run: RunFolder) -> dict[str, dict[str, Figure]]:
+    """The same by section: the keys of BUILDERS."""
+    return {section: {figure.name: figure for figure in build(run)} for section, build in BUILDERS.items()}

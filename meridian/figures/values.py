@@ -22,6 +22,9 @@ class Interval:
     high: float | None = None
     verdict: str | None = None  # pass, fail, inconclusive, insufficient, not run
     group: str = ""
+    above: float | None = None  # what the row's own quantity has to exceed, None if it has no such limit
+    below: float | None = None  # what it has to stay under
+    unit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +57,17 @@ class HeatMap(Figure):
 
 @dataclass(frozen=True, kw_only=True)
 class Forest(Figure):
-    """Estimates with intervals below each other."""
+    """Estimates with intervals below each other.
+
+    With `own_scales` the rows are different quantities: each is drawn on an axis of its own, with its limits (`above`,
+    `below` of its row), and only its place relative to them can be compared between rows.
+    """
 
     x_label: str
     rows: tuple[Interval, ...]
     lines: Mapping[str, float] = field(default_factory=dict)  # label: where a vertical line stands, such as a threshold
     level: float | None = None
+    own_scales: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pandas as pd
 import wandb
 
 import results_io
-from meridian import figures, tables
+from meridian import figures, report, tables
 from meridian.figures import plotly
-from meridian.report import REPORT
 from meridian.run_folder import RunFolder
 from meridian.trackers.base import Subject
 
@@ -81,10 +81,12 @@ class WeightsAndBiases:
 
     def finished(self, run: RunFolder) -> None:
         """Tables, figures and the whole folder as a versioned artifact."""
-        shown = {f"table/{name}": wandb.Table(dataframe=plain(frame)) for name, frame in tables.of(run).items()}
+        shown = {f"table/{name}": interactive(table.frame) for name, table in tables.of(run).items()}
         drawn = {f"figure/{name}": wandb.Plotly(plotly.draw(figure)) for name, figure in figures.of(run).items()}
         self.run.log({**shown, **drawn})
-        self._artifact("certificate", [*sorted(run.path.glob("*.json")), run.path / "circuit.yaml", run.path / REPORT])
+        self._artifact(
+            "certificate", [*sorted(run.path.glob("*.json")), run.path / "circuit.yaml", run.path / report.NAME]
+        )
 
     def asked(self, folder: Path) -> None:
         """Failure rates in the summary, and the suites' numbered results as a versioned artifact."""
@@ -99,10 +101,10 @@ class WeightsAndBiases:
         """Close the run and say where it is."""
         if self.run is None:
             return
-        place, url = Path(self.run.settings.sync_dir), self.run.url
+        place, url = self.run.settings.sync_dir, self.run.url if self.mode == "online" else None
         self.run.finish(exit_code=int(failed))
         self.run = None
-        self.say(f"W&B {url}" if self.mode == "online" else f"W&B offline run; upload it with: wandb sync {place}")
+        self.say(f"W&B {url}" if url else f"W&B offline run; upload it with: wandb sync {place}")
 
     def _artifact(self, kind: str, paths: list[Path]) -> None:
         name = "-".join(self.subject.name.split("/"))
@@ -112,6 +114,12 @@ class WeightsAndBiases:
             if path.is_file():
                 artifact.add_file(str(path))
         self.run.log_artifact(artifact)
+
+
+def interactive(frame: pd.DataFrame) -> wandb.Table:
+    """The frame as a W&B table, a gap where a value is missing."""
+    rows = frame.astype(object).where(frame.notna(), None).to_numpy().tolist()
+    return wandb.Table(columns=list(frame), data=rows, allow_mixed_types=True)
 
 
 def mode(asked: str | None) -> str:

@@ -37,4 +37,6 @@ def section(subject: str) -> str:
 def page() -> str:
     """All works on one page."""
     lines = [f"- {work.text} {work.note} *({', '.join(work.cited_by)})*" for work in works()]
-    return "\n".join(["# Literature", "", "In brackets: the calibrations and measurements that use a work.", "", *lines, ""])
+    return "\n".join(
+        ["# Literature", "", "In brackets: the calibrations and measurements that use a work.", "", *lines, ""]
+    )

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]*)\]\((?P<target>[^)\s]+)\)")
 CODE_SPAN = re.compile(r"(`+[^`]+`+)")
+SPECIFICATION = re.compile(r"\s*\((?:spec|specification)\s[^()]*\)|\s*Source: (?:spec|specification)\s[^.;]*\.(?=\s|$)")
 HAZARDS = re.compile(r"([\[\]<{*])")  # links, HTML, roles and emphasis that a plain docstring does not mean
 
 
@@ -38,8 +39,12 @@ def block(text: str, language: str = "text") -> str:
 
 
 def prose(docstring: str | None) -> str:
-    """A docstring as Markdown: code spans, lists and indented formulas stay; what would be read as markup is escaped."""
-    return "\n".join(_line(line) for line in (docstring or "").splitlines()) + "\n"
+    """A docstring as Markdown: code spans, lists and indented formulas stay; what would be read as markup is escaped.
+
+    References to the specification, which is no part of the repository, are left out.
+    """
+    text = SPECIFICATION.sub("", docstring or "")
+    return "\n".join(_line(line) for line in text.splitlines()) + "\n"
 
 
 def _line(line: str) -> str:
@@ -47,7 +52,9 @@ def _line(line: str) -> str:
         return line
     bullet, text = re.match(r"(\s*[-*] )?(.*)", line).groups()
     parts = CODE_SPAN.split(text)
-    return (bullet or "") + "".join(part if place % 2 else HAZARDS.sub(r"\\\1", part) for place, part in enumerate(parts))
+    return (bullet or "") + "".join(
+        part if place % 2 else HAZARDS.sub(r"\\\1", part) for place, part in enumerate(parts)
+    )
 
 
 def relinked(text: str, here: str, pages: Mapping[str, str], moved: Mapping[str, str]) -> str:

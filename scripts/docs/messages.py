@@ -56,7 +56,13 @@ def user_errors() -> frozenset[str]:
 
 def is_user_error(message: Message) -> bool:
     """Whether it ends a run as one sentence (the others are raised to whoever calls the function)."""
-    return message.error in user_errors() or message.error in ("exit", "print", "return", "SystemExit", "NothingToCertify")
+    return message.error in user_errors() or message.error in (
+        "exit",
+        "print",
+        "return",
+        "SystemExit",
+        "NothingToCertify",
+    )
 
 
 @functools.cache
@@ -123,7 +129,7 @@ class _Module:
         for call in calls:
             passed = {name: value for name, value in _bound(call, names).items() if name in used and _says(value)}
             caller = self._function(call)
-            known = {name: _one(_render(value, caller, self.tree, {})) for name, value in passed.items()}
+            known = {name: _render(value, caller, self.tree, {}) for name, value in passed.items()}
             forms += _render(argument, function, self.tree, known)
         forms = list(dict.fromkeys(forms)) or _render(argument, function, self.tree, {})
         return forms[:MOST]
@@ -150,7 +156,9 @@ def _says(value: ast.expr) -> bool:
     return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and " " in n.value for n in ast.walk(value))
 
 
-def _render(node: ast.expr, function: ast.FunctionDef | None, module: ast.Module, known: Mapping[str, str]) -> list[str]:
+def _render(
+    node: ast.expr, function: ast.FunctionDef | None, module: ast.Module, known: Mapping[str, list[str]]
+) -> list[str]:
     """The texts that an expression may have."""
     if isinstance(node, ast.Constant):
         return [str(node.value)]
@@ -159,8 +167,8 @@ def _render(node: ast.expr, function: ast.FunctionDef | None, module: ast.Module
         return ["".join(combination) for combination in itertools.islice(itertools.product(*parts), MOST)]
     if isinstance(node, ast.FormattedValue):
         texts = _render(node.value, function, module, known)
-        return texts if _says(node.value) or _is_known(node.value, known) else [_one(texts)]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return texts if any(_is_sentence(text) for text in texts) else [_one(texts)]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add) and not _counts(node):
         sides = itertools.product(*(_render(s, function, module, known) for s in (node.left, node.right)))
         return ["".join(pair) for pair in itertools.islice(sides, MOST)]
     if isinstance(node, ast.IfExp):
@@ -170,16 +178,22 @@ def _render(node: ast.expr, function: ast.FunctionDef | None, module: ast.Module
     return _of_other(node, function, module)
 
 
-def _is_known(node: ast.expr, known: Mapping[str, str]) -> bool:
-    return isinstance(node, ast.Name) and node.id in known
+def _counts(node: ast.BinOp) -> bool:
+    """Whether the sum is one of numbers."""
+    return any(isinstance(side, ast.Constant) and not isinstance(side.value, str) for side in (node.left, node.right))
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a text says something besides what it takes from the run."""
+    return len(re.sub(r"<[^<>]*>", "", text).split()) > 2
 
 
 def _of_name(
-    name: str, function: ast.FunctionDef | None, module: ast.Module, known: Mapping[str, str]
+    name: str, function: ast.FunctionDef | None, module: ast.Module, known: Mapping[str, list[str]]
 ) -> list[str]:
     """What a variable may hold: what it is known to be, or what the function or the module assigns to it."""
     if name in known:
-        return [known[name]]
+        return known[name]
     for scope in (function, module):
         if scope is None:
             continue
@@ -196,14 +210,25 @@ def _of_name(
         ]
         if texts:
             return list(dict.fromkeys(texts))
-    return [f"<{name}>"]
+    return [_constant(name, module) or f"<{name}>"]
+
+
+def _constant(name: str, module: ast.Module) -> str:
+    """The text of a constant of the module, or its texts; empty if it is no such constant."""
+    for statement in module.body:
+        if name.isupper() and isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == name:
+            values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+            if all(isinstance(value, ast.Constant) and isinstance(value.value, str) for value in values):
+                return " or ".join(value.value for value in values)
+    return ""
 
 
 def _of_other(node: ast.expr, function: ast.FunctionDef | None, module: ast.Module) -> list[str]:
     """A call or a lookup: the texts of a table of sentences, the items that are joined, or the expression itself."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr == "join" and node.args:
-            return [f"<{_short(node.args[0])}>"]
+            named = _constant(node.args[0].id, module) if isinstance(node.args[0], ast.Name) else ""
+            return [named or f"<{_short(node.args[0])}>"]
         if node.func.attr == "get":
             return _of_table(node.func.value, module) or [f"<{_short(node)}>"]
     if isinstance(node, ast.Subscript):
@@ -223,7 +248,10 @@ def _of_table(node: ast.expr, module: ast.Module) -> list[str]:
 
 
 def _one(texts: list[str]) -> str:
-    return texts[0] if len(texts) == 1 else f"<{' / '.join(text.strip('<>') for text in texts)}>"
+    """Several texts as one placeholder."""
+    if len(texts) == 1:
+        return texts[0]
+    return f"<{' / '.join(re.sub('[<>]', '', text) or 'nothing' for text in texts)}>"
 
 
 def _short(node: ast.expr) -> str:

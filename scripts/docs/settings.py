@@ -34,18 +34,22 @@ def read(path: Path) -> list[Setting]:
     """The settings of one file, in its order: mappings are opened, lists are values."""
     text = path.read_text(encoding="utf-8")
     node = yaml.compose(text)
-    return list(_settings(node, yaml.safe_load(text), text.splitlines(), "")) if node else []
+    return list(_settings(node, yaml.safe_load(text), text.splitlines())) if node else []
 
 
-def _settings(node: yaml.MappingNode, values: dict[str, Any], lines: list[str], prefix: str) -> Iterator[Setting]:
+def _settings(
+    node: yaml.MappingNode, values: dict[str, Any], lines: list[str], prefix: str = "", shared: str = ""
+) -> Iterator[Setting]:
+    """Settings of a mapping; one without a reason has that of the section, `shared`."""
     for key, value in node.value:
         name = f"{prefix}{key.value}"
         opened = isinstance(value, yaml.MappingNode) and value.value and value.start_mark.line > key.start_mark.line
         content = values[key.value] if key.value in values else values[yaml.safe_load(key.value)]
+        reason = _reason(lines, key.start_mark.line)
         if opened:
-            yield from _settings(value, content, lines, f"{name}.")
+            yield from _settings(value, content, lines, f"{name}.", reason or shared)
         else:
-            yield Setting(name, content, _reason(lines, key.start_mark.line))
+            yield Setting(name, content, reason or shared)
 
 
 def _reason(lines: list[str], line: int) -> str:
@@ -63,7 +67,11 @@ def _reason(lines: list[str], line: int) -> str:
 def table(settings: list[Setting]) -> str:
     """The settings as a Markdown table; a value too long for a cell is left to the listing of the file."""
     rows = [
-        (markdown.literal(s.name), markdown.literal(s.shown) if len(s.shown) <= 80 else "listed below", _plain(s.reason))
+        (
+            markdown.literal(s.name),
+            markdown.literal(s.shown) if len(s.shown) <= 80 else "listed below",
+            _plain(s.reason),
+        )
         for s in settings
     ]
     return markdown.table(("setting", "value", "reason"), rows)

@@ -49,14 +49,21 @@ def constants(path: Path) -> dict[str, Any]:
     """The module's constants that are plain literals."""
     found = {}
     for statement in tree(path).body:
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            name, value = statement.targets[0].id, statement.value
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
-            name, value = statement.target.id, statement.value
-        else:
-            continue
-        try:
-            found[name] = ast.literal_eval(value)
-        except ValueError:  # computed, so nothing that a page can quote
-            continue
+        for name, value in _assigned(statement):
+            try:
+                found[name] = ast.literal_eval(value)
+            except ValueError:  # computed, so nothing that a page can quote
+                continue
     return found
+
+
+def _assigned(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
+    """The names that a statement at the top of a module gives values, `A, B = 1, 2` taken apart."""
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+        yield statement.target.id, statement.value
+    if isinstance(statement, ast.Assign):
+        target, value = statement.targets[0], statement.value
+        if isinstance(target, ast.Name):
+            yield target.id, value
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            yield from ((t.id, v) for t, v in zip(target.elts, value.elts, strict=True) if isinstance(t, ast.Name))

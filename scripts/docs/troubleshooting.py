@@ -19,7 +19,9 @@ class Group:
 
 
 GROUPS = (
-    Group("command-line", "Typing a command", ("run", "meridian.session", "meridian.commandline", "meridian.overrides")),
+    Group(
+        "command-line", "Typing a command", ("run", "meridian.session", "meridian.commandline", "meridian.overrides")
+    ),
     Group("results-folder", "Reading a results folder", ("results_io", "meridian.run_folder", "meridian.locks")),
     Group("models", "Loading a model", ("circuits.models", "circuits.hub", "circuits.embedded", "circuits.planted")),
     Group("tasks-and-prompts", "Choosing a task and its prompts", ("circuits.tasks", "circuits.prompts")),
@@ -35,8 +37,10 @@ GROUPS = (
             "circuits.hypothesis",
         ),
     ),
-    Group("engine", "Running interventions", ("circuits.engine", "circuits.interventions", "circuits.study", "kernels")),
-    Group("measuring", "Measuring", ("circuits.measure", "circuits.estimators")),
+    Group(
+        "engine", "Running interventions", ("circuits.engine", "circuits.interventions", "circuits.study", "kernels")
+    ),
+    Group("measuring", "Measuring", ("circuits.measure", "circuits.measurements", "circuits.estimators")),
     Group("doctor", "Running the doctor", ("circuits.doctor",)),
     Group("calibrating", "Calibrating and certifying", ("calibrations",)),
     Group("experiments", "Running an experiment", ("calibrations.validation", "scripts.experiments")),
@@ -46,7 +50,7 @@ GROUPS = (
     Group("gate", "Comparing two suite runs", ("suites.gate", "suites.contamination")),
     Group("harnesses", "Using lm-evaluation-harness or inspect_ai", ("suites.harness",)),
     Group("reading", "Reports, figures, tracking, comparing, the Python API", ("meridian",)),
-    Group("extending", "Adding a task, a measurement or a calibration", ("registries",)),
+    Group("extending", "Adding a task, a measurement or a calibration", ("registries", "meridian.config_groups")),
     Group("scripts", "Running a script", ("scripts",)),
 )
 
@@ -57,7 +61,7 @@ def group_of(module: str) -> Group:
         (len(beginning), group)
         for group in GROUPS
         for beginning in group.modules
-        if module == beginning or module.startswith(f"{beginning}.") or module.startswith(f"{beginning}_")
+        if module == beginning or module.startswith(f"{beginning}.")
     ]
     if not best:
         raise ValueError(f"messages of {module} are in no group; add it to scripts/docs/troubleshooting.py")
@@ -77,7 +81,9 @@ def pages() -> dict[str, str]:
         else:
             calls.append(message)
     written = {
-        f"troubleshooting/{g.slug}.md": _page(g.title, _INTRODUCTION, by_group[g.slug]) for g in GROUPS if by_group[g.slug]
+        f"troubleshooting/{g.slug}.md": _page(g.title, _INTRODUCTION, by_group[g.slug])
+        for g in GROUPS
+        if by_group[g.slug]
     }
     written["troubleshooting/insufficient.md"] = _page("What `insufficient` says", _INSUFFICIENT, reasons)
     written["troubleshooting/wrong-calls.md"] = _page("Wrong calls from Python", _CALLS, calls)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import results_io
-from calibrations.validation.declared import ROWS, TRUTHS
+from calibrations.validation.declared import TRUTHS
+from scripts.experiments import page
 
 PANELS = {"published_pass": "published rule, point estimate", "verdict_pass": "verdict, from an interval or a test"}
 COLOURS = "cividis"  # orders alike for all kinds of colour vision and in print
@@ -36,15 +37,16 @@ def draw(document: Mapping[str, Any], plt: Any) -> Any:
     data, prompts = document["data"], document["subject"]["settings"]["default_prompts"]
     names = sorted(data["subjects"], key=lambda name: (TRUTHS.index(data["subjects"][name]["truth"]), name))
     cells = {(c["subject"], c["row"]): c for c in data["cells"] if c["prompts"] == prompts}
+    rows = page.judged(data)
     figure, axes = plt.subplots(1, 2, figsize=(13, 0.32 * len(names) + 1.6), sharey=True, layout="constrained")
     for axis, (which, title) in zip(axes, PANELS.items(), strict=True):
-        values = [[cells[name, row][which]["rate"] for row in ROWS] for name in names]
+        values = [[cells[name, row][which]["rate"] for row in rows] for name in names]
         image = axis.imshow(values, vmin=0, vmax=1, cmap=COLOURS, aspect="auto")
-        axis.set(title=title, xticks=range(len(ROWS)), yticks=range(len(names)))
-        axis.set_xticklabels(ROWS, rotation=60)
+        axis.set(title=title, xticks=range(len(rows)), yticks=range(len(names)))
+        axis.set_xticklabels(rows, rotation=60)
         axis.set_yticklabels([_label(name, data["subjects"][name]) for name in names])
         _numbers(axis, values)
-    _frames(axes[1], names, cells, plt)
+    _frames(axes[1], names, rows, cells, plt)
     figure.colorbar(image, ax=axes, shrink=0.8, label=f"share of samples of {prompts} prompts that pass")
     return figure
 
@@ -60,9 +62,9 @@ def _numbers(axis: Any, values: list[list[float]]) -> None:
             axis.text(x, y, f"{value:.2f}".lstrip("0") or "0", ha="center", va="center", color=colour, fontsize=6)
 
 
-def _frames(axis: Any, names: list[str], cells: Mapping[tuple[str, str], Any], plt: Any) -> None:
+def _frames(axis: Any, names: list[str], rows: list[str], cells: Mapping[tuple[str, str], Any], plt: Any) -> None:
     for y, name in enumerate(names):
-        for x, row in enumerate(ROWS):
+        for x, row in enumerate(rows):
             met = cells[name, row]["met"]
             if met is not None:
                 seen = "white" if cells[name, row]["verdict_pass"]["rate"] < 0.5 else "black"

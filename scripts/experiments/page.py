@@ -29,10 +29,11 @@ def tables(document: Mapping[str, Any], intervals: Mapping[str, Any]) -> Iterato
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold", title_justify="left")
     size = f"samples of {prompts} evaluation and {prompts // 2} held-out prompts"
     table.title = f"Share of {size} that pass. Green: as declared, red: not; dim: nothing declared"
-    for name in ("subject", *ROWS, "certified"):
+    rows = judged(data)
+    for name in ("subject", *rows, "certified"):
         table.add_column(name, no_wrap=True)
     for name in data["subjects"]:
-        cells = [_coloured(_cell(data, name, row, prompts)) for row in ROWS]
+        cells = [_coloured(_cell(data, name, row, prompts)) for row in rows]
         table.add_row(name, *cells, share(data["tiers"][name][str(prompts)]["certified"]))
     yield table
     yield from (Text(line) for line in (*summary(document), *uncovered(intervals)))
@@ -91,6 +92,12 @@ def _certified(data: Mapping[str, Any], prompts: str, targets: Mapping[str, floa
     return lines
 
 
+def judged(data: Mapping[str, Any]) -> list[str]:
+    """The calibrations that these results are about, in order; one that was added since is not among them."""
+    known = {cell["row"] for cell in data["cells"]}
+    return [row for row in ROWS if row in known]
+
+
 def _cell(data: Mapping[str, Any], subject: str, row: str, prompts: int) -> Mapping[str, Any]:
     wanted = (subject, row, prompts)
     return next(cell for cell in data["cells"] if (cell["subject"], cell["row"], cell["prompts"]) == wanted)
@@ -116,12 +123,12 @@ def matrix(document: Mapping[str, Any], which: str, prompts: int) -> str:
     Bold: declared and met. Bold with an exclamation mark: declared and missed. The declaration is about the verdict, so
     the published table has no marks.
     """
-    data = document["data"]
-    lines = []
+    data, lines = document["data"], []
+    rows = judged(data)
     for name in data["subjects"]:
-        cells = [_marked(_cell(data, name, row, prompts), which) for row in ROWS]
+        cells = [_marked(_cell(data, name, row, prompts), which) for row in rows]
         lines.append([name.replace("_", " "), *cells])
-    return marked.table(("subject", *ROWS), lines)
+    return marked.table(("subject", *rows), lines)
 
 
 def _marked(cell: Mapping[str, Any], which: str) -> str:

@@ -56,9 +56,24 @@ def test_every_certificate_is_listed_under_its_folder_with_its_tier(tmp_path):
     found = pooled(tmp_path, TWO)
     assert list(found["circuits"]) == ["pocket/greater_than/seed=1", "pocket/ioi"]
     assert [entry["tier"] for entry in found["circuits"].values()] == [4, 2]
-    assert all(set(entry) == set(summary.KEPT) for entry in found["circuits"].values())
+    told = {*summary.KEPT, "variant", "seed", "faithfulness", "verdicts"}
+    assert all(set(entry) == told for entry in found["circuits"].values())
     assert found["circuits"]["pocket/ioi"]["subject"] == {"model": "m", "task": "t"}
     assert found["kind"] == "summary"
+
+
+def test_an_entry_has_seed_variant_faithfulness_and_every_verdict(tmp_path):
+    ratio = {**record("P.faithfulness", 0.01), "estimate": 0.9, "ci95": [0.8, 1.0], "ci90": [0.82, 0.98]}
+    told = certificate((0.01, 0.02, 0.9))
+    told = {**told, "preconditions": [*told["preconditions"], ratio]}
+    baseline = {"environment": {"seeds": {"prompts": 7, "interventions": 0}}}
+    results_io.write(tmp_path / "m" / "t" / "seed=7" / "01_baseline.json", baseline)
+    found = pooled(tmp_path, {"m/t/seed=7": told, "m/t": certificate((0.01, 0.02, 0.9))})["circuits"]
+    with_baseline, without = found["m/t/seed=7"], found["m/t"]
+    assert (with_baseline["seed"], with_baseline["variant"]) == (7, "seed=7")
+    assert with_baseline["faithfulness"] == {"estimate": 0.9, "ci95": [0.8, 1.0]}
+    assert with_baseline["verdicts"] == {"C11": "pass", "C23": "pass", "C30": "pass", "M93": "pass", "M98": "not run"}
+    assert (without["seed"], without["variant"], without["faithfulness"]) == (None, None, None)
 
 
 def test_one_p_value_per_circuit_is_corrected_over_circuits(tmp_path):

@@ -74,11 +74,11 @@ def test_every_measurement_is_counted_exactly_or_bounded(number, first) -> None:
 def test_the_whole_is_within_five_per_cent(first) -> None:
     study, found = first
     total = sum(count.done for count in found.values())
-    assert sum(one.pairs for one in work.of(study)) == pytest.approx(total, rel=0.05)
+    assert sum(one.pairs for one in work.of(study) if one.number in IN_SWEEPS) == pytest.approx(total, rel=0.05)
 
 
 def test_what_is_not_counted_reports_no_progress(make_study) -> None:
-    rest = [number for number in MEASUREMENTS if number not in IN_SWEEPS]
+    rest = [n for n, module in MEASUREMENTS.items() if n not in IN_SWEEPS and not hasattr(module, "pairs")]
     assert rest == ["04", "09", "25", "26"]
     assert all(count.done == 0 for count in counted(make_study(), ("04", "25")).values())
 

@@ -24,6 +24,7 @@ from tests.circuits import toy
 
 SIZES = {"evaluation": 8, "held_out": 4, "discovery": 6, "reference": 150}
 ALL = list(MEASUREMENTS)
+SHIPPED = ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "20", "21", "22", "24", "25", "26", "27", "28"]
 
 
 class Progress:
@@ -102,11 +103,7 @@ def no_model(monkeypatch) -> None:
 
 def test_every_measurement_writes_its_numbered_file(template) -> None:
     folder, done, progress = template
-    assert (
-        done
-        == ALL
-        == ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "20", "21", "22", "24", "25", "26", "27", "28"]
-    )
+    assert done == ALL and [number for number in ALL if number in SHIPPED] == SHIPPED
     assert sorted(path.name for path in folder.iterdir()) == [f"{n}_{MEASUREMENTS[n].ID}.json" for n in ALL]
     assert progress.titles[:2] == ["01 baseline", "02 activation patching"]
     assert progress.expected == progress.done > 0
@@ -195,8 +192,8 @@ def test_a_deleted_measurement_is_measured_again_alone_with_the_same_bytes(measu
 
 
 def stale(folder: Path, plan: Plan) -> list[str]:
-    """The numbers that a run would measure, without measuring them."""
-    return [n for n in ALL if not stage.is_fresh(stage.path_of(folder, n), plan.subject(n))]
+    """The shipped numbers that a run would measure, without measuring them."""
+    return [n for n in SHIPPED if not stage.is_fresh(stage.path_of(folder, n), plan.subject(n))]
 
 
 @pytest.mark.parametrize(
@@ -252,16 +249,16 @@ def test_another_circuit_makes_stale_what_depends_on_it(template, network) -> No
     ],
 )
 def test_other_prompts_make_everything_stale(template, network, changed) -> None:
-    assert stale(template[0], make_plan(network, **changed)) == ALL
+    assert stale(template[0], make_plan(network, **changed)) == SHIPPED
 
 
 def test_another_type_of_number_and_another_model_make_everything_stale(template, plan, network, tmp_path) -> None:
     settings = {**plan.model_settings, "dtype": "float64"}
-    assert stale(template[0], make_plan(network, model_settings=settings)) == ALL
+    assert stale(template[0], make_plan(network, model_settings=settings)) == SHIPPED
     copied = Path(shutil.copytree(network, tmp_path / "copied"))
     assert stale(template[0], make_plan(copied)) == []  # where it lies does not matter
     (copied / "config.json").write_text((copied / "config.json").read_text() + " ")
-    assert stale(template[0], make_plan(copied)) == ALL
+    assert stale(template[0], make_plan(copied)) == SHIPPED
 
 
 def test_another_stored_circuit_makes_those_that_read_it_stale(template, network, tmp_path) -> None:
@@ -274,7 +271,7 @@ def test_another_stored_circuit_makes_those_that_read_it_stale(template, network
 def test_results_of_other_code_are_stale(template, plan, monkeypatch) -> None:
     assert results_io.read(stage.path_of(template[0], "01"))["subject"]["measured_by"].startswith("0.1.0+")
     monkeypatch.setattr(stage, "_code", lambda: "0.1.0+other")
-    assert stale(template[0], plan) == ALL
+    assert stale(template[0], plan) == SHIPPED
 
 
 @pytest.mark.parametrize(
@@ -327,6 +324,44 @@ def test_a_stale_shared_result_is_measured_and_not_copied(measured, network, tmp
     path = stage.path_of(measured, "01")
     path.write_text(path.read_text().replace('"ioi"', '"greater_than"'))
     assert stage.measure(make_plan(network), tmp_path / "new", ["01"], silent, shared=measured) == ["01"]
+
+
+def test_the_default_run_copies_from_a_run_with_another_circuit_that_came_first(template, network, tmp_path) -> None:
+    variant, *_ = template
+    shared = tmp_path / "ioi"
+    shutil.copytree(variant, shared / "circuit=discovered")
+    other = make_plan(network, circuit=replace(toy.circuit("ioi"), roles={"one": Role((head(0, 0), head(2, 1)))}))
+    assert stage.measure(other, shared, ["01", "21", "22"], silent, shared=shared) == ["22"]
+    for number in ("01", "21"):
+        assert stage.path_of(shared, number).read_bytes() == stage.path_of(variant, number).read_bytes()
+
+
+def test_a_result_with_other_seeds_in_its_file_is_not_copied(template, network, tmp_path) -> None:
+    """The seed of interventions is no part of the subject of 01, but stands in the file."""
+    other = make_plan(network, settings={**toy.SETTINGS, "seed": 1})
+    assert other.subject("01") == make_plan(network).subject("01")
+    assert stage.measure(other, tmp_path, ["01"], silent, shared=template[0]) == ["01"]
+    assert results_io.read(stage.path_of(tmp_path, "01"))["environment"]["seeds"]["interventions"] == 1
+
+
+def test_only_what_depends_on_no_circuit_is_measured_exclusively(plan, tmp_path) -> None:
+    events: list[str] = []
+
+    @contextlib.contextmanager
+    def exclusive():
+        events.append("begin")
+        yield
+        events.append("end")
+
+    @contextlib.contextmanager
+    def titles(title: str):
+        events.append(title[:2])
+        yield Silent()
+
+    stage.measure(plan, tmp_path, ["01", "22", "21"], titles, exclusive=exclusive)
+    assert events == ["begin", "01", "end", "22", "begin", "21", "end"]
+    stage.measure(plan, tmp_path, ["01", "22", "21"], titles, exclusive=exclusive)
+    assert len(events) == 7  # what is fresh asks nobody
 
 
 def test_only_what_is_asked_for_is_measured(plan, tmp_path) -> None:

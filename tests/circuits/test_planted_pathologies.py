@@ -9,7 +9,7 @@ from circuits import planted
 from circuits.circuit import head
 from circuits.planted import variants
 from circuits.planted.features import N_CLASSES, RARE_NAMES
-from circuits.tasks import TASKS, lexicon
+from circuits.tasks import EMBEDDED, lexicon
 from tests.circuits.planted_loop import ABLATIONS, HEADS, N_PROMPTS, claimed, measured
 
 pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
@@ -128,7 +128,7 @@ def test_missing_head_is_the_largest_mover():
 SHARING = ("gendered_pronoun", "subject_verb_agreement")
 
 
-@pytest.mark.parametrize("task", list(TASKS))
+@pytest.mark.parametrize("task", EMBEDDED)
 def test_shared_movers_carry_two_other_tasks(task):
     model, ioi = measured("shared", task, 24), claimed("shared")
     assert model.clean.min() > 0

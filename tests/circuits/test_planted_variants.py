@@ -10,7 +10,7 @@ import yaml
 
 from circuits import planted
 from circuits.circuit import head
-from circuits.tasks import TASKS
+from circuits.tasks import EMBEDDED
 from results_io import UserError
 from tests.circuits.planted_loop import HEADS, claimed, logit_difference, measured, prompts
 
@@ -30,7 +30,7 @@ def test_every_model_does_the_task(variant):
     assert (top == model.scored.answers[:, 0]).all()
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "ioi"])
+@pytest.mark.parametrize("task", [task for task in EMBEDDED if task != "ioi"])
 def test_the_other_tasks_are_done_as_in_the_sound_model(task):
     scored = prompts(task, 16, seed=1)
     sound = logit_difference(scored, measured("sound").run(scored, {}))
@@ -50,7 +50,7 @@ def test_the_other_tasks_are_done_as_in_the_sound_model(task):
 def test_design_is_whole(variant):
     design, told = planted.design_of(variant), planted.truth(variant)
     assert sorted(design.heads) == list(HEADS)
-    assert set(design.claims) == set(TASKS) == set(planted.claimed_circuits(variant, seed=2))
+    assert set(design.claims) == set(EMBEDDED) == set(planted.claimed_circuits(variant, seed=2))
     assert told.variant == variant and told.heads == tuple(sorted(set(told.heads))) == design.true_heads
     assert told.pathology.endswith(".") and told.pathology.count(".") >= 1
     assert all(isinstance(design.heads[node], planted.Mechanism) for node in told.heads)

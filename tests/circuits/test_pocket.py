@@ -13,7 +13,7 @@ from circuits.embedded.export import POCKET, half_precision, save_folder
 from circuits.embedded.scoring import last_logits, score
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.embedded.training import Recipe, Run, Shape, build_model, rate_factor
-from circuits.tasks import TASKS
+from circuits.tasks import EMBEDDED, TASKS
 
 PROMPT = "When Mary and John went to the store, John gave a drink to"
 TINY = Recipe(
@@ -45,7 +45,7 @@ def model():
     return GPT2LMHeadModel.from_pretrained(POCKET).eval()
 
 
-@pytest.mark.parametrize("name", list(TASKS))
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_pocket_does_each_task_on_unseen_combinations(name, model, tokenizer):
     scores = score(model, tokenizer, TASKS[name], n=200, seed=1)
     assert scores.accuracy >= 0.95

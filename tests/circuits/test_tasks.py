@@ -40,11 +40,11 @@ def span_token(encoding, span: tuple[int, int]) -> int:
 
 
 def test_registry_names_the_known_tasks():
-    assert list(tasks.TASKS) == NAMES
+    assert list(tasks.TASKS)[: len(NAMES)] == NAMES == list(tasks.EMBEDDED)
     with pytest.raises(UserError, match=r"task 'iou' is unknown; use one of ioi, greater_than"):
         tasks.get("iou")
-    for name, task in tasks.TASKS.items():
-        assert set(task.companions) == set(NAMES) - {name}
+    for name in NAMES:
+        assert set(tasks.get(name).companions) == set(NAMES) - {name}
 
 
 @pytest.mark.parametrize("name", NAMES)

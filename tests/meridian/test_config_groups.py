@@ -31,10 +31,10 @@ def test_a_run_has_the_files_sections_with_what_was_typed():
 
 def test_a_file_with_the_section_of_another_calibration_is_refused(tmp_path):
     shutil.copytree(FOLDER, tmp_path / "calibration")
-    (tmp_path / "calibration" / "x1_extra.yaml").write_text("x1: {margin: 0.1}\n")
-    assert config_groups.load("calibration", "all", tmp_path)["x1"] == {"margin": 0.1}
-    (tmp_path / "calibration" / "x1_extra.yaml").write_text("c11: {max_sigma: 9}\n")
-    with pytest.raises(UserError, match=r"x1_extra\.yaml has the sections c11; expected x1 alone"):
+    (tmp_path / "calibration" / "z9_extra.yaml").write_text("z9: {margin: 0.1}\n")
+    assert config_groups.load("calibration", "all", tmp_path)["z9"] == {"margin": 0.1}
+    (tmp_path / "calibration" / "z9_extra.yaml").write_text("c11: {max_sigma: 9}\n")
+    with pytest.raises(UserError, match=r"z9_extra\.yaml has the sections c11; expected z9 alone"):
         config_groups.load("calibration", "all", tmp_path)
 
 

@@ -278,7 +278,7 @@ def test_shipped_model_does_ioi_and_other_circuits_do_not(measured):
 
 def test_shipped_model_still_does_the_other_tasks(tokenizer):
     planted = GPT2LMHeadModel.from_pretrained(models.EMBEDDED / "planted_ioi").eval()
-    for task in planting.TASKS.values():
+    for task in map(planting.TASKS.get, planting.EMBEDDED):
         assert planting.score(planted, tokenizer, task, n=100, seed=1).accuracy >= 0.95
     assert planting.three_name_accuracy(planted, tokenizer, 100) >= 0.95
 

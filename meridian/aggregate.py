@@ -1,0 +1,132 @@
+"""All certified circuits of a folder of results in one table: as CSV beside summary.json, and printed when a multirun ends.
+
+Everything in it is in summary.json, whose order is that of the folders' names: which run ended first leaves no trace.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+import results_io
+from calibrations import summary
+from calibrations.registry import CALIBRATIONS
+from meridian import locks
+
+FILE = "summary.csv"
+ABOUT = ("model", "task", "seed", "variant")
+JUDGED = ("tier", "tier_name", "of", "ceiling", "faithfulness", "low", "high", "p", "p_corrected", "survives")
+LETTERS = {"pass": "p", "fail": "F", "inconclusive": "?", "insufficient": "-", "not run": ""}
+LEGEND = "p pass, F fail, ? inconclusive, - insufficient, empty not run; p* is the certificate's p-value corrected over all rows"
+IN_PLACE_OF_A_RUN = ("command", "suite", "experiment")
+WIDTH = 190  # of a table that goes to a file: one character for each verdict, and room for names
+
+
+def pool(results: Path, config: Mapping[str, Any], say: Any) -> dict[str, Any]:
+    """Write summary.json and summary.csv of a folder of results, alone; return what the first holds.
+
+    `config` is the calibration section of the configuration, `say` hears of it when another process has to be waited for.
+    """
+    with locks.held(results, results / "summary.json", say):
+        pooled = results_io.read(summary.summarise(results, config))
+        results_io.write_text(results / FILE, to_csv(rows(pooled)))
+    return pooled
+
+
+def rows(pooled: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row for each certificate of summary.json, in its order: ABOUT, JUDGED and the verdict of every calibration.
+
+    `low` and `high` are the 95 % interval of faithfulness under mean ablation; `p` is the p-value of the certificate,
+    `p_corrected` the same corrected over all circuits by Benjamini and Yekutieli, `survives` whether that is significant.
+    """
+    over = pooled["multiplicity"]["companions"]["circuits"]
+    return [_row(entry, over[key]) for key, entry in pooled["circuits"].items()]
+
+
+def _row(entry: Mapping[str, Any], corrected: Mapping[str, Any]) -> dict[str, Any]:
+    ratio = entry["faithfulness"] or {}
+    low, high = ratio.get("ci95") or (None, None)
+    return {
+        "model": entry["subject"]["model"],
+        "task": entry["subject"]["task"],
+        **{name: entry[name] for name in ("seed", "variant", "tier", "tier_name", "of", "ceiling")},
+        **{"faithfulness": ratio.get("estimate"), "low": low, "high": high},
+        **{"p": corrected["p"], "p_corrected": corrected["by"], "survives": corrected["survives"]},
+        **{name: entry["verdicts"].get(name, "not run") for name in CALIBRATIONS},
+    }
+
+
+def to_csv(table: Iterable[Mapping[str, Any]]) -> str:
+    """The rows as CSV with a header; what is not known is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, (*ABOUT, *JUDGED, *CALIBRATIONS), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    return text.getvalue()
+
+
+def show(pooled: Mapping[str, Any], console: Console) -> None:
+    """The rows as a table on the screen, with one character for each verdict, and the global M93 below it."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in (*ABOUT, "tier", "ceiling", "faithfulness [95 %]", "p*"):
+        table.add_column(name, justify="left" if name in ABOUT else "right", overflow="fold")
+    for name in CALIBRATIONS:
+        table.add_column(name, justify="center", no_wrap=True)
+    for row in rows(pooled):
+        about = ["" if row[name] is None else str(row[name]) for name in ABOUT]
+        tier = "none" if row["tier"] is None else f"{row['tier']} of {row['of']}"
+        table.add_row(*about, tier, str(row["ceiling"]), _ratio(row), _p(row), *(LETTERS[row[c]] for c in CALIBRATIONS))
+    console.print(table, highlight=False)
+    console.print(LEGEND, highlight=False, markup=False, soft_wrap=True)
+    sentence = summary.sentence(pooled["multiplicity"])
+    console.print(sentence[0].upper() + sentence[1:], highlight=False, soft_wrap=True)
+
+
+def _ratio(row: Mapping[str, Any]) -> str:
+    if row["faithfulness"] is None:
+        return "not reportable"
+    interval = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
+    return f"{row['faithfulness']:.2f}{interval}"
+
+
+def _p(row: Mapping[str, Any]) -> str:
+    return "" if row["p_corrected"] is None else f"{row['p_corrected']:.2g}"
+
+
+class AtTheEnd(Callback):
+    """Of a multirun: pools once more when every job has ended, and shows the table.
+
+    Hydra calls `on_multirun_end` only if no job failed; `commandline.guarded` calls `finish` if one did.
+    """
+
+    running: DictConfig | None = None  # the configuration of the multirun that this process leads
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        AtTheEnd.running = config
+
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:
+        finish()
+
+
+def finish() -> None:
+    """Pool and show what the multirun that this process leads has made; nothing if it leads none, or it certified nothing."""
+    config, AtTheEnd.running = AtTheEnd.running, None
+    if config is None or any(config.get(name) for name in IN_PLACE_OF_A_RUN):
+        return
+    results = Path(config.results)
+    if not any(results.rglob("certificate.json")):
+        return
+    calibration = OmegaConf.to_container(config.calibration, resolve=True)
+    console = Console(width=None if Console().is_terminal else WIDTH)
+    pooled = pool(results, calibration, console.print)
+    show(pooled, console)
+    written = f"{results / FILE} and {results / 'summary.json'}"
+    console.print(f"{len(pooled['circuits'])} certificates pooled in {written}", highlight=False, soft_wrap=True)

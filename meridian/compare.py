@@ -1,0 +1,398 @@
+"""Two runs side by side: two models, two circuits, two checkpoints or two seeds of the same task.
+
+What is paired is decided by the data: on the same prompts differences are paired by prompt, else they are not. Tiers and
+verdicts are read from both certificates, never judged anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+import results_io
+from calibrations.evidence import Evidence, Head
+from calibrations.statistics import Insufficient, overlap_p
+from meridian import overrides
+from meridian.differences import LEVEL, Difference, HeadDifferences, Pair
+from meridian.figures import static
+from meridian.figures.values import Forest, HeatMap, Interval
+from meridian.run_folder import CERTIFICATE, RunFolder
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from meridian.session import Session
+
+FOLDER, FILE = "compare", "comparison.json"
+OWN_CIRCUIT = ("20", "22", "24", "28")  # measurements that say which circuit they are about
+GAINED, LOST, OTHER = "gained", "lost", "changed"
+
+
+def open_side(path: str | Path) -> RunFolder:
+    """The folder of a finished run whose results belong together.
+
+    UserError if it is none, or if it mixes results of different weights, prompts or circuits, or verdicts on older results.
+    """
+    run = RunFolder.open(path)
+    subject = run.certificate["subject"]
+    digests = {file.name.partition("_")[0]: file for file in sorted(run.path.glob("*_*.json"))}
+    for number, file in digests.items():
+        document = results_io.read(file)
+        names = ["model_sha256", "prompts_sha256"] + (["circuit_sha256"] if number in OWN_CIRCUIT else [])
+        for name in names:
+            found = document.get("subject", {}).get(name, subject[name])
+            if found != subject[name]:
+                what = name.partition("_")[0].replace("model", "weights")
+                raise UserError(
+                    f"{file} is about other {what} ({str(found)[:8]}) than the certificate beside it "
+                    f"({str(subject[name])[:8]}); repeat the run that {path} is of"
+                )
+        for needed, digest in (
+            document.get("inputs_sha256", {}).items() if document.get("kind") == "calibration" else ()
+        ):
+            if needed in digests and results_io.file_digest(digests[needed]) != digest:
+                raise UserError(f"{file} was made from an older result {needed} than {path} holds; repeat the run")
+    return run
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs between run `a` and run `b`; every difference is b - a."""
+
+    a: RunFolder
+    b: RunFolder
+
+    @cached_property
+    def subjects(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        return self.a.certificate["subject"], self.b.certificate["subject"]
+
+    @cached_property
+    def pair(self) -> Pair:
+        return Pair(self.a.evidence, self.b.evidence, self.a.settings)
+
+    def same(self, name: str) -> bool:
+        """True if both subjects agree on `name` ("task", "model_sha256", "circuit_sha256")."""
+        return self.subjects[0][name] == self.subjects[1][name]
+
+    @property
+    def paired(self) -> bool:
+        return self.same("task") and self.pair.paired
+
+    @property
+    def same_shape(self) -> bool:
+        """True if both models have the same layers and heads per layer."""
+        return self.pair.a.heads == self.pair.b.heads
+
+    @cached_property
+    def quantities(self) -> list[Difference]:
+        """Differences of behaviour and faithfulness; none between two tasks."""
+        return self.pair.quantities() if self.same("task") else []
+
+    @cached_property
+    def heads(self) -> list[HeadDifferences]:
+        """Differences of every head's effects; none between two tasks or two shapes, or without a standard error."""
+        if not self.same("task") or not self.same_shape:
+            return []
+        try:
+            return list(self.pair.heads())
+        except Insufficient:
+            return []
+
+    @cached_property
+    def circuits(self) -> dict[str, Any]:
+        """Heads that both circuits have or one alone, Jaccard, and how much chance would share.
+
+        By chance: b's heads drawn at random from each layer, as many as b has there. `p` = P(as many shared) then; two circuits
+        that merely use the same layers share more than heads from anywhere would (`p_any_layer`, hypergeometric). No numbers
+        where the models have different heads, which cannot be told to be the same.
+        """
+        first, second = (set(e.circuit_heads) for e in (self.pair.a, self.pair.b))
+        sizes = {"a": len(first), "b": len(second), "model": [len(e.heads) for e in (self.pair.a, self.pair.b)]}
+        if not self.same_shape:
+            return {"sizes": sizes, "jaccard": None, "reason": "the models have different layers or heads"}
+        shared, n = first & second, len(self.pair.a.heads)
+        roles = [_roles(e) for e in (self.pair.a, self.pair.b)]
+        pairs = [(head, (roles[0][head], roles[1][head])) for head in sorted(shared)]
+        law = chance_overlap(first, second, self.pair.a.heads)
+        return {
+            "sizes": sizes,
+            "shared": sorted(shared),
+            "only_a": sorted(first - second),
+            "only_b": sorted(second - first),
+            "jaccard": len(shared) / len(first | second) if first | second else None,
+            "shared_by_chance": float(np.arange(len(law)) @ law),
+            "p": float(law[len(shared) :].sum()),
+            "p_any_layer": overlap_p(len(shared), n, len(first), len(second)),
+            "other_role": [[*head, *pair] for head, pair in pairs if pair[0] != pair[1]],
+        }
+
+    @cached_property
+    def verdicts(self) -> list[dict[str, Any]]:
+        """Every metric of either certificate: both verdicts and estimates, and what became of it.
+
+        `difference` of the estimates only where both were made with the same settings and have the same unit.
+        """
+        first, second = (dict(_records(run.certificate)) for run in (self.a, self.b))
+        return [
+            self._verdict(metric, first.get(metric, {}), second.get(metric, {}))
+            for metric in dict.fromkeys((*first, *second))
+        ]
+
+    def _verdict(self, metric: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
+        verdicts = [side.get("verdict", "not run") for side in (a, b)]
+        estimates = [side.get("estimate") for side in (a, b)]
+        comparable = None not in estimates and self._same_settings(metric.partition(".")[0])
+        comparable = comparable and (metric != "P.behaviour" or self.pair.a.metric == self.pair.b.metric)
+        return {
+            "metric": metric,
+            "gating": bool(a.get("gating") or b.get("gating")),
+            "verdict": verdicts,
+            "change": _change(*verdicts),
+            "estimate": estimates,
+            "ci90": [a.get("ci90"), b.get("ci90")],
+            "difference": estimates[1] - estimates[0] if comparable else None,
+            "reasons": ["; ".join(side.get("reasons", ())) for side in (a, b)],
+        }
+
+    def _same_settings(self, identifier: str) -> bool:
+        first, second = (run.calibration(identifier) for run in (self.a, self.b))
+        return bool(first and second and first["subject"]["settings"] == second["subject"]["settings"])
+
+    @cached_property
+    def tier(self) -> dict[str, Any]:
+        """Both tiers, and the gates that hold the lower one back below the higher: why they differ."""
+        tiers = [run.certificate["tier"] for run in (self.a, self.b)]
+        ranks = [-1 if tier is None else tier for tier in tiers]
+        lower = ranks.index(min(ranks))
+        blocking = (self.a, self.b)[lower].certificate["blocking"]
+        between = range(ranks[lower] + 1, max(ranks) + 1)
+        return {
+            "tiers": tiers,
+            "names": [run.certificate["tier_name"] for run in (self.a, self.b)],
+            "ceilings": [run.certificate["ceiling"] for run in (self.a, self.b)],
+            "held_back": "ab"[lower] if ranks[0] != ranks[1] else None,
+            "by": [
+                {key: gate[key] for key in ("metric", "split", "verdict", "reason")}
+                for level in between
+                for gate in blocking.get(str(level), ())
+            ],
+        }
+
+    def notes(self) -> Iterator[str]:
+        """What a reader has to know before believing a difference."""
+        if not self.same("task"):
+            yield "The tasks differ, so behaviour, faithfulness and effects of heads have no difference; heads and verdicts do."
+        elif not self.paired:
+            yield "The prompts differ, so intervals are unpaired: they hold the spread of both samples of prompts."
+        if not self.same_shape:
+            yield "The models have different layers or heads, so heads are not compared."
+        elif not self.same("model_sha256"):
+            yield "Heads are matched by layer and number, which means something if one model was trained on from the other."
+        elif self.paired and self.heads and not any(effect.differs.any() for effect in self.heads):
+            yield "No head's effect differs: both runs measured the same model on the same prompts."
+        other = [
+            i for i in self.a.certificate["inputs"] if i in self.b.certificate["inputs"] and not self._same_settings(i)
+        ]
+        if other:
+            yield f"Settings differ in {', '.join(other)}; those verdicts answer different questions."
+
+    def sentence(self) -> str:
+        """The comparison in one sentence."""
+        a, b = (_tier_words(run.certificate) for run in (self.a, self.b))
+        parts = [f"a reaches {a} and b {b}"]
+        if self.tier["held_back"]:
+            names = list(dict.fromkeys(gate["metric"] for gate in self.tier["by"]))
+            parts[0] += f", {self.tier['held_back']} held back by {_listed(names)}"
+        for change in (GAINED, LOST):
+            found = [v["metric"] for v in self.verdicts if v["change"] == change and v["gating"]]
+            if found:
+                parts.append(f"b {'passes' if change == GAINED else 'no longer passes'} {_listed(found)}")
+        main = next(
+            (d for d in self.quantities if d.quantity == "faithfulness, mean" and d.difference is not None), None
+        )
+        if main:
+            how = "paired" if self.paired else "unpaired"
+            parts.append(f"faithfulness differs by {main.difference:+.2f} [{main.low:+.2f}, {main.high:+.2f}] ({how})")
+        if self.circuits["jaccard"] is not None:
+            shared, either = len(self.circuits["shared"]), len(self.pair.a.circuit_heads) + len(self.circuits["only_b"])
+            parts.append(f"the circuits share {shared} of {either} heads (Jaccard {self.circuits['jaccard']:.2f})")
+        return "; ".join(parts) + "."
+
+    def document(self) -> dict[str, Any]:
+        """comparison.json: everything above, and what it was made from."""
+        return {
+            "kind": "comparison",
+            "subject": {"a": dict(self.subjects[0]), "b": dict(self.subjects[1])},
+            "inputs_sha256": {"a": _digests(self.a), "b": _digests(self.b)},
+            "paired": self.paired,
+            "n": {side: _sizes(e) for side, e in (("a", self.pair.a), ("b", self.pair.b))},
+            "level": LEVEL,
+            "sentence": self.sentence(),
+            "notes": list(self.notes()),
+            "tier": self.tier,
+            "verdicts": self.verdicts,
+            "quantities": [asdict(one) for one in self.quantities],
+            "heads": [_head_document(one) for one in self.heads],
+            "circuits": self.circuits,
+        }
+
+    def figures(self) -> list[Forest | HeatMap]:
+        """Differences of shares with their intervals, and every head's differences by layer and head."""
+        shown = [d for d in self.quantities if d.difference is not None and d.unit.startswith("share")]
+        basis = f"b - a, {'paired' if self.paired else 'unpaired'}, {100 * LEVEL:g} % bootstrap intervals over clusters"
+        found: list[Forest | HeatMap] = []
+        if shown:
+            found.append(
+                Forest(
+                    name="differences",
+                    title="Differences between the runs",
+                    caption=f"{basis}. Result {FILE}.",
+                    x_label="difference b - a",
+                    rows=tuple(Interval(d.quantity, d.difference, d.low, d.high) for d in shown),
+                    lines={"no difference": 0.0},
+                    level=LEVEL,
+                )
+            )
+        return found + [_heat_map(one, basis) for one in self.heads]
+
+
+def chance_overlap(
+    first: Collection[Head], second: Collection[Head], heads: Collection[Head]
+) -> Float[np.ndarray, " shared"]:
+    """P(number of shared heads = 0, 1, ...) with the heads of `second` drawn anew, in each layer as many as it has there.
+
+    In a layer the number is hypergeometric, over layers the sum: the convolution of the layers' laws.
+    """
+    law = np.ones(1)
+    for layer in sorted({layer for layer, _ in heads}):
+        n, k, drawn = (sum(1 for head in group if head[0] == layer) for group in (heads, first, second))
+        law = np.convolve(law, stats.hypergeom.pmf(np.arange(min(k, drawn) + 1), n, k, drawn))
+    return law
+
+
+def compare(a: str | Path, b: str | Path) -> Comparison:
+    """The comparison of two folders of finished runs.
+
+    UserError if one is none (`open_side`), if both are the same folder, or if neither model nor task is the same in both.
+    """
+    if Path(a).resolve() == Path(b).resolve():
+        raise UserError(f"a and b are both {a}; give the folders of two different runs")
+    found = Comparison(open_side(a), open_side(b))
+    if not found.same("task") and not found.same("model_sha256"):
+        first, second = found.subjects
+        raise UserError(
+            f"a is {first['task']} on {first['model']} and b is {second['task']} on {second['model']}; compare two runs of "
+            "the same task, or two tasks on the same model"
+        )
+    return found
+
+
+def command(session: Session) -> None:
+    """`run.py compare`: the runs in `a` and `b`, printed, and written below the results folder."""
+    from meridian import compare_table
+
+    for side in "ab":
+        if not session.config[side]:
+            raise UserError(f"compare needs {side}=; give the folder of a finished run, for example results/pocket/ioi")
+    found = compare(str(session.config["a"]), str(session.config["b"]))
+    compare_table.show(found, session.console)
+    session.say(f"Comparison {write(found, session.results) / FILE}")
+
+
+def write(found: Comparison, results: Path) -> Path:
+    """Write comparison and figures to <results>/compare/<a>--vs--<b>-<digest of the inputs>/ and return that folder.
+
+    The digest keeps apart what is made from different results, so nothing else is overwritten.
+    """
+    document = found.document()
+    names = "--vs--".join("_".join(run.path.resolve().parts[-2:]) for run in (found.a, found.b))
+    digest = results_io.sha256(document["inputs_sha256"])[:8]
+    folder = results / FOLDER / overrides.folder_name(f"{overrides.folder_name(names)[:140]}-{digest}")
+    results_io.write(folder / FILE, document)
+    for figure in found.figures():
+        static.write(figure, folder)
+    return folder
+
+
+# --- details -----------------------------------------------------------------------------------------------------
+
+
+def _records(certificate: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for record in certificate["preconditions"]:
+        yield record["metric"], record
+    for row in certificate["rows"]:
+        for record in row["records"]:
+            yield record["metric"], record
+
+
+def _change(a: str, b: str) -> str | None:
+    """What became of a verdict: gained (b passes, a does not), lost (the other way round), changed, or None."""
+    if a == b:
+        return None
+    return GAINED if b == "pass" else LOST if a == "pass" else OTHER
+
+
+def _roles(evidence: Evidence) -> dict[tuple[int, int], str]:
+    return {tuple(head): role for role, spec in evidence.circuit["roles"].items() for head in spec["heads"]}
+
+
+def _sizes(evidence: Evidence) -> dict[str, int]:
+    return {"prompts": len(evidence.clean), "clusters": len(set(evidence.clusters.tolist()))}
+
+
+def _digests(run: RunFolder) -> dict[str, str]:
+    files = [*sorted(run.path.glob("*_*.json")), run.path / CERTIFICATE]
+    return {file.name: results_io.file_digest(file) for file in files}
+
+
+def _tier_words(certificate: Mapping[str, Any]) -> str:
+    if certificate["tier"] is None:
+        return f"no tier ({certificate['tier_name']})"
+    return f"tier {certificate['tier']} ({certificate['tier_name']})"
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _head_document(one: HeadDifferences) -> dict[str, Any]:
+    fields = {
+        "a": one.a,
+        "b": one.b,
+        "difference": one.b - one.a,
+        "low": one.low,
+        "high": one.high,
+        "differs": one.differs,
+    }
+    return {"quantity": one.quantity, "unit": one.unit, "heads": list(one.heads), **fields}
+
+
+def _heat_map(one: HeadDifferences, basis: str) -> HeatMap:
+    layers, width = 1 + max(layer for layer, _ in one.heads), 1 + max(head for _, head in one.heads)
+    place = {head: index for index, head in enumerate(one.heads)}
+
+    def grid(values: Any) -> tuple[tuple[float | None, ...], ...]:
+        cells = [[place.get((layer, head)) for head in range(width)] for layer in range(layers)]
+        return tuple(tuple(None if i is None else float(values[i]) for i in row) for row in cells)
+
+    return HeatMap(
+        name=f"differences_{one.quantity.replace(' ', '_').replace('-', '_')}",
+        title=f"Difference of the {one.quantity}",
+        caption=f"{basis}; framed where the interval, which holds for all heads together, leaves 0 out. Result {FILE}.",
+        x_label="head",
+        y_label="layer",
+        x=tuple(map(str, range(width))),
+        y=tuple(map(str, range(layers))),
+        values=grid(one.b - one.a),
+        low=grid(one.low),
+        high=grid(one.high),
+        level=LEVEL,
+        unit=one.unit,
+        marked=tuple(head for head, differs in zip(one.heads, one.differs, strict=True) if differs),
+    )

@@ -1,0 +1,95 @@
+"""A comparison as tables in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from calibrations.table import STYLES, number
+from meridian.compare import GAINED, LOST, Comparison
+from meridian.differences import LEVEL, Difference, HeadDifferences
+
+MARKS = {GAINED: "green", LOST: "bold red"}
+MOST_HEADS = 8  # of one effect
+
+
+def show(found: Comparison, console: Console) -> None:
+    """Print the sentence, both subjects, the differences, the changed verdicts, the heads and the notes."""
+    console.print()
+    console.print(Text(found.sentence(), style="bold"))
+    for side, subject in zip("ab", found.subjects, strict=True):
+        console.print(f"{side}  {subject['task']} on {subject['model']}, circuit {subject['circuit']}", highlight=False)
+    if found.quantities:
+        console.print(_quantities(found.quantities, found.paired))
+    console.print(_verdicts(found))
+    for effect in found.heads:
+        if effect.differs.any():
+            console.print(_heads(effect))
+    _circuits(found, console)
+    for note in found.notes():
+        console.print(note, style="yellow", highlight=False)
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    for place, name in enumerate(columns):
+        table.add_column(name, overflow="fold", no_wrap=place == 0)
+    return table
+
+
+def _quantities(quantities: Sequence[Difference], paired: bool) -> Table:
+    how = "paired by prompt" if paired else "unpaired"
+    table = _table(f"Differences, {how}", ("quantity", "a", "b", f"b - a [{100 * LEVEL:g} %]", "unit"))
+    for one in quantities:
+        if one.difference is None:
+            table.add_row(one.quantity, "-", "-", "-", one.reason)
+        else:
+            style = "bold" if one.low > 0 or one.high < 0 else ""
+            change = Text(f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]", style)
+            table.add_row(one.quantity, number(one.a), number(one.b), change, one.unit)
+    return table
+
+
+def _verdicts(found: Comparison) -> Table:
+    """Metrics whose verdict changed; * gates no tier."""
+    table = _table(
+        "Verdicts that changed (* gates no tier)", ("metric", "a", "b", "change", "estimate a", "estimate b")
+    )
+    for one in (verdict for verdict in found.verdicts if verdict["change"]):
+        shown = ["-" if value is None else number(value) for value in one["estimate"]]
+        name = one["metric"] + ("" if one["gating"] else " *")
+        verdicts = [Text(verdict, STYLES[verdict]) for verdict in one["verdict"]]
+        table.add_row(name, *verdicts, Text(one["change"], MARKS.get(one["change"], "")), *shown)
+    if not table.row_count:
+        table.add_row("none", "", "", "", "", "")
+    return table
+
+
+def _heads(effect: HeadDifferences) -> Table:
+    """The heads that differ most among those whose interval leaves 0 out."""
+    change, differ = effect.b - effect.a, int(effect.differs.sum())
+    title = f"{effect.quantity[0].upper()}{effect.quantity[1:]}: {differ} of {len(effect.heads)} heads differ ({effect.unit})"
+    table = _table(title, ("head", "a", "b", f"b - a [{100 * LEVEL:g} %, all heads together]"))
+    order = sorted(effect.differs.nonzero()[0], key=lambda i: -abs(change[i]))
+    for i in order[:MOST_HEADS]:
+        layer, head = effect.heads[i]
+        interval = f"{change[i]:+.3f} [{effect.low[i]:+.3f}, {effect.high[i]:+.3f}]"
+        table.add_row(f"L{layer}H{head}", number(effect.a[i]), number(effect.b[i]), interval)
+    return table
+
+
+def _circuits(found: Comparison, console: Console) -> None:
+    circuits = found.circuits
+    if circuits["jaccard"] is None:
+        return
+    console.print(
+        f"Circuits share {len(circuits['shared'])} heads; {circuits['shared_by_chance']:.1f} by chance in the same layers, "
+        f"p = {circuits['p']:.2g}",
+        highlight=False,
+    )
+    for side in ("only_a", "only_b"):
+        names = " ".join(f"L{layer}H{head}" for layer, head in circuits[side]) or "none"
+        console.print(f"{side.replace('_', ' ')}: {names}", highlight=False)

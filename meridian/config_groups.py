@@ -1,0 +1,50 @@
+"""The configuration group that is every file of its folder: a new calibration's settings are found without a list of them.
+
+`calibration: all` in configs/config.yaml has no file. It is made here, in Hydra's store of configurations, from what lies in
+configs/calibration/: the common settings and one section per calibration. They are overridden as any others are
+(`calibration.c11.max_sigma=0.05`). Whoever composes the configuration imports this module first.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from results_io import UserError
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+WHOLE = ("calibration", "all")  # the group, and the choice in it that means every file
+COMMON = "common"  # the file, and its section, that all calibrations share
+
+
+def parts(folder: Path = CONFIGS / WHOLE[0]) -> list[str]:
+    """The files of `folder`, without their ending: the common one, then the others in order of name."""
+    return sorted((path.stem for path in folder.glob("*.yaml")), key=lambda name: (name != COMMON, name))
+
+
+def load(group: str, choice: str, configs: Path = CONFIGS) -> DictConfig:
+    """The section `group` of the configuration for this choice, as Hydra composes it from files, without any override.
+
+    UserError for a calibration's file whose one section is not the identifier that its name begins with.
+    """
+    folder = configs / group
+    if (group, choice) == WHOLE:
+        return OmegaConf.merge(*(_section(folder, name) for name in parts(folder)))
+    chosen = OmegaConf.load(folder / f"{choice}.yaml")
+    return OmegaConf.merge(chosen, *(OmegaConf.load(folder / f"{name}.yaml") for name in chosen.pop("defaults", [])))
+
+
+def _section(folder: Path, name: str) -> DictConfig:
+    """One calibration's file. With another section it would change, unseen, the thresholds of another calibration."""
+    loaded, expected = OmegaConf.load(folder / f"{name}.yaml"), name.partition("_")[0]
+    if list(loaded) != [expected]:
+        raise UserError(
+            f"configs/{folder.name}/{name}.yaml has the sections {', '.join(map(str, loaded)) or 'none'}; expected "
+            f"{expected} alone, the identifier that the file's name begins with"
+        )
+    return loaded
+
+
+ConfigStore.instance().store(group=WHOLE[0], name=WHOLE[1], node={"defaults": parts()})

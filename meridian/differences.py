@@ -1,0 +1,170 @@
+"""Differences between two runs with intervals from a bootstrap over clusters, paired where the prompts are the same.
+
+Every quantity is theta = sum F / sum D over prompts (a mean has D = 1), its difference theta_b - theta_a. Paired: one matrix
+of cluster counts weighs both sides, so that what the prompts share cancels. Unpaired: each side has its own. Clusters are
+drawn within templates, as in the calibrations (`calibrations.statistics.bootstrap_counts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from calibrations import preconditions
+from calibrations.evidence import PRIMARY, Evidence
+from calibrations.statistics import (
+    Insufficient,
+    bootstrap_counts,
+    bootstrap_means,
+    bootstrap_ratios,
+    percentile_interval,
+    simultaneous_intervals,
+)
+
+LEVEL = 0.95
+EFFECTS = (  # result, field, what it is called; per prompt and head
+    ("02", "denoising", "denoising effect"),
+    ("03", "attribution", "direct logit attribution"),
+    ("21", "effect", "knock-out effect"),
+)
+SHARE = "share of the clean value"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """b - a of one quantity with its interval at `LEVEL`; `reason` instead where the data support none."""
+
+    quantity: str
+    unit: str
+    a: float | None = None
+    b: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class HeadDifferences:
+    """b - a of one effect for every head, with intervals that hold for all heads together at `LEVEL`."""
+
+    quantity: str
+    unit: str
+    heads: Sequence[tuple[int, int]]
+    a: Float[np.ndarray, " head"]
+    b: Float[np.ndarray, " head"]
+    low: Float[np.ndarray, " head"]
+    high: Float[np.ndarray, " head"]
+
+    @property
+    def differs(self) -> np.ndarray:
+        """[head] True where the interval leaves 0 out."""
+        return (self.low > 0) | (self.high < 0)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs on their evaluation prompts. `config` is the common section of the calibrations' settings."""
+
+    a: Evidence
+    b: Evidence
+    config: Mapping[str, Any]
+
+    @cached_property
+    def paired(self) -> bool:
+        """True if both ran on the same prompts, by id."""
+        ids = [[str(e.data("01")["prompt_id"][row]) for row in e.rows] for e in (self.a, self.b)]
+        return ids[0] == ids[1]
+
+    @cached_property
+    def counts(self) -> tuple[Int[np.ndarray, "resample prompt"], Int[np.ndarray, "resample prompt"]]:
+        """How often each prompt of a and of b occurs in each resample: one matrix for both if paired, else independent.
+
+        Insufficient("n_clusters") if a template has a single cluster.
+        """
+        seed, resamples = self.config["bootstrap_seed"], self.config["bootstrap_resamples_p"]
+        first = _counts(self.a, resamples, seed)
+        return first, first if self.paired else _counts(self.b, resamples, seed + 1)
+
+    def mean(self, name: str, unit: str, values: Callable[[Evidence], np.ndarray]) -> Difference:
+        """Difference of the means of one value per prompt."""
+        return self._difference(name, unit, lambda e: (np.asarray(values(e), dtype=float), None))
+
+    def ratio(self, name: str, parts: Callable[[Evidence], tuple[np.ndarray, np.ndarray]]) -> Difference:
+        """Difference of two ratios of means, each behind the gates of behaviour and denominator."""
+
+        def gated(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+            preconditions.require_behaviour(evidence, self.config)
+            return parts(evidence)
+
+        return self._difference(name, SHARE, gated)
+
+    def _difference(self, name: str, unit: str, parts: Callable[[Evidence], tuple[Any, Any]]) -> Difference:
+        try:
+            values, draws = [], []
+            for evidence, counts in zip((self.a, self.b), self.counts, strict=True):
+                top, bottom = parts(evidence)
+                values.append(float(top.mean() if bottom is None else top.sum() / bottom.sum()))
+                draws.append(bootstrap_means(counts, top) if bottom is None else bootstrap_ratios(counts, top, bottom))
+            low, high = percentile_interval(draws[1] - draws[0], LEVEL)
+        except Insufficient as missing:
+            return Difference(name, unit, reason=str(missing))
+        return Difference(name, unit, *values, values[1] - values[0], low, high)
+
+    def quantities(self) -> list[Difference]:
+        """Behaviour, accuracy, faithfulness under every recipe, above the floor, and completeness."""
+        same_metric = self.a.metric == self.b.metric
+        behaviour = f"clean {self.a.metric}"
+        found = [
+            self.mean(behaviour, unit_of(self.a), lambda e: e.clean)
+            if same_metric
+            else Difference(behaviour, "", reason=f"b measures the {self.b.metric}"),
+            self.mean("accuracy", "share of prompts", lambda e: e.per_prompt("01", "correct")),
+        ]
+        for method in preconditions.METHODS:
+            name = f"faithfulness, {method.replace('_', ' ')}"
+            found.append(self.ratio(name, lambda e, m=method: (e.ablated("circuit", m), e.clean)))
+        found.append(self.ratio("faithfulness above the floor, mean", above_floor))
+        found.append(self.ratio("completeness, mean", lambda e: (e.clean - e.ablated("complement", PRIMARY), e.clean)))
+        return found
+
+    def heads(self) -> Iterator[HeadDifferences]:
+        """Every effect that both measured. ValueError if the heads are not the same."""
+        if self.a.heads != self.b.heads:
+            raise ValueError("the runs have different heads; compare heads of models of one shape")
+        for number, field, name in EFFECTS:
+            comparable = number == "03" or self.a.metric == self.b.metric
+            if comparable and all(e.has(number) for e in (self.a, self.b)):
+                unit = "nats" if number == "03" else unit_of(self.a)
+                yield self._heads(name, unit, [e.head_effect(number, field) for e in (self.a, self.b)])
+
+    def _heads(self, name: str, unit: str, effects: Sequence[Float[np.ndarray, "prompt head"]]) -> HeadDifferences:
+        means = [effect.mean(axis=0) for effect in effects]
+        first, second = (bootstrap_means(c, effect) for c, effect in zip(self.counts, effects, strict=True))
+        intervals = simultaneous_intervals(means[1] - means[0], second - first, LEVEL)
+        low, high = (np.array(ends) for ends in zip(*intervals, strict=True))
+        return HeadDifferences(name, unit, self.a.heads, means[0], means[1], low, high)
+
+
+def above_floor(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+    """F - F_0 and D - F_0, F_0 with every head ablated. Insufficient("denominator") if that costs nothing."""
+    floor = evidence.ablated("empty", PRIMARY)
+    if evidence.clean.sum() <= floor.sum():
+        raise Insufficient("denominator", "without any head the value is no smaller")
+    return evidence.ablated("circuit", PRIMARY) - floor, evidence.clean - floor
+
+
+def unit_of(evidence: Evidence) -> str:
+    """The unit of the task's metric: nats of a logit difference, "probability" of one of probabilities."""
+    return "nats" if evidence.metric == "logit difference" else "probability"
+
+
+def _counts(evidence: Evidence, resamples: int, seed: int) -> Int[np.ndarray, "resample prompt"]:
+    return bootstrap_counts(
+        len(evidence.clean), resamples, seed=seed, clusters=evidence.clusters, strata=evidence.templates
+    )

@@ -1,0 +1,39 @@
+"""Colours that people with a colour vision deficiency can tell apart, and the symbols that say the same without colour.
+
+Categories are those of Okabe and Ito 2008 (jfly.uni-koeln.de/color); the diverging scale is ColorBrewer's RdBu.
+"""
+
+from __future__ import annotations
+
+INK = "#1f2933"
+GRID = "rgba(125,125,125,0.25)"
+SHADE = "rgba(0,114,178,0.13)"
+ACCENT = "#0072b2"
+FRAME = "#000000"
+POSITIVE = "#0072b2"
+NEGATIVE = "#d55e00"
+CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
+LIGHT = ("#9fd3f5", "#f6cf7a", "#8fd9c1", "#e8bcd5", "#f3b48a", "#e5e5e5", "#f0e442", "#c9c4e8")
+LINES = ("#1f2933", "#d55e00", "#0072b2")
+
+VERDICTS = {
+    "pass": "#009e73",
+    "fail": "#d55e00",
+    "inconclusive": "#e69f00",
+    "insufficient": "#56b4e9",
+    "not run": "#999999",
+}
+SYMBOLS = {  # names of Plotly's markers
+    "pass": "circle",
+    "fail": "x",
+    "inconclusive": "diamond",
+    "insufficient": "square",
+    "not run": "line-ew-open",
+}
+MARKS = {"pass": "●", "fail": "✕", "inconclusive": "◆", "insufficient": "■", "not run": "–", "none": "–"}
+
+DIVERGING = [
+    [0.0, "#b2182b"], [0.125, "#d6604d"], [0.25, "#f4a582"], [0.375, "#fddbc7"], [0.5, "#f7f7f7"],
+    [0.625, "#d1e5f0"], [0.75, "#92c5de"], [0.875, "#4393c3"], [1.0, "#2166ac"],
+]  # fmt: skip
+SEQUENTIAL = [[0.0, "#f7fbff"], [0.25, "#c6dbef"], [0.5, "#6baed6"], [0.75, "#4292c6"], [1.0, "#2171b5"]]

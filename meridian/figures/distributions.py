@@ -1,0 +1,292 @@
+"""The bootstrap and null distributions that the verdicts were read from.
+
+Each is drawn again from the stored measurements, with the calibration's own functions, settings and seeds, so that the
+interval of the certificate is the one of these draws. What a calibration could not judge has no distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrations import (
+    c11_bootstrap_stability,
+    c12_convergent_validity,
+    c16_reliability_suite,
+    c17_discriminant_validity,
+    c30_seed_variance,
+    c36_incremental_validity,
+    f59_inter_rater_reliability,
+    preconditions,
+    s1_distributional_characterization,
+    s3_distributional_stability,
+)
+from calibrations.evidence import Evidence
+from calibrations.statistics import (
+    Insufficient,
+    bootstrap_counts,
+    bootstrap_ratios,
+    head_relabellings,
+    mean_contrast,
+    mean_spearman_draws,
+    ratio_of_means,
+)
+from meridian.figures.values import Distribution
+from meridian.run_folder import RunFolder
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What one figure shows: samples by label, and where the estimate and the limits stand."""
+
+    samples: Mapping[str, np.ndarray]
+    lines: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One figure: which metric it explains, how its draws are made, and what is said of them."""
+
+    name: str
+    metric: str
+    title: str
+    x_label: str
+    caption: str
+    draw: Callable[[Evidence, Settings], Draws]
+
+    @property
+    def identifier(self) -> str:
+        """The calibration's ID."""
+        return self.metric.partition(".")[0]
+
+    def verdict(self, document: Mapping[str, Any]) -> str:
+        """The verdict on the metric in the calibration's document."""
+        return next(record["verdict"] for record in document["records"] if record["metric"] == self.metric)
+
+
+def random_circuits(evidence: Evidence, settings: Settings) -> Draws:
+    """Faithfulness of the random circuits and of the circuit on the same prompts (P.random_circuits)."""
+    found = preconditions.random_circuits(evidence, settings)
+    lines = {"circuit": found.theta, "95 % of random circuits": float(np.quantile(found.null, 0.95))}
+    return Draws({"random circuits": found.null}, lines)
+
+
+def faithfulness_by_recipe(evidence: Evidence, settings: Settings) -> Draws:
+    """Bootstrap of faithfulness over clusters, by recipe (P.faithfulness)."""
+    preconditions.require_behaviour(evidence, settings)
+    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+    samples = {
+        method.replace("_", " "): bootstrap_ratios(counts, evidence.ablated("circuit", method), evidence.clean)
+        for method in preconditions.METHODS
+    }
+    limits = (settings["faithfulness_low"], settings["faithfulness_high"])
+    return Draws(samples, {f"at least {limits[0]:g}": limits[0], f"at most {limits[1]:g}": limits[1]})
+
+
+def published_bootstrap(evidence: Evidence, settings: Settings) -> Draws:
+    """The published bootstrap over prompts of faithfulness and completeness (C11)."""
+    counts = bootstrap_counts(len(evidence.clean), settings["bootstrap_resamples"], seed=settings["bootstrap_seed"])
+    numerators = {n: c11_bootstrap_stability._numerator(evidence, n) for n in ("faithfulness", "completeness")}
+    return Draws(
+        {name: bootstrap_ratios(counts, values, evidence.clean) for name, values in numerators.items()},
+        {name: ratio_of_means(values, evidence.clean).value for name, values in numerators.items()},
+    )
+
+
+def convergence(evidence: Evidence, settings: Settings) -> Draws:
+    """Mean rho of the methods: bootstrap over heads, over prompts, and heads relabelled in every method (C12)."""
+    methods = c12_convergent_validity._methods(evidence, settings, "families")
+    panel = c12_convergent_validity._panel(evidence, methods, settings)
+    draws = c12_convergent_validity._draws(evidence, panel, settings)
+    null = panel.mean_rho(c12_convergent_validity._relabelled(panel, settings))
+    rho = float(panel.mean_rho(panel.scores[None])[0])
+    samples = {"heads relabelled (chance)": null, **{f"bootstrap over {name}": x for name, x in draws.items()}}
+    return Draws(samples, {"estimate": rho, "limit": settings["threshold_rho"]})
+
+
+def separation(evidence: Evidence, settings: Settings) -> Draws:
+    """Mean effect inside less outside the circuit, for the circuit and for relabelled heads (C14)."""
+    oriented = evidence.head_effect("02", "denoising").mean(axis=0) * evidence.expected_sign
+    statistic = mean_contrast(oriented)
+    masks, _ = head_relabellings(evidence.in_circuit, settings["permutations"], settings["permutation_seed"])
+    return Draws({"heads relabelled": statistic(masks)}, {"circuit": float(statistic(evidence.in_circuit[None])[0])})
+
+
+def test_retest(evidence: Evidence, settings: Settings) -> Draws:
+    """1 - CV of faithfulness over batches of a third of the prompts, by bootstrap (C16.test_retest)."""
+    ratio = preconditions.faithfulness(evidence, settings)
+    size = len(c16_reliability_suite.batches(evidence, settings)[0])
+    cv, draws = c30_seed_variance.sample_cv_draws(evidence, settings, ratio, size)
+    return Draws({"bootstrap over clusters": 1 - draws}, {"estimate": 1 - cv, "limit": settings["test_retest_above"]})
+
+
+def split_half(evidence: Evidence, settings: Settings) -> Draws:
+    """Reliability of the head profile over random halves of the prompts (C16.split_half)."""
+    effects = evidence.head_effect(*c16_reliability_suite.EFFECT)
+    found = c16_reliability_suite._profile(evidence, settings, effects)
+    return Draws({"random halves": found.draws}, {"median": found.median, "limit": settings["split_half_above"]})
+
+
+def discrimination(evidence: Evidence, settings: Settings) -> Draws:
+    """Effect on the own task less three times that on each other task, by bootstrap (C17)."""
+    comparison = c17_discriminant_validity.compare(evidence, settings)
+    comparison.require(settings["min_tasks_gate"])
+    own, others = c17_discriminant_validity._row_draws(evidence, comparison, settings)
+    contrasts = c17_discriminant_validity._contrasts(comparison, own, others, settings)
+    return Draws({one.name.replace("_", " "): one.draws for one in contrasts}, {"limit": 0.0})
+
+
+def seed_variance(evidence: Evidence, settings: Settings) -> Draws:
+    """CV of faithfulness over samples of a third of the prompts, by bootstrap (C30)."""
+    ratio = preconditions.faithfulness(evidence, settings)
+    size = c30_seed_variance.subsample_size(evidence, settings)
+    cv, draws = c30_seed_variance.sample_cv_draws(evidence, settings, ratio, size)
+    return Draws({"bootstrap over clusters": draws}, {"estimate": cv, "limit": settings["acceptable_below"]})
+
+
+def gain(evidence: Evidence, settings: Settings) -> Draws:
+    """Faithfulness gained on the heads with the largest output norm, by paired bootstrap (C36)."""
+    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+    subsets = ("circuit", c36_incremental_validity.BASELINE)
+    intact = np.stack([evidence.ablated(subset) for subset in subsets])
+    draws, _ = c36_incremental_validity._gains(
+        *bootstrap_ratios(counts, intact, evidence.clean).T, settings["baseline_floor"]
+    )
+    thetas = [preconditions.faithfulness(evidence, settings, subset).value for subset in subsets]
+    delta, _ = c36_incremental_validity._gains(*thetas, settings["baseline_floor"])
+    return Draws({"bootstrap over clusters": draws}, {"estimate": float(delta), "limit": settings["adds_value_above"]})
+
+
+def agreement(evidence: Evidence, settings: Settings) -> Draws:
+    """Mean rho of the raters, by bootstrap over clusters (F59)."""
+    raters, missing = f59_inter_rater_reliability._raters(evidence, settings, settings["convention"])
+    panel = f59_inter_rater_reliability._panel(evidence, raters, missing, settings)
+    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+    rho = float(mean_spearman_draws(panel.scores[None])[0])
+    return Draws(
+        {"bootstrap over clusters": mean_spearman_draws(panel.draws(counts))},
+        {"estimate": rho, "limit": settings["threshold_rho"]},
+    )
+
+
+def attribution_share(evidence: Evidence, settings: Settings) -> Draws:
+    """The circuit's share of direct attribution: bootstrap over clusters, and heads relabelled (S1)."""
+    attribution = evidence.head_effect("03", "attribution")
+    squares, draws = s1_distributional_characterization._squares(evidence, settings, attribution)
+    share = s1_distributional_characterization._share
+    masks, _ = head_relabellings(evidence.in_circuit, settings["permutations"], settings["permutation_seed"])
+    threshold = settings["threshold_ratio"]
+    return Draws(
+        {"heads relabelled": _shares(squares, masks), "bootstrap over clusters": share(draws, evidence)},
+        {"estimate": float(share(squares, evidence)), "limit": threshold / (1 + threshold)},
+    )
+
+
+def _shares(squares: np.ndarray, masks: np.ndarray) -> np.ndarray:
+    """S1's share in / (in + out) for each mask [relabelling head]."""
+    sides = [np.sqrt(np.clip(side @ squares / side.sum(axis=1), 0.0, None)) for side in (masks, ~masks)]
+    total = sides[0] + sides[1]
+    return np.divide(sides[0], total, out=np.full(len(masks), np.nan), where=total > 0)
+
+
+def stable_heads(evidence: Evidence, settings: Settings) -> Draws:
+    """Share of circuit heads with a stable attribution, by bootstrap (S3)."""
+    attribution, _ = s3_distributional_stability._written(evidence, settings)
+    size = len(attribution) / settings["n_subsets"]
+    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+    whole = np.ones((1, len(attribution)), dtype=int)
+    stable = [
+        s3_distributional_stability._stable(
+            s3_distributional_stability.expected_cvs(attribution, weights, size), settings
+        ).mean(axis=-1)
+        for weights in (whole, counts)
+    ]
+    return Draws(
+        {"bootstrap over clusters": stable[1]},
+        {"estimate": float(stable[0][0]), "limit": settings["threshold_fraction"]},
+    )
+
+
+def recipe_differences(evidence: Evidence, settings: Settings) -> Draws:
+    """Faithfulness under one recipe less another, by paired bootstrap, every two of them (M98, E1b)."""
+    methods = settings["methods"]
+    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+    intact = np.stack([evidence.ablated("circuit", method) for method in methods])
+    draws, margin = bootstrap_ratios(counts, intact, evidence.clean), settings["max_divergence"]
+    pairs = [(i, j) for i in range(len(methods)) for j in range(i + 1, len(methods))]
+    samples = {f"{methods[i]} - {methods[j]}".replace("_", " "): draws[:, i] - draws[:, j] for i, j in pairs}
+    return Draws(samples, {f"-{margin:g}": -margin, f"{margin:g}": margin})
+
+
+_HALVES = "Two random halves of the prompts agree about the heads this well."
+SOURCES = (
+    Source("random_circuits", "P.random_circuits", "Random circuits", "faithfulness",
+           "Random circuits with as many heads in every layer, mean ablation, on the prompts that they ran on. The circuit "
+           "has to lie beyond 95 % of them.", random_circuits),
+    Source("faithfulness", "P.faithfulness", "Faithfulness by recipe, bootstrap", "faithfulness",
+           "Clusters of prompts drawn again within their templates. Each recipe's 90 % interval has to lie between the lines.",
+           faithfulness_by_recipe),
+    Source("c11", "C11.bootstrap_faithfulness", "C11: faithfulness and completeness, bootstrap", "share of the clean value",
+           "Prompts drawn again, as published; the spread of these draws is the published sigma.", published_bootstrap),
+    Source("c12", "C12.convergent_validity", "C12: agreement of methods", "mean Spearman rho",
+           "What chance gives (heads relabelled in every method), and the estimate drawn again over heads and over prompts.",
+           convergence),
+    Source("c14", "C14.d_prime", "C14: circuit heads against others", "difference of mean effects",
+           "Mean patching effect of the circuit's heads less that of the others, and the same for random head sets of its "
+           "size.", separation),
+    Source("c16_test_retest", "C16.test_retest", "C16: test-retest", "1 - CV",
+           "CV of faithfulness over batches of prompts.", test_retest),
+    Source("c16_split_half", "C16.split_half", "C16: split-half", "reliability", _HALVES, split_half),
+    Source("c17", "C17.discriminant_validity", "C17: own task against others", "own effect - factor x other's effect",
+           "Has to be above 0 for every other task: the circuit's heads then matter that many times more for their own.",
+           discrimination),
+    Source("c30", "C30.seed_variance", "C30: faithfulness on other prompts", "CV of faithfulness",
+           "Coefficient of variation over samples of a third of the prompts.", seed_variance),
+    Source("c36", "C36.incremental_validity", "C36: gain on a naive circuit", "faithfulness gained",
+           "Over the same number of heads with the largest output norm.", gain),
+    Source("f59", "F59.kendalls_w", "F59: agreement of raters", "mean Spearman rho",
+           "Three measurements rank the heads; the prompts are drawn again.", agreement),
+    Source("s1", "S1.distributional_characterization", "S1: share of direct attribution", "share",
+           "The circuit's share, and that of random head sets of its size.", attribution_share),
+    Source("s3", "S3.distributional_stability", "S3: heads with a stable attribution", "share of circuit heads",
+           "Share of heads whose mean and variance vary little between subsets; the values are multiples of one head.",
+           stable_heads),
+    Source("m98", "M98.ablation_invariance", "M98: differences between recipes", "difference of faithfulness",
+           "Every pair has to stay between the lines.", recipe_differences),
+    Source("e1b", "E1b.method_invariance", "E1b: differences between recipes", "difference of faithfulness",
+           "Every pair has to stay between the lines.", recipe_differences),
+)  # fmt: skip
+
+
+def build(run: RunFolder) -> Iterator[Distribution]:
+    """One figure for every calibration that has drawn something and could judge."""
+    for source in SOURCES:
+        document = run.calibration(source.identifier)
+        if document is None or source.verdict(document) == "insufficient":
+            continue  # the certificate says why; there is nothing to draw
+        try:
+            draws = source.draw(run.evidence, document["subject"]["settings"])
+        except Insufficient:
+            continue  # judged by another of its parts alone
+        yield Distribution(
+            name=f"distribution_{source.name}",
+            title=source.title,
+            caption=f"{source.caption} {_count(draws)}. Result {document['number']}.",
+            x_label=source.x_label,
+            samples={label: _finite(values) for label, values in draws.samples.items()},
+            lines={label: float(value) for label, value in draws.lines.items()},
+        )
+
+
+def _count(draws: Draws) -> str:
+    sizes = sorted({len(values) for values in draws.samples.values()})
+    return f"{' and '.join(f'{size:,}' for size in sizes)} draws{' each' if len(draws.samples) > 1 else ''}"
+
+
+def _finite(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(float(value) for value in values if np.isfinite(value))

@@ -1,0 +1,63 @@
+"""Means over prompts with intervals that respect how the prompts were drawn, for figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from calibrations.statistics import ClusteredMean, Insufficient, clustered_mean, or_none
+
+LEVEL = 0.95  # of the intervals in figures of measurements; calibrations state theirs at 90 %
+
+Column = list[float | None]
+
+
+def number(value: float | None) -> float | None:
+    """`value` as a plain float, None if it is missing or not finite."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def clustered_means(
+    values: Float[np.ndarray, "prompt variable"], clusters: np.ndarray, strata: np.ndarray, level: float = LEVEL
+) -> tuple[Column, Column, Column]:
+    """Mean of each column with its cluster-robust interval: mean -+ t(df) SE, clusters drawn within `strata`.
+
+    (means, lower ends, upper ends), the ends None where the data give no standard error (a column that does not vary, a
+    stratum with one cluster). SE and df are those of `calibrations.statistics.clustered_mean`.
+    """
+    means = values.mean(axis=0)
+    low: Column = []
+    high: Column = []
+    for mean, column in zip(means, values.T, strict=True):
+        half = _half_width(column, clusters, strata, level)
+        low.append(None if half is None else float(mean - half))
+        high.append(None if half is None else float(mean + half))
+    return [float(mean) for mean in means], low, high
+
+
+def _half_width(column: np.ndarray, clusters: np.ndarray, strata: np.ndarray, level: float) -> float | None:
+    try:
+        found: ClusteredMean = clustered_mean(column, clusters, strata)
+    except Insufficient:
+        return None
+    return float(stats.t.ppf((1 + level) / 2, found.degrees_of_freedom)) * found.standard_error
+
+
+def normal_interval(mean: float, standard_error: float | None, level: float = LEVEL) -> tuple[Column, Column]:
+    """(lower, upper) = mean -+ z SE of a stored standard error, each a column of one."""
+    if standard_error is None:
+        return [None], [None]
+    half = float(stats.norm.ppf((1 + level) / 2)) * standard_error
+    return [mean - half], [mean + half]
+
+
+def cells(rows: Iterable[Iterable[float | None]]) -> tuple[tuple[float | None, ...], ...]:
+    """A table of plain floats; what is missing or not finite is None."""
+    return tuple(tuple(number(value) for value in row) for row in rows)
+
+
+__all__ = ["LEVEL", "cells", "clustered_means", "normal_interval", "number", "or_none"]

@@ -1,0 +1,197 @@
+"""Forest plots: what the certificate rests on, each estimate with its interval and its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from calibrations.evidence import PRIMARY
+from meridian.figures.values import Forest, Interval
+from meridian.run_folder import RunFolder
+
+CI = 0.90
+PAGE = 12  # rows on scales of their own that fit a printed page
+Limits = tuple[float | None, float | None]  # the estimate has to be above the first and below the second
+
+
+def _above(name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]:
+    return lambda settings, record: (settings[name], None)
+
+
+def _below(name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]:
+    return lambda settings, record: (None, settings[name])
+
+
+# What the verdict compares each metric's estimate with, read from the settings it was made with. A metric that is not
+# here has no such limit (C14's rates are judged by another rule) and is drawn without one.
+LIMITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]] = {
+    "P.behaviour": lambda settings, record: (0.0, None),
+    "P.denominator": _above("min_denominator_t"),
+    "P.faithfulness": lambda settings, record: (settings["faithfulness_low"], settings["faithfulness_high"]),
+    "P.random_circuits": lambda settings, record: (record["companions"]["random_90"][1], None),
+    "C11.bootstrap_faithfulness": _below("max_sigma"),
+    "C11.bootstrap_completeness": _below("max_sigma"),
+    "C12.convergent_validity": _above("threshold_rho"),
+    "C13.measurement_invariance": _below("equivalence_margin"),
+    "C14.d_prime": _above("threshold_d_prime"),
+    "C16.test_retest": _above("test_retest_above"),
+    "C16.split_half": _above("split_half_above"),
+    "C16.cronbach_alpha": _above("alpha_above"),
+    "C17.discriminant_validity": lambda settings, record: (0.0, None),
+    "C23.role_depth_correlation": lambda settings, record: (0.0, None),
+    "C30.seed_variance": _below("acceptable_below"),
+    "C36.incremental_validity": _above("adds_value_above"),
+    "F59.kendalls_w": _above("threshold_rho"),
+    "F59.mean_spearman": _above("threshold_rho"),
+    "F59.mean_kappa": _above("threshold_kappa"),
+    "S1.distributional_characterization": lambda settings, record: (record["companions"]["share_threshold"], None),
+    "S3.distributional_stability": _above("threshold_fraction"),
+    "M93.multiple_comparisons": _below("alpha"),
+    "M98.ablation_invariance": _below("max_divergence"),
+    "E1b.method_invariance": lambda settings, record: (1 - settings["max_divergence"], None),
+    "M3b.certified_stability": _above("circuit_fraction"),
+    "M3b.no_idle_heads": _above("min_effect_fraction"),
+}
+
+# What each metric's estimate is: it is the verdict's quantity, not always that of the published rule.
+QUANTITIES: Mapping[str, str] = {
+    "P.behaviour": "mean of the task's metric",
+    "P.denominator": "t of mean D",
+    "P.faithfulness": "faithfulness, mean ablation",
+    "P.random_circuits": "faithfulness; limit: 95th percentile of random circuits",
+    "C11.bootstrap_faithfulness": "standard error of faithfulness",
+    "C11.bootstrap_completeness": "standard error of completeness",
+    "C12.convergent_validity": "mean Spearman rho",
+    "C13.measurement_invariance": "eta squared of templates",
+    "C14.d_prime": "d'",
+    "C16.test_retest": "1 - CV",
+    "C16.split_half": "split-half reliability",
+    "C16.cronbach_alpha": "generalisability",
+    "C17.discriminant_validity": "own effect - 3 x other's",
+    "C23.role_depth_correlation": "rank correlation",
+    "C30.seed_variance": "CV of faithfulness",
+    "C36.incremental_validity": "faithfulness gained on top-k by norm",
+    "F59.kendalls_w": "mean Spearman rho",
+    "F59.mean_spearman": "mean Spearman rho",
+    "F59.mean_kappa": "mean kappa",
+    "S1.distributional_characterization": "share of attribution",
+    "S3.distributional_stability": "share of heads",
+    "M93.multiple_comparisons": "largest adjusted p",
+    "M98.ablation_invariance": "largest difference of faithfulness",
+    "E1b.method_invariance": "1 - largest difference",
+    "M3b.certified_stability": "share of heads",
+    "M3b.no_idle_heads": "weakest head's share of mean D",
+}
+
+
+def build(run: RunFolder) -> Iterator[Forest]:
+    """The calibrations' estimates, each on its own scale; faithfulness by recipe; faithfulness by template."""
+    for made in (*_calibrations(run), _recipes(run), _templates(run)):
+        if made is not None and made.rows:
+            yield made
+
+
+def _calibrations(run: RunFolder) -> Iterator[Forest]:
+    """The gates in the order of the certificate, in parts that fit a page."""
+    rows = []
+    gating = {r["metric"] for row in _shown(run) for r in row["records"] if r["gating"]}
+    for row in _shown(run):
+        document = run.calibration(row["id"])
+        for record in document["records"] if document else ():
+            if record["metric"] in gating and record["estimate"] is not None:
+                rows.append(_interval(record, document["subject"]["settings"]))
+    parts = max(1, -(-len(rows) // PAGE))
+    size = -(-len(rows) // parts)
+    for part in range(parts):
+        yield Forest(
+            name="forest_calibrations" if part == 0 else f"forest_calibrations_{part + 1}",
+            title="Estimates and limits" if parts == 1 else f"Estimates and limits, part {part + 1} of {parts}",
+            caption="Each row is a quantity of its own, on a scale of its own: estimate, 90 % interval, and a dashed line where "
+            "the verdict's limit lies; the side that passes is shaded. Only the place relative to the limit compares "
+            "between rows. Some verdicts ask for more than the interval, see the reasons in the certificate. Results P, "
+            "11 to 98, E1b, M3b.",
+            x_label="each row's own quantity",
+            rows=tuple(rows[part * size : (part + 1) * size]),
+            level=CI,
+            own_scales=True,
+        )
+
+
+def _shown(run: RunFolder) -> list[Mapping[str, Any]]:
+    preconditions = {"id": "P", "records": [{**record, "gating": True} for record in run.certificate["preconditions"]]}
+    return [preconditions, *run.certificate["rows"]]
+
+
+def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Interval:
+    low, high = record["ci90"] or (None, None)
+    above, below = _limits(record, settings)
+    return Interval(
+        record["metric"],
+        record["estimate"],
+        low,
+        high,
+        record["verdict"],
+        group=record["metric"].partition(".")[0],
+        above=above,
+        below=below,
+        unit=QUANTITIES.get(record["metric"], ""),
+    )
+
+
+def _limits(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Limits:
+    rule = LIMITS.get(record["metric"])
+    try:
+        return (None, None) if rule is None else rule(settings, record)
+    except KeyError:  # the companion that holds the limit is missing where the verdict is insufficient
+        return None, None
+
+
+def _record(run: RunFolder, identifier: str, metric: str) -> Mapping[str, Any] | None:
+    document = run.calibration(identifier)
+    return next((r for r in document["records"] if r["metric"] == metric), None) if document else None
+
+
+def _rows(table: Mapping[str, Any]) -> tuple[Interval, ...]:
+    known = {name: entry for name, entry in table.items() if "faithfulness" in entry}
+    return tuple(
+        Interval(name.replace("_", " "), entry["faithfulness"], *(entry["ci90"] or (None, None)))
+        for name, entry in known.items()
+    )
+
+
+def _recipes(run: RunFolder) -> Forest | None:
+    record = _record(run, "P", "P.faithfulness")
+    table = (record or {}).get("companions", {}).get("by_method")
+    if not table:
+        return None
+    settings, null = run.settings, (_record(run, "P", "P.random_circuits") or {}).get("companions", {})
+    random = {"random circuits, median": null["random_median"]} if "random_median" in null else {}
+    band = {"0.8": settings["faithfulness_low"], "1.2": settings["faithfulness_high"]}
+    return Forest(
+        name="forest_recipes",
+        title="Faithfulness by ablation recipe",
+        caption="Share of the clean model's value that the circuit keeps with every other head ablated, with its 90 % Fieller "
+        f"interval; P.faithfulness asks that all lie between {band['0.8']:g} and {band['1.2']:g}. The recipe of the "
+        f"headline is {PRIMARY} (per template and position). Result P.",
+        x_label="faithfulness",
+        rows=_rows(table),
+        lines={f"at least {band['0.8']:g}": band["0.8"], f"at most {band['1.2']:g}": band["1.2"], **random},
+        level=CI,
+    )
+
+
+def _templates(run: RunFolder) -> Forest | None:
+    record = _record(run, "C13", "C13.measurement_invariance")
+    table = (record or {}).get("companions", {}).get("by_template")
+    if not table:
+        return None
+    return Forest(
+        name="forest_templates",
+        title="Faithfulness by template",
+        caption="The same circuit on the prompts of each template alone, mean ablation per template and position, 90 % Fieller "
+        "interval: what C13 asks to be alike. Result 13.",
+        x_label="faithfulness",
+        rows=_rows(table),
+        lines={"1": 1.0},
+        level=CI,
+    )

@@ -1,0 +1,82 @@
+"""The circuit as a graph: heads by layer and role, edges by their direct effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from calibrations.evidence import Evidence
+from meridian.figures.estimates import LEVEL, clustered_means
+from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
+from meridian.run_folder import RunFolder
+
+LOGITS = "logits"
+
+
+def build(run: RunFolder) -> Iterator[CircuitGraph]:
+    """The circuit of 20 with the noising effects of 28 on its edges; without 28 the heads alone.
+
+    A node's effect is its activation patching effect (02, denoising), an edge's what the clean run loses if that edge alone
+    carries the corrupted prompt; both in the unit of the task's metric.
+    """
+    evidence, paths = run.evidence, run.data("28")
+    edges = () if paths is None else tuple(_edges(paths, evidence))
+    nodes = list(_nodes(evidence))
+    if any(edge.receiver == LOGITS for edge in edges):
+        nodes.append(GraphNode(LOGITS, evidence.n_layers, LOGITS))
+    told = (
+        f"Edges: what the clean run loses when that edge alone carries the corrupted prompt, mean over {len(paths['rows'])} "
+        f"prompts; blue helps the answer, red opposes it, the width is the size. Results 20, 02, 28."
+        if edges
+        else "No edge weights: path patching (28) has not been run. Results 20, 02."
+    )
+    yield CircuitGraph(
+        name="circuit",
+        title=f"The circuit: {len(evidence.circuit_heads)} heads by layer and role",
+        caption=f"A disc's area is the size of the head's activation patching effect. {told}",
+        n_layers=evidence.n_layers,
+        nodes=tuple(nodes),
+        edges=edges,
+        unit="nats" if evidence.metric == "logit difference" else evidence.metric,
+    )
+
+
+def head_name(head: Any) -> str:
+    """[2, 1] as L2H1; the logits as they are."""
+    return head if isinstance(head, str) else f"L{head[0]}H{head[1]}"
+
+
+def _nodes(evidence: Evidence) -> Iterator[GraphNode]:
+    effects = evidence.head_effect("02", "denoising").mean(axis=0) if evidence.has("02") else None
+    for role, spec in evidence.circuit["roles"].items():
+        for head in spec["heads"]:
+            effect = None if effects is None else float(effects[evidence.heads.index(tuple(head))])
+            yield GraphNode(head_name(head), head[0], role, effect)
+
+
+def _edges(paths: Mapping[str, Any], evidence: Evidence) -> Iterator[GraphEdge]:
+    rows, effects = np.array(paths["rows"]), np.asarray(paths["noising"], dtype=float)
+    stored = run_labels(evidence, rows)
+    means, low, high = clustered_means(effects.T, *stored)
+    for place, (sender, receiver) in enumerate(zip(paths["senders"], paths["receivers"], strict=True)):
+        yield GraphEdge(
+            head_name(sender),
+            head_name(receiver),
+            means[place],
+            paths["input"][place],
+            low[place],
+            high[place],
+        )
+
+
+def run_labels(evidence: Evidence, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cluster and template of the stored prompts `rows`, as `Evidence` forms them for its own."""
+    baseline = evidence.data("01")
+    templates = np.array(baseline["template"])[rows]
+    names = np.array(baseline["cluster"])[rows]
+    return np.array([f"{t}|{n}" for t, n in zip(templates, names, strict=True)]), templates
+
+
+__all__ = ["LEVEL", "build", "head_name", "run_labels"]

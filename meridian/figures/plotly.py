@@ -1,0 +1,523 @@
+"""Figure values as Plotly figures, for the browser and for notebooks.
+
+`specification` gives the plain data of Plotly's JSON, `draw` the same as an object of the library. Text of prompts, models
+and roles is escaped: Plotly reads a little HTML in its labels.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from functools import singledispatch
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from calibrations.table import number
+from meridian.figures import colours
+from meridian.figures.layout import place_nodes
+from meridian.figures.values import (
+    CircuitGraph,
+    Curves,
+    Distribution,
+    Figure,
+    Forest,
+    GraphEdge,
+    GraphNode,
+    HeatMap,
+    Interval,
+)
+
+Specification = dict[str, Any]  # {"data": [traces], "layout": {...}}
+Trace = dict[str, Any]
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+BINS = 60
+ROW = 26  # pixels of a forest plot's row
+CELL = 22  # pixels of a heat map's row, and the least of its column
+TEXT_CELL = 58  # the least of a column with words in it
+NODE = 66  # pixels between two heads of one layer, at least
+FACET = 70  # pixels of one facet
+STRIP = 0.34  # where the strip stands in a facet, 0 to 1
+ENTRY = 20  # pixels of a row of the legend
+FAINT = 0.02  # edges below this share of the largest are left out of the drawing (not of the data)
+EDGE = 0.15  # a label this near to an end of its axis is set to the inside
+LABELLED_CELLS = 400  # a larger table has no room for text in its cells
+
+
+def draw(figure: Figure) -> go.Figure:
+    """`figure` as a Plotly figure. TypeError for a kind that has no drawing."""
+    return go.Figure(specification(figure)).update_layout(template="none")
+
+
+@singledispatch
+def specification(figure: Figure) -> Specification:
+    """`figure` as the plain data of Plotly's JSON. TypeError for a kind that has no drawing.
+
+    `layout.meta.least` is the width in pixels below which a page should scroll, not squeeze.
+    """
+    raise TypeError(f"{type(figure).__name__} has no drawing; expected one of the kinds in meridian.figures.values")
+
+
+def _plain(text: object) -> str:
+    """Text as itself, not as Plotly's HTML; line breaks and tabs shown as such, so that a token stays on its line."""
+    shown = str(text).replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    return html.escape(shown, quote=False)
+
+
+def _figure(traces: Sequence[Trace], height: int, least: int = 0, **layout: Any) -> Specification:
+    """Traces with the look that all figures share."""
+    shared = {
+        "height": height,
+        "meta": {"least": least},
+        "font": {"family": FONT, "size": 13, "color": colours.INK},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 10, "r": 10, "t": 10, "b": 10},
+        "hoverlabel": {"font": {"family": FONT, "size": 13}},
+        "showlegend": False,
+        "shapes": [],
+        "annotations": [],
+    }
+    return {"data": list(traces), "layout": {**shared, **layout}}
+
+
+def _axis(title: str | None = None, **others: Any) -> dict[str, Any]:
+    grid = {"automargin": True, "gridcolor": colours.GRID, "zerolinecolor": colours.GRID}
+    named = {} if title is None else {"title": {"text": _plain(title), "font": {"size": 13}}}
+    return {**grid, **named, **others}
+
+
+BARE = {"showticklabels": False, "showgrid": False, "zeroline": False, "showline": False, "ticks": ""}
+
+
+# --- heat map ----------------------------------------------------------------------------------------------
+
+
+@specification.register
+def _(figure: HeatMap) -> Specification:
+    low, high = _range(figure)
+    wide = TEXT_CELL if figure.text else CELL
+    trace = {
+        "type": "heatmap",
+        "z": figure.values,
+        "x": list(range(len(figure.x))),
+        "y": list(range(len(figure.y))),
+        "hovertext": _hover(figure),
+        "hoverinfo": "text",
+        "text": _cell_text(figure),
+        "texttemplate": "%{text}" if figure.text and _has_room(figure) else None,
+        "textfont": {"size": 11},
+        "colorscale": colours.DIVERGING if figure.diverging else colours.SEQUENTIAL,
+        "zmin": low,
+        "zmax": high,
+        "xgap": 1,
+        "ygap": 1,
+        "colorbar": {
+            "title": {"text": _plain(figure.unit), "side": "right"},
+            "thickness": 10,
+            "outlinewidth": 0,
+            "len": 1,
+        },
+    }
+    wide = TEXT_CELL if figure.text else CELL
+    frame = {"color": colours.FRAME, "width": 2}
+    plain = {"showgrid": False, "zeroline": False}
+    return _figure(
+        [trace],
+        110 + CELL * max(4, len(figure.y)),
+        least=180 + wide * len(figure.x),
+        xaxis=_axis(figure.x_label, **_names(figure.x), **plain),
+        yaxis=_axis(figure.y_label, **_names(figure.y), **plain, autorange="reversed"),
+        shapes=[
+            {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": frame}
+            for y, x in figure.marked
+        ],
+    )
+
+
+def _range(figure: HeatMap) -> tuple[float, float]:
+    """Ends of the colour scale: the given ones, or those of the values, symmetric about 0 if the map is diverging."""
+    if figure.limits is not None:
+        return figure.limits
+    values = [value for row in figure.values for value in row if value is not None] or [0.0]
+    if figure.diverging:
+        most = max(map(abs, values)) or 1.0
+        return -most, most
+    low, high = min(0.0, *values), max(values)
+    return low, high if high > low else low + 1.0
+
+
+def _names(names: Sequence[str]) -> dict[str, object]:
+    """Tick labels by place, so that a token that occurs twice has two columns."""
+    return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": [_plain(name) for name in names]}
+
+
+def _has_room(figure: HeatMap) -> bool:
+    return len(figure.x) * len(figure.y) <= LABELLED_CELLS
+
+
+def _cell_text(figure: HeatMap) -> list[list[str]] | None:
+    if figure.text is None:
+        return None
+    return [[_plain(cell) for cell in row] for row in figure.text]
+
+
+def _hover(figure: HeatMap) -> list[list[str]]:
+    return [[_cell_hover(figure, y, x) for x in range(len(figure.x))] for y in range(len(figure.y))]
+
+
+def _cell_hover(figure: HeatMap, y: int, x: int) -> str:
+    where = f"{_plain(figure.y_label)} {_plain(figure.y[y])}, {_plain(figure.x_label)} {_plain(figure.x[x])}"
+    value = figure.values[y][x]
+    if value is None:
+        return f"{where}<br>no value"
+    said = f"<br>{_plain(figure.text[y][x])}" if figure.text else ""
+    ends = [None if side is None else side[y][x] for side in (figure.low, figure.high)]
+    known = None not in ends and figure.level is not None
+    interval = f"<br>{figure.level:.0%} interval {short(ends[0])} to {short(ends[1])}" if known else ""
+    return f"{where}{said}<br>{short(value)} {_plain(figure.unit)}{interval}"
+
+
+def short(value: float) -> str:
+    """Three significant digits, for people: 0.123, 12.3, 1.2e-05."""
+    return f"{value:.3g}"
+
+
+# --- forest ------------------------------------------------------------------------------------------------
+
+
+@specification.register
+def _(figure: Forest) -> Specification:
+    return _facets(figure) if figure.own_scales else _one_axis(figure)
+
+
+def _one_axis(figure: Forest) -> Specification:
+    places = list(range(len(figure.rows)))
+    limits = [
+        (limit, place) for place, row in enumerate(figure.rows) for limit in (row.above, row.below) if limit is not None
+    ]
+    known = [v for row in figure.rows for v in (row.estimate, row.low, row.high) if v is not None]
+    ends = _roomy([*known, *(limit for limit, _ in limits), *figure.lines.values()])
+    names = {"tickmode": "array", "tickvals": places, "ticktext": [_row_name(row, figure) for row in figure.rows]}
+    drawn = _figure(
+        [_estimates(figure.rows, places, figure.level)],
+        90 + ROW * len(places) + (24 if figure.lines else 0),
+        xaxis=_axis(figure.x_label, range=ends),
+        yaxis=_axis(**names, range=[len(places) - 0.4, -0.6], showgrid=False, zeroline=False),
+        shapes=[_line(limit, place - 0.4, place + 0.4, colours.INK, "dot") for limit, place in limits],
+    )
+    return _with_lines(drawn, figure.lines, ends)
+
+
+def _line(x: float, y0: float, y1: float, colour: str, dash: str = "dash", **where: Any) -> dict[str, Any]:
+    line = {"color": colour, "dash": dash, "width": 2 if where else 1.5}
+    return {"type": "line", "x0": x, "x1": x, "y0": y0, "y1": y1, "line": line, **where}
+
+
+def _row_name(row: Interval, figure: Forest) -> str:
+    """The label, with its group where several rows have the same label."""
+    labels = [other.label for other in figure.rows]
+    return _plain(row.label) if labels.count(row.label) == 1 else f"{_plain(row.label)} · {_plain(row.group)}"
+
+
+def _estimates(rows: Sequence[Interval], places: Sequence[int], level: float | None) -> Trace:
+    kept = [(row, place) for row, place in zip(rows, places, strict=True) if row.estimate is not None]
+    return {
+        "type": "scatter",
+        "x": [row.estimate for row, _ in kept],
+        "y": [place for _, place in kept],
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [0 if row.high is None else row.high - row.estimate for row, _ in kept],
+            "arrayminus": [0 if row.low is None else row.estimate - row.low for row, _ in kept],
+            "color": colours.INK,
+            "thickness": 1.5,
+            "width": 4,
+        },
+        "mode": "markers",
+        "marker": {
+            "size": 10,
+            "color": [colours.VERDICTS.get(row.verdict, colours.ACCENT) for row, _ in kept],
+            "symbol": [colours.SYMBOLS.get(row.verdict, "circle") for row, _ in kept],
+            "line": {"color": colours.INK, "width": 0.5},
+        },
+        "hovertext": [_interval_hover(row, level) for row, _ in kept],
+        "hoverinfo": "text",
+        "showlegend": False,
+        "cliponaxis": False,
+    }
+
+
+def _interval_hover(row: Interval, level: float | None) -> str:
+    unit = f" ({_plain(row.unit)})" if row.unit else ""
+    ends = f"<br>{level:.0%} interval {short(row.low)} to {short(row.high)}" if level and row.low is not None else ""
+    limits = "".join(
+        f"<br>{word} {short(limit)} passes"
+        for word, limit in (("above", row.above), ("below", row.below))
+        if limit is not None
+    )
+    verdict = f"<br>{row.verdict}" if row.verdict else ""
+    return f"{_plain(row.label)}{unit}<br>{short(row.estimate)}{ends}{limits}{verdict}"
+
+
+def _roomy(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
+    """Ends of an axis that holds `values` with some room on both sides."""
+    room = share * ((max(values) - min(values)) or abs(values[0]) or 1.0)
+    return min(values) - room, max(values) + room
+
+
+def _with_lines(drawn: Specification, lines: Mapping[str, float], ends: tuple[float, float]) -> Specification:
+    """`drawn` with labelled vertical lines; the labels alternate in height so that neighbours do not collide."""
+    layout = drawn["layout"]
+    for place, (label, x) in enumerate(sorted(lines.items(), key=lambda item: item[1])):
+        colour = colours.LINES[place % len(colours.LINES)]
+        layout["shapes"].append(_line(x, 0, 1, colour, yref="paper"))
+        layout["annotations"].append(
+            {
+                "x": x, "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2 + 15 * (place % 3), "text": _plain(label),
+                "showarrow": False, "font": {"size": 11, "color": colour},
+                "xanchor": _inwards((x - ends[0]) / (ends[1] - ends[0])),
+            }
+        )  # fmt: skip
+    if lines:
+        layout["margin"] = {**layout["margin"], "t": 14 + 15 * min(3, len(lines))}
+    return drawn
+
+
+def _inwards(share: float) -> str:
+    """Which side of a label stands at its line, so that it stays inside the axis."""
+    return "left" if share < EDGE else "right" if share > 1 - EDGE else "center"
+
+
+def _facets(figure: Forest) -> Specification:
+    """One small axis per row, its own quantity on its own scale: name and numbers above, the strip with its limits below."""
+    n = len(figure.rows)
+    drawn = _figure([], 30 + FACET * n)
+    for place, row in enumerate(figure.rows):
+        number, ends = "" if place == 0 else str(place + 1), _facet_range(row)
+        axes = {"xref": f"x{number}", "yref": f"y{number}"}
+        layout = drawn["layout"]
+        drawn["data"].append({**_estimates([row], [STRIP], figure.level), "xaxis": axes["xref"], "yaxis": axes["yref"]})
+        layout[f"xaxis{number}"] = {**BARE, "range": ends, "anchor": axes["yref"]}
+        domain = [1 - (place + 1) / n, 1 - place / n]
+        layout[f"yaxis{number}"] = {**BARE, "range": [0, 1], "anchor": axes["xref"], "domain": domain}
+        layout["shapes"] += _passing(row, ends, axes)
+        layout["annotations"] += [*_limit_labels(row, axes), *_labels(row, axes)]
+    return drawn
+
+
+def _facet_range(row: Interval) -> tuple[float, float]:
+    known = [value for value in (row.estimate, row.low, row.high, row.above, row.below) if value is not None]
+    return _roomy(known, 0.2)
+
+
+def _passing(row: Interval, ends: tuple[float, float], axes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The side of the limits that passes, shaded, and the limits as dashed lines."""
+    limits = [limit for limit in (row.above, row.below) if limit is not None]
+    if not limits:
+        return []
+    shade = {
+        "type": "rect", "x0": ends[0] if row.above is None else row.above, "x1": ends[1] if row.below is None else row.below,
+        "y0": STRIP - 0.13, "y1": STRIP + 0.13, "fillcolor": colours.SHADE, "line": {"width": 0}, "layer": "below", **axes,
+    }  # fmt: skip
+    return [shade, *(_line(limit, STRIP - 0.17, STRIP + 0.17, colours.INK, **axes) for limit in limits)]
+
+
+def _limit_labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
+    shared = {"y": STRIP - 0.16, "yanchor": "top", "showarrow": False, "font": {"size": 11}, **axes}
+    return [{"x": limit, "text": short(limit), **shared} for limit in (row.above, row.below) if limit is not None]
+
+
+def _labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Name and quantity at the left, verdict and estimate with interval at the right."""
+    interval = "" if row.low is None or row.high is None else f" [{number(row.low)}, {number(row.high)}]"
+    name = _plain(row.label.replace(".", " ", 1).replace("_", " "))
+    texts = (
+        (0, "left", f"<b>{name}</b><br><span style='font-size:11px'>{_plain(row.unit)}</span>"),
+        (1, "right", f"{row.verdict or ''}<br>{number(row.estimate)}{interval}"),
+    )
+    domain = {axis: f"{name} domain" for axis, name in axes.items()}
+    return [
+        {
+            "x": x, "y": 1, **domain, "xanchor": anchor, "yanchor": "top", "align": anchor, "text": text, "showarrow": False,
+            "font": {"size": 12},
+        }
+        for x, anchor, text in texts
+    ]  # fmt: skip
+
+
+# --- curves and distributions -------------------------------------------------------------------------------
+
+
+@specification.register
+def _(figure: Curves) -> Specification:
+    traces = []
+    for place, series in enumerate(figure.series):
+        colour = colours.CATEGORIES[place % len(colours.CATEGORIES)]
+        x = [_plain(value) if isinstance(value, str) else value for value in figure.x]
+        if series.low is not None and series.high is not None and None not in series.low:
+            traces.append(
+                {"type": "scatter", 
+                    "x": [*x, *reversed(x)], "y": [*series.high, *reversed(series.low)], "fill": "toself", "opacity": 0.25,
+                    "fillcolor": colour, "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False,
+                }
+            )  # fmt: skip
+        traces.append(
+            {
+                "type": "scatter",
+                "x": x,
+                "y": series.y,
+                "name": _plain(series.label),
+                "mode": "lines+markers",
+                "line": {"color": colour, "width": 2},
+            }
+        )
+    return _figure(
+        traces, 320, showlegend=len(figure.series) > 1, xaxis=_axis(figure.x_label), yaxis=_axis(figure.y_label)
+    )
+
+
+@specification.register
+def _(figure: Distribution) -> Specification:
+    every = [value for values in figure.samples.values() for value in values]
+    if not every:
+        return _figure([], 120)
+    low, high = min(every), max(every)
+    edges = np.linspace(low, high if high > low else low + 1e-9, BINS + 1)
+    traces = [
+        _histogram(label, values, edges, colours.CATEGORIES[place % len(colours.CATEGORIES)])
+        for place, (label, values) in enumerate(figure.samples.items())
+    ]
+    below = ENTRY * len(traces) + 12
+    legend = {"yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left", "tracegroupgap": 0}
+    ends = _roomy([low, high, *figure.lines.values()])
+    drawn = _figure(
+        traces,
+        270 + below,
+        barmode="overlay",
+        bargap=0,
+        legend=legend,
+        showlegend=True,
+        margin={"l": 10, "r": 10, "t": 10, "b": 52 + below},
+        xaxis=_axis(figure.x_label, range=ends, automargin=False),
+        yaxis=_axis("draws", rangemode="tozero"),
+    )
+    return _with_lines(drawn, figure.lines, ends)
+
+
+def _histogram(label: str, values: Sequence[float], edges: np.ndarray, colour: str) -> Trace:
+    counts, _ = np.histogram(values, edges)
+    return {
+        "type": "bar",
+        "x": [float((a + b) / 2) for a, b in pairwise(edges)],
+        "y": counts.tolist(),
+        "width": float(edges[1] - edges[0]),
+        "name": _plain(label),
+        "marker": {"color": colour, "opacity": 0.6, "line": {"width": 0}},
+        "hovertext": [
+            f"{_plain(label)}<br>{short(a)} to {short(b)}: {c}"
+            for (a, b), c in zip(pairwise(edges), counts, strict=True)
+        ],
+        "hoverinfo": "text",
+    }
+
+
+# --- graph -------------------------------------------------------------------------------------------------
+
+
+@specification.register
+def _(figure: CircuitGraph) -> Specification:
+    places = place_nodes(figure)
+    largest = max((abs(edge.weight) for edge in figure.edges), default=1.0) or 1.0
+    shown = sorted((e for e in figure.edges if abs(e.weight) >= FAINT * largest), key=lambda e: abs(e.weight))
+    traces: list[Trace] = [_edge(edge, places, largest) for edge in shown]
+    traces.append(_edge_hover(shown, places, figure.unit))
+    traces.extend(_nodes(figure.nodes, places, figure.unit))
+    layers = sorted({node.layer for node in figure.nodes})
+    widest = max(sum(node.layer == layer for node in figure.nodes) for layer in layers)
+    names = ["logits" if layer == figure.n_layers else f"layer {layer}" for layer in layers]
+    most = max((abs(x) for x, _ in places.values()), default=1.0)
+    levels = {"tickmode": "array", "tickvals": layers, "ticktext": names, "zeroline": False}
+    return _figure(
+        traces,
+        150 + 110 * len(layers),
+        least=140 + NODE * widest,
+        hovermode="closest",
+        showlegend=True,
+        legend={"orientation": "h", "y": -0.02, "yanchor": "top", "x": 0},
+        xaxis={"visible": False, "range": [-most - 0.6, most + 0.6]},
+        yaxis=_axis(**levels, range=[min(layers) - 0.5, max(layers) + 0.5]),
+    )
+
+
+def _curve(edge: GraphEdge, places: Mapping[str, tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """A quadratic curve from sender to receiver; q, k and v bend differently so that they do not cover each other."""
+    (x0, y0), (x1, y1) = places[edge.sender], places[edge.receiver]
+    bend = {"q": -0.22, "k": 0.0, "v": 0.22, None: 0.0}[edge.input]
+    t = np.linspace(0, 1, 13)
+    mid = (x0 + x1) / 2 + bend, (y0 + y1) / 2
+    x = (1 - t) ** 2 * x0 + 2 * t * (1 - t) * mid[0] + t**2 * x1
+    y = (1 - t) ** 2 * y0 + 2 * t * (1 - t) * mid[1] + t**2 * y1
+    return [round(float(v), 3) for v in x], [round(float(v), 3) for v in y]
+
+
+def _edge(edge: GraphEdge, places: Mapping[str, tuple[float, float]], largest: float) -> Trace:
+    share = abs(edge.weight) / largest
+    x, y = _curve(edge, places)
+    colour = colours.POSITIVE if edge.weight >= 0 else colours.NEGATIVE
+    return {"type": "scatter", 
+        "x": x, "y": y, "mode": "lines", "hoverinfo": "skip", "showlegend": False, "opacity": round(0.25 + 0.7 * share, 3),
+        "line": {"color": colour, "width": round(0.6 + 7 * share, 2), "dash": "solid" if edge.weight >= 0 else "dash"},
+    }  # fmt: skip
+
+
+def _edge_hover(edges: Sequence[GraphEdge], places: Mapping[str, tuple[float, float]], unit: str) -> Trace:
+    """Invisible marks on the middle of each edge that say what it is."""
+    middles = [tuple(axis[6] for axis in _curve(edge, places)) for edge in edges]
+    return {"type": "scatter", 
+        "x": [x for x, _ in middles], "y": [y for _, y in middles], "mode": "markers", "showlegend": False, "hoverinfo": "text",
+        "marker": {"size": 12, "color": "rgba(0,0,0,0)"}, "hovertext": [_edge_text(edge, unit) for edge in edges],
+    }  # fmt: skip
+
+
+def _edge_text(edge: GraphEdge, unit: str) -> str:
+    into = f" ({edge.input})" if edge.input else ""
+    ends = f"<br>95 % interval {short(edge.low)} to {short(edge.high)}" if edge.low is not None else ""
+    return f"{_plain(edge.sender)} to {_plain(edge.receiver)}{into}<br>{short(edge.weight)} {_plain(unit)}{ends}"
+
+
+def _nodes(nodes: Sequence[GraphNode], places: Mapping[str, tuple[float, float]], unit: str) -> list[Trace]:
+    largest = max((abs(node.effect) for node in nodes if node.effect is not None), default=1.0) or 1.0
+    traces = []
+    for place, role in enumerate(dict.fromkeys(node.role for node in nodes)):
+        own = [node for node in nodes if node.role == role]
+        sizes = [30 + 26 * (abs(node.effect or 0.0) / largest) ** 0.5 for node in own]
+        traces.append(
+            {
+                "type": "scatter",
+                "x": [places[node.name][0] for node in own],
+                "y": [places[node.name][1] for node in own],
+                "mode": "markers+text",
+                "text": [_plain(node.name) for node in own],
+                "textfont": {"size": 11, "color": "#000"},
+                "marker": {
+                    "size": sizes,
+                    "color": colours.LIGHT[place % len(colours.LIGHT)],
+                    "line": {"color": colours.INK, "width": 1.5},
+                    "opacity": 1,
+                },
+                "name": _plain(role.replace("_", " ")),
+                "hovertext": [_node_text(node, unit) for node in own],
+                "hoverinfo": "text",
+            }
+        )
+    return traces
+
+
+def _node_text(node: GraphNode, unit: str) -> str:
+    effect = "" if node.effect is None else f"<br>patching effect {short(node.effect)} {_plain(unit)}"
+    return f"{_plain(node.name)}<br>{_plain(node.role.replace('_', ' '))}{effect}"

@@ -1,0 +1,341 @@
+"""Figures for a paper: the values of `meridian.figures.values` drawn by matplotlib as SVG, PDF or PNG.
+
+The same figure gives the same bytes: no dates, no random identifiers, and the font that matplotlib brings. Text stays text
+(SVG: <text>, PDF: TrueType), so that it can be searched and edited. Colours are those of the report (`colours`); whatever they
+say is also said by a shape, a line style or a word.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from meridian.figures import colours
+from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap
+from results_io import UserError
+
+Width = Literal["single", "double"]
+WIDTHS = {"single": 3.3, "double": 6.9}  # inches: one and two columns of a two-column page
+FORMATS = ("svg", "pdf", "png")
+POINTS = 72  # per inch
+DPI = 300  # of PNG: what journals ask for
+SMALLEST = 5.0  # points: text inside cells is shortened rather than set smaller
+TALLEST = 9.0  # inches: a page
+KEY_WIDTH, LETTER_WIDTH = 34, 3.7  # points: of a legend's line with its space, and of a letter in it
+STYLE = {
+    "font.family": "DejaVu Sans",  # matplotlib's own: the same everywhere
+    "font.size": 7,
+    "axes.labelsize": 7,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.4,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "meridian",  # in place of a random one
+    "pdf.fonttype": 42,
+    "text.parse_math": False,  # a token with dollar signs is no formula
+}
+NO_DATES = {
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
+    "png": {"Software": None},
+}
+DASHES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+VERDICT_MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D", "insufficient": "s", "not run": "_"}
+DIVERGING = LinearSegmentedColormap.from_list("diverging", colours.DIVERGING)
+SEQUENTIAL = LinearSegmentedColormap.from_list("sequential", colours.SEQUENTIAL)
+MISSING, FAINT, INK = "#dddddd", "#666666", colours.INK
+
+
+def draw(figure: Figure, width: Width = "double", titled: bool = False) -> Canvas:
+    """`figure` at the width of one or two columns, its height by what it holds.
+
+    UserError for another width, TypeError for a kind of figure that this renderer does not know.
+    """
+    if width not in WIDTHS:
+        raise UserError(f"width={width} is unknown; use {' or '.join(WIDTHS)}")
+    with mpl.rc_context(STYLE):
+        canvas = _draw(figure, WIDTHS[width])
+        if titled:
+            canvas.suptitle(figure.title, fontsize=STYLE["axes.titlesize"], wrap=True)
+        canvas.draw_without_rendering()
+        canvas.set_layout_engine("none")  # laid out once, so that all formats show the same
+        return canvas
+
+
+def render(canvas: Canvas, form: str) -> bytes:
+    """The bytes of a drawn figure in one of `FORMATS`. UserError for another."""
+    if form not in FORMATS:
+        raise UserError(f"format {form} is unknown; use {', '.join(FORMATS)}")
+    stream = io.BytesIO()
+    with mpl.rc_context(STYLE):
+        canvas.savefig(stream, format=form, dpi=DPI, metadata=NO_DATES[form])
+    return stream.getvalue()
+
+
+def write(
+    figure: Figure, folder: Path, formats: Sequence[str] = FORMATS, width: Width = "double", titled: bool = False
+) -> list[Path]:
+    """<folder>/<name>.<format> for each format, each replaced in one step. Raises as `draw` and `render`."""
+    canvas = draw(figure, width, titled)
+    paths = [folder / f"{figure.name}.{form}" for form in formats]
+    for path, form in zip(paths, formats, strict=True):
+        write_bytes(path, render(canvas, form))
+    return paths
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` by `content` in one step, as `results_io.write_text` does for text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@functools.singledispatch
+def _draw(figure: Figure, width: float) -> Canvas:
+    raise TypeError(f"{type(figure).__name__} has no static drawing; register one in meridian/figures/static.py")
+
+
+def panel(width: float, height: float) -> tuple[Canvas, Axes]:
+    """A canvas of one panel, in inches."""
+    canvas = Canvas(figsize=(width, min(height, TALLEST)), layout="constrained")
+    return canvas, canvas.subplots()
+
+
+# --- heat map ----------------------------------------------------------------------------------------------------
+
+
+@_draw.register
+def _heat_map(figure: HeatMap, width: float) -> Canvas:
+    rows, columns = len(figure.y), len(figure.x)
+    cell = min(0.32, (width - 1.5) / max(columns, 1))
+    canvas, axes = panel(width, 0.75 + rows * (max(cell, 0.17) if figure.text is None else 0.22))
+    values = np.array([[np.nan if v is None else v for v in row] for row in figure.values], dtype=float)
+    low, high = colour_limits(figure, values)
+    axes.set_facecolor("white")
+    image = axes.imshow(
+        np.ma.masked_invalid(values),
+        cmap=DIVERGING if figure.diverging else SEQUENTIAL,
+        vmin=low,
+        vmax=high,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    _ticks(axes, figure, width)
+    axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+    for y, x in np.argwhere(np.isnan(values)):
+        axes.add_patch(
+            Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=MISSING, hatch="////", edgecolor="white", linewidth=0)
+        )
+    for y, x in figure.marked:
+        axes.add_patch(
+            Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=colours.FRAME, linewidth=1.1, clip_on=False)
+        )
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    canvas.colorbar(image, ax=axes, label=figure.unit, aspect=25, pad=0.02).outline.set_visible(False)
+    if figure.text is not None:
+        _cell_text(canvas, axes, figure, image)
+    return canvas
+
+
+def colour_limits(figure: HeatMap, values: np.ndarray) -> tuple[float, float]:
+    """Ends of the colour scale: those given, else the data's, symmetric about 0 if diverging."""
+    if figure.limits is not None:
+        return figure.limits
+    present = values[np.isfinite(values)]
+    if not present.size:
+        return (-1.0, 1.0) if figure.diverging else (0.0, 1.0)
+    if figure.diverging:
+        size = float(np.abs(present).max()) or 1.0
+        return -size, size
+    low, high = float(present.min()), float(present.max())
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def _ticks(axes: Axes, figure: HeatMap, width: float) -> None:
+    """Tick labels as they fit: long ones turned, and only some if there are many."""
+    room = (width - 1.5) * POINTS / max(len(figure.x), 1)
+    longest = max((len(label) for label in figure.x), default=1)
+    turned = longest * 4.2 > room
+    step = max(1, math.ceil((8 if turned else longest * 4.2) / room))
+    axes.set_xticks(range(0, len(figure.x), step), figure.x[::step])
+    if turned:
+        axes.set_xticklabels(figure.x[::step], rotation=50, ha="right", rotation_mode="anchor")
+    step = max(1, math.ceil(len(figure.y) * 8 / (TALLEST * POINTS)))
+    axes.set_yticks(range(0, len(figure.y), step), figure.y[::step])
+    axes.tick_params(length=0)
+
+
+def _cell_text(canvas: Canvas, axes: Axes, figure: HeatMap, image: mpl.image.AxesImage) -> None:
+    """Words in the cells, shortened to fit, black or white by the brightness behind them."""
+    canvas.canvas.draw()  # lays the axes out, so that the room in a cell is known
+    room = axes.get_window_extent().width / canvas.dpi * POINTS / len(figure.x)
+    fits = max(1, int(room / (0.68 * SMALLEST)))
+    for y, row in enumerate(figure.text):
+        for x, word in enumerate(row):
+            red, green, blue, _ = image.cmap(image.norm(figure.values[y][x] or 0.0))
+            bright = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+            shown = word if len(word) <= fits else word[: max(fits - 1, 1)] + "…"
+            colour = "black" if bright > 0.45 or figure.values[y][x] is None else "white"
+            axes.text(x, y, shown, ha="center", va="center", color=colour, fontsize=SMALLEST)
+
+
+# --- forest, circuit: in files of their own -----------------------------------------------------------------------
+
+
+@_draw.register
+def _forest(figure: Forest, width: float) -> Canvas:
+    from meridian.figures import static_forest  # which takes its colours from here
+
+    return static_forest.draw(figure, width)
+
+
+@_draw.register
+def _circuit(figure: CircuitGraph, width: float) -> Canvas:
+    from meridian.figures import static_graph
+
+    return static_graph.draw(figure, width)
+
+
+def legend(canvas: Canvas, handles: Sequence[Artist], width: float, title: str | None = None) -> None:
+    """Below the panel, in as many columns as the longest label leaves room for."""
+    if handles:
+        longest = max(len(handle.get_label()) for handle in handles)
+        columns = int(width * POINTS / (KEY_WIDTH + LETTER_WIDTH * longest))
+        canvas.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=min(max(columns, 1), len(handles)),
+            title=title,
+            title_fontsize=STYLE["legend.fontsize"],
+            handlelength=2.4,
+        )
+
+
+def percent(level: float) -> str:
+    """0.95 as "95 %"."""
+    return f"{100 * level:g} %"
+
+
+def vertical_lines(axes: Axes, lines: Mapping[str, float]) -> list[Line2D]:
+    """Named vertical lines and what the legend says of them."""
+    handles = []
+    for place, (label, value) in enumerate(lines.items()):
+        colour = colours.LINES[place % len(colours.LINES)]
+        style = {"color": colour, "linestyle": DASHES[(place + 1) % len(DASHES)]}
+        axes.axvline(value, linewidth=0.9, zorder=3, **style)
+        handles.append(Line2D([], [], linewidth=0.9, label=label, **style))
+    return handles
+
+
+# --- curves ------------------------------------------------------------------------------------------------------
+
+
+@_draw.register
+def _curves(figure: Curves, width: float) -> Canvas:
+    canvas, axes = panel(width, 2.1 if width < 5 else 2.6)
+    names = bool(figure.x) and isinstance(figure.x[0], str)
+    x = np.arange(len(figure.x)) if names else np.array(figure.x, dtype=float)
+    for place, series in enumerate(figure.series):
+        colour = series_colour(place)
+        style = {
+            "linestyle": DASHES[place // len(colours.CATEGORIES) % len(DASHES)],
+            "marker": MARKERS[place % len(MARKERS)],
+        }
+        axes.plot(x, _numbers(series.y), color=colour, markersize=2.6, label=series.label, **style)
+        if series.low is not None and series.high is not None:
+            axes.fill_between(x, _numbers(series.low), _numbers(series.high), color=colour, alpha=0.18, linewidth=0)
+    if names:
+        long = max(map(len, figure.x)) * len(figure.x) * 4.2 > (width - 1) * POINTS
+        axes.set_xticks(x, figure.x, **({"rotation": 50, "ha": "right", "rotation_mode": "anchor"} if long else {}))
+    axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+    if len(figure.series) > 1 or figure.series[0].label:
+        banded = figure.level is not None and any(series.low is not None for series in figure.series)
+        legend(
+            canvas,
+            axes.get_legend_handles_labels()[0],
+            width,
+            f"bands: {percent(figure.level)} interval" if banded else None,
+        )
+    return canvas
+
+
+def series_colour(place: int) -> str:
+    """The colour of the series at this place."""
+    return colours.CATEGORIES[place % len(colours.CATEGORIES)]
+
+
+def _numbers(values: Sequence[float | None]) -> np.ndarray:
+    """[x] with NaN for what is missing, which matplotlib leaves out."""
+    return np.array([np.nan if value is None else value for value in values], dtype=float)
+
+
+# --- distribution ------------------------------------------------------------------------------------------------
+
+
+@_draw.register
+def _distribution(figure: Distribution, width: float) -> Canvas:
+    canvas, axes = panel(width, 2.0 if width < 5 else 2.3)
+    samples = {label: draws for label, draws in figure.samples.items() if len(draws)}
+    handles = []
+    if samples:
+        edges = bins(list(samples.values()))
+        for place, (label, draws) in enumerate(samples.items()):
+            colour, style = series_colour(place), DASHES[place % len(DASHES)]
+            weights = np.full(len(draws), 1 / len(draws))
+            axes.hist(draws, edges, weights=weights, color=colour, alpha=0.25)
+            axes.hist(draws, edges, weights=weights, histtype="step", color=colour, linestyle=style, linewidth=0.9)
+            handles.append(Line2D([], [], color=colour, linestyle=style, label=f"{label} ({len(draws):,})"))
+    handles += vertical_lines(axes, figure.lines)
+    axes.set(xlabel=figure.x_label, ylabel="share of draws")
+    axes.margins(x=0.03)
+    legend(canvas, handles, width)
+    return canvas
+
+
+def bins(samples: Sequence[Sequence[float]]) -> np.ndarray:
+    """Common bin edges: as Freedman & Diaconis (1981) for the narrowest sample, 10 to 60 bins; one if all draws are equal."""
+    drawn = np.concatenate([np.asarray(draws, dtype=float) for draws in samples])
+    low, high = float(drawn.min()), float(drawn.max())
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
+        half = 0.005 * (abs(low) or 1.0)
+        return np.array([low - half, low + half])
+    spreads = [float(np.subtract(*np.quantile(draws, [0.75, 0.25]))) / len(draws) ** (1 / 3) for draws in samples]
+    step = 2 * min((spread for spread in spreads if spread > 0), default=(high - low) / 60)
+    return np.linspace(low, high, int(np.clip(math.ceil((high - low) / step), 10, 60)) + 1)

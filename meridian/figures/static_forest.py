@@ -1,0 +1,132 @@
+"""A forest plot for a paper: estimates with intervals below each other, on one axis or each on its own."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from meridian.figures import colours, static
+from meridian.figures.values import Forest, Interval
+
+LINE = 0.155  # inches
+OWN_LINE = 0.23  # where the limit's number stands above its line
+NARROW = 5.0  # inches: below, the unit has no room beside the numbers
+MARGIN = 0.12  # of a row's own scale, on each side
+WANTED = "#DCEBF5"  # the side of a limit where the quantity has to be
+Line = Interval | str  # a string: the heading of a group
+
+
+def draw(figure: Forest, width: float) -> Canvas:
+    """Rows by group, from the top. Markers and colours say the verdict; a row without an estimate says so in words."""
+    lines = with_headings(figure)
+    height = 0.75 + (OWN_LINE if figure.own_scales else LINE) * len(lines) + 0.14 * len(figure.lines)
+    canvas, axes = static.panel(width, height)
+    for place, line in enumerate(lines):
+        if isinstance(line, str):
+            continue
+        if figure.own_scales:
+            _own_scale(axes, place, line, width)
+        else:
+            _estimate(axes, place, line)
+    axes.set_yticks(range(len(lines)), [line if isinstance(line, str) else line.label for line in lines])
+    for label, line in zip(axes.get_yticklabels(), lines, strict=True):
+        label.set_fontweight("bold" if isinstance(line, str) else "normal")
+    axes.set(xlabel=_label(figure), ylim=(len(lines) - 0.4, -0.7))
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    if figure.own_scales:
+        axes.set(xlim=(0, 1), xticks=[])
+        axes.spines["bottom"].set_visible(False)
+    static.legend(canvas, _legend(figure, axes), width)
+    return canvas
+
+
+def with_headings(figure: Forest) -> list[Line]:
+    """The rows, those of one group together below the group's name, unless their labels begin with it."""
+    groups = list(dict.fromkeys(row.group for row in figure.rows))
+    lines: list[Line] = []
+    for group in groups:
+        members = [row for row in figure.rows if row.group == group]
+        said = all(row.label.startswith(group) for row in members)
+        lines += members if said else [group, *members]
+    return lines
+
+
+def own_range(row: Interval) -> tuple[float, float]:
+    """Ends of the axis of one row: what it shows and its limits, with a margin."""
+    shown = [v for v in (row.estimate, row.low, row.high, row.above, row.below) if v is not None]
+    low, high = (min(shown), max(shown)) if shown else (0.0, 1.0)
+    room = (high - low) or abs(high) or 1.0
+    return low - MARGIN * room, high + MARGIN * room
+
+
+def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
+    """One row on its own axis: limits with their numbers, the wanted side shaded, the estimate in figures at the right."""
+    start, end = own_range(row)
+
+    def at(value: float) -> float:
+        return (value - start) / (end - start)
+
+    limits = [limit for limit in (row.above, row.below) if limit is not None]
+    if limits:
+        left = 0.0 if row.above is None else at(row.above)
+        right = 1.0 if row.below is None else at(row.below)
+        axes.add_patch(Rectangle((left, place - 0.32), right - left, 0.64, facecolor=WANTED, zorder=0))
+    if row.estimate is not None:
+        axes.plot([0, 1], [place, place], color="#CCCCCC", linewidth=0.5, zorder=1)
+    for limit in limits:
+        axes.plot([at(limit)] * 2, [place - 0.32, place + 0.32], color=static.INK, linewidth=0.9, zorder=2)
+        axes.text(at(limit), place - 0.36, f"{limit:.3g}", ha="center", va="bottom", fontsize=5, color=static.INK)
+    moved = [None if value is None else at(value) for value in (row.estimate, row.low, row.high)]
+    _estimate(axes, place, Interval(row.label, *moved, verdict=row.verdict))
+    axes.text(
+        1.02,
+        place,
+        in_figures(row, with_unit=width > NARROW),
+        transform=axes.get_yaxis_transform(),
+        va="center",
+        fontsize=6,
+    )
+
+
+def in_figures(row: Interval, with_unit: bool) -> str:
+    """ "0.97 [0.93, 1.01] nats", or nothing without an estimate."""
+    if row.estimate is None:
+        return ""
+    ends = "" if row.low is None or row.high is None else f" [{row.low:.3g}, {row.high:.3g}]"
+    return f"{row.estimate:.3g}{ends}{f' {row.unit}' if with_unit and row.unit else ''}"
+
+
+def _estimate(axes: Axes, place: int, row: Interval) -> None:
+    """Interval and marker by verdict; in words where there is no estimate."""
+    colour, marker = _style(row.verdict)
+    if row.estimate is None:
+        words = row.verdict if row.verdict in ("insufficient", "not run") else "no estimate"
+        axes.text(0.01, place, words, transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=static.FAINT)
+        return
+    if row.low is not None or row.high is not None:
+        ends = [row.estimate if end is None else end for end in (row.low, row.high)]
+        axes.plot(ends, [place, place], color=colour, linewidth=1.2, solid_capstyle="butt")
+    axes.plot([row.estimate], [place], marker=marker, color=colour, markersize=3.6, linestyle="none")
+
+
+def _style(verdict: str | None) -> tuple[str, str]:
+    """Colour and marker of a verdict; those of an estimate that nobody judged without one."""
+    return colours.VERDICTS.get(verdict, static.INK), static.VERDICT_MARKERS.get(verdict, "o")
+
+
+def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:
+    """The verdicts that occur with an estimate, the vertical lines, and what the shade means."""
+    handles: list[Line2D | Patch] = []
+    for verdict in dict.fromkeys(row.verdict for row in figure.rows if row.verdict and row.estimate is not None):
+        colour, marker = _style(verdict)
+        handles.append(Line2D([], [], color=colour, marker=marker, markersize=3.6, linewidth=1.2, label=verdict))
+    if figure.own_scales and any((row.above, row.below) != (None, None) for row in figure.rows):
+        handles.append(Patch(facecolor=WANTED, label="where it has to be"))
+    return handles + static.vertical_lines(axes, figure.lines)
+
+
+def _label(figure: Forest) -> str:
+    return figure.x_label if figure.level is None else f"{figure.x_label}, {static.percent(figure.level)} interval"

@@ -1,0 +1,112 @@
+"""A circuit for a paper: heads as discs by layer and role, edges by the size and sign of their direct effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
+
+from meridian.figures import colours, static
+from meridian.figures.layout import place_nodes
+from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
+
+INPUTS = {"q": "--", "k": ":", "v": "-", None: "-"}  # line style by which input of the receiver the edge enters
+INPUT_NAMES = {"q": "into queries", "k": "into keys", "v": "into values or logits"}
+THICKEST, THINNEST = 2.6, 0.15  # points, of the largest weight and of weight 0
+SMALLEST_DISC, LARGEST_DISC = 60.0, 420.0  # square points; the smallest still holds a name
+PLAIN = "#ffffff"  # of nodes that are no heads, or whose effect is not known
+LAYER_HEIGHT = 0.85  # inches
+Places = Mapping[str, tuple[float, float]]
+
+
+def draw(figure: CircuitGraph, width: float) -> Canvas:
+    """Layers from the lowest up. A disc's area grows with |effect|, an edge's width with |weight|; colour says the sign."""
+    places = place_nodes(figure)
+    layers = sorted({node.layer for node in figure.nodes})
+    canvas, axes = static.panel(width, 1.0 + LAYER_HEIGHT * max(len(layers), 2))
+    largest = max((abs(edge.weight) for edge in figure.edges), default=0.0) or 1.0
+    for edge in sorted(figure.edges, key=lambda edge: abs(edge.weight)):  # the largest are drawn last, on top
+        _arrow(axes, places, edge, abs(edge.weight) / largest)
+    fills = role_fills(figure.nodes)
+    _discs(axes, places, figure.nodes, fills)
+    across = [x for x, _ in places.values()] or [0.0]
+    axes.set(
+        xlim=(min(across) - 0.6, max(across) + 0.6), ylim=(min(layers, default=0) - 0.45, max(layers, default=0) + 0.45)
+    )
+    axes.set_yticks(layers, [_layer_name(figure, layer) for layer in layers])
+    axes.set_xticks([])
+    axes.tick_params(axis="y", length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    static.legend(canvas, _legend(figure, fills, largest), width)
+    return canvas
+
+
+def role_fills(nodes: Iterable[GraphNode]) -> dict[str, str]:
+    """A tint for every role of a head, roles in order of first appearance from the lowest layer up."""
+    heads = [node for node in sorted(nodes, key=lambda node: node.layer) if node.name not in (node.role, "")]
+    roles = dict.fromkeys(node.role for node in heads)
+    return {role: colours.LIGHT[place % len(colours.LIGHT)] for place, role in enumerate(roles)}
+
+
+def disc_areas(nodes: Iterable[GraphNode]) -> dict[str, float]:
+    """Square points: |effect| over the largest one, between the smallest and the largest disc."""
+    sizes = {node.name: abs(node.effect or 0.0) for node in nodes}
+    largest = max(sizes.values(), default=0.0) or 1.0
+    return {name: max(SMALLEST_DISC, LARGEST_DISC * size / largest) for name, size in sizes.items()}
+
+
+def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mapping[str, str]) -> None:
+    areas = disc_areas(nodes)
+    for node in nodes:
+        x, y = places[node.name]
+        fill = fills.get(node.role, PLAIN)
+        axes.scatter([x], [y], s=areas[node.name], color=fill, edgecolor=static.FAINT, linewidth=0.4, zorder=4)
+        axes.text(x, y, node.name, ha="center", va="center", fontsize=6, zorder=5)
+
+
+def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
+    """From sender to receiver; edges that jump a layer are bent past the nodes between."""
+    start, end = places[edge.sender], places[edge.receiver]
+    bend = 0.14 if end[1] - start[1] > 1.5 else 0.03
+    axes.add_patch(
+        FancyArrowPatch(
+            start,
+            end,
+            connectionstyle=f"arc3,rad={bend if start[0] <= end[0] else -bend}",
+            arrowstyle="-|>,head_length=2.2,head_width=1.2",
+            shrinkA=7,
+            shrinkB=8,
+            linewidth=THINNEST + (THICKEST - THINNEST) * share,
+            linestyle=INPUTS[edge.input],
+            color=colours.POSITIVE if edge.weight >= 0 else colours.NEGATIVE,
+            alpha=0.12 + 0.8 * share,  # the many small ones stay behind
+            zorder=1 + share,
+        )
+    )
+
+
+def _layer_name(figure: CircuitGraph, layer: int) -> str:
+    return {-1: "embedding", figure.n_layers: "output"}.get(layer, f"layer {layer}")
+
+
+def _legend(figure: CircuitGraph, fills: Mapping[str, str], largest: float) -> list[Line2D]:
+    """Roles, then what colour, width and line style of the edges say."""
+    handles = [
+        Line2D([], [], linestyle="none", marker="o", markersize=6, markerfacecolor=fill, markeredgecolor=static.INK,
+               markeredgewidth=0.6, label=role.replace("_", " "))
+        for role, fill in fills.items()
+    ]  # fmt: skip
+    if not figure.edges:
+        return handles
+    for sign, colour, name in ((1, colours.POSITIVE, "positive"), (-1, colours.NEGATIVE, "negative")):
+        if any(edge.weight * sign > 0 for edge in figure.edges):
+            handles.append(Line2D([], [], color=colour, linewidth=1.4, label=f"{name} effect"))
+    handles.append(Line2D([], [], color=static.FAINT, linewidth=THICKEST, label=f"{largest:.2g} {figure.unit}"))
+    present = {"v" if edge.input is None else edge.input for edge in figure.edges}
+    for key in (key for key in INPUT_NAMES if key in present):
+        handles.append(Line2D([], [], color=static.FAINT, linestyle=INPUTS[key], linewidth=1.0, label=INPUT_NAMES[key]))
+    return handles

@@ -1,0 +1,70 @@
+"""Causal traces and patched sites: what restoring one layer at one position gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from meridian.figures.estimates import LEVEL, cells, normal_interval
+from meridian.figures.values import Cells, HeatMap
+from meridian.run_folder import RunFolder
+
+SITES = {"residual": "residual stream", "attention": "attention output", "mlp": "MLP output"}
+
+
+def build(run: RunFolder) -> Iterator[HeatMap]:
+    """Heat maps by layer and position role: three of causal tracing (06), three of patched sites (02)."""
+    yield from _traces(run.data("06"))
+    yield from _patched(run.data("02"))
+
+
+def _traces(data: Any) -> Iterator[HeatMap]:
+    if data is None:
+        return
+    strategy = data["corruption"]["strategy"].replace("_", " ")
+    for site, name in SITES.items():
+        low, high = _intervals(data["impact"][site], data["standard_error"][site])
+        yield HeatMap(
+            name=f"trace_{site}",
+            title=f"Causal trace, {name}",
+            caption=f"Probability of the answer gained by restoring the {name} of one layer at one position after {strategy}; "
+            f"{data['clean_probability']:.2f} clean, {data['corrupted_probability']:.2f} corrupted. Mean over "
+            f"{len(data['rows'])} prompts, {LEVEL:.0%} interval from its standard error. Result 06.",
+            x_label="position",
+            y_label="layer",
+            x=tuple(data["roles"]),
+            y=_layers(data["impact"][site]),
+            values=cells(data["impact"][site]),
+            unit="probability",
+            low=low,
+            high=high,
+            level=LEVEL,
+        )
+
+
+def _patched(data: Any) -> Iterator[HeatMap]:
+    sites = None if data is None else data.get("sites")
+    if not sites:
+        return
+    for site, name in SITES.items():
+        yield HeatMap(
+            name=f"sites_{site}",
+            title=f"Patched sites, {name}",
+            caption=f"Share of the gap between clean and corrupted run that the clean {name} of one layer at one position "
+            f"restores. Mean over {len(sites['rows'])} prompts. Result 02.",
+            x_label="position",
+            y_label="layer",
+            x=tuple(sites["roles"]),
+            y=_layers(sites["denoising"][site]),
+            values=cells(sites["denoising"][site]),
+            unit="share restored",
+        )
+
+
+def _layers(table: list[list[float]]) -> tuple[str, ...]:
+    return tuple(str(layer) for layer in range(len(table)))
+
+
+def _intervals(means: Any, errors: Any) -> tuple[Cells, Cells]:
+    both = [[normal_interval(m, e) for m, e in zip(*row, strict=True)] for row in zip(means, errors, strict=True)]
+    return tuple(cells([[pair[side][0] for pair in row] for row in both]) for side in (0, 1))

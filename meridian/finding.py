@@ -1,0 +1,112 @@
+"""Finding: what a question to a model gave, as numbers and as the figure that shows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+
+from meridian.figures.estimates import LEVEL, cells, clustered_means, number
+from meridian.figures.values import Cells, Figure, Interval
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from circuits.prompts import PromptSet
+
+
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """A figure that a notebook shows; `interactive()` is the same with values on hover."""
+
+    figure: Figure
+
+    def draw(self) -> Any:
+        """As matplotlib draws it."""
+        from meridian.figures import static
+
+        return static.draw(self.figure, titled=True)
+
+    def interactive(self) -> Any:
+        """As plotly draws it."""
+        from meridian.figures import plotly
+
+        return plotly.draw(self.figure)
+
+    def _repr_png_(self) -> bytes:
+        from meridian.figures import static
+
+        return static.render(self.draw(), "png")
+
+    def __repr__(self) -> str:
+        return f"{self.figure.title}\n{self.figure.caption}"
+
+
+@dataclass(frozen=True, eq=False)
+class Finding(Drawing):
+    """Numbers with their figure.
+
+    `table`: one row for each thing asked about, with at least the column `estimate` and, where prompts were sampled, `low`
+    and `high` of its 95 % interval (missing where the prompts allow none). `values`: what the estimates are means of, or None.
+    """
+
+    table: pd.DataFrame
+    values: Float[np.ndarray, "row prompt"] | None = None
+
+    @property
+    def estimate(self) -> float:
+        """The number, if there is one. UserError for a table of several rows."""
+        return float(self._only["estimate"])
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The interval of `estimate`. UserError for a table of several rows."""
+        return float(self._only["low"]), float(self._only["high"])
+
+    @property
+    def _only(self) -> pd.Series:
+        if len(self.table) != 1:
+            raise UserError(f"{self.figure.name} has {len(self.table)} rows, not one; read them from .table")
+        return self.table.iloc[0]
+
+    def __repr__(self) -> str:
+        return f"{self.figure.title}\n{self.table.to_string(float_format='{:.3f}'.format)}\n{self.figure.caption}"
+
+
+def means(
+    labels: Sequence[str], values: Float[np.ndarray, "row prompt"], prompts: PromptSet, **columns: Sequence[Any]
+) -> pd.DataFrame:
+    """One row for each label: mean over prompts, its 95 % interval, and further columns.
+
+    The interval is mean -+ t SE over clusters within templates, a cluster being a template with a set of names, as in the
+    calibrations. If some template has a single cluster, clusters are taken as drawn from all templates alike, which is wider
+    where templates differ. Missing where the prompts give no standard error.
+    """
+    values, clusters = np.asarray(values, dtype=float), clusters_of(prompts)
+    strata = np.array(prompts.templates)
+    if min(Counter(cluster.partition("|")[0] for cluster in set(clusters.tolist())).values()) < 2:
+        strata = np.zeros(len(prompts), dtype=int)
+    estimate, low, high = clustered_means(values.T, clusters, strata, LEVEL)
+    ends = {name: np.array(column, dtype=float) for name, column in (("low", low), ("high", high))}
+    return pd.DataFrame({"estimate": estimate, **ends, **columns}, index=pd.Index(labels))
+
+
+def clusters_of(prompts: PromptSet) -> np.ndarray:
+    """Sampling unit of each prompt: its template and its set of names together, as in the calibrations."""
+    return np.array([f"{template}|{name}" for template, name in zip(prompts.templates, prompts.clusters, strict=True)])
+
+
+def intervals(table: pd.DataFrame) -> tuple[Interval, ...]:
+    """The rows of a table as a forest plot shows them; a column `group` puts them under headings."""
+    groups = table["group"] if "group" in table else [""] * len(table)
+    rows = zip(table.index, table["estimate"], table["low"], table["high"], groups, strict=True)
+    return tuple(Interval(str(label), *map(number, ends), group=group) for label, *ends, group in rows)
+
+
+def by_head(table: pd.DataFrame, column: str, n_layers: int) -> Cells:
+    """A column of a table with one row a head, row-major, as [layer][head]."""
+    return cells(np.asarray(table[column], dtype=float).reshape(n_layers, -1))

@@ -1,0 +1,164 @@
+"""Runs inside the caller's own process: the session that the command line makes, without a command line."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import open_dict
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from meridian import commandline
+from meridian.overrides import CONFIGS, setting
+from meridian.run_folder import RunFolder
+from meridian.session import PLAIN_WIDTH, NothingToCertify, Session
+from meridian.suite_folder import SuiteFolder
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from circuits.circuit import Circuit
+    from circuits.tasks import Task
+    from meridian.lab import Lab
+
+SPLITS = ("discovery", "evaluation", "held_out")
+UNUSED = 8  # prompts of the splits that a lab does not look at
+ELSEWHERE = {"suite": "meridian.run_suites", "experiment": "the command line", "command": "the command line"}
+
+
+@contextlib.contextmanager
+def session(settings: Iterable[str], results: str | Path | None = None, show: bool = False) -> Iterator[Session]:
+    """The session of `python run.py <settings>`; Hydra's state is afterwards what it was before.
+
+    UserError for settings that are unknown or not understood.
+    """
+    _import_progress_bars()
+    given = [*settings, *([] if results is None else [f"results={results}"])]
+    hydra = HydraConfig.instance()
+    before = hydra.cfg
+    try:
+        with initialize_config_dir(str(CONFIGS), version_base=None):
+            config = compose("config", commandline.arguments(given), return_hydra_config=True)
+        hydra.set_config(config)
+        with open_dict(config):
+            del config["hydra"]
+        started = Session(config)
+        if not show:
+            started.console = Console(file=io.StringIO(), width=PLAIN_WIDTH, force_jupyter=False)
+        elif started.console.is_jupyter:  # whose progress bars need widgets
+            started.console = Console(width=PLAIN_WIDTH, force_jupyter=False)
+        yield started
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(commandline._sentence(error)) from error
+    finally:
+        hydra.cfg = before
+
+
+def _import_progress_bars() -> None:
+    """Import what model libraries show progress with; in a notebook it warns that it would rather have widgets."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        importlib.import_module("tqdm.auto")
+
+
+def run(settings: Iterable[str], results: str | Path | None, show: bool) -> RunFolder:
+    """The stages of `run.py` for one task. UserError for several, and for what is no run on a task."""
+    settings = tuple(settings)
+    for text in settings:
+        name = "command" if text in commandline.COMMANDS else setting(text)
+        if name in ELSEWHERE:
+            raise UserError(f"{text} is no run on a task; use {ELSEWHERE[name]} for it")
+    with session(settings, results, show) as stages:
+        task, *others = stages.tasks()
+        if others:
+            raise UserError(f"task=all is {1 + len(others)} tasks with a folder each; call run once for each of them")
+        try:
+            with stages.tracker.following(lambda: stages._followed(stages._folder(task), task)):
+                folder = stages.measure(task)
+                certificate = stages.certify(folder, stages.calibrate(folder))
+                stages.report(folder)
+                stages.show(folder, certificate)
+        except NothingToCertify as reason:
+            raise UserError(f"{reason}; trace another group with task.group=<suite>") from reason
+        stages.summarise()
+    return RunFolder(folder)
+
+
+def run_suites(settings: Iterable[str], results: str | Path | None, show: bool) -> SuiteFolder:
+    """`suite=` of `run.py`. UserError if none is named."""
+    from suites import commands
+
+    settings = tuple(settings)
+    if not any(setting(text) == "suite" for text in settings):
+        raise UserError("no suite is named; add for example suite=all")
+    with session(settings, results, show) as stages:
+        stages.behave()
+        return SuiteFolder(commands.folder_asked(stages))
+
+
+def explore(
+    task: str | Task,
+    model: str,
+    circuit: str | Circuit | Iterable[str] | None,
+    settings: Iterable[str],
+    prompts: int,
+    split: str,
+    seed: int,
+) -> Lab:
+    """As `meridian.explore` says."""
+    if split not in SPLITS:
+        raise UserError(f"split={split} is unknown; use one of {', '.join(SPLITS)}")
+    named = task if isinstance(task, str) else "ioi"
+    sizes = [f"prompts.{name}={prompts if name == split else UNUSED}" for name in SPLITS]
+    asked = [f"task={named}", f"model={model}", f"seed={seed}", *sizes, *_circuit_settings(circuit), *settings]
+    with session(asked) as made:
+        plan = made._plan(made.tasks()[0])
+        if not isinstance(task, str):
+            plan = replace(plan, task=task)
+        plan.require_reference()
+        plan.circuit = _circuit(plan, circuit, made)
+        return _lab(plan, split)
+
+
+def _circuit_settings(circuit: Any) -> list[str]:
+    if not isinstance(circuit, str):
+        return []
+    return (
+        [f"circuit={circuit}"]
+        if not circuit.endswith((".yaml", ".yml"))
+        else ["circuit=file", f"circuit.path={circuit}"]
+    )
+
+
+def _circuit(plan: Any, circuit: str | Circuit | Iterable[str] | None, made: Session) -> Circuit | None:
+    """The circuit that `explore` was asked for, checked against the model's shape."""
+    from circuits import claims
+    from circuits.circuit import Circuit, Role, parse_head
+
+    if circuit is None and plan.task.name not in plan.identity.circuits:
+        return None
+    if circuit is None or isinstance(circuit, str):
+        with tempfile.TemporaryDirectory() as folder:
+            return claims.resolve(plan, made.config["circuit"], Path(folder), made.bar)
+    if not isinstance(circuit, Circuit):
+        heads = Role(tuple(parse_head(name) for name in circuit))
+        circuit = Circuit("named heads", plan.task.name, plan.identity.name, {"heads": heads}, {"kind": "user"})
+    return circuit.check(plan.identity.n_layers, plan.identity.n_heads)
+
+
+def _lab(plan: Any, split: str) -> Lab:
+    from meridian.lab import Lab
+
+    study = plan.study
+    prompts = study.discovery if split == "discovery" else study.prompts.select(study.prompts.rows_of(split))
+    return Lab(replace(study, prompts=prompts, circuit=plan.circuit), split)

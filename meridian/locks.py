@@ -1,0 +1,88 @@
+"""Several processes on one folder of results: who writes what, and who waits.
+
+A lock is a file below results/.locks that the operating system keeps for one process: it ends with the process, however that
+ends, and the file that stays behind holds nobody up. There are two kinds, always taken in this order, so that no two processes
+can wait for each other:
+
+1. of a folder of results, while a run measures, judges and writes there: the second run of the same command waits and then
+   finds everything fresh;
+2. of a set of prompts, while one result is measured that depends on no circuit: runs that differ in their circuit alone copy
+   it from each other.
+
+Pooling all certificates has a lock of its own, under which no other is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from results_io import UserError
+
+PLACE = ".locks"
+SECONDS_BETWEEN_TRIES = 0.2
+WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file systems without locks answer
+
+
+@contextlib.contextmanager
+def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "") -> Iterator[None]:
+    """Nobody else holds `path`, a file or folder below `results`, or the `part` of it that is named.
+
+    Waits as long as another process holds it, and says so. A lock must not be asked for again by the process that holds it.
+    If nothing was made at `path`, nothing is left behind. UserError if `results` cannot be written.
+    """
+    place = file_of(results, path, part)
+    lock = FileLock(place, poll_interval=SECONDS_BETWEEN_TRIES, fallback_to_soft=False)
+    try:
+        _acquire(lock, place, lambda: say(f"another process is at work on {path}; waiting for it"))
+    except PermissionError as error:
+        raise UserError(
+            f"{results} cannot be written ({error.strerror}); give a folder of yours as results="
+        ) from error
+    except (NotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in WITHOUT_LOCKS:
+            raise
+        say(f"{results} is on a file system without locks; let only one process at a time write there")
+    try:
+        yield
+    finally:
+        if not path.exists():
+            _remove(place, results)
+        lock.release()
+
+
+def file_of(results: Path, path: Path, part: str = "") -> Path:
+    """The lock file of `path` (results/pocket/ioi: results/.locks/pocket/ioi.lock), or of a part of it."""
+    place = results / PLACE / path.relative_to(results)
+    return place / f"{part}.lock" if part else place.with_name(f"{place.name}.lock")
+
+
+def _acquire(lock: FileLock, place: Path, waiting: Callable[[], Any]) -> None:
+    """Take the lock; `waiting` is called once if another process has it."""
+    patience = 0.0
+    while True:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=patience)
+            return
+        except Timeout:
+            waiting()
+            patience = -1  # for ever
+        except (FileNotFoundError, FileExistsError):  # a process that made nothing removes the folders at this moment
+            if place.parent.is_file():
+                raise
+
+
+def _remove(place: Path, results: Path) -> None:
+    """Delete a lock file, and the folders that are empty without it, `results` included."""
+    place.unlink(missing_ok=True)
+    for folder in place.parents:
+        with contextlib.suppress(OSError):  # not empty: others are at work
+            folder.rmdir()
+        if folder == results:
+            return

@@ -1,0 +1,125 @@
+"""What a paper takes from a run: figures with captions, and tables, as files beside the results."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import results_io
+from meridian import figures, tables
+from meridian.figures import static
+from meridian.figures.values import Figure
+from meridian.run_folder import RunFolder
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from meridian.session import Session
+
+FIGURES, TABLES = "figures", "tables"  # folders beside certificate.json
+CAPTIONS = "captions"
+INCLUDED = ("pdf", "png")  # what LaTeX can include, best first
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    s: f"\\{s}" for s in "%&_#${}"
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written, and where."""
+
+    folder: Path
+    figures: Sequence[str]
+    tables: Sequence[str]
+
+    def sentence(self) -> str:
+        """For the terminal."""
+        drawn = f"Figures: {len(self.figures)}, with captions, in {self.folder / FIGURES}"
+        return f"{drawn}; tables: {len(self.tables)} in {self.folder / TABLES}"
+
+
+def command(session: Session) -> None:
+    """`run.py figures`: figures and tables of the run in `from`."""
+    if not session.config["from"]:
+        raise UserError("figures needs from=; give the folder of a finished run, for example results/pocket/ioi")
+    check(session.config["figures"])
+    session.say(write(RunFolder.open(str(session.config["from"])), session.config["figures"]).sentence())
+
+
+def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = None) -> Written:
+    """Figures and tables of `run` into `folder` (default: the run's own), as `settings` (configs/figures) say.
+
+    UserError for an unknown format or width, or if `only` names nothing that the run has.
+    """
+    check(settings)
+    folder = run.path if folder is None else folder
+    drawn, tabulated = figures.of(run), tables.of(run) if settings["tables"] else {}
+    names = chosen([*drawn, *tabulated], settings["only"])
+    of_figures = [figure for name, figure in drawn.items() if name in names]
+    of_tables = [table for name, table in tabulated.items() if name in names]
+    for figure in of_figures:
+        static.write(figure, folder / FIGURES, settings["formats"], settings["width"], settings["titles"])
+    for table in of_tables:
+        tables.write(table, folder / TABLES, settings["tables"])
+    if of_figures:
+        results_io.write_text(folder / FIGURES / f"{CAPTIONS}.md", as_markdown(of_figures))
+        results_io.write_text(folder / FIGURES / f"{CAPTIONS}.tex", as_latex(of_figures, settings))
+    return Written(folder, [figure.name for figure in of_figures], [table.name for table in of_tables])
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError for a format, a width or a selection that there is not; before anything is written."""
+    for name, known in (("formats", static.FORMATS), ("tables", tables.FORMATS)):
+        value = settings[name]
+        if not isinstance(value, list) or any(form not in known for form in value):
+            raise UserError(
+                f"figures.{name}={value} is unknown; use a list of {', '.join(known)}, such as [{known[0]}]"
+            )
+    if settings["width"] not in static.WIDTHS:
+        raise UserError(f"figures.width={settings['width']} is unknown; use {' or '.join(static.WIDTHS)}")
+
+
+def chosen(names: Sequence[str], only: str | Sequence[str] | None) -> set[str]:
+    """The names that match `only`: one pattern or several, * for any signs; all for None. UserError if one matches nothing."""
+    if only is None:
+        return set(names)
+    patterns, found = [only] if isinstance(only, str) else list(only), set()
+    for pattern in patterns:
+        matching = fnmatch.filter(names, str(pattern))
+        if not matching:
+            stems = dict.fromkeys(re.split(r"_(?=\d)|_", name)[0] for name in names)
+            raise UserError(
+                f"figures.only={pattern} matches none of the run's figures; use a name or {_patterns(stems)}"
+            )
+        found |= set(matching)
+    return found
+
+
+def _patterns(stems: Iterable[str]) -> str:
+    return ", ".join(f"{stem}*" for stem in stems)
+
+
+def as_markdown(shown: Sequence[Figure]) -> str:
+    """Name, title and caption of each figure."""
+    parts = (f"## {figure.name}\n\n**{figure.title}.** {figure.caption}\n" for figure in shown)
+    return "# Captions\n\n" + "\n".join(parts)
+
+
+def as_latex(shown: Sequence[Figure], settings: Mapping[str, Any]) -> str:
+    """One figure environment each, ready to paste; a figure of double width spans both columns of a two-column page."""
+    kind = "figure*" if settings["width"] == "double" else "figure"
+    form = next((form for form in INCLUDED if form in settings["formats"]), "pdf")
+    return "\n".join(
+        f"\\begin{{{kind}}}\n  \\centering\n  \\includegraphics[width=\\{'textwidth' if kind == 'figure*' else 'columnwidth'}]"
+        f"{{{FIGURES}/{figure.name}.{form}}}\n  \\caption{{{escaped(figure.title)}. {escaped(figure.caption)}}}\n"
+        f"  \\label{{fig:{figure.name}}}\n\\end{{{kind}}}\n"
+        for figure in shown
+    )
+
+
+def escaped(text: str) -> str:
+    """`text` with LaTeX's special signs as themselves."""
+    return "".join(LATEX.get(sign, sign) for sign in text)

@@ -1,0 +1,119 @@
+"""The numbers behind a figure as a table: what a reader without a mouse, or without JavaScript, reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+
+from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Header and rows of text; the first cell of a row is its name."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def short(value: float | None) -> str:
+    """Three significant digits; a dash for a missing number."""
+    return "–" if value is None else f"{value:.3g}"
+
+
+@singledispatch
+def table(figure: Figure) -> Table:
+    """The numbers of `figure`; TypeError for a kind that has none."""
+    raise TypeError(f"{type(figure).__name__} has no table; expected one of the kinds in meridian.figures.values")
+
+
+@table.register
+def _(figure: HeatMap) -> Table:
+    rows = []
+    for y, name in enumerate(figure.y):
+        cells = [_cell(figure, y, x) for x in range(len(figure.x))]
+        rows.append((name, *cells))
+    return Table((f"{figure.y_label} \\ {figure.x_label}", *figure.x), tuple(rows))
+
+
+def _cell(figure: HeatMap, y: int, x: int) -> str:
+    value = figure.values[y][x]
+    if value is None:
+        return "–"
+    low = None if figure.low is None else figure.low[y][x]
+    high = None if figure.high is None else figure.high[y][x]
+    interval = "" if low is None or high is None else f" [{short(low)}, {short(high)}]"
+    said = f"{figure.text[y][x]} " if figure.text else ""
+    return f"{said}{short(value)}{interval}"
+
+
+@table.register
+def _(figure: Forest) -> Table:
+    level = "interval" if figure.level is None else f"{figure.level:.0%} interval"
+    rows = tuple(
+        (
+            row.label,
+            row.unit or figure.x_label,
+            short(row.estimate),
+            "–" if row.low is None else f"{short(row.low)} to {short(row.high)}",
+            _limit(row.above, row.below),
+            row.verdict or "–",
+        )
+        for row in figure.rows
+    )
+    return Table(("", "quantity", "estimate", level, "limit", "verdict"), rows)
+
+
+def _limit(above: float | None, below: float | None) -> str:
+    parts = [f"above {short(above)}" if above is not None else "", f"below {short(below)}" if below is not None else ""]
+    return " and ".join(part for part in parts if part) or "–"
+
+
+@table.register
+def _(figure: Curves) -> Table:
+    header = (figure.x_label, *(f"{series.label} ({figure.y_label})" for series in figure.series))
+    rows = []
+    for place, x in enumerate(figure.x):
+        cells = []
+        for series in figure.series:
+            ends = (None, None) if series.low is None else (series.low[place], series.high[place])
+            interval = "" if None in ends else f" [{short(ends[0])}, {short(ends[1])}]"
+            cells.append(f"{short(series.y[place])}{interval}")
+        rows.append((str(x), *cells))
+    return Table(header, tuple(rows))
+
+
+@table.register
+def _(figure: Distribution) -> Table:
+    rows = [
+        (label, str(len(values)), *(short(float(q)) for q in np.quantile(values, QUANTILES)))
+        for label, values in figure.samples.items()
+        if values
+    ]
+    rows += [
+        (label, "line at", *(short(value) for _ in QUANTILES[:1]), *[""] * (len(QUANTILES) - 1))
+        for label, value in figure.lines.items()
+    ]
+    return Table(("", "draws", "least", "5 %", "25 %", "median", "75 %", "95 %", "most"), tuple(rows))
+
+
+@table.register
+def _(figure: CircuitGraph) -> Table:
+    nodes = [("head", n.name, n.role.replace("_", " "), "", short(n.effect), "") for n in figure.nodes]
+    edges = [
+        (
+            "edge",
+            e.sender,
+            e.receiver,
+            e.input or "",
+            short(e.weight),
+            "" if e.low is None else f"{short(e.low)} to {short(e.high)}",
+        )
+        for e in sorted(figure.edges, key=lambda e: -abs(e.weight))
+    ]
+    header = ("", "head or sender", "role or receiver", "input", f"effect ({figure.unit})", "95 % interval")
+    return Table(header, tuple(nodes + edges))

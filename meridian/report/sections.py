@@ -1,0 +1,209 @@
+"""The sections of the report between the certificate and the record: which figures, and a sentence where one is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from meridian.figures import distributions
+from meridian.figures.heads import MEASURES
+from meridian.figures.values import Figure
+from meridian.report import numbers
+from meridian.report.verdicts import words
+from meridian.run_folder import RunFolder
+
+Figures = Mapping[str, Figure]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure with its numbers."""
+
+    figure: Figure
+    table: numbers.Table
+
+    @property
+    def label(self) -> str:
+        """What a screen reader says in the figure's place."""
+        return f"{self.figure.title}. {self.figure.caption}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: `grid` sets its figures side by side, `chosen` shows one of them at a time."""
+
+    name: str
+    title: str
+    short: str
+    text: str
+    figures: tuple[Shown, ...]
+    missing: tuple[str, ...] = ()
+    grid: bool = False
+    chosen: bool = False
+
+    @property
+    def prompts(self) -> tuple[str, ...]:
+        """Numbers of the example prompts among which a reader chooses: pattern_<prompt>_<head>."""
+        return tuple(dict.fromkeys(shown.figure.name.split("_")[1] for shown in self.figures))
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Heads among which a reader chooses."""
+        return tuple(dict.fromkeys(shown.figure.name.split("_")[2] for shown in self.figures))
+
+
+@dataclass(frozen=True)
+class Heading:
+    """What a section is called, what it says first, and what it lacks."""
+
+    title: str
+    short: str
+    text: str
+    lacks: Callable[[RunFolder, Figures], list[str]]
+    grid: bool = False
+    chosen: bool = False
+
+
+def of(run: RunFolder, drawn: Mapping[str, Figures]) -> list[Section]:
+    """Every section in order, also those of which nothing is there: they say why."""
+    return [
+        Section(
+            name,
+            heading.title,
+            heading.short,
+            heading.text,
+            tuple(Shown(figure, numbers.table(figure)) for figure in drawn[name].values()),
+            tuple(heading.lacks(run, drawn[name])),
+            heading.grid,
+            heading.chosen,
+        )
+        for name, heading in HEADINGS.items()
+    ]
+
+
+def _without(number: str, what: str) -> str:
+    return (
+        f"{what}: result {number} is not in this folder; the measurement was left out or does not apply to the model."
+    )
+
+
+def _older(number: str, what: str) -> str:
+    return f"{what}: this folder's result {number} was made by an older version, which did not store it; run again to have it."
+
+
+def _no_forest(run: RunFolder, found: Figures) -> list[str]:
+    wanted = {
+        "forest_calibrations": "Estimates and limits: no gate has an estimate.",
+        "forest_recipes": "Faithfulness by recipe: not reportable, see P.faithfulness in the certificate.",
+        "forest_templates": "Faithfulness by template: C13 was not run or says insufficient.",
+    }
+    return [reason for name, reason in wanted.items() if name not in found]
+
+
+def _no_edges(run: RunFolder, found: Figures) -> list[str]:
+    return [_without("28", "Edge weights")] if run.document("28") is None else []
+
+
+def _no_heads(run: RunFolder, found: Figures) -> list[str]:
+    there = {name.split("_")[1] for name in found}
+    absent = {m.number: m.title.partition(",")[0] for m in MEASURES if m.number not in there}
+    return [_without(number, title) for number, title in absent.items()]
+
+
+def _no_lens(run: RunFolder, found: Figures) -> list[str]:
+    data = run.data("04")
+    if data is None:
+        return [_without("04", "Logit lens")]
+    wanted = {"by_position": "The lens by position", "examples": "The lens on example prompts"}
+    return [_older("04", what) for field, what in wanted.items() if not data.get(field)]
+
+
+def _no_traces(run: RunFolder, found: Figures) -> list[str]:
+    wanted = {"trace_residual": ("06", "Causal traces"), "sites_residual": ("02", "Patched sites")}
+    return [_without(*entry) for name, entry in wanted.items() if name not in found]
+
+
+def _no_patterns(run: RunFolder, found: Figures) -> list[str]:
+    if found:
+        return []
+    what = "Attention patterns"
+    return [_without("25", what) if run.document("25") is None else _older("25", what)]
+
+
+def _no_distribution(run: RunFolder, found: Figures) -> list[str]:
+    """Calibrations that judged nothing, with their reason."""
+    missing = []
+    for source in distributions.SOURCES:
+        if f"distribution_{source.name}" in found:
+            continue
+        document = run.calibration(source.identifier)
+        own = [] if document is None else [r for r in document["records"] if r["metric"] == source.metric]
+        reasons = [words(reason) for record in own for reason in record["reasons"]]
+        missing.append(f"{source.title}: {reasons[0] if reasons else 'this calibration was not run'}.")
+    return missing
+
+
+def _no_behaviour(run: RunFolder, found: Figures) -> list[str]:
+    if found:
+        return []
+    return [
+        "No results of behavioural suites of these weights lie beside this run; python run.py suite=all makes them."
+    ]
+
+
+HEADINGS = {
+    "forest": Heading(
+        "What the tiers ask for",
+        "Estimates",
+        "Estimates with their intervals, and the limits that the verdicts compare them with.",
+        _no_forest,
+    ),
+    "circuit": Heading(
+        "The circuit",
+        "Circuit",
+        "Heads by layer, in the colour of their role; the stream flows upwards.",
+        _no_edges,
+    ),
+    "heads": Heading(
+        "Heads",
+        "Heads",
+        "Every measurement that says something about each head. The circuit's heads have a frame. Pointing at a "
+        "cell shows value and interval; the numbers below each map are the same.",
+        _no_heads,
+        grid=True,
+    ),
+    "lens": Heading(
+        "Logit lens",
+        "Lens",
+        "What the residual stream already says about the answer, layer by layer.",
+        _no_lens,
+    ),
+    "traces": Heading(
+        "Causal traces",
+        "Traces",
+        "Where in the prompt, and in which layer, the answer is decided.",
+        _no_traces,
+        grid=True,
+    ),
+    "patterns": Heading(
+        "Attention of the circuit's heads",
+        "Attention",
+        "Choose a prompt and a head.",
+        _no_patterns,
+        chosen=True,
+    ),
+    "distributions": Heading(
+        "Distributions behind the verdicts",
+        "Distributions",
+        "Drawn again from the stored measurements with each calibration's own "
+        "settings and seeds: the intervals of the certificate are those of these draws.",
+        _no_distribution,
+        grid=True,
+    ),
+    "behaviour": Heading(
+        "Behaviour",
+        "Behaviour",
+        "What the model gets wrong elsewhere, and which heads carry it.",
+        _no_behaviour,
+    ),
+}

@@ -1,0 +1,100 @@
+"""One folder of results of behavioural suites, read for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import results_io
+from meridian.figures import behaviour
+from meridian.figures.values import Forest, Interval
+from meridian.finding import Drawing
+from results_io import UserError
+
+PAIRS = "132"
+
+
+@dataclass(frozen=True)
+class SuiteFolder:
+    """What `run.py suite=...` left in `path` (results/<model>/suites). Nothing is generated or scored here."""
+
+    path: Path
+
+    @cached_property
+    def documents(self) -> Mapping[str, Mapping[str, Any]]:
+        """Results 101 to 115, by number, those that are there."""
+        paths = {number: results_io.find(self.path, number) for number in behaviour.MODES}
+        return {number: results_io.read(path) for number, path in paths.items() if path}
+
+    @property
+    def rates(self) -> pd.DataFrame:
+        """Share of items that fail, by suite: n, failure rate with its 95 % interval, and the gate it has to stay below."""
+        rows = [
+            {
+                "suite": record["suite"],
+                "mode": document["data"]["title"],
+                "n": record["n"],
+                "rate": record["value"],
+                "low": (record["ci"] or {}).get("low"),
+                "high": (record["ci"] or {}).get("high"),
+                "gate": record["threshold"],
+                "passed": record["passed"],
+            }
+            for document in self.documents.values()
+            for record in document["records"]
+            if record["metric_id"].endswith(".failure_rate") and record["value"] is not None
+        ]
+        return pd.DataFrame(rows, columns=["suite", "mode", "n", "rate", "low", "high", "gate", "passed"]).set_index(
+            "suite"
+        )
+
+    @property
+    def failures(self) -> pd.DataFrame:
+        """The worst failures of every suite in full: what was asked, what came back."""
+        rows = [
+            {"suite": name, **worst}
+            for document in self.documents.values()
+            for name, suite in document["data"]["suites"].items()
+            for worst in suite["worst"]
+        ]
+        return pd.DataFrame(rows)
+
+    @property
+    def pairs(self) -> pd.DataFrame:
+        """Failing prompts beside passing ones, which task=failures traces: `clean` passes, `corrupted` fails."""
+        path = results_io.find(self.path, PAIRS)
+        groups = [] if path is None else results_io.read(path)["data"]["groups"]
+        rows = [{"suite": group["suite"], **pair} for group in groups for pair in group["pairs"]]
+        wanted = ("suite", "clean", "corrupted", "answer", "wrong", "clean_logit_diff", "corrupted_logit_diff")
+        return pd.DataFrame(rows, columns=list(wanted))
+
+    @property
+    def figure(self) -> Drawing:
+        """Failure rates with their intervals, each against the gate that its suite sets. UserError if no suite applied."""
+        table = self.rates
+        if table.empty:
+            raise UserError(f"no suite in {self.path} applied to the model, so there is no rate; run suite=all")
+        verdicts = {True: "pass", False: "fail", None: "inconclusive"}
+        rows = tuple(
+            Interval(row.Index, row.rate, row.low, row.high, verdicts[row.passed], row.mode, below=row.gate)
+            for row in table.itertuples()
+        )
+        return Drawing(
+            Forest(
+                name="failure_rates",
+                title="Failure rates of the behavioural suites",
+                caption="Share of items that fail, with its 95 % interval (items of one cluster count together). A suite passes "
+                "its gate if the whole interval lies below the gate. Results 101 to 115.",
+                x_label="failure rate",
+                rows=rows,
+                level=0.95,
+            )
+        )
+
+    def _repr_html_(self) -> str:
+        return self.rates.to_html(float_format="{:.3f}".format)

@@ -1,0 +1,320 @@
+"""The results of a run as tables: pandas data frames, and files in CSV, LaTeX and Parquet.
+
+    tables.of(run)["certificate"].frame
+
+Numbers keep full precision in the frame, in CSV and in Parquet. The LaTeX file is for print: rounded, an estimate and its
+interval in one cell, and only the columns that a page has room for.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calibrations import preconditions
+from calibrations.evidence import Evidence
+from calibrations.statistics import or_none
+from calibrations.table import number
+from meridian.figures import behaviour, graph, heads
+from meridian.figures.estimates import LEVEL, clustered_means
+from meridian.figures.static import write_bytes
+from meridian.run_folder import RunFolder
+from results_io import UserError
+
+FORMATS = ("csv", "tex", "parquet")
+LONG = 45  # rows from which a LaTeX table runs over several pages
+LOW, HIGH = f"_low{100 * LEVEL:.0f}", f"_high{100 * LEVEL:.0f}"  # endings of an interval's columns
+PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
+Columns = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A data frame with a name and a caption; `printed` are the columns of the LaTeX table (empty: all).
+
+    A column "x" with columns "x_low95" and "x_high95" is printed as one: estimate and interval.
+    """
+
+    name: str
+    caption: str
+    frame: pd.DataFrame
+    printed: Sequence[str] = ()
+
+
+def of(run: RunFolder) -> dict[str, Table]:
+    """Every table that the results of `run` allow, by name. What was not measured leaves its table out."""
+    found = (
+        build(run)
+        for build in (certificate, records, faithfulness, head_table, prompts, edges, failure_rates, carriers)
+    )
+    return {table.name: table for table in found if table is not None and len(table.frame)}
+
+
+# --- the tables --------------------------------------------------------------------------------------------------
+
+
+def certificate(run: RunFolder) -> Table:
+    """The four preconditions and 16 calibrations, each with the record that decided its verdict."""
+    rows = [("P", "preconditions", record) for record in run.certificate["preconditions"]]
+    for row in run.certificate["rows"]:
+        decisive = [record for record in row["records"] if record["metric"] == row.get("decisive")]
+        rows.append((row["id"], row["title"], decisive[0] if decisive else {"verdict": row["verdict"]}))
+    caption = "The certificate: of each calibration the record that decided its verdict, with its 90 % interval."
+    return Table(
+        "certificate", caption, _records(run, rows), ("id", "metric", "published_verdict", "estimate", "verdict")
+    )
+
+
+def records(run: RunFolder) -> Table:
+    """Every published metric of the 16 calibrations."""
+    rows = [(row["id"], row["title"], record) for row in run.certificate["rows"] for record in row["records"]]
+    caption = (
+        "Every published metric: its published value and verdict, and the estimate with its 90 % interval and verdict."
+    )
+    return Table(
+        "records",
+        caption,
+        _records(run, rows),
+        ("metric", "published_value", "published_verdict", "estimate", "verdict"),
+    )
+
+
+def _records(run: RunFolder, rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pd.DataFrame:
+    """One row per record. `prompts` and `clusters` are those that the record was made from."""
+    made = []
+    for identifier, title, record in rows:
+        size = _sizes(run, identifier).get(record.get("metric"), {})
+        ends = {
+            f"ci{level}_{end}": (record.get(f"ci{level}") or (None, None))[place]
+            for level in (90, 95)
+            for place, end in enumerate(("low", "high"))
+        }
+        plain = {
+            name: record.get(name) for name in ("published_value", "published_rule", "published_verdict", "estimate")
+        }
+        made.append(
+            {"id": identifier, "title": title, "metric": record.get("metric"), **plain, **ends}
+            | {"ci_method": record.get("ci_method"), "p": record.get("p"), "verdict": record["verdict"]}
+            | {"gating": bool(record.get("gating")), "prompts": size.get("prompts"), "clusters": size.get("clusters")}
+            | {"reasons": "; ".join(record.get("reasons", ())), "needs": record.get("needs")}
+        )
+    frame = pd.DataFrame(made)
+    numbers = [name for name in frame if name.startswith("ci9") or name in ("published_value", "estimate", "p")]
+    return frame.astype(dict.fromkeys(numbers, "float64") | dict.fromkeys(("prompts", "clusters"), "Int64"))
+
+
+def _sizes(run: RunFolder, identifier: str) -> dict[str, Mapping[str, int]]:
+    document = run.calibration(identifier)
+    return {} if document is None else {record["metric"]: record["n"] for record in document["records"]}
+
+
+def faithfulness(run: RunFolder) -> Table | None:
+    """Faithfulness and completeness by recipe and split, with Fieller intervals; missing where the data support none."""
+    rows: list[dict[str, Any]] = []
+    for split in ("evaluation", "held_out"):
+        evidence = run.evidence.on(split)
+        for method in preconditions.METHODS:
+            row: dict[str, Any] = {"recipe": method.replace("_", " "), "split": split}
+            for name, ratio in (
+                ("faithfulness", preconditions.faithfulness),
+                ("completeness", preconditions.completeness),
+            ):
+                found = or_none(lambda r=ratio, e=evidence, m=method: r(e, run.settings, method=m))
+                row[name] = None if found is None else found.value
+                row[name + LOW], row[name + HIGH] = (None, None) if found is None else found.fieller(LEVEL)
+            row["above_floor"] = or_none(lambda e=evidence, m=method: preconditions.normalised_faithfulness(e, m))
+            rows.append(row)
+    frame = pd.DataFrame(rows)
+    frame = frame.astype(dict.fromkeys(frame.columns[2:], "float64"))
+    if frame[["faithfulness", "completeness"]].isna().all(axis=None):
+        return None
+    return Table("faithfulness", f"Faithfulness by ablation recipe, {100 * LEVEL:g} % Fieller intervals.", frame)
+
+
+def head_table(run: RunFolder) -> Table:
+    """One row per head: role, and every measure of `meridian.figures.heads` with its interval where it has one."""
+    evidence = run.evidence
+    roles = {tuple(head): role for role, spec in evidence.circuit["roles"].items() for head in spec["heads"]}
+    columns: Columns = {
+        "layer": [layer for layer, _ in evidence.heads],
+        "head": [head for _, head in evidence.heads],
+        "in_circuit": [head in roles for head in evidence.heads],
+        "role": [roles.get(head) for head in evidence.heads],
+    }
+    for figure in heads.build(run):  # values, not drawings: one measure each, [layer][head]
+        name = figure.name.removeprefix("heads_")
+        columns[name] = _flat(figure.values, evidence)
+        if figure.low is not None and any(value is not None for value in _flat(figure.low, evidence)):
+            columns[name + LOW], columns[name + HIGH] = (_flat(grid, evidence) for grid in (figure.low, figure.high))
+    frame = pd.DataFrame(columns)
+    frame = frame.astype(dict.fromkeys(frame.columns[4:], "float64"))
+    printed = ("layer", "head", "role", *(name for name in PRINTED_HEADS if name in frame))
+    return Table("heads", f"Heads: means over the evaluation prompts with {100 * LEVEL:g} % intervals.", frame, printed)
+
+
+def _flat(grid: Sequence[Sequence[float | None]], evidence: Evidence) -> list[float | None]:
+    return [grid[layer][head] for layer, head in evidence.heads]
+
+
+def prompts(run: RunFolder) -> Table:
+    """One row per prompt of 01, with the logit difference of the circuit alone under every recipe of 20."""
+    data, battery = run.data("01"), run.data("20")
+    n = len(data["prompt_id"])
+    columns: Columns = {name: data[name] for name in ("prompt_id", "split", "template", "cluster")}
+    columns |= {f"factor_{name}": values for name, values in data["factors"].items()}
+    columns |= {
+        name: values
+        for name, values in data.items()
+        if isinstance(values, list) and len(values) == n and name not in columns
+    }
+    columns.pop("heads", None)
+    values = np.asarray(battery["logit_diff"], dtype=float)
+    for method in preconditions.METHODS:
+        rows = [i for i, c in enumerate(battery["conditions"]) if (c["subset"], c["method"]) == ("circuit", method)]
+        if rows:
+            columns[f"circuit_{method}"] = values[rows].mean(axis=0)
+    printed = ("prompt_id", "split", "template", "clean_logit_diff", "corrupted_logit_diff")
+    return Table(
+        "prompts", "The prompts and what the model and the circuit do on each.", pd.DataFrame(columns), printed
+    )
+
+
+def edges(run: RunFolder) -> Table | None:
+    """One row per edge of 28: direct effects with cluster-robust intervals, and whether discovery chose the edge."""
+    data = run.data("28")
+    if data is None or not data["senders"]:
+        return None
+    labels = graph.run_labels(run.evidence, np.array(data["rows"]))
+    columns: Columns = {
+        "sender": [graph.head_name(head) for head in data["senders"]],
+        "receiver": [graph.head_name(head) for head in data["receivers"]],
+        "input": data["input"],
+    }
+    for name in ("noising", "denoising"):
+        columns[name], columns[name + LOW], columns[name + HIGH] = clustered_means(
+            np.asarray(data[name], float).T, *labels
+        )
+    columns |= {"discovery_effect": data["discovery"]["effect"], "kept": data["circuit"]["kept"]}
+    frame = pd.DataFrame(columns)
+    frame = frame.astype({name: "float64" for name in frame if name.startswith(("noising", "denoising"))})
+    printed = ("sender", "receiver", "input", "noising", "denoising")
+    return Table("edges", f"Direct effects of the circuit's edges with {100 * LEVEL:g} % intervals.", frame, printed)
+
+
+def failure_rates(run: RunFolder) -> Table | None:
+    """One row per behavioural suite of the same weights that has a failure rate."""
+    rows = [
+        {"mode": document["data"]["mode"], "title": document["data"]["title"], "suite": record["suite"]}
+        | {"items": record["n"], "failure_rate": record["value"]}
+        | {f"failure_rate_{end}95": (record["ci"] or {}).get(end) for end in ("low", "high")}
+        | {"threshold": record["threshold"], "passed": record["passed"]}
+        for document in behaviour.suite_documents(run).values()
+        for record in document["records"]
+        if record["metric_id"].endswith(".failure_rate") and record["value"] is not None
+    ]
+    if not rows:
+        return None
+    frame = pd.DataFrame(rows).astype({"passed": "boolean", "threshold": "float64"})
+    return Table(
+        "failure_rates",
+        "Failure rates of the behavioural suites, 95 % intervals.",
+        frame,
+        ("mode", "suite", "items", "failure_rate"),
+    )
+
+
+def carriers(run: RunFolder) -> Table | None:
+    """Heads that were named on failures' discovery half, and how they came out on the confirmation half."""
+    named, judged = run.data("141"), run.document("142")
+    if named is None:
+        return None
+    named = run.document("141")["named"]
+    later = {one["head"]: one for one in (judged["records"] if judged else ())}
+    rows = [
+        {"head": one["head"], "restored": one["restored"], "restored" + LOW: one["low"], "restored" + HIGH: one["high"]}
+        | {
+            "confirmed": later.get(one["head"], {}).get("restored"),
+            "verdict": later.get(one["head"], {}).get("verdict"),
+        }
+        for one in named
+    ]
+    return Table(
+        "carriers",
+        "Heads that carry the failure: share of the difference restored, and the verdict.",
+        pd.DataFrame(rows),
+    )
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def write(table: Table, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """<folder>/<name>.<format> for each format, each replaced in one step. UserError for an unknown format."""
+    writers: dict[str, Callable[[Table], bytes]] = {"csv": csv, "tex": latex, "parquet": parquet}
+    unknown = [form for form in formats if form not in writers]
+    if unknown:
+        raise UserError(f"format {unknown[0]} is unknown; use {', '.join(FORMATS)}")
+    paths = [folder / f"{table.name}.{form}" for form in formats]
+    for path, form in zip(paths, formats, strict=True):
+        write_bytes(path, writers[form](table))
+    return paths
+
+
+def csv(table: Table) -> bytes:
+    """UTF-8, one header line, an empty field where a value is missing, line ends as LF on every system."""
+    return table.frame.to_csv(index=False, lineterminator="\n").encode()
+
+
+def parquet(table: Table) -> bytes:
+    """Parquet with the types of the frame; the caption stands in the frame's attributes."""
+    stream = io.BytesIO()
+    table.frame.to_parquet(stream, index=False, engine="pyarrow")
+    return stream.getvalue()
+
+
+def latex(table: Table) -> bytes:
+    r"""A booktabs table with caption and label (\usepackage{booktabs}, for long ones also longtable), special signs escaped."""
+    shown = printed(table)
+    text = shown.to_latex(
+        index=False,
+        escape=True,
+        longtable=len(shown) > LONG,
+        caption=table.caption.replace("%", r"\%"),
+        label=f"tab:{table.name}",
+        position=None if len(shown) > LONG else "htbp",
+    )
+    return text.encode()
+
+
+def printed(table: Table) -> pd.DataFrame:
+    """The frame as strings for print: rounded, intervals beside their estimates, a dash where a value is missing."""
+    frame = table.frame
+    intervals = {name: (name + LOW, name + HIGH) for name in frame if {name + LOW, name + HIGH} <= set(frame)}
+    if {"ci90_low", "ci90_high"} <= set(frame):
+        intervals["estimate"] = ("ci90_low", "ci90_high")
+    ends = {end for pair in intervals.values() for end in pair}
+    columns = {}
+    for name in table.printed or [name for name in frame if name not in ends]:
+        column = [_cell(value) for value in frame[name]]
+        if name in intervals:
+            pairs = zip(column, *(frame[end] for end in intervals[name]), strict=True)
+            column = [
+                text if pd.isna(low) or pd.isna(high) else f"{text} [{number(low)}, {number(high)}]"
+                for text, low, high in pairs
+            ]
+        columns[name.replace("_", " ")] = column
+    return pd.DataFrame(columns)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value is pd.NA or (isinstance(value, float) and np.isnan(value)):
+        return "-"
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    return number(float(value)) if isinstance(value, (float, np.floating)) else str(value)

@@ -1,0 +1,156 @@
+"""`import meridian`: cheap, small, and what the command line does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+
+import meridian
+import results_io
+from calibrations.registry import CALIBRATIONS
+from meridian.run_folder import RunFolder
+from results_io import UserError
+from tests.commandline import ROOT, SMALL, command
+
+FEW = (*SMALL, "calibration=[c11]")
+
+
+@pytest.fixture(scope="module")
+def selected(tmp_path_factory) -> RunFolder:
+    """A run with one calibration, from Python."""
+    return meridian.run(*FEW, results=tmp_path_factory.mktemp("python"))
+
+
+def test_importing_loads_no_model_library() -> None:
+    code = "import sys, meridian; print(sorted({'torch', 'transformers', 'hydra', 'plotly', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there_and_says_what_it_does() -> None:
+    for name in meridian.__all__:
+        assert len(getattr(meridian, name).__doc__) > 40, name
+    assert not [name for name in ("run", "open", "explore") if name not in meridian.__all__]
+
+
+# --- run ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_from_python_gives_the_bytes_of_one_from_the_command_line(selected, tmp_path) -> None:
+    outcome = command(*FEW, f"results={tmp_path}")
+    assert (outcome.code, outcome.errors) == (0, "")
+    folder = tmp_path / selected.path.relative_to(selected.path.parents[2])
+    files = sorted(path.name for path in selected.path.glob("*.json"))
+    assert files == sorted(path.name for path in folder.glob("*.json")) and "11_bootstrap_stability.json" in files
+    for name in files:
+        assert (folder / name).read_bytes() == (selected.path / name).read_bytes(), name
+
+
+def test_a_run_prints_nothing_unless_asked_and_reuses_what_is_fresh(selected, capsys) -> None:
+    capsys.readouterr()
+    meridian.run(*FEW, results=selected.path.parents[2])
+    assert capsys.readouterr().out == ""
+    meridian.run(*FEW, results=selected.path.parents[2], show=True)
+    assert "nothing measured anew" in capsys.readouterr().out
+
+
+def test_hydra_and_the_command_line_are_left_as_they_were(selected) -> None:
+    hydra, before = HydraConfig.instance(), list(sys.argv)
+    kept = hydra.cfg
+    hydra.cfg = marker = object()
+    try:
+        with pytest.raises(UserError, match="task=nothing is unknown"):
+            meridian.run("task=nothing")
+        meridian.run(*FEW, results=selected.path.parents[2])
+        assert hydra.cfg is marker and sys.argv == before and not GlobalHydra.instance().is_initialized()
+    finally:
+        hydra.cfg = kept
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["task=ioi", "prompts.evaluations=3"], "did you mean prompts.evaluation"),
+        (["task=ioi", "suite=all"], "use meridian.run_suites"),
+        (["doctor"], "doctor is no run on a task"),
+        (["task=all"], "call run once for each of them"),
+        (["task=ioi", "experiment=reproduce_ioi"], "is no run on a task"),
+    ],
+)
+def test_what_is_no_run_on_one_task_is_refused_in_one_sentence(settings, sentence, tmp_path) -> None:
+    with pytest.raises(UserError, match=sentence):
+        meridian.run(*settings, results=tmp_path)
+
+
+def test_suites_need_a_name() -> None:
+    with pytest.raises(UserError, match="no suite is named"):
+        meridian.run_suites("model=pocket")
+
+
+def test_verdicts_of_a_selection_are_read_without_a_certificate(selected) -> None:
+    shown = selected.verdicts
+    assert shown.loc["C11", "verdict"] == selected.calibration("C11")["data"]["verdict"]
+    assert (shown.drop("C11")["verdict"] == "not run").all() and len(shown) == len(CALIBRATIONS)
+    text = selected._repr_html_()
+    assert text.startswith("<p>No certificate") and text.count("<tr>") == 2 and "bootstrap stability" in text
+
+
+# --- open --------------------------------------------------------------------------------------------------------------
+
+
+def test_an_opened_run_says_what_its_certificate_says(finished) -> None:
+    run = meridian.open(finished)
+    stored = results_io.read(finished / "certificate.json")
+    assert run.tier == stored["tier"]
+    assert run.verdicts.index.tolist() == list(CALIBRATIONS)
+    assert run.verdicts["verdict"].tolist() == [row["verdict"] for row in stored["rows"]]
+    for row in stored["rows"]:
+        decisive = next(record for record in row["records"] if record["metric"] == row["decisive"])
+        shown = run.verdicts.loc[row["id"]]
+        assert shown["published_verdict"] == decisive["published_verdict"]
+        assert pd.isna(shown["estimate"]) if decisive["estimate"] is None else shown["estimate"] == decisive["estimate"]
+    level = min(map(int, stored["blocking"]))
+    assert run.blocking["metric"].tolist() == [gate["metric"] for gate in stored["blocking"][str(level)]]
+
+
+def test_a_notebook_shows_tier_blocking_gates_and_every_calibration(finished) -> None:
+    run = meridian.open(finished)
+    shown = run._repr_html_()
+    assert f"Tier {run.tier} of 4" in shown and shown.count("<tr>") == 1 + len(CALIBRATIONS)
+    assert all(metric in shown for metric in run.blocking["metric"])
+
+
+def test_names_in_the_certificate_cannot_be_markup(finished) -> None:
+    from meridian import verdicts
+
+    certificate = results_io.read(finished / "certificate.json")
+    certificate["headline"]["subject"] = "<script>alert(1)</script>"
+    certificate["rows"][0]["records"][0]["reasons"] = ["<img src=x>"]
+    shown = verdicts.html(certificate)
+    assert "<script" not in shown and "<img" not in shown and "&lt;script&gt;" in shown
+
+
+def test_figures_of_a_run_are_drawn_by_name(finished) -> None:
+    run = meridian.open(finished)
+    assert run.figure("circuit")._repr_png_().startswith(b"\x89PNG")
+    assert run.figure("heads_02_denoising").interactive().data
+    with pytest.raises(UserError, match="has no figure 'cirquit'; use one of"):
+        run.figure("cirquit")
+
+
+def test_only_a_run_on_failures_has_carriers(finished) -> None:
+    with pytest.raises(UserError, match="is not about failures"):
+        _ = meridian.open(finished).carriers
+
+
+def test_a_folder_without_a_certificate_is_refused(tmp_path) -> None:
+    with pytest.raises(UserError, match="is not a folder"):
+        meridian.open(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="calibration=all"):
+        meridian.open(Path(tmp_path))

@@ -1,0 +1,253 @@
+"""report.html: complete, self-contained, escaped, the same bytes for the same run."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import json
+import os
+import re
+import shutil
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import results_io
+from meridian import figures, report
+from meridian.figures.values import Distribution, HeatMap
+from meridian.report import bundle, numbers, verdicts
+from meridian.run_folder import RunFolder
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\n\u202eabc"
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Elements with their attributes, text by element, and tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict]] = []
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes) -> None:
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data) -> None:
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.texts).split())
+
+
+@pytest.fixture(scope="module")
+def run(finished) -> RunFolder:
+    return RunFolder.open(finished)
+
+
+@pytest.fixture(scope="module")
+def written(run, tmp_path_factory) -> str:
+    return report.write(run, tmp_path_factory.mktemp("report")).read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(written) -> Page:
+    return Page(written)
+
+
+def changed(run: RunFolder, target: Path, number: str, change) -> RunFolder:
+    """A copy of the run in which `change` has altered the document of `number` (or "certificate")."""
+    if not target.exists():
+        shutil.copytree(run.path, target)
+    path = target / "certificate.json" if number == "certificate" else results_io.find(target, number)
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    return RunFolder.open(target)
+
+
+def specifications(text: str) -> dict:
+    packed = re.search(r'id="figures">([A-Za-z0-9+/=]*)</script>', text).group(1)
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def test_it_lies_beside_the_certificate_and_is_small(run, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    path = report.write(RunFolder.open(tmp_path / "run"))
+    assert path == tmp_path / "run" / "report.html"
+    assert path.stat().st_size < 5_000_000
+    assert not list(path.parent.glob(".*partial"))
+
+
+def test_the_same_run_gives_the_same_bytes_anywhere_and_at_any_time(run, written, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "elsewhere" / "run")
+    for path in (tmp_path / "elsewhere" / "run").iterdir():
+        os.utime(path, (time.time() + 1e6,) * 2)
+    assert report.render(RunFolder.open(tmp_path / "elsewhere" / "run")) == written
+    assert str(run.path) not in written and str(Path.home()) + "/" not in written
+
+
+def test_it_is_well_formed_and_asks_for_nothing(page, written) -> None:
+    assert page.wrong == [] and page.open == []
+    addresses = [
+        value for _, attributes in page.elements for name, value in attributes.items() if name in ("src", "href")
+    ]
+    assert all(address.startswith(("#", "data:")) for address in addresses)
+    assert "default-src 'none'" in written and "connect-src" not in written
+    assert "url(" not in written.partition("<style>")[2].partition("</style>")[0]
+
+
+def test_every_link_has_its_target_and_every_id_is_one(page) -> None:
+    names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+    links = {attributes["href"][1:] for tag, attributes in page.elements if tag == "a"}
+    assert links <= set(names)
+
+
+def test_headings_never_skip_a_level(page) -> None:
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(levels))
+
+
+def test_the_certificate_says_all_that_it_holds(run, page) -> None:
+    stored = run.certificate
+    tier = "No tier" if stored["tier"] is None else f"Tier {stored['tier']} of {stored['of']}"
+    assert f"{tier}: {stored['tier_name']}" in page.text
+    for row in stored["rows"]:
+        assert f"{row['id']} " in page.text
+        for record in row["records"]:
+            for reason in record["reasons"]:
+                assert " ".join(verdicts.words(reason).split()) in page.text  # in full, not cut
+            if record["published_label"] is None and record["published_rule"]:
+                assert " ".join(record["published_rule"].split()) in page.text
+    assert sum(attributes.get("class") == "cards" for _, attributes in page.elements) == 2
+
+
+def test_all_rows_carry_symbol_and_word(run, page) -> None:
+    view = verdicts.view(run)
+    shown = {(row.identifier, row.verdict.word) for row in view.rows}
+    assert {identifier for identifier, _ in shown} == {"P", *(row["id"] for row in run.certificate["rows"])}
+    marks = {row.verdict.word: row.verdict.mark for row in (*view.rows, *view.others)}
+    assert len(set(marks.values())) == len(marks)
+
+
+def test_what_blocks_the_next_tier_comes_before_the_table(run, written) -> None:
+    stored, text = run.certificate, Page(written.partition('<table class="cards">')[0]).text
+    gates = stored["blocking"].get(str((stored["tier"] or 0) + 1), []) if stored["tier"] is not None else []
+    assert gates  # this small run cannot reach tier 4
+    for gate in gates:
+        assert " ".join(verdicts.words(gate["reason"]).split()) in text
+        if gate["verdict"] != "fail" and gate["needs"]:
+            assert f"needs {gate['needs']}" in text
+
+
+def test_every_figure_is_there_with_its_numbers(run, page, written) -> None:
+    wanted = figures.of(run)
+    assert set(specifications(written)) == set(wanted)
+    places = {attributes["data-figure"] for _, attributes in page.elements if "data-figure" in attributes}
+    chosen = [name for name in wanted if name.startswith("pattern_")]
+    assert places == {name for name in wanted if name not in chosen} | {chosen[0]}
+    labels = [attributes for _, attributes in page.elements if attributes.get("role") == "img"]
+    assert all(label["aria-label"] for label in labels)
+    assert sum(attributes.get("aria-label", "").startswith("Numbers of ") for _, attributes in page.elements) == len(
+        wanted
+    )
+
+
+def test_a_hostile_token_stays_text(run, tmp_path) -> None:
+    def change(document) -> None:
+        document["data"]["examples"][0]["clean"][1] = HOSTILE
+        document["data"]["examples"][0]["answers"] = [HOSTILE]
+
+    def pattern(document) -> None:
+        document["data"]["examples"][0]["tokens"][1] = HOSTILE
+
+    spoilt = changed(run, tmp_path / "run", "01", change)
+    spoilt = changed(run, tmp_path / "run", "25", pattern)
+    spoilt = changed(run, tmp_path / "run", "certificate", lambda document: document["subject"].update(model=HOSTILE))
+    text = report.render(spoilt)
+    page = Page(text)
+    assert page.wrong == [] and "img" not in {tag for tag, _ in page.elements}
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert "</script><img src=x onerror=alert(1)>" in "".join(page.texts)  # shown as text
+    assert "<img src=x" not in json.dumps(specifications(text))
+    assert "⏎" in "".join(page.texts) and "\\u202e" in "".join(page.texts)
+
+
+def test_a_missing_measurement_is_a_sentence(run, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    for number in ("28", "10", "06", "25"):
+        results_io.find(tmp_path / "run", number).unlink()
+
+    def older(document) -> None:
+        for field in ("by_position", "examples"):
+            document["data"].pop(field)
+
+    changed(run, tmp_path / "run", "certificate", lambda document: document.pop("headline"))
+    text = Page(report.render(changed(run, tmp_path / "run", "04", older))).text
+    for number in ("28", "10", "06", "25"):
+        assert f"result {number} is not in this folder" in text
+    assert "result 04 was made by an older version" in text
+
+
+def test_a_model_that_does_not_do_the_task_has_a_report_without_a_tier(run, tmp_path) -> None:
+    def change(document) -> None:
+        document.update(tier=None, tier_name="the behaviour is absent")
+        document["preconditions"][0].update(verdict="insufficient", reasons=["behaviour_absent: mean -1.2"])
+
+    text = Page(report.render(changed(run, tmp_path / "run", "certificate", change))).text
+    assert "No tier: the behaviour is absent" in text
+    assert "behaviour absent: mean -1.2" in text.partition("The 16 calibrations")[0]
+
+
+def test_packing_is_undone_by_gzip_and_has_no_time_stamp(monkeypatch) -> None:
+    before = bundle.pack("a token: ␣ <>&")
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    assert bundle.pack("a token: ␣ <>&") == before
+    assert gzip.decompress(base64.b64decode(before)).decode() == "a token: ␣ <>&"
+    assert len(bundle.library()) < 2_500_000
+
+
+def test_numbers_of_a_heat_map_and_of_a_distribution() -> None:
+    shared = {"name": "n", "title": "t", "caption": "c"}
+    heat = HeatMap(
+        **shared, x_label="head", y_label="layer", x=("0", "1"), y=("3",), values=((0.12345, None),), unit="nats",
+        low=((0.1, None),), high=((0.2, None),), level=0.95,
+    )  # fmt: skip
+    table = numbers.table(heat)
+    assert table.header == ("layer \\ head", "0", "1") and table.rows == (("3", "0.123 [0.1, 0.2]", "–"),)
+    draws = Distribution(
+        **shared, x_label="x", samples={"null": tuple(float(i) for i in range(101))}, lines={"limit": 7.0}
+    )
+    rows = numbers.table(draws).rows
+    assert rows[0] == ("null", "101", "0", "5", "25", "50", "75", "95", "100") and rows[1][:3] == (
+        "limit",
+        "line at",
+        "7",
+    )
+
+
+def test_words_of_reasons() -> None:
+    assert (
+        verdicts.words("not_faithful: zero reaches 0.3; over_faithful: x")
+        == "not faithful: zero reaches 0.3; over faithful: x"
+    )
+    assert verdicts.words("as well: greater_than, induction") == "as well: greater_than, induction"
+    titles = {"C12": "convergent validity", "C11": "bootstrap stability"}
+    assert verdicts.gate_name("C12.convergent_validity", titles) == "C12 convergent validity"
+    assert verdicts.gate_name("C11.bootstrap_completeness", titles) == "C11 bootstrap stability: bootstrap completeness"

@@ -1,0 +1,176 @@
+"""Figures for a paper: the same bytes twice, text as text, the numbers that were given, and every kind of figure."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from meridian import paper
+from meridian.figures import static, static_forest, static_graph, values
+from meridian.figures.values import (
+    CircuitGraph,
+    Curves,
+    Distribution,
+    Forest,
+    GraphEdge,
+    GraphNode,
+    HeatMap,
+    Interval,
+    Series,
+)
+from results_io import UserError
+
+NAMED = {"title": "A title", "caption": "What one sees."}
+HEAT = HeatMap(
+    name="heat", **NAMED, x_label="head", y_label="layer", x=("0", "1", "2"), y=("0", "1"), unit="nats",
+    values=((0.5, -2.0, None), (1.0, 0.0, 0.25)), marked=((1, 2),),
+)  # fmt: skip
+TOKENS = HeatMap(
+    name="tokens", **NAMED, x_label="token", y_label="layer", x=("$x$ & y", "<b>"), y=("0",), unit="probability",
+    values=((0.1, 0.9),), text=(("$\\alpha$", "extraordinarily_long_token"),), diverging=False, limits=(0.0, 1.0),
+)  # fmt: skip
+FOREST = Forest(
+    name="forest", **NAMED, x_label="estimate", level=0.9, lines={"limit 0.8": 0.8},
+    rows=(Interval("first", 0.97, 0.93, 1.01, "pass", "one"), Interval("second", None, verdict="insufficient", group="two")),
+)  # fmt: skip
+OWN = replace(
+    FOREST, name="own", own_scales=True, rows=(Interval("C", 0.4, 0.2, 0.9, "inconclusive", above=0.5, unit="rho"),)
+)
+CURVES = Curves(
+    name="curves", **NAMED, x_label="layer", y_label="nats", x=(0.0, 1.0, 2.0), level=0.95,
+    series=(Series("a", (1.0, None, 3.0), (0.5, None, 2.5), (1.5, None, 3.5)), Series("b", (0.0, 0.0, 0.0))),
+)  # fmt: skip
+DRAWS = Distribution(
+    name="draws", **NAMED, x_label="faithfulness", lines={"circuit": 0.9},
+    samples={"null": tuple(np.linspace(0, 1, 50)), "constant": (0.3,) * 20},
+)  # fmt: skip
+GRAPH = CircuitGraph(
+    name="graph", **NAMED, n_layers=2, unit="nats",
+    nodes=(GraphNode("L0H1", 0, "reader", 0.5), GraphNode("L1H0", 1, "mover", 2.0), GraphNode("logits", 2, "logits")),
+    edges=(GraphEdge("L0H1", "L1H0", -0.5, "q"), GraphEdge("L1H0", "logits", 1.5)),
+)  # fmt: skip
+ALL = (HEAT, TOKENS, FOREST, OWN, CURVES, DRAWS, GRAPH)
+
+
+def texts(figure: values.Figure, **options: str) -> list[str]:
+    """The text elements of the SVG."""
+    root = ElementTree.fromstring(static.render(static.draw(figure, **options), "svg"))
+    return [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_every_kind_of_figure_can_be_drawn() -> None:
+    kinds = {kind for kind in vars(values).values() if isinstance(kind, type) and issubclass(kind, values.Figure)}
+    assert kinds - {values.Figure} == {type(figure) for figure in ALL}
+
+
+@pytest.mark.parametrize("form", static.FORMATS)
+@pytest.mark.parametrize("figure", (TOKENS, DRAWS, GRAPH), ids=lambda figure: figure.name)
+def test_the_same_figure_gives_the_same_bytes_without_a_date(figure: values.Figure, form: str) -> None:
+    first, second = (static.render(static.draw(figure), form) for _ in range(2))
+    assert first == second
+    assert not re.search(rb"CreationDate|ModDate|dc:date|20\d\d-\d\d-\d\d", first)
+
+
+def test_another_value_gives_other_bytes() -> None:
+    other = replace(HEAT, values=((0.5, -1.0, None), (1.0, 0.0, 0.25)))
+    assert static.render(static.draw(HEAT), "svg") != static.render(static.draw(other), "svg")
+
+
+def test_text_stays_text_and_dollar_signs_are_no_formula() -> None:
+    found = texts(TOKENS)
+    assert {"$x$ & y", "<b>", "$\\alpha$", "token", "layer", "probability"} <= set(found)
+    fonts = static.render(static.draw(TOKENS), "pdf")
+    assert b"/FontFile2" in fonts and b"/Type3" not in fonts  # TrueType
+
+
+@pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
+@pytest.mark.parametrize("width", static.WIDTHS)
+def test_nothing_leaves_the_page_and_the_page_has_the_width_of_its_columns(figure: values.Figure, width: str) -> None:
+    canvas = static.draw(figure, width)
+    box = canvas.get_tightbbox()
+    assert canvas.get_figwidth() == static.WIDTHS[width] and canvas.get_figheight() <= static.TALLEST
+    assert box.x0 > -0.06 and box.y0 > -0.06
+    assert box.x1 < canvas.get_figwidth() + 0.06 and box.y1 < canvas.get_figheight() + 0.06
+
+
+@pytest.mark.parametrize("figure", ALL, ids=lambda figure: figure.name)
+def test_no_letter_is_smaller_than_five_points(figure: values.Figure) -> None:
+    sizes = [
+        text.get_fontsize() for text in static.draw(figure, "single").findobj(lambda a: hasattr(a, "get_fontsize"))
+    ]
+    assert min(sizes) >= static.SMALLEST
+
+
+def test_a_missing_value_is_a_gap_and_not_zero() -> None:
+    image = static.draw(HEAT).axes[0].images[0].get_array()
+    assert image.mask.tolist() == [[False, False, True], [False, False, False]]
+    assert static.colour_limits(HEAT, np.array([[0.5, -2.0, np.nan]])) == (-2.0, 2.0)
+    line = static.draw(CURVES).axes[0].lines[0]
+    assert np.isnan(line.get_ydata()).tolist() == [False, True, False]
+    assert "insufficient" in texts(FOREST) and "0.97" not in texts(FOREST)
+
+
+def test_a_row_on_its_own_scale_keeps_its_place_between_its_limit_and_its_ends() -> None:
+    row = OWN.rows[0]
+    low, high = static_forest.own_range(row)
+    assert (low, high) == pytest.approx((0.2 - 0.12 * 0.7, 0.9 + 0.12 * 0.7))
+    axes = static.draw(OWN).axes[0]
+    marker = next(line for line in axes.lines if line.get_marker() == "D")
+    assert marker.get_xdata()[0] == pytest.approx((0.4 - low) / (high - low))
+    assert "0.4 [0.2, 0.9] rho" in texts(OWN) and "0.5" in texts(OWN)
+    assert "0.4 [0.2, 0.9]" in texts(OWN, width="single")
+
+
+def test_a_histogram_shows_shares_of_its_own_sample() -> None:
+    heights = [
+        [patch.get_height() for patch in group]
+        for group in static.draw(DRAWS).axes[0].containers[::1]
+        if len(group) > 1
+    ]
+    assert [sum(group) for group in heights] == pytest.approx([1.0, 1.0])
+    assert len(static.bins([(0.3,) * 20])) == 2
+
+
+def test_discs_grow_in_area_with_the_effect_and_signs_have_their_colour() -> None:
+    nodes = (GraphNode("a", 0, "r", 1.0), GraphNode("b", 0, "r", -2.0))
+    areas = static_graph.disc_areas(nodes)
+    assert areas["b"] == 2 * areas["a"] == static_graph.LARGEST_DISC
+    assert {"positive effect", "negative effect", "into queries", "reader", "mover", "1.5 nats"} <= set(texts(GRAPH))
+
+
+def test_titles_only_where_asked_for() -> None:
+    assert "A title" not in texts(HEAT)
+    root = static.render(static.draw(HEAT, titled=True), "svg").decode()
+    assert "A title" in root
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(UserError, match="width=triple is unknown; use single or double"):
+        static.draw(HEAT, "triple")
+    with pytest.raises(UserError, match="format gif is unknown; use svg, pdf, png"):
+        static.render(static.draw(HEAT), "gif")
+    with pytest.raises(TypeError, match="Figure has no static drawing"):
+        static.draw(values.Figure(name="x", **NAMED))
+
+
+def test_captions_are_escaped_for_latex_and_name_the_file() -> None:
+    figure = replace(HEAT, title="50 % of a_b & $c", caption="~^{}#")
+    text = paper.as_latex([figure], {"width": "single", "formats": ["png", "svg"]})
+    assert r"50 \% of a\_b \& \$c. \textasciitilde{}\textasciicircum{}\{\}\#" in text
+    assert r"\includegraphics[width=\columnwidth]{figures/heat.png}" in text and r"\begin{figure}" in text
+    assert "**50 % of a_b & $c.** ~^{}#" in paper.as_markdown([figure])
+
+
+def test_a_selection_takes_names_and_patterns_and_refuses_what_matches_nothing() -> None:
+    names = ["heads_02_denoising", "heads_02_noising", "certificate"]
+    assert paper.chosen(names, None) == set(names)
+    assert paper.chosen(names, "certificate") == {"certificate"}
+    assert paper.chosen(names, ["*denoising", "cert*"]) == {"heads_02_denoising", "certificate"}
+    with pytest.raises(
+        UserError, match=r"figures.only=lens\* matches none of the run's figures; use a name or heads\*"
+    ):
+        paper.chosen(names, ["lens*"])

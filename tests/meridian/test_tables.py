@@ -1,0 +1,127 @@
+"""Tables of a finished run: the numbers of the results, types through Parquet, and LaTeX that compiles."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calibrations import preconditions
+from meridian import paper, tables
+from meridian.run_folder import RunFolder
+from meridian.tables import Table
+from results_io import UserError
+
+
+@pytest.fixture(scope="module")
+def run(finished: Path) -> RunFolder:
+    return RunFolder.open(finished)
+
+
+@pytest.fixture(scope="module")
+def made(run: RunFolder) -> dict[str, Table]:
+    return tables.of(run)
+
+
+def test_the_certificate_has_four_preconditions_and_sixteen_calibrations(
+    run: RunFolder, made: dict[str, Table]
+) -> None:
+    frame = made["certificate"].frame
+    assert frame["id"].tolist() == ["P"] * 4 + [row["id"] for row in run.certificate["rows"]]
+    assert frame["verdict"].tolist()[4:] == [row["verdict"] for row in run.certificate["rows"]]
+    assert frame.loc[0, "estimate"] == run.certificate["preconditions"][0]["estimate"]
+    assert frame.loc[0, "ci90_low"] == run.certificate["preconditions"][0]["ci90"][0]
+    assert frame.loc[0, "prompts"] == len(run.evidence.clean)
+    assert len(made["records"].frame) == sum(len(row["records"]) for row in run.certificate["rows"])
+
+
+def test_heads_hold_the_means_of_the_evaluation_prompts(run: RunFolder, made: dict[str, Table]) -> None:
+    frame, evidence = made["heads"].frame, run.evidence
+    assert frame[["layer", "head"]].to_numpy().tolist() == [list(head) for head in evidence.heads]
+    assert frame["in_circuit"].tolist() == evidence.in_circuit.tolist()
+    assert frame["in_circuit"].equals(frame["role"].notna())
+    mean = evidence.head_effect("02", "denoising").mean(axis=0)
+    assert frame["02_denoising"].to_numpy() == pytest.approx(mean)
+
+
+def test_prompts_are_those_of_01_and_what_the_circuit_makes_of_them(run: RunFolder, made: dict[str, Table]) -> None:
+    frame, data = made["prompts"].frame, run.data("01")
+    assert len(frame) == len(data["prompt_id"]) and frame["prompt_id"].is_unique
+    assert frame["correct"].dtype == bool
+    alone = frame.set_index("prompt_id").loc[[data["prompt_id"][row] for row in run.evidence.rows]]
+    assert alone["circuit_mean"].to_numpy() == pytest.approx(run.evidence.ablated("circuit", "mean"))
+
+
+def test_faithfulness_is_that_of_the_preconditions(run: RunFolder, made: dict[str, Table]) -> None:
+    if "faithfulness" not in made:
+        pytest.fail("the run has no faithfulness to compare")
+    frame = made["faithfulness"].frame.set_index(["split", "recipe"])
+    ratio = preconditions.faithfulness(run.evidence, run.settings)
+    row = frame.loc[("evaluation", "mean")]
+    assert (row["faithfulness"], row["faithfulness_low95"], row["faithfulness_high95"]) == (
+        ratio.value,
+        *ratio.fieller(0.95),
+    )
+
+
+def test_edges_are_the_stored_means(run: RunFolder, made: dict[str, Table]) -> None:
+    data = run.data("28")
+    assert made["edges"].frame["noising"].to_numpy() == pytest.approx(data["noising_mean"], abs=1e-6)
+    assert set(made["edges"].frame["kept"]) <= {True, False}
+
+
+def test_parquet_keeps_types_and_values_and_csv_keeps_values(made: dict[str, Table]) -> None:
+    for name, table in made.items():
+        back = pd.read_parquet(io.BytesIO(tables.parquet(table)))
+        pd.testing.assert_frame_equal(back, table.frame, obj=name)
+        read = pd.read_csv(io.BytesIO(tables.csv(table)))
+        assert read.columns.tolist() == table.frame.columns.tolist()
+        for column in table.frame.select_dtypes("float64"):
+            np.testing.assert_array_equal(read[column].to_numpy(), table.frame[column].to_numpy())
+
+
+HOSTILE = Table(
+    "a_b", "5 % & more", pd.DataFrame({"x_y": ["a_b & 50 %", "$\\x$ {#} ~^", "é→"], "value": [0.5, np.nan, 1e-5]})
+)
+
+
+def test_latex_escapes_special_signs_and_marks_what_is_missing() -> None:
+    text = tables.latex(HOSTILE).decode()
+    assert r"a\_b \& 50 \%" in text and "é→" in text and r"\toprule" in text and r"\label{tab:a_b}" in text
+    assert r"\$\textbackslash x\$ \{\#\} \textasciitilde \textasciicircum" in text.replace("{}", "").replace(
+        r"backslash  x", "backslash x"
+    )
+    rows = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert all(len(re.findall(r"(?<!\\)&", line)) == 1 for line in rows) and len(rows) == 4
+    assert rows[2].rstrip("\\ ").endswith("-")
+
+
+def test_an_interval_is_printed_beside_its_estimate() -> None:
+    frame = pd.DataFrame({"name": ["a", "b"], "x": [0.5, 2.0], "x_low95": [0.25, np.nan], "x_high95": [0.75, np.nan]})
+    assert tables.printed(Table("t", "", frame)).to_numpy().tolist() == [["a", "0.50 [0.25, 0.75]"], ["b", "2.00"]]
+
+
+def test_the_command_writes_what_was_asked_for_and_the_same_bytes_again(run: RunFolder, tmp_path: Path) -> None:
+    settings = {"formats": ["svg"], "tables": ["csv", "tex"], "width": "single", "titles": False}
+    asked = {**settings, "only": ["heads_02_denoising", "certificate"]}
+    written = paper.write(run, asked, tmp_path / "one")
+    paper.write(run, asked, tmp_path / "two")
+    found = {str(path.relative_to(tmp_path / "one")): path.read_bytes() for path in (tmp_path / "one").rglob("*.*")}
+    names = ("figures/heads_02_denoising.svg", "figures/captions.md", "figures/captions.tex")
+    assert set(found) == {*names, "tables/certificate.csv", "tables/certificate.tex"}
+    assert all((tmp_path / "two" / name).read_bytes() == content for name, content in found.items())
+    assert "Figures: 1," in written.sentence() and "tables: 1 " in written.sentence()
+    shutil.rmtree(tmp_path / "one")
+    for wrong, sentence in (
+        ({"formats": ["gif"]}, "figures.formats"),
+        ({"width": "x"}, "figures.width"),
+        ({"tables": ["xls"]}, "figures.tables"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            paper.write(run, {**asked, **wrong}, tmp_path / "one")
+    assert not (tmp_path / "one").exists()
