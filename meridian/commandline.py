@@ -10,6 +10,7 @@ os.environ.setdefault(
     "OMP_WAIT_POLICY", "PASSIVE"
 )  # threads that spin while they wait run 3.5 times slower on busy cores
 
+import contextlib
 import difflib
 import functools
 import re
@@ -18,11 +19,14 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
+from meridian import aggregate
 from meridian.overrides import CONFIGS, GROUPS
 from results_io import UserError
 
@@ -99,10 +103,22 @@ def choices(group: str) -> list[str]:
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
 
 
+class Ended(Exception):
+    """One job of a multirun has ended with another exit code than 0; the others go on. Hydra raises it when all have ended."""
+
+    @property
+    def code(self) -> int:
+        return self.args[0]
+
+
 def guarded(main: Callable[[], Any]) -> int:
     """Run `main`; bad input becomes one sentence on the error stream and exit code 2."""
     try:
         main()
+    except Ended as job:
+        with contextlib.suppress(UserError):  # of a certificate that cannot be read: the jobs have said so
+            aggregate.finish()
+        return _refuse(job.args[1]) if job.args[1] else job.code
     except SystemExit as stop:  # from `refusing`
         return stop.code
     except (HydraException, OmegaConfBaseException) as error:
@@ -118,10 +134,18 @@ def refusing(stages: Callable[[DictConfig], None]) -> Callable[[DictConfig], Non
 
     @functools.wraps(stages)
     def run(config: DictConfig) -> None:
+        several = HydraConfig.get().mode is RunMode.MULTIRUN
         try:
             stages(config)
         except UserError as error:
+            if several:
+                raise Ended(USER_ERROR, str(error)) from None
             sys.exit(_refuse(str(error)))
+        except SystemExit as stop:
+            if not several:
+                raise
+            if stop.code:
+                raise Ended(stop.code, "") from None
 
     return run
 
@@ -137,6 +161,11 @@ def _sentence(error: Exception) -> str:
         )
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
+        if group == "hydra":
+            return (
+                f"{'='.join(error.missing_cfg_file.rsplit('/', 1))} is unknown here; submitit's launchers come with "
+                "pip install 'meridian-circuits[slurm]', Ray's with 'meridian-circuits[ray]'"
+            )
         return f"{group}={name} is unknown; use one of {', '.join(choices(group))}"
     if text.startswith("Could not override"):
         key = text.split("'")[1]

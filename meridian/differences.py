@@ -27,6 +27,7 @@ from calibrations.statistics import (
 )
 
 LEVEL = 0.95
+ROUNDING = 1e-4  # of the largest effect: backends agree to that (engine=auto requires it)
 EFFECTS = (  # result, field, what it is called; per prompt and head
     ("02", "denoising", "denoising effect"),
     ("03", "attribution", "direct logit attribution"),
@@ -63,8 +64,9 @@ class HeadDifferences:
 
     @property
     def differs(self) -> np.ndarray:
-        """[head] True where the interval leaves 0 out."""
-        return (self.low > 0) | (self.high < 0)
+        """[head] True where the interval leaves 0 out and the difference is more than rounding between backends."""
+        largest = max(np.abs(self.a).max(), np.abs(self.b).max())
+        return ((self.low > 0) | (self.high < 0)) & (np.abs(self.b - self.a) > ROUNDING * largest)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 import results_io
 from calibrations import calibrate, certificate, preconditions, registry, table
 from calibrations.evidence import Evidence
-from meridian import overrides, trackers
+from meridian import aggregate, locks, overrides, trackers
 from meridian.commandline import FAILURES, TRACED
 from meridian.headline import headline
 from meridian.progress import Bar
@@ -91,7 +91,8 @@ class Session:
     def one_of_several(self, task: str) -> Iterator[None]:
         """What cannot be done for one task of several is said, and the others go on; `summarise` refuses at the end."""
         try:
-            with self.tracker.following(lambda: self._followed(self._folder(task), task)):
+            folder = self._folder(task)
+            with self._alone(folder), self.tracker.following(lambda: self._followed(folder, task)):
                 yield
         except NothingToCertify as reason:
             self.say(str(reason))
@@ -127,7 +128,8 @@ class Session:
 
     def behave(self) -> None:
         """The behavioural suites asked for, in place of the stages of a run."""
-        with self.tracker.following(lambda: self._followed(commands.folder_asked(self), "suites")):
+        folder = commands.folder_asked(self)
+        with self._alone(folder), self.tracker.following(lambda: self._followed(folder, "suites")):
             self.tracker("asked", commands.run(self))
 
     def gate(self) -> None:
@@ -160,7 +162,8 @@ class Session:
         plan.require_reference()
         check(plan, self._numbers())
         self._announce_replacement(plan, folder)
-        arguments = (self.bar, shared if shared != folder else None, self.say)
+        prompts = f"prompts-{plan.prompts_sha256[:12]}"
+        arguments = (self.bar, shared, self.say, lambda: self._alone(shared, prompts))
         numbers = self._numbers()
         measure(plan, folder, ["01"], *arguments)
         if not self.config["measurement"]["regardless"] and (absent := self._without_behaviour(folder)):
@@ -255,10 +258,10 @@ class Session:
         left_out = f"{len(self.refused)} of {len(self.tasks())} tasks left out, for the reasons above: "
         if len(self.refused) == len(self.tasks()):
             raise UserError(left_out + ", ".join(self.refused))
-        path = summary.summarise(self.results, self.config["calibration"])
-        pooled = results_io.read(path)
+        pooled = aggregate.pool(self.results, self.config["calibration"], self.say)
         self.console.print(
-            f"{len(pooled['circuits'])} certificates pooled in {path}; {summary.sentence(pooled['multiplicity'])}",
+            f"{len(pooled['circuits'])} certificates pooled in {self.results / 'summary.json'}; "
+            f"{summary.sentence(pooled['multiplicity'])}",
             highlight=False,
             soft_wrap=True,
         )
@@ -357,6 +360,10 @@ class Session:
         name = str(folder.relative_to(self.results))
         weights = None if self.model_settings["kind"] == "endpoint" else self.identity.sha256
         return trackers.Subject(name, self.model_settings["name"], task, weights, self.config)
+
+    def _alone(self, path: Path, part: str = "") -> contextlib.AbstractContextManager[None]:
+        """No other process writes at `path` meanwhile."""
+        return locks.held(self.results, path, self.say, part)
 
     def _plan(self, task: str) -> Any:
         vocabulary = self._vocabulary

@@ -75,7 +75,7 @@ class SuiteFolder:
 
     @property
     def figure(self) -> Drawing:
-        """Failure rates with their intervals, each against the gate that its suite sets. UserError if no suite applied."""
+        """Failure rates with their intervals, and the gate where all have the same. UserError if no suite applied."""
         table = self.rates
         if table.empty:
             raise UserError(f"no suite in {self.path} applied to the model, so there is no rate; run suite=all")
@@ -84,6 +84,7 @@ class SuiteFolder:
             Interval(row.Index, row.rate, row.low, row.high, verdicts[row.passed], row.mode, below=row.gate)
             for row in table.itertuples()
         )
+        gates = set(table["gate"].dropna())
         return Drawing(
             Forest(
                 name="failure_rates",
@@ -92,6 +93,7 @@ class SuiteFolder:
                 "its gate if the whole interval lies below the gate. Results 101 to 115.",
                 x_label="failure rate",
                 rows=rows,
+                lines={"gate": gates.pop()} if len(gates) == 1 else {},
                 level=0.95,
             )
         )

@@ -37,7 +37,7 @@ P, H, L, ROLES = 60, 32, 4, ["io", "s1", "s1_plus_1", "s2", "end"]
 MEASURED = [f"{number}_{module.ID}.json" for number, module in MEASUREMENTS.items()]
 README = (ROOT / "results" / "README.md").read_text()
 JUDGED = [f"{module.NUMBER}_{module.NAME}.json" for module in CALIBRATIONS.values()]
-FILES = sorted([*MEASURED, *JUDGED, "P_preconditions.json", "certificate.json"])
+FILES = sorted([*MEASURED, *JUDGED, "P_preconditions.json", "certificate.json", "report.html"])
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def finish(results: Path) -> Run:
 
 
 def state(results: Path, outcome: Outcome) -> Run:
-    paths = [path for path in sorted(results.rglob("*")) if path.is_file()]
+    paths = [path for path in sorted(results.rglob("*")) if path.is_file() and ".locks" not in path.parts]
     return Run(
         results,
         outcome,
@@ -132,7 +132,10 @@ def test_the_next_run_keeps_what_was_finished_and_finishes_the_rest(killed, firs
         number = Path(name).name[:2]
         assert not re.search(rf"^{number} ", first.outcome.output, re.MULTILINE)  # no bar of its own
     assert sorted(path.name for path in first.folder.iterdir()) == FILES  # and no *.partial
-    assert set(first.files) == {f"pocket/ioi/{first.folder.name}/{name}" for name in FILES} | {"summary.json"}
+    assert set(first.files) == {f"pocket/ioi/{first.folder.name}/{name}" for name in FILES} | {
+        "summary.json",
+        "summary.csv",
+    }
 
 
 # --- what the results hold -----------------------------------------------------------------------------------------

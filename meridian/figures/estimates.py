@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from calibrations.statistics import ClusteredMean, Insufficient, clustered_mean, or_none
+from calibrations.statistics import ClusteredMean, Insufficient, clustered_mean
 
 LEVEL = 0.95  # of the intervals in figures of measurements; calibrations state theirs at 90 %
 
@@ -58,6 +58,3 @@ def normal_interval(mean: float, standard_error: float | None, level: float = LE
 def cells(rows: Iterable[Iterable[float | None]]) -> tuple[tuple[float | None, ...], ...]:
     """A table of plain floats; what is missing or not finite is None."""
     return tuple(tuple(number(value) for value in row) for row in rows)
-
-
-__all__ = ["LEVEL", "cells", "clustered_means", "normal_interval", "number", "or_none"]

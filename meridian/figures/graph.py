@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calibrations.evidence import Evidence
-from meridian.figures.estimates import LEVEL, clustered_means
+from meridian.figures.estimates import clustered_means
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 from meridian.run_folder import RunFolder
 
@@ -77,6 +77,3 @@ def run_labels(evidence: Evidence, rows: np.ndarray) -> tuple[np.ndarray, np.nda
     templates = np.array(baseline["template"])[rows]
     names = np.array(baseline["cluster"])[rows]
     return np.array([f"{t}|{n}" for t, n in zip(templates, names, strict=True)]), templates
-
-
-__all__ = ["LEVEL", "build", "head_name", "run_labels"]

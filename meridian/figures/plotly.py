@@ -119,6 +119,7 @@ def _(figure: HeatMap) -> Specification:
             "title": {"text": _plain(figure.unit), "side": "right"},
             "thickness": 10,
             "outlinewidth": 0,
+            "exponentformat": "e",
             "len": 1,
         },
     }

@@ -133,7 +133,7 @@ def _draw(figure: Figure, width: float) -> Canvas:
 
 def panel(width: float, height: float) -> tuple[Canvas, Axes]:
     """A canvas of one panel, in inches."""
-    canvas = Canvas(figsize=(width, min(height, TALLEST)), layout="constrained")
+    canvas = Canvas(figsize=(width, min(height, TALLEST)), dpi=DPI, layout="constrained")
     return canvas, canvas.subplots()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from meridian.figures.estimates import LEVEL, cells, normal_interval
@@ -36,6 +36,7 @@ def _traces(data: Any) -> Iterator[HeatMap]:
             y=_layers(data["impact"][site]),
             values=cells(data["impact"][site]),
             unit="probability",
+            limits=_shared(data["impact"]),
             low=low,
             high=high,
             level=LEVEL,
@@ -58,7 +59,14 @@ def _patched(data: Any) -> Iterator[HeatMap]:
             y=_layers(sites["denoising"][site]),
             values=cells(sites["denoising"][site]),
             unit="share restored",
+            limits=_shared(sites["denoising"]),
         )
+
+
+def _shared(tables: Mapping[str, list[list[float]]]) -> tuple[float, float] | None:
+    """One scale, symmetric about 0, for the three sites: what is small beside the others has to look small."""
+    most = max(abs(value) for site in SITES for row in tables[site] for value in row)
+    return (-most, most) if most > 0 else None
 
 
 def _layers(table: list[list[float]]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ MEANING = {  # what each tier of the published rules says, by its name
     "certified": "It is also invariant, specific and stable, and held-out prompts say the same.",
 }
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
-UNIT_OF_CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
+CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ class Certificate:
     later: Mapping[str, tuple[Blocker, ...]]
     warnings: tuple[Blocker, ...]
     headline: Mapping[str, str]
+    calibrations: int
     recipes: tuple[Recipe, ...]
     random: str
     rows: tuple[Row, ...]
@@ -139,6 +140,7 @@ def view(run: RunFolder) -> Certificate:
         later={} if tier is None else later,
         warnings=_blockers(stored["warnings"], names),
         headline=stored.get("headline") or _plain_headline(run),
+        calibrations=len(stored["rows"]),
         recipes=_recipes(run),
         random=_random(run),
         rows=rows,
@@ -150,8 +152,8 @@ def view(run: RunFolder) -> Certificate:
 
 
 def words(reason: str) -> str:
-    """A reason as people read it: not_faithful: ... becomes not faithful: ..."""
-    return UNIT_OF_CODE.sub(lambda found: found.group().replace("_", " "), reason)
+    """A reason as people read it: not_faithful: ... becomes not faithful: ..., n_prompts: ... too few prompts: ..."""
+    return CODE.sub(lambda found: re.sub("^n ", "too few ", found.group().replace("_", " ")), reason)
 
 
 def gate_name(metric: str, titles: Mapping[str, str]) -> str:

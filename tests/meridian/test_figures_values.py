@@ -161,6 +161,12 @@ def test_faithfulness_by_recipe_is_the_ratio_of_sums(run, drawn) -> None:
         assert rows[method] == pytest.approx(expected)
 
 
+def test_the_three_sites_of_a_trace_share_a_scale_that_holds_them(run, drawn) -> None:
+    impact = run.data("06")["impact"]
+    most = max(abs(value) for table in impact.values() for row in table for value in row)
+    assert {drawn[f"trace_{site}"].limits for site in impact} == {(-most, most)}
+
+
 def test_edges_are_means_of_the_stored_effects(run, drawn) -> None:
     stored = run.data("28")
     edges = drawn["circuit"].edges

@@ -248,6 +248,7 @@ def test_words_of_reasons() -> None:
         == "not faithful: zero reaches 0.3; over faithful: x"
     )
     assert verdicts.words("as well: greater_than, induction") == "as well: greater_than, induction"
+    assert verdicts.words("n_prompts: 58 prompts; at least 90") == "too few prompts: 58 prompts; at least 90"
     titles = {"C12": "convergent validity", "C11": "bootstrap stability"}
     assert verdicts.gate_name("C12.convergent_validity", titles) == "C12 convergent validity"
     assert verdicts.gate_name("C11.bootstrap_completeness", titles) == "C11 bootstrap stability: bootstrap completeness"

@@ -309,6 +309,11 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
     ("argument", "sentence"),
     [
         (
+            "hydra/launcher=nothing",
+            "hydra/launcher=nothing is unknown here; submitit's launchers come with pip install 'meridian-circuits[slurm]', "
+            "Ray's with 'meridian-circuits[ray]'",
+        ),
+        (
             "task=nothing",
             "task=nothing is unknown; use one of acronym, all, copy_suppression, docstring, failures, gendered_pronoun, "
             "greater_than, induction, ioi, subject_verb_agreement",

@@ -1,0 +1,56 @@
+"""A folder of suites' results and a run on failures as tables and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import results_io
+from meridian.run_folder import RunFolder
+from meridian.suite_folder import SuiteFolder
+from results_io import UserError
+
+
+def record(rate: float, low: float, high: float, passed: bool | None) -> dict:
+    ci = {"low": low, "high": high}
+    name = "B.padding.a10.failure_rate"
+    return {"metric_id": name, "suite": "a10", "n": 40, "value": rate, "ci": ci, "threshold": 0.1, "passed": passed}
+
+
+def write_suite(folder: Path, *records: dict) -> SuiteFolder:
+    suites = {"a10": {"worst": [{"item": "i1", "prompt": "asked", "output": "said"}]}}
+    document = {"data": {"mode": "A10", "title": "Padding sensitivity", "suites": suites}, "records": list(records)}
+    results_io.write(folder / "110_padding.json", document)
+    return SuiteFolder(folder)
+
+
+def test_rates_are_the_stored_ones_and_the_figure_has_their_gate(tmp_path) -> None:
+    other = {**record(0.5, 0.4, 0.6, None), "metric_id": "B.padding.a10.failure_rate_over_clusters"}
+    found = write_suite(tmp_path, record(0.35, 0.22, 0.5, False), other)
+    assert found.rates.loc["a10", ["rate", "low", "high", "gate", "n"]].tolist() == [0.35, 0.22, 0.5, 0.1, 40]
+    assert len(found.rates) == 1 and found.failures["output"].tolist() == ["said"]
+    figure = found.figure.figure
+    assert figure.lines == {"gate": 0.1} and figure.rows[0].verdict == "fail"
+    assert (figure.rows[0].low, figure.rows[0].high) == (0.22, 0.5)
+
+
+def test_without_a_rate_there_is_no_figure(tmp_path) -> None:
+    with pytest.raises(UserError, match="so there is no rate"):
+        _ = write_suite(tmp_path).figure
+
+
+def test_carriers_are_framed_on_one_half_and_judged_on_the_other(tmp_path) -> None:
+    named = [{"head": "L1H0", "restored": 0.5, "low": 0.3, "high": 0.7}]
+    traced = {
+        "data": {"heads": {"names": ["L0H0", "L0H1", "L1H0", "L1H1"], "restored": [0.1, None, 0.5, -0.2]}},
+        "named": named,
+        "group": {"suite": "a10"},
+    }
+    results_io.write(tmp_path / "141_trace.json", traced)
+    judged = [{"head": "L1H0", "restored": 0.4, "interval": [0.2, 0.6], "verdict": "confirmed"}]
+    results_io.write(tmp_path / "142_carriers.json", {"records": judged})
+    found = RunFolder(tmp_path).carriers
+    assert found.figure.values == ((0.1, None), (0.5, -0.2)) and found.figure.marked == ((1, 0),)
+    assert found.table["half"].tolist() == ["discovery", "confirmation"]
+    assert found.table.loc[1, ["estimate", "low", "high", "verdict"]].tolist() == [0.4, 0.2, 0.6, "confirmed"]
