@@ -61,16 +61,16 @@ def execute(folder):
     done: dict[str, Executed] = {}
 
     def run(name: str) -> Executed:
-        if name not in done:
-            (path,) = [path for path in NOTEBOOKS if path.name.startswith(name)]
+        (path,) = [path for path in NOTEBOOKS if path.name.startswith(name)]
+        if path.name not in done:
             book = nbformat.read(path, as_version=4)
             environment = {**os.environ, **ONE_THREAD, "TMPDIR": str(folder)}
             client = NotebookClient(book, timeout=SECONDS, resources={"metadata": {"path": str(ROOT)}})
             client.execute(env=environment)
             if kept := os.environ.get("MERIDIAN_KEEP_NOTEBOOKS"):  # to look at them
                 nbformat.write(book, Path(kept) / path.name)
-            done[name] = Executed(book)
-        return done[name]
+            done[path.name] = Executed(book)
+        return done[path.name]
 
     return run
 
