@@ -9,6 +9,8 @@ python run.py task=ioi model=gpt2                        GPT-2 small from the hu
 python run.py suite=all                                  behavioural suites: what the model gets wrong
 python run.py task=failures calibration=all              the same pipeline on what failed
 python run.py task=ioi calibration=all tracker=wandb     followed in Weights & Biases, offline unless logged in
+python run.py figures from=<results>                     figures and tables of a finished run, for papers
+python run.py compare a=<results> b=<results>            two finished runs side by side, with paired intervals
 python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
 python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?

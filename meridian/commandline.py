@@ -30,8 +30,8 @@ from meridian import aggregate
 from meridian.overrides import CONFIGS, GROUPS
 from results_io import UserError
 
-COMMANDS = ("doctor", "gate")  # in place of a run
-FOLDERS = ("results", "baseline", "candidate")
+COMMANDS = ("doctor", "gate", "figures", "compare")  # in place of a run
+FOLDERS = ("results", "baseline", "candidate", "from", "a", "b")
 METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
 FAILURES, TRACED = "failures", "traced"  # the task that suites leave behind, and the circuit that is about it
@@ -90,7 +90,7 @@ def usage(examples: str) -> str:
         "Settings are key=value; -m runs every combination of comma-separated values. Groups:",
         "",
     ]
-    for group in sorted(GROUPS - {"calibration", "certificate", "gate", "measurement"}):
+    for group in sorted(GROUPS - {"calibration", "certificate", "figures", "gate", "measurement"}):
         lines.append(textwrap.fill(f"{group}={' | '.join(choices(group))}", USAGE_WIDTH, subsequent_indent="    "))
     lines += ["", "Every other setting stands, with its reason, in configs/. Documentation: docs/"]
     return "\n".join(lines)
@@ -155,7 +155,7 @@ def _sentence(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, OverrideParseException):
         if "=" not in error.override:
-            return f"{error.override} is not a command; use {' or '.join(COMMANDS)}, or settings as key=value"
+            return f"{error.override} is not a command; use {', '.join(COMMANDS)}, or settings as key=value"
         return (
             f"{error.override} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
         )

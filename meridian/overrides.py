@@ -28,6 +28,7 @@ GROUPS = {
     "suite",
     "gate",
     "tracker",
+    "figures",
 }
 NOT_PART_OF_A_RESULT = (
     "task",
@@ -38,6 +39,10 @@ NOT_PART_OF_A_RESULT = (
     "hydra",
     "command",
     "tracker",
+    "figures",
+    "from",
+    "a",
+    "b",
     "model.device",
     "model.path",
     "model.name",
@@ -98,7 +103,7 @@ def check_counts(name: str, value: Any, default: Any) -> None:
 
 def no_part_of_a_result(name: str) -> bool:
     """True of settings that change no number, or that the folder says anyway."""
-    return name in NOT_PART_OF_A_RESULT or name.startswith(("engine.", "tracker."))
+    return name in NOT_PART_OF_A_RESULT or name.startswith(("engine.", "tracker.", "figures."))
 
 
 def folder_name(name: str) -> str:

@@ -110,8 +110,13 @@ class Session:
 
     def instead(self) -> bool:
         """Do what was asked for in place of a run: a command, an experiment or suites. False if a run was asked for."""
-        commands = {"doctor": self.examine, "gate": self.gate, None: None}
-        asked = commands[self.config["command"]]
+        asked = {
+            "doctor": self.examine,
+            "gate": self.gate,
+            "figures": self.draw,
+            "compare": self.compare,
+            None: None,
+        }[self.config["command"]]
         if asked is None and "experiment" in self.config:
             asked = self.perform
         elif asked is None and "suite" in self.config:
@@ -131,6 +136,18 @@ class Session:
         folder = commands.folder_asked(self)
         with self._alone(folder), self.tracker.following(lambda: self._followed(folder, "suites")):
             self.tracker("asked", commands.run(self))
+
+    def draw(self) -> None:
+        """Figures and tables of a finished run, for papers."""
+        from meridian import paper
+
+        paper.command(self)
+
+    def compare(self) -> None:
+        """Two finished runs side by side."""
+        from meridian import compare
+
+        compare.command(self)
 
     def gate(self) -> None:
         """Two runs of the same suites, paired by item; exits with 1 for a regression and with 3 if nothing can be said."""

@@ -333,7 +333,7 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
             "model.name=../x",
             "model.name=../x leads out of the results folder; write a name, and a folder as model.path",
         ),
-        ("docter", "docter is not a command; use doctor or gate, or settings as key=value"),
+        ("docter", "docter is not a command; use doctor, gate, figures, compare, or settings as key=value"),
         (
             "task.bos=maybe",
             "task.bos=maybe is neither true nor false; write one of them, or null for the task's own choice",
