@@ -122,7 +122,7 @@ def guarded(main: Callable[[], Any]) -> int:
     except SystemExit as stop:  # from `refusing`
         return stop.code
     except (HydraException, OmegaConfBaseException) as error:
-        return _refuse(_sentence(error))
+        return _refuse(sentence(error))
     except KeyboardInterrupt:
         Console(stderr=True).print("Stopped. What was measured is kept; the same command goes on from there.")
         return 130
@@ -150,7 +150,7 @@ def refusing(stages: Callable[[DictConfig], None]) -> Callable[[DictConfig], Non
     return run
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     """What is wrong with the command line, in one sentence with the remedy."""
     text = " ".join(str(error).split())
     if isinstance(error, OverrideParseException):

@@ -59,7 +59,7 @@ def session(settings: Iterable[str], results: str | Path | None = None, show: bo
             started.console = Console(width=PLAIN_WIDTH, force_jupyter=False)
         yield started
     except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(commandline._sentence(error)) from error
+        raise UserError(commandline.sentence(error)) from error
     finally:
         hydra.cfg = before
 
@@ -83,7 +83,7 @@ def run(settings: Iterable[str], results: str | Path | None, show: bool) -> RunF
         if others:
             raise UserError(f"task=all is {1 + len(others)} tasks with a folder each; call run once for each of them")
         try:
-            with stages.tracker.following(lambda: stages._followed(stages._folder(task), task)):
+            with stages.alone_with(stages.folder(task), task):
                 folder = stages.measure(task)
                 certificate = stages.certify(folder, stages.calibrate(folder))
                 stages.report(folder)
@@ -122,7 +122,7 @@ def explore(
     sizes = [f"prompts.{name}={prompts if name == split else UNUSED}" for name in SPLITS]
     asked = [f"task={named}", f"model={model}", f"seed={seed}", *sizes, *_circuit_settings(circuit), *settings]
     with session(asked) as made:
-        plan = made._plan(made.tasks()[0])
+        plan = made.plan(made.tasks()[0])
         if not isinstance(task, str):
             plan = replace(plan, task=task)
         plan.require_reference()

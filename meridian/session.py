@@ -91,8 +91,7 @@ class Session:
     def one_of_several(self, task: str) -> Iterator[None]:
         """What cannot be done for one task of several is said, and the others go on; `summarise` refuses at the end."""
         try:
-            folder = self._folder(task)
-            with self._alone(folder), self.tracker.following(lambda: self._followed(folder, task)):
+            with self.alone_with(self.folder(task), task):
                 yield
         except NothingToCertify as reason:
             self.say(str(reason))
@@ -101,6 +100,12 @@ class Session:
                 raise
             self.refused.append(task)
             self.say(f"{task} left out: {reason}")
+
+    @contextlib.contextmanager
+    def alone_with(self, folder: Path, task: str) -> Iterator[None]:
+        """No other process works on `folder` meanwhile, and the tracker follows."""
+        with self._alone(folder), self.tracker.following(lambda: self._followed(folder, task)):
+            yield
 
     def experiment_folder(self, name: str) -> Path:
         """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
@@ -133,8 +138,7 @@ class Session:
 
     def behave(self) -> None:
         """The behavioural suites asked for, in place of the stages of a run."""
-        folder = commands.folder_asked(self)
-        with self._alone(folder), self.tracker.following(lambda: self._followed(folder, "suites")):
+        with self.alone_with(commands.folder_asked(self), "suites"):
             self.tracker("asked", commands.run(self))
 
     def draw(self) -> None:
@@ -155,11 +159,11 @@ class Session:
 
     def examine(self) -> None:
         """Is it the model or the library? Prints what was found, keeps it in doctor.json, exits with 1 if all is not well."""
-        plan = self._plan(self.tasks()[0])
+        plan = self.plan(self.tasks()[0])
         from circuits import claims, doctor
 
         if self.config["circuit"]["kind"] != "discovered" and plan.task.name in plan.identity.circuits:
-            plan.circuit = claims.resolve(plan, self.config["circuit"], self._folder(plan.task.name), self.bar)
+            plan.circuit = claims.resolve(plan, self.config["circuit"], self.folder(plan.task.name), self.bar)
         report = doctor.examine(plan, self.say)
         doctor.show(report, self.console)
         path = self.results / self.model_settings["name"] / "doctor.json"
@@ -170,12 +174,12 @@ class Session:
 
     def measure(self, task: str) -> Path:
         """Stage 1 for one task; returns the folder of its results."""
-        plan = self._plan(task)
+        plan = self.plan(task)
         from circuits.measure import check, measure, remove_stale
 
-        folder = self._folder(task)
+        folder = self.folder(task)
         plan.circuit = self._claim(plan, folder)
-        shared = self._folder(task, default=True)
+        shared = self.folder(task, default=True)
         plan.require_reference()
         check(plan, self._numbers())
         self._announce_replacement(plan, folder)
@@ -285,6 +289,31 @@ class Session:
         if self.refused:
             raise UserError(left_out + ", ".join(self.refused))
 
+    def plan(self, task: str) -> Any:
+        """What is to be measured for one task (`circuits.measure.Plan`); its circuit is not chosen yet."""
+        vocabulary = self._vocabulary
+        from circuits import tasks
+        from circuits.measure import Plan
+
+        asked = self.config["task"]
+        choices = (asked["corruption"], asked["bos"], asked["metric"])
+        return Plan(
+            model_settings=self.model_settings,
+            task=self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices),
+            sizes=self.config["prompts"],
+            seed=self.seed,
+            settings=self.config["measurement"],
+            engine=self.config["engine"],
+        )
+
+    def folder(self, task: str, default: bool = False) -> Path:
+        """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
+        folder = self.results / self.model_settings["name"] / task
+        if default:
+            return folder
+        named = [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
+        return overrides.below(folder, named)
+
     @property
     def results(self) -> Path:
         """The folder of all results."""
@@ -381,30 +410,6 @@ class Session:
     def _alone(self, path: Path, part: str = "") -> contextlib.AbstractContextManager[None]:
         """No other process writes at `path` meanwhile."""
         return locks.held(self.results, path, self.say, part)
-
-    def _plan(self, task: str) -> Any:
-        vocabulary = self._vocabulary
-        from circuits import tasks
-        from circuits.measure import Plan
-
-        asked = self.config["task"]
-        choices = (asked["corruption"], asked["bos"], asked["metric"])
-        return Plan(
-            model_settings=self.model_settings,
-            task=self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices),
-            sizes=self.config["prompts"],
-            seed=self.seed,
-            settings=self.config["measurement"],
-            engine=self.config["engine"],
-        )
-
-    def _folder(self, task: str, default: bool = False) -> Path:
-        """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
-        folder = self.results / self.model_settings["name"] / task
-        if default:
-            return folder
-        named = [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
-        return overrides.below(folder, named)
 
     def _numbers(self) -> list[str]:
         from circuits.measurements import MEASUREMENTS

@@ -20,7 +20,7 @@ from scripts.docs import source
 USER_ERROR = "UserError"
 INSUFFICIENT = "Insufficient"
 BUILTIN = ("ValueError", "TypeError", "RuntimeError", "KeyError", "ImportError", "SystemExit")
-SENTENCES = {"meridian.commandline": ("_sentence",)}  # functions whose returned texts are what the user reads
+SENTENCES = {"meridian.commandline": ("sentence",)}  # functions whose returned texts are what the user reads
 MOST = 12  # alternatives of one message that are written out
 
 

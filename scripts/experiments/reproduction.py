@@ -117,7 +117,7 @@ class Reproduction:
         session.config["model"] = model_settings(session.config, given, choices)
         session.config["prompts"] = dict(self.settings["prompts"])
         self.name = self.settings["name"]
-        self.plan: Plan = session._plan(task)
+        self.plan: Plan = session.plan(task)
         identity = self.plan.identity
         folder = session.experiment_folder(self.name) / identity.name.replace("/", "_")
         self.path = folder / f"{NUMBER}_{self.name}.json"

@@ -31,7 +31,7 @@ PLANTED = sorted(path.stem for path in (overrides.CONFIGS / "model" / "planted")
 
 def folder(*arguments: str) -> str:
     """Where that run's results for IOI go."""
-    return str(started(*arguments)._folder("ioi"))
+    return str(started(*arguments).folder("ioi"))
 
 
 def refused(results: Path, *arguments: str) -> str:
@@ -95,7 +95,7 @@ def test_results_of_other_weights_are_not_replaced_without_a_word(tmp_path, monk
     said = []
     one = started(f"results={tmp_path}")
     monkeypatch.setattr(one, "say", said.append)
-    plan = one._plan("ioi")
+    plan = one.plan("ioi")
     place = tmp_path / "here"
     one._announce_replacement(plan, place)
     for sha in (plan.identity.sha256, "f" * 64):
@@ -263,8 +263,8 @@ def test_a_run_that_says_the_default_makes_no_folder() -> None:
 def test_what_differs_names_the_folder(overrides, name) -> None:
     config = {"results": "results", "model": {"kind": "embedded", "name": "pocket", "path": "pocket"}}
     run = mock.Mock(config=config, overrides=overrides, model_settings=config["model"], results=Path(config["results"]))
-    assert str(Session._folder(run, "ioi")) == f"results/pocket/ioi{name}"
-    assert str(Session._folder(run, "ioi", default=True)) == "results/pocket/ioi"
+    assert str(Session.folder(run, "ioi")) == f"results/pocket/ioi{name}"
+    assert str(Session.folder(run, "ioi", default=True)) == "results/pocket/ioi"
 
 
 @pytest.mark.parametrize(

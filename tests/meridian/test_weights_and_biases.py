@@ -146,9 +146,7 @@ def test_progress_is_told_to_the_end_of_what_was_measured(offline) -> None:
     told = [row for row in followed.history if "progress/share" in row]
     assert told[-1]["progress/share"] == 1.0
     assert told[-1]["progress/measurement"].startswith("21 ")
-    assert (
-        told[-1]["progress/pairs"] == 33 * 60
-    )  # (intact + 32 heads) x prompts
+    assert told[-1]["progress/pairs"] == 33 * 60  # (intact + 32 heads) x prompts
     assert told[-1]["progress/pairs_per_second"] > 0
 
 
