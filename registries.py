@@ -6,11 +6,13 @@ has, is refused with its file and the remedy; nothing is left out silently.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 from collections import UserDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -33,15 +35,38 @@ def modules_of(
     return modules
 
 
-def by(key: Callable[[ModuleType], Any], name: str, modules: Iterable[ModuleType]) -> dict[Any, ModuleType]:
-    """{key(module): module} in the order given. UserError if two modules have the same one, called `name`."""
-    found: dict[Any, ModuleType] = {}
+def by(key: Callable[[ModuleType], str], name: str, modules: Iterable[ModuleType]) -> dict[str, ModuleType]:
+    """{key(module): module} in the order given. UserError if two have the same one, in any case, called `name`."""
+    found: dict[str, ModuleType] = {}
+    first: dict[str, ModuleType] = {}
     for module in modules:
-        first = found.setdefault(key(module), module)
-        if first is not module:
-            raise UserError(
-                f"{file_of(module)} has {name} {key(module)!r}, which {file_of(first)} has already; take another"
-            )
+        value = key(module)
+        if not isinstance(value, str):
+            raise UserError(f"{file_of(module)} has {name} {value!r}, which is no text; write it in quotation marks")
+        other = first.setdefault(value.lower(), module)
+        if other is not module:
+            raise taken(name, value, file_of(other), file_of(module))
+        found[value] = module
+    return found
+
+
+def taken(name: str, value: str, one: str, other: str) -> UserError:
+    """What is said of two files that have the same `value` of `name`; which of them is new, only the user knows."""
+    return UserError(f"{one} and {other} both have {name} {value!r}; give the new one another")
+
+
+def declared(path: Path) -> dict[str, Any]:
+    """What a source file defines at its top, without running it: {name: its literal value, None for anything else}."""
+    found: dict[str, Any] = {}
+    for node in ast.parse(path.read_text(encoding="utf-8"), str(path)).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found[node.name] = None
+        if isinstance(node, ast.AnnAssign):
+            node = ast.Assign([node.target], node.value)
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(target.elts, node.value.elts, strict=False) if several else [(target, node.value)]
+            found |= {t.id: getattr(v, "value", None) for t, v in pairs if isinstance(t, ast.Name)}
     return found
 
 

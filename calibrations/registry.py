@@ -12,15 +12,20 @@ defines
 
 from __future__ import annotations
 
+import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import calibrations
 import registries
 import results_io
 
 IDENTIFIED = re.compile(r"[a-z]+\d+[a-z]?_")  # how the name of a calibration's module begins
+MEASUREMENTS = Path(__file__).resolve().parents[1] / "circuits" / "measurements"
+PRECONDITIONS = "P"  # number of the result that every certificate begins with
 REQUIRED = {
     "ID": 'its identifier, for example ID = "C13"',
     "NUMBER": 'the number of its result, for example NUMBER = "13"',
@@ -33,23 +38,54 @@ REQUIRED = {
 
 def _find() -> dict[str, ModuleType]:
     """All calibrations by ID. UserError for one that is not named after its ID or has the number of another result."""
+    for path in _others():
+        _refuse_calibration(path)
     modules = registries.modules_of(calibrations.__name__, calibrations.__path__, IDENTIFIED.match, REQUIRED)
+    found = registries.by(lambda module: module.ID, "ID", modules)
+    numbered = registries.by(lambda module: module.NUMBER, "NUMBER", modules)
     for module in modules:
         expected = f"{module.ID.lower()}_{module.NAME}"
         if file_name(module) != expected:
-            raise results_io.UserError(
-                f"{registries.file_of(module)} has ID {module.ID!r} and NAME {module.NAME!r}; call the file {expected}.py, as "
-                "its configuration and its test are found by that name"
-            )
-    found = registries.by(lambda module: module.ID, "ID", modules)
-    measured = {number: module for module in modules for number in module.INPUTS}
-    for module in registries.by(lambda module: module.NUMBER, "NUMBER", modules).values():
-        if module.NUMBER in measured:
-            raise results_io.UserError(
-                f"{registries.file_of(module)} has NUMBER {module.NUMBER!r}, a measurement's that "
-                f"{registries.file_of(measured[module.NUMBER])} reads; take another"
-            )
+            raise _misnamed(registries.file_of(module), module.ID, module.NAME)
+    files = {number: registries.file_of(module) for number, module in numbered.items()}
+    for number, file in [*files.items(), *_measured()]:
+        if number.lower() == PRECONDITIONS.lower():
+            raise results_io.UserError(f"{file} has NUMBER {number!r}, which is the preconditions'; give it another")
+    for number, file in _measured():
+        if number in files:
+            raise registries.taken("NUMBER", number, file, files[number])
     return dict(sorted(found.items(), key=lambda item: item[1].NUMBER))
+
+
+def _others() -> Iterator[Path]:
+    """Files of this folder that are not called as a calibration is."""
+    for found in pkgutil.iter_modules(calibrations.__path__):
+        path = Path(found.module_finder.path) / f"{found.name}.py"
+        if not IDENTIFIED.match(found.name) and path.is_file():
+            yield path
+
+
+def _refuse_calibration(path: Path) -> None:
+    """UserError if a file that is not called as a calibration is one by what it defines, so none is left out silently."""
+    own = registries.declared(path)
+    if {"ID", "NUMBER", "calibrate"} <= own.keys():
+        raise _misnamed(f"{calibrations.__name__}/{path.name}", own["ID"], own.get("NAME"))
+
+
+def _misnamed(file: str, identifier: Any, name: Any) -> results_io.UserError:
+    expected = f"{str(identifier).lower()}_{name}"
+    remedy = (
+        f"call the file {expected}.py" if IDENTIFIED.match(expected) else 'take an ID such as "H9", the file h9_name.py'
+    )
+    return results_io.UserError(
+        f"{file} has ID {identifier!r} and NAME {name!r}; {remedy}, as its configuration and its test are found by that name"
+    )
+
+
+def _measured() -> list[tuple[str, str]]:
+    """(number, file) of every measurement, read without importing it, as that needs torch."""
+    numbers = [(registries.declared(path).get("NUMBER"), path.name) for path in sorted(MEASUREMENTS.glob("*.py"))]
+    return [(number, f"circuits/measurements/{name}") for number, name in numbers if isinstance(number, str)]
 
 
 CALIBRATIONS: Mapping[str, ModuleType] = registries.Registry(_find)

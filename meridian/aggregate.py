@@ -6,6 +6,7 @@ Everything in it is in summary.json, whose order is that of the folders' names: 
 from __future__ import annotations
 
 import csv
+import functools
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 import results_io
 from calibrations import summary
@@ -83,11 +85,12 @@ def show(pooled: Mapping[str, Any], console: Console) -> None:
     for row in rows(pooled):
         about = ["" if row[name] is None else str(row[name]) for name in ABOUT]
         tier = "none" if row["tier"] is None else f"{row['tier']} of {row['of']}"
-        table.add_row(*about, tier, str(row["ceiling"]), _ratio(row), _p(row), *(LETTERS[row[c]] for c in CALIBRATIONS))
+        told = (*about, tier, str(row["ceiling"]), _ratio(row), _p(row), *(LETTERS[row[c]] for c in CALIBRATIONS))
+        table.add_row(*map(Text, told))
     console.print(table, highlight=False)
     console.print(LEGEND, highlight=False, markup=False, soft_wrap=True)
     sentence = summary.sentence(pooled["multiplicity"])
-    console.print(sentence[0].upper() + sentence[1:], highlight=False, soft_wrap=True)
+    console.print(sentence[0].upper() + sentence[1:], highlight=False, markup=False, soft_wrap=True)
 
 
 def _ratio(row: Mapping[str, Any]) -> str:
@@ -126,7 +129,9 @@ def finish() -> None:
         return
     calibration = OmegaConf.to_container(config.calibration, resolve=True)
     console = Console(width=None if Console().is_terminal else WIDTH)
-    pooled = pool(results, calibration, console.print)
+    pooled = pool(results, calibration, functools.partial(console.print, highlight=False, markup=False))
     show(pooled, console)
     written = f"{results / FILE} and {results / 'summary.json'}"
-    console.print(f"{len(pooled['circuits'])} certificates pooled in {written}", highlight=False, soft_wrap=True)
+    console.print(
+        f"{len(pooled['circuits'])} certificates pooled in {written}", highlight=False, markup=False, soft_wrap=True
+    )

@@ -16,6 +16,7 @@ import functools
 import re
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ FOLDERS = ("results", "baseline", "candidate", "from", "a", "b")
 METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
 FAILURES, TRACED = "failures", "traced"  # the task that suites leave behind, and the circuit that is about it
-USER_ERROR = 2  # exit code
+USER_ERROR, CRASHED = 2, 1  # exit codes
 USAGE_WIDTH = 120
 
 
@@ -51,14 +52,14 @@ def arguments(argv: Sequence[str]) -> list[str]:
         implied = [f"circuit={TRACED}"]
     elif "circuit" not in keys and "method" in keys:
         implied = ["circuit=discovered"]
-    if {"-m", "--multirun"} & set(argv) and "tracker" in keys and "tracker.group" not in keys:
+    if {"-m", "--multirun"} & set(argv) and "tracker=wandb" in argv and "tracker.group" not in keys:
         implied = [*implied, f'tracker.group="{_swept(argv)}"']
     return [*map(_argument, argv), *implied]
 
 
 def _swept(argv: Sequence[str]) -> str:
     """What a multirun varies, for a name: "seed=0,1 task=ioi,greater_than"."""
-    varied = sorted(text for text in argv if "," in text and "[" not in text and '"' not in text)
+    varied = sorted(text for text in map(_argument, argv) if "," in text and "[" not in text and '"' not in text)
     return " ".join(varied)
 
 
@@ -104,7 +105,10 @@ def choices(group: str) -> list[str]:
 
 
 class Ended(Exception):
-    """One job of a multirun has ended with another exit code than 0; the others go on. Hydra raises it when all have ended."""
+    """One job of a multirun has ended with another exit code than 0, and has said why; the others go on.
+
+    Hydra raises that of the first such job when all have ended. Arguments: the exit code, and the sentence of a refusal.
+    """
 
     @property
     def code(self) -> int:
@@ -126,6 +130,10 @@ def guarded(main: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         Console(stderr=True).print("Stopped. What was measured is kept; the same command goes on from there.")
         return 130
+    except Exception:  # a launcher's own: the other jobs' results are pooled all the same
+        with contextlib.suppress(UserError):
+            aggregate.finish()
+        raise
     return 0
 
 
@@ -138,14 +146,20 @@ def refusing(stages: Callable[[DictConfig], None]) -> Callable[[DictConfig], Non
         try:
             stages(config)
         except UserError as error:
+            code = _refuse(str(error))
             if several:
-                raise Ended(USER_ERROR, str(error)) from None
-            sys.exit(_refuse(str(error)))
+                raise Ended(code, str(error)) from None
+            sys.exit(code)
         except SystemExit as stop:
             if not several:
                 raise
             if stop.code:
                 raise Ended(stop.code, "") from None
+        except Exception:
+            if not several:
+                raise
+            traceback.print_exc()
+            raise Ended(CRASHED, "") from None
 
     return run
 
@@ -156,9 +170,8 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OverrideParseException):
         if "=" not in error.override:
             return f"{error.override} is not a command; use {', '.join(COMMANDS)}, or settings as key=value"
-        return (
-            f"{error.override} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
-        )
+        typed = re.sub("^select=", "calibration=", error.override)
+        return f"{typed} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
         if group == "hydra":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -83,14 +82,11 @@ def means(
     """One row for each label: mean over prompts, its 95 % interval, and further columns.
 
     The interval is mean -+ t SE over clusters within templates, a cluster being a template with a set of names, as in the
-    calibrations. If some template has a single cluster, clusters are taken as drawn from all templates alike, which is wider
-    where templates differ. Missing where the prompts give no standard error.
+    calibrations. If some template has a single cluster, clusters are taken as drawn from all templates alike
+    (`estimates.usable_strata`). Missing where the prompts give no standard error.
     """
-    values, clusters = np.asarray(values, dtype=float), clusters_of(prompts)
-    strata = np.array(prompts.templates)
-    if min(Counter(cluster.partition("|")[0] for cluster in set(clusters.tolist())).values()) < 2:
-        strata = np.zeros(len(prompts), dtype=int)
-    estimate, low, high = clustered_means(values.T, clusters, strata, LEVEL)
+    values = np.asarray(values, dtype=float)
+    estimate, low, high = clustered_means(values.T, clusters_of(prompts), np.array(prompts.templates), LEVEL)
     ends = {name: np.array(column, dtype=float) for name, column in (("low", low), ("high", high))}
     return pd.DataFrame({"estimate": estimate, **ends, **columns}, index=pd.Index(labels))
 

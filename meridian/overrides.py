@@ -5,6 +5,7 @@ the folder that is named by them.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,21 @@ KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: 
 def setting(override: str) -> str:
     """The setting that an override is about: "prompts.evaluation" for "+prompts.evaluation=40"."""
     return override.lstrip("+~").partition("=")[0]
+
+
+def canonical(override: str, config: DictConfig) -> str:
+    """The override as one text however it was typed: a multirun hands "x=True" to its jobs for "x=true"."""
+    name = setting(override)
+    value = None if name in GROUPS else value_of(config, name)
+    if name in GROUPS or isinstance(value, (dict, str)):
+        return override.lstrip("+")
+    return f"{name}={_text(value)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def is_default(override: str, config: DictConfig, defaults: DictConfig) -> bool:

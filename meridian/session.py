@@ -70,7 +70,9 @@ class Session:
         for section in ("prompts", "measurement", "engine", "experiment"):
             overrides.check_counts(section, self.config.get(section), overrides.value_of(defaults, section))
         self.typed = {overrides.setting(text) for text in given}
-        self.overrides = sorted(text.lstrip("+") for text in given if not overrides.is_default(text, config, defaults))
+        self.overrides = sorted(
+            overrides.canonical(text, config) for text in given if not overrides.is_default(text, config, defaults)
+        )
         self.tracker = trackers.open_tracker(self.config["tracker"], self.results, self.say)
         if self.config["task"]["name"] == FAILURES:  # its default circuit
             self.overrides = [text for text in self.overrides if text != f"circuit={TRACED}"]
@@ -267,7 +269,7 @@ class Session:
             if self.pairs
             else ", nothing measured anew"
         )
-        self.console.print(f"Results {folder}{written} · {seconds:.0f} s{rate}\n", highlight=False, soft_wrap=True)
+        self.say(f"Results {folder}{written} · {seconds:.0f} s{rate}\n")
 
     def summarise(self) -> None:
         """Pool every certificate under the results folder and run the global M93 over them.
@@ -280,11 +282,9 @@ class Session:
         if len(self.refused) == len(self.tasks()):
             raise UserError(left_out + ", ".join(self.refused))
         pooled = aggregate.pool(self.results, self.config["calibration"], self.say)
-        self.console.print(
+        self.say(
             f"{len(pooled['circuits'])} certificates pooled in {self.results / 'summary.json'}; "
-            f"{summary.sentence(pooled['multiplicity'])}",
-            highlight=False,
-            soft_wrap=True,
+            f"{summary.sentence(pooled['multiplicity'])}"
         )
         if self.refused:
             raise UserError(left_out + ", ".join(self.refused))

@@ -68,8 +68,42 @@ def test_an_added_calibration_has_its_place_by_number_and_helpers_are_none(added
             r"z9_extra\.py does not define calibrate; add calibrate\(evidence",
         ),
         ("z9_other", ("", ""), r"z9_other\.py has ID 'Z9' and NAME 'extra'; call the file z9_extra\.py"),
-        ("z9_extra", ('"Z9", "Z9"', '"Z9", "30"'), r"z9_extra\.py has NUMBER '30', which calibrations/c30_\w+\.py has"),
-        ("z9_extra", ('"Z9", "Z9"', '"Z9", "21"'), r"z9_extra\.py has NUMBER '21', a measurement's that calibrations/"),
+        (
+            "z9_extra",
+            ('"Z9", "Z9"', '"Z9", "30"'),
+            r"calibrations/c30_\w+\.py and calibrations/z9_extra\.py both have NUMBER '30'; give the new one another",
+        ),
+        *(  # a measurement's number, whether a calibration reads it or none does
+            (
+                "z9_extra",
+                ('"Z9", "Z9"', f'"Z9", "{number}"'),
+                rf"circuits/measurements/{file}\.py and calibrations/z9_extra\.py both have NUMBER '{number}'; give the new",
+            )
+            for number, file in (("21", "knockouts"), ("04", "logit_lens"), ("25", "attention"))
+        ),
+        ("z9_extra", ('"Z9", "Z9"', '"Z9", "P"'), r"z9_extra\.py has NUMBER 'P', which is the preconditions'; give it"),
+        (
+            "z9_extra",
+            ('"Z9", "Z9"', '"Z9", 97'),
+            r"z9_extra\.py has NUMBER 97, which is no text; write it in quotation",
+        ),
+        (
+            "z9_extra",
+            ('"Z9", "Z9"', '"C11", "Z9"'),
+            r"c11_\w+\.py and calibrations/z9_extra\.py both have ID 'C11'; give",
+        ),
+        (
+            "z9_extra",
+            ('"Z9", "Z9"', '"c11", "Z9"'),
+            r"c11_\w+\.py and calibrations/z9_extra\.py both have ID 'c11'; give",
+        ),
+        ("Z9_extra", ("", ""), r"calibrations/Z9_extra\.py has ID 'Z9' and NAME 'extra'; call the file z9_extra\.py"),
+        ("leave_one_out", ("", ""), r"calibrations/leave_one_out\.py has ID 'Z9' and .*; call the file z9_extra\.py"),
+        (
+            "leave_one_out",
+            ('"Z9", "Z9"', '"leave", "Z9"'),
+            r"leave_one_out\.py has ID 'leave' .*; take an ID such as \"H9\"",
+        ),
     ],
 )
 def test_a_calibration_that_is_not_whole_is_refused(added, name, change, sentence):
@@ -94,10 +128,48 @@ def test_an_added_measurement_is_found_and_an_incomplete_or_second_one_refused(a
         measurements._find()
     added(measurements, "another", MEASUREMENT.replace('"97", "extra"', '"21", "another"'))
     added(measurements, "extra", MEASUREMENT)
+    both = (
+        r"circuits/measurements/another\.py and circuits/measurements/knockouts\.py both have NUMBER '21'; give the new"
+    )
+    with pytest.raises(UserError, match=both):
+        measurements._find()
+    added(measurements, "another", MEASUREMENT.replace('"97", "extra"', '"96", "Knockouts"'))
     with pytest.raises(
-        UserError, match=r"circuits/measurements/knockouts\.py has NUMBER '21', which .*another\.py has"
+        UserError, match=r"another\.py and circuits/measurements/knockouts\.py both have ID 'knockouts'"
     ):
         measurements._find()
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        ("13", r"circuits/measurements/extra\.py and calibrations/c13_\w+\.py both have NUMBER '13'; give the new one"),
+        ("P", r"circuits/measurements/extra\.py has NUMBER 'P', which is the preconditions'"),
+    ],
+)
+def test_a_measurement_with_the_number_of_a_calibration_is_refused_at_the_start(
+    tmp_path, monkeypatch, number, sentence
+):
+    """By the registry of calibrations, which every run reads first; it reads the measurements' files only."""
+    (tmp_path / "extra.py").write_text(MEASUREMENT.replace('"97"', f'"{number}"') + "raise AssertionError('imported')")
+    monkeypatch.setattr(calibration_registry, "MEASUREMENTS", tmp_path)
+    with pytest.raises(UserError, match=sentence):
+        calibration_registry._find()
+
+
+def test_numbers_are_read_without_importing(tmp_path):
+    for module in measurements.MEASUREMENTS.values():
+        assert registries.declared(Path(module.__file__))["NUMBER"] == module.NUMBER
+    (tmp_path / "a.py").write_text("import nothing\nA, B = '1', f()\nC: str = 'c'\nD: int\nE = F = 2\ndef g(): H = 1\n")
+    assert registries.declared(tmp_path / "a.py") == {
+        "A": "1",
+        "B": None,
+        "C": "c",
+        "D": None,
+        "E": 2,
+        "F": 2,
+        "g": None,
+    }
 
 
 def test_an_added_task_follows_the_embedded_ones_and_has_its_file_s_name(added):

@@ -97,16 +97,22 @@ def examples(study: Study) -> list[dict[str, Any]]:
         many = study.prompts.select([row] * end)  # each position of the prompt is scored as a prompt
         layers = [read_out(study, stream[0, :end]) for stream in _streams(study, one, "clean")]
         top = [logits.softmax(1).max(1) for logits in layers]
-        decode = study.model.tokenizer.convert_ids_to_tokens
         shown.append(
             {
-                "tokens": decode(one.clean[0, :end].tolist()),
-                "top_token": [decode(best.indices.tolist()) for best in top],
+                "tokens": _names(study, one.clean[0, :end]),
+                "top_token": [_names(study, best.indices) for best in top],
                 "top_probability": [best.values.tolist() for best in top],
                 "logit_diff": [_score(logits, many)[2].tolist() for logits in layers],
             }
         )
     return shown
+
+
+def _names(study: Study, ids: Int[Tensor, " token"]) -> list[str]:
+    """Tokens as text. `<id 50300>` for an id that the tokenizer does not have: an unembedding may be padded past it."""
+    numbers = ids.tolist()
+    tokens = study.model.tokenizer.convert_ids_to_tokens(numbers)
+    return [f"<id {number}>" if token is None else token for number, token in zip(numbers, tokens, strict=True)]
 
 
 def _streams(study: Study, prompts: PromptSet, base: Base) -> list[Float[Tensor, "prompt position d_model"]]:

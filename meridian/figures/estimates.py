@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -27,9 +28,9 @@ def clustered_means(
     """Mean of each column with its cluster-robust interval: mean -+ t(df) SE, clusters drawn within `strata`.
 
     (means, lower ends, upper ends), the ends None where the data give no standard error (a column that does not vary, a
-    stratum with one cluster). SE and df are those of `calibrations.statistics.clustered_mean`.
+    single cluster). SE and df are those of `calibrations.statistics.clustered_mean`, the strata those of `usable_strata`.
     """
-    means = values.mean(axis=0)
+    means, strata = values.mean(axis=0), usable_strata(clusters, strata)
     low: Column = []
     high: Column = []
     for mean, column in zip(means, values.T, strict=True):
@@ -37,6 +38,25 @@ def clustered_means(
         low.append(None if half is None else float(mean - half))
         high.append(None if half is None else float(mean + half))
     return [float(mean) for mean in means], low, high
+
+
+def usable_strata(clusters: np.ndarray, strata: np.ndarray) -> np.ndarray:
+    """`strata`, or one for all if some stratum has a single cluster, which says nothing of how clusters in it vary.
+
+    Clusters then count as drawn from all strata alike: the interval is wider where strata differ.
+    """
+    strata = np.asarray(strata)
+    nested = {(stratum, cluster) for stratum, cluster in zip(strata.tolist(), np.asarray(clusters).tolist(), strict=True)}
+    sizes = Counter(stratum for stratum, _ in nested)
+    return strata if min(sizes.values()) > 1 else np.zeros(len(strata), dtype=int)
+
+
+def interval_words(low: Column) -> str:
+    """What a caption says of intervals with these lower ends: nothing of one that no value has."""
+    if all(end is None for end in low):
+        return "the prompts allow no interval"
+    some = "" if None not in low else " where the values allow one"
+    return f"{LEVEL:.0%} cluster-robust interval{some}"
 
 
 def _half_width(column: np.ndarray, clusters: np.ndarray, strata: np.ndarray, level: float) -> float | None:

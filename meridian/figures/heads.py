@@ -10,11 +10,12 @@ import numpy as np
 from scipy import stats
 
 from calibrations.evidence import Evidence
-from meridian.figures.estimates import LEVEL, Column, cells, clustered_means, number
+from meridian.figures.estimates import LEVEL, Column, cells, clustered_means, interval_words, number
 from meridian.figures.values import Cells, HeatMap
 from meridian.run_folder import RunFolder
 
 EFFECT = "{metric}"  # the unit of an effect of an intervention: that of the task's metric
+REPEATED = "mean attention weight on random tokens said twice, not on the task's prompts"
 
 
 @dataclass(frozen=True)
@@ -63,13 +64,13 @@ MEASURES = (
     Measure("21", "effect", "Knock-out",
             "what is lost when the head alone is mean-ablated", EFFECT, True),
     Measure("25", "entropy", "Attention entropy",
-            "0: one key, 1: all keys alike", "share of log keys", diverging=False),
+            "mean over {attention} prompts and their queries; 0: one key, 1: all keys alike", "share of log keys", diverging=False),
     Measure("25", "previous_token", "Attention to the previous token",
-            "mean attention weight", "weight", diverging=False),
+            REPEATED, "weight", diverging=False),
     Measure("25", "duplicate_token", "Attention to an earlier occurrence",
-            "mean attention weight on the same token, earlier", "weight", diverging=False),
+            f"{REPEATED}, on the same token, earlier", "weight", diverging=False),
     Measure("25", "induction", "Attention to the token after an earlier occurrence",
-            "mean attention weight", "weight", diverging=False),
+            REPEATED, "weight", diverging=False),
     Measure("26", "output_norm", "Output norm",
             "norm of the head's output in the residual stream at the last position", "norm", True, diverging=False),
     Measure("26", "prediction_error_ratio", "Output not predicted by the stream",
@@ -80,13 +81,13 @@ MEASURES = (
 
 def build(run: RunFolder) -> Iterator[HeatMap]:
     """A heat map of every measure that the folder holds. [layer][head], the circuit's heads marked."""
-    evidence, stored = run.evidence, {}
+    evidence, stored, counts = run.evidence, {}, {"attention": _attention_prompts(run)}
     for measure in MEASURES:
         if measure.number not in stored:
             stored = {measure.number: run.data(measure.number)}  # one file in memory at a time
         values = _lookup(stored[measure.number], measure.field)
         if values is not None:
-            yield _heat_map(measure, values, stored[measure.number], evidence)
+            yield _heat_map(measure, values, stored[measure.number], evidence, measure.what.format(**counts))
 
 
 def _lookup(data: Mapping[str, Any] | None, field: str) -> Any:
@@ -95,29 +96,32 @@ def _lookup(data: Mapping[str, Any] | None, field: str) -> Any:
     return data
 
 
-def _heat_map(measure: Measure, values: Any, data: Mapping[str, Any], evidence: Evidence) -> HeatMap:
+def _attention_prompts(run: RunFolder) -> str:
+    """How many prompts 25 read its entropy on: the setting, or all where there are fewer."""
+    document = run.document("25")
+    asked = None if document is None else document["subject"]["settings"].get("attention_prompts")
+    return "the task's" if asked is None else f"{min(asked, len(run.data('01')['split']))} of the task's"
+
+
+def _heat_map(measure: Measure, values: Any, data: Mapping[str, Any], evidence: Evidence, what: str) -> HeatMap:
     if measure.per_prompt:
         sample = np.asarray(values, dtype=float)[evidence.rows]
         means, low, high = clustered_means(sample, evidence.clusters, evidence.templates)
         basis = (
-            f"Mean over {len(sample)} evaluation prompts in {len(np.unique(evidence.clusters))} clusters, "
-            f"{LEVEL:.0%} cluster-robust interval"
+            f"Mean over {len(sample)} evaluation prompts in {len(np.unique(evidence.clusters))} clusters, {interval_words(low)}"
         )
     else:
         means = [number(value) for value in values]
         low, high = _stored_interval(means, _lookup(data, measure.error) if measure.error else None)
-        basis = (
-            f"{LEVEL:.0%} interval from the stored standard error"
-            if measure.error
-            else "One number per head, no interval"
-        )
+        given = any(end is not None for end in low)
+        basis = f"{LEVEL:.0%} interval from the stored standard error" if given else "One number per head, no interval"
     unit = measure.unit.format(metric=_unit(evidence))
     gaps = sum(mean is None for mean in means)
     missing = f" {gaps} heads have no value." if gaps else ""
     return HeatMap(
         name=f"heads_{measure.number}_{measure.field}",
         title=measure.title,
-        caption=f"{measure.what[0].upper()}{measure.what[1:]} ({unit}). {basis}; circuit heads framed.{missing} "
+        caption=f"{what[0].upper()}{what[1:]} ({unit}). {basis}; circuit heads framed.{missing} "
         f"Result {measure.number}.",
         x_label="head",
         y_label="layer",

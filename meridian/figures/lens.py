@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meridian.figures.estimates import LEVEL, cells, clustered_means
+from meridian.figures.estimates import LEVEL, cells, clustered_means, interval_words
 from meridian.figures.values import Curves, Figure, HeatMap, Series
 from meridian.run_folder import RunFolder
 
@@ -43,7 +43,7 @@ def _curve(run: RunFolder, values: Any, field: str, title: str, unit: str) -> Cu
         name=f"lens_{field}",
         title=title,
         caption=f"At the last position, the stream read through the final norm and the unembedding. Mean over {len(sample)} "
-        f"evaluation prompts with its {LEVEL:.0%} cluster-robust band. Result {NUMBER}.",
+        f"evaluation prompts, {interval_words(low)}. Result {NUMBER}.",
         x_label="place in the residual stream",
         y_label=unit,
         x=layer_names(sample.shape[1]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,10 +20,18 @@ import results_io
 from calibrations.registry import CALIBRATIONS
 from circuits import circuit as circuit_files
 from meridian import aggregate, devices
+from meridian.session import Session
 from tests.circuits import toy
 from tests.commandline import ROOT, Outcome, command
 
 TASKS, SEEDS = ("ioi", "greater_than"), (0, 1)
+CHEAP = (
+    "measurement.random_circuits=20",
+    "measurement.site_prompts=4",
+    "measurement.companion_prompts=4",
+    "measurement.attention_prompts=4",
+    "measurement.llc.draws=8",
+)
 PROMPTS = {"evaluation": 16, "held_out": 8, "discovery": 8, "reference": 150}
 needs_submitit = pytest.mark.skipif(
     importlib.util.find_spec("submitit") is None, reason="pip install 'meridian-circuits[slurm]'"
@@ -85,6 +94,46 @@ def test_jobs_side_by_side_leave_the_bytes_of_runs_one_by_one(launcher, small, o
     assert sum(name.endswith("certificate.json") for name in expected) == len(TASKS) * len(SEEDS)
     assert files(results) == expected
     assert f"4 certificates pooled in {results / 'summary.csv'}" in ended.output
+
+
+@pytest.mark.slow
+@needs_submitit
+def test_with_every_measurement_too_and_what_no_circuit_changes_is_measured_once_for_each_seed(small, tmp_path):
+    """Two circuits on the same prompts, at the same time: one job measures what depends on neither, the other copies it."""
+    everything = [*small, *CHEAP, "task=ioi", "measurement.regardless=true"]
+    alone, together, outputs = tmp_path / "alone", tmp_path / "together", tmp_path / "outputs"
+    for seed in SEEDS:
+        for circuit in ("stored", "random"):
+            assert command(*everything, f"seed={seed}", f"circuit={circuit}", f"results={alone}").code == 0
+    several = ["seed=0,1", "circuit=stored,random", "hydra/launcher=submitit_local", f"results={together}"]
+    ended = multirun(*everything, *several, outputs=outputs)
+    assert ended.code == 0, ended.errors
+    expected = files(alone)
+    kinds = {Path(name).name[:2] for name in expected}
+    assert kinds >= {"01", "02", "05", "07", "08", "10", "20", "21", "24", "28"}
+    assert files(together) == expected
+    said = "".join(path.read_text() for path in outputs.rglob("*_log.out"))
+    times = {number: len(re.findall(rf"^{number} ", said, re.MULTILINE)) for number in ("01", "02", "21", "20", "28")}
+    assert times == {"01": 2, "02": 2, "21": 2, "20": 4, "28": 4}  # by seed; by seed and circuit
+
+
+def test_every_job_says_why_it_failed_and_a_crash_leaves_its_traceback(small, tmp_path, monkeypatch):
+    ran = []
+
+    def measure(self, task):
+        ran.append(self.seed)
+        if self.seed < 2:
+            raise results_io.UserError(f"no {self.seed}")
+        raise RuntimeError("a crash") if self.seed == 2 else KeyError("another")
+
+    monkeypatch.setattr(Session, "measure", measure)
+    swept = ["seed=0,1,2,3", f"results={tmp_path / 'r'}", f"hydra.sweep.dir={tmp_path / 'o'}"]
+    ended = command("-m", *small, "task=ioi", *swept)
+    assert ran == [0, 1, 2, 3]
+    assert ended.code == 2  # that of the first
+    lines = ended.errors.splitlines()
+    assert lines[0] == "no 0" and lines[1] == "no 1" and lines[-1] == "no 0"
+    assert "RuntimeError: a crash" in lines and "KeyError: 'another'" in lines
 
 
 @pytest.mark.slow

@@ -560,3 +560,18 @@ def test_help_lists_the_commands_and_every_choice_of_every_group() -> None:
             assert name in words or f"{group}={name}" in words, (group, name)
     assert commandline.choices("engine") == ["auto", "fused", "lens"]
     assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        ("measurement.regardless=True", "measurement.regardless=true"),
+        ("measurement.regardless=true", "measurement.regardless=true"),
+        ("measurement.noise_scale=2.50", "measurement.noise_scale=2.5"),
+        ("certificate.always_shown=[M98.x, C13.x]", "certificate.always_shown=[M98.x,C13.x]"),
+        ("circuit=random", "circuit=random"),
+        ("seed=1", "seed=1"),
+    ],
+)
+def test_a_setting_names_the_same_folder_however_it_is_typed(typed, named) -> None:
+    assert started(typed).overrides == [named]

@@ -21,6 +21,12 @@ def scores(logits: torch.Tensor, prompts, row: int) -> tuple[int, float, float]:
     return rank, float(logits.softmax(0)[answers].sum()), float(logits[answers].mean() - logits[wrong].mean())
 
 
+def named(study, ids: list[int]) -> list[str]:
+    """Tokens as text; the toy's vocabulary is padded past its tokenizer."""
+    tokens = study.model.tokenizer.convert_ids_to_tokens(ids)
+    return [f"<id {number}>" if token is None else token for number, token in zip(ids, tokens, strict=True)]
+
+
 def test_the_last_row_is_the_model_s_prediction(case) -> None:
     study, data = case
     logits = study.engine.end_logits(study.prompts)
@@ -74,9 +80,8 @@ def test_examples_hold_the_lens_at_the_last_position_and_the_plain_model_s_top_t
         tokens = study.prompts.clean[row, : int(study.prompts.end[row]) + 1]
         with torch.no_grad():
             predicted = network(tokens[None]).logits[0].softmax(1).max(1)
-        decode = study.model.tokenizer.convert_ids_to_tokens
-        assert example["tokens"] == decode(tokens.tolist())
-        assert example["top_token"][-1] == decode(predicted.indices.tolist())
+        assert example["tokens"] == named(study, tokens.tolist())
+        assert example["top_token"][-1] == named(study, predicted.indices.tolist())
         assert example["top_probability"][-1] == pytest.approx(predicted.values.tolist(), rel=1e-4)
 
 
@@ -87,3 +92,26 @@ def test_by_position_at_the_end_is_the_mean_of_the_lens(study) -> None:
     for name in ("logit_diff", "probability"):
         expected = np.asarray(data[name])[:, found["rows"]].mean(1)
         assert [float(layer[place]) for layer in found[name]] == pytest.approx(expected, abs=1e-5)
+
+
+def test_examples_and_by_position_agree_at_every_position_and_layer(study, plain) -> None:
+    data, network = logit_lens.measure(study), plain("gpt2")
+    found, prompts = data["by_position"], study.prompts
+    for role, where in prompts.positions.items():  # the mean over `rows`, each read out at its own position of the role
+        place, expected = found["roles"].index(role), []
+        for row in found["rows"]:
+            tokens, answers, wrong = prompts.clean[row], prompts.answers[row], prompts.wrong[row]
+            with torch.no_grad():
+                streams = network(tokens[None], output_hidden_states=True).hidden_states
+                logits = network.lm_head(network.transformer.ln_f(streams[1][0, int(where[row])]))
+            expected.append(float(logits[answers[answers >= 0]].mean() - logits[wrong[wrong >= 0]].mean()))
+        assert float(found["logit_diff"][1][place]) == pytest.approx(np.mean(expected), abs=1e-4)
+    example, tokens = data["examples"][0], prompts.clean[0, : int(prompts.end[0]) + 1]
+    answers, wrong = prompts.answers[0], prompts.wrong[0]
+    with torch.no_grad():
+        streams = network(tokens[None], output_hidden_states=True).hidden_states
+        for layer in range(3):
+            logits = network.lm_head(network.transformer.ln_f(streams[layer][0]))
+            assert example["top_token"][layer] == named(study, logits.argmax(1).tolist())
+            difference = logits[:, answers[answers >= 0]].mean(1) - logits[:, wrong[wrong >= 0]].mean(1)
+            assert example["logit_diff"][layer] == pytest.approx(difference.tolist(), abs=1e-4)
