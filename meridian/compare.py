@@ -17,8 +17,9 @@ from jaxtyping import Float
 from scipy import stats
 
 import results_io
+from calibrations.certificate import BEHAVIOUR
 from calibrations.evidence import Evidence, Head
-from calibrations.statistics import Insufficient, overlap_p
+from calibrations.statistics import overlap_p
 from meridian import overrides
 from meridian.differences import LEVEL, Difference, HeadDifferences, Pair
 from meridian.figures import static
@@ -96,13 +97,13 @@ class Comparison:
 
     @cached_property
     def heads(self) -> list[HeadDifferences]:
-        """Differences of every head's effects; none between two tasks or two shapes, or without a standard error."""
-        if not self.same("task") or not self.same_shape:
-            return []
-        try:
-            return list(self.pair.heads())
-        except Insufficient:
-            return []
+        """Differences of every head's effects; none between two tasks or two shapes. `without_heads` has the others."""
+        return self.pair.heads() if self.same("task") and self.same_shape else []
+
+    @property
+    def without_heads(self) -> list[Difference]:
+        """Effects whose heads the data cannot compare, each with its reason."""
+        return self.pair.without_heads() if self.same("task") and self.same_shape else []
 
     @cached_property
     def circuits(self) -> dict[str, Any]:
@@ -166,22 +167,24 @@ class Comparison:
 
     @cached_property
     def tier(self) -> dict[str, Any]:
-        """Both tiers, and the gates that hold the lower one back below the higher: why they differ."""
+        """Both tiers, and the gates that hold the lower one back below the higher: why they differ.
+
+        A run without a tier is held back by P.behaviour, whatever else blocks it.
+        """
         tiers = [run.certificate["tier"] for run in (self.a, self.b)]
         ranks = [-1 if tier is None else tier for tier in tiers]
         lower = ranks.index(min(ranks))
-        blocking = (self.a, self.b)[lower].certificate["blocking"]
-        between = range(ranks[lower] + 1, max(ranks) + 1)
+        certificate = (self.a, self.b)[lower].certificate
+        between = range(max(ranks[lower], 0) + 1, max(ranks) + 1)
+        gates = [gate for level in between for gate in certificate["blocking"].get(str(level), ())]
+        if tiers[lower] is None and max(ranks) >= 0:
+            gates = [_behaviour(certificate), *(gate for gate in gates if gate["metric"] != BEHAVIOUR)]
         return {
             "tiers": tiers,
             "names": [run.certificate["tier_name"] for run in (self.a, self.b)],
             "ceilings": [run.certificate["ceiling"] for run in (self.a, self.b)],
             "held_back": "ab"[lower] if ranks[0] != ranks[1] else None,
-            "by": [
-                {key: gate[key] for key in ("metric", "split", "verdict", "reason")}
-                for level in between
-                for gate in blocking.get(str(level), ())
-            ],
+            "by": [{key: gate[key] for key in ("metric", "split", "verdict", "reason")} for gate in gates],
         }
 
     def notes(self) -> Iterator[str]:
@@ -196,6 +199,11 @@ class Comparison:
             yield "Heads are matched by layer and number, which means something if one model was trained on from the other."
         elif self.paired and self.heads and not any(effect.differs.any() for effect in self.heads):
             yield "No head's effect differs: both runs measured the same model on the same prompts."
+        reasons: dict[str, list[str]] = {}
+        for one in self.without_heads:
+            reasons.setdefault(str(one.reason), []).append(one.quantity)
+        for reason, names in reasons.items():
+            yield f"Heads have no differences of {', '.join(names)}: {reason}."
         other = [
             i for i in self.a.certificate["inputs"] if i in self.b.certificate["inputs"] and not self._same_settings(i)
         ]
@@ -206,9 +214,10 @@ class Comparison:
         """The comparison in one sentence."""
         a, b = (_tier_words(run.certificate) for run in (self.a, self.b))
         parts = [f"a reaches {a} and b {b}"]
-        if self.tier["held_back"]:
+        if self.tier["by"]:
             names = list(dict.fromkeys(gate["metric"] for gate in self.tier["by"]))
-            parts[0] += f", {self.tier['held_back']} held back by {_listed(names)}"
+            why = f" ({self.tier['by'][0]['reason']})" if names == [BEHAVIOUR] else ""
+            parts[0] += f", {self.tier['held_back']} held back by {_listed(names)}{why}"
         for change in (GAINED, LOST):
             found = [v["metric"] for v in self.verdicts if v["change"] == change and v["gating"]]
             if found:
@@ -329,6 +338,13 @@ def _records(certificate: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str,
     for row in certificate["rows"]:
         for record in row["records"]:
             yield record["metric"], record
+
+
+def _behaviour(certificate: Mapping[str, Any]) -> dict[str, Any]:
+    """P.behaviour as a gate; its reason is the tier's name where the record gives none."""
+    (record,) = (record for record in certificate["preconditions"] if record["metric"] == BEHAVIOUR)
+    reason = "; ".join(record.get("reasons", ())) or certificate["tier_name"]
+    return {"metric": BEHAVIOUR, "split": "evaluation", "verdict": record["verdict"], "reason": reason}
 
 
 def _change(a: str, b: str) -> str | None:

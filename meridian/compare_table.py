@@ -1,4 +1,7 @@
-"""A comparison as tables in the terminal."""
+"""A comparison as tables in the terminal.
+
+Names of models, circuits and metrics are printed as they are: Text, never a str, which rich would read as markup.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def show(found: Comparison, console: Console) -> None:
     console.print()
     console.print(Text(found.sentence(), style="bold"))
     for side, subject in zip("ab", found.subjects, strict=True):
-        console.print(f"{side}  {subject['task']} on {subject['model']}, circuit {subject['circuit']}", highlight=False)
+        console.print(Text(f"{side}  {subject['task']} on {subject['model']}, circuit {subject['circuit']}"))
     if found.quantities:
         console.print(_quantities(found.quantities, found.paired))
     console.print(_verdicts(found))
@@ -30,13 +33,15 @@ def show(found: Comparison, console: Console) -> None:
             console.print(_heads(effect))
     _circuits(found, console)
     for note in found.notes():
-        console.print(note, style="yellow", highlight=False)
+        console.print(Text(note, style="yellow"))
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    table = Table(
+        title=Text(title), title_justify="left", box=None, pad_edge=False, header_style="bold", padding=(0, 1)
+    )
     for place, name in enumerate(columns):
-        table.add_column(name, overflow="fold", no_wrap=place == 0)
+        table.add_column(Text(name), overflow="fold", no_wrap=place == 0)
     return table
 
 
@@ -45,11 +50,11 @@ def _quantities(quantities: Sequence[Difference], paired: bool) -> Table:
     table = _table(f"Differences, {how}", ("quantity", "a", "b", f"b - a [{100 * LEVEL:g} %]", "unit"))
     for one in quantities:
         if one.difference is None:
-            table.add_row(one.quantity, "-", "-", "-", one.reason)
+            table.add_row(Text(one.quantity), "-", "-", "-", Text(one.reason or ""))
         else:
             style = "bold" if one.low > 0 or one.high < 0 else ""
             change = Text(f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]", style)
-            table.add_row(one.quantity, number(one.a), number(one.b), change, one.unit)
+            table.add_row(Text(one.quantity), number(one.a), number(one.b), change, Text(one.unit))
     return table
 
 
@@ -60,7 +65,7 @@ def _verdicts(found: Comparison) -> Table:
     )
     for one in (verdict for verdict in found.verdicts if verdict["change"]):
         shown = ["-" if value is None else number(value) for value in one["estimate"]]
-        name = one["metric"] + ("" if one["gating"] else " *")
+        name = Text(one["metric"] + ("" if one["gating"] else " *"))
         verdicts = [Text(verdict, STYLES[verdict]) for verdict in one["verdict"]]
         table.add_row(name, *verdicts, Text(one["change"], MARKS.get(one["change"], "")), *shown)
     if not table.row_count:
@@ -86,10 +91,11 @@ def _circuits(found: Comparison, console: Console) -> None:
     if circuits["jaccard"] is None:
         return
     console.print(
-        f"Circuits share {len(circuits['shared'])} heads; {circuits['shared_by_chance']:.1f} by chance in the same layers, "
-        f"p = {circuits['p']:.2g}",
-        highlight=False,
+        Text(
+            f"Circuits share {len(circuits['shared'])} heads; {circuits['shared_by_chance']:.1f} by chance in the same "
+            f"layers, p = {circuits['p']:.2g}"
+        )
     )
     for side in ("only_a", "only_b"):
         names = " ".join(f"L{layer}H{head}" for layer, head in circuits[side]) or "none"
-        console.print(f"{side.replace('_', ' ')}: {names}", highlight=False)
+        console.print(Text(f"{side.replace('_', ' ')}: {names}"))

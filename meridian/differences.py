@@ -7,7 +7,7 @@ drawn within templates, as in the calibrations (`calibrations.statistics.bootstr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -135,15 +135,31 @@ class Pair:
         found.append(self.ratio("completeness, mean", lambda e: (e.clean - e.ablated("complement", PRIMARY), e.clean)))
         return found
 
-    def heads(self) -> Iterator[HeadDifferences]:
-        """Every effect that both measured. ValueError if the heads are not the same."""
+    def heads(self) -> list[HeadDifferences]:
+        """Every effect that both measured on enough data. ValueError if the heads are not the same."""
+        return [one for one in self._effects if isinstance(one, HeadDifferences)]
+
+    def without_heads(self) -> list[Difference]:
+        """The other effects that either measured, each with the reason. ValueError if the heads are not the same."""
+        return [one for one in self._effects if isinstance(one, Difference)]
+
+    @cached_property
+    def _effects(self) -> list[HeadDifferences | Difference]:
         if self.a.heads != self.b.heads:
             raise ValueError("the runs have different heads; compare heads of models of one shape")
-        for number, field, name in EFFECTS:
-            comparable = number == "03" or self.a.metric == self.b.metric
-            if comparable and all(e.has(number) for e in (self.a, self.b)):
-                unit = "nats" if number == "03" else unit_of(self.a)
-                yield self._heads(name, unit, [e.head_effect(number, field) for e in (self.a, self.b)])
+        return [self._effect(*one) for one in EFFECTS if self.a.has(one[0]) or self.b.has(one[0])]
+
+    def _effect(self, number: str, field: str, name: str) -> HeadDifferences | Difference:
+        unit = "nats" if number == "03" else unit_of(self.a)
+        absent = [side for side, evidence in zip("ab", (self.a, self.b), strict=True) if not evidence.has(number)]
+        if absent:
+            return Difference(name, unit, reason=f"{absent[0]} has no result {number}")
+        if number != "03" and self.a.metric != self.b.metric:
+            return Difference(name, unit, reason=f"a measures the {self.a.metric}, b the {self.b.metric}")
+        try:
+            return self._heads(name, unit, [e.head_effect(number, field) for e in (self.a, self.b)])
+        except Insufficient as missing:
+            return Difference(name, unit, reason=str(missing))
 
     def _heads(self, name: str, unit: str, effects: Sequence[Float[np.ndarray, "prompt head"]]) -> HeadDifferences:
         means = [effect.mean(axis=0) for effect in effects]

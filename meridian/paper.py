@@ -14,6 +14,7 @@ from meridian import figures, tables
 from meridian.figures import static
 from meridian.figures.values import Figure
 from meridian.run_folder import RunFolder
+from meridian.tables import escaped
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 FIGURES, TABLES = "figures", "tables"  # folders beside certificate.json
 CAPTIONS = "captions"
 INCLUDED = ("pdf", "png")  # what LaTeX can include, best first
-LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
-    s: f"\\{s}" for s in "%&_#${}"
-}
 
 
 @dataclass(frozen=True)
@@ -65,9 +63,19 @@ def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = Non
     for table in of_tables:
         tables.write(table, folder / TABLES, settings["tables"])
     if of_figures:
-        results_io.write_text(folder / FIGURES / f"{CAPTIONS}.md", as_markdown(of_figures))
-        results_io.write_text(folder / FIGURES / f"{CAPTIONS}.tex", as_latex(of_figures, settings))
+        _write_captions(list(drawn.values()), folder / FIGURES, settings["width"])
     return Written(folder, [figure.name for figure in of_figures], [table.name for table in of_tables])
+
+
+def _write_captions(shown: Sequence[Figure], folder: Path, width: str) -> None:
+    """captions.md of all figures of which `folder` holds a file, now or from before; captions.tex of those for LaTeX."""
+    forms = {figure.name: [f for f in static.FORMATS if (folder / f"{figure.name}.{f}").is_file()] for figure in shown}
+    present = [figure for figure in shown if forms[figure.name]]
+    if present:
+        results_io.write_text(folder / f"{CAPTIONS}.md", as_markdown(present))
+    included = {figure.name: form for figure in present for form in INCLUDED[::-1] if form in forms[figure.name]}
+    if included:
+        results_io.write_text(folder / f"{CAPTIONS}.tex", as_latex(present, included, width))
 
 
 def check(settings: Mapping[str, Any]) -> None:
@@ -108,18 +116,16 @@ def as_markdown(shown: Sequence[Figure]) -> str:
     return "# Captions\n\n" + "\n".join(parts)
 
 
-def as_latex(shown: Sequence[Figure], settings: Mapping[str, Any]) -> str:
-    """One figure environment each, ready to paste; a figure of double width spans both columns of a two-column page."""
-    kind = "figure*" if settings["width"] == "double" else "figure"
-    form = next((form for form in INCLUDED if form in settings["formats"]), "pdf")
+def as_latex(shown: Sequence[Figure], forms: Mapping[str, str], width: str) -> str:
+    """One figure environment each, ready to paste; a figure of double width spans both columns of a two-column page.
+
+    `forms` says of each figure by name which file is included: "pdf" or "png". A figure that it does not name is left out.
+    """
+    kind = "figure*" if width == "double" else "figure"
     return "\n".join(
         f"\\begin{{{kind}}}\n  \\centering\n  \\includegraphics[width=\\{'textwidth' if kind == 'figure*' else 'columnwidth'}]"
-        f"{{{FIGURES}/{figure.name}.{form}}}\n  \\caption{{{escaped(figure.title)}. {escaped(figure.caption)}}}\n"
+        f"{{{FIGURES}/{figure.name}.{forms[figure.name]}}}\n  \\caption{{{escaped(figure.title)}. {escaped(figure.caption)}}}\n"
         f"  \\label{{fig:{figure.name}}}\n\\end{{{kind}}}\n"
         for figure in shown
+        if figure.name in forms
     )
-
-
-def escaped(text: str) -> str:
-    """`text` with LaTeX's special signs as themselves."""
-    return "".join(LATEX.get(sign, sign) for sign in text)

@@ -32,6 +32,9 @@ LONG = 45  # rows from which a LaTeX table runs over several pages
 LOW, HIGH = f"_low{100 * LEVEL:.0f}", f"_high{100 * LEVEL:.0f}"  # endings of an interval's columns
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
 Columns = dict[str, list[Any]]
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
+    s: f"\\{s}" for s in "%&_#${}"
+}
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,10 @@ def head_table(run: RunFolder) -> Table:
     frame = pd.DataFrame(columns)
     frame = frame.astype(dict.fromkeys(frame.columns[4:], "float64"))
     printed = ("layer", "head", "role", *(name for name in PRINTED_HEADS if name in frame))
-    return Table("heads", f"Heads: means over the evaluation prompts with {100 * LEVEL:g} % intervals.", frame, printed)
+    bare = [name for name in frame.columns[4:] if not name.endswith((LOW, HIGH)) and name + LOW not in frame]
+    caption = f"Heads: what each measurement found, with {100 * LEVEL:g} % intervals"
+    caption += f"; one number for each head and no interval: {', '.join(bare)}." if bare else "."
+    return Table("heads", caption, frame, printed)
 
 
 def _flat(grid: Sequence[Sequence[float | None]], evidence: Evidence) -> list[float | None]:
@@ -186,7 +192,7 @@ def prompts(run: RunFolder) -> Table:
 
 
 def edges(run: RunFolder) -> Table | None:
-    """One row per edge of 28: direct effects with cluster-robust intervals, and whether discovery chose the edge."""
+    """One row per edge that 28 measured: direct effects with cluster-robust intervals, and whether discovery chose it."""
     data = run.data("28")
     if data is None or not data["senders"]:
         return None
@@ -203,8 +209,12 @@ def edges(run: RunFolder) -> Table | None:
     columns |= {"discovery_effect": data["discovery"]["effect"], "kept": data["circuit"]["kept"]}
     frame = pd.DataFrame(columns)
     frame = frame.astype({name: "float64" for name in frame if name.startswith(("noising", "denoising"))})
-    printed = ("sender", "receiver", "input", "noising", "denoising")
-    return Table("edges", f"Direct effects of the circuit's edges with {100 * LEVEL:g} % intervals.", frame, printed)
+    printed = ("sender", "receiver", "input", "noising", "denoising", "kept")
+    caption = (
+        f"Direct effects, with {100 * LEVEL:g} % intervals, of all {len(frame)} edges from heads of the circuit; "
+        f"{int(frame['kept'].sum())} of them were chosen on the discovery prompts (kept)."
+    )
+    return Table("edges", caption, frame, printed)
 
 
 def failure_rates(run: RunFolder) -> Table | None:
@@ -272,9 +282,10 @@ def csv(table: Table) -> bytes:
 
 
 def parquet(table: Table) -> bytes:
-    """Parquet with the types of the frame; the caption stands in the frame's attributes."""
-    stream = io.BytesIO()
-    table.frame.to_parquet(stream, index=False, engine="pyarrow")
+    """Parquet with the types of the frame; name and caption are the `attrs` of the frame that pandas reads back."""
+    stream, frame = io.BytesIO(), table.frame.copy()
+    frame.attrs = {"name": table.name, "caption": table.caption}
+    frame.to_parquet(stream, index=False, engine="pyarrow")
     return stream.getvalue()
 
 
@@ -285,11 +296,16 @@ def latex(table: Table) -> bytes:
         index=False,
         escape=True,
         longtable=len(shown) > LONG,
-        caption=table.caption.replace("%", r"\%"),
+        caption=escaped(table.caption),
         label=f"tab:{table.name}",
         position=None if len(shown) > LONG else "htbp",
     )
     return text.encode()
+
+
+def escaped(text: str) -> str:
+    """`text` with LaTeX's special signs as themselves."""
+    return "".join(LATEX.get(sign, sign) for sign in text)
 
 
 def printed(table: Table) -> pd.DataFrame:

@@ -6,15 +6,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from meridian.trackers.base import NeverFatal, Silent, Subject, Tracker
+from meridian.trackers.base import NeverFatal, Silent, Subject, Tracker, reason
+from results_io import UserError
 
 __all__ = ["NeverFatal", "Silent", "Subject", "Tracker", "open_tracker"]
 
 
 def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str], Any]) -> NeverFatal:
-    """The tracker that the `tracker` section of the configuration asks for; nothing is started yet."""
+    """The tracker that the `tracker` section of the configuration asks for; nothing is started yet.
+
+    A tracker that cannot be made is said in one line and left out. UserError for an unknown `tracker.mode`.
+    """
     if settings["name"] == "none":
         return NeverFatal(Silent(), say)
-    from meridian.trackers.weights_and_biases import WeightsAndBiases  # imports wandb, which takes a second
+    try:
+        from meridian.trackers.weights_and_biases import WeightsAndBiases  # imports wandb, which takes a second
 
-    return NeverFatal(WeightsAndBiases(settings, results, say), say)
+        return NeverFatal(WeightsAndBiases(settings, results, say), say)
+    except UserError:
+        raise
+    except Exception as error:
+        say(f"W&B cannot follow ({reason(error)}); the run goes on")
+        return NeverFatal(Silent(), say)

@@ -60,6 +60,11 @@ class Silent:
     def end(self, failed: bool) -> None: ...
 
 
+def reason(error: Exception) -> str:
+    """What an error says, in one line; its kind if it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 class NeverFatal:
     """Another tracker whose first error is said in one line and ends the tracking, never the run."""
 
@@ -84,7 +89,6 @@ class NeverFatal:
             getattr(self._tracker, event)(*about)
         except Exception as error:
             broken, self._tracker = self._tracker, Silent()
-            reason = " ".join(str(error).split()) or type(error).__name__
-            self._say(f"{type(broken).__name__} stops following at {event!r} ({reason}); the run goes on")
+            self._say(f"{type(broken).__name__} stops following at {event!r} ({reason(error)}); the run goes on")
             with contextlib.suppress(Exception):
                 broken.end(True)

@@ -20,7 +20,7 @@ def columns() -> list[str]:
 
 
 def build(entity: str, project: str) -> workspaces.Workspace:
-    """The workspace: the table's columns pinned, runs grouped by model and task, tiers, estimates and progress as panels."""
+    """The workspace: the table's columns pinned, tiers, estimates and progress as panels."""
     verdicts = [
         panels.ParallelCoordinatesPlotColumn(panels.SummaryMetric(f"{name}/verdict_code"), display_name=name)
         for name in CALIBRATIONS
@@ -50,7 +50,6 @@ def build(entity: str, project: str) -> workspaces.Workspace:
         ],
         runset_settings=workspaces.RunsetSettings(
             filters=[workspaces.Metric("JobType") == "circuit"],
-            groupby=[workspaces.Config("model.name"), workspaces.Config("task.name")],
             order=[workspaces.Ordering(workspaces.Summary("tier"), ascending=False)],
             pinned_columns=[f"summary:{name}" for name in columns()],
         ),

@@ -1,21 +1,24 @@
 """Weights & Biases: configuration, progress, verdicts, tables, figures and the results as a versioned artifact.
 
-A run's id follows from its folder and the weights, so that a run that goes on after a kill goes on there too, and the same
-circuit measured twice is one run with two versions of its artifact.
+A run's id follows from its folder, the weights and a word of chance that stays in the results folder: a run that goes on after
+a kill goes on there too, the same circuit measured twice is one run with two versions of its artifact, and two results folders
+never meet in one run.
 """
 
 from __future__ import annotations
 
 import netrc
 import os
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pandas as pd
 import wandb
+from filelock import FileLock
 
 import results_io
 from meridian import figures, report, tables
@@ -26,8 +29,11 @@ from meridian.trackers.base import Subject
 FOLDER = "wandb"  # below results/
 ID_LENGTH = 16
 NAME_LENGTH = 120  # W&B allows 128 characters in names of runs and artifacts
+TAG_LENGTH = 64  # and as many in a tag; a longer one would end the tracking
+SALT = "salt.txt"  # below results/wandb
 HOSTED = "https://api.wandb.ai"
 MODES = ("online", "offline")
+PRIVATE = "private"  # in place of the host's name
 CODES = {"pass": 1, "inconclusive": 0, "insufficient": 0, "fail": -1}  # a verdict as a number, for colours and sorting
 
 
@@ -36,7 +42,7 @@ class WeightsAndBiases:
 
     def __init__(self, settings: Mapping[str, Any], results: Path, say: Callable[[str], Any]) -> None:
         self.settings, self.folder, self.say = settings, results / FOLDER, say
-        self.mode = mode(settings["mode"])
+        self.mode = mode(settings["mode"], say)
         self.run: wandb.Run | None = None
         self.pairs, self.told = 0, float("-inf")
 
@@ -49,16 +55,23 @@ class WeightsAndBiases:
             project=self.settings["project"],
             entity=self.settings["entity"],
             dir=str(self.folder.parent),
-            id=results_io.sha256([subject.name, subject.model_sha256])[:ID_LENGTH],
+            id=results_io.sha256([salt(self.folder), subject.name, subject.model_sha256])[:ID_LENGTH],
             name=subject.name[:NAME_LENGTH],
             group=(self.settings["group"] or "")[:NAME_LENGTH] or None,
-            tags=[subject.model, subject.task, *self.settings["tags"]],
+            tags=tags([subject.model, subject.task, *self.settings["tags"]]),
             job_type="suites" if subject.task == "suites" else "circuit",
             config={**subject.config, "model_sha256": subject.model_sha256},
             mode=self.mode,
             resume="allow" if self.mode == "online" else None,
             reinit="finish_previous",
-            settings=wandb.Settings(silent=True, console="off"),
+            settings=wandb.Settings(
+                silent=True,
+                console="off",
+                host=PRIVATE,
+                x_disable_meta=True,  # program, arguments, folders, interpreter, user and host
+                disable_git=True,  # the address of the repository, and what is changed in it
+                disable_code=True,
+            ),
         )
 
     def progress(self, measurement: str, done: int, total: int, rate: float) -> None:
@@ -104,12 +117,11 @@ class WeightsAndBiases:
         place, url = self.run.settings.sync_dir, self.run.url if self.mode == "online" else None
         self.run.finish(exit_code=int(failed))
         self.run = None
-        self.say(f"W&B {url}" if url else f"W&B offline run; upload it with: wandb sync {place}")
+        if self.mode != "disabled":
+            self.say(f"W&B {url}" if url else f"W&B offline run; upload it with: wandb sync {place}")
 
     def _artifact(self, kind: str, paths: list[Path]) -> None:
-        name = "-".join(self.subject.name.split("/"))
-        allowed = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)
-        artifact = wandb.Artifact(f"{allowed[:NAME_LENGTH]}-{kind}"[-NAME_LENGTH:], type=kind)
+        artifact = wandb.Artifact(artifact_name(self.subject.name, kind), type=kind)
         for path in paths:
             if path.is_file():
                 artifact.add_file(str(path))
@@ -122,14 +134,43 @@ def interactive(frame: pd.DataFrame) -> wandb.Table:
     return wandb.Table(columns=list(frame), data=rows, allow_mixed_types=True)
 
 
-def mode(asked: str | None) -> str:
-    """ "online" or "offline": as asked, else as WANDB_MODE says, else online only where there is a login.
+def artifact_name(subject: str, kind: str) -> str:
+    """ "pocket-ioi-certificate" of "pocket/ioi", with W&B's letters alone: ASCII letters and digits, "-", "_" and "."."""
+    plain = (letter if (letter.isascii() and letter.isalnum()) or letter in "-_." else "_" for letter in subject)
+    name = "".join("-" if old == "/" else new for old, new in zip(subject, plain, strict=True))
+    return f"{name[: NAME_LENGTH - len(kind) - 1]}-{kind}"
 
-    Raises UserError for another word.
+
+def tags(words: Iterable[Any]) -> list[str]:
+    """Each word once, cut to the length that W&B takes."""
+    return [word for word in dict.fromkeys(str(word)[:TAG_LENGTH] for word in words) if word]
+
+
+def salt(folder: Path) -> str:
+    """A random word, made once and kept in `folder`: the same name in two results folders is two runs."""
+    path = folder / SALT
+    with FileLock(folder / f".{SALT}.lock"):  # a multirun may begin several runs at once
+        if not path.exists():
+            results_io.write_text(path, secrets.token_hex(16) + "\n")
+        return path.read_text(encoding="utf-8").strip()
+
+
+def mode(asked: str | None, say: Callable[[str], Any]) -> str:
+    """ "online", "offline" or "disabled": as asked, else as WANDB_MODE says, else online only where there is a login.
+
+    Raises UserError if another word was asked for. Another one in WANDB_MODE, which W&B may know by its own, is said and
+    replaced by offline: it must not end a run.
     """
-    chosen = asked or os.environ.get("WANDB_MODE") or ("online" if logged_in() else "offline")
-    if chosen not in (*MODES, "disabled"):
-        raise results_io.UserError(f"tracker.mode={chosen} is unknown; use {' or '.join(MODES)}")
+    known = (*MODES, "disabled")
+    if asked and asked not in known:
+        raise results_io.UserError(f"tracker.mode={asked} is unknown; use {' or '.join(MODES)}")
+    given = os.environ.get("WANDB_MODE", "")
+    chosen = asked or given or ("online" if logged_in() else "offline")
+    if chosen not in known:
+        say(f"WANDB_MODE={given} is none of {', '.join(known)}; W&B stays offline")
+        chosen = "offline"
+    if given not in known and "WANDB_MODE" in os.environ:
+        os.environ["WANDB_MODE"] = chosen  # W&B reads it too, and raises for a word that it does not know
     return chosen
 
 

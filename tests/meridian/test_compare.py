@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import json
@@ -14,8 +15,9 @@ from rich.console import Console
 
 import results_io
 from calibrations.evidence import Evidence
+from calibrations.statistics import bootstrap_counts
 from meridian import compare, compare_table
-from meridian.differences import Pair
+from meridian.differences import EFFECTS, Pair
 from results_io import UserError
 from tests.calibrations import synthetic
 
@@ -156,6 +158,185 @@ def test_the_law_of_shared_heads_is_that_of_all_pairs_of_circuits() -> None:
     law = compare.chance_overlap(first, second, heads)
     assert law == pytest.approx((counts / counts.sum())[: len(law)])
     assert law.sum() == pytest.approx(1)
+
+
+# --- small folders, made by hand ---------------------------------------------------------------------------------
+
+ROLES = {"mover": ((0, 1), (1, 2), (2, 3), (3, 4)), "reader": ((0, 5), (2, 6))}
+OTHER_ROLES = {"mover": ((0, 1), (1, 2), (2, 7), (3, 4)), "helper": ((1, 6), (2, 6))}
+BEHAVIOUR = {
+    "metric": "P.behaviour",
+    "verdict": "pass",
+    "gating": True,
+    "estimate": 5.0,
+    "ci90": [4.0, 6.0],
+    "reasons": [],
+}
+
+
+def claimed(roles: dict) -> dict:
+    return {
+        name: {"heads": [list(head) for head in heads], "ordinal": place, "sign": 1}
+        for place, (name, heads) in enumerate(roles.items())
+    }
+
+
+def folder_of(path: Path, documents: dict[str, dict], **changes) -> Path:
+    """A finished run of these measurements: C11 judged 0.01 with `settings`, the tier and the subject as `changes` say."""
+    settings, estimate = changes.pop("settings", {}), changes.pop("estimate", 0.01)
+    subject = {"task": "ioi", "model": "m", "circuit": "c"}
+    subject |= {f"{name}_sha256": f"{name} digest" for name in ("model", "prompts", "circuit")} | changes.pop(
+        "subject", {}
+    )
+    for number, document in documents.items():
+        results_io.write(path / f"{number}_x.json", {**document, "subject": subject, "inputs_sha256": {}})
+    record = {"metric": "C11.x", "verdict": "pass", "gating": True, "estimate": estimate, "ci90": None, "reasons": []}
+    for number in ("11", "P"):
+        judged = {
+            "kind": "calibration",
+            "subject": {**subject, "settings": {**CONFIG, **settings}},
+            "records": [record],
+        }
+        results_io.write(path / f"{number}_x.json", judged)
+    certificate = {"subject": subject, "tier": 1, "tier_name": "suggestive", "ceiling": 4, "blocking": {}}
+    certificate |= {"rows": [{"id": "C11", "records": [record]}], "preconditions": [BEHAVIOUR], "inputs": {"C11": "11"}}
+    results_io.write(path / "certificate.json", certificate | changes)
+    return path
+
+
+@pytest.fixture(scope="module")
+def unlike(tmp_path_factory: pytest.TempPathFactory) -> compare.Comparison:
+    """Two runs on the same prompts that differ in effects, faithfulness and circuit, none of it by a constant."""
+    base, rng = tmp_path_factory.mktemp("unlike"), np.random.default_rng(3)
+    first, second = small(roles=claimed(ROLES)), small(roles=claimed(OTHER_ROLES), faithfulness=0.7, noise=0.9)
+    for number, field, _ in EFFECTS:
+        effects = np.array(first[number]["data"][field])
+        shifted = effects + rng.normal(0, 0.4, effects.shape) + 0.5 * (np.arange(32) % 5 == 0) - 0.1
+        second[number]["data"][field] = shifted.tolist()
+    return compare.compare(folder_of(base / "m" / "a", first), folder_of(base / "m" / "b", second, estimate=0.03))
+
+
+def test_every_number_of_the_document_is_that_of_the_two_runs(unlike: compare.Comparison) -> None:
+    document, pair = unlike.document(), unlike.pair
+    counts = bootstrap_counts(
+        len(pair.a.clean), 1999, seed=CONFIG["bootstrap_seed"], clusters=pair.a.clusters, strata=pair.a.templates
+    )
+    (one,) = (one for one in document["quantities"] if one["quantity"] == "faithfulness, mean")
+    sides = [(e.ablated("circuit", "mean"), e.clean) for e in (pair.a, pair.b)]
+    assert [one["a"], one["b"]] == pytest.approx([top.sum() / bottom.sum() for top, bottom in sides])
+    draws = [(counts @ top) / (counts @ bottom) for top, bottom in sides]
+    assert (one["low"], one["high"]) == pytest.approx(tuple(np.quantile(draws[1] - draws[0], [0.025, 0.975])), abs=1e-3)
+    assert one["low"] < one["difference"] == one["b"] - one["a"] < one["high"]
+    assert len(document["heads"]) == 3
+    for (number, field, name), heads in zip(EFFECTS, document["heads"], strict=True):
+        assert heads["quantity"] == name
+        means = [np.array(e.data(number)[field])[e.rows].mean(axis=0) for e in (pair.a, pair.b)]
+        assert heads["a"] == pytest.approx(means[0]) and heads["difference"] == pytest.approx(means[1] - means[0])
+        assert np.all(heads["low"] < heads["difference"]) and np.all(heads["difference"] < heads["high"])
+    (verdict,) = (verdict for verdict in document["verdicts"] if verdict["metric"] == "C11.x")
+    assert verdict["estimate"] == [0.01, 0.03] and verdict["difference"] == pytest.approx(0.02)
+
+
+def test_the_figures_hold_estimates_and_both_ends(unlike: compare.Comparison) -> None:
+    forest, *maps = unlike.figures()
+    shares = {one["quantity"]: one for one in unlike.document()["quantities"]}
+    assert len(forest.rows) >= 6
+    for row in forest.rows:
+        one = shares[row.label]
+        assert (row.estimate, row.low, row.high) == (one["difference"], one["low"], one["high"])
+    assert any(row.low < row.estimate < row.high for row in forest.rows)
+    for drawn, heads in zip(maps, unlike.document()["heads"], strict=True):
+        for field, values in (("values", "difference"), ("low", "low"), ("high", "high")):
+            assert np.array(getattr(drawn, field)).ravel() == pytest.approx(heads[values])
+        assert 0 < len(drawn.marked) < 32
+        assert set(drawn.marked) == {tuple(h) for h, d in zip(heads["heads"], heads["differs"], strict=True) if d}
+
+
+def test_circuits_name_what_they_share_and_p_is_the_chance_of_as_much_or_more(unlike: compare.Comparison) -> None:
+    found = unlike.circuits
+    assert found["shared"] == [(0, 1), (1, 2), (2, 6), (3, 4)]
+    assert (found["only_a"], found["only_b"]) == ([(0, 5), (2, 3)], [(1, 6), (2, 7)])
+    assert found["jaccard"] == 4 / 8 and found["other_role"] == [[2, 6, "reader", "helper"]]
+    chances = []  # of sharing n, in each of four layers: (heads of a, of b) of 8
+    for a, b in ((2, 1), (1, 2), (2, 2), (1, 1)):
+        drawn = [len(set(range(a)) & set(heads)) for heads in itertools.combinations(range(8), b)]
+        chances.append([drawn.count(n) / len(drawn) for n in range(3)])
+    law = functools.reduce(np.convolve, chances)
+    assert found["p"] == pytest.approx(law[4:].sum()) and found["p"] < 0.05
+    assert found["shared_by_chance"] == pytest.approx(np.arange(len(law)) @ law)
+
+
+def test_estimates_of_other_settings_have_no_difference_and_other_prompts_are_said(tmp_path: Path) -> None:
+    a = folder_of(tmp_path / "a", small())
+    b = folder_of(tmp_path / "b", small(seed=1), settings={"max_sigma": 0.5}, estimate=0.03)
+    found = compare.compare(a, b)
+    (verdict,) = (verdict for verdict in found.verdicts if verdict["metric"] == "C11.x")
+    assert verdict["estimate"] == [0.01, 0.03] and verdict["difference"] is None
+    notes = list(found.notes())
+    assert any(note.startswith("The prompts differ, so intervals are unpaired") for note in notes)
+    assert "Settings differ in C11; those verdicts answer different questions." in notes
+
+
+def test_results_about_other_prompts_or_another_circuit_are_refused(tmp_path: Path) -> None:
+    good = folder_of(tmp_path / "good", small())
+    for number, name, word in (
+        ("03", "prompts", "prompts"),
+        ("20", "circuit", "circuit"),
+        ("20", "prompts", "prompts"),
+    ):
+        bad = tmp_path / f"{number}{name}"
+        shutil.copytree(good, bad)
+        edit(bad / f"{number}_x.json", lambda d, name=name: d["subject"].update({f"{name}_sha256": "f" * 64}))
+        assert f"{number}_x.json is about other {word} (ffffffff) than the certificate" in refusal(good, bad)
+
+
+@pytest.mark.parametrize(
+    ("tier", "reasons"), [(0, []), (0, ["behaviour_absent: -0.1"]), (2, ["behaviour_absent: -0.1"])]
+)
+def test_a_run_without_a_tier_is_held_back_by_the_behaviour(tier: int, reasons: list[str], tmp_path: Path) -> None:
+    absent = {**BEHAVIOUR, "verdict": "fail", "reasons": reasons}
+    gate = {"metric": "P.behaviour", "split": "evaluation", "verdict": "fail", "reason": "again"}
+    a = folder_of(
+        tmp_path / "a", small(), tier=None, tier_name="the behaviour is absent", preconditions=[absent],
+        blocking={"1": [gate, {**gate, "metric": "P.denominator"}], "2": [{**gate, "metric": "C11.x"}]},
+    )  # fmt: skip
+    b = folder_of(tmp_path / "b", small(), tier=tier, tier_name="named")
+    found = compare.compare(a, b)
+    reason = reasons[0] if reasons else "the behaviour is absent"
+    assert found.tier["held_back"] == "a" and found.tier["by"][0] == {**gate, "reason": reason}
+    assert [gate["metric"] for gate in found.tier["by"]] == (
+        ["P.behaviour"] if tier == 0 else ["P.behaviour", "P.denominator", "C11.x"]
+    )
+    shown = (
+        f"a held back by P.behaviour ({reason});" if tier == 0 else "a held back by P.behaviour, P.denominator, C11.x;"
+    )
+    assert shown in found.sentence()
+
+
+def test_heads_that_cannot_be_compared_are_said_with_the_reason(tmp_path: Path) -> None:
+    few = small()
+    few["01"]["data"]["cluster"] = [0] * len(few["01"]["data"]["cluster"])
+    few["01"]["data"]["template"] = [0] * len(few["01"]["data"]["template"])
+    found = compare.compare(folder_of(tmp_path / "a", few), folder_of(tmp_path / "b", few))
+    (note,) = (note for note in found.notes() if note.startswith("Heads have no differences"))
+    assert found.heads == [] and "denoising effect, direct logit attribution, knock-out effect: n_clusters" in note
+    without = {number: document for number, document in small().items() if number != "21"}
+    found = compare.compare(folder_of(tmp_path / "c", small()), folder_of(tmp_path / "d", without))
+    assert len(found.heads) == 2
+    assert "Heads have no differences of knock-out effect: b has no result 21." in list(found.notes())
+
+
+def test_names_with_square_brackets_are_printed_as_they_are(tmp_path: Path) -> None:
+    subject = {"model": "[a/b] [red]m[/red]", "circuit": "c[/x]", "task": "t[bold]"}
+    few = small()
+    few["02"]["data"]["metric"] = few["01"]["data"]["metric"] = "gap[/b]"
+    certified = {"subject": subject, "tier_name": "[i]name"}
+    found = compare.compare(folder_of(tmp_path / "a", few, **certified), folder_of(tmp_path / "b", few, **certified))
+    console = Console(width=200, file=io.StringIO())
+    compare_table.show(found, console)
+    text = console.file.getvalue()
+    assert "a  t[bold] on [a/b] [red]m[/red], circuit c[/x]" in text
+    assert "[i]name" in text and "clean gap[/b]" in text
 
 
 # --- folders -----------------------------------------------------------------------------------------------------

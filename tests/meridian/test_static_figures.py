@@ -138,7 +138,8 @@ def test_a_histogram_shows_shares_of_its_own_sample() -> None:
 def test_discs_grow_in_area_with_the_effect_and_signs_have_their_colour() -> None:
     nodes = (GraphNode("a", 0, "r", 1.0), GraphNode("b", 0, "r", -2.0))
     areas = static_graph.disc_areas(nodes)
-    assert areas["b"] == 2 * areas["a"] == static_graph.LARGEST_DISC
+    middle = (static_graph.SMALLEST_DISC + static_graph.LARGEST_DISC) / 2
+    assert (areas["a"], areas["b"]) == (middle, static_graph.LARGEST_DISC)
     assert {"positive effect", "negative effect", "into queries", "reader", "mover", "1.5 nats"} <= set(texts(GRAPH))
 
 
@@ -159,7 +160,8 @@ def test_what_cannot_be_drawn_is_refused() -> None:
 
 def test_captions_are_escaped_for_latex_and_name_the_file() -> None:
     figure = replace(HEAT, title="50 % of a_b & $c", caption="~^{}#")
-    text = paper.as_latex([figure], {"width": "single", "formats": ["png", "svg"]})
+    text = paper.as_latex([figure, FOREST], {"heat": "png"}, "single")
+    assert "forest" not in text
     assert r"50 \% of a\_b \& \$c. \textasciitilde{}\textasciicircum{}\{\}\#" in text
     assert r"\includegraphics[width=\columnwidth]{figures/heat.png}" in text and r"\begin{figure}" in text
     assert "**50 % of a_b & $c.** ~^{}#" in paper.as_markdown([figure])

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import results_io
 from calibrations import preconditions
 from meridian import paper, tables
 from meridian.run_folder import RunFolder
@@ -38,6 +39,80 @@ def test_the_certificate_has_four_preconditions_and_sixteen_calibrations(
     assert frame.loc[0, "ci90_low"] == run.certificate["preconditions"][0]["ci90"][0]
     assert frame.loc[0, "prompts"] == len(run.evidence.clean)
     assert len(made["records"].frame) == sum(len(row["records"]) for row in run.certificate["rows"])
+
+
+def test_every_record_is_that_of_the_certificate(run: RunFolder, made: dict[str, Table]) -> None:
+    """Column by column: what a record lacks is missing in the table."""
+    stored = [record for row in run.certificate["rows"] for record in row["records"]]
+    decisive = [
+        record for row in run.certificate["rows"] for record in row["records"] if record["metric"] == row["decisive"]
+    ]
+    tested = run.certificate["preconditions"] + decisive
+    of_certificate = made["certificate"].frame.dropna(subset="metric")
+    sizes = {
+        record["metric"]: record["n"]
+        for name in ("P", *(row["id"] for row in run.certificate["rows"]))
+        for record in (run.calibration(name) or {"records": []})["records"]
+    }
+    for frame, records in ((made["records"].frame, stored), (of_certificate, tested)):
+        for (_, shown), record in zip(frame.iterrows(), records, strict=True):
+            for name in ("metric", "published_rule", "published_verdict", "ci_method", "verdict", "gating", "needs"):
+                assert shown[name] == record[name] or (record[name] is None and pd.isna(shown[name])), name
+            ends = {
+                f"{ci}_{end}": (record[ci] or (None, None))[place]
+                for ci in ("ci90", "ci95")
+                for place, end in enumerate(("low", "high"))
+            }
+            for name, value in {**{k: record[k] for k in ("published_value", "estimate", "p")}, **ends}.items():
+                np.testing.assert_equal(shown[name], np.nan if value is None else float(value), name)
+            assert shown["reasons"] == "; ".join(record["reasons"])
+            for name in ("prompts", "clusters"):
+                count = sizes[record["metric"]].get(name)
+                assert pd.isna(shown[name]) if count is None else shown[name] == count
+    assert made["records"].frame[["p", "ci90_low", "ci95_high", "estimate"]].notna().any().all()
+
+
+def test_failure_rates_and_carriers_are_the_stored_ones(tmp_path: Path) -> None:
+    place = tmp_path / "m" / "ioi"
+    results_io.write(place / "certificate.json", {"subject": {"model_sha256": "w"}})
+    rate = {"metric_id": "A1.s.failure_rate", "suite": "s", "n": 50, "value": 0.3, "ci": {"low": 0.2, "high": 0.45}}
+    open_gate = {**rate, "suite": "t", "n": 7, "value": 0.1, "ci": None, "threshold": None, "passed": None}
+    records = [{**rate, "threshold": 0.25, "passed": False}, {**rate, "metric_id": "A1.s.other"}, open_gate]
+    document = {"subject": {"identity": {"weights": "w"}}, "data": {"mode": "A1", "title": "JSON"}, "records": records}
+    results_io.write(tmp_path / "m" / "suites" / "101_x.json", document)
+    named = [
+        {"head": "L0H1", "restored": 0.5, "low": 0.4, "high": 0.7},
+        {"head": "L2H3", "restored": 0.2, "low": -0.1, "high": 0.3},
+    ]
+    results_io.write(place / "141_trace.json", {"data": {}, "named": named})
+    judged = [{"head": "L2H3", "restored": 0.25, "interval": [0.1, 0.4], "verdict": "undecided"}]
+    results_io.write(place / "142_carriers.json", {"records": judged})
+    rates, carriers = tables.failure_rates(RunFolder(place)).frame, tables.carriers(RunFolder(place)).frame
+    columns = ["mode", "title", "suite", "items", "failure_rate", "failure_rate_low95", "failure_rate_high95"]
+    assert rates[columns].iloc[0].tolist() == ["A1", "JSON", "s", 50, 0.3, 0.2, 0.45]
+    assert rates["suite"].tolist() == ["s", "t"]
+    assert rates["threshold"].tolist()[0] == 0.25 and rates["passed"].tolist() == [False, pd.NA]
+    assert rates[columns[5:]].iloc[1].isna().all()
+    assert carriers.iloc[0].tolist()[:4] == ["L0H1", 0.5, 0.4, 0.7] and carriers.iloc[0, 4:].isna().all()
+    assert carriers.iloc[1].tolist() == ["L2H3", 0.2, -0.1, 0.3, 0.25, "undecided"]
+    assert carriers.columns.tolist()[1:4] == ["restored", "restored_low95", "restored_high95"]
+    results_io.write(
+        tmp_path / "m" / "suites" / "101_x.json", document | {"subject": {"identity": {"weights": "other"}}}
+    )
+    assert tables.failure_rates(RunFolder(place)) is None
+
+
+def test_captions_say_which_measurements_have_no_interval_and_how_many_edges_were_chosen(
+    run: RunFolder, made: dict[str, Table]
+) -> None:
+    heads, edges = made["heads"], made["edges"]
+    without = heads.caption.partition("no interval: ")[2].rstrip(".").split(", ")
+    measured = [name for name in heads.frame.columns[4:] if not name.endswith(("_low95", "_high95"))]
+    assert without == [name for name in measured if f"{name}_low95" not in heads.frame] and "07_score" in without
+    assert "02_denoising" not in without and r"07\_score" in tables.latex(heads).decode()
+    kept = sum(run.data("28")["circuit"]["kept"])
+    assert f"all {len(edges.frame)} edges" in edges.caption and f"; {kept} of them were chosen" in edges.caption
+    assert tables.printed(edges)["kept"].tolist().count("yes") == kept < len(edges.frame)
 
 
 def test_heads_hold_the_means_of_the_evaluation_prompts(run: RunFolder, made: dict[str, Table]) -> None:
@@ -79,6 +154,7 @@ def test_parquet_keeps_types_and_values_and_csv_keeps_values(made: dict[str, Tab
     for name, table in made.items():
         back = pd.read_parquet(io.BytesIO(tables.parquet(table)))
         pd.testing.assert_frame_equal(back, table.frame, obj=name)
+        assert back.attrs == {"name": name, "caption": table.caption}
         read = pd.read_csv(io.BytesIO(tables.csv(table)))
         assert read.columns.tolist() == table.frame.columns.tolist()
         for column in table.frame.select_dtypes("float64"):
@@ -112,11 +188,29 @@ def test_the_command_writes_what_was_asked_for_and_the_same_bytes_again(run: Run
     written = paper.write(run, asked, tmp_path / "one")
     paper.write(run, asked, tmp_path / "two")
     found = {str(path.relative_to(tmp_path / "one")): path.read_bytes() for path in (tmp_path / "one").rglob("*.*")}
-    names = ("figures/heads_02_denoising.svg", "figures/captions.md", "figures/captions.tex")
+    names = ("figures/heads_02_denoising.svg", "figures/captions.md")  # LaTeX includes no SVG
     assert set(found) == {*names, "tables/certificate.csv", "tables/certificate.tex"}
     assert all((tmp_path / "two" / name).read_bytes() == content for name, content in found.items())
     assert "Figures: 1," in written.sentence() and "tables: 1 " in written.sentence()
     shutil.rmtree(tmp_path / "one")
+    check_refusals(run, asked, tmp_path)
+
+
+def test_captions_are_of_all_figures_in_the_folder(run: RunFolder, tmp_path: Path) -> None:
+    settings = {"tables": [], "width": "single", "titles": False}
+    for only, formats in (
+        ("heads_02_denoising", ["png", "pdf"]),
+        ("heads_02_noising", ["png"]),
+        ("heads_07_score", ["svg"]),
+    ):
+        paper.write(run, {**settings, "only": only, "formats": formats}, tmp_path)
+    text, tex = ((tmp_path / "figures" / f"captions.{form}").read_text() for form in ("md", "tex"))
+    titles = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    assert titles == ["heads_02_denoising", "heads_02_noising", "heads_07_score"]
+    assert re.findall(r"{figures/(.*?)}", tex) == ["heads_02_denoising.pdf", "heads_02_noising.png"]
+
+
+def check_refusals(run: RunFolder, asked: dict, tmp_path: Path) -> None:
     for wrong, sentence in (
         ({"formats": ["gif"]}, "figures.formats"),
         ({"width": "x"}, "figures.width"),

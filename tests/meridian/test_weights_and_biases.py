@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import struct
+import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +19,8 @@ from wandb.proto import wandb_internal_pb2
 
 import results_io
 from calibrations.registry import CALIBRATIONS
-from meridian import trackers
+from meridian import tables, trackers
+from meridian.run_folder import RunFolder
 from meridian.trackers import dashboard, weights_and_biases
 from tests.commandline import SMALL, command
 
@@ -51,27 +55,42 @@ class Offline:
     summary: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     artifacts: list[Any] = field(default_factory=list)
+    environment: Any = None
     exit_code: int | None = None
 
 
-def key(item: Any) -> str:
-    return item.key or ".".join(item.nested_key)
+def unfolded(items: Any) -> dict[str, Any]:
+    """Items of a record by key; {"a": {"b": 1}} of the nested key ["a", "b"]."""
+    found: dict[str, Any] = {}
+    for item in items:
+        *outer, name = item.nested_key or [item.key]
+        place = found
+        for part in outer:
+            place = place.setdefault(part, {})
+        place[name] = json.loads(item.value_json)
+    return found
 
 
 def read(folder: Path) -> Offline:
     found = Offline()
     (path,) = folder.glob("run-*.wandb")
+    for _ in range(100):  # W&B's own process may still be writing when the run has ended
+        if any(record.WhichOneof("record_type") == "exit" for record in records(path)):
+            break
+        time.sleep(0.1)
     for record in records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             found.run = record.run
             found.config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
         elif kind == "summary":
-            found.summary |= {key(item): json.loads(item.value_json) for item in record.summary.update}
+            found.summary |= unfolded(record.summary.update)
         elif kind == "history":
-            found.history.append({key(item): json.loads(item.value_json) for item in record.history.item})
-        elif kind == "artifact":
+            found.history.append(unfolded(record.history.item))
+        elif kind == "artifact" and record.artifact.type != "run_table":  # W&B makes those of tables by itself
             found.artifacts.append(record.artifact)
+        elif kind == "environment":
+            found.environment = record.environment
         elif kind == "exit":
             found.exit_code = record.exit.exit_code
     return found
@@ -113,9 +132,30 @@ def test_the_summary_holds_every_verdict_of_the_certificate(offline) -> None:
         decisive = next(record for record in row["records"] if record["metric"] == row["decisive"])
         assert followed.summary[f"{row['id']}/estimate"] == decisive["estimate"]
         assert followed.summary[f"{row['id']}/published"] == decisive["published_verdict"]
-    assert followed.summary["tier"] == certificate["tier"]
+        code = {"pass": 1, "fail": -1, "inconclusive": 0, "insufficient": 0}[row["verdict"]]
+        assert followed.summary[f"{row['id']}/verdict_code"] == code
+        ends = [followed.summary[f"{row['id']}/{end}"] for end in ("low", "high")]
+        assert ends == (decisive["ci90"] or [None, None])
+    for name in ("tier", "tier_name", "ceiling"):
+        assert followed.summary[name] == certificate[name]
     verdicts = {record["metric"]: record["verdict"] for record in certificate["preconditions"]}
     assert followed.summary["P.faithfulness/verdict"] == verdicts["P.faithfulness"]
+
+
+def test_the_summary_is_of_the_record_that_decided() -> None:
+    other = {"metric": "C11.a", "published_verdict": "none", "estimate": 9.0, "ci90": [8.0, 10.0]}
+    decisive = {"metric": "C11.b", "published_verdict": "pass", "estimate": 0.2, "ci90": [0.1, 0.4]}
+    rows = [{"id": "C11", "verdict": "fail", "decisive": "C11.b", "records": [other, decisive]}]
+    rows += [{"id": "S1", "verdict": "not run", "records": []}]
+    gate = {"metric": "P.faithfulness", "verdict": "pass", "estimate": 0.9}
+    about = {"tier": None, "tier_name": "absent", "ceiling": 3}
+    assert weights_and_biases.summary({**about, "rows": rows, "preconditions": [gate]}) == {
+        **about,
+        **{"C11/verdict": "fail", "C11/verdict_code": -1, "C11/published": "pass"},
+        **{"C11/estimate": 0.2, "C11/low": 0.1, "C11/high": 0.4},
+        **{"S1/verdict": "not run", "S1/verdict_code": None},
+        **{"P.faithfulness/verdict": "pass", "P.faithfulness/estimate": 0.9},
+    }
 
 
 def test_the_configuration_and_the_weights_are_told(offline) -> None:
@@ -131,11 +171,20 @@ def test_tables_and_figures_are_logged(offline) -> None:
     logged = {name: value for row in followed.history for name, value in row.items()}
     assert logged["table/certificate"]["_type"] == "table-file"
     (place,) = (folder / "wandb").glob("offline-run-*")
-    stored = json.loads((place / "files" / logged["table/certificate"]["path"]).read_text())
+    stored = json.loads((place / "files" / logged["table/records"]["path"]).read_text())
     (path,) = folder.rglob("certificate.json")
     shown = {record["metric"] for row in results_io.read(path)["rows"] for record in row["records"]}
     assert shown <= {cell for row in stored["data"] for cell in row if isinstance(cell, str)}
     assert {"table/heads", "table/prompts"} <= set(logged)
+    run = RunFolder.open(path.parent)
+    heads = json.loads((place / "files" / logged["table/heads"]["path"]).read_text())
+    frame = tables.of(run)["heads"].frame
+    assert heads["columns"] == list(frame) and len(heads["data"]) == 32
+    stored_column = [row[heads["columns"].index("02_denoising")] for row in heads["data"]]
+    assert stored_column == frame["02_denoising"].tolist()
+    figure = json.loads((place / "files" / logged["figure/heads_02_denoising"]["path"]).read_text())
+    (drawn,) = (trace for trace in figure["data"] if trace["type"] == "heatmap" and trace.get("z"))
+    assert [value for row in drawn["z"] for value in row] == pytest.approx(frame["02_denoising"].tolist())
     drawn = [name for name in logged if name.startswith("figure/")]
     assert len(drawn) >= 10
     assert all(logged[name]["_type"] == "plotly-file" for name in drawn)
@@ -156,7 +205,7 @@ def test_the_artifact_holds_all_numbered_results_certificate_and_report(offline)
     (certificate,) = folder.rglob("certificate.json")
     stored = {entry.path: entry.local_path for entry in artifact.manifest.contents}
     assert set(stored) == {path.name for path in certificate.parent.glob("*.json")} | {"report.html"}
-    assert len([name for name in stored if name[0].isdigit()]) == 18 + 13
+    assert len([name for name in stored if name[0].isdigit()]) == 18 + 14  # measurements, calibrations
     for name, copied in stored.items():
         assert Path(copied).read_bytes() == (certificate.parent / name).read_bytes()
     assert artifact.type == "certificate" and artifact.name.startswith("pocket-ioi")
@@ -167,7 +216,66 @@ def test_the_same_folder_and_weights_are_the_same_run(offline) -> None:
     (path,) = folder.rglob("certificate.json")
     name = str(path.parent.relative_to(folder))
     weights = results_io.read(path)["subject"]["model_sha256"]
-    assert followed.run.run_id == results_io.sha256([name, weights])[:16]
+    word = (folder / "wandb" / "salt.txt").read_text().strip()
+    assert followed.run.run_id == results_io.sha256([word, name, weights])[:16]
+
+
+def test_each_results_folder_has_its_own_runs_and_keeps_them(tmp_path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    words = [weights_and_biases.salt(tmp_path / name) for name in ("one", "two", "one")]
+    assert words[0] == words[2] != words[1] and len(words[0]) == 32
+
+
+def test_of_the_machine_no_name_path_or_argument_is_told(offline) -> None:
+    _, followed, _ = offline
+    assert followed.environment is None and followed.run.host == "private"
+    assert not followed.run.git.remote_url and not followed.run.git.commit
+
+
+def test_names_and_tags_are_such_as_wandb_takes() -> None:
+    assert (
+        weights_and_biases.artifact_name("planted/sö und/ioi.x=1", "certificate")
+        == "planted-s__und-ioi.x_1-certificate"
+    )
+    name = weights_and_biases.artifact_name("m/" + "x" * 300, "certificate")
+    assert len(name) == 120 and name.startswith("m-x") and name.endswith("x-certificate")
+    assert wandb.Artifact(name, type="certificate").name == name
+    assert weights_and_biases.tags(["m" * 80, "ioi", "ioi", "", 7]) == ["m" * 64, "ioi", "7"]
+
+
+def follow(settings: dict[str, Any], results: Path, say) -> None:
+    defaults = {"name": "wandb", "project": "p", "entity": None, "mode": None, "group": None, "tags": []}
+    tracker = trackers.open_tracker({**defaults, "progress_seconds": 5, **settings}, results, say)
+    with tracker.following(lambda: trackers.Subject("m/t", "m" * 100, "t", "0", {})):
+        tracker("progress", "01", 1, 1, 2.0)
+
+
+def test_a_disabled_run_says_nothing_and_a_long_name_is_followed(tmp_path) -> None:
+    said: list[str] = []
+    follow({"mode": "disabled"}, tmp_path, said.append)
+    assert said == []
+    follow({"mode": "offline"}, tmp_path, said.append)
+    assert len(said) == 1 and said[0].startswith("W&B offline run; upload it with")
+    (place,) = (tmp_path / "wandb").glob("offline-run-*")
+    assert list(read(place).run.tags) == ["m" * 64, "t"]
+
+
+def test_a_wandb_that_cannot_be_imported_or_made_stops_no_run(tmp_path, monkeypatch) -> None:
+    said: list[str] = []
+
+    def refuse(*about: Any) -> None:
+        raise OSError("no\n home")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(weights_and_biases, "WeightsAndBiases", refuse)
+        follow({}, tmp_path, said.append)
+        patch.setitem(sys.modules, "meridian.trackers.weights_and_biases", None)
+        follow({}, tmp_path, said.append)
+    assert said[0] == "W&B cannot follow (no home); the run goes on"
+    assert said[1].startswith("W&B cannot follow (import of meridian.trackers.weights_and_biases")
+    with pytest.raises(results_io.UserError, match=r"tracker\.mode=wrong is unknown"):
+        follow({"mode": "wrong"}, tmp_path, said.append)
 
 
 def test_a_tracker_leaves_the_results_as_they_are(offline, results) -> None:
@@ -250,7 +358,21 @@ def test_runs_are_offline_unless_there_is_a_login(asked, environment, expected, 
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert weights_and_biases.mode(asked) == expected
+    assert weights_and_biases.mode(asked, pytest.fail) == expected
+
+
+@pytest.mark.parametrize("word", ["dryrun", "run", "shared", "banana"])
+def test_another_word_in_the_environment_keeps_the_run_offline(word, monkeypatch) -> None:
+    said: list[str] = []
+    monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+    monkeypatch.setenv("WANDB_MODE", word)
+    assert weights_and_biases.mode(None, said.append) == "offline"
+    assert said == [f"WANDB_MODE={word} is none of online, offline, disabled; W&B stays offline"]
+    wandb.Settings(mode=os.environ["WANDB_MODE"])  # would raise for the word
+    monkeypatch.setenv("WANDB_MODE", "")
+    assert weights_and_biases.mode(None, pytest.fail) == "online"
+    monkeypatch.setenv("WANDB_MODE", word)
+    assert weights_and_biases.mode("online", pytest.fail) == "online"
 
 
 def test_a_login_in_netrc_counts_for_its_own_server_alone(monkeypatch, tmp_path) -> None:
@@ -260,9 +382,9 @@ def test_a_login_in_netrc_counts_for_its_own_server_alone(monkeypatch, tmp_path)
     path.write_text(f"machine api.wandb.ai\n  login user\n  password {'x' * 40}\n")
     path.chmod(0o600)
     monkeypatch.setenv("NETRC", str(path))
-    assert weights_and_biases.mode(None) == "online"
+    assert weights_and_biases.mode(None, pytest.fail) == "online"
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
-    assert weights_and_biases.mode(None) == "offline"
+    assert weights_and_biases.mode(None, pytest.fail) == "offline"
 
 
 def test_an_unknown_mode_is_refused(results, tmp_path) -> None:
@@ -285,3 +407,4 @@ def test_the_dashboard_has_a_column_for_every_calibration() -> None:
     pinned = runs["run_feed"]["column_pinned"]
     assert {f"summary:{name}/verdict" for name in CALIBRATIONS} <= set(pinned)
     assert pinned["summary:tier"]
+    assert not runs["grouping"]  # one row a circuit
