@@ -100,7 +100,13 @@ class Panel:
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """C12.convergent_validity."""
+    """C12.convergent_validity: the mean over pairs of metric families of Spearman's rho of their scores of the heads.
+
+    Published: rho over all heads that every family scored, in the published orientations; above 0.5. Verdict: heads with an
+    effect under 1 % of mean D tie, and a family that sees only what is written to the answer is compared on heads that
+    write to it. pass if the wider of two percentile 90 % intervals (over clusters of prompts, over heads) lies above 0.5
+    and independently relabelled heads agree as well in less than 5 % of the draws; fail if that interval lies below 0.5.
+    """
     families = _methods(evidence, config, "families")
     companions = _companions(evidence, [*families, *_methods(evidence, config, "companions")], config)
     rule = RULE.format(**config)

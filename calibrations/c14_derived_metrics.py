@@ -74,7 +74,15 @@ Computed = Mapping[str, Any]  # Record fields of a descriptive sub-metric; `esti
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """The twenty C14.* records in the order in which they were published."""
+    """The twenty C14.* records in the order in which they were published; of these, C14.d_prime gates.
+
+    d' = (m1 - m2) / sqrt((s1^2 + s2^2) / 2), m and s mean and SD over the heads inside and outside the circuit of a head's mean
+    patching effect, with the sign of its role. Published: d' without these signs, above 1, as is that of the learning
+    coefficient, of which low values mark members; hit rate of the weight classifier above 0.9, its false alarms below 0.2;
+    the others have no threshold. Verdict: pass if the 90 % interval of d' (Bonett 2008, unequal variances, over heads) lies
+    above 1 and relabelled heads separate as well in less than 5 % of the draws; fail if it lies below 1. The coefficient's
+    d' is judged alike with high values for members, the two rates by Wilson's 90 % interval; the rest is never passed or failed.
+    """
     n = _sizes(evidence)
     records = [
         _descriptive("sparsity", lambda: _sparsity(evidence), evidence),

@@ -97,7 +97,13 @@ class Comparison:
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """C17.discriminant_validity (gating) and C17.discriminant_matrix (descriptive)."""
+    """C17.discriminant_validity (gating) and C17.discriminant_matrix (descriptive): M[A, B] of the module's docstring.
+
+    Published: M[A, A] over the mean of M[A, B], above 3, from two tasks on. Verdict: the contrast M[A, A] - 3 M[A, B] of
+    every companion B, its percentile 90 % interval over clusters of prompts, drawn within each task by itself. pass if
+    M[A, A] and all contrasts lie above 0 (an intersection-union test, which needs no correction); fail if one
+    contrast lies below 0. The matrix has no threshold and no verdict.
+    """
     rule = RULE.format(**config)
     n = {"prompts": len(evidence.rows), "heads": len(evidence.circuit_heads)}
     try:

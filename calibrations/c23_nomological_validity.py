@@ -53,7 +53,13 @@ class RoleTable:
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """C23.layer_density_correlation and C23.role_depth_correlation; neither gates a tier."""
+    """C23.layer_density_correlation and C23.role_depth_correlation; neither gates a tier.
+
+    Density: Spearman's rho of layer and number of circuit heads in it. Depth: Spearman's rho of a head's layer and the
+    ordinal of its role (the mean of several). Published: depth rho > 0 with p < 0.05; density has no threshold. Verdict: for
+    depth, roles permuted across heads: pass if rho > 0 at one-sided 0.05, fail if rho < 0 at two-sided 0.05, otherwise
+    inconclusive, as no trend contradicts nothing. Density is never passed or failed.
+    """
     return [_density_record(evidence, config), _depth_record(evidence, config)]
 
 

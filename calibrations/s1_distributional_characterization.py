@@ -53,7 +53,13 @@ RULE = "mean |mean attribution| of circuit heads / of other heads > {threshold_r
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """S1.distributional_characterization."""
+    """S1.distributional_characterization: attribution of circuit heads against that of the others.
+
+    Published: mean over circuit heads of |mean attribution| over the same for the others, above 2. Verdict: the share
+    in / (in + out) of the module's docstring, its percentile 90 % interval over clusters of prompts against 2/3. pass if it
+    lies above, relabelled heads reach the share in less than 5 % of the draws, and the published ratio exceeds 2 as
+    well; fail if it lies below.
+    """
 
     def published() -> Published:
         ratio = _ratio(np.abs(_attribution(evidence).mean(axis=0)), evidence)

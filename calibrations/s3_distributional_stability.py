@@ -45,7 +45,13 @@ MARK = "; pass mark {threshold_fraction} is ours"
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """S3.distributional_stability."""
+    """S3.distributional_stability: share of the circuit's heads whose CV of mean and of variance over subsets are below 0.20.
+
+    Published: both CVs (ddof 1) as observed over the five subsets of one random partition; ours is the pass mark, a share of at
+    least 0.5. Verdict: the CVs in closed form at a fifth of the prompts, on heads that write to the answer, and the
+    percentile 90 % interval of the share over clusters of prompts: pass if its lower end is at least 0.5, fail if its
+    upper end is below.
+    """
     rule = (RULE + MARK).format(**config)
     return [
         judge(

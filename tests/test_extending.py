@@ -17,18 +17,8 @@ import results_io
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "extending.md"
 BLOCK = re.compile(r"^`(?P<path>[\w/.]+)`\n\n```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-COPIED = (
-    "calibrations",
-    "circuits",
-    "configs",
-    "kernels",
-    "meridian",
-    "scripts",
-    "suites",
-    "tests",
-    "results/README.md",
-)
-FILES = ("run.py", "results_io.py", "registries.py", "pyproject.toml")
+COPIED = ("calibrations", "circuits", "configs", "kernels", "meridian", "scripts", "suites", "tests")
+FILES = ("run.py", "results_io.py", "registries.py", "pyproject.toml", "results/README.md")
 RUN = (
     "task=color", "circuit=discovered", "circuit.method=AtP", "calibration=[x1]", "calibration.x1.margin=0.1",
     "prompts.evaluation=60", "prompts.held_out=30", "prompts.discovery=30", "prompts.reference=120",
@@ -69,8 +59,8 @@ def copy(tmp_path_factory) -> Path:
     """The repository's packages without any extension."""
     tree = tmp_path_factory.mktemp("extended")
     for name in COPIED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tree / "results").mkdir()
     for name in FILES:
         shutil.copy(ROOT / name, tree / name)
     return tree
@@ -140,6 +130,19 @@ def test_the_tests_on_the_page_pass(tree):
     done = call(tree, "-m", "pytest", *(path for path in blocks() if path.startswith("tests/")))
     assert done.returncode == 0, done.stdout
     assert re.search(r"^9 passed in", done.stdout, re.MULTILINE), done.stdout
+
+
+@pytest.mark.slow
+def test_tests_of_what_lists_all_of_them_pass_with_the_extensions(tree):
+    """An extension changes no shipped test: sentences and tables that name every task or calibration are made from them."""
+    listing = (
+        "tests/test_registries.py",
+        "tests/calibrations/test_registry.py",
+        "tests/calibrations/test_certificate.py",
+        "tests/meridian/test_session.py::test_a_wrong_value_is_one_sentence",
+    )
+    done = call(tree, "-m", "pytest", *listing)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow

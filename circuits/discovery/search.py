@@ -215,7 +215,7 @@ def stability(
     """How alike the prefixes of one size are that bootstrap resamples of the prompts choose.
 
     Mean Jaccard index of pairs of resamples, and with the prefix on all prompts, of the ranked components and of heads;
-    `inclusion`: in how many of the resamples each head is. The bar is that of Meloux et al. (2025): a mean pairwise index of
+    `inclusion`: in how many of the resamples each head is. The bar is that of Méloux et al. (2025): a mean pairwise index of
     at least `bar` over at least `bar_resamples` resamples. The size is fixed, so how much it would change is not part of it.
     Nothing is tested, and the bar not met, for the reason `untested` or where resamples could not differ.
     """

@@ -63,7 +63,7 @@ def page(measurement: Measurement) -> str:
         "([what is common to all files](../results.md)):\n",
         readme.data_fields(measurement.number) + "\n",
         "## Read by\n",
-        (read or "No calibration: it is shown in the report.") + "\n",
+        (read or "No calibration, so no verdict rests on it.") + "\n",
         _settings(measurement),
         literature.section(measurement.number),
         f"Code: `{source.relative(measurement.path)}`\n",

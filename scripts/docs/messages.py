@@ -21,6 +21,8 @@ USER_ERROR = "UserError"
 INSUFFICIENT = "Insufficient"
 BUILTIN = ("ValueError", "TypeError", "RuntimeError", "KeyError", "ImportError", "SystemExit")
 SENTENCES = {"meridian.commandline": ("sentence",)}  # functions whose returned texts are what the user reads
+OWN_SHARE = 0.3  # of a sentence's characters; a template of less would match anything
+_PLACEHOLDER = re.compile(r"<[^<>]*>")
 MOST = 12  # alternatives of one message that are written out
 
 
@@ -34,9 +36,15 @@ class Message:
     template: str
 
     def matches(self, sentence: str) -> bool:
-        """Whether `sentence` could be this message."""
-        parts = [re.escape(part) for part in re.split(r"<[^<>]*>", " ".join(self.template.split()))]
-        return any(part.strip() for part in parts) and re.fullmatch(".*".join(parts), sentence, re.DOTALL) is not None
+        """Whether `sentence` could be this message. At least `OWN_SHARE` of it has to stand in the template itself."""
+        parts = _PLACEHOLDER.split(" ".join(self.template.split()))
+        own = sum(map(len, parts)) >= OWN_SHARE * len(sentence)
+        return own and re.fullmatch(".*".join(map(re.escape, parts)), sentence, re.DOTALL) is not None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it has words of its own; one that hands on what another error says has none."""
+        return re.search(r"[^\W\d_]{2}", _PLACEHOLDER.sub("", self.template)) is not None
 
 
 @functools.cache
@@ -67,8 +75,8 @@ def is_user_error(message: Message) -> bool:
 
 @functools.cache
 def messages() -> tuple[Message, ...]:
-    """All messages of the source, sorted, without repetition."""
-    found = {m for path in source.files() for m in _Module(path).messages()}
+    """All messages of the source that have words of their own, sorted, without repetition."""
+    found = {m for path in source.files() for m in _Module(path).messages() if m.speaks}
     return tuple(sorted(found))
 
 

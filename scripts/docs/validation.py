@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from calibrations.statistics import wilson_interval
 from scripts.docs import markdown, source
 
 FOLDER = source.ROOT / "docs" / "validation"
+PRECONDITIONS = "P"  # nothing is published of them, so their count of 0 is none
 DECLARED = {"pass": "must pass", "not_pass": "must not pass"}
 
 
@@ -26,8 +29,35 @@ def section(identifier: str) -> str:
 
 def totals(identifier: str, declared: str, prompts: int, rule: str = "verdict_pass") -> tuple[int, int]:
     """(passes, samples) over all subjects of which `declared` was declared."""
-    cells = [c for c in _cells(identifier) if c["expected"] == declared and c["prompts"] == prompts and c[rule]]
-    return sum(c[rule]["count"] for c in cells), sum(c[rule]["n"] for c in cells)
+    cells = [c for c in _cells(identifier) if c["expected"] == declared and c["prompts"] == prompts]
+    passes = [published(c) if rule == "published_pass" else c[rule] for c in cells]
+    return sum(p["count"] for p in passes if p), sum(p["n"] for p in passes if p)
+
+
+def decisive(identifier: str) -> str | None:
+    """The one record of a calibration that the tiers ask about; None if they ask about several or none."""
+    from scripts.docs import calibrations  # which shows what is here
+
+    asked = {metric for _, metric, _ in calibrations.gates(identifier)}
+    return asked.pop() if len(asked) == 1 else None
+
+
+def published(cell: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How often the published rule passes, by the record that the verdict is of.
+
+    A cell of a row in which nothing gates (C23) counts the worst published verdict over all its records, of which one has
+    no verdict to compare with. Where the tiers ask about one record, its own count is taken, with its Wilson interval.
+    """
+    metric, stored = decisive(cell["row"]), cell["published_pass"]
+    if cell["row"] == PRECONDITIONS:
+        return None
+    if metric is None or not stored:
+        return stored
+    count, verdicts = _data("V1_error_rates.json")["metric_passes"][cell["subject"]][str(cell["prompts"])][metric]
+    if count == stored["count"] or verdicts != cell["verdict_pass"]["count"]:
+        return stored
+    n = stored["n"]
+    return {"count": count, "n": n, "rate": count / n, "ci95": wilson_interval(count, n, 0.95)}
 
 
 def rates(identifier: str) -> str:
@@ -42,20 +72,34 @@ def rates(identifier: str) -> str:
         by_size = {cell["prompts"]: cell for cell in cells if cell["subject"] == subject}
         shares = [_share(by_size[size]["verdict_pass"]) for size in sizes]
         declared = next(DECLARED[c["expected"]] for c in by_size.values() if c["expected"] != "free")
-        rows.append((subject.replace("_", " "), declared, *shares, _share(by_size[sizes[-1]]["published_pass"])))
+        rows.append((subject.replace("_", " "), declared, *shares, _share(published(by_size[sizes[-1]]))))
     header = ("subject", "declared", *(f"verdict passes, {n} prompts" for n in sizes), f"published passes, {sizes[-1]}")
-    return _summary(identifier, sizes[-1]) + "\n" + markdown.table(header, rows)
+    return _summary(identifier, sizes[-1]) + _of_which(identifier) + "\n" + markdown.table(header, rows)
 
 
 def _summary(identifier: str, prompts: int) -> str:
     lines = []
     for declared, name in (("not_pass", "False passes"), ("pass", "Power")):
         count, n = totals(identifier, declared, prompts)
-        published, of = totals(identifier, declared, prompts, "published_pass")
+        passed, of = totals(identifier, declared, prompts, "published_pass")
         if n:
-            beside = f"; the published threshold {published} of {of}" if of else ""
+            beside = f"; the published threshold {passed} of {of}" if of else ""
             lines.append(f"- {name} at {prompts} prompts: the verdict passes {count} of {n} samples{beside}.")
     return "\n".join(lines) + "\n"
+
+
+def _of_which(identifier: str) -> str:
+    """Which record is counted, if the calibration has several and the tiers ask about one."""
+    metric, metrics = (
+        decisive(identifier),
+        next(iter(next(iter(_data("V1_error_rates.json")["metric_passes"].values())).values())),
+    )
+    several = sum(name.startswith(f"{identifier}.") for name in metrics) > 1
+    return (
+        f"\nBoth are counted of {markdown.literal(metric)}, its record that tiers ask about.\n"
+        if metric and several
+        else ""
+    )
 
 
 def coverage(identifier: str) -> str:

@@ -17,6 +17,7 @@ from calibrations import certificate, registry
 from circuits import circuit as circuit_files
 from circuits import models, tasks
 from circuits.circuit import Circuit, Role, head
+from circuits.tasks import published
 from meridian import commandline, overrides, session
 from meridian.session import Session
 from results_io import UserError
@@ -315,8 +316,7 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
         ),
         (
             "task=nothing",
-            "task=nothing is unknown; use one of acronym, all, copy_suppression, docstring, failures, gendered_pronoun, "
-            "greater_than, induction, ioi, subject_verb_agreement",
+            f"task=nothing is unknown; use one of {', '.join(sorted({*tasks.TASKS, *published.BUILDERS, 'all', 'failures'}))}",
         ),
         (
             "model=planted/x",
@@ -356,8 +356,7 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
         ("circuit=guessed", "circuit=guessed is unknown; use one of discovered, file, random, stored, traced"),
         (
             "calibration=[c11,c99]",
-            "calibration 'c99' is unknown; expected one of C11, C12, C13, C14, C16, C17, C23, C30, C36, F59, S1, S3, M93, "
-            "M98, E1b, M3b or a file name such as c11_bootstrap_stability",
+            f"calibration 'c99' is unknown; expected one of {', '.join(ALL)} or a file name such as c11_bootstrap_stability",
         ),
         ("prompts.evaluation=0", "prompts.evaluation=0 is too small; use a whole number of at least 1"),
         (
