@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import results_io
-from calibrations import calibrate
+from calibrations import calibrate, preconditions
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
+from calibrations.statistics import bootstrap_ratios, percentile_interval
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -132,6 +133,24 @@ class RunFolder:
     def settings(self) -> Mapping[str, Any]:
         """The common section of the calibration configuration that the verdicts were made with."""
         return self.document(calibrate.PRECONDITIONS)["subject"]["settings"]
+
+    @cached_property
+    def recipe_intervals(self) -> Mapping[str, tuple[float, float]]:
+        """{ablation recipe: 90 % interval of faithfulness that P.faithfulness was judged by}; none if it is not reportable.
+
+        The percentile bootstrap over clusters, drawn again: the record stores that of the primary recipe alone, and beside it
+        Fieller's intervals, which differ.
+        """
+        records = self.document(calibrate.PRECONDITIONS)["records"]
+        if not any("by_method" in r["companions"] for r in records if r["metric"] == "P.faithfulness"):
+            return {}
+        evidence, settings = self.evidence, self.settings
+        counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+        draws = {
+            method: bootstrap_ratios(counts, evidence.ablated("circuit", method), evidence.clean)
+            for method in preconditions.METHODS
+        }
+        return {method: percentile_interval(values, 0.90) for method, values in draws.items()}
 
     @cached_property
     def evidence(self) -> Evidence:

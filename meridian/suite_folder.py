@@ -12,7 +12,6 @@ import pandas as pd
 
 import results_io
 from meridian.figures import behaviour
-from meridian.figures.values import Forest, Interval
 from meridian.finding import Drawing
 from results_io import UserError
 
@@ -75,28 +74,11 @@ class SuiteFolder:
 
     @property
     def figure(self) -> Drawing:
-        """Failure rates with their intervals, and the gate where all have the same. UserError if no suite applied."""
-        table = self.rates
-        if table.empty:
+        """Failure rates with their intervals and gates, as in the report. UserError if no suite applied."""
+        drawn = behaviour.failure_rates(self.documents)
+        if not drawn.rows:
             raise UserError(f"no suite in {self.path} applied to the model, so there is no rate; run suite=all")
-        verdicts = {True: "pass", False: "fail", None: "inconclusive"}
-        rows = tuple(
-            Interval(row.Index, row.rate, row.low, row.high, verdicts[row.passed], row.mode, below=row.gate)
-            for row in table.itertuples()
-        )
-        gates = set(table["gate"].dropna())
-        return Drawing(
-            Forest(
-                name="failure_rates",
-                title="Failure rates of the behavioural suites",
-                caption="Share of items that fail, with its 95 % interval (items of one cluster count together). A suite passes "
-                "its gate if the whole interval lies below the gate. Results 101 to 115.",
-                x_label="failure rate",
-                rows=rows,
-                lines={"gate": gates.pop()} if len(gates) == 1 else {},
-                level=0.95,
-            )
-        )
+        return Drawing(drawn)
 
     def _repr_html_(self) -> str:
         return self.rates.to_html(float_format="{:.3f}".format)

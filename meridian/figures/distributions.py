@@ -1,7 +1,8 @@
 """The bootstrap and null distributions that the verdicts were read from.
 
-Each is drawn again from the stored measurements, with the calibration's own functions, settings and seeds, so that the
-interval of the certificate is the one of these draws. What a calibration could not judge has no distribution.
+Each is drawn again from the stored measurements, with the calibration's own functions, settings and seeds. Where the
+certificate's interval is a percentile one, its ends are percentiles of these draws; others have another origin (a formula, a
+simultaneous bound), so every caption names the method. What a calibration could not judge has no distribution.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class Source:
         """The calibration's ID."""
         return self.metric.partition(".")[0]
 
-    def verdict(self, document: Mapping[str, Any]) -> str:
-        """The verdict on the metric in the calibration's document."""
-        return next(record["verdict"] for record in document["records"] if record["metric"] == self.metric)
+    def record(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The metric's record in the calibration's document."""
+        return next(record for record in document["records"] if record["metric"] == self.metric)
 
 
 def random_circuits(evidence: Evidence, settings: Settings) -> Draws:
@@ -242,11 +243,12 @@ SOURCES = (
     Source("c16_test_retest", "C16.test_retest", "C16: test-retest", "1 - CV",
            "CV of faithfulness over batches of prompts.", test_retest),
     Source("c16_split_half", "C16.split_half", "C16: split-half", "reliability", _HALVES, split_half),
-    Source("c17", "C17.discriminant_validity", "C17: own task against others", "own effect - factor x other's effect",
-           "Has to be above 0 for every other task: the circuit's heads then matter that many times more for their own.",
+    Source("c17", "C17.discriminant_validity", "C17: own task against others", "own effect - factor x other's",
+           "Factor {threshold_ratio:g}. Has to be above 0 for every other task: the circuit's heads then matter that many times "
+           "more for their own.",
            discrimination),
     Source("c30", "C30.seed_variance", "C30: faithfulness on other prompts", "CV of faithfulness",
-           "Coefficient of variation over samples of a third of the prompts.", seed_variance),
+           "Coefficient of variation over samples of one prompt in {pool_factor}.", seed_variance),
     Source("c36", "C36.incremental_validity", "C36: gain on a naive circuit", "faithfulness gained",
            "Over the same number of heads with the largest output norm.", gain),
     Source("f59", "F59.kendalls_w", "F59: agreement of raters", "mean Spearman rho",
@@ -267,25 +269,38 @@ def build(run: RunFolder) -> Iterator[Distribution]:
     """One figure for every calibration that has drawn something and could judge."""
     for source in SOURCES:
         document = run.calibration(source.identifier)
-        if document is None or source.verdict(document) == "insufficient":
+        record = None if document is None else source.record(document)
+        if record is None or record["verdict"] == "insufficient":
             continue  # the certificate says why; there is nothing to draw
         try:
             draws = source.draw(run.evidence, document["subject"]["settings"])
         except Insufficient:
             continue  # judged by another of its parts alone
+        samples = {label: _finite(values) for label, values in draws.samples.items()}
+        words = source.caption.format(**document["subject"]["settings"])
         yield Distribution(
             name=f"distribution_{source.name}",
             title=source.title,
-            caption=f"{source.caption} {_count(draws)}. Result {document['number']}.",
+            caption=f"{words} {_count(draws, samples)}. {_interval_of(record)} Result {document['number']}.",
             x_label=source.x_label,
-            samples={label: _finite(values) for label, values in draws.samples.items()},
+            samples=samples,
             lines={label: float(value) for label, value in draws.lines.items()},
         )
 
 
-def _count(draws: Draws) -> str:
-    sizes = sorted({len(values) for values in draws.samples.values()})
-    return f"{' and '.join(f'{size:,}' for size in sizes)} draws{' each' if len(draws.samples) > 1 else ''}"
+def _interval_of(record: Mapping[str, Any]) -> str:
+    """How the certificate's interval of the metric was made: not always from these draws."""
+    if record["ci90"] is None:
+        return "The certificate has no interval of it."
+    return f"The certificate's interval: {record['ci_method']}."
+
+
+def _count(draws: Draws, shown: Mapping[str, tuple[float, ...]]) -> str:
+    """How many draws are shown, and how many had no value."""
+    sizes = sorted({len(values) for values in shown.values()})
+    lost = sum(len(values) for values in draws.samples.values()) - sum(map(len, shown.values()))
+    without = f"; {lost:,} more have no value" if lost else ""
+    return f"{' and '.join(f'{size:,}' for size in sizes)} draws{' each' if len(shown) > 1 else ''}{without}"
 
 
 def _finite(values: np.ndarray) -> tuple[float, ...]:

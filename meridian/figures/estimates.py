@@ -46,7 +46,9 @@ def usable_strata(clusters: np.ndarray, strata: np.ndarray) -> np.ndarray:
     Clusters then count as drawn from all strata alike: the interval is wider where strata differ.
     """
     strata = np.asarray(strata)
-    nested = {(stratum, cluster) for stratum, cluster in zip(strata.tolist(), np.asarray(clusters).tolist(), strict=True)}
+    nested = {
+        (stratum, cluster) for stratum, cluster in zip(strata.tolist(), np.asarray(clusters).tolist(), strict=True)
+    }
     sizes = Counter(stratum for stratum, _ in nested)
     return strata if min(sizes.values()) > 1 else np.zeros(len(strata), dtype=int)
 

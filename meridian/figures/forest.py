@@ -57,7 +57,7 @@ LIMITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]] =
 QUANTITIES: Mapping[str, str] = {
     "P.behaviour": "mean of the task's metric",
     "P.denominator": "t of mean D",
-    "P.faithfulness": "faithfulness, mean ablation",
+    "P.faithfulness": "faithfulness, mean ablation; judged over all recipes",
     "P.random_circuits": "faithfulness; limit: 95th percentile of random circuits",
     "C11.bootstrap_faithfulness": "standard error of faithfulness",
     "C11.bootstrap_completeness": "standard error of completeness",
@@ -67,7 +67,7 @@ QUANTITIES: Mapping[str, str] = {
     "C16.test_retest": "1 - CV",
     "C16.split_half": "split-half reliability",
     "C16.cronbach_alpha": "generalisability",
-    "C17.discriminant_validity": "own effect - 3 x other's",
+    "C17.discriminant_validity": "own effect - {threshold_ratio:g} x other's",
     "C23.role_depth_correlation": "rank correlation",
     "C30.seed_variance": "CV of faithfulness",
     "C36.incremental_validity": "faithfulness gained on top-k by norm",
@@ -134,8 +134,13 @@ def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Interva
         group=record["metric"].partition(".")[0],
         above=above,
         below=below,
-        unit=QUANTITIES.get(record["metric"], ""),
+        unit=quantity(record["metric"], settings),
     )
+
+
+def quantity(metric: str, settings: Mapping[str, Any]) -> str:
+    """What the metric's estimate is, with the factors of the settings it was made with; empty if that is its name."""
+    return QUANTITIES.get(metric, "").format(**settings)
 
 
 def _limits(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Limits:
@@ -151,10 +156,10 @@ def _record(run: RunFolder, identifier: str, metric: str) -> Mapping[str, Any] |
     return next((r for r in document["records"] if r["metric"] == metric), None) if document else None
 
 
-def _rows(table: Mapping[str, Any]) -> tuple[Interval, ...]:
+def _rows(table: Mapping[str, Any], intervals: Mapping[str, Any]) -> tuple[Interval, ...]:
     known = {name: entry for name, entry in table.items() if "faithfulness" in entry}
     return tuple(
-        Interval(name.replace("_", " "), entry["faithfulness"], *(entry["ci90"] or (None, None)))
+        Interval(name.replace("_", " "), entry["faithfulness"], *(intervals[name] or (None, None)))
         for name, entry in known.items()
     )
 
@@ -170,11 +175,11 @@ def _recipes(run: RunFolder) -> Forest | None:
     return Forest(
         name="forest_recipes",
         title="Faithfulness by ablation recipe",
-        caption="Share of the clean model's value that the circuit keeps with every other head ablated, with its 90 % Fieller "
-        f"interval; P.faithfulness asks that all lie between {band['0.8']:g} and {band['1.2']:g}. The recipe of the "
-        f"headline is {PRIMARY} (per template and position). Result P.",
+        caption="Share of the clean model's value that the circuit keeps with every other head ablated, with its 90 % "
+        f"percentile bootstrap interval over clusters; P.faithfulness asks that all lie between {band['0.8']:g} and "
+        f"{band['1.2']:g}. The recipe of the headline is {PRIMARY} (per template and position). Result P.",
         x_label="faithfulness",
-        rows=_rows(table),
+        rows=_rows(table, run.recipe_intervals),
         lines={f"at least {band['0.8']:g}": band["0.8"], f"at most {band['1.2']:g}": band["1.2"], **random},
         level=CI,
     )
@@ -191,7 +196,7 @@ def _templates(run: RunFolder) -> Forest | None:
         caption="The same circuit on the prompts of each template alone, mean ablation per template and position, 90 % Fieller "
         "interval: what C13 asks to be alike. Result 13.",
         x_label="faithfulness",
-        rows=_rows(table),
+        rows=_rows(table, {name: entry.get("ci90") for name, entry in table.items()}),
         lines={"1": 1.0},
         level=CI,
     )

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from calibrations.evidence import Evidence
-from meridian.figures.estimates import clustered_means
+from meridian.figures.estimates import clustered_means, interval_words
+from meridian.figures.layout import FAINT
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 from meridian.run_folder import RunFolder
 
@@ -28,14 +29,17 @@ def build(run: RunFolder) -> Iterator[CircuitGraph]:
         nodes.append(GraphNode(LOGITS, evidence.n_layers, LOGITS))
     told = (
         f"Edges: what the clean run loses when that edge alone carries the corrupted prompt, mean over {len(paths['rows'])} "
-        f"prompts; blue helps the answer, red opposes it, the width is the size. Results 20, 02, 28."
+        f"prompts, {interval_words([edge.low for edge in edges])}. Blue helps the answer, red opposes it; the width grows with "
+        f"the size, and edges below {FAINT:.0%} of the largest are left out of the drawing. Dashed enters the receiver's "
+        "queries, dotted its keys, solid its values or the logits; bends only keep edges apart. Results 20, 02, 28."
         if edges
         else "No edge weights: path patching (28) has not been run. Results 20, 02."
     )
     yield CircuitGraph(
         name="circuit",
         title=f"The circuit: {len(evidence.circuit_heads)} heads by layer and role",
-        caption=f"A disc's area is the size of the head's activation patching effect. {told}",
+        caption=f"A disc's area grows with the size of the head's activation patching effect, from a smallest one "
+        f"that holds its name. {told}",
         n_layers=evidence.n_layers,
         nodes=tuple(nodes),
         edges=edges,

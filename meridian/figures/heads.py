@@ -64,7 +64,8 @@ MEASURES = (
     Measure("21", "effect", "Knock-out",
             "what is lost when the head alone is mean-ablated", EFFECT, True),
     Measure("25", "entropy", "Attention entropy",
-            "mean over {attention} prompts and their queries; 0: one key, 1: all keys alike", "share of log keys", diverging=False),
+            "mean over {attention} prompts and their queries; 0: one key, 1: all keys alike", "share of log keys",
+            diverging=False),
     Measure("25", "previous_token", "Attention to the previous token",
             REPEATED, "weight", diverging=False),
     Measure("25", "duplicate_token", "Attention to an earlier occurrence",
@@ -100,7 +101,7 @@ def _attention_prompts(run: RunFolder) -> str:
     """How many prompts 25 read its entropy on: the setting, or all where there are fewer."""
     document = run.document("25")
     asked = None if document is None else document["subject"]["settings"].get("attention_prompts")
-    return "the task's" if asked is None else f"{min(asked, len(run.data('01')['split']))} of the task's"
+    return "the task's" if asked is None else f"{min(asked, run.data('01')['split'].count('evaluation'))} of the task's"
 
 
 def _heat_map(measure: Measure, values: Any, data: Mapping[str, Any], evidence: Evidence, what: str) -> HeatMap:
@@ -108,7 +109,8 @@ def _heat_map(measure: Measure, values: Any, data: Mapping[str, Any], evidence: 
         sample = np.asarray(values, dtype=float)[evidence.rows]
         means, low, high = clustered_means(sample, evidence.clusters, evidence.templates)
         basis = (
-            f"Mean over {len(sample)} evaluation prompts in {len(np.unique(evidence.clusters))} clusters, {interval_words(low)}"
+            f"Mean over {len(sample)} evaluation prompts in {len(np.unique(evidence.clusters))} clusters, "
+            f"{interval_words(low)}"
         )
     else:
         means = [number(value) for value in values]

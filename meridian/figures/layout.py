@@ -1,8 +1,12 @@
-"""Where the nodes of a circuit graph stand."""
+"""Where the nodes of a circuit graph stand, how large they are, and which edges are drawn."""
 
 from __future__ import annotations
 
-from meridian.figures.values import CircuitGraph, GraphNode
+from collections.abc import Iterable
+
+from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
+
+FAINT = 0.02  # edges below this share of the largest are left out of the drawing (not of the data)
 
 
 def place_nodes(graph: CircuitGraph) -> dict[str, tuple[float, float]]:
@@ -23,3 +27,17 @@ def place_nodes(graph: CircuitGraph) -> dict[str, tuple[float, float]]:
             shift = 0.12 * (-1) ** place if len(own) > 2 else 0.0  # a little up and down: edges between neighbours show
             places[node.name] = (place - (len(own) - 1) / 2, layer + shift)
     return places
+
+
+def disc_shares(nodes: Iterable[GraphNode]) -> dict[str, float]:
+    """|effect| over the largest one, 0 to 1: a disc's area grows linearly with it from the smallest, which holds a name."""
+    sizes = {node.name: abs(node.effect or 0.0) for node in nodes}
+    largest = max(sizes.values(), default=0.0) or 1.0
+    return {name: size / largest for name, size in sizes.items()}
+
+
+def drawn_edges(graph: CircuitGraph) -> dict[GraphEdge, float]:
+    """The edges that are drawn, from the smallest: those of at least `FAINT` of the largest, with that share."""
+    largest = max((abs(edge.weight) for edge in graph.edges), default=0.0) or 1.0
+    shares = {edge: abs(edge.weight) / largest for edge in sorted(graph.edges, key=lambda edge: abs(edge.weight))}
+    return {edge: share for edge, share in shares.items() if share >= FAINT}

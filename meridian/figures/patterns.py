@@ -22,7 +22,7 @@ def build(run: RunFolder) -> Iterator[HeatMap]:
             yield HeatMap(
                 name=f"pattern_{place}_L{layer}H{head}",
                 title=f"Attention of L{layer}H{head} ({role}) on example prompt {place}",
-                caption="Each row is a query and sums to 1 over the keys before it. One prompt: an illustration, not an "
+                caption="Each row is a query and sums to 1 over the keys up to it. One prompt: an illustration, not an "
                 f"estimate. Result {NUMBER}.",
                 x_label="key",
                 y_label="query",

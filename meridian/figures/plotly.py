@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from calibrations.table import number
 from meridian.figures import colours
-from meridian.figures.layout import place_nodes
+from meridian.figures.layout import disc_shares, drawn_edges, place_nodes
 from meridian.figures.values import (
     CircuitGraph,
     Curves,
@@ -42,7 +42,8 @@ NODE = 66  # pixels between two heads of one layer, at least
 FACET = 70  # pixels of one facet
 STRIP = 0.34  # where the strip stands in a facet, 0 to 1
 ENTRY = 20  # pixels of a row of the legend
-FAINT = 0.02  # edges below this share of the largest are left out of the drawing (not of the data)
+DISC = (30, 56)  # pixels across, of no effect and of the largest
+DASHES = {"q": "dash", "k": "dot", "v": "solid", None: "solid"}  # by which input of the receiver the edge enters
 EDGE = 0.15  # a label this near to an end of its axis is set to the inside
 LABELLED_CELLS = 400  # a larger table has no room for text in its cells
 
@@ -123,7 +124,6 @@ def _(figure: HeatMap) -> Specification:
             "len": 1,
         },
     }
-    wide = TEXT_CELL if figure.text else CELL
     frame = {"color": colours.FRAME, "width": 2}
     plain = {"showgrid": False, "zeroline": False}
     return _figure(
@@ -255,7 +255,11 @@ def _estimates(rows: Sequence[Interval], places: Sequence[int], level: float | N
 
 def _interval_hover(row: Interval, level: float | None) -> str:
     unit = f" ({_plain(row.unit)})" if row.unit else ""
-    ends = f"<br>{level:.0%} interval {short(row.low)} to {short(row.high)}" if level and row.low is not None else ""
+    ends = (
+        f"<br>{level:.0%} interval {short(row.low)} to {short(row.high)}"
+        if level and None not in (row.low, row.high)
+        else ""
+    )
     limits = "".join(
         f"<br>{word} {short(limit)} passes"
         for word, limit in (("above", row.above), ("below", row.below))
@@ -433,10 +437,9 @@ def _histogram(label: str, values: Sequence[float], edges: np.ndarray, colour: s
 @specification.register
 def _(figure: CircuitGraph) -> Specification:
     places = place_nodes(figure)
-    largest = max((abs(edge.weight) for edge in figure.edges), default=1.0) or 1.0
-    shown = sorted((e for e in figure.edges if abs(e.weight) >= FAINT * largest), key=lambda e: abs(e.weight))
-    traces: list[Trace] = [_edge(edge, places, largest) for edge in shown]
-    traces.append(_edge_hover(shown, places, figure.unit))
+    shown = drawn_edges(figure)
+    traces: list[Trace] = [_edge(edge, places, share) for edge, share in shown.items()]
+    traces.append(_edge_hover(tuple(shown), places, figure.unit))
     traces.extend(_nodes(figure.nodes, places, figure.unit))
     layers = sorted({node.layer for node in figure.nodes})
     widest = max(sum(node.layer == layer for node in figure.nodes) for layer in layers)
@@ -466,13 +469,12 @@ def _curve(edge: GraphEdge, places: Mapping[str, tuple[float, float]]) -> tuple[
     return [round(float(v), 3) for v in x], [round(float(v), 3) for v in y]
 
 
-def _edge(edge: GraphEdge, places: Mapping[str, tuple[float, float]], largest: float) -> Trace:
-    share = abs(edge.weight) / largest
+def _edge(edge: GraphEdge, places: Mapping[str, tuple[float, float]], share: float) -> Trace:
     x, y = _curve(edge, places)
     colour = colours.POSITIVE if edge.weight >= 0 else colours.NEGATIVE
     return {"type": "scatter", 
         "x": x, "y": y, "mode": "lines", "hoverinfo": "skip", "showlegend": False, "opacity": round(0.25 + 0.7 * share, 3),
-        "line": {"color": colour, "width": round(0.6 + 7 * share, 2), "dash": "solid" if edge.weight >= 0 else "dash"},
+        "line": {"color": colour, "width": round(0.6 + 7 * share, 2), "dash": DASHES[edge.input]},
     }  # fmt: skip
 
 
@@ -492,11 +494,11 @@ def _edge_text(edge: GraphEdge, unit: str) -> str:
 
 
 def _nodes(nodes: Sequence[GraphNode], places: Mapping[str, tuple[float, float]], unit: str) -> list[Trace]:
-    largest = max((abs(node.effect) for node in nodes if node.effect is not None), default=1.0) or 1.0
+    shares, (least, most) = disc_shares(nodes), DISC
     traces = []
     for place, role in enumerate(dict.fromkeys(node.role for node in nodes)):
         own = [node for node in nodes if node.role == role]
-        sizes = [30 + 26 * (abs(node.effect or 0.0) / largest) ** 0.5 for node in own]
+        sizes = [(least**2 + (most**2 - least**2) * shares[node.name]) ** 0.5 for node in own]
         traces.append(
             {
                 "type": "scatter",

@@ -30,6 +30,9 @@ def draw(figure: Forest, width: float) -> Canvas:
             _own_scale(axes, place, line, width)
         else:
             _estimate(axes, place, line)
+            for limit in (line.above, line.below):
+                if limit is not None:
+                    axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=static.INK, linewidth=0.9, linestyle=":")
     axes.set_yticks(range(len(lines)), [line if isinstance(line, str) else line.label for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("bold" if isinstance(line, str) else "normal")

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
 from meridian.figures import colours, static
-from meridian.figures.layout import place_nodes
+from meridian.figures.layout import disc_shares, drawn_edges, place_nodes
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 
 INPUTS = {"q": "--", "k": ":", "v": "-", None: "-"}  # line style by which input of the receiver the edge enters
@@ -23,13 +23,16 @@ Places = Mapping[str, tuple[float, float]]
 
 
 def draw(figure: CircuitGraph, width: float) -> Canvas:
-    """Layers from the lowest up. A disc's area grows with |effect|, an edge's width with |weight|; colour says the sign."""
+    """Layers from the lowest up. A disc's area grows with |effect|, an edge's width with |weight|; colour says the sign.
+
+    Discs and drawn edges are those of `layout`, as in the browser.
+    """
     places = place_nodes(figure)
     layers = sorted({node.layer for node in figure.nodes})
     canvas, axes = static.panel(width, 1.0 + LAYER_HEIGHT * max(len(layers), 2))
     largest = max((abs(edge.weight) for edge in figure.edges), default=0.0) or 1.0
-    for edge in sorted(figure.edges, key=lambda edge: abs(edge.weight)):  # the largest are drawn last, on top
-        _arrow(axes, places, edge, abs(edge.weight) / largest)
+    for edge, share in drawn_edges(figure).items():  # the largest are drawn last, on top
+        _arrow(axes, places, edge, share)
     fills = role_fills(figure.nodes)
     _discs(axes, places, figure.nodes, fills)
     across = [x for x, _ in places.values()] or [0.0]
@@ -53,10 +56,8 @@ def role_fills(nodes: Iterable[GraphNode]) -> dict[str, str]:
 
 
 def disc_areas(nodes: Iterable[GraphNode]) -> dict[str, float]:
-    """Square points: |effect| over the largest one, between the smallest and the largest disc."""
-    sizes = {node.name: abs(node.effect or 0.0) for node in nodes}
-    largest = max(sizes.values(), default=0.0) or 1.0
-    return {name: max(SMALLEST_DISC, LARGEST_DISC * size / largest) for name, size in sizes.items()}
+    """Square points, linear in |effect| from the smallest disc to the largest."""
+    return {name: SMALLEST_DISC + (LARGEST_DISC - SMALLEST_DISC) * share for name, share in disc_shares(nodes).items()}
 
 
 def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mapping[str, str]) -> None:
@@ -69,9 +70,9 @@ def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mappin
 
 
 def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
-    """From sender to receiver; edges that jump a layer are bent past the nodes between."""
+    """From sender to receiver, dashed by input; bent to keep apart what enters q, k and v, and to pass nodes between."""
     start, end = places[edge.sender], places[edge.receiver]
-    bend = 0.14 if end[1] - start[1] > 1.5 else 0.03
+    bend = (0.14 if end[1] - start[1] > 1.5 else 0.03) + {"q": 0.06, "v": -0.06}.get(edge.input, 0.0)
     axes.add_patch(
         FancyArrowPatch(
             start,

@@ -28,6 +28,9 @@
     const width = Math.max(printed ? column : place.clientWidth, layout.meta.least);
     place.style.zoom = printed ? column / width : 1;
     Plotly.react(place, data, { ...layout, width, autosize: false, dragmode: false }, { displayModeBar: false });
+    const wider = !printed && width > place.clientWidth;
+    place.classList.toggle("wider", wider);
+    if (wider) place.tabIndex = 0; else place.removeAttribute("tabindex");  // keys scroll what has the focus
     place.dataset.drawn = place.dataset.figure;
     place.dataset.scheme = scheme;
   }

@@ -106,8 +106,11 @@ def _no_edges(run: RunFolder, found: Figures) -> list[str]:
 
 def _no_heads(run: RunFolder, found: Figures) -> list[str]:
     there = {name.split("_")[1] for name in found}
-    absent = {m.number: m.title.partition(",")[0] for m in MEASURES if m.number not in there}
-    return [_without(number, title) for number, title in absent.items()]
+    absent: dict[str, list[str]] = {}
+    for measure in MEASURES:
+        if measure.number not in there:
+            absent.setdefault(measure.number, []).append(measure.title)
+    return [_without(number, "; ".join(titles)) for number, titles in absent.items()]
 
 
 def _no_lens(run: RunFolder, found: Figures) -> list[str]:
@@ -196,7 +199,8 @@ HEADINGS = {
         "Distributions behind the verdicts",
         "Distributions",
         "Drawn again from the stored measurements with each calibration's own "
-        "settings and seeds: the intervals of the certificate are those of these draws.",
+        "settings and seeds. Each caption says how the certificate's interval was made: the ends of a percentile interval are "
+        "percentiles of these draws, those of any other are not.",
         _no_distribution,
         grid=True,
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from calibrations import table
 from calibrations.registry import CALIBRATIONS
-from meridian.figures import colours
+from meridian.figures import colours, forest
 from meridian.run_folder import RunFolder
 
 MEANING = {  # what each tier of the published rules says, by its name
@@ -51,6 +51,7 @@ class Row:
     why: str
     needs: str
     gating: bool
+    quantity: str = ""
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,8 @@ def view(run: RunFolder) -> Certificate:
     following = None if tier is None or tier == stored["of"] else tier + 1
     first = _absent(behaviour) if tier is None else _blockers(blocking.get(str(following), ()), names)
     later = {level: _blockers(gates, names) for level, gates in sorted(blocking.items()) if level != str(following)}
-    rows = tuple(row for entry in _groups(stored) for row in _rows(entry, True))
-    others = tuple(row for entry in _groups(stored) for row in _rows(entry, False))
+    rows = tuple(row for entry in _groups(stored) for row in _rows(run, entry, True))
+    others = tuple(row for entry in _groups(stored) for row in _rows(run, entry, False))
     subject = stored["subject"]
     return Certificate(
         task=subject["task"],
@@ -188,7 +189,7 @@ def _groups(stored: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [{"id": "P", "title": "preconditions", "verdict": "", "records": own}, *stored["rows"]]
 
 
-def _rows(entry: Mapping[str, Any], chief: bool) -> list[Row]:
+def _rows(run: RunFolder, entry: Mapping[str, Any], chief: bool) -> list[Row]:
     """The gating records of a calibration (or the one that decided, if none gates), or else the others."""
     if not entry["records"]:
         missing = Row(entry["id"], entry["title"], Verdict("none"), "", "–", Verdict(entry["verdict"]), "", "", False)
@@ -197,10 +198,12 @@ def _rows(entry: Mapping[str, Any], chief: bool) -> list[Row]:
     shown = gating or [r for r in entry["records"] if r["metric"] == entry["decisive"]]
     titles = {entry["id"]: entry["title"]}
     kept = [r for r in entry["records"] if (r in shown) == chief]
-    return [_row(entry["id"], gate_name(r["metric"], titles).partition(" ")[2], r) for r in kept]
+    document = run.calibration(entry["id"])
+    settings = None if document is None else document["subject"]["settings"]
+    return [_row(entry["id"], gate_name(r["metric"], titles).partition(" ")[2], r, settings) for r in kept]
 
 
-def _row(identifier: str, name: str, r: Mapping[str, Any]) -> Row:
+def _row(identifier: str, name: str, r: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Row:
     value = r["published_value"]
     return Row(
         identifier,
@@ -212,6 +215,7 @@ def _row(identifier: str, name: str, r: Mapping[str, Any]) -> Row:
         words("; ".join(r["reasons"])),
         r["needs"] or "",
         r["gating"],
+        "" if settings is None else forest.quantity(r["metric"], settings),
     )
 
 
@@ -250,12 +254,12 @@ def _companions(run: RunFolder, metric: str) -> Mapping[str, Any]:
 
 
 def _recipes(run: RunFolder) -> tuple[Recipe, ...]:
-    table_ = _companions(run, "P.faithfulness").get("by_method", {})
+    table_, intervals = _companions(run, "P.faithfulness").get("by_method", {}), run.recipe_intervals
     return tuple(
         Recipe(
             name.replace("_", " "),
             table.number(entry["faithfulness"]),
-            f"{table.number(entry['ci90'][0])} to {table.number(entry['ci90'][1])}",
+            " to ".join(map(table.number, intervals[name])),
             table.number(entry["normalised"]),
         )
         for name, entry in table_.items()

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from matplotlib.patches import FancyArrowPatch
 from scipy import stats
 
 import results_io
-from calibrations.statistics import percentile_interval, ratio_of_means
-from meridian import figures
-from meridian.figures import colours, distributions, estimates, plotly
+from calibrations.statistics import Insufficient, clustered_mean, percentile_interval, ratio_of_means
+from meridian import figures, finding
+from meridian.figures import colours, distributions, estimates, plotly, static, static_graph
 from meridian.figures.layout import place_nodes
 from meridian.figures.values import CircuitGraph, Distribution, Figure, Forest, GraphEdge, GraphNode, HeatMap, Interval
 from meridian.run_folder import RunFolder
+from tests.meridian.judged import judged
 
 
 @pytest.fixture(scope="module")
-def run(finished) -> RunFolder:
-    return RunFolder.open(finished)
+def run(finished, tmp_path_factory) -> RunFolder:
+    return RunFolder.open(judged(finished, tmp_path_factory.mktemp("figures") / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,174 @@ def test_a_heat_map_holds_the_mean_over_the_evaluation_prompts_of_each_head(run,
     rows = [i for i, split in enumerate(baseline["split"]) if split == "evaluation"]
     for (layer, head), column in zip(baseline["heads"], np.array(data)[rows].T, strict=True):
         assert drawn["heads_21_effect"].values[layer][head] == pytest.approx(column.mean())
+
+
+def by_hand(values: np.ndarray, rows: list[int], baseline: dict) -> tuple[float | None, ...]:
+    """Mean over the stored prompts `rows` and its 95 % interval, clusters of names within templates."""
+    template, names = (np.array(baseline[key])[rows] for key in ("template", "cluster"))
+    clusters = np.char.add(np.char.add(template, "|"), names)
+    alone = any(len(set(names[template == t])) == 1 for t in set(template))
+    try:
+        found = clustered_mean(values, clusters, np.zeros(len(rows)) if alone else template)
+    except Insufficient:
+        return float(values.mean()), None, None
+    half = stats.t.ppf(0.975, found.degrees_of_freedom) * found.standard_error
+    return values.mean(), values.mean() - half, values.mean() + half
+
+
+def test_every_map_of_prompts_has_mean_and_clustered_interval_of_its_own_field(run, drawn) -> None:
+    baseline, seen, unlike = run.data("01"), 0, 0
+    rows = [i for i, split in enumerate(baseline["split"]) if split == "evaluation"]
+    for name, figure in drawn.items():
+        if not name.startswith("heads_"):
+            continue
+        _, number, field = name.split("_", 2)
+        stored = np.array(run.data(number)[field], dtype=float)
+        per_prompt, errors = stored.ndim == 2, run.data(number).get("standard_error")
+        for place, (layer, head) in enumerate(baseline["heads"]):
+            if per_prompt:
+                column = stored[rows, place]
+                expected = by_hand(column, rows, baseline)
+                naive = stats.sem(column) * stats.t.ppf(0.975, len(rows) - 1)
+                unlike += expected[1] is not None and abs(expected[0] - expected[1] - naive) > 1e-3 * naive
+            elif number == "10" and errors[place] is not None:
+                half = stats.norm.ppf(0.975) * errors[place]
+                expected = stored[place], stored[place] - half, stored[place] + half
+            else:
+                expected = stored[place], None, None
+            cell = tuple(side[layer][head] for side in (figure.values, figure.low, figure.high))
+            assert cell == pytest.approx(tuple(None if e is None or np.isnan(e) else e for e in expected)), name
+            seen += 1
+    assert seen >= 18 * 32 and unlike > 100  # the intervals are not those of independent prompts
+
+
+def test_the_lens_is_read_on_the_evaluation_prompts(run, drawn) -> None:
+    baseline, data = run.data("01"), run.data("04")
+    rows = [i for i, split in enumerate(baseline["split"]) if split == "evaluation"]
+    for field in ("probability", "logit_diff"):
+        (series,) = drawn[f"lens_{field}"].series
+        for layer, values in enumerate(np.array(data[field])[:, rows]):
+            cell = (series.y[layer], series.low[layer], series.high[layer])
+            assert cell == pytest.approx(by_hand(values, rows, baseline), rel=1e-6, abs=1e-9)
+        assert drawn[f"lens_{field}_by_position"].values == tuple(map(tuple, data["by_position"][field]))
+
+
+def test_a_template_with_one_cluster_joins_the_others_and_a_lab_says_the_same(run, finished) -> None:
+    values, rng = np.random.default_rng(3).normal(size=(12, 2)), np.arange(12)
+    strata = np.array(["a"] * 6 + ["b"] * 5 + ["c"])
+    np.testing.assert_array_equal(estimates.usable_strata(rng, strata), np.zeros(12))
+    np.testing.assert_array_equal(estimates.usable_strata(rng[:11], strata[:11]), strata[:11])
+    pooled = estimates.clustered_means(values, rng, strata)
+    assert pooled == estimates.clustered_means(values, rng, np.zeros(12)) and None not in pooled[1]
+    prompts = SimpleNamespace(templates=tuple(strata), clusters=tuple(map(str, rng)))
+    table = finding.means(["x", "y"], values.T, prompts)
+    assert (table["low"].tolist(), table["high"].tolist()) == pooled[1:]
+    sparse = figures.of(RunFolder.open(finished))  # twelve templates, one of them with a single evaluation prompt
+    assert all(edge.low < edge.weight < edge.high for edge in sparse["circuit"].edges if edge.weight)
+
+
+def test_captions_name_an_interval_only_where_there_is_one() -> None:
+    assert estimates.interval_words([None, None]) == "the prompts allow no interval"
+    assert estimates.interval_words([None, 0.5]) == "95% cluster-robust interval where the values allow one"
+    assert estimates.interval_words([0.1, 0.5]) == "95% cluster-robust interval"
+
+
+def test_traces_and_sites_are_those_of_their_own_site(run, drawn) -> None:
+    traced, patched = run.data("06"), run.data("02")["sites"]
+    for site in ("residual", "attention", "mlp"):
+        mean, error = np.array(traced["impact"][site]), np.array(traced["standard_error"][site])
+        figure = drawn[f"trace_{site}"]
+        np.testing.assert_allclose(figure.values, mean)
+        np.testing.assert_allclose(figure.low, mean - 1.959964 * error, atol=1e-6)
+        np.testing.assert_allclose(figure.high, mean + 1.959964 * error, atol=1e-6)
+        np.testing.assert_allclose(drawn[f"sites_{site}"].values, patched["denoising"][site])
+
+
+def test_nodes_have_the_denoising_effect_of_their_head(run, drawn) -> None:
+    baseline, stored = run.data("01"), np.array(run.data("02")["denoising"])
+    rows = [i for i, split in enumerate(baseline["split"]) if split == "evaluation"]
+    named = {f"L{layer}H{head}": stored[rows, place].mean() for place, (layer, head) in enumerate(baseline["heads"])}
+    heads = [node for node in drawn["circuit"].nodes if node.name != "logits"]
+    assert [node.effect for node in heads] == pytest.approx([named[node.name] for node in heads])
+
+
+def test_each_pattern_is_that_of_its_head_and_prompt(run, drawn) -> None:
+    index = {f"L{layer}H{head}": place for place, (layer, head) in enumerate(run.data("01")["heads"])}
+    shown = [name.split("_") for name in drawn if name.startswith("pattern_")]
+    assert len(shown) >= 3 * 9
+    for _, place, head in shown:
+        stored = np.tril(run.data("25")["examples"][int(place) - 1]["pattern"][index[head]])
+        values = drawn[f"pattern_{place}_{head}"].values
+        np.testing.assert_array_equal([[w or 0.0 for w in row] for row in values], stored)
+
+
+SIDES = {  # metric: (setting of an estimate that has to be above, below)
+    "P.denominator": ("min_denominator_t", None),
+    "P.faithfulness": ("faithfulness_low", "faithfulness_high"),
+    "C11.bootstrap_faithfulness": (None, "max_sigma"),
+    "C12.convergent_validity": ("threshold_rho", None),
+    "C13.measurement_invariance": (None, "equivalence_margin"),
+    "C14.d_prime": ("threshold_d_prime", None),
+    "C16.test_retest": ("test_retest_above", None),
+    "C16.split_half": ("split_half_above", None),
+    "C30.seed_variance": (None, "acceptable_below"),
+    "C36.incremental_validity": ("adds_value_above", None),
+    "F59.mean_kappa": ("threshold_kappa", None),
+    "S3.distributional_stability": ("threshold_fraction", None),
+    "M98.ablation_invariance": (None, "max_divergence"),
+}
+
+
+def test_limits_lie_on_the_side_that_the_rule_says(run, drawn) -> None:
+    rows = {row.label: row for name, f in drawn.items() if name.startswith("forest_calibrations") for row in f.rows}
+    for metric, sides in SIDES.items():
+        settings = run.calibration(metric.partition(".")[0])["subject"]["settings"]
+        assert (rows[metric].above, rows[metric].below) == tuple(side and settings[side] for side in sides), metric
+    factor = run.calibration("C17")["subject"]["settings"]["threshold_ratio"]
+    assert rows["C17.discriminant_validity"].unit == f"own effect - {factor:g} x other's"
+    assert "all recipes" in rows["P.faithfulness"].unit
+
+
+def test_differences_of_recipes_are_the_first_less_the_second(run, drawn) -> None:
+    kept = {m: run.evidence.ablated("circuit", m).mean() / run.evidence.clean.mean() for m in ("zero", "mean", "noise")}
+    samples = drawn["distribution_m98"].samples
+    assert np.mean(samples["zero - mean"]) == pytest.approx(kept["zero"] - kept["mean"], abs=0.03)
+    assert np.mean(drawn["distribution_e1b"].samples["mean - noise"]) == pytest.approx(
+        kept["mean"] - kept["noise"], abs=0.03
+    )
+
+
+def test_other_intervals_are_not_said_to_be_of_the_draws(run, drawn) -> None:
+    assert "chi-square of the linearised standard error" in drawn["distribution_c11"].caption
+    assert "Bonett" in drawn["distribution_c14"].caption and "simultaneous" in drawn["distribution_m98"].caption
+    assert "has no interval" in drawn["distribution_random_circuits"].caption
+
+
+def test_only_draws_with_a_value_are_counted() -> None:
+    drawn = distributions.Draws({"a": np.array([1.0, np.nan, 2.0])}, {})
+    assert distributions._count(drawn, {"a": (1.0, 2.0)}) == "2 draws; 1 more have no value"
+
+
+def test_attention_scores_say_that_they_are_of_random_tokens(run, drawn) -> None:
+    for field in ("previous_token", "duplicate_token", "induction"):
+        assert "random tokens said twice" in drawn[f"heads_25_{field}"].caption
+    assert "over 20 of the task's prompts" in drawn["heads_25_entropy"].caption  # as the small run was asked
+
+
+def test_both_renderers_encode_a_graph_alike() -> None:
+    nodes = tuple(GraphNode(f"L{place}H0", place, "role", effect) for place, effect in enumerate((0.0, 1.0, -4.0)))
+    edges = (GraphEdge("L0H0", "L1H0", 1.0, "k"), GraphEdge("L1H0", "L2H0", -2.0, "v"), GraphEdge("L0H0", "L2H0", 0.03))
+    graph = CircuitGraph(name="g", title="g", caption="g", n_layers=3, nodes=nodes, edges=edges, unit="nats")
+    lines = [trace for trace in plotly.specification(graph)["data"] if trace["mode"] == "lines"]
+    arrows = static.draw(graph).axes[0].findobj(FancyArrowPatch)
+    assert len(lines) == len(arrows) == 2  # 0.03 is below 2 % of 2
+    assert [line["line"]["dash"] for line in lines] == ["dot", "solid"]
+    assert [arrow.get_linestyle() for arrow in arrows] == [":", "-"]
+    assert [line["line"]["color"] for line in lines] == [colours.POSITIVE, colours.NEGATIVE]
+    sizes = np.array(plotly.specification(graph)["data"][-1]["marker"]["size"]) ** 2
+    areas = np.array([static_graph.disc_areas(nodes)[node.name] for node in nodes])
+    for area in (sizes, areas):
+        assert (area[1] - area[0]) / (area[2] - area[0]) == pytest.approx(0.25)
 
 
 def test_its_frames_are_the_heads_of_the_circuit(run, drawn) -> None:
@@ -86,19 +258,18 @@ DRAWN_INTERVALS = {  # figure: (sample, calibration, metric); the 90 % interval 
 def test_the_interval_of_the_certificate_is_that_of_the_draws(run, drawn, name) -> None:
     sample, identifier, metric = DRAWN_INTERVALS[name]
     record = next(r for r in run.calibration(identifier)["records"] if r["metric"] == metric)
-    assert (name in drawn) == (record["verdict"] != "insufficient")
-    if name in drawn:
-        draws = np.array(drawn[name].samples[sample])
-        assert percentile_interval(draws, 0.90) == pytest.approx(record["ci90"], rel=1e-6)
+    draws = np.array(drawn[name].samples[sample])
+    assert percentile_interval(draws, 0.90) == pytest.approx(record["ci90"], rel=1e-6)
+    assert drawn[name].caption.endswith(
+        f"The certificate's interval: {record['ci_method']}. Result {run.calibration(identifier)['number']}."
+    )
 
 
 def test_split_half_draws_are_those_of_the_record(run, drawn) -> None:
     record = next(r for r in run.calibration("C16")["records"] if r["metric"] == "C16.split_half")
-    assert (record["verdict"] == "insufficient") == ("distribution_c16_split_half" not in drawn)
-    if "distribution_c16_split_half" in drawn:
-        draws = np.array(drawn["distribution_c16_split_half"].samples["random halves"])
-        assert np.median(draws) == pytest.approx(record["estimate"], rel=1e-6)
-        assert percentile_interval(draws, 0.95) == pytest.approx(record["ci95"], rel=1e-6)
+    draws = np.array(drawn["distribution_c16_split_half"].samples["random halves"])
+    assert np.median(draws) == pytest.approx(record["estimate"], rel=1e-6)
+    assert percentile_interval(draws, 0.95) == pytest.approx(record["ci95"], rel=1e-6)
 
 
 def test_published_bootstrap_has_the_published_sigma_and_interval(run) -> None:
@@ -123,9 +294,6 @@ def test_random_circuits_give_the_p_of_the_certificate(run, drawn) -> None:
 
 def test_relabelled_heads_give_the_p_of_the_certificate(run, drawn) -> None:
     record = next(r for r in run.calibration("C14")["records"] if r["metric"] == "C14.d_prime")
-    if record["verdict"] == "insufficient":
-        assert "distribution_c14" not in drawn
-        return
     null = np.array(drawn["distribution_c14"].samples["heads relabelled"])
     observed = drawn["distribution_c14"].lines["circuit"]
     p = (1 + int((null >= observed - 1e-12).sum())) / (len(null) + 1)
@@ -149,20 +317,25 @@ def test_the_forest_has_every_gate_with_the_limit_that_its_verdict_was_read_from
     wanted = {r["metric"]: r for r in [*stored, *run.certificate["preconditions"]] if r["estimate"] is not None}
     assert set(rows) == set(wanted)
     for metric, row in rows.items():
-        assert row.estimate == wanted[metric]["estimate"]
+        assert row.estimate == wanted[metric]["estimate"] and row.verdict == wanted[metric]["verdict"]
+        assert (row.low, row.high) == tuple(wanted[metric]["ci90"] or (None, None))
         if row.low is not None and (row.above is None) != (row.below is None) and row.verdict == "pass":
             assert row.low >= row.above if row.below is None else row.high <= row.below
 
 
 def test_faithfulness_by_recipe_is_the_ratio_of_sums(run, drawn) -> None:
     record = next(r for r in run.calibration("P")["records"] if r["metric"] == "P.faithfulness")
-    assert ("forest_recipes" in drawn) == (
-        "by_method" in record["companions"]
-    )  # without it the ratio is not reportable
-    rows = {row.label: row.estimate for row in drawn["forest_recipes"].rows} if "forest_recipes" in drawn else {}
-    for method in rows.keys() & {"zero", "mean", "noise"}:
-        expected = ratio_of_means(run.evidence.ablated("circuit", method), run.evidence.clean).value
-        assert rows[method] == pytest.approx(expected)
+    rows = {row.label: row for row in drawn["forest_recipes"].rows}
+    assert set(rows) == {"zero", "mean", "mean pooled", "resample", "noise"}
+    draws = drawn["distribution_faithfulness"].samples
+    for label, row in rows.items():
+        kept = run.evidence.ablated("circuit", label.replace(" ", "_"))
+        assert row.estimate == pytest.approx(ratio_of_means(kept, run.evidence.clean).value)
+        assert (row.low, row.high) == pytest.approx(tuple(np.quantile(draws[label], (0.05, 0.95))), rel=1e-6)
+    assert [rows["mean"].low, rows["mean"].high] == pytest.approx(record["ci90"], rel=1e-6)
+    for reason in record["reasons"]:  # the blocker's sentence and the drawing say the same
+        recipe, reached = re.fullmatch(r"not_faithful: (.+) reaches down to (.+), below 0.8", reason).groups()
+        assert f"{rows[recipe].low:.2f}" == reached
 
 
 def test_the_three_sites_of_a_trace_share_a_scale_that_holds_them(run, drawn) -> None:
@@ -174,14 +347,21 @@ def test_the_three_sites_of_a_trace_share_a_scale_that_holds_them(run, drawn) ->
 def test_edges_are_means_of_the_stored_effects(run, drawn) -> None:
     stored = run.data("28")
     edges = drawn["circuit"].edges
-    assert len(edges) == len(stored["senders"])
-    assert [edge.weight for edge in edges] == pytest.approx(stored["noising_mean"], abs=1e-6)
-    assert all(edge.low is None or edge.low <= edge.weight <= edge.high for edge in edges)
+    effects = np.array(stored["noising"])
+    assert len(edges) == len(stored["senders"]) == len(effects)
+    baseline = run.data("01")
+    for edge, sender, receiver, into, values in zip(
+        edges, stored["senders"], stored["receivers"], stored["input"], effects, strict=True
+    ):
+        ends = [head if isinstance(head, str) else "L{}H{}".format(*head) for head in (sender, receiver)]
+        assert [edge.sender, edge.receiver, edge.input] == [*ends, into]
+        assert (edge.weight, edge.low, edge.high) == pytest.approx(by_hand(values, stored["rows"], baseline))
 
 
 def test_each_row_of_attention_sums_to_one_over_the_keys_so_far(drawn) -> None:
     for name, figure in drawn.items():
         if name.startswith("pattern_"):
+            assert figure.y == figure.x
             for query, row in enumerate(figure.values):
                 assert sum(row[: query + 1]) == pytest.approx(1.0, abs=5e-3)  # stored with three decimals
                 assert row[query + 1 :] == (None,) * (len(row) - query - 1)

@@ -16,10 +16,12 @@ from pathlib import Path
 import pytest
 
 import results_io
+from calibrations import table
 from meridian import figures, report
 from meridian.figures.values import Distribution, HeatMap
 from meridian.report import bundle, numbers, verdicts
 from meridian.run_folder import RunFolder
+from tests.meridian.judged import judged
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\n\u202eabc"
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -55,8 +57,8 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def run(finished) -> RunFolder:
-    return RunFolder.open(finished)
+def run(finished, tmp_path_factory) -> RunFolder:
+    return RunFolder.open(judged(finished, tmp_path_factory.mktemp("judged") / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +138,38 @@ def test_the_certificate_says_all_that_it_holds(run, page) -> None:
             if record["published_label"] is None and record["published_rule"]:
                 assert " ".join(record["published_rule"].split()) in page.text
     assert sum(attributes.get("class") == "cards" for _, attributes in page.elements) == 2
+
+
+def test_both_verdicts_of_a_row_are_its_own(run) -> None:
+    view = verdicts.view(run)
+    stored = [r for row in run.certificate["rows"] for r in row["records"]]
+    for row in (*view.rows, *view.others):
+        if row.identifier != "P":
+            own = [r for r in stored if r["metric"].startswith(f"{row.identifier}.")]
+            said = {(r["published_verdict"], r["verdict"], table.estimate(r)) for r in own if r["estimate"] is not None}
+            assert row.estimate == "–" or (row.published.word, row.verdict.word, row.estimate) in said
+    split_half = next(row for row in view.rows if row.name.endswith("split half"))
+    assert (split_half.published.word, split_half.verdict.word) == ("fail", "pass")  # as published, not as judged
+    stability = next(row for row in view.rows if row.identifier == "C30")
+    assert stability.quantity == "CV of faithfulness" and stability.published_value != stability.estimate
+
+
+def test_faithfulness_by_recipe_has_the_interval_that_was_judged(run, page) -> None:
+    (record,) = [r for r in run.calibration("P")["records"] if r["metric"] == "P.faithfulness"]
+    recipes = {recipe.name: recipe.interval for recipe in verdicts.view(run).recipes}
+    assert recipes["mean"] == " to ".join(map(table.number, record["ci90"]))
+    assert len(recipes) == 5 and record["reasons"]
+    for reason in record["reasons"]:
+        name, low = re.fullmatch(r"not_faithful: (.+) reaches down to (.+), below 0.8", reason).groups()
+        assert float(recipes[name].split(" to ")[0]) == pytest.approx(float(low), abs=0.006)
+        assert float(recipes[name].split(" to ")[1]) > float(low)
+        assert recipes[name] in page.text
+    assert "by which P.faithfulness is judged" in page.text
+
+
+def test_the_page_claims_no_more_of_its_intervals_than_holds(page) -> None:
+    assert "intervals of the certificate are those of these draws" not in page.text
+    assert "Each caption says how the certificate's interval was made" in page.text
 
 
 def test_all_rows_carry_symbol_and_word(run, page) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import results_io
+from meridian.figures import behaviour, plotly
 from meridian.run_folder import RunFolder
 from meridian.suite_folder import SuiteFolder
 from results_io import UserError
@@ -31,13 +33,48 @@ def test_rates_are_the_stored_ones_and_the_figure_has_their_gate(tmp_path) -> No
     assert found.rates.loc["a10", ["rate", "low", "high", "gate", "n"]].tolist() == [0.35, 0.22, 0.5, 0.1, 40]
     assert len(found.rates) == 1 and found.failures["output"].tolist() == ["said"]
     figure = found.figure.figure
-    assert figure.lines == {"gate": 0.1} and figure.rows[0].verdict == "fail"
+    assert figure.rows[0].below == 0.1 and figure.rows[0].verdict == "fail"
+    assert figure == behaviour.failure_rates(found.documents)  # the report's own
     assert (figure.rows[0].low, figure.rows[0].high) == (0.22, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "distrust", "verdict"),
+    [
+        ({"passed": True}, None, "pass"),
+        ({"passed": False}, None, "fail"),
+        ({"passed": None}, None, "inconclusive"),
+        ({"passed": None, "ci": None, "n": 7}, None, "insufficient"),  # too few cases for an interval
+        ({"passed": None}, "kappa below its target", "insufficient"),
+        ({"passed": None, "threshold": None}, None, None),  # no gate, so nothing was judged
+    ],
+)
+def test_a_verdict_is_that_of_the_gate(tmp_path, changes, distrust, verdict) -> None:
+    suites = {"a10": {"worst": [], "gate": {"failure_rate": 0.1, "passed": None, "distrust": distrust}}}
+    made = {**record(0.08, 0.02, 0.2, None), **changes}
+    document = {"data": {"mode": "A10", "title": "Padding", "suites": suites}, "records": [made]}
+    results_io.write(tmp_path / "110_padding.json", document)
+    (row,) = SuiteFolder(tmp_path).figure.figure.rows
+    assert row.verdict == verdict and row.below == made["threshold"]
+    shown = json.dumps(plotly.specification(SuiteFolder(tmp_path).figure.figure)).lower()
+    assert "nan" not in shown
 
 
 def test_without_a_rate_there_is_no_figure(tmp_path) -> None:
     with pytest.raises(UserError, match="so there is no rate"):
         _ = write_suite(tmp_path).figure
+
+
+def test_carriers_in_the_report_name_the_level_of_their_simultaneous_intervals(tmp_path) -> None:
+    named = [{"head": "L1H0", "restored": 0.5, "low": 0.3, "high": 0.7}]
+    about = {"group": {"suite": "a10", "pairs": 30}, "subject": {"settings": {"difference": {"level": 0.8}}}}
+    results_io.write(tmp_path / "141_trace.json", {"named": named, **about})
+    judged = [{"head": "L1H0", "restored": 0.4, "interval": [0.2, 0.6], "verdict": "refuted"}]
+    results_io.write(tmp_path / "142_carriers.json", {"records": judged})
+    (figure,) = behaviour._carriers(RunFolder(tmp_path))
+    assert figure.level == 0.8 and "80% interval, simultaneous over all heads" in figure.caption
+    ends = [(row.estimate, row.low, row.high, row.verdict) for row in figure.rows]
+    assert ends == [(0.5, 0.3, 0.7, None), (0.4, 0.2, 0.6, "fail")]
 
 
 def test_carriers_are_framed_on_one_half_and_judged_on_the_other(tmp_path) -> None:
