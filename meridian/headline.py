@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from calibrations import calibrate, preconditions
 from calibrations.evidence import PRIMARY, Evidence
 from calibrations.statistics import Insufficient
@@ -49,5 +51,5 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     return (
         f"Faithfulness {ratios[PRIMARY].value:.2f} [{low:.2f}, {high:.2f}] mean per template and position "
         f"({above_floor:.2f} above all-heads-ablated) · {others}\n"
-        f"Random circuits of its size and layers {null.mean():.2f}, largest {null.max():.2f}"
+        f"Random circuits of its size and layers: median {np.median(null):.2f}, largest {null.max():.2f}"
     )

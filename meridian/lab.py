@@ -322,7 +322,7 @@ class Lab:
             name="direct_logit_attribution",
             title="Direct logit attribution",
             caption=f"What each component writes at the last position along answer minus foil, the final norm's scale frozen; "
-            f"the {len(shown)} largest of {len(table)}, which sum to {values.sum(0).mean():.2f} nats. {self._sample}",
+            f"the {len(shown)} largest of {len(table)} that together sum to {values.sum(0).mean():.2f} nats. {self._sample}",
             x_label=UNITS["logit_difference"],
             rows=intervals(shown),
             lines={"nothing": 0.0},
@@ -389,10 +389,16 @@ class Lab:
 
     def _asked(self, heads: Question) -> dict[str, tuple[Node, ...]]:
         """{label: heads} of a question; UserError if it names a head twice or one outside the model."""
+        if isinstance(heads, Mapping) and not heads:
+            raise UserError("no heads are named; name at least one, for example L0H0")
         if isinstance(heads, Mapping):
             return {str(label): self._nodes(named) for label, named in heads.items()}
         if isinstance(heads, str | Node | Circuit):
             return {heads.name if isinstance(heads, Circuit) else str(heads): self._nodes(heads)}
+        if not isinstance(heads, Iterable):
+            raise UserError(
+                f"{heads!r} names no heads; write for example L2H1, a role's name, circuit, or a list of these"
+            )
         heads = list(heads)
         return {", ".join(map(str, heads)): self._nodes(heads)}
 

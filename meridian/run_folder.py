@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from meridian.finding import Drawing, Finding
 
 CERTIFICATE = "certificate.json"
+NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """The folder of a finished run. UserError if there is none, or if the run made no certificate."""
+        """The folder of a finished run. UserError if there is none, if the run made no certificate, or if prompts (01), circuit
+        (20) or preconditions (P) are gone: all else can be left out.
+        """
         folder = Path(path)
         if not folder.is_dir():
             raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
@@ -40,6 +43,11 @@ class RunFolder:
             below = sorted(str(found.parent) for found in folder.rglob(CERTIFICATE))
             remedy = f"use {below[0]}" if below else "run python run.py task=ioi calibration=all first"
             raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
+        lacking = [number for number in NEEDED if results_io.find(folder, number) is None]
+        if lacking:
+            raise UserError(
+                f"{path} lacks result {' and '.join(lacking)}, which everything else is about; repeat the run that it is of"
+            )
         return cls(folder)
 
     @cached_property

@@ -358,7 +358,7 @@ def test_the_terminal_shows_tier_rows_and_where_everything_is(first) -> None:
     )
     faithfulness = r"^Faithfulness [\d.]+ \[[\d.]+, [\d.]+\] mean per template and position .* noise$"
     assert re.search(faithfulness, text, re.MULTILINE)
-    assert re.search(r"^Random circuits of its size and layers [\d.]+, largest [\d.]+$", text, re.MULTILINE)
+    assert re.search(r"^Random circuits of its size and layers: median [\d.]+, largest [\d.]+$", text, re.MULTILINE)
     for identifier in CALIBRATIONS:
         assert re.search(rf"^{identifier} ", text, re.MULTILINE), identifier
     assert re.search(

@@ -227,8 +227,8 @@ def recipe_differences(evidence: Evidence, settings: Settings) -> Draws:
 _HALVES = "Two random halves of the prompts agree about the heads this well."
 SOURCES = (
     Source("random_circuits", "P.random_circuits", "Random circuits", "faithfulness",
-           "Random circuits with as many heads in every layer, mean ablation, on the prompts that they ran on. The circuit "
-           "has to lie beyond 95 % of them.", random_circuits),
+           "Random circuits with as many heads in every layer, mean ablation, on a share of the prompts. The circuit on "
+           "the same prompts has to lie beyond 95 % of them.", random_circuits),
     Source("faithfulness", "P.faithfulness", "Faithfulness by recipe, bootstrap", "faithfulness",
            "Clusters of prompts drawn again within their templates. Each recipe's 90 % interval has to lie between the lines.",
            faithfulness_by_recipe),

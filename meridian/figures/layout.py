@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 
+INSET = (
+    0.46  # of a cell, from its middle to its frame: frames of neighbours do not make one around the cell between them
+)
 FAINT = 0.02  # edges below this share of the largest are left out of the drawing (not of the data)
 
 

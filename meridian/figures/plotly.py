@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from calibrations.table import number
 from meridian.figures import colours
-from meridian.figures.layout import disc_shares, drawn_edges, place_nodes
+from meridian.figures.layout import INSET, disc_shares, drawn_edges, place_nodes
 from meridian.figures.values import (
     CircuitGraph,
     Curves,
@@ -133,7 +133,7 @@ def _(figure: HeatMap) -> Specification:
         xaxis=_axis(figure.x_label, **_names(figure.x), **plain),
         yaxis=_axis(figure.y_label, **_names(figure.y), **plain, autorange="reversed"),
         shapes=[
-            {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": frame}
+            {"type": "rect", "x0": x - INSET, "x1": x + INSET, "y0": y - INSET, "y1": y + INSET, "line": frame}
             for y, x in figure.marked
         ],
     )

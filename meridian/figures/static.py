@@ -26,6 +26,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from meridian.figures import colours
+from meridian.figures.layout import INSET
 from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap
 from results_io import UserError
 
@@ -164,7 +165,7 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
         )
     for y, x in figure.marked:
         axes.add_patch(
-            Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, edgecolor=colours.FRAME, linewidth=1.1, clip_on=False)
+            Rectangle((x - INSET, y - INSET), 2 * INSET, 2 * INSET, fill=False, edgecolor=colours.FRAME, linewidth=1.1)
         )
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -1,0 +1,48 @@
+"""What a folder must hold to be shown, and what it may lack."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import results_io
+from calibrations import preconditions
+from meridian import figures, report
+from meridian.run_folder import RunFolder
+from results_io import UserError
+from tests.commandline import command
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    return shutil.copytree(finished, tmp_path / "results" / "pocket" / "ioi")
+
+
+@pytest.mark.parametrize("number", ["01", "20", "P"])
+def test_without_prompts_circuit_or_preconditions_every_command_refuses(copied, finished, number, tmp_path) -> None:
+    results_io.find(copied, number).unlink()
+    sentence = f"{copied} lacks result {number}, which everything else is about; repeat the run that it is of"
+    with pytest.raises(UserError) as refused:
+        RunFolder.open(copied)
+    assert str(refused.value) == sentence
+    for asked in (("figures", f"from={copied}"), ("compare", f"a={copied}", f"b={finished}")):
+        outcome = command(*asked, f"results={tmp_path / 'r'}")
+        assert (outcome.code, outcome.errors.strip()) == (2, sentence)
+
+
+@pytest.mark.parametrize("number", ["02", "04", "11", "25", "28"])
+def test_any_other_result_may_be_missing(copied, number) -> None:
+    whole = set(figures.of(RunFolder.open(copied)))
+    results_io.find(copied, number).unlink()
+    run = RunFolder.open(copied)
+    assert set(figures.of(run)) <= whole
+    assert report.render(run).startswith("<!doctype html>")
+
+
+def test_the_headline_s_random_circuits_are_those_of_the_certificate(finished) -> None:
+    run = RunFolder.open(finished)
+    null = preconditions.random_faithfulness(run.evidence)
+    expected = f"Random circuits of its size and layers: median {np.median(null):.2f}, largest {null.max():.2f}"
+    assert run.certificate["headline"]["faithfulness"].splitlines()[-1] == expected
