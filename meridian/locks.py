@@ -30,11 +30,12 @@ WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file syst
 
 
 @contextlib.contextmanager
-def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "") -> Iterator[None]:
+def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "", keep: bool = False) -> Iterator[None]:
     """Nobody else holds `path`, a file or folder below `results`, or the `part` of it that is named.
 
     Waits as long as another process holds it, and says so. A lock must not be asked for again by the process that holds it.
-    If nothing was made at `path`, nothing is left behind. UserError if `results` cannot be written.
+    If nothing was made at `path`, nothing is left behind but `results` itself if it is to `keep`. UserError if `results` cannot
+    be written.
     """
     place = file_of(results, path, part)
     lock = FileLock(place, poll_interval=SECONDS_BETWEEN_TRIES, fallback_to_soft=False)
@@ -52,7 +53,7 @@ def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "") -
         yield
     finally:
         if not path.exists():
-            _remove(place, results)
+            _remove(place, results / PLACE if keep else results)
         lock.release()
 
 
@@ -78,11 +79,11 @@ def _acquire(lock: FileLock, place: Path, waiting: Callable[[], Any]) -> None:
                 raise
 
 
-def _remove(place: Path, results: Path) -> None:
-    """Delete a lock file, and the folders that are empty without it, `results` included."""
+def _remove(place: Path, uppermost: Path) -> None:
+    """Delete a lock file, and the folders that are empty without it, `uppermost` included."""
     place.unlink(missing_ok=True)
     for folder in place.parents:
         with contextlib.suppress(OSError):  # not empty: others are at work
             folder.rmdir()
-        if folder == results:
+        if folder == uppermost:
             return

@@ -73,6 +73,7 @@ class Session:
         self.overrides = sorted(
             overrides.canonical(text, config) for text in given if not overrides.is_default(text, config, defaults)
         )
+        self.had_results = self.results.exists()  # an empty folder of the user's is not ours to delete
         self.tracker = trackers.open_tracker(self.config["tracker"], self.results, self.say)
         if self.config["task"]["name"] == FAILURES:  # its default circuit
             self.overrides = [text for text in self.overrides if text != f"circuit={TRACED}"]
@@ -409,7 +410,7 @@ class Session:
 
     def _alone(self, path: Path, part: str = "") -> contextlib.AbstractContextManager[None]:
         """No other process writes at `path` meanwhile."""
-        return locks.held(self.results, path, self.say, part)
+        return locks.held(self.results, path, self.say, part, keep=self.had_results)
 
     def _numbers(self) -> list[str]:
         from circuits.measurements import MEASUREMENTS

@@ -22,10 +22,12 @@ VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
 def write(run: RunFolder, folder: str | Path | None = None) -> Path:
     """Write report.html into `folder` (beside certificate.json if None) in one step, and return its path.
 
-    The same results give the same bytes. UserError if a result cannot be read.
+    The same results give the same bytes, and leave a report that has them alone. UserError if a result cannot be read.
     """
     path = Path(folder or run.path) / NAME
-    results_io.write_text(path, render(run))
+    text = render(run)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        results_io.write_text(path, text)
     return path
 
 
