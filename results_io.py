@@ -60,16 +60,13 @@ def sha256(value: Any) -> str:
     return hashlib.sha256(value).hexdigest()
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace `path` by `text` in one step: readers see the old file or the new one, never a part.
-
-    UTF-8 with line ends as they are, whatever the system's own: the same text gives the same bytes everywhere.
-    """
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` by `content` in one step: readers see the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)
@@ -77,6 +74,11 @@ def write_text(path: Path, text: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` in one step, in UTF-8 with line ends as they are: the same bytes on every system."""
+    write_bytes(path, text.encode())
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+import results_io
 from calibrations import preconditions
 from calibrations.evidence import Evidence
 from calibrations.statistics import or_none
 from calibrations.table import number
 from meridian.figures import behaviour, graph, heads
 from meridian.figures.estimates import LEVEL, clustered_means
-from meridian.figures.static import write_bytes
 from meridian.run_folder import RunFolder
 from results_io import UserError
 
@@ -272,7 +272,7 @@ def write(table: Table, folder: Path, formats: Sequence[str] = FORMATS) -> list[
         raise UserError(f"format {unknown[0]} is unknown; use {', '.join(FORMATS)}")
     paths = [folder / f"{table.name}.{form}" for form in formats]
     for path, form in zip(paths, formats, strict=True):
-        write_bytes(path, writers[form](table))
+        results_io.write_bytes(path, writers[form](table))
     return paths
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 import io
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -25,6 +23,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
+import results_io
 from meridian.figures import colours
 from meridian.figures.layout import INSET
 from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap
@@ -107,24 +106,8 @@ def write(
     canvas = draw(figure, width, titled)
     paths = [folder / f"{figure.name}.{form}" for form in formats]
     for path, form in zip(paths, formats, strict=True):
-        write_bytes(path, render(canvas, form))
+        results_io.write_bytes(path, render(canvas, form))
     return paths
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` in one step, as `results_io.write_text` does for text."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 @functools.singledispatch
