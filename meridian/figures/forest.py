@@ -58,7 +58,7 @@ QUANTITIES: Mapping[str, str] = {
     "P.behaviour": "mean of the task's metric",
     "P.denominator": "t of mean D",
     "P.faithfulness": "faithfulness, mean ablation; judged over all recipes",
-    "P.random_circuits": "faithfulness on the prompts of the random circuits; limit: their 95th percentile",
+    "P.random_circuits": "faithfulness on their prompts; limit: 95th percentile",
     "C11.bootstrap_faithfulness": "standard error of faithfulness",
     "C11.bootstrap_completeness": "standard error of completeness",
     "C12.convergent_validity": "mean Spearman rho",
