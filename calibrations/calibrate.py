@@ -18,11 +18,10 @@ import results_io
 from calibrations import preconditions, registry
 from calibrations.evidence import Evidence
 from calibrations.record import Record, overall
-from calibrations.registry import CALIBRATIONS
+from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 
 ALWAYS_READ = ("01", "20")  # prompts, circuit and what the preconditions need
 MULTIPLICITY = "M93"
-PRECONDITIONS = "P"
 ABOUT = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")  # what a verdict is about
 
 Documents = dict[str, Mapping[str, Any]]

@@ -141,8 +141,10 @@ class Session:
 
     def behave(self) -> None:
         """The behavioural suites asked for, in place of the stages of a run."""
-        with self.alone_with(commands.folder_asked(self), "suites"):
-            self.tracker("asked", commands.run(self))
+        folder = commands.folder_asked(self)
+        with self.alone_with(folder, "suites"):
+            commands.run(self, folder)
+            self.tracker("asked", folder)
 
     def draw(self) -> None:
         """Figures and tables of a finished run, for papers."""

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 ALL = "all"
 
 
-def run(session: Session) -> Path:
-    """`suite=`: every applicable suite on the model, the summary, and which failures a circuit could explain; returns the
-    folder of the results.
+def run(session: Session, folder: Path) -> None:
+    """`suite=`: every applicable suite on the model, the summary, and which failures a circuit could explain.
+
+    Results go to `folder`, which is `folder_asked`.
     """
     from suites import declaration, runner, summary
     from suites.bridge import pairing, record
@@ -34,14 +35,12 @@ def run(session: Session) -> Path:
             f"the suite in {asked['path']} has the id {suites[0].id}, under which others keep their results; give it another id"
         )
     model = open_model(session.model_settings)
-    folder = folder_asked(session)
     found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     hashes = {suite.id: suite.sha256 for suite in suites}
     record.write(folder, groups, model.identity, hashes)
     notes = [*known_traces(session, model.identity.get("weights"), hashes), *next_step(groups, session)]
     summary.show(found, session.console, groups, notes)
-    return folder
 
 
 def folder_asked(session: Session) -> Path:
