@@ -14,8 +14,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import registries
 import results_io
-from calibrations import preconditions, registry
+from calibrations import preconditions
 from calibrations.evidence import Evidence
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
@@ -94,7 +95,7 @@ def section(config: Mapping[str, Any], identifier: str) -> dict[str, Any]:
 
 def _calibration_task(module: ModuleType, config: Mapping[str, Any], load: Callable[[], Evidence]) -> Task:
     if module.ID.lower() not in config:
-        name = registry.file_name(module)
+        name = registries.name_of(module)
         raise results_io.UserError(
             f"calibration {module.ID} has no settings; add configs/calibration/{name}.yaml with the section "
             f"{module.ID.lower()}, every threshold with its reason"

@@ -12,19 +12,15 @@ defines
 
 from __future__ import annotations
 
-import pkgutil
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
 
 import calibrations
 import registries
 import results_io
 
-IDENTIFIED = re.compile(r"[a-z]+\d+[a-z]?_")  # how the name of a calibration's module begins
-MEASUREMENTS = Path(__file__).resolve().parents[1] / "circuits" / "measurements"
+IDENTIFIED = re.compile(r"[a-z]+\d+[a-z]?_", re.IGNORECASE)  # how the name of a calibration's module begins
 PRECONDITIONS = "P"  # number of the result that every certificate begins with
 REQUIRED = {
     "ID": 'its identifier, for example ID = "C13"',
@@ -37,63 +33,22 @@ REQUIRED = {
 
 
 def _find() -> dict[str, ModuleType]:
-    """All calibrations by ID. UserError for one that is not named after its ID or has the number of another result."""
-    for path in _others():
-        _refuse_calibration(path)
-    modules = registries.modules_of(calibrations.__name__, calibrations.__path__, IDENTIFIED.match, REQUIRED)
-    found = registries.by(lambda module: module.ID, "ID", modules)
-    numbered = registries.by(lambda module: module.NUMBER, "NUMBER", modules)
+    """All calibrations by ID, in the order of their numbers. UserError for one that is not named after its ID."""
+    modules = registries.modules_of(
+        calibrations.__name__, calibrations.__path__, REQUIRED, IDENTIFIED.match, unique=("ID", "NUMBER")
+    )
     for module in modules:
         expected = f"{module.ID.lower()}_{module.NAME}"
-        if file_name(module) != expected:
-            raise _misnamed(registries.file_of(module), module.ID, module.NAME)
-    files = {number: registries.file_of(module) for number, module in numbered.items()}
-    for number, file in [*files.items(), *_measured()]:
-        if number.lower() == PRECONDITIONS.lower():
-            raise results_io.UserError(f"{file} has NUMBER {number!r}, which is the preconditions'; give it another")
-    for number, file in _measured():
-        if number in files:
-            raise registries.taken("NUMBER", number, file, files[number])
-    return dict(sorted(found.items(), key=lambda item: item[1].NUMBER))
-
-
-def _others() -> Iterator[Path]:
-    """Files of this folder that are not called as a calibration is."""
-    for found in pkgutil.iter_modules(calibrations.__path__):
-        path = Path(found.module_finder.path) / f"{found.name}.py"
-        if not IDENTIFIED.match(found.name) and path.is_file():
-            yield path
-
-
-def _refuse_calibration(path: Path) -> None:
-    """UserError if a file that is not called as a calibration is one by what it defines, so none is left out silently."""
-    own = registries.declared(path)
-    if {"ID", "NUMBER", "calibrate"} <= own.keys():
-        raise _misnamed(f"{calibrations.__name__}/{path.name}", own["ID"], own.get("NAME"))
-
-
-def _misnamed(file: str, identifier: Any, name: Any) -> results_io.UserError:
-    expected = f"{str(identifier).lower()}_{name}"
-    remedy = (
-        f"call the file {expected}.py" if IDENTIFIED.match(expected) else 'take an ID such as "H9", the file h9_name.py'
-    )
-    return results_io.UserError(
-        f"{file} has ID {identifier!r} and NAME {name!r}; {remedy}, as its configuration and its test are found by that name"
-    )
-
-
-def _measured() -> list[tuple[str, str]]:
-    """(number, file) of every measurement, read without importing it, as that needs torch."""
-    numbers = [(registries.declared(path).get("NUMBER"), path.name) for path in sorted(MEASUREMENTS.glob("*.py"))]
-    return [(number, f"circuits/measurements/{name}") for number, name in numbers if isinstance(number, str)]
+        if registries.name_of(module) != expected:
+            remedy = f"call the file {expected}.py" if IDENTIFIED.match(expected) else "take an ID such as 'H9'"
+            raise results_io.UserError(
+                f"{registries.file_of(module)} has ID {module.ID!r} and NAME {module.NAME!r}; {remedy}, as its "
+                "configuration and its test are found by that name"
+            )
+    return {module.ID: module for module in sorted(modules, key=lambda module: module.NUMBER)}
 
 
 CALIBRATIONS: Mapping[str, ModuleType] = registries.Registry(_find)
-
-
-def file_name(module: ModuleType) -> str:
-    """The name that a calibration's code, configuration and test share, e.g. "c13_measurement_invariance"."""
-    return module.__name__.rpartition(".")[2]
 
 
 def get(name: str) -> ModuleType:
@@ -103,9 +58,9 @@ def get(name: str) -> ModuleType:
     """
     wanted = name.strip().lower()
     for identifier, module in CALIBRATIONS.items():
-        if wanted in (identifier.lower(), file_name(module)):
+        if wanted in (identifier.lower(), registries.name_of(module)):
             return module
     raise results_io.UserError(
         f"calibration {name!r} is unknown; expected one of {', '.join(CALIBRATIONS)} or a file name such as "
-        f"{file_name(next(iter(CALIBRATIONS.values())))}"
+        f"{registries.name_of(next(iter(CALIBRATIONS.values())))}"
     )

@@ -15,7 +15,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
-from calibrations.registry import CALIBRATIONS, file_name
+import registries
+from calibrations.registry import CALIBRATIONS
 from circuits.measurements import MEASUREMENTS
 from scripts.docs import (
     calibrations,
@@ -138,9 +139,11 @@ def test_every_page_has_one_title_and_navigation(pages: dict[str, Page]) -> None
 
 def test_every_calibration_has_its_page(pages: dict[str, Page]) -> None:
     """The registry, which imports the modules, and the site, which reads them, know the same ones."""
-    assert {c.identifier: c.stem for c in calibrations.found()} == {i: file_name(m) for i, m in CALIBRATIONS.items()}
+    assert {c.identifier: c.stem for c in calibrations.found()} == {
+        i: registries.name_of(m) for i, m in CALIBRATIONS.items()
+    }
     for identifier, module in CALIBRATIONS.items():
-        page = pages[f"calibrations/{file_name(module)}.html"]
+        page = pages[f"calibrations/{registries.name_of(module)}.html"]
         assert f"{identifier} {module.TITLE}" in page.text
         for section in ("Thresholds", "What it decides", "How often it is right", "How it fails"):
             assert section in page.text, (identifier, section)
@@ -163,7 +166,7 @@ def test_thresholds_are_those_of_the_configuration(built: Path, pages: dict[str,
     """Every setting, read again with plain YAML, stands in a row of the page with its value and a reason."""
     counted, lacking = 0, set()
     for module in CALIBRATIONS.values():
-        name = file_name(module)
+        name = registries.name_of(module)
         rows, text = _rows(built / "calibrations" / f"{name}.html"), pages[f"calibrations/{name}.html"].text
         own = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
         for key, value in own[module.ID.lower()].items():
@@ -246,7 +249,7 @@ def _measured() -> dict:
 
 
 def _page_of(identifier: str) -> str:
-    return f"calibrations/{file_name(CALIBRATIONS[identifier]) if identifier != 'P' else 'preconditions'}.html"
+    return f"calibrations/{registries.name_of(CALIBRATIONS[identifier]) if identifier != 'P' else 'preconditions'}.html"
 
 
 def test_rates_are_the_measured_ones(pages: dict[str, Page]) -> None:

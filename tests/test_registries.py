@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import sys
 from pathlib import Path
 from unittest import mock
@@ -15,6 +17,8 @@ from calibrations import registry as calibration_registry
 from circuits import measurements, tasks
 from circuits.tasks import published
 from results_io import UserError
+from suites import gate, generators, modes, results
+from suites.bridge import confirmation, hypothesis, record
 from tests.calibrations.synthetic import COMMON, evidence
 
 CALIBRATION = """
@@ -73,15 +77,6 @@ def test_an_added_calibration_has_its_place_by_number_and_helpers_are_none(added
             ('"Z9", "Z9"', '"Z9", "30"'),
             r"calibrations/c30_\w+\.py and calibrations/z9_extra\.py both have NUMBER '30'; give the new one another",
         ),
-        *(  # a measurement's number, whether a calibration reads it or none does
-            (
-                "z9_extra",
-                ('"Z9", "Z9"', f'"Z9", "{number}"'),
-                rf"circuits/measurements/{file}\.py and calibrations/z9_extra\.py both have NUMBER '{number}'; give the new",
-            )
-            for number, file in (("21", "knockouts"), ("04", "logit_lens"), ("25", "attention"))
-        ),
-        ("z9_extra", ('"Z9", "Z9"', '"Z9", "P"'), r"z9_extra\.py has NUMBER 'P', which is the preconditions'; give it"),
         (
             "z9_extra",
             ('"Z9", "Z9"', '"Z9", 97'),
@@ -98,11 +93,10 @@ def test_an_added_calibration_has_its_place_by_number_and_helpers_are_none(added
             r"c11_\w+\.py and calibrations/z9_extra\.py both have ID 'c11'; give",
         ),
         ("Z9_extra", ("", ""), r"calibrations/Z9_extra\.py has ID 'Z9' and NAME 'extra'; call the file z9_extra\.py"),
-        ("leave_one_out", ("", ""), r"calibrations/leave_one_out\.py has ID 'Z9' and .*; call the file z9_extra\.py"),
         (
-            "leave_one_out",
+            "z9_extra",
             ('"Z9", "Z9"', '"leave", "Z9"'),
-            r"leave_one_out\.py has ID 'leave' .*; take an ID such as \"H9\"",
+            r"z9_extra\.py has ID 'leave' .*; take an ID such as 'H9'",
         ),
     ],
 )
@@ -140,38 +134,6 @@ def test_an_added_measurement_is_found_and_an_incomplete_or_second_one_refused(a
         measurements._find()
 
 
-@pytest.mark.parametrize(
-    ("number", "sentence"),
-    [
-        ("13", r"circuits/measurements/extra\.py and calibrations/c13_\w+\.py both have NUMBER '13'; give the new one"),
-        ("P", r"circuits/measurements/extra\.py has NUMBER 'P', which is the preconditions'"),
-    ],
-)
-def test_a_measurement_with_the_number_of_a_calibration_is_refused_at_the_start(
-    tmp_path, monkeypatch, number, sentence
-):
-    """By the registry of calibrations, which every run reads first; it reads the measurements' files only."""
-    (tmp_path / "extra.py").write_text(MEASUREMENT.replace('"97"', f'"{number}"') + "raise AssertionError('imported')")
-    monkeypatch.setattr(calibration_registry, "MEASUREMENTS", tmp_path)
-    with pytest.raises(UserError, match=sentence):
-        calibration_registry._find()
-
-
-def test_numbers_are_read_without_importing(tmp_path):
-    for module in measurements.MEASUREMENTS.values():
-        assert registries.declared(Path(module.__file__))["NUMBER"] == module.NUMBER
-    (tmp_path / "a.py").write_text("import nothing\nA, B = '1', f()\nC: str = 'c'\nD: int\nE = F = 2\ndef g(): H = 1\n")
-    assert registries.declared(tmp_path / "a.py") == {
-        "A": "1",
-        "B": None,
-        "C": "c",
-        "D": None,
-        "E": 2,
-        "F": 2,
-        "g": None,
-    }
-
-
 def test_an_added_task_follows_the_embedded_ones_and_has_its_file_s_name(added):
     text = (
         "from dataclasses import replace\nfrom circuits.tasks.ioi import TASK as IOI\nTASK = replace(IOI, name='abc')"
@@ -195,6 +157,55 @@ def test_a_task_s_module_without_a_task_and_a_builder_without_build_are_refused(
         UserError, match=r"circuits/tasks/published/abc\.py does not define build; add build\(vocabulary"
     ):
         published._find()
+
+
+def test_an_added_mode_and_generator_are_found_and_incomplete_or_misnamed_ones_refused(added):
+    shipped = Path(modes.MODES["A9"].__file__).read_text()
+    mode = shipped.replace('ID = "A9"', 'ID = "A16"').replace('NAME = "typo_sensitivity"', 'NAME = "extra"')
+    added(modes, "a16_extra", mode)
+    assert list(modes._find()) == [*modes.MODES, "A16"]
+    for change, sentence in (
+        (
+            ("def summarise", "def summed"),
+            r"suites/modes/a16_extra\.py does not define summarise; add summarise\(judged",
+        ),
+        (('"A16"', '"A17"'), r"a16_extra\.py has ID 'A17' and NAME 'extra'; call the file a17_extra\.py"),
+        (('"A16"', '"Z9"'), r"a16_extra\.py has ID 'Z9' and NAME 'extra'; .*, or take an ID such as 'A16'"),
+        (('"A16"', '"A2"'), r"suites/modes/a02_length\.py and suites/modes/a16_extra\.py both have ID 'A2'; give"),
+        (('"extra"', '"length"'), r"a02_length\.py and suites/modes/a16_extra\.py both have NAME 'length'; give"),
+    ):
+        added(modes, "a16_extra", mode.replace(*change))
+        with pytest.raises(UserError, match=sentence):
+            modes._find()
+    added(generators, "extra", "PARAMETERS = {}\ndef generate(params, seed): return []")
+    assert set(generators._find()) == {*generators.GENERATORS, "extra"}
+    added(generators, "extra", "PARAMETERS = {}")
+    with pytest.raises(UserError, match=r"suites/generators/extra\.py does not define generate; .* HELPERS"):
+        generators._find()
+
+
+def test_no_two_numbered_results_have_one_number():
+    """Across packages, which do not import each other: a result would replace another one's file."""
+    numbers = [
+        *((number, registries.file_of(module)) for number, module in measurements.MEASUREMENTS.items()),
+        *((module.NUMBER, registries.file_of(module)) for module in calibration_registry.CALIBRATIONS.values()),
+        (calibration_registry.PRECONDITIONS, "preconditions"),
+        *((str(results.number(mode)), f"failure mode {mode}") for mode in modes.MODES),
+        (results.LIKELIHOOD, "likelihood"),
+        (results.COVERAGE, "taxonomy coverage"),
+        *((module.NUMBER, registries.file_of(module)) for module in (record, hypothesis, confirmation, gate)),
+    ]
+    whose: dict[str, str] = {}
+    for number, who in numbers:
+        assert whose.setdefault(number.lower(), who) == who, f"{whose[number.lower()]} and {who} have number {number}"
+
+
+def test_a_module_called_like_a_calibration_is_one_and_no_other_is():
+    for found in pkgutil.iter_modules(calibrations.__path__):
+        module = importlib.import_module(f"{calibrations.__name__}.{found.name}")
+        called = bool(calibration_registry.IDENTIFIED.match(found.name))
+        assert called == (module in calibration_registry.CALIBRATIONS.values()), found.name
+        assert called == all(hasattr(module, name) for name in ("ID", "NUMBER", "calibrate")), found.name
 
 
 def test_a_registry_is_filled_when_it_is_first_read():

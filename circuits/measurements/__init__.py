@@ -31,11 +31,11 @@ REQUIRED = {
 
 
 def _find() -> dict[str, ModuleType]:
-    """All measurements in the order of their numbers."""
-    modules = registries.modules_of(__name__, __path__, lambda name: not name.startswith("_"), REQUIRED)
-    registries.by(lambda module: module.ID, "ID", modules)
-    found = registries.by(lambda module: module.NUMBER, "NUMBER", modules)
-    return dict(sorted(found.items()))
+    """All measurements by number, in the order of their numbers."""
+    modules = registries.modules_of(
+        __name__, __path__, REQUIRED, lambda name: not name.startswith("_"), unique=("ID", "NUMBER")
+    )
+    return {module.NUMBER: module for module in sorted(modules, key=lambda module: module.NUMBER)}
 
 
 MEASUREMENTS = _find()

@@ -24,10 +24,9 @@ REQUIRED = {"TASK": "TASK = Task(name=..., ...), as circuits/tasks/ioi.py has it
 
 def _find() -> dict[str, Task]:
     """All tasks. UserError for a module without one, or whose task has another name than the module."""
-    modules = registries.modules_of(__name__, __path__, lambda name: name not in HELPERS, REQUIRED)
     found = {}
-    for module in modules:
-        name = module.__name__.rpartition(".")[2]
+    for module in registries.modules_of(__name__, __path__, REQUIRED, lambda name: name not in HELPERS):
+        name = registries.name_of(module)
         if module.TASK.name != name:
             raise UserError(
                 f"{registries.file_of(module)} defines the task {module.TASK.name!r}; a task is found by its name, so call "

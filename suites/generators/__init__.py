@@ -6,32 +6,35 @@ the same items on every machine: draws come from `random.Random` of a text, and 
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
-from functools import cache
 from types import ModuleType
 from typing import Any
 
+import registries
 import results_io
 from suites import schema
 from suites.item import Item
 
 HELPERS = ("contents", "fillers")
+REQUIRED = {
+    "PARAMETERS": "the JSON Schema of a suite's generator.params",
+    "generate": "generate(params, seed), which returns a list of items, or add the module to HELPERS",
+}
 
 
-@cache
-def registry() -> Mapping[str, ModuleType]:
-    """The generators by name."""
-    found = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in HELPERS)
-    return {name: importlib.import_module(f"{__name__}.{name}") for name in found}
+def _find() -> dict[str, ModuleType]:
+    modules = registries.modules_of(__name__, __path__, REQUIRED, lambda name: name not in HELPERS)
+    return {registries.name_of(module): module for module in modules}
+
+
+GENERATORS: Mapping[str, ModuleType] = registries.Registry(_find)  # by the names of their files
 
 
 def generate(generator: Mapping[str, Any], where: str) -> list[Item]:
     """The items of {name, params, seed}; UserError (with the file `where`) for an unknown name or parameters that do not fit."""
-    module = registry().get(generator["name"])
+    module = GENERATORS.get(generator["name"])
     if module is None:
-        known = schema.suggestion(generator["name"], registry())
+        known = schema.suggestion(generator["name"], GENERATORS)
         raise results_io.UserError(f"{where}: generator.name is {generator['name']!r}; expected a generator; {known}")
     schema.check(generator["params"], module.PARAMETERS, where, "generator.params")
     items = module.generate(generator["params"], generator["seed"])

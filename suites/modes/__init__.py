@@ -1,4 +1,4 @@
-"""The failure modes A1 to A15: one file a mode, found by its ID in MODES.
+"""The failure modes A1 to A15: one file a mode, found by itself and kept by its ID in MODES.
 
 A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Schema of a suite's `parameters`), and
 
@@ -11,11 +11,12 @@ A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Sch
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
+import registries
+import results_io
 from suites import schema
 from suites.estimate import Estimate
 from suites.item import Suite
@@ -40,12 +41,33 @@ class Mode(Protocol):
     ) -> dict[str, Estimate]: ...
 
 
-def _modes() -> dict[str, Mode]:
-    names = sorted(found.name for found in pkgutil.iter_modules(__path__) if found.name[:3].strip("0123456789") == "a")
-    return {module.ID: module for module in (importlib.import_module(f"{__name__}.{name}") for name in names)}
+REQUIRED = {
+    "ID": 'its identifier, for example ID = "A9"',
+    "NAME": 'the name of its result, for example NAME = "typo_sensitivity"',
+    "TITLE": 'its name in tables, for example TITLE = "Typo sensitivity"',
+    "TIER": 'how sure its verdicts are, for example TIER = "verified"',
+    "TRACEABLE": '"yes", "partly" or "no": whether a failure has a counterfactual token',
+    "TRACE_NOTE": "a sentence that says which pair of prompts would explain a failure",
+    "PARAMETERS": "the JSON Schema of a suite's parameters",
+    "detect": "detect(case, parameters), which returns a Detection",
+    "summarise": "summarise(judged, parameters), which returns {name: Estimate} with failure_rate",
+}
 
 
-MODES: Mapping[str, Mode] = _modes()
+def _find() -> dict[str, Mode]:
+    """The modes by ID, in the order of their numbers. UserError for one that is not named after its ID."""
+    modules = registries.modules_of(__name__, __path__, REQUIRED, re.compile(r"a\d+_").match, unique=("ID", "NAME"))
+    for module in modules:
+        expected = f"a{module.ID[1:]:0>2}_{module.NAME}"
+        if registries.name_of(module) != expected or not re.fullmatch(r"A\d+", module.ID):
+            raise results_io.UserError(
+                f"{registries.file_of(module)} has ID {module.ID!r} and NAME {module.NAME!r}; call the file {expected}.py, "
+                "or take an ID such as 'A16'"
+            )
+    return {module.ID: cast(Mode, module) for module in modules}
+
+
+MODES: Mapping[str, Mode] = _find()
 
 
 def check(suite: Suite) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import registries
 import results_io
 from calibrations import registry
 
@@ -38,7 +39,7 @@ def test_sixteen_published_calibrations_in_the_order_of_their_numbers():
 def test_one_name_in_four_places(identifier):
     module = registry.CALIBRATIONS[identifier]
     name = f"{identifier.lower()}_{module.NAME}"
-    assert registry.file_name(module) == name
+    assert registries.name_of(module) == name
     assert (ROOT / "calibrations" / f"{name}.py").is_file()
     assert (ROOT / "tests" / "calibrations" / f"test_{name}.py").is_file()
     config = yaml.safe_load((ROOT / "configs" / "calibration" / f"{name}.yaml").read_text())

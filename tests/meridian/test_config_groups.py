@@ -7,7 +7,8 @@ import shutil
 import pytest
 from omegaconf import OmegaConf
 
-from calibrations.registry import CALIBRATIONS, file_name
+import registries
+from calibrations.registry import CALIBRATIONS
 from meridian import config_groups
 from results_io import UserError
 from tests.commandline import started
@@ -17,7 +18,7 @@ FOLDER = config_groups.CONFIGS / "calibration"
 
 def test_every_calibration_has_a_file_and_every_file_a_calibration():
     assert config_groups.parts()[0] == "common"
-    assert set(config_groups.parts()) == {"common", *map(file_name, CALIBRATIONS.values())}
+    assert set(config_groups.parts()) == {"common", *map(registries.name_of, CALIBRATIONS.values())}
 
 
 def test_a_run_has_the_files_sections_with_what_was_typed():

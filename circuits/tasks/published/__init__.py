@@ -32,8 +32,8 @@ REQUIRED = {
 
 def _find() -> dict[str, ModuleType]:
     """All builders by name: FIRST in their order, then the others by name."""
-    modules = registries.modules_of(__name__, __path__, lambda name: name not in HELPERS, REQUIRED)
-    return registries.in_order(registries.by(lambda module: module.NAME, "NAME", modules), FIRST)
+    modules = registries.modules_of(__name__, __path__, REQUIRED, lambda name: name not in HELPERS, unique=("NAME",))
+    return registries.in_order({module.NAME: module for module in modules}, FIRST)
 
 
 BUILDERS = _find()
