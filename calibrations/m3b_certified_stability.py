@@ -23,12 +23,13 @@ from calibrations.evidence import Evidence
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
     Insufficient,
+    TTest,
     benjamini_hochberg,
     m3b_equivalent_t,
     m3b_labels,
+    mean_test,
     partial_conjunction_p,
 )
-from calibrations.statistics.paired import TTest
 
 ID = "M3b"
 NUMBER = "M3b"
@@ -139,7 +140,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     effects = (evidence.head_effect(*EFFECT) * evidence.expected_sign)[:, evidence.in_circuit]
     # Contrast with the threshold: the uncertainty of mean D is then part of the test.
     above = effects - config["min_effect_fraction"] * evidence.clean[:, None]
-    test = preconditions.mean_test(above, evidence.clusters)
+    test = mean_test(above, evidence.clusters)
     wanted = math.ceil(config["circuit_fraction"] * k)
     p = partial_conjunction_p(test.p, wanted)
     against = partial_conjunction_p(1 - test.p, k - wanted + 1)  # too many heads below for `wanted` to be above
@@ -163,7 +164,7 @@ def head_labels(
 ) -> list[str]:
     """robust: above the threshold after Benjamini-Hochberg; negative: below 0 after it; else uncertain."""
     robust = benjamini_hochberg(test.p) < config["alpha"]
-    opposite = preconditions.mean_test(-effects, evidence.clusters)
+    opposite = mean_test(-effects, evidence.clusters)
     negative = benjamini_hochberg(opposite.p) < config["alpha"]
     return ["robust" if r else "negative" if n else "uncertain" for r, n in zip(robust, negative, strict=True)]
 
@@ -184,7 +185,7 @@ def _companions(
     evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray, test: TTest, labels: list[str]
 ) -> dict[str, Any]:
     mean_clean = float(evidence.clean.mean())
-    positive = preconditions.mean_test(effects, evidence.clusters)
+    positive = mean_test(effects, evidence.clusters)
     low, _ = positive.interval(0.90)
     counts = subsample_counts(evidence.head_effect(*EFFECT)[:, evidence.in_circuit], config)
     signs = evidence.expected_sign[evidence.in_circuit]
@@ -233,12 +234,12 @@ def head_tests(evidence: Evidence, config: Mapping[str, Any]) -> HeadTests:
     wide = np.concatenate(list(effects), axis=1)  # [prompt way*head]
 
     def p(values: Float[np.ndarray, "prompt column"]) -> Float[np.ndarray, "way head"]:
-        return preconditions.mean_test(values, evidence.clusters).p.reshape(len(WAYS), k)
+        return mean_test(values, evidence.clusters).p.reshape(len(WAYS), k)
 
     above, below = p(wide - margin), p(-wide - margin)
     counts = np.minimum(1.0, 2 * len(WAYS) * np.minimum(above, below).min(axis=0))
     idle = np.maximum(p(margin - wide), p(margin + wide)).max(axis=0)
-    test = preconditions.mean_test(wide, evidence.clusters)
+    test = mean_test(wide, evidence.clusters)
     mean_clean = evidence.clean.mean()
     share, error = (values.reshape(len(WAYS), k) / mean_clean for values in (test.mean, test.standard_error))
     return HeadTests(share, error, counts, idle)

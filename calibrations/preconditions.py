@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
 
 from calibrations.evidence import PRIMARY, Evidence
 from calibrations.record import Published, Record, decide_above, judge
@@ -22,16 +21,16 @@ from calibrations.statistics import (
     Insufficient,
     Interval,
     Ratio,
+    TTest,
     bootstrap_counts,
     bootstrap_ratios,
+    mean_test,
     percentile_interval,
     rank_among,
     ratio_of_means,
     reportable_ratio,
     threshold_p,
 )
-from calibrations.statistics.paired import TTest
-from calibrations.statistics.ratio import covariance_of_means
 
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
 NO_RULE = "no published threshold"
@@ -81,18 +80,6 @@ def require_prompts(evidence: Evidence, minimum: int) -> None:
 def clean_mean(evidence: Evidence) -> TTest:
     """Mean clean logit difference with its cluster-robust standard error and one-sided p of "above 0"."""
     return mean_test(evidence.clean[:, None], evidence.clusters)
-
-
-def mean_test(values: Float[np.ndarray, "prompt variable"], clusters: np.ndarray) -> TTest:
-    """One-sided t tests of "mean > 0" with cluster-robust standard errors, one per variable.
-
-    A variable that does not vary has p 0 or 1 by the sign of its mean. Raises Insufficient("n_clusters") for
-    one cluster. Source: spec section 1.3 (unit = cluster) and M3b.
-    """
-    covariance, freedom = covariance_of_means(values, clusters)
-    mean, error = values.mean(axis=0), np.sqrt(np.diag(covariance))
-    t = np.divide(mean, error, out=np.sign(mean) * math.inf, where=error > 0)
-    return TTest(mean, error, t, stats.t.sf(t, freedom), freedom)
 
 
 def require_behaviour(evidence: Evidence, config: Mapping[str, Any]) -> None:

@@ -69,17 +69,6 @@ class Equivalence:
     margin_f2: float
 
 
-@dataclass(frozen=True)
-class PairComparison:
-    """Games-Howell comparison of two groups: mean_i - mean_j with simultaneous interval and p."""
-
-    first: int
-    second: int
-    difference: float
-    interval: Interval
-    p: float
-
-
 def split_groups(values: ArrayLike, labels: ArrayLike) -> tuple[list[np.ndarray], list]:
     """Values [prompt] split by labels [prompt]: (groups, group names), names sorted."""
     y, names = finite("values", values, ndim=1), np.asarray(labels)
@@ -187,16 +176,6 @@ def _noncentrality(f: float, df_between: int, df_within: int, probability: float
     return float(optimize.brentq(excess, 1e-12, upper, xtol=1e-10))
 
 
-def null_eta2(n_total: int, k_groups: int) -> stats.rv_continuous:
-    """Law of eta2 under perfect invariance with normal errors: Beta((k-1)/2, (n-k)/2), as a frozen scipy law.
-
-    Raises Insufficient("n_prompts") if n_total <= k_groups. Source: spec finding 3.
-    """
-    if k_groups < 2 or n_total <= k_groups:
-        raise Insufficient("n_prompts", f"{n_total} prompts in {k_groups} groups")
-    return stats.beta((k_groups - 1) / 2, (n_total - k_groups) / 2)
-
-
 def welch_anova(groups: Groups) -> WelchAnova:
     """Welch's heteroscedastic F test and adjusted omega2 = (k-1)(F-1) / ((k-1)(F-1) + N).
 
@@ -252,27 +231,6 @@ def _welch_of_units(arrays: list[np.ndarray], units: Groups) -> tuple[float, int
     lack = float(((1 - share) ** 2 / freedom).sum())
     between = float((weight * (mean - share @ mean) ** 2).sum()) / (k - 1)
     return between / (1 + 2 * (k - 2) / (k * k - 1) * lack), k - 1, (k * k - 1) / (3 * lack)
-
-
-def games_howell(groups: Groups, level: float = 0.95) -> list[PairComparison]:
-    """All pairwise differences of means with unequal variances, simultaneous intervals and p (studentised range).
-
-    Raises as `welch_anova`. Source: Games & Howell 1976; scipy tukey_hsd(equal_var=False).
-    """
-    arrays = _varying(groups)
-    result = stats.tukey_hsd(*arrays, equal_var=False)
-    interval = result.confidence_interval(level)
-    return [
-        PairComparison(
-            i,
-            j,
-            float(result.statistic[i, j]),
-            (float(interval.low[i, j]), float(interval.high[i, j])),
-            float(result.pvalue[i, j]),
-        )
-        for i in range(len(arrays))
-        for j in range(i + 1, len(arrays))
-    ]
 
 
 def _varying(groups: Groups) -> list[np.ndarray]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -15,16 +14,6 @@ from calibrations.statistics.errors import Insufficient
 # More than 1 % of unusable resamples means the statistic has no bootstrap distribution (spec 1.3).
 MAXIMUM_DEGENERATE_FRACTION = 0.01
 ARRAYS_KEPT = 6  # of counts: both splits and the numbers of resamples in use; 32 MB for 10,000 resamples of 400 prompts
-
-
-@dataclass(frozen=True)
-class BootstrapSummary:
-    """Point estimate with the SD (ddof 1) and percentile intervals of its bootstrap draws."""
-
-    estimate: float
-    sd: float
-    ci95: Interval
-    ci90: Interval
 
 
 def bootstrap_counts(
@@ -152,17 +141,6 @@ def bootstrap_ratio_errors(
     return np.sqrt(scale * squares) / np.abs(np.where(bottom == 0, np.nan, bottom))
 
 
-def bootstrap_variances(
-    counts: Int[np.ndarray, "resample prompt"], values: ArrayLike, axis: int = 0, ddof: int = 1
-) -> Float[np.ndarray, "resample ..."]:
-    """Resampled variances over the prompt axis, from W @ values and W @ values^2 (values are centred first)."""
-    array = np.moveaxis(finite("values", values), axis, 0)
-    array = array - array.mean(axis=0)
-    mean, square = bootstrap_means(counts, array), bootstrap_means(counts, array**2)
-    n = counts.sum(axis=1).reshape(-1, *[1] * (mean.ndim - 1))
-    return np.clip(square - mean**2, 0.0, None) * n / (n - ddof)
-
-
 def usable_draws(draws: Float[np.ndarray, " resample"]) -> Float[np.ndarray, " resample"]:
     """The finite draws; raises Insufficient("degenerate_bootstrap") if more than 1 % are not finite."""
     draws = np.asarray(draws, dtype=np.float64)
@@ -176,9 +154,3 @@ def percentile_interval(draws: Float[np.ndarray, " resample"], level: float = 0.
     """Percentile interval of the draws, numpy's linear quantiles. Raises as `usable_draws`."""
     low, high = np.quantile(usable_draws(draws), tails(level))
     return float(low), float(high)
-
-
-def summarise_bootstrap(estimate: float, draws: Float[np.ndarray, " resample"]) -> BootstrapSummary:
-    """SD and percentile intervals (95 and 90 %) of the draws of one statistic. Raises as `usable_draws`."""
-    sd = float(usable_draws(draws).std(ddof=1))
-    return BootstrapSummary(float(estimate), sd, percentile_interval(draws, 0.95), percentile_interval(draws, 0.90))

@@ -29,11 +29,6 @@ class RiskCoverage:
     risk: Float[np.ndarray, " rank"]
     area: float
 
-    def max_coverage(self, risk: float) -> float:
-        """Largest coverage whose risk is at most `risk`, 0 if none is."""
-        allowed = self.coverage[self.risk <= risk + 1e-12]
-        return float(allowed.max()) if allowed.size else 0.0
-
 
 def calibration_errors(confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10) -> CalibrationErrors:
     """Gap |accuracy - mean confidence| over right-closed bins (lo, hi] of equal width; 0 falls in the first bin.

@@ -1,7 +1,8 @@
-"""Standard errors of means whose prompts come in clusters, the clusters in strata that are fixed by design (templates).
+"""Standard errors and t tests of means whose prompts come in clusters.
 
-A difference between strata is no sampling error: samples hold the same strata again. Residuals are therefore taken from the
-mean of the stratum. Prompts of one cluster are one draw: their residuals are summed first.
+Prompts of one cluster are one draw, so their residuals are summed first. Where the clusters lie in strata that are fixed by
+design (templates), residuals are taken from the mean of the stratum: every sample holds the same strata, so a difference
+between strata is no sampling error.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
+from scipy import stats
 
-from calibrations.statistics.arrays import finite
+from calibrations.statistics.arrays import finite, tails
 from calibrations.statistics.errors import Insufficient
 
 
@@ -121,3 +123,52 @@ def _freedom(squares: Float[np.ndarray, " cluster"], most: int) -> float:
     if spread == 0:
         return float(most)
     return float(min(2 * squares.sum() ** 2 / spread * most / len(squares), most))
+
+
+@dataclass(frozen=True)
+class TTest:
+    """One-sided t tests of "mean > 0", one for each variable: mean, standard error, t and p, all [variable]."""
+
+    mean: Float[np.ndarray, " variable"]
+    standard_error: Float[np.ndarray, " variable"]
+    t: Float[np.ndarray, " variable"]
+    p: Float[np.ndarray, " variable"]
+    degrees_of_freedom: int
+
+    def interval(self, level: float = 0.90) -> tuple[np.ndarray, np.ndarray]:
+        """(lower, upper): mean +- t quantile x standard error, of the shape of `mean`."""
+        half = stats.t.ppf(tails(level)[1], self.degrees_of_freedom) * self.standard_error
+        return self.mean - half, self.mean + half
+
+
+def covariance_of_means(
+    values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike | None = None
+) -> tuple[Float[np.ndarray, "variable variable"], int]:
+    """Covariance matrix of the column means and its degrees of freedom.
+
+    Without clusters: S / n with n - 1. With clusters: G/(G-1) sum_g (sum_{p in g} e_p)(...)^T / n^2 with G - 1, which
+    is the first form when every prompt is its own cluster. Raises Insufficient("n_clusters") for fewer than 2 units.
+    """
+    residuals = values - values.mean(axis=0)
+    labels = np.arange(len(values)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
+    if labels.shape != (len(values),):
+        raise ValueError(f"clusters has {labels.size} labels for {len(values)} prompts; expected one each")
+    n_clusters = int(labels.max()) + 1
+    if n_clusters < 2:
+        raise Insufficient("n_clusters", "a standard error needs at least 2 sampling units")
+    totals = np.zeros((n_clusters, values.shape[1]))
+    np.add.at(totals, labels, residuals)
+    scale = n_clusters / (n_clusters - 1) / len(values) ** 2
+    return scale * totals.T @ totals, n_clusters - 1
+
+
+def mean_test(values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike | None = None) -> TTest:
+    """t tests of "mean > 0" with the cluster-robust standard errors of `covariance_of_means`, one for each variable.
+
+    A variable that does not vary has p 0 or 1 by the sign of its mean. Raises Insufficient("n_clusters") for
+    one cluster. Source: spec section 1.3 (unit = cluster) and M3b.
+    """
+    covariance, freedom = covariance_of_means(values, clusters)
+    mean, error = values.mean(axis=0), np.sqrt(np.diag(covariance))
+    t = np.divide(mean, error, out=np.sign(mean) * math.inf, where=error > 0)
+    return TTest(mean, error, t, stats.t.sf(t, freedom), freedom)

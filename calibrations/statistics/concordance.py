@@ -54,8 +54,3 @@ def kendall_w(ratings: ArrayLike) -> Concordance:
 def kendall_w_p(w: float, n_raters: int, n_items: int) -> float:
     """Upper-tail p of W by the chi-square approximation: chi2 = m (n-1) W with n-1 degrees of freedom."""
     return float(stats.chi2.sf(n_raters * (n_items - 1) * w, n_items - 1))
-
-
-def kendall_w_critical(n_raters: int, n_items: int, alpha: float = 0.05) -> float:
-    """Smallest W significant at `alpha` by the chi-square approximation."""
-    return float(stats.chi2.isf(alpha, n_items - 1) / (n_raters * (n_items - 1)))

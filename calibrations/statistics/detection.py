@@ -125,7 +125,7 @@ def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) ->
 
     se^2 = var(placements of positives)/n1 + var(placements of negatives)/n0. On the plain scale an interval of few heads
     near 1 is symmetric where the estimate is not. Raises as `discrimination`, Insufficient("n_heads") for fewer than 2 in a
-    class, and ("zero_variance") at complete separation, where DeLong's variance is 0 (use `auroc_bootstrap` or the exact
+    class, and ("zero_variance") at complete separation, where DeLong's variance is 0 (use the exact
     permutation p). Source: DeLong et al. 1988; Pepe 2003 (logit).
     """
     positive, negative = _classes(labels, scores)
@@ -141,14 +141,3 @@ def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) ->
     half = stats.norm.ppf(tails(level)[1]) * math.sqrt(variance) / (area * (1 - area))
     centre = special.logit(area)
     return float(special.expit(centre - half)), float(special.expit(centre + half))
-
-
-def auroc_bootstrap(
-    labels: ArrayLike, scores: ArrayLike, *, n_resamples: int, seed: int
-) -> Float[np.ndarray, " resample"]:
-    """AUROC of heads resampled with replacement within each class. Raises as `discrimination`."""
-    positive, negative = _classes(labels, scores)
-    rng, place = np.random.default_rng(seed), _placements(positive, negative)
-    share_p = rng.multinomial(positive.size, np.full(positive.size, 1 / positive.size), n_resamples) / positive.size
-    share_n = rng.multinomial(negative.size, np.full(negative.size, 1 / negative.size), n_resamples) / negative.size
-    return np.einsum("bp,pn,bn->b", share_p, place, share_n, optimize=True)

@@ -37,10 +37,3 @@ def effective_rank_of_spectrum(singular_values: ArrayLike) -> EffectiveRank:
         participation_eigen=float((s**2).sum() ** 2 / (s**4).sum()),
         stable=float((s**2).sum()),
     )
-
-
-def effective_rank(matrix: ArrayLike, *, centre: bool = False) -> EffectiveRank:
-    """The four ranks of `matrix` [prompt feature], columns centred if `centre`. Capped by min(prompt, feature)."""
-    values = finite("matrix", matrix, ndim=2)
-    values = values - values.mean(axis=0) if centre else values
-    return effective_rank_of_spectrum(np.linalg.svd(values, compute_uv=False))

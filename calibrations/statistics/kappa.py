@@ -30,16 +30,6 @@ def cohen_kappa(table: ArrayLike) -> float:
     return float((observed - expected) / (1 - expected))
 
 
-def cohen_kappa_labels(first: ArrayLike, second: ArrayLike) -> float:
-    """Cohen's kappa of two label vectors [item]. Raises as `cohen_kappa`."""
-    a, b = np.asarray(first), np.asarray(second)
-    if a.shape != b.shape or a.ndim != 1:
-        raise ValueError(f"labels of shapes {a.shape} and {b.shape}; expected two vectors of one length")
-    categories = np.unique(np.concatenate([a, b]))
-    table = [[int(((a == p) & (b == q)).sum()) for q in categories] for p in categories]
-    return cohen_kappa(table)
-
-
 def fleiss_kappa(counts: ArrayLike) -> float:
     """Fleiss kappa of `counts` [item category]: how many raters put the item in the category, the same total per item.
 

@@ -84,18 +84,6 @@ def cv_interval(cv: float, df: int, level: float = 0.90) -> Interval:
     return sd_bounds(cv, df, level)
 
 
-def subsample_sd(values: ArrayLike, fraction: float) -> float:
-    """Exact SD of the mean of a random subsample of m = round(f n) values without replacement: s sqrt((1 - m/n)/m).
-
-    Source: finite-population sampling; spec M3b. Raises Insufficient("n_prompts") if m is 0.
-    """
-    x = _sample(values, 2)
-    m = round(fraction * x.size)
-    if not 1 <= m <= x.size:
-        raise Insufficient("n_prompts", f"a fraction {fraction} of {x.size} values is {m} values")
-    return float(x.std(ddof=1) * math.sqrt((1 - m / x.size) / m))
-
-
 def cv_of_variance(n: int) -> float:
     """CV of a sample variance of n normal values, sqrt(2/(n - 1)) (spec finding 4)."""
     if n < 2:
@@ -103,19 +91,8 @@ def cv_of_variance(n: int) -> float:
     return math.sqrt(2 / (n - 1))
 
 
-def size_for_cv_of_variance(cv: float) -> int:
-    """Smallest n with sqrt(2/(n - 1)) <= cv: 51 for .20."""
-    return math.ceil(2 / cv**2 * (1 - 1e-12)) + 1
-
-
 def hodges_lehmann(values: ArrayLike) -> float:
     """Median of the Walsh averages (x_i + x_j)/2, i <= j."""
     x = _sample(values, 1)
     i, j = np.triu_indices(x.size)
     return float(np.median((x[i] + x[j]) / 2))
-
-
-def hodges_lehmann_shift(first: ArrayLike, second: ArrayLike) -> float:
-    """Median of all differences second_j - first_i."""
-    x, y = _sample(first, 1), _sample(second, 1)
-    return float(np.median(y[None] - x[:, None]))

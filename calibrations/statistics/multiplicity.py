@@ -86,19 +86,9 @@ def bonferroni(p: ArrayLike) -> Float[np.ndarray, " hypothesis"]:
     return adjusted_p(p, "bonferroni")
 
 
-def holm(p: ArrayLike) -> Float[np.ndarray, " hypothesis"]:
-    """Holm's step-down adjusted p. See `adjusted_p`."""
-    return adjusted_p(p, "holm")
-
-
 def benjamini_hochberg(p: ArrayLike) -> Float[np.ndarray, " hypothesis"]:
     """Step-up adjusted p, FDR under independence or PRDS. See `adjusted_p`."""
     return adjusted_p(p, "bh")
-
-
-def benjamini_yekutieli(p: ArrayLike) -> Float[np.ndarray, " hypothesis"]:
-    """Step-up adjusted p, FDR under any dependence. See `adjusted_p`."""
-    return adjusted_p(p, "by")
 
 
 def survival(p: ArrayLike, alpha: float = 0.05) -> Survival:

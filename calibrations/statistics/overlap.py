@@ -6,23 +6,12 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from numpy.typing import ArrayLike
 from scipy import stats
 
 from calibrations.statistics.arrays import finite
 from calibrations.statistics.errors import Insufficient
-
-
-@dataclass(frozen=True)
-class TopKOverlap:
-    """Agreement of two selections of k out of n heads."""
-
-    overlap: int
-    kappa: float
-    jaccard: float
-    dice: float
-    p: float
 
 
 @dataclass(frozen=True)
@@ -45,36 +34,9 @@ def top_k_mask(scores: ArrayLike, k: int) -> Bool[np.ndarray, "... head"]:
     return mask
 
 
-def top_k_kappa(overlap: ArrayLike, k: int, n_heads: int) -> Float[np.ndarray, ...]:
-    """Cohen's kappa of two top-k selections sharing `overlap` heads (any shape): (a/k - k/n)/(1 - k/n).
-
-    Raises Insufficient("all_selected") for k = n (0/0). Source: spec F59.
-    """
-    if k >= n_heads:
-        raise Insufficient("all_selected", f"k = {k} selects all {n_heads} heads; kappa is 0/0")
-    return (np.asarray(overlap, dtype=np.float64) / k - k / n_heads) / (1 - k / n_heads)
-
-
 def overlap_p(overlap: int, n_heads: int, k_first: int, k_second: int) -> float:
     """Hypergeometric P(shared >= overlap) when k_second heads are drawn at random."""
     return float(stats.hypergeom.sf(overlap - 1, n_heads, k_first, k_second))
-
-
-def top_k_agreement(overlap: int, k: int, n_heads: int) -> TopKOverlap:
-    """Kappa, Jaccard a/(2k-a), Dice a/k and hypergeometric p of two top-k sets sharing `overlap` of `n_heads` heads.
-
-    Raises Insufficient("all_selected") for k = n. Spec F59: report for k >= 3 only.
-    """
-    kappa = float(top_k_kappa(overlap, k, n_heads))
-    return TopKOverlap(overlap, kappa, overlap / (2 * k - overlap), overlap / k, overlap_p(overlap, n_heads, k, k))
-
-
-def top_k_overlap(first: ArrayLike, second: ArrayLike, k: int) -> TopKOverlap:
-    """`top_k_agreement` of the top k heads of two score vectors [head], ties to the lower index."""
-    a, b = top_k_mask(first, k), top_k_mask(second, k)
-    if a.shape != b.shape or a.ndim != 1:
-        raise ValueError(f"scores of shapes {a.shape} and {b.shape}; expected two vectors of one length")
-    return top_k_agreement(int((a & b).sum()), k, a.size)
 
 
 def set_overlap(first: Collection[Hashable], second: Collection[Hashable]) -> SetOverlap:

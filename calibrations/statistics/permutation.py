@@ -97,11 +97,6 @@ def head_relabellings(
     return masks, False
 
 
-def minimum_label_p(n_heads: int, k: int) -> float:
-    """Smallest one-sided exact p of a head-label permutation: k! (H - k)! / H!; a one-head circuit has 1 / H."""
-    return 1 / math.comb(n_heads, k)
-
-
 def head_label_permutation(
     statistic: Callable[[Bool[np.ndarray, "relabelling head"]], Float[np.ndarray, " relabelling"]],
     in_circuit: ArrayLike,
@@ -132,22 +127,6 @@ def head_label_permutation(
     floor = (2 if alternative == "two-sided" else 1) / (len(masks) if exact else len(masks) + 1)
     p = permutation_p(observed, null, alternative, exact)
     return PermutationTest(observed, p, "exact" if exact else "permutation", min(1.0, floor), len(masks))
-
-
-def mean_ratio(scores: ArrayLike) -> Callable[[np.ndarray], np.ndarray]:
-    """Statistic for `head_label_permutation`: mean score inside / mean score outside the mask (S1 attribution ratio).
-
-    `scores` [head] must be >= 0 and not all 0. A mask whose outside mean is 0 has ratio inf.
-    """
-    values = finite("scores", scores, ndim=1)
-    if (values < 0).any():
-        raise ValueError(f"scores hold {int((values < 0).sum())} negative values; the ratio is of magnitudes")
-
-    def statistic(masks: np.ndarray) -> np.ndarray:
-        inside, outside = masks @ values / masks.sum(1), (~masks) @ values / (~masks).sum(1)
-        return np.divide(inside, outside, out=np.full(len(masks), np.inf), where=outside > 0)
-
-    return statistic
 
 
 def mean_contrast(scores: ArrayLike) -> Callable[[np.ndarray], np.ndarray]:

@@ -18,9 +18,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from calibrations.statistics.arrays import finite, paired
-from calibrations.statistics.detection import wilson_interval
 from calibrations.statistics.errors import Insufficient
-from calibrations.statistics.moments import coefficient_of_variation
 from calibrations.statistics.permutation import (
     Alternative,
     PermutationTest,
@@ -74,14 +72,6 @@ def c36_label(delta: float, *, adds_value: float, substantial: float) -> str:
 def c36_identical(circuit: Collection[Hashable], baseline: Collection[Hashable]) -> bool:
     """True if circuit and top-k baseline are the same heads: delta is 0, the verdict fail, "baseline equals circuit"."""
     return set(circuit) == set(baseline)
-
-
-def c16_test_retest(thetas: ArrayLike) -> float:
-    """Published test-retest: 1 - SD/|mean| over seeds (ddof 0), clipped to [0, 1].
-
-    Raises Insufficient("n_seeds") for fewer than 2 seeds and ("ratio_undefined") for a mean of 0.
-    """
-    return float(np.clip(1 - coefficient_of_variation(thetas, ddof=0), 0, 1))
 
 
 def c16_split_half(scores: ArrayLike) -> float:
@@ -140,15 +130,6 @@ def m3b_labels(
     return CertifiedStability(labels, fraction, published_verdict(fraction, ">=", circuit_fraction))
 
 
-def m3b_minimum_subsamples(target: float, level: float = 0.95) -> int:
-    """Smallest S for which S passes of S have a Wilson lower bound >= target: 73 for .95."""
-    z2 = stats.norm.ppf((1 + level) / 2) ** 2
-    size = max(1, math.floor(target * z2 / (1 - target)))  # S/(S + z^2) >= target
-    while wilson_interval(size, size, level)[0] < target:
-        size += 1
-    return size
-
-
 def m3b_equivalent_t(pass_rate: float, fraction: float) -> float:
     """t above which a share `pass_rate` of subsamples of size `fraction` has a positive mean: z sqrt((1-f)/f).
 
@@ -182,11 +163,6 @@ def discriminant_ratios(effects: ArrayLike) -> Float[np.ndarray, " source"]:
     if not off.all():
         raise Insufficient("ratio_undefined", "an off-diagonal mean is 0")
     return np.diag(matrix) / off
-
-
-def discriminant_contrasts(effects: ArrayLike, factor: float) -> Float[np.ndarray, " source"]:
-    """M[A,A] - factor x off-diagonal mean: the published ratio > factor without division; factor 1 is the difference."""
-    return np.diag(_task_matrix(effects)) - factor * off_diagonal_means(effects)
 
 
 def discriminant_null_pass(n_tasks: int, factor: float) -> float:

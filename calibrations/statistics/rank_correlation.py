@@ -138,13 +138,6 @@ def _standard_ranks(values: np.ndarray, axis: int) -> np.ndarray:
     return np.divide(ranks, length, out=np.full_like(ranks, np.nan), where=length > 0)
 
 
-def head_bootstrap_mean_spearman(scores: ArrayLike, *, n_resamples: int, seed: int) -> Float[np.ndarray, " resample"]:
-    """Mean pairwise Spearman rho of heads resampled with replacement. `scores` [head method], complete."""
-    table = usable_scores(scores, minimum_heads=3).scores
-    index = np.random.default_rng(seed).integers(len(table), size=(n_resamples, len(table)))
-    return mean_spearman_draws(table[index])
-
-
 def mean_spearman_permutation(scores: ArrayLike, *, n_resamples: int, seed: int) -> PermutationTest:
     """Test of mean pairwise rho > 0: head labels are permuted independently in every method, +1 rule.
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from calibrations.statistics.arrays import Interval, paired, tails
+from calibrations.statistics.clusters import covariance_of_means
 from calibrations.statistics.errors import Insufficient
 
 # Below a t of 3 the Fieller interval of a ratio is unbounded too often to report one (spec 1.2, our choice).
@@ -55,36 +56,10 @@ class Ratio:
         root = math.sqrt(b * b + a * c)
         return float(self.value - (b + root) / a), float(self.value - (b - root) / a)
 
-    def linearised_interval(self, level: float = 0.95) -> Interval:
-        """theta +- t quantile x linearised standard error."""
-        half = stats.t.ppf(tails(level)[1], self.degrees_of_freedom) * self.standard_error
-        return float(self.value - half), float(self.value + half)
-
     def require_denominator(self, minimum_t: float = MINIMUM_DENOMINATOR_T) -> None:
         """Denominator gate: raises Insufficient("denominator") if denominator_t < minimum_t (rounding aside)."""
         if self.denominator_t < minimum_t * (1 - 1e-12):
             raise Insufficient("denominator", f"t of mean(D) is {self.denominator_t:.3f}, below {minimum_t}")
-
-
-def covariance_of_means(
-    values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike | None = None
-) -> tuple[Float[np.ndarray, "variable variable"], int]:
-    """Covariance matrix of the column means and its degrees of freedom.
-
-    Without clusters: S / n with n - 1. With clusters: G/(G-1) sum_g (sum_{p in g} e_p)(...)^T / n^2 with G - 1, which
-    is the first form when every prompt is its own cluster. Raises Insufficient("n_clusters") for fewer than 2 units.
-    """
-    residuals = values - values.mean(axis=0)
-    labels = np.arange(len(values)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    if labels.shape != (len(values),):
-        raise ValueError(f"clusters has {labels.size} labels for {len(values)} prompts; expected one each")
-    n_clusters = int(labels.max()) + 1
-    if n_clusters < 2:
-        raise Insufficient("n_clusters", "a standard error needs at least 2 sampling units")
-    totals = np.zeros((n_clusters, values.shape[1]))
-    np.add.at(totals, labels, residuals)
-    scale = n_clusters / (n_clusters - 1) / len(values) ** 2
-    return scale * totals.T @ totals, n_clusters - 1
 
 
 def ratio_of_means(numerator: ArrayLike, denominator: ArrayLike, clusters: ArrayLike | None = None) -> Ratio:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from results_io import UserError
@@ -25,15 +24,6 @@ class Detector:
     f1: Estimate
     locked: bool
     reason: str
-
-
-def detector(expected: Sequence[bool], flagged: Sequence[bool], level: float = 0.95) -> Detector:
-    """Quality of a detector that `flagged` [example] what its golden set calls `expected` [example]."""
-    if len(expected) != len(flagged):
-        raise UserError(f"{len(flagged)} verdicts for {len(expected)} labels; expected one each: judge every example")
-    pairs = [(bool(e), bool(f)) for e, f in zip(expected, flagged, strict=True)]
-    tp, fn, fp, tn = (pairs.count(cell) for cell in ((True, True), (True, False), (False, True), (False, False)))
-    return from_counts(tp, fp, fn, tn, level)
 
 
 def from_counts(tp: int, fp: int, fn: int, tn: int, level: float = 0.95) -> Detector:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +14,6 @@ from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 
 SMALL_ARM = 20  # Hedges' correction below this (spec B6)
-Standardiser = Literal["dz", "d_av"]
 
 
 def cohen_d(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Estimate:
@@ -44,24 +42,6 @@ def cohen_d(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Estimate:
         assumptions=("samples are independent and normal with one SD",),
         detail={"d": d, "g": d * factor, "n_a": x.size, "n_b": y.size, **difference},
     )
-
-
-def paired_d(a: ArrayLike, b: ArrayLike, standardiser: Standardiser) -> Estimate:
-    """Standardised difference on the same items [item]: mean(B - A) over the SD of B - A ("dz") or over (SD A + SD B)/2 ("d_av").
-
-    Undefined where that SD is 0, insufficient under 2 items. Source: Lakens 2013; spec B6.
-    """
-    x, y = _vector("a", a), _vector("b", b)
-    if x.shape != y.shape:
-        raise UserError(f"a has {x.size} items and b has {y.size}; expected the same items: match them by id")
-    if x.size < 2:
-        return missing("insufficient_data", f"{x.size} items; an SD needs at least 2", standardiser, x.size)
-    difference = y - x
-    sd = difference.std(ddof=1) if standardiser == "dz" else (x.std(ddof=1) + y.std(ddof=1)) / 2
-    detail = {"mean_difference": float(difference.mean())}
-    if sd <= 1e-12 * max(np.abs(x).max(), np.abs(y).max()):
-        return missing("undefined", f"the SD that {standardiser} divides by is 0", standardiser, x.size, detail=detail)
-    return Estimate(float(difference.mean() / sd), standardiser, x.size, detail=detail)
 
 
 def cohen_h(share_a: float, share_b: float, n_a: int, n_b: int, level: float = 0.95) -> Estimate:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from scipy import optimize, stats
-from statsmodels.stats.power import NormalIndPower
-from statsmodels.stats.proportion import proportion_effectsize
 
 from calibrations.statistics import wilson_interval
 from results_io import UserError
 from suites.estimate import Estimate, missing
 
-DISCORDANCES = (
-    0.1,
-    0.2,
-    0.3,
-)  # grid of shares of items on which two runs differ, where nothing is known of it (spec B9)
 ALPHA, POWER = 0.05, 0.80
 ROUNDING = 1e-9  # of a number of items; keeps a root that is whole from being rounded up
 
@@ -40,19 +32,6 @@ def items_for_width(width: float, share: float = 0.5, level: float = 0.95) -> Es
     return _items(enough, f"Wilson width {width:g} at {share:g}")
 
 
-def items_for_two_shares(share_a: float, share_b: float, alpha: float = ALPHA, power: float = POWER) -> Estimate:
-    """Items in each of two independent arms to tell `share_a` from `share_b`: arcsine effect, two-sided normal test.
-
-    Undefined for equal shares. Source: Cohen 1988; spec B9.
-    """
-    _require_shares(alpha=alpha, power=power)
-    h = proportion_effectsize(share_b, share_a)
-    if h == 0:
-        return missing("undefined", f"both shares are {share_a:g}; no number of items tells them apart", "items")
-    n = NormalIndPower().solve_power(effect_size=abs(h), alpha=alpha, power=power, alternative="two-sided")
-    return _items(n, "per arm")
-
-
 def items_for_paired(delta: float, discordance: float, alpha: float = ALPHA, power: float = POWER) -> Estimate:
     """Items for McNemar's test to find a difference `delta` of two runs that differ on a share `discordance` of them.
 
@@ -64,13 +43,6 @@ def items_for_paired(delta: float, discordance: float, alpha: float = ALPHA, pow
         reason = f"a difference of {delta:g} with {discordance:g} of the items discordant does not exist"
         return missing("undefined", reason, "items")
     return _items(_paired(abs(delta), discordance, alpha, power), f"discordance {discordance:g}")
-
-
-def items_for_paired_grid(
-    delta: float, discordances: Sequence[float] = DISCORDANCES, alpha: float = ALPHA, power: float = POWER
-) -> dict[float, Estimate]:
-    """`items_for_paired` at each discordance: what to plan with while nobody knows it."""
-    return {psi: items_for_paired(delta, psi, alpha, power) for psi in discordances}
 
 
 def minimum_detectable_effect(n: int, discordance: float, alpha: float = ALPHA, power: float = POWER) -> Estimate:
@@ -91,13 +63,6 @@ def minimum_detectable_effect(n: int, discordance: float, alpha: float = ALPHA, 
         return missing("insufficient_data", f"{n} items; no difference is detectable", "share", n)
     effect = float(optimize.brentq(excess, 1e-9, 1.0, xtol=1e-12))
     return Estimate(effect, "share", n, detail={"discordance": discordance, "alpha": alpha, "power": power})
-
-
-def minimum_detectable_grid(
-    n: int, discordances: Sequence[float] = DISCORDANCES, alpha: float = ALPHA, power: float = POWER
-) -> dict[float, Estimate]:
-    """`minimum_detectable_effect` at each discordance."""
-    return {psi: minimum_detectable_effect(n, psi, alpha, power) for psi in discordances}
 
 
 def _paired(delta: float, discordance: float, alpha: float, power: float) -> float:

@@ -36,11 +36,6 @@ class RiskCoverage:
     def risk(self) -> Float[np.ndarray, " point"]:
         return self.errors / self.answered
 
-    def max_coverage(self, risk: float) -> float:
-        """Largest coverage whose observed risk is at most `risk`, 0 if none is. No promise: see `threshold`."""
-        allowed = self.coverage[self.risk <= risk + 1e-12]
-        return float(allowed.max()) if allowed.size else 0.0
-
 
 def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage | Estimate:
     """Risk at every coverage for `confidence` [item] and `correct` [item] 0/1; without items an Estimate that says so.

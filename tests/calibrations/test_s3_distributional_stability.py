@@ -10,7 +10,7 @@ from synthetic import COMMON, documents
 
 from calibrations import s3_distributional_stability as s3
 from calibrations.evidence import Evidence
-from calibrations.statistics import cv_of_variance, size_for_cv_of_variance
+from calibrations.statistics import cv_of_variance
 
 CONFIG = config_of("s3")
 
@@ -35,7 +35,8 @@ def steady(rng, shape):
 
 def test_minimum_comes_from_the_variance_of_a_variance():
     """Finding 4: sqrt(2/(m-1)) = .20 at m = 51, five subsets of it are 255 prompts."""
-    assert size_for_cv_of_variance(CONFIG["threshold_cv"]) * CONFIG["n_subsets"] == CONFIG["min_prompts"]
+    size = CONFIG["min_prompts"] // CONFIG["n_subsets"]
+    assert cv_of_variance(size) == pytest.approx(CONFIG["threshold_cv"]) and size * CONFIG["n_subsets"] == 255
 
 
 def test_published_value_counts_heads_on_the_first_partition():

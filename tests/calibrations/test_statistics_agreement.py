@@ -9,6 +9,7 @@ from sklearn.metrics import cohen_kappa_score, jaccard_score
 from statsmodels.stats import inter_rater
 
 from calibrations import statistics as st
+from calibrations.head_scores import kappa_of_selections
 from calibrations.statistics import Insufficient
 
 RNG = np.random.default_rng(0)
@@ -40,8 +41,7 @@ def test_w_with_ties_equals_friedman() -> None:
 
 @pytest.mark.parametrize(("items", "critical"), [(12, 0.596), (20, 0.529), (48, 0.454), (144, 0.401), (384, 0.374)])
 def test_critical_w_of_the_specification(items: int, critical: float) -> None:
-    assert st.kendall_w_critical(3, items) == pytest.approx(critical, abs=6e-4)
-    assert st.kendall_w_p(st.kendall_w_critical(3, items), 3, items) == pytest.approx(0.05)
+    assert st.kendall_w_p(critical - 6e-4, 3, items) > 0.05 > st.kendall_w_p(critical + 6e-4, 3, items)
 
 
 def test_w_refusals() -> None:
@@ -58,7 +58,8 @@ def test_w_refusals() -> None:
 def test_cohen_kappa_equals_scikit_learn() -> None:
     a, b = RNG.integers(0, 3, 80), RNG.integers(0, 3, 80)
     b[:40] = a[:40]
-    assert st.cohen_kappa_labels(a, b) == pytest.approx(cohen_kappa_score(a, b), abs=1e-12)
+    table = np.histogram2d(a, b, bins=3)[0]
+    assert st.cohen_kappa(table) == pytest.approx(cohen_kappa_score(a, b), abs=1e-12)
     with pytest.raises(Insufficient) as raised:
         st.cohen_kappa([[5, 0], [0, 0]])
     assert raised.value.reason == "all_selected"
@@ -96,22 +97,25 @@ def test_top_k_breaks_ties_by_index_and_always_selects_k() -> None:
     assert (st.top_k_mask(stack, 6).sum(-1) == 6).all()
 
 
-def test_top_k_agreement_equals_general_formulas() -> None:
+def test_agreement_of_two_top_k_sets_equals_general_formulas() -> None:
     a, b = RNG.normal(size=144), RNG.normal(size=144)
     b += a
-    result = st.top_k_overlap(a, b, 26)
     first, second = st.top_k_mask(a, 26), st.top_k_mask(b, 26)
-    assert result.kappa == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
-    assert result.jaccard == pytest.approx(jaccard_score(first, second), abs=1e-12)
-    assert result.dice == pytest.approx(2 * result.jaccard / (1 + result.jaccard))
-    table = [[result.overlap, 26 - result.overlap], [26 - result.overlap, 118 - 26 + result.overlap]]
-    assert result.p == pytest.approx(stats.fisher_exact(table, "greater").pvalue, rel=1e-9)
+    assert kappa_of_selections(first, second) == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
+    sets = st.set_overlap(np.flatnonzero(first).tolist(), np.flatnonzero(second).tolist())
+    assert sets.jaccard == pytest.approx(jaccard_score(first, second), abs=1e-12)
+    assert sets.dice == pytest.approx(2 * sets.jaccard / (1 + sets.jaccard))
+    shared = int((first & second).sum())
+    table = [[shared, 26 - shared], [26 - shared, 118 - 26 + shared]]
+    p = st.overlap_p(shared, 144, 26, 26)
+    assert p == pytest.approx(stats.fisher_exact(table, "greater").pvalue, rel=1e-9)
 
 
 def test_kappa_above_two_fifths_needs_fourteen_of_twenty_six() -> None:
-    kappas = st.top_k_kappa(np.arange(27), 26, 144)
+    first = np.arange(144) < 26
+    kappas = np.array([kappa_of_selections(first, np.roll(first, 26 - shared)) for shared in range(27)])
     assert int(np.flatnonzero(kappas > 0.4)[0]) == 14
-    assert st.top_k_agreement(14, 26, 144).p == pytest.approx(3e-6, rel=0.3)
+    assert st.overlap_p(14, 144, 26, 26) == pytest.approx(3e-6, rel=0.3)
 
 
 def test_set_overlap() -> None:

@@ -52,8 +52,6 @@ def test_weighted_statistics_equal_those_of_the_written_out_resample(clusters: n
     written = repeated(np.arange(10), counts)
     np.testing.assert_allclose(st.bootstrap_means(counts, effects), [effects[i].mean(0) for i in written], rtol=1e-12)
     np.testing.assert_allclose(st.bootstrap_means(counts, f, axis=-1), [f[:, i].mean(1) for i in written], rtol=1e-12)
-    variances = [effects[i].var(axis=0, ddof=1) for i in written]
-    np.testing.assert_allclose(st.bootstrap_variances(counts, effects), variances, rtol=1e-9, atol=1e-12)
     ratios = [f[:, i].sum(1) / d[i].sum() for i in written]
     np.testing.assert_allclose(st.bootstrap_ratios(counts, f, d), ratios, rtol=1e-12)
     np.testing.assert_allclose(st.bootstrap_ratios(counts, f[0], d), np.array(ratios)[:, 0], rtol=1e-12)
@@ -73,10 +71,10 @@ def test_percentile_interval_agrees_with_scipy() -> None:
         method="percentile",
         rng=1,
     )
-    summary = st.summarise_bootstrap(f.sum() / d.sum(), draws)
-    assert summary.ci95 == pytest.approx(tuple(reference.confidence_interval), abs=0.002)
-    assert summary.sd == pytest.approx(st.ratio_of_means(f, d).standard_error, rel=0.03)
-    assert summary.ci95[0] < summary.ci90[0] < summary.estimate < summary.ci90[1] < summary.ci95[1]
+    ci95, ci90 = st.percentile_interval(draws, 0.95), st.percentile_interval(draws, 0.90)
+    assert ci95 == pytest.approx(tuple(reference.confidence_interval), abs=0.002)
+    assert draws.std(ddof=1) == pytest.approx(st.ratio_of_means(f, d).standard_error, rel=0.03)
+    assert ci95[0] < ci90[0] < f.sum() / d.sum() < ci90[1] < ci95[1]
 
 
 def test_cluster_bootstrap_sees_the_cluster_variance() -> None:

@@ -50,16 +50,6 @@ def test_re_ranked_draws_equal_a_loop() -> None:
     np.testing.assert_allclose(st.mean_spearman_draws(stack), loop, atol=1e-12)
 
 
-def test_head_bootstrap_spreads_like_the_fisher_interval() -> None:
-    scores = related(144, 2)
-    draws = st.head_bootstrap_mean_spearman(scores, n_resamples=2000, seed=0)
-    rho = st.mean_spearman(scores)
-    low, high = st.spearman_interval(rho, 144, 0.90)
-    bootstrap = st.percentile_interval(draws, 0.90)
-    assert low < rho < high and bootstrap[0] < rho < bootstrap[1]
-    assert bootstrap[1] - bootstrap[0] == pytest.approx(high - low, rel=0.25)
-
-
 def test_bonett_wright_interval_by_hand() -> None:
     low, high = st.spearman_interval(0.5, 40, 0.95)
     half = 1.959963985 * math.sqrt(1.125 / 37)

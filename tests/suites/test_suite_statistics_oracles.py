@@ -135,7 +135,6 @@ def test_o11_risk_coverage() -> None:
     assert curve.risk.tolist() == pytest.approx([0, 0, 1 / 3, 0.25, 0.4])
     assert curve.area.value == pytest.approx(0.196667, abs=5e-7)
     assert curve.excess_area.value == pytest.approx(0.066667, abs=5e-7)
-    assert curve.max_coverage(0.05) == pytest.approx(0.4)
     assert curve.threshold[1] == pytest.approx(0.7)  # strictly above: .7 itself is not answered
 
 
@@ -149,16 +148,8 @@ def test_o12_agreement(texts: str, mode: float, pairs: float, modes: list[str]) 
     assert agreement.pairwise_agreement(list(texts)).value == pytest.approx(pairs)
 
 
-@pytest.mark.parametrize(("a", "b", "n"), [(0.80, 0.85, 903), (0.50, 0.55, 1565), (0.50, 0.51, 39240)])
-def test_o14_items_for_two_shares(a: float, b: float, n: int) -> None:
-    # Rounded to the nearest item there; the smallest number that reaches the power is at most one more.
-    found = power.items_for_two_shares(a, b).value
-    assert n <= found <= n + 1
-
-
 def test_o14_items_for_paired_runs() -> None:
-    grid = power.items_for_paired_grid(0.05)
-    assert [grid[psi].value for psi in (0.1, 0.2, 0.3)] == [312, 626, 940]
+    assert [power.items_for_paired(0.05, psi).value for psi in (0.1, 0.2, 0.3)] == [312, 626, 940]
 
 
 @pytest.mark.parametrize(("n", "effect", "digits"), [(100, 0.124, 3), (400, 0.0625, 4), (1000, 0.0396, 4)])

@@ -125,16 +125,6 @@ def test_hedges_only_for_small_arms_and_sign_is_b_minus_a() -> None:
     assert effect_size.cohen_d([1.0], b).status == "insufficient_data"
 
 
-def test_paired_effect_sizes_are_named() -> None:
-    a, b = np.array([1.0, 2, 3, 4]), np.array([2.0, 3, 5, 5])
-    dz, d_av = effect_size.paired_d(a, b, "dz"), effect_size.paired_d(a, b, "d_av")
-    assert (dz.unit, dz.value) == ("dz", pytest.approx(1.25 / 0.5))
-    assert (d_av.unit, d_av.value) == ("d_av", pytest.approx(1.25 / ((a.std(ddof=1) + b.std(ddof=1)) / 2)))
-    assert effect_size.paired_d(a, a + 1, "dz").status == "undefined"
-    with pytest.raises(UserError, match="4 items and b has 3"):
-        effect_size.paired_d(a, b[:3], "dz")
-
-
 def test_cohen_h_takes_shares() -> None:
     found = effect_size.cohen_h(0.5, 0.5, 100, 100)
     assert (found.value, found.ci.high) == (0.0, pytest.approx(1.959964 * math.sqrt(0.02)))
@@ -164,8 +154,7 @@ def test_minimum_detectable_effect_inverts_the_items() -> None:
         )
     assert power.minimum_detectable_effect(400, 0.0).value == pytest.approx(0.0195, abs=5e-5)
     assert power.minimum_detectable_effect(3, 0.2).status == "insufficient_data"
-    assert power.items_for_paired(0.2, 0.1).status == power.items_for_two_shares(0.5, 0.5).status == "undefined"
-    assert list(power.minimum_detectable_grid(400)) == [0.1, 0.2, 0.3]
+    assert power.items_for_paired(0.2, 0.1).status == "undefined"
     with pytest.raises(UserError, match="alpha is 5"):
         power.minimum_detectable_effect(400, 0.2, alpha=5)
 

@@ -147,8 +147,8 @@ def test_f1_and_its_interval_come_from_one_share() -> None:
     assert found.f1.ci.low < found.f1.value < found.f1.ci.high
 
 
-def test_detector_counts_labels() -> None:
-    found = detection.detector([True] * 5 + [False] * 5, [True] * 4 + [False] * 4 + [True] * 2)
+def test_detector_rates_come_from_its_counts() -> None:
+    found = detection.from_counts(tp=4, fp=2, fn=1, tn=3)
     assert found.precision.value == pytest.approx(4 / 6)
     assert found.recall.value == pytest.approx(4 / 5)
     assert found.specificity.value == pytest.approx(3 / 5)
