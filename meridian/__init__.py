@@ -25,14 +25,14 @@ from results_io import UserError
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
     from circuits.tasks import Task
+    from meridian.finished_run import FinishedRun
     from meridian.lab import Lab
-    from meridian.run_folder import RunFolder
     from meridian.suite_folder import SuiteFolder
 
 __all__ = ["UserError", "explore", "open", "run", "run_suites"]
 
 
-def run(*settings: str, results: str | Path | None = None, show: bool = False) -> RunFolder:
+def run(*settings: str, results: str | Path | None = None, show: bool = False) -> FinishedRun:
     """Measure, calibrate and certify one task, as `python run.py <settings>` does, and return the folder of results.
 
     `settings` are those of the command line ("task=ioi", "model=planted/sound", "prompts.evaluation=100"); `results` is the
@@ -51,11 +51,11 @@ def run_suites(*settings: str, results: str | Path | None = None, show: bool = F
     return in_process.run_suites(settings, results, show)
 
 
-def open(path: str | Path) -> RunFolder:
+def open(path: str | Path) -> FinishedRun:
     """The folder of a finished run, results/<model>/<task>. UserError if there is none or it has no certificate."""
-    from meridian.run_folder import RunFolder
+    from meridian.finished_run import FinishedRun
 
-    return RunFolder.open(path)
+    return FinishedRun.open(path)
 
 
 def explore(

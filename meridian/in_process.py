@@ -20,8 +20,8 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from meridian import commandline
+from meridian.finished_run import FinishedRun
 from meridian.overrides import CONFIGS, setting
-from meridian.run_folder import RunFolder
 from meridian.session import PLAIN_WIDTH, NothingToCertify, Session
 from meridian.suite_folder import SuiteFolder
 from results_io import UserError
@@ -71,7 +71,7 @@ def _import_progress_bars() -> None:
         importlib.import_module("tqdm.auto")
 
 
-def run(settings: Iterable[str], results: str | Path | None, show: bool) -> RunFolder:
+def run(settings: Iterable[str], results: str | Path | None, show: bool) -> FinishedRun:
     """The stages of `run.py` for one task. UserError for several, and for what is no run on a task."""
     settings = tuple(settings)
     for text in settings:
@@ -91,7 +91,7 @@ def run(settings: Iterable[str], results: str | Path | None, show: bool) -> RunF
         except NothingToCertify as reason:
             raise UserError(f"{reason}; trace another group with task.group=<suite>") from reason
         stages.summarise()
-    return RunFolder(folder)
+    return FinishedRun(folder)
 
 
 def run_suites(settings: Iterable[str], results: str | Path | None, show: bool) -> SuiteFolder:

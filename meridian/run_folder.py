@@ -1,12 +1,12 @@
-"""One folder of numbered results, read for people: reports, figures, tables, trackers, notebooks."""
+"""One folder of numbered results, as data: what reports, figures, tables, trackers and notebooks read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import results_io
 from calibrations import calibrate, preconditions
@@ -15,13 +15,9 @@ from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import bootstrap_ratios, percentile_interval
 from results_io import UserError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from meridian.figures.values import Figure
-    from meridian.finding import Drawing, Finding
-
 CERTIFICATE = "certificate.json"
+SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
+SUITE_NUMBERS = tuple(str(number) for number in range(101, 116))  # results of the suites, one number a failure mode
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
 
 
@@ -32,7 +28,7 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def open(cls, path: str | Path) -> RunFolder:
+    def open(cls, path: str | Path) -> Self:
         """The folder of a finished run. UserError if there is none, if the run made no certificate, or if prompts (01), circuit
         (20) or preconditions (P) are gone: all else can be left out.
         """
@@ -59,66 +55,6 @@ class RunFolder:
     def tier(self) -> int | None:
         """The tier reached; None if the model is not shown to do the task."""
         return self.certificate["tier"]
-
-    @property
-    def blocking(self) -> pd.DataFrame:
-        """Gates that keep the next tier from being reached: metric, verdict, reason, what it needs, split."""
-        from meridian import verdicts
-
-        return verdicts.blocking(self.certificate)
-
-    @property
-    def verdicts(self) -> pd.DataFrame:
-        """One row for each calibration: published value and verdict, estimate with 90 % interval, verdict, why."""
-        from meridian import verdicts
-
-        return verdicts.table(self._rows)
-
-    @property
-    def heads(self) -> pd.DataFrame:
-        """One row for each head of the model ("L2H1"): role, and its mean in every measurement with the interval's ends."""
-        from meridian import tables
-
-        frame = tables.head_table(self).frame
-        return frame.set_axis([f"L{layer}H{head}" for layer, head in zip(frame["layer"], frame["head"], strict=True)])
-
-    @property
-    def carriers(self) -> Finding:
-        """Of a run on failures: how much of them each head carries. UserError for any other run."""
-        from meridian import carriers
-
-        return carriers.of(self)
-
-    @cached_property
-    def figures(self) -> Mapping[str, Figure]:
-        """Every figure that the results allow, by name, in the order of the report."""
-        from meridian import figures
-
-        return figures.of(self)
-
-    def figure(self, name: str) -> Drawing:
-        """The figure of this name, ready to be shown. UserError if the results have none."""
-        from meridian.finding import Drawing
-
-        if name not in self.figures:
-            raise UserError(f"{self.path} has no figure {name!r}; use one of {', '.join(self.figures)}")
-        return Drawing(self.figures[name])
-
-    def _repr_html_(self) -> str:
-        from meridian import verdicts
-
-        if not (self.path / CERTIFICATE).is_file():
-            return "<p>No certificate: not all calibrations were asked for</p>" + verdicts.html_table(self._rows)
-        return verdicts.html(self.certificate)
-
-    @property
-    def _rows(self) -> Sequence[Mapping[str, Any]]:
-        """The certificate's rows, or without one those of the calibrations that were run."""
-        from meridian import verdicts
-
-        if (self.path / CERTIFICATE).is_file():
-            return self.certificate["rows"]
-        return verdicts.rows({name: self.document(module.NUMBER) for name, module in CALIBRATIONS.items()})
 
     def document(self, number: str) -> Mapping[str, Any] | None:
         """Result `number` ("02", "11", "E1b", "P") as stored; None if it is not there."""
@@ -169,3 +105,22 @@ class RunFolder:
     def circuit(self) -> Mapping[str, Any]:
         """The claim: name, roles {role: {heads, ordinal, sign, ...}}, provenance."""
         return self.evidence.circuit
+
+    @cached_property
+    def suites(self) -> Mapping[str, Mapping[str, Any]]:
+        """Results 101 to 115 of the same weights, by number: those in `suites` beside the run's task, none if there are none.
+
+        A run lies in results/<model>/<task> or one variant below; a model's name may hold one slash, as planted/sound.
+        """
+        weights, task = self.certificate["subject"]["model_sha256"], self.path.resolve()
+        for folder in (task.parent / SUITES, task.parent.parent / SUITES):
+            documents = suite_documents(folder).items()
+            if found := {n: d for n, d in documents if d["subject"].get("identity", {}).get("weights") == weights}:
+                return found
+        return {}
+
+
+def suite_documents(folder: Path) -> dict[str, dict[str, Any]]:
+    """The results of behavioural suites in `folder`, by number, those that are there."""
+    paths = {number: results_io.find(folder, number) for number in SUITE_NUMBERS}
+    return {number: results_io.read(path) for number, path in paths.items() if path}

@@ -13,6 +13,7 @@ import pandas as pd
 import results_io
 from meridian.figures import behaviour
 from meridian.finding import Drawing
+from meridian.run_folder import suite_documents
 from results_io import UserError
 
 PAIRS = "132"
@@ -27,8 +28,7 @@ class SuiteFolder:
     @cached_property
     def documents(self) -> Mapping[str, Mapping[str, Any]]:
         """Results 101 to 115, by number, those that are there."""
-        paths = {number: results_io.find(self.path, number) for number in behaviour.MODES}
-        return {number: results_io.read(path) for number, path in paths.items() if path}
+        return suite_documents(self.path)
 
     @property
     def rates(self) -> pd.DataFrame:

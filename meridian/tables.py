@@ -22,7 +22,7 @@ from calibrations import preconditions
 from calibrations.evidence import Evidence
 from calibrations.statistics import or_none
 from calibrations.table import number
-from meridian.figures import behaviour, graph, heads
+from meridian.figures import graph, heads
 from meridian.figures.estimates import LEVEL, clustered_means
 from meridian.run_folder import RunFolder
 from results_io import UserError
@@ -224,7 +224,7 @@ def failure_rates(run: RunFolder) -> Table | None:
         | {"items": record["n"], "failure_rate": record["value"]}
         | {f"failure_rate_{end}95": (record["ci"] or {}).get(end) for end in ("low", "high")}
         | {"threshold": record["threshold"], "passed": record["passed"]}
-        for document in behaviour.suite_documents(run).values()
+        for document in run.suites.values()
         for record in document["records"]
         if record["metric_id"].endswith(".failure_rate") and record["value"] is not None
     ]

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-import results_io
 from meridian.figures.values import Forest, Interval
 from meridian.run_folder import RunFolder
 from suites.scores import VERDICT_FROM
 
-SUITES = "suites"
-MODES = tuple(str(number) for number in range(101, 116))
 VERDICTS = {"confirmed": "pass", "refuted": "fail", "undecided": "inconclusive"}
 
 
 def build(run: RunFolder) -> Iterator[Forest]:
     """Failure rates of the model's suites, and for a circuit of failures the heads that carry the difference."""
-    rates = failure_rates(suite_documents(run))
+    rates = failure_rates(run.suites)
     if rates.rows:
         yield rates
     yield from _carriers(run)
@@ -50,25 +46,6 @@ def gate_verdict(record: Mapping[str, Any], suite: Mapping[str, Any]) -> str | N
         return "pass" if record["passed"] else "fail"
     distrusted = (suite.get("gate") or {}).get("distrust") is not None
     return "insufficient" if distrusted or record["ci"] is None else "inconclusive"
-
-
-def suite_documents(run: RunFolder) -> dict[str, Mapping[str, Any]]:
-    """Results 101 to 115 of the same weights, by number: those in `suites` beside the run's task, none if there are none."""
-    weights, found = run.certificate["subject"]["model_sha256"], {}
-    for folder in _candidates(run.path):
-        for number in MODES:
-            path = results_io.find(folder, number)
-            document = None if path is None else results_io.read(path)
-            if document and document["subject"].get("identity", {}).get("weights") == weights:
-                found[number] = document
-        if found:
-            return found
-    return {}
-
-
-def _candidates(path: Path) -> list[Path]:
-    """A run lies in results/<model>/<task> or one variant below; a model's name may hold one slash, as planted/sound."""
-    return [parent / SUITES for parent in (path.resolve().parent, path.resolve().parent.parent)]
 
 
 def _rates(document: Mapping[str, Any]) -> Iterator[Interval]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meridian.figures.behaviour import suite_documents
 from meridian.run_folder import RunFolder
 
 
@@ -48,7 +47,7 @@ def view(run: RunFolder) -> Failures:
     """The suites of the same weights, and the group of failures that this run's circuit is about, if it is."""
     suites = [
         _suite(document["data"], name, entry)
-        for document in suite_documents(run).values()
+        for document in run.suites.values()
         for name, entry in document["data"]["suites"].items()
     ]
     trace = run.document("141")

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 import meridian
 import results_io
 from calibrations.registry import CALIBRATIONS
-from meridian.run_folder import RunFolder
+from meridian.finished_run import FinishedRun
 from results_io import UserError
 from tests.commandline import ROOT, SMALL, command
 
@@ -22,7 +22,7 @@ FEW = (*SMALL, "calibration=[c11]")
 
 
 @pytest.fixture(scope="module")
-def selected(tmp_path_factory) -> RunFolder:
+def selected(tmp_path_factory) -> FinishedRun:
     """A run with one calibration, from Python."""
     return meridian.run(*FEW, results=tmp_path_factory.mktemp("python"))
 

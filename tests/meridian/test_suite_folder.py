@@ -9,6 +9,7 @@ import pytest
 
 import results_io
 from meridian.figures import behaviour, plotly
+from meridian.finished_run import FinishedRun
 from meridian.run_folder import RunFolder
 from meridian.suite_folder import SuiteFolder
 from results_io import UserError
@@ -87,7 +88,7 @@ def test_carriers_are_framed_on_one_half_and_judged_on_the_other(tmp_path) -> No
     results_io.write(tmp_path / "141_trace.json", traced)
     judged = [{"head": "L1H0", "restored": 0.4, "interval": [0.2, 0.6], "verdict": "confirmed"}]
     results_io.write(tmp_path / "142_carriers.json", {"records": judged})
-    found = RunFolder(tmp_path).carriers
+    found = FinishedRun(tmp_path).carriers
     assert found.figure.values == ((0.1, None), (0.5, -0.2)) and found.figure.marked == ((1, 0),)
     assert found.table["half"].tolist() == ["discovery", "confirmation"]
     assert found.table.loc[1, ["estimate", "low", "high", "verdict"]].tolist() == [0.4, 0.2, 0.6, "confirmed"]
