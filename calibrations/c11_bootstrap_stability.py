@@ -49,7 +49,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     return [
         judge(
             f"C11.bootstrap_{inner}",
-            lambda inner=inner: _published(_numerator(evidence, inner), evidence.clean, config, rule),
+            lambda inner=inner: _published(numerator_of(evidence, inner), evidence.clean, config, rule),
             lambda inner=inner: _decide(evidence, config, inner),
             rule=rule,
             n=preconditions.sizes(evidence),
@@ -58,7 +58,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     ]
 
 
-def _numerator(evidence: Evidence, inner: str, method: str = "mean") -> np.ndarray:
+def numerator_of(evidence: Evidence, inner: str, method: str = "mean") -> np.ndarray:
     """F of faithfulness; D - G of completeness = 1 - sum G / sum D."""
     if inner == "faithfulness":
         return evidence.ablated("circuit", method)
@@ -79,7 +79,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], inner: str) -> dict[s
     preconditions.require_behaviour(evidence, config)
     preconditions.require_prompts(evidence, config["minimum_prompts"])
     preconditions.require_faithful(evidence, config)
-    numerator = _numerator(evidence, inner)
+    numerator = numerator_of(evidence, inner)
     ratio = reportable_ratio(numerator, evidence.clean, evidence.clusters, config["min_denominator_t"])
     sigma, freedom = _standard_error(ratio, evidence)
     limit = config["max_sigma"]
@@ -120,7 +120,7 @@ def prompts_needed(n_prompts: int, sigma: float, config: Mapping[str, Any]) -> i
 def _companions(
     evidence: Evidence, config: Mapping[str, Any], inner: str, ratio: Ratio, sigma: float
 ) -> dict[str, Any]:
-    numerator, clean = _numerator(evidence, inner), evidence.clean
+    numerator, clean = numerator_of(evidence, inner), evidence.clean
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples"])
     draws = bootstrap_ratios(counts, numerator, clean)
     low, high = percentile_interval(draws, 0.95)
@@ -152,7 +152,7 @@ def _normalised(evidence: Evidence, config: Mapping[str, Any], inner: str) -> di
     try:
         floor = evidence.ablated("empty")
         gap = evidence.clean - floor
-        top = evidence.ablated("circuit") - floor if inner == "faithfulness" else _numerator(evidence, inner)
+        top = evidence.ablated("circuit") - floor if inner == "faithfulness" else numerator_of(evidence, inner)
         ratio = reportable_ratio(top, gap, evidence.clusters, config["min_denominator_t"])
     except Insufficient as missing:
         return {"insufficient": str(missing)}

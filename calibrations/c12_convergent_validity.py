@@ -107,8 +107,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     write to it. pass if the wider of two percentile 90 % intervals (over clusters of prompts, over heads) lies above 0.5
     and independently relabelled heads agree as well in less than 5 % of the draws; fail if that interval lies below 0.5.
     """
-    families = _methods(evidence, config, "families")
-    companions = _companions(evidence, [*families, *_methods(evidence, config, "companions")], config)
+    families = scoring_methods(evidence, config, "families")
+    companions = _companions(evidence, [*families, *scoring_methods(evidence, config, "companions")], config)
     rule = RULE.format(**config)
     return [
         judge(
@@ -122,7 +122,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     ]
 
 
-def _methods(evidence: Evidence, config: Mapping[str, Any], which: str) -> list[Method]:
+def scoring_methods(evidence: Evidence, config: Mapping[str, Any], which: str) -> list[Method]:
     """The declared methods whose measurement exists; effects within the tie are those under 1 % of mean D."""
     return [
         read_method(
@@ -176,7 +176,7 @@ def _require_families(kept: list[Method], dropped: Mapping[str, str], config: Ma
         raise Insufficient("n_methods", f"{len(kept)} families can be compared ({why})")
 
 
-def _panel(evidence: Evidence, families: list[Method], config: Mapping[str, Any]) -> Panel:
+def comparable_panel(evidence: Evidence, families: list[Method], config: Mapping[str, Any]) -> Panel:
     """The families on the heads they can be compared on.
 
     A family is dropped if it leaves too many heads without a score, if it sees only heads that write to the answer and
@@ -219,11 +219,11 @@ def _decide(
     evidence: Evidence, families: list[Method], companions: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """pass: the wider 90 % interval (over prompts or heads) lies above .5, and chance rarely does as well."""
-    panel = _panel(evidence, families, config)
+    panel = comparable_panel(evidence, families, config)
     require_behaviour(evidence, config)
     rho = float(panel.mean_rho(panel.scores[None])[0])
-    draws = _draws(evidence, panel, config)
-    chance = permutation_p(rho, panel.mean_rho(_relabelled(panel, config)), "greater", exact=False)
+    draws = rho_draws(evidence, panel, config)
+    chance = permutation_p(rho, panel.mean_rho(relabelled_scores(panel, config)), "greater", exact=False)
     intervals = {source: covering(percentile_interval(values, 0.90), rho) for source, values in draws.items()}
     wider = max(intervals, key=lambda source: intervals[source][1] - intervals[source][0])
     threshold = config["threshold_rho"]
@@ -256,7 +256,7 @@ def _decide(
     }
 
 
-def _draws(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " resample"]]:
+def rho_draws(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " resample"]]:
     """Resampled mean rho: over prompts (measurement noise) and over heads (those of this model)."""
     n_resamples = config["bootstrap_resamples_p"]
     over_prompts = _stack(panel.methods, resamples(evidence, config, n_resamples), panel.heads)
@@ -278,7 +278,7 @@ def _head_resamples(panel: Panel, n_resamples: int, seed: int) -> Int[np.ndarray
     return index
 
 
-def _relabelled(panel: Panel, config: Mapping[str, Any]) -> Float[np.ndarray, "relabelling head method"]:
+def relabelled_scores(panel: Panel, config: Mapping[str, Any]) -> Float[np.ndarray, "relabelling head method"]:
     """Scores with the head labels permuted independently in every family."""
     rng = np.random.default_rng(config["permutation_seed"])
     return rng.permuted(np.tile(panel.scores, (config["permutations"], 1, 1)), axis=1)

@@ -170,7 +170,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
     effects, limit = evidence.head_effect(*EFFECT), config["split_half_above"]
     if effects.shape[1] < config["minimum_heads"]:
         raise Insufficient("n_heads", f"{effects.shape[1]} heads; at least {config['minimum_heads']} needed")
-    everywhere = _profile(evidence, config, effects)
+    everywhere = split_half_of_heads(evidence, config, effects)
     verdict = decide_above(everywhere.interval, limit)
     low, high = everywhere.interval
     raw = ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
@@ -195,7 +195,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _profile(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray) -> Any:
+def split_half_of_heads(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray) -> Any:
     """Head-level split-half, halving each template; templates with too few prompts are halved together."""
     names, member, count = np.unique(evidence.templates, return_inverse=True, return_counts=True)
     strata = np.where(count[member] >= config["minimum_group_prompts"], names[member], "rest")
@@ -209,7 +209,7 @@ def _profile(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray)
 
 
 def _median_and_interval(evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray) -> dict[str, Any]:
-    found = _profile(evidence, config, effects[:, evidence.in_circuit])
+    found = split_half_of_heads(evidence, config, effects[:, evidence.in_circuit])
     return {"median": found.median, "ci90": found.interval}
 
 

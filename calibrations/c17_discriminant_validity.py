@@ -211,8 +211,8 @@ def _decide(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any
     companion with the smallest contrast.
     """
     comparison.require(config["min_tasks_gate"])
-    own, others = _row_draws(evidence, comparison, config)
-    contrasts = _contrasts(comparison, own, others, config)
+    own, others = effect_draws(evidence, comparison, config)
+    contrasts = contrasts_with_others(comparison, own, others, config)
     worst = min(contrasts, key=lambda one: (one.estimate, one.name))
     own90 = percentile_interval(own, 0.90)
     verdict, reasons = _verdict(own90, contrasts, config)
@@ -243,7 +243,7 @@ def _together(contrasts: list[Contrast], level: float) -> dict[str, Interval]:
     return dict(zip([one.name for one in contrasts], simultaneous_intervals(estimates, draws, level), strict=True))
 
 
-def _contrasts(
+def contrasts_with_others(
     comparison: Comparison,
     own: Float[np.ndarray, " resample"],
     others: Float[np.ndarray, "companion resample"],
@@ -278,7 +278,7 @@ def _needs(worst: Contrast, n_prompts: int) -> str | None:
     return f"about {int(np.ceil(max(ratio, 1.0) ** 2 * n_prompts))} prompts per task"
 
 
-def _row_draws(
+def effect_draws(
     evidence: Evidence, comparison: Comparison, config: Mapping[str, Any]
 ) -> tuple[Float[np.ndarray, " resample"], Float[np.ndarray, "companion resample"]]:
     """Bootstrap draws of the circuit's effect on its own task and on each of the others."""

@@ -71,7 +71,7 @@ def _baseline_heads(evidence: Evidence, which: str) -> list[tuple[int, int]]:
     return [tuple(head) for head in stored[which]]
 
 
-def _gains(circuit: Any, baseline: Any, floor: float) -> tuple[Any, Any]:
+def gains(circuit: Any, baseline: Any, floor: float) -> tuple[Any, Any]:
     """With b = max(floor, theta_b): the gain theta_c - b, and in distance to 1, |1 - b| - |1 - theta_c|."""
     base = np.maximum(floor, baseline)
     return circuit - base, np.abs(1 - base) - np.abs(1 - circuit)
@@ -86,8 +86,8 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     thetas = [preconditions.faithfulness(evidence, config, subset).value for subset in ("circuit", BASELINE)]
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
     intact = np.stack([evidence.ablated(subset) for subset in ("circuit", BASELINE)])
-    draws, closer = _gains(*bootstrap_ratios(counts, intact, evidence.clean).T, floor)
-    delta, _ = _gains(*thetas, floor)
+    draws, closer = gains(*bootstrap_ratios(counts, intact, evidence.clean).T, floor)
+    delta, _ = gains(*thetas, floor)
     ci90, closer90 = percentile_interval(draws, 0.90), percentile_interval(closer, 0.90)
     verdict = "fail" if identical else decide_above(ci90, zero)
     if verdict == "pass" and closer90[0] <= zero:

@@ -100,14 +100,14 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     write to the answer where these are enough. pass if it lies above and relabelled heads agree as well in less than 5 % of
     the draws; fail if it lies below, but inconclusive where heads are judged that the direct raters cannot see.
     """
-    raters, missing = _raters(evidence, config, config["convention"])
+    raters, missing = present_raters(evidence, config, config["convention"])
     common = {"n": sizes(evidence, heads=len(evidence.heads), raters=len(raters))}
     notes = (f"{len(raters)} of {config['n_raters']} raters",) if missing else ()
     companions = _companions(evidence, raters, config)
 
     def panel() -> Panel:
         require_behaviour(evidence, config)
-        return _panel(evidence, raters, missing, config)
+        return rater_panel(evidence, raters, missing, config)
 
     parts = [
         ("F59.kendalls_w", W_RULE, _published_w, _decide_w, True),
@@ -129,7 +129,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     ]
 
 
-def _raters(evidence: Evidence, config: Mapping[str, Any], convention: str) -> tuple[list[Method], list[str]]:
+def present_raters(evidence: Evidence, config: Mapping[str, Any], convention: str) -> tuple[list[Method], list[str]]:
     """The raters whose measurement exists, and the numbers of the others. A norm has no sign to drop."""
     present = [entry for entry in config["raters"] if evidence.has(entry["number"])]
     raters = [
@@ -146,7 +146,7 @@ def _raters(evidence: Evidence, config: Mapping[str, Any], convention: str) -> t
     return raters, [entry["number"] for entry in config["raters"] if entry not in present]
 
 
-def _panel(evidence: Evidence, raters: list[Method], missing: list[str], config: Mapping[str, Any]) -> Panel:
+def rater_panel(evidence: Evidence, raters: list[Method], missing: list[str], config: Mapping[str, Any]) -> Panel:
     """Heads scored by every rater; those that write to the answer if they are enough, else all of them."""
     table = _table(raters, config, collapse=True)
     scored = np.isfinite(table).all(axis=1)
@@ -301,7 +301,7 @@ def _verdict(
 
 def _companions(evidence: Evidence, raters: list[Method], config: Mapping[str, Any]) -> dict[str, Any]:
     """Pairwise correlations, the same with signs kept, and Krippendorff's alpha over incomplete ratings."""
-    signed, _ = _raters(evidence, config, "signed")
+    signed, _ = present_raters(evidence, config, "signed")
     pairs = {"absolute": _pairwise(raters), "signed": _pairwise(signed)}
     return {
         "convention": config["convention"],

@@ -101,8 +101,8 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     attribution = _attribution(evidence)
     _require_sizes(evidence, config)
     published = _ratio(np.abs(attribution.mean(axis=0)), evidence)
-    squares, draws = _squares(evidence, config, attribution)
-    share, resampled = (float(_share(squares, evidence)), _share(draws, evidence))
+    squares, draws = squared_attribution(evidence, config, attribution)
+    share, resampled = (float(circuit_share(squares, evidence)), circuit_share(draws, evidence))
     if np.isnan(share):
         raise Insufficient(
             "ratio_undefined", "noise alone explains the attribution of every head", needs="more prompts"
@@ -141,7 +141,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _squares(
+def squared_attribution(
     evidence: Evidence, config: Mapping[str, Any], attribution: Float[np.ndarray, "prompt head"]
 ) -> tuple[Float[np.ndarray, " head"], Float[np.ndarray, "resample head"]]:
     """Squared mean attribution less what noise adds to it: the estimates and their resamples.
@@ -153,7 +153,7 @@ def _squares(
     return attribution.mean(axis=0) ** 2 - noise, means**2 - 2 * noise
 
 
-def _share(squares: Float[np.ndarray, "... head"], evidence: Evidence) -> Float[np.ndarray, ...]:
+def circuit_share(squares: Float[np.ndarray, "... head"], evidence: Evidence) -> Float[np.ndarray, ...]:
     """in / (in + out) of root mean squares over heads; NaN where both are 0."""
     member = evidence.in_circuit
     inside, outside = (np.sqrt(np.clip(squares[..., own].mean(axis=-1), 0.0, None)) for own in (member, ~member))

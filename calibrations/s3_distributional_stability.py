@@ -121,11 +121,11 @@ def expected_cvs(
 
 def _published(attribution: np.ndarray, rule: str, config: Mapping[str, Any]) -> Published:
     _require_varying(attribution, range(attribution.shape[1]))
-    share = float(_stable(_observed_cvs(attribution, _partitions(len(attribution), config)[0]), config).mean())
+    share = float(stable_heads(_observed_cvs(attribution, _partitions(len(attribution), config)[0]), config).mean())
     return Published(share, rule, published_verdict(share, ">=", config["threshold_fraction"]))
 
 
-def _stable(cvs: Float[np.ndarray, "*resample moment head"], config: Mapping[str, Any]) -> np.ndarray:
+def stable_heads(cvs: Float[np.ndarray, "*resample moment head"], config: Mapping[str, Any]) -> np.ndarray:
     """Heads whose CV is below the threshold for both moments, [*resample head]."""
     return (cvs < config["threshold_cv"]).all(axis=-2)
 
@@ -133,13 +133,13 @@ def _stable(cvs: Float[np.ndarray, "*resample moment head"], config: Mapping[str
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     """pass: the 90 % interval (over prompts) of the share of stable heads does not go below the pass mark."""
     require_faithful(evidence, config)
-    attribution, heads = _written(evidence, config)
+    attribution, heads = written_attribution(evidence, config)
     _require_prompts(len(attribution), config)
     size, mark = len(attribution) / config["n_subsets"], config["threshold_fraction"]
     cvs = expected_cvs(attribution, np.ones((1, len(attribution)), dtype=int), size)[0]
-    stable = _stable(cvs, config)
+    stable = stable_heads(cvs, config)
     drawn = expected_cvs(attribution, resamples(evidence, config, config["bootstrap_resamples_p"]), size)
-    shares = _stable(drawn, config).mean(axis=1)
+    shares = stable_heads(drawn, config).mean(axis=1)
     ci90 = percentile_interval(shares, 0.90)
     verdict = "pass" if ci90[0] >= mark else "fail" if ci90[1] < mark else "inconclusive"
     unstable = [list(head) for head, good in zip(heads, stable, strict=True) if not good]
@@ -165,7 +165,9 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _written(evidence: Evidence, config: Mapping[str, Any]) -> tuple[Float[np.ndarray, "prompt head"], list[Head]]:
+def written_attribution(
+    evidence: Evidence, config: Mapping[str, Any]
+) -> tuple[Float[np.ndarray, "prompt head"], list[Head]]:
     """Attributions of the circuit heads that write to the answer. Raises Insufficient("n_heads"), ("zero_variance")."""
     attribution = _attribution(evidence)
     writes = writes_to_answer(evidence, config["writer_fraction"])[evidence.in_circuit]
@@ -226,7 +228,7 @@ def _between_templates(evidence: Evidence, attribution: np.ndarray, config: Mapp
     p_variance = stats.levene(*parts, center="median", axis=0).pvalue
     return {
         "templates": len(subsets),
-        "share_stable": float(_stable(cvs, config).mean()),
+        "share_stable": float(stable_heads(cvs, config).mean()),
         "heads_whose_mean_differs": int((adjusted_p(p_mean, "bh") < config["alpha"]).sum()),
         "heads_whose_variance_differs": int((adjusted_p(p_variance, "bh") < config["alpha"]).sum()),
     }

@@ -5,6 +5,8 @@ Categories are those of Okabe and Ito 2008 (jfly.uni-koeln.de/color); the diverg
 
 from __future__ import annotations
 
+from meridian.figures.values import HeatMap
+
 INK = "#1f2933"
 GRID = "rgba(125,125,125,0.25)"
 SHADE = "rgba(0,114,178,0.13)"
@@ -37,3 +39,23 @@ DIVERGING = [
     [0.625, "#d1e5f0"], [0.75, "#92c5de"], [0.875, "#4393c3"], [1.0, "#2166ac"],
 ]  # fmt: skip
 SEQUENTIAL = [[0.0, "#f7fbff"], [0.25, "#c6dbef"], [0.5, "#6baed6"], [0.75, "#4292c6"], [1.0, "#2171b5"]]
+
+
+def series(place: int) -> str:
+    """The colour of the curve or sample at this place."""
+    return CATEGORIES[place % len(CATEGORIES)]
+
+
+def limits(figure: HeatMap, from_zero: bool = False) -> tuple[float, float]:
+    """Ends of the colour scale: those given, else the least and the largest value, symmetric about 0 if diverging.
+
+    `from_zero`: a scale that is not diverging has 0 in it.
+    """
+    if figure.limits is not None:
+        return figure.limits
+    values = [value for row in figure.values for value in row if value is not None] or [0.0]
+    if figure.diverging:
+        most = max(map(abs, values)) or 1.0
+        return -most, most
+    low, high = min(0.0, *values) if from_zero else min(values), max(values)
+    return low, high if high > low else low + 1.0

@@ -92,7 +92,7 @@ def faithfulness_by_recipe(evidence: Evidence, settings: Settings) -> Draws:
 def published_bootstrap(evidence: Evidence, settings: Settings) -> Draws:
     """The published bootstrap over prompts of faithfulness and completeness (C11)."""
     counts = bootstrap_counts(len(evidence.clean), settings["bootstrap_resamples"], seed=settings["bootstrap_seed"])
-    numerators = {n: c11_bootstrap_stability._numerator(evidence, n) for n in ("faithfulness", "completeness")}
+    numerators = {n: c11_bootstrap_stability.numerator_of(evidence, n) for n in ("faithfulness", "completeness")}
     return Draws(
         {name: bootstrap_ratios(counts, values, evidence.clean) for name, values in numerators.items()},
         {name: ratio_of_means(values, evidence.clean).value for name, values in numerators.items()},
@@ -101,10 +101,10 @@ def published_bootstrap(evidence: Evidence, settings: Settings) -> Draws:
 
 def convergence(evidence: Evidence, settings: Settings) -> Draws:
     """Mean rho of the methods: bootstrap over heads, over prompts, and heads relabelled in every method (C12)."""
-    methods = c12_convergent_validity._methods(evidence, settings, "families")
-    panel = c12_convergent_validity._panel(evidence, methods, settings)
-    draws = c12_convergent_validity._draws(evidence, panel, settings)
-    null = panel.mean_rho(c12_convergent_validity._relabelled(panel, settings))
+    methods = c12_convergent_validity.scoring_methods(evidence, settings, "families")
+    panel = c12_convergent_validity.comparable_panel(evidence, methods, settings)
+    draws = c12_convergent_validity.rho_draws(evidence, panel, settings)
+    null = panel.mean_rho(c12_convergent_validity.relabelled_scores(panel, settings))
     rho = float(panel.mean_rho(panel.scores[None])[0])
     samples = {"heads relabelled (chance)": null, **{f"bootstrap over {name}": x for name, x in draws.items()}}
     return Draws(samples, {"estimate": rho, "limit": settings["threshold_rho"]})
@@ -129,7 +129,7 @@ def test_retest(evidence: Evidence, settings: Settings) -> Draws:
 def split_half(evidence: Evidence, settings: Settings) -> Draws:
     """Reliability of the head profile over random halves of the prompts (C16.split_half)."""
     effects = evidence.head_effect(*c16_reliability_suite.EFFECT)
-    found = c16_reliability_suite._profile(evidence, settings, effects)
+    found = c16_reliability_suite.split_half_of_heads(evidence, settings, effects)
     return Draws({"random halves": found.draws}, {"median": found.median, "limit": settings["split_half_above"]})
 
 
@@ -137,8 +137,8 @@ def discrimination(evidence: Evidence, settings: Settings) -> Draws:
     """Effect on the own task less three times that on each other task, by bootstrap (C17)."""
     comparison = c17_discriminant_validity.compare(evidence, settings)
     comparison.require(settings["min_tasks_gate"])
-    own, others = c17_discriminant_validity._row_draws(evidence, comparison, settings)
-    contrasts = c17_discriminant_validity._contrasts(comparison, own, others, settings)
+    own, others = c17_discriminant_validity.effect_draws(evidence, comparison, settings)
+    contrasts = c17_discriminant_validity.contrasts_with_others(comparison, own, others, settings)
     return Draws({one.name.replace("_", " "): one.draws for one in contrasts}, {"limit": 0.0})
 
 
@@ -155,18 +155,18 @@ def gain(evidence: Evidence, settings: Settings) -> Draws:
     counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
     subsets = ("circuit", c36_incremental_validity.BASELINE)
     intact = np.stack([evidence.ablated(subset) for subset in subsets])
-    draws, _ = c36_incremental_validity._gains(
+    draws, _ = c36_incremental_validity.gains(
         *bootstrap_ratios(counts, intact, evidence.clean).T, settings["baseline_floor"]
     )
     thetas = [preconditions.faithfulness(evidence, settings, subset).value for subset in subsets]
-    delta, _ = c36_incremental_validity._gains(*thetas, settings["baseline_floor"])
+    delta, _ = c36_incremental_validity.gains(*thetas, settings["baseline_floor"])
     return Draws({"bootstrap over clusters": draws}, {"estimate": float(delta), "limit": settings["adds_value_above"]})
 
 
 def agreement(evidence: Evidence, settings: Settings) -> Draws:
     """Mean rho of the raters, by bootstrap over clusters (F59)."""
-    raters, missing = f59_inter_rater_reliability._raters(evidence, settings, settings["convention"])
-    panel = f59_inter_rater_reliability._panel(evidence, raters, missing, settings)
+    raters, missing = f59_inter_rater_reliability.present_raters(evidence, settings, settings["convention"])
+    panel = f59_inter_rater_reliability.rater_panel(evidence, raters, missing, settings)
     counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
     rho = float(mean_spearman_draws(panel.scores[None])[0])
     return Draws(
@@ -178,8 +178,8 @@ def agreement(evidence: Evidence, settings: Settings) -> Draws:
 def attribution_share(evidence: Evidence, settings: Settings) -> Draws:
     """The circuit's share of direct attribution: bootstrap over clusters, and heads relabelled (S1)."""
     attribution = evidence.head_effect("03", "attribution")
-    squares, draws = s1_distributional_characterization._squares(evidence, settings, attribution)
-    share = s1_distributional_characterization._share
+    squares, draws = s1_distributional_characterization.squared_attribution(evidence, settings, attribution)
+    share = s1_distributional_characterization.circuit_share
     masks, _ = head_relabellings(evidence.in_circuit, settings["permutations"], settings["permutation_seed"])
     threshold = settings["threshold_ratio"]
     return Draws(
@@ -197,12 +197,12 @@ def _shares(squares: np.ndarray, masks: np.ndarray) -> np.ndarray:
 
 def stable_heads(evidence: Evidence, settings: Settings) -> Draws:
     """Share of circuit heads with a stable attribution, by bootstrap (S3)."""
-    attribution, _ = s3_distributional_stability._written(evidence, settings)
+    attribution, _ = s3_distributional_stability.written_attribution(evidence, settings)
     size = len(attribution) / settings["n_subsets"]
     counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
     whole = np.ones((1, len(attribution)), dtype=int)
     stable = [
-        s3_distributional_stability._stable(
+        s3_distributional_stability.stable_heads(
             s3_distributional_stability.expected_cvs(attribution, weights, size), settings
         ).mean(axis=-1)
         for weights in (whole, counts)

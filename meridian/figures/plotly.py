@@ -99,7 +99,7 @@ BARE = {"showticklabels": False, "showgrid": False, "zeroline": False, "showline
 
 @specification.register
 def _(figure: HeatMap) -> Specification:
-    low, high = _range(figure)
+    low, high = colours.limits(figure, from_zero=True)
     wide = TEXT_CELL if figure.text else CELL
     trace = {
         "type": "heatmap",
@@ -137,18 +137,6 @@ def _(figure: HeatMap) -> Specification:
             for y, x in figure.marked
         ],
     )
-
-
-def _range(figure: HeatMap) -> tuple[float, float]:
-    """Ends of the colour scale: the given ones, or those of the values, symmetric about 0 if the map is diverging."""
-    if figure.limits is not None:
-        return figure.limits
-    values = [value for row in figure.values for value in row if value is not None] or [0.0]
-    if figure.diverging:
-        most = max(map(abs, values)) or 1.0
-        return -most, most
-    low, high = min(0.0, *values), max(values)
-    return low, high if high > low else low + 1.0
 
 
 def _names(names: Sequence[str]) -> dict[str, object]:
@@ -362,7 +350,7 @@ def _labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
 def _(figure: Curves) -> Specification:
     traces = []
     for place, series in enumerate(figure.series):
-        colour = colours.CATEGORIES[place % len(colours.CATEGORIES)]
+        colour = colours.series(place)
         x = [_plain(value) if isinstance(value, str) else value for value in figure.x]
         if series.low is not None and series.high is not None and None not in series.low:
             traces.append(
@@ -394,7 +382,7 @@ def _(figure: Distribution) -> Specification:
     low, high = min(every), max(every)
     edges = np.linspace(low, high if high > low else low + 1e-9, BINS + 1)
     traces = [
-        _histogram(label, values, edges, colours.CATEGORIES[place % len(colours.CATEGORIES)])
+        _histogram(label, values, edges, colours.series(place))
         for place, (label, values) in enumerate(figure.samples.items())
     ]
     below = ENTRY * len(traces) + 12

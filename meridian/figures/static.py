@@ -10,13 +10,12 @@ from __future__ import annotations
 import functools
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
@@ -24,53 +23,35 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 import results_io
-from meridian.figures import colours
+from meridian.figures import colours, static_forest, static_graph
 from meridian.figures.layout import INSET
+from meridian.figures.static_panel import (
+    DASHES,
+    DPI,
+    POINTS,
+    SMALLEST,
+    STYLE,
+    TALLEST,
+    legend,
+    panel,
+    percent,
+    vertical_lines,
+)
 from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap
 from results_io import UserError
 
 Width = Literal["single", "double"]
 WIDTHS = {"single": 3.3, "double": 6.9}  # inches: one and two columns of a two-column page
 FORMATS = ("svg", "pdf", "png")
-POINTS = 72  # per inch
-DPI = 300  # of PNG: what journals ask for
-SMALLEST = 5.0  # points: text inside cells is shortened rather than set smaller
-TALLEST = 9.0  # inches: a page
-KEY_WIDTH, LETTER_WIDTH = 34, 3.7  # points: of a legend's line with its space, and of a letter in it
-STYLE = {
-    "font.family": "DejaVu Sans",  # matplotlib's own: the same everywhere
-    "font.size": 7,
-    "axes.labelsize": 7,
-    "axes.titlesize": 8,
-    "xtick.labelsize": 6.5,
-    "ytick.labelsize": 6.5,
-    "legend.fontsize": 6.5,
-    "legend.frameon": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "lines.linewidth": 1.2,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "hatch.linewidth": 0.4,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "meridian",  # in place of a random one
-    "pdf.fonttype": 42,
-    "text.parse_math": False,  # a token with dollar signs is no formula
-}
 NO_DATES = {
     "svg": {"Date": None},
     "pdf": {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None},
     "png": {"Software": None},
 }
-DASHES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-VERDICT_MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D", "insufficient": "s", "not run": "_"}
+MISSING = "#dddddd"
 DIVERGING = LinearSegmentedColormap.from_list("diverging", colours.DIVERGING)
 SEQUENTIAL = LinearSegmentedColormap.from_list("sequential", colours.SEQUENTIAL)
-MISSING, FAINT, INK = "#dddddd", "#666666", colours.INK
 
 
 def draw(figure: Figure, width: Width = "double", titled: bool = False) -> Canvas:
@@ -115,10 +96,8 @@ def _draw(figure: Figure, width: float) -> Canvas:
     raise TypeError(f"{type(figure).__name__} has no static drawing; register one in meridian/figures/static.py")
 
 
-def panel(width: float, height: float) -> tuple[Canvas, Axes]:
-    """A canvas of one panel, in inches."""
-    canvas = Canvas(figsize=(width, min(height, TALLEST)), dpi=DPI, layout="constrained")
-    return canvas, canvas.subplots()
+_draw.register(Forest, static_forest.draw)
+_draw.register(CircuitGraph, static_graph.draw)
 
 
 # --- heat map ----------------------------------------------------------------------------------------------------
@@ -130,7 +109,7 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
     cell = min(0.32, (width - 1.5) / max(columns, 1))
     canvas, axes = panel(width, 0.75 + rows * (max(cell, 0.17) if figure.text is None else 0.22))
     values = np.array([[np.nan if v is None else v for v in row] for row in figure.values], dtype=float)
-    low, high = colour_limits(figure, values)
+    low, high = colours.limits(figure)
     axes.set_facecolor("white")
     image = axes.imshow(
         np.ma.masked_invalid(values),
@@ -156,20 +135,6 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
     if figure.text is not None:
         _cell_text(canvas, axes, figure, image)
     return canvas
-
-
-def colour_limits(figure: HeatMap, values: np.ndarray) -> tuple[float, float]:
-    """Ends of the colour scale: those given, else the data's, symmetric about 0 if diverging."""
-    if figure.limits is not None:
-        return figure.limits
-    present = values[np.isfinite(values)]
-    if not present.size:
-        return (-1.0, 1.0) if figure.diverging else (0.0, 1.0)
-    if figure.diverging:
-        size = float(np.abs(present).max()) or 1.0
-        return -size, size
-    low, high = float(present.min()), float(present.max())
-    return (low, high) if high > low else (low, low + 1.0)
 
 
 def _ticks(axes: Axes, figure: HeatMap, width: float) -> None:
@@ -200,54 +165,6 @@ def _cell_text(canvas: Canvas, axes: Axes, figure: HeatMap, image: mpl.image.Axe
             axes.text(x, y, shown, ha="center", va="center", color=colour, fontsize=SMALLEST)
 
 
-# --- forest, circuit: in files of their own -----------------------------------------------------------------------
-
-
-@_draw.register
-def _forest(figure: Forest, width: float) -> Canvas:
-    from meridian.figures import static_forest  # which takes its colours from here
-
-    return static_forest.draw(figure, width)
-
-
-@_draw.register
-def _circuit(figure: CircuitGraph, width: float) -> Canvas:
-    from meridian.figures import static_graph
-
-    return static_graph.draw(figure, width)
-
-
-def legend(canvas: Canvas, handles: Sequence[Artist], width: float, title: str | None = None) -> None:
-    """Below the panel, in as many columns as the longest label leaves room for."""
-    if handles:
-        longest = max(len(handle.get_label()) for handle in handles)
-        columns = int(width * POINTS / (KEY_WIDTH + LETTER_WIDTH * longest))
-        canvas.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=min(max(columns, 1), len(handles)),
-            title=title,
-            title_fontsize=STYLE["legend.fontsize"],
-            handlelength=2.4,
-        )
-
-
-def percent(level: float) -> str:
-    """0.95 as "95 %"."""
-    return f"{100 * level:g} %"
-
-
-def vertical_lines(axes: Axes, lines: Mapping[str, float]) -> list[Line2D]:
-    """Named vertical lines and what the legend says of them."""
-    handles = []
-    for place, (label, value) in enumerate(lines.items()):
-        colour = colours.LINES[place % len(colours.LINES)]
-        style = {"color": colour, "linestyle": DASHES[(place + 1) % len(DASHES)]}
-        axes.axvline(value, linewidth=0.9, zorder=3, **style)
-        handles.append(Line2D([], [], linewidth=0.9, label=label, **style))
-    return handles
-
-
 # --- curves ------------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +174,7 @@ def _curves(figure: Curves, width: float) -> Canvas:
     names = bool(figure.x) and isinstance(figure.x[0], str)
     x = np.arange(len(figure.x)) if names else np.array(figure.x, dtype=float)
     for place, series in enumerate(figure.series):
-        colour = series_colour(place)
+        colour = colours.series(place)
         style = {
             "linestyle": DASHES[place // len(colours.CATEGORIES) % len(DASHES)],
             "marker": MARKERS[place % len(MARKERS)],
@@ -280,11 +197,6 @@ def _curves(figure: Curves, width: float) -> Canvas:
     return canvas
 
 
-def series_colour(place: int) -> str:
-    """The colour of the series at this place."""
-    return colours.CATEGORIES[place % len(colours.CATEGORIES)]
-
-
 def _numbers(values: Sequence[float | None]) -> np.ndarray:
     """[x] with NaN for what is missing, which matplotlib leaves out."""
     return np.array([np.nan if value is None else value for value in values], dtype=float)
@@ -301,7 +213,7 @@ def _distribution(figure: Distribution, width: float) -> Canvas:
     if samples:
         edges = bins(list(samples.values()))
         for place, (label, draws) in enumerate(samples.items()):
-            colour, style = series_colour(place), DASHES[place % len(DASHES)]
+            colour, style = colours.series(place), DASHES[place % len(DASHES)]
             weights = np.full(len(draws), 1 / len(draws))
             axes.hist(draws, edges, weights=weights, color=colour, alpha=0.25)
             axes.hist(draws, edges, weights=weights, histtype="step", color=colour, linestyle=style, linewidth=0.9)

@@ -7,7 +7,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from meridian.figures import colours, static
+from meridian.figures import colours
+from meridian.figures.static_panel import FAINT, legend, panel, percent, vertical_lines
 from meridian.figures.values import Forest, Interval
 
 LINE = 0.155  # inches
@@ -15,6 +16,7 @@ OWN_LINE = 0.23  # where the limit's number stands above its line
 NARROW = 5.0  # inches: below, the unit has no room beside the numbers
 MARGIN = 0.12  # of a row's own scale, on each side
 WANTED = "#DCEBF5"  # the side of a limit where the quantity has to be
+VERDICT_MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D", "insufficient": "s", "not run": "_"}
 Line = Interval | str  # a string: the heading of a group
 
 
@@ -22,7 +24,7 @@ def draw(figure: Forest, width: float) -> Canvas:
     """Rows by group, from the top. Markers and colours say the verdict; a row without an estimate says so in words."""
     lines = with_headings(figure)
     height = 0.75 + (OWN_LINE if figure.own_scales else LINE) * len(lines) + 0.14 * len(figure.lines)
-    canvas, axes = static.panel(width, height)
+    canvas, axes = panel(width, height)
     for place, line in enumerate(lines):
         if isinstance(line, str):
             continue
@@ -32,7 +34,7 @@ def draw(figure: Forest, width: float) -> Canvas:
             _estimate(axes, place, line)
             for limit in (line.above, line.below):
                 if limit is not None:
-                    axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=static.INK, linewidth=0.9, linestyle=":")
+                    axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=colours.INK, linewidth=0.9, linestyle=":")
     axes.set_yticks(range(len(lines)), [line if isinstance(line, str) else line.label for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("bold" if isinstance(line, str) else "normal")
@@ -42,7 +44,7 @@ def draw(figure: Forest, width: float) -> Canvas:
     if figure.own_scales:
         axes.set(xlim=(0, 1), xticks=[])
         axes.spines["bottom"].set_visible(False)
-    static.legend(canvas, _legend(figure, axes), width)
+    legend(canvas, _legend(figure, axes), width)
     return canvas
 
 
@@ -80,8 +82,8 @@ def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
     if row.estimate is not None:
         axes.plot([0, 1], [place, place], color="#CCCCCC", linewidth=0.5, zorder=1)
     for limit in limits:
-        axes.plot([at(limit)] * 2, [place - 0.32, place + 0.32], color=static.INK, linewidth=0.9, zorder=2)
-        axes.text(at(limit), place - 0.36, f"{limit:.3g}", ha="center", va="bottom", fontsize=5, color=static.INK)
+        axes.plot([at(limit)] * 2, [place - 0.32, place + 0.32], color=colours.INK, linewidth=0.9, zorder=2)
+        axes.text(at(limit), place - 0.36, f"{limit:.3g}", ha="center", va="bottom", fontsize=5, color=colours.INK)
     moved = [None if value is None else at(value) for value in (row.estimate, row.low, row.high)]
     _estimate(axes, place, Interval(row.label, *moved, verdict=row.verdict))
     axes.text(
@@ -107,7 +109,7 @@ def _estimate(axes: Axes, place: int, row: Interval) -> None:
     colour, marker = _style(row.verdict)
     if row.estimate is None:
         words = row.verdict if row.verdict in ("insufficient", "not run") else "no estimate"
-        axes.text(0.01, place, words, transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=static.FAINT)
+        axes.text(0.01, place, words, transform=axes.get_yaxis_transform(), va="center", fontsize=6, color=FAINT)
         return
     if row.low is not None or row.high is not None:
         ends = [row.estimate if end is None else end for end in (row.low, row.high)]
@@ -117,7 +119,7 @@ def _estimate(axes: Axes, place: int, row: Interval) -> None:
 
 def _style(verdict: str | None) -> tuple[str, str]:
     """Colour and marker of a verdict; those of an estimate that nobody judged without one."""
-    return colours.VERDICTS.get(verdict, static.INK), static.VERDICT_MARKERS.get(verdict, "o")
+    return colours.VERDICTS.get(verdict, colours.INK), VERDICT_MARKERS.get(verdict, "o")
 
 
 def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:
@@ -128,8 +130,8 @@ def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:
         handles.append(Line2D([], [], color=colour, marker=marker, markersize=3.6, linewidth=1.2, label=verdict))
     if figure.own_scales and any((row.above, row.below) != (None, None) for row in figure.rows):
         handles.append(Patch(facecolor=WANTED, label="where it has to be"))
-    return handles + static.vertical_lines(axes, figure.lines)
+    return handles + vertical_lines(axes, figure.lines)
 
 
 def _label(figure: Forest) -> str:
-    return figure.x_label if figure.level is None else f"{figure.x_label}, {static.percent(figure.level)} interval"
+    return figure.x_label if figure.level is None else f"{figure.x_label}, {percent(figure.level)} interval"

@@ -9,8 +9,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
-from meridian.figures import colours, static
+from meridian.figures import colours
 from meridian.figures.layout import disc_shares, drawn_edges, place_nodes
+from meridian.figures.static_panel import FAINT, legend, panel
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 
 INPUTS = {"q": "--", "k": ":", "v": "-", None: "-"}  # line style by which input of the receiver the edge enters
@@ -29,7 +30,7 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
     """
     places = place_nodes(figure)
     layers = sorted({node.layer for node in figure.nodes})
-    canvas, axes = static.panel(width, 1.0 + LAYER_HEIGHT * max(len(layers), 2))
+    canvas, axes = panel(width, 1.0 + LAYER_HEIGHT * max(len(layers), 2))
     largest = max((abs(edge.weight) for edge in figure.edges), default=0.0) or 1.0
     for edge, share in drawn_edges(figure).items():  # the largest are drawn last, on top
         _arrow(axes, places, edge, share)
@@ -44,7 +45,7 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
     axes.tick_params(axis="y", length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    static.legend(canvas, _legend(figure, fills, largest), width)
+    legend(canvas, _legend(figure, fills, largest), width)
     return canvas
 
 
@@ -65,7 +66,7 @@ def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mappin
     for node in nodes:
         x, y = places[node.name]
         fill = fills.get(node.role, PLAIN)
-        axes.scatter([x], [y], s=areas[node.name], color=fill, edgecolor=static.FAINT, linewidth=0.4, zorder=4)
+        axes.scatter([x], [y], s=areas[node.name], color=fill, edgecolor=FAINT, linewidth=0.4, zorder=4)
         axes.text(x, y, node.name, ha="center", va="center", fontsize=6, zorder=5)
 
 
@@ -97,7 +98,7 @@ def _layer_name(figure: CircuitGraph, layer: int) -> str:
 def _legend(figure: CircuitGraph, fills: Mapping[str, str], largest: float) -> list[Line2D]:
     """Roles, then what colour, width and line style of the edges say."""
     handles = [
-        Line2D([], [], linestyle="none", marker="o", markersize=6, markerfacecolor=fill, markeredgecolor=static.INK,
+        Line2D([], [], linestyle="none", marker="o", markersize=6, markerfacecolor=fill, markeredgecolor=colours.INK,
                markeredgewidth=0.6, label=role.replace("_", " "))
         for role, fill in fills.items()
     ]  # fmt: skip
@@ -106,8 +107,8 @@ def _legend(figure: CircuitGraph, fills: Mapping[str, str], largest: float) -> l
     for sign, colour, name in ((1, colours.POSITIVE, "positive"), (-1, colours.NEGATIVE, "negative")):
         if any(edge.weight * sign > 0 for edge in figure.edges):
             handles.append(Line2D([], [], color=colour, linewidth=1.4, label=f"{name} effect"))
-    handles.append(Line2D([], [], color=static.FAINT, linewidth=THICKEST, label=f"{largest:.2g} {figure.unit}"))
+    handles.append(Line2D([], [], color=FAINT, linewidth=THICKEST, label=f"{largest:.2g} {figure.unit}"))
     present = {"v" if edge.input is None else edge.input for edge in figure.edges}
     for key in (key for key in INPUT_NAMES if key in present):
-        handles.append(Line2D([], [], color=static.FAINT, linestyle=INPUTS[key], linewidth=1.0, label=INPUT_NAMES[key]))
+        handles.append(Line2D([], [], color=FAINT, linestyle=INPUTS[key], linewidth=1.0, label=INPUT_NAMES[key]))
     return handles

@@ -118,7 +118,7 @@ def test_relabelling_is_significant_at_its_level_under_the_null():
         docs["07"] = {"data": {"score": rng.random(H).tolist()}}
         docs["10"] = {"data": {"score": rng.random(H).tolist()}}
         evidence = Evidence(docs, COMMON)
-        decided = c12._decide(evidence, c12._methods(evidence, config, "families"), {}, config)
+        decided = c12._decide(evidence, c12.scoring_methods(evidence, config, "families"), {}, config)
         p.append(decided["companions"]["p_relabelling"])
     assert np.mean(np.array(p) < 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 40)
     assert 0.3 < np.mean(p) < 0.7
@@ -360,7 +360,7 @@ def test_icc_of_a_pair_is_pingouins():
     pair = record.companions["pairs"][0]
     docs = with_families(mean=importance(), mediation=importance(1))
     subject = Evidence(docs, COMMON)
-    methods = {method.name: method for method in c12._methods(subject, FAMILIES, "families")}
+    methods = {method.name: method for method in c12.scoring_methods(subject, FAMILIES, "families")}
     table = np.column_stack([methods[name].score() for name in pair["methods"]])
     assert pair["icc_agreement_raw"] == pytest.approx(intraclass_correlation(table)["ICC(A,1)"].value, abs=1e-10)
     z = stats.zscore(table, axis=0, ddof=1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from meridian import paper
-from meridian.figures import static, static_forest, static_graph, values
+from meridian.figures import colours, static, static_forest, static_graph, values
 from meridian.figures.values import (
     CircuitGraph,
     Curves,
@@ -108,10 +108,18 @@ def test_no_letter_is_smaller_than_five_points(figure: values.Figure) -> None:
 def test_a_missing_value_is_a_gap_and_not_zero() -> None:
     image = static.draw(HEAT).axes[0].images[0].get_array()
     assert image.mask.tolist() == [[False, False, True], [False, False, False]]
-    assert static.colour_limits(HEAT, np.array([[0.5, -2.0, np.nan]])) == (-2.0, 2.0)
     line = static.draw(CURVES).axes[0].lines[0]
     assert np.isnan(line.get_ydata()).tolist() == [False, True, False]
     assert "insufficient" in texts(FOREST) and "0.97" not in texts(FOREST)
+
+
+def test_colours_span_the_values_and_are_symmetric_only_if_diverging() -> None:
+    above = replace(HEAT, values=((0.5, 2.0, None),), diverging=False)
+    assert colours.limits(HEAT) == (-2.0, 2.0) and colours.limits(TOKENS) == (0.0, 1.0)
+    assert colours.limits(above) == (0.5, 2.0) and colours.limits(above, from_zero=True) == (0.0, 2.0)
+    assert colours.limits(replace(above, values=((3.0,),))) == (3.0, 4.0)  # one value still spans something
+    nothing = replace(HEAT, values=((None,),))
+    assert colours.limits(nothing) == (-1.0, 1.0) and colours.limits(replace(nothing, diverging=False)) == (0.0, 1.0)
 
 
 def test_a_row_on_its_own_scale_keeps_its_place_between_its_limit_and_its_ends() -> None:

@@ -1,0 +1,81 @@
+"""What every figure for a paper shares: the style, a canvas with one panel, its legend and vertical lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from meridian.figures import colours
+
+POINTS = 72  # per inch
+DPI = 300  # of PNG: what journals ask for
+SMALLEST = 5.0  # points: text inside cells is shortened rather than set smaller
+TALLEST = 9.0  # inches: a page
+KEY_WIDTH, LETTER_WIDTH = 34, 3.7  # points: of a legend's line with its space, and of a letter in it
+STYLE = {
+    "font.family": "DejaVu Sans",  # matplotlib's own: the same everywhere
+    "font.size": 7,
+    "axes.labelsize": 7,
+    "axes.titlesize": 8,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "legend.frameon": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.2,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.4,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "meridian",  # in place of a random one
+    "pdf.fonttype": 42,
+    "text.parse_math": False,  # a token with dollar signs is no formula
+}
+DASHES = ("-", "--", "-.", ":")
+FAINT = "#666666"
+
+
+def panel(width: float, height: float) -> tuple[Canvas, Axes]:
+    """A canvas of one panel, in inches."""
+    canvas = Canvas(figsize=(width, min(height, TALLEST)), dpi=DPI, layout="constrained")
+    return canvas, canvas.subplots()
+
+
+def legend(canvas: Canvas, handles: Sequence[Artist], width: float, title: str | None = None) -> None:
+    """Below the panel, in as many columns as the longest label leaves room for. Nothing without handles."""
+    if not handles:
+        return
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = int(width * POINTS / (KEY_WIDTH + LETTER_WIDTH * longest))
+    canvas.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(max(columns, 1), len(handles)),
+        title=title,
+        title_fontsize=STYLE["legend.fontsize"],
+        handlelength=2.4,
+    )
+
+
+def percent(level: float) -> str:
+    """0.95 as "95 %"."""
+    return f"{100 * level:g} %"
+
+
+def vertical_lines(axes: Axes, lines: Mapping[str, float]) -> list[Line2D]:
+    """Named vertical lines and what the legend says of them."""
+    handles = []
+    for place, (label, value) in enumerate(lines.items()):
+        colour = colours.LINES[place % len(colours.LINES)]
+        style = {"color": colour, "linestyle": DASHES[(place + 1) % len(DASHES)]}
+        axes.axvline(value, linewidth=0.9, zorder=3, **style)
+        handles.append(Line2D([], [], linewidth=0.9, label=label, **style))
+    return handles
