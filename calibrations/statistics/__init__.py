@@ -34,7 +34,7 @@ from calibrations.statistics.calibration_error import (
 )
 from calibrations.statistics.change_points import change_points
 from calibrations.statistics.clusters import ClusteredMean, TTest, clustered_mean, mean_test, variances_of_means
-from calibrations.statistics.concordance import Concordance, kendall_w, kendall_w_p
+from calibrations.statistics.concordance import Concordance, kendall_w, kendall_w_p, krippendorff_alpha
 from calibrations.statistics.detection import (
     Discrimination,
     FalseAlarms,
@@ -49,7 +49,6 @@ from calibrations.statistics.detection import (
 from calibrations.statistics.effect_size import cliff_delta, cohen_d, cohen_d_interval, d_prime_rms, hedges_g
 from calibrations.statistics.effective_rank import EffectiveRank, effective_rank_of_spectrum
 from calibrations.statistics.errors import INSUFFICIENT_REASONS, Insufficient, or_none
-from calibrations.statistics.kappa import cohen_kappa, fleiss_kappa, krippendorff_alpha
 from calibrations.statistics.moments import (
     coefficient_of_variation,
     cv_interval,

@@ -1,8 +1,9 @@
-"""Kendall's coefficient of concordance W between raters."""
+"""Agreement of raters: Kendall's coefficient of concordance W, and Krippendorff's alpha for incomplete ratings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,3 +55,41 @@ def kendall_w(ratings: ArrayLike) -> Concordance:
 def kendall_w_p(w: float, n_raters: int, n_items: int) -> float:
     """Upper-tail p of W by the chi-square approximation: chi2 = m (n-1) W with n-1 degrees of freedom."""
     return float(stats.chi2.sf(n_raters * (n_items - 1) * w, n_items - 1))
+
+
+def krippendorff_alpha(ratings: ArrayLike, level: Literal["nominal", "ordinal", "interval"] = "interval") -> float:
+    """alpha = 1 - observed / expected disagreement, missing ratings (NaN) left out, never imputed.
+
+    `ratings` [rater unit]. Units with fewer than 2 ratings are dropped. Distance of two values: nominal 0/1, interval
+    (c - k)^2, ordinal (sum of frequencies from c to k minus half of both ends)^2. Raises
+    Insufficient("missing_rater") if no unit has 2 ratings, ("zero_variance") if only one value occurs.
+    Source: Krippendorff 2004.
+    """
+    table = np.asarray(ratings, dtype=np.float64)
+    present = np.isfinite(table)
+    keep = present.sum(axis=0) >= 2
+    if not keep.any():
+        raise Insufficient("missing_rater", "no unit was rated by two raters")
+    table, present = table[:, keep], present[:, keep]
+    values = np.unique(table[present])
+    if values.size < 2:
+        raise Insufficient("zero_variance", "only one value occurs; alpha is 0/0")
+    per_unit = np.array([(table == value).sum(axis=0) for value in values], dtype=float)  # value x unit
+    weights = per_unit / (per_unit.sum(axis=0) - 1)
+    coincidences = weights @ per_unit.T - np.diag(weights.sum(axis=1))
+    totals = coincidences.sum(axis=1)
+    distance = _distance(values, totals, level)
+    observed = (coincidences * distance).sum()
+    expected = (np.outer(totals, totals) * distance).sum() / (totals.sum() - 1)
+    return float(1 - observed / expected)
+
+
+def _distance(values: np.ndarray, totals: np.ndarray, level: str) -> np.ndarray:
+    if level == "nominal":
+        return (values[:, None] != values[None]).astype(float)
+    if level == "interval":
+        return (values[:, None] - values[None]) ** 2
+    if level == "ordinal":
+        position = np.cumsum(totals) - totals / 2  # midpoint of each value's block of ranks
+        return (position[:, None] - position[None]) ** 2
+    raise ValueError(f"level is {level!r}; expected nominal, ordinal or interval")

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 from scipy import special, stats
+from statsmodels.stats.proportion import proportion_confint
 
 from calibrations.statistics.arrays import Interval, paired, tails
 from calibrations.statistics.errors import Insufficient
@@ -75,49 +76,40 @@ def false_alarms(recall: float, precision: float, n_circuit: int, n_heads: int) 
     return FalseAlarms(1 - precision, false_positives / (n_heads - n_circuit))
 
 
-def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
+def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval:
     """Wilson score interval of a proportion, without continuity correction. Raises Insufficient("n_prompts") for n = 0.
 
-    Source: Wilson 1927; Newcombe 1998, method 3.
+    Counts need not be whole: an effective sample size is none. Source: Wilson 1927; Newcombe 1998, method 3.
     """
     if n < 1:
         raise Insufficient("n_prompts", "no trials")
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes in {n} trials")
-    z2 = stats.norm.ppf(tails(level)[1]) ** 2
-    share = successes / n
-    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-    half = math.sqrt(z2) / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
-    return max(0.0, float(centre - half)), min(1.0, float(centre + half))
+    low, high = proportion_confint(successes, n, 2 * tails(level)[0], method="wilson")
+    # At the ends the bound is exact, but statsmodels gives 0.9999999999999999 for 20 of 20.
+    return (0.0 if successes == 0 else low), (1.0 if successes == n else high)
 
 
-def _classes(labels: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def _labelled(labels: ArrayLike, scores: ArrayLike) -> tuple[Bool[np.ndarray, " head"], Float[np.ndarray, " head"]]:
     label, score = paired(("labels", labels), ("scores", scores))
-    positive, negative = score[label > 0], score[label <= 0]
-    if not positive.size:
+    member = label > 0
+    if not member.any():
         raise Insufficient("n_heads", "no positive labels")
-    if not negative.size:
+    if member.all():
         raise Insufficient("all_selected", "no negative labels")
-    return positive, negative
+    return member, score
 
 
 def discrimination(labels: ArrayLike, scores: ArrayLike) -> Discrimination:
     """AUROC = P(positive > negative) + half the ties, and average precision sum (R_i - R_{i-1}) P_i.
 
     `labels` [head] 0/1, `scores` [head]. Raises Insufficient("n_heads") without positives, ("all_selected") without
-    negatives.
+    negatives. Source: scikit-learn.
     """
-    positive, negative = _classes(labels, scores)
-    thresholds = np.unique(np.concatenate([positive, negative]))[::-1]
-    true = np.array([(positive >= t).sum() for t in thresholds])
-    called = true + np.array([(negative >= t).sum() for t in thresholds])
-    recall = true / positive.size
-    precision = float((np.diff(recall, prepend=0.0) * true / called).sum())
-    return Discrimination(_placements(positive, negative).mean().item(), precision)
+    from sklearn.metrics import average_precision_score, roc_auc_score  # imported here: scikit-learn takes a while
 
-
-def _placements(positive: np.ndarray, negative: np.ndarray) -> Float[np.ndarray, "positive negative"]:
-    return (np.sign(positive[:, None] - negative[None]) + 1) / 2
+    member, score = _labelled(labels, scores)
+    return Discrimination(float(roc_auc_score(member, score)), float(average_precision_score(member, score)))
 
 
 def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) -> Interval:
@@ -128,12 +120,13 @@ def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) ->
     class, and ("zero_variance") at complete separation, where DeLong's variance is 0 (use the exact
     permutation p). Source: DeLong et al. 1988; Pepe 2003 (logit).
     """
-    positive, negative = _classes(labels, scores)
+    member, score = _labelled(labels, scores)
+    positive, negative = score[member], score[~member]
     if min(positive.size, negative.size) < 2:
         raise Insufficient(
             "n_heads", f"{positive.size} positives, {negative.size} negatives; at least 2 of each needed"
         )
-    place = _placements(positive, negative)
+    place = (np.sign(positive[:, None] - negative) + 1) / 2
     variance = place.mean(1).var(ddof=1) / positive.size + place.mean(0).var(ddof=1) / negative.size
     if variance <= 0:
         raise Insufficient("zero_variance", "DeLong's variance is 0: the classes are separated completely")

@@ -326,7 +326,7 @@ def mcdonald_omega(scores: ArrayLike) -> float:
         raise Insufficient("n_prompts", f"{n} subjects for {k} items")
     if np.any(is_constant(table, axis=0)):
         raise Insufficient("zero_variance", "an item does not vary over subjects")
-    from sklearn.decomposition import FactorAnalysis  # imported here: only this function needs scikit-learn
+    from sklearn.decomposition import FactorAnalysis  # imported here: scikit-learn takes a while
 
     # The fit is on z-scores, where its tolerance has a meaning; loadings are then put back on the items' scale.
     scale = table.std(axis=0)

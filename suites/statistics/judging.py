@@ -11,10 +11,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 from statsmodels.discrete.discrete_model import Logit
-from statsmodels.stats.inter_rater import cohens_kappa
+from statsmodels.stats.inter_rater import cohens_kappa, fleiss_kappa
 from statsmodels.stats.proportion import confint_proportions_2indep
 
-from calibrations.statistics import Insufficient, cohen_kappa, fleiss_kappa
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics import bootstrap, proportions
@@ -235,12 +234,15 @@ def agreement_of_table(
 
 def panel_agreement(counts: Sequence[Sequence[int]]) -> Estimate:
     """Fleiss' kappa of `counts` [item][label], how many raters chose the label. Undefined if all chose the same. Fleiss 1971."""
-    try:
-        return Estimate(fleiss_kappa(counts), "kappa", len(counts))
-    except Insufficient as error:
-        return missing("undefined", error.detail, "kappa", len(counts))
-    except ValueError as error:
-        raise UserError(str(error)) from error
+    table = np.asarray(counts)
+    if table.ndim != 2 or len(set(table.sum(axis=1))) > 1:
+        raise UserError("items have different numbers of raters; use krippendorff_alpha for missing ratings")
+    raters, used = int(table[0].sum()), np.count_nonzero(table.sum(axis=0))
+    if raters < 2:
+        return missing("undefined", f"{raters} raters; agreement needs at least 2", "kappa", len(table))
+    if used < 2:
+        return missing("undefined", "all ratings fall in one category; kappa is 0/0", "kappa", len(table))
+    return Estimate(float(fleiss_kappa(table)), "kappa", len(table))
 
 
 def refusals(harmful: Sequence[bool | None], benign: Sequence[bool | None], level: float = 0.95) -> Refusals:
@@ -297,17 +299,16 @@ def _kappa(counts: np.ndarray, agreement: Estimate, level: float) -> Estimate:
     """Kappa with the interval of its large-sample error; of perfect agreement (error 0) with Wilson's, carried over."""
     if agreement.value is None:
         return missing("undefined", "no pair is rated by both", "kappa")
-    try:
-        value = cohen_kappa(counts)
-    except Insufficient as error:
-        return missing("undefined", error.detail, "kappa", agreement.n)
+    by_chance = float(counts.sum(axis=0) @ counts.sum(axis=1)) / agreement.n**2
+    if by_chance == 1:
+        return missing("undefined", "both raters use one category only; kappa is 0/0", "kappa", agreement.n)
+    with np.errstate(invalid="ignore"):  # its test of kappa = 0, unused here, is 0/0 if one rater has a single label
+        found = cohens_kappa(counts)
+    value, error = float(found.kappa), float(found.std_kappa)
     if agreement.value == 1.0:
         # 99 of one label and 1 of another, all agreed on, are no proof of kappa = 1, as [1, 1] would say
-        by_chance = float(counts.sum(axis=0) @ counts.sum(axis=1)) / agreement.n**2
         low = (agreement.ci.low - by_chance) / (1 - by_chance)
         return Estimate(value, "kappa", agreement.n, ci=Interval(low, 1.0, level, PERFECT))
-    with np.errstate(invalid="ignore"):  # its test of kappa = 0, unused here, is 0/0 if one rater has a single label
-        error = float(cohens_kappa(counts).std_kappa)
     half = float(stats.norm.isf((1 - level) / 2)) * error
     interval = Interval(max(-1.0, value - half), min(1.0, value + half), level, "large-sample")
     return Estimate(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score, jaccard_score
-from statsmodels.stats import inter_rater
 
 from calibrations import statistics as st
 from calibrations.head_scores import kappa_of_selections
@@ -53,23 +52,6 @@ def test_w_refusals() -> None:
         with pytest.raises(Insufficient) as raised:
             st.kendall_w(table)
         assert raised.value.reason == reason
-
-
-def test_cohen_kappa_equals_scikit_learn() -> None:
-    a, b = RNG.integers(0, 3, 80), RNG.integers(0, 3, 80)
-    b[:40] = a[:40]
-    table = np.histogram2d(a, b, bins=3)[0]
-    assert st.cohen_kappa(table) == pytest.approx(cohen_kappa_score(a, b), abs=1e-12)
-    with pytest.raises(Insufficient) as raised:
-        st.cohen_kappa([[5, 0], [0, 0]])
-    assert raised.value.reason == "all_selected"
-
-
-def test_fleiss_equals_statsmodels() -> None:
-    counts = RNG.multinomial(6, [0.5, 0.3, 0.2], size=15)
-    assert st.fleiss_kappa(counts) == pytest.approx(inter_rater.fleiss_kappa(counts), abs=1e-12)
-    with pytest.raises(ValueError, match="different numbers of raters"):
-        st.fleiss_kappa([[2, 0], [1, 0]])
 
 
 @pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])

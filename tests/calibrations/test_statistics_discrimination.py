@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
-from sklearn.metrics import average_precision_score, roc_auc_score
-from statsmodels.stats.proportion import proportion_confint
 
 from calibrations import statistics as st
 from calibrations.statistics import Insufficient
@@ -49,12 +47,16 @@ def test_cliff_delta_is_two_auroc_minus_one() -> None:
     assert delta == pytest.approx(2 * st.discrimination(labels, scores).auroc - 1, abs=1e-12)
 
 
-def test_auroc_and_average_precision_equal_scikit_learn() -> None:
+def test_auroc_and_average_precision_by_counting() -> None:
     scores, labels = np.round(RNG.normal(size=144), 1), np.arange(144) < 26
     scores[labels] += 0.7
     result = st.discrimination(labels, scores)
-    assert result.auroc == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
-    assert result.average_precision == pytest.approx(average_precision_score(labels, scores), abs=1e-12)
+    wins = [(x > y) + 0.5 * (x == y) for x in scores[labels] for y in scores[~labels]]
+    assert result.auroc == pytest.approx(np.mean(wins), abs=1e-12)
+    called = [scores >= threshold for threshold in sorted(set(scores), reverse=True)]
+    recall = [0.0, *((chosen & labels).sum() / 26 for chosen in called)]
+    precision = [labels[chosen].mean() for chosen in called]
+    assert result.average_precision == pytest.approx(np.diff(recall) @ precision, abs=1e-12)
 
 
 def test_a_d_of_one_is_an_auroc_of_three_quarters() -> None:
@@ -96,11 +98,18 @@ def test_complete_separation_has_no_delong_interval() -> None:
         assert raised.value.reason == reason
 
 
-@pytest.mark.parametrize(("k", "n"), [(0, 20), (3, 7), (144, 144), (81, 263)])
-def test_wilson_equals_statsmodels(k: int, n: int) -> None:
+@pytest.mark.parametrize(("k", "n"), [(0, 20), (3, 7), (2.5, 6.4), (144, 144), (81, 263)])
+def test_wilson_ends_are_where_the_score_test_stops_rejecting(k: float, n: float) -> None:
     for level in (0.90, 0.95):
-        expected = proportion_confint(k, n, 1 - level, method="wilson")
-        assert st.wilson_interval(k, n, level) == pytest.approx(expected, abs=1e-12)
+        low, high = st.wilson_interval(k, n, level)
+        ends = [share for share in (low, high) if 0 < share < 1]
+        z = [abs(k / n - share) / math.sqrt(share * (1 - share) / n) for share in ends]
+        assert z == pytest.approx([stats.norm.ppf((1 + level) / 2)] * len(ends), rel=1e-9)
+        assert (low == 0) == (k == 0) and (high == 1) == (k == n)
+    with pytest.raises(Insufficient):
+        st.wilson_interval(0, 0)
+    with pytest.raises(ValueError, match="8 successes in 7 trials"):
+        st.wilson_interval(8, 7)
 
 
 def test_rates_at_their_limits() -> None:
