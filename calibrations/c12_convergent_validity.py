@@ -21,7 +21,7 @@ from scipy import stats
 
 from calibrations.evidence import Evidence
 from calibrations.head_scores import (
-    Method,
+    ScoringMethod,
     covering,
     mean_difference,
     rank_reliability,
@@ -65,14 +65,14 @@ RULE = "mean pairwise Spearman rho > {threshold_rho}"
 
 
 @dataclass(frozen=True)
-class Panel:
+class MethodPanel:
     """The families that can be compared, and on which heads.
 
     `heads` are those that every family scored, `writers` marks those among them that write to the answer. `dropped` says
     why a family that was measured is not compared.
     """
 
-    methods: tuple[Method, ...]
+    methods: tuple[ScoringMethod, ...]
     heads: Int[np.ndarray, " head"]
     writers: Bool[np.ndarray, " head"]
     dropped: Mapping[str, str]
@@ -93,7 +93,7 @@ class Panel:
     def mean_rho(self, tables: Float[np.ndarray, "resample head method"]) -> Float[np.ndarray, " resample"]:
         return mean_spearman_of_pairs(tables, self.pairs)
 
-    def with_orientation(self, name: str, orientation: str) -> Panel:
+    def with_orientation(self, name: str, orientation: str) -> MethodPanel:
         """The same panel with one family read the other way."""
         turned = [replace(m, orientation=orientation) if m.name == name else m for m in self.methods]
         return replace(self, methods=tuple(turned))
@@ -122,7 +122,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     ]
 
 
-def scoring_methods(evidence: Evidence, config: Mapping[str, Any], which: str) -> list[Method]:
+def scoring_methods(evidence: Evidence, config: Mapping[str, Any], which: str) -> list[ScoringMethod]:
     """The declared methods whose measurement exists; effects within the tie are those under 1 % of mean D."""
     return [
         read_method(
@@ -138,7 +138,7 @@ def scoring_methods(evidence: Evidence, config: Mapping[str, Any], which: str) -
     ]
 
 
-def _require_measured(families: list[Method], config: Mapping[str, Any]) -> None:
+def _require_measured(families: list[ScoringMethod], config: Mapping[str, Any]) -> None:
     """Raises Insufficient("not_run") naming the families to come."""
     if len(families) < config["min_families"]:
         missing = [e["number"] for e in config["families"] if e["family"] not in {method.name for method in families}]
@@ -146,7 +146,7 @@ def _require_measured(families: list[Method], config: Mapping[str, Any]) -> None
         raise Insufficient("not_run", detail, needs=f"one of the measurements {', '.join(missing)}")
 
 
-def _scored(families: list[Method], config: Mapping[str, Any]) -> tuple[list[Method], dict[str, str]]:
+def _scored(families: list[ScoringMethod], config: Mapping[str, Any]) -> tuple[list[ScoringMethod], dict[str, str]]:
     """The families that score enough heads, and why the others do not count.
 
     Families are compared on the heads that all of them score, so one with many gaps would choose the heads for all.
@@ -159,7 +159,7 @@ def _scored(families: list[Method], config: Mapping[str, Any]) -> tuple[list[Met
     return [method for method in families if method.name not in dropped], dropped
 
 
-def _published(families: list[Method], rule: str, config: Mapping[str, Any]) -> Published:
+def _published(families: list[ScoringMethod], rule: str, config: Mapping[str, Any]) -> Published:
     """Mean rho over all heads that every family scored, every family in its published orientation, no ties."""
     _require_measured(families, config)
     turned = {e["family"]: e.get("published_orientation", e["orientation"]) for e in config["families"]}
@@ -170,13 +170,13 @@ def _published(families: list[Method], rule: str, config: Mapping[str, Any]) -> 
     return Published(rho, rule, published_verdict(rho, ">", config["threshold_rho"]))
 
 
-def _require_families(kept: list[Method], dropped: Mapping[str, str], config: Mapping[str, Any]) -> None:
+def _require_families(kept: list[ScoringMethod], dropped: Mapping[str, str], config: Mapping[str, Any]) -> None:
     if len(kept) < config["min_families"]:
         why = "; ".join(f"{name}: {reason}" for name, reason in dropped.items())
         raise Insufficient("n_methods", f"{len(kept)} families can be compared ({why})")
 
 
-def comparable_panel(evidence: Evidence, families: list[Method], config: Mapping[str, Any]) -> Panel:
+def comparable_panel(evidence: Evidence, families: list[ScoringMethod], config: Mapping[str, Any]) -> MethodPanel:
     """The families on the heads they can be compared on.
 
     A family is dropped if it leaves too many heads without a score, if it sees only heads that write to the answer and
@@ -200,10 +200,10 @@ def comparable_panel(evidence: Evidence, families: list[Method], config: Mapping
         dropped[method.name] = reason
     _require_families(kept, dropped, config)
     heads = _common(kept)
-    return Panel(tuple(kept), heads, writers[heads], dropped)
+    return MethodPanel(tuple(kept), heads, writers[heads], dropped)
 
 
-def _common(methods: Iterable[Method]) -> Int[np.ndarray, " head"]:
+def _common(methods: Iterable[ScoringMethod]) -> Int[np.ndarray, " head"]:
     """Heads that every method scored: a missing score is never filled."""
     return np.flatnonzero(np.all([np.isfinite(method.score()) for method in methods], axis=0))
 
@@ -216,7 +216,7 @@ def _writers(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, 
 
 
 def _decide(
-    evidence: Evidence, families: list[Method], companions: Mapping[str, Any], config: Mapping[str, Any]
+    evidence: Evidence, families: list[ScoringMethod], companions: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """pass: the wider 90 % interval (over prompts or heads) lies above .5, and chance rarely does as well."""
     panel = comparable_panel(evidence, families, config)
@@ -248,7 +248,7 @@ def _decide(
             "p_threshold": above,
             "p_relabelling": chance,
             "families": [method.name for method in panel.methods],
-            "prompt_free": [method.name for method in panel.methods if method.per_prompt is None],
+            "prompt_free": [method.name for method in panel.methods if not method.by_prompt],
             "dropped": dict(panel.dropped),
             "both_orientations": _both_orientations(panel, config),
             "agreement": _agreement(panel.scores, config, _icc),
@@ -256,7 +256,9 @@ def _decide(
     }
 
 
-def rho_draws(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " resample"]]:
+def rho_draws(
+    evidence: Evidence, panel: MethodPanel, config: Mapping[str, Any]
+) -> dict[str, Float[np.ndarray, " resample"]]:
     """Resampled mean rho: over prompts (measurement noise) and over heads (those of this model)."""
     n_resamples = config["bootstrap_resamples_p"]
     over_prompts = _stack(panel.methods, resamples(evidence, config, n_resamples), panel.heads)
@@ -266,7 +268,7 @@ def rho_draws(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> di
     }
 
 
-def _head_resamples(panel: Panel, n_resamples: int, seed: int) -> Int[np.ndarray, "resample head"]:
+def _head_resamples(panel: MethodPanel, n_resamples: int, seed: int) -> Int[np.ndarray, "resample head"]:
     """Heads drawn with replacement. Where a family is judged on writers alone, writers replace writers, so that every
     pair keeps its number of heads and all pairs see the same draw.
     """
@@ -278,13 +280,13 @@ def _head_resamples(panel: Panel, n_resamples: int, seed: int) -> Int[np.ndarray
     return index
 
 
-def relabelled_scores(panel: Panel, config: Mapping[str, Any]) -> Float[np.ndarray, "relabelling head method"]:
+def relabelled_scores(panel: MethodPanel, config: Mapping[str, Any]) -> Float[np.ndarray, "relabelling head method"]:
     """Scores with the head labels permuted independently in every family."""
     rng = np.random.default_rng(config["permutation_seed"])
     return rng.permuted(np.tile(panel.scores, (config["permutations"], 1, 1)), axis=1)
 
 
-def _both_orientations(panel: Panel, config: Mapping[str, Any]) -> dict[str, Any]:
+def _both_orientations(panel: MethodPanel, config: Mapping[str, Any]) -> dict[str, Any]:
     """Mean rho with a family read as theory has it and as published, where the two differ."""
     both = {}
     for entry in config["families"]:
@@ -302,7 +304,7 @@ def _both_orientations(panel: Panel, config: Mapping[str, Any]) -> dict[str, Any
 
 
 def _stack(
-    methods: Iterable[Method], counts: Int[np.ndarray, "resample prompt"], heads: Int[np.ndarray, " head"]
+    methods: Iterable[ScoringMethod], counts: Int[np.ndarray, "resample prompt"], heads: Int[np.ndarray, " head"]
 ) -> Float[np.ndarray, "resample head method"]:
     return np.stack([method.resampled(counts)[:, heads] for method in methods], axis=2)
 
@@ -328,7 +330,7 @@ class Resampling:
     halves: Bool[np.ndarray, "split prompt"] | None
 
 
-def _companions(evidence: Evidence, methods: list[Method], config: Mapping[str, Any]) -> dict[str, Any]:
+def _companions(evidence: Evidence, methods: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that two measured methods allow, published family or not."""
     measured = {method.name for method in methods}
     declared = [*config["families"], *config["companions"]]
@@ -358,8 +360,8 @@ def _halves(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, "
 
 def _pair(
     evidence: Evidence,
-    first: Method,
-    second: Method,
+    first: ScoringMethod,
+    second: ScoringMethod,
     writers: Bool[np.ndarray, " head"],
     prompts: Resampling,
     config: Mapping[str, Any],
@@ -396,14 +398,14 @@ def _pair(
 
 
 def _over_prompts(
-    methods: list[Method], rho: float, prompts: Resampling, heads: Int[np.ndarray, " head"]
+    methods: list[ScoringMethod], rho: float, prompts: Resampling, heads: Int[np.ndarray, " head"]
 ) -> dict[str, Any]:
     """What resampling the prompts says about a pair: an interval of rho, and rho freed from measurement noise.
 
     The interval holds the noise of those methods alone that are measured per prompt: `prompt_interval_covers` names
     them. Disattenuated rho needs the reliability of both.
     """
-    varying = [method.name for method in methods if method.per_prompt is not None]
+    varying = [method.name for method in methods if method.by_prompt]
     interval, reliability = None, dict.fromkeys(method.name for method in methods)
     if prompts.counts is not None and varying:
         draws = mean_spearman_draws(_stack(methods, prompts.counts, heads))
@@ -427,7 +429,7 @@ def _given_norm(evidence: Evidence, table: np.ndarray, heads: np.ndarray) -> flo
     return or_none(lambda: partial_spearman(table[:, 0], table[:, 1], norm).value)
 
 
-def _top_k(table: np.ndarray, k: int, methods: list[Method], config: Mapping[str, Any]) -> dict[str, Any] | None:
+def _top_k(table: np.ndarray, k: int, methods: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Agreement on the k likeliest members, k the number of circuit heads among the pair's heads.
 
     Jaccard of the two top-k sets with the p of as large an overlap by chance, and how well each method's score finds the

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from calibrations import weight_classifier
+from calibrations import weight_classifier_rates
 from calibrations.evidence import Evidence, Head
 from calibrations.head_scores import select_top
 from calibrations.preconditions import completeness, faithfulness, require_behaviour, resamples, sizes
@@ -91,8 +91,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
         _summarised("sv_entropy_ratio", evidence, config),
         _d_prime(evidence, config),
         _llc_d_prime(evidence, config),
-        weight_classifier.hit_rate(evidence, config, n),
-        weight_classifier.false_alarm_rate(evidence, config, n),
+        weight_classifier_rates.hit_rate(evidence, config, n),
+        weight_classifier_rates.false_alarm_rate(evidence, config, n),
         _descriptive("partial_eta_sq", lambda: _partial_eta_sq(evidence, config), evidence),
         _summarised("pc_ratio_circuit_mean", evidence, config),
         _summarised("pc_ratio_noncircuit_mean", evidence, config),

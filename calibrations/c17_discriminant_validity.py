@@ -47,16 +47,16 @@ MATRIX_RULE = "none: mean ratio over circuits"
 
 
 @dataclass(frozen=True)
-class Task:
-    """One column: patching effects, the gap that normalises them, the circuit found for the task.
+class TaskEffects:
+    """One column of the matrix: patching effects, the gap that normalises them, the heads of the task's own circuit.
 
-    `gap_per_prompt` (own task only) is resampled together with the effects.
+    `heads` is False throughout if no circuit is known. `gap_per_prompt` (own task only) is resampled with the effects.
     """
 
     name: str
     effects: Float[np.ndarray, "prompt head"]
     gap: float
-    heads: Bool[np.ndarray, " head"] | None
+    heads: Bool[np.ndarray, " head"]
     gap_per_prompt: Float[np.ndarray, " prompt"] | None = None
 
     @property
@@ -65,29 +65,30 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class EffectMatrix:
     """The circuit's own task first, companion tasks in order of name, and why others were left out."""
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[TaskEffects, ...]
     left_out: Mapping[str, str]
     layers: Int[np.ndarray, " head"]
 
     @property
-    def own(self) -> Task:
+    def own(self) -> TaskEffects:
         return self.tasks[0]
 
     @property
-    def sources(self) -> list[Task]:
+    def sources(self) -> list[TaskEffects]:
         """Tasks with a circuit: the rows of the matrix."""
-        return [task for task in self.tasks if task.heads is not None]
+        return [task for task in self.tasks if task.heads.any()]
 
     @cached_property
-    def matrix(self) -> Float[np.ndarray, "source task"]:
+    def mean_effects(self) -> Float[np.ndarray, "source task"]:
+        """M[A, B] of the module's docstring, A the rows."""
         return np.stack([[task.mean_effect[source.heads].mean() for task in self.tasks] for source in self.sources])
 
     def square(self) -> Float[np.ndarray, "source source"]:
-        """The matrix restricted to tasks that have a circuit."""
-        return self.matrix[:, [task.heads is not None for task in self.tasks]]
+        """`mean_effects` restricted to tasks that have a circuit."""
+        return self.mean_effects[:, [task.heads.any() for task in self.tasks]]
 
     def require(self, least: int) -> None:
         if len(self.tasks) < least:
@@ -107,20 +108,20 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     rule = RULE.format(**config)
     n = {"prompts": len(evidence.rows), "heads": len(evidence.circuit_heads)}
     try:
-        comparison = compare(evidence, config)
+        matrix = effect_matrix(evidence, config)
     except Insufficient as missing:
         return _without_tasks(missing, rule, n)
-    n = {**n, "tasks": len(comparison.tasks)}
+    n = {**n, "tasks": len(matrix.tasks)}
     return [
         judge(
             "C17.discriminant_validity",
-            lambda: _published_ratio(comparison, rule, config),
-            lambda: _decide(evidence, comparison, config),
+            lambda: _published_ratio(matrix, rule, config),
+            lambda: _decide(evidence, matrix, config),
             rule=rule,
             n=n,
-            companions={"left_out": dict(comparison.left_out)},
+            companions={"left_out": dict(matrix.left_out)},
         ),
-        _matrix_record(comparison, n, config),
+        _matrix_record(matrix, n, config),
     ]
 
 
@@ -134,20 +135,20 @@ def _without_tasks(missing: Insufficient, rule: str, n: Mapping[str, int]) -> li
     ]
 
 
-def compare(evidence: Evidence, config: Mapping[str, Any]) -> Comparison:
+def effect_matrix(evidence: Evidence, config: Mapping[str, Any]) -> EffectMatrix:
     """The tasks of the matrix. Raises Insufficient("not_run"), and ("behaviour_absent") for the own task."""
     require_behaviour(evidence, config)
     gap = evidence.clean - evidence.corrupted
     if gap.mean() <= 0:
         raise Insufficient("behaviour_absent", f"clean minus corrupted logit difference is {gap.mean():.4g} on average")
-    own = Task(
+    own = TaskEffects(
         evidence.circuit["task"],
         evidence.head_effect("02", "denoising"),
         float(gap.mean()),
-        evidence.in_circuit if evidence.circuit_heads else None,
+        evidence.in_circuit,
         gap,
     )
-    if own.heads is None:
+    if not own.heads.any():
         raise Insufficient("n_heads", "the circuit has no heads")
     tasks, left_out = [own], {}
     for name, stored in sorted(evidence.data("27")["tasks"].items()):
@@ -156,7 +157,7 @@ def compare(evidence: Evidence, config: Mapping[str, Any]) -> Comparison:
             left_out[name] = reason
         else:
             tasks.append(_companion(name, stored, evidence.heads))
-    return Comparison(tuple(tasks), left_out, evidence.layers)
+    return EffectMatrix(tuple(tasks), left_out, evidence.layers)
 
 
 def _why_not(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
@@ -170,16 +171,16 @@ def _why_not(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str | None
     return None
 
 
-def _companion(name: str, stored: Mapping[str, Any], heads: list[Head]) -> Task:
+def _companion(name: str, stored: Mapping[str, Any], heads: list[Head]) -> TaskEffects:
     order = np.argsort(np.array(stored["prompt_id"]))
     members = {tuple(head) for head in (stored["circuit"] or {"heads": []})["heads"]}
-    mask = np.array([head in members for head in heads]) if members else None
-    return Task(name, np.asarray(stored["denoising"], dtype=float)[order], float(stored["gap"]), mask)
+    mask = np.array([head in members for head in heads])
+    return TaskEffects(name, np.asarray(stored["denoising"], dtype=float)[order], float(stored["gap"]), mask)
 
 
-def _published_ratio(comparison: Comparison, rule: str, config: Mapping[str, Any]) -> Published:
-    comparison.require(config["min_tasks"])
-    row = comparison.matrix[0]
+def _published_ratio(matrix: EffectMatrix, rule: str, config: Mapping[str, Any]) -> Published:
+    matrix.require(config["min_tasks"])
+    row = matrix.mean_effects[0]
     off = float(row[1:].mean())
     if off == 0:
         raise Insufficient("ratio_undefined", "the mean effect on other tasks is exactly 0")
@@ -204,15 +205,15 @@ class Contrast:
         return decide_above(self.ci90, 0.0)
 
 
-def _decide(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any]) -> dict[str, Any]:
+def _decide(evidence: Evidence, matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[str, Any]:
     """pass: own > 0 and own - 3 x other > 0 at 90 % for every companion; fail: for one the contrast is below 0.
 
     An intersection-union test, so p is the largest and needs no correction; estimate and interval are those of the
     companion with the smallest contrast.
     """
-    comparison.require(config["min_tasks_gate"])
-    own, others = effect_draws(evidence, comparison, config)
-    contrasts = contrasts_with_others(comparison, own, others, config)
+    matrix.require(config["min_tasks_gate"])
+    own, others = effect_draws(evidence, matrix, config)
+    contrasts = contrasts_with_others(matrix, own, others, config)
     worst = min(contrasts, key=lambda one: (one.estimate, one.name))
     own90 = percentile_interval(own, 0.90)
     verdict, reasons = _verdict(own90, contrasts, config)
@@ -227,12 +228,12 @@ def _decide(evidence: Evidence, comparison: Comparison, config: Mapping[str, Any
         f"its own), against {worst.name}",
         "p": max(threshold_p(draws, 0.0) for draws in (own, *(one.draws for one in contrasts))),
         "p_kind": "largest of bootstrap-threshold for own > 0 and for every companion's contrast",
-        "effect_size": float(comparison.matrix[0, 0]),
-        "notes": _notes(comparison, own90, others),
+        "effect_size": float(matrix.mean_effects[0, 0]),
+        "notes": _notes(matrix, own90, others),
         "companions": {
             "contrasts": {one.name: {"estimate": one.estimate, "ci90": one.ci90} for one in contrasts},
-            **_row_companions(comparison, own, others.mean(axis=0), config),
-            "left_out": dict(comparison.left_out),
+            **_row_companions(matrix, own, others.mean(axis=0), config),
+            "left_out": dict(matrix.left_out),
         },
     }
 
@@ -244,15 +245,15 @@ def _together(contrasts: list[Contrast], level: float) -> dict[str, Interval]:
 
 
 def contrasts_with_others(
-    comparison: Comparison,
+    matrix: EffectMatrix,
     own: Float[np.ndarray, " resample"],
     others: Float[np.ndarray, "companion resample"],
     config: Mapping[str, Any],
 ) -> list[Contrast]:
-    factor, row = config["threshold_ratio"], comparison.matrix[0]
+    factor, row = config["threshold_ratio"], matrix.mean_effects[0]
     return [
         Contrast(task.name, float(row[0] - factor * effect), own - factor * draws)
-        for task, effect, draws in zip(comparison.tasks[1:], row[1:], others, strict=True)
+        for task, effect, draws in zip(matrix.tasks[1:], row[1:], others, strict=True)
     ]
 
 
@@ -279,12 +280,12 @@ def _needs(worst: Contrast, n_prompts: int) -> str | None:
 
 
 def effect_draws(
-    evidence: Evidence, comparison: Comparison, config: Mapping[str, Any]
+    evidence: Evidence, matrix: EffectMatrix, config: Mapping[str, Any]
 ) -> tuple[Float[np.ndarray, " resample"], Float[np.ndarray, "companion resample"]]:
     """Bootstrap draws of the circuit's effect on its own task and on each of the others."""
-    member = comparison.own.heads
+    member = matrix.own.heads
     draws = []
-    for place, task in enumerate(comparison.tasks):
+    for place, task in enumerate(matrix.tasks):
         counts = _counts(evidence, task, place, config)
         gap = task.gap if task.gap_per_prompt is None else bootstrap_means(counts, task.gap_per_prompt)
         draws.append(bootstrap_means(counts, task.effects[:, member].mean(axis=1)) / gap)
@@ -292,7 +293,7 @@ def effect_draws(
 
 
 def _counts(
-    evidence: Evidence, task: Task, place: int, config: Mapping[str, Any]
+    evidence: Evidence, task: TaskEffects, place: int, config: Mapping[str, Any]
 ) -> Int[np.ndarray, "resample prompt"]:
     """Resampled prompts of one task; companions store no clusters, so there the unit is the prompt."""
     n_resamples = config["bootstrap_resamples_p"]
@@ -301,62 +302,62 @@ def _counts(
     return bootstrap_counts(len(task.effects), n_resamples, seed=config["bootstrap_seed"] + place)
 
 
-def _notes(comparison: Comparison, own90: Interval, others: Float[np.ndarray, "companion resample"]) -> tuple[str, ...]:
+def _notes(matrix: EffectMatrix, own90: Interval, others: Float[np.ndarray, "companion resample"]) -> tuple[str, ...]:
     """What the reader should know whatever the verdict.
 
     Heads that the companion's stored circuit has as well may make a small contrast legitimate (`shared_circuit`), but a
     shared circuit is not specific, so the verdict stands: exempting it would let a claim excuse itself.
     """
-    names = [task.name for task in comparison.tasks[1:]]
+    names = [task.name for task in matrix.tasks[1:]]
     against = [name for name, draws in zip(names, others, strict=True) if percentile_interval(draws, 0.90)[1] < 0]
     notes = []
     if against:
         notes.append(f"negative_transfer: the heads do matter for {', '.join(against)}, against the answer")
     if own90[0] <= 0 or percentile_interval(others.mean(axis=0), 0.90)[0] <= 0:
         notes.append("ratio_undefined: own and other effect are not both above 0, judged on the contrast")
-    shared = [name for name, jaccard in _jaccards(comparison).items() if jaccard > 0]
+    shared = [name for name, jaccard in _jaccards(matrix).items() if jaccard > 0]
     if shared:
         notes.append(f"shared_circuit: heads in common with the circuits of {', '.join(shared)}")
     return tuple(notes)
 
 
-def _jaccards(comparison: Comparison) -> dict[str, float]:
+def _jaccards(matrix: EffectMatrix) -> dict[str, float]:
     """Jaccard of the circuit's heads with each companion circuit's."""
-    own = np.flatnonzero(comparison.own.heads).tolist()
-    return {task.name: set_overlap(own, np.flatnonzero(task.heads).tolist()).jaccard for task in comparison.sources[1:]}
+    own = np.flatnonzero(matrix.own.heads).tolist()
+    return {task.name: set_overlap(own, np.flatnonzero(task.heads).tolist()).jaccard for task in matrix.sources[1:]}
 
 
 def _row_companions(
-    comparison: Comparison, own: np.ndarray, off: np.ndarray, config: Mapping[str, Any]
+    matrix: EffectMatrix, own: np.ndarray, off: np.ndarray, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    row, difference = comparison.matrix[0], own - off
+    row, difference = matrix.mean_effects[0], own - off
     defined = percentile_interval(own, 0.90)[0] > 0 and percentile_interval(off, 0.90)[0] > 0
     positive = (own > 0) & (off > 0)
     log_ratio = np.log(own[positive] / off[positive]) if defined else None
     return {
         "own": float(row[0]),
         "own_ci90": percentile_interval(own, 0.90),
-        "others": {task.name: float(value) for task, value in zip(comparison.tasks[1:], row[1:], strict=True)},
+        "others": {task.name: float(value) for task, value in zip(matrix.tasks[1:], row[1:], strict=True)},
         "others_mean": float(row[1:].mean()),
         "others_ci90": percentile_interval(off, 0.90),
         "difference": float(row[0] - row[1:].mean()),
         "difference_ci90": percentile_interval(difference, 0.90),
         "log_ratio_ci90": percentile_interval(log_ratio, 0.90) if defined else None,
-        "jaccard_with": _jaccards(comparison),
+        "jaccard_with": _jaccards(matrix),
         "false_pass_of_published_rule_under_noise": discriminant_null_pass(
-            len(comparison.tasks), config["threshold_ratio"]
+            len(matrix.tasks), config["threshold_ratio"]
         ),
     }
 
 
-def _matrix_record(comparison: Comparison, n: Mapping[str, int], config: Mapping[str, Any]) -> Record:
+def _matrix_record(matrix: EffectMatrix, n: Mapping[str, int], config: Mapping[str, Any]) -> Record:
     def published() -> Published:
-        comparison.require(config["min_tasks"])
-        return Published(float(discriminant_ratios(comparison.square()).mean()), MATRIX_RULE, "none")
+        matrix.require(config["min_tasks"])
+        return Published(float(discriminant_ratios(matrix.square()).mean()), MATRIX_RULE, "none")
 
     def decide() -> dict[str, Any]:
-        comparison.require(config["min_tasks"])
-        ratios = discriminant_ratios(comparison.square())
+        matrix.require(config["min_tasks"])
+        ratios = discriminant_ratios(matrix.square())
         positive = ratios[ratios > 0]
         return {
             "verdict": "inconclusive",
@@ -372,27 +373,27 @@ def _matrix_record(comparison: Comparison, n: Mapping[str, int], config: Mapping
         rule=MATRIX_RULE,
         gating=False,
         n=n,
-        companions={**_matrix_companions(comparison, config), "left_out": dict(comparison.left_out)},
+        companions={**_matrix_companions(matrix, config), "left_out": dict(matrix.left_out)},
     )
 
 
-def _matrix_companions(comparison: Comparison, config: Mapping[str, Any]) -> dict[str, Any]:
-    gaps = np.array([task.gap for task in comparison.tasks])
+def _matrix_companions(matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[str, Any]:
+    gaps = np.array([task.gap for task in matrix.tasks])
     return {
-        "sources": [task.name for task in comparison.sources],
-        "tasks": [task.name for task in comparison.tasks],
+        "sources": [task.name for task in matrix.sources],
+        "tasks": [task.name for task in matrix.tasks],
         "gap": gaps.tolist(),
-        "normalised": comparison.matrix.tolist(),
-        "raw": (comparison.matrix * gaps).tolist(),
-        "random": [_random_row(comparison, source, config) for source in comparison.sources],
+        "normalised": matrix.mean_effects.tolist(),
+        "raw": (matrix.mean_effects * gaps).tolist(),
+        "random": [_random_row(matrix, source, config) for source in matrix.sources],
     }
 
 
-def _random_row(comparison: Comparison, source: Task, config: Mapping[str, Any]) -> dict[str, Any]:
+def _random_row(matrix: EffectMatrix, source: TaskEffects, config: Mapping[str, Any]) -> dict[str, Any]:
     """The source's effect on each task among random head sets of its size and layer profile."""
-    masks, _ = head_relabellings(source.heads, config["random_sets"], config["random_seed"], comparison.layers)
-    null = np.stack([masks @ task.mean_effect / source.heads.sum() for task in comparison.tasks])
-    effects = [task.mean_effect[source.heads].mean() for task in comparison.tasks]
+    masks, _ = head_relabellings(source.heads, config["random_sets"], config["random_seed"], matrix.layers)
+    null = np.stack([masks @ task.mean_effect / source.heads.sum() for task in matrix.tasks])
+    effects = [task.mean_effect[source.heads].mean() for task in matrix.tasks]
     return {
         "source": source.name,
         "mean": null.mean(axis=1).tolist(),

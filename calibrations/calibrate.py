@@ -7,7 +7,8 @@ on the held-out split, and both are stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -38,23 +39,15 @@ def calibrate(folder: Path, identifiers: Iterable[str], config: Mapping[str, Any
     """Make the files of these calibrations in `folder` fresh; return their documents by identifier.
 
     `config` has a section `common` and one per calibration (lower-case id; UserError without). Measurements that do not
-    exist make the calibrations that read them `insufficient: not_run`; only 01 and 20 have to be there (UserError). M93
-    comes last, as it reads the others' records.
+    exist make the calibrations that read them `insufficient: not_run`; only 01 and 20 have to be there (UserError).
     """
     missing = [number for number in ALWAYS_READ if results_io.find(folder, number) is None]
     if missing:
         raise results_io.UserError(
             f"{folder} has no measurement {' and '.join(missing)}, which every calibration reads; run.py measures it"
         )
-    wanted = [identifier for identifier in CALIBRATIONS if identifier in set(identifiers)]
-    load = cache(lambda: Evidence.load(folder, config["common"], _all_numbers()))
-    documents: Documents = {PRECONDITIONS: _fresh(folder, _preconditions_task(config, load))}
-    for identifier in wanted:
-        if identifier != MULTIPLICITY:
-            documents[identifier] = _fresh(folder, _calibration_task(CALIBRATIONS[identifier], config, load))
-    if MULTIPLICITY in wanted:
-        documents[MULTIPLICITY] = _fresh(folder, _multiplicity_task(documents, config))
-    return documents
+    load = cache(lambda: Evidence.load(folder, config["common"], measurements_of(CALIBRATIONS)))
+    return _made(identifiers, config, load, lambda file: _fresh(folder, file))
 
 
 def judge(evidence: Evidence, identifiers: Iterable[str], config: Mapping[str, Any]) -> Documents:
@@ -62,30 +55,36 @@ def judge(evidence: Evidence, identifiers: Iterable[str], config: Mapping[str, A
 
     For judging many samples of prompts; `certificate.certify` folds them as it folds the others.
     """
+    return _made(identifiers, config, lambda: evidence, _judged)
+
+
+def _made(
+    identifiers: Iterable[str],
+    config: Mapping[str, Any],
+    load: Callable[[], Evidence],
+    make: Callable[[ResultFile], Mapping[str, Any]],
+) -> Documents:
+    """The preconditions, then the calibrations in order of their numbers; M93 last, as it reads the others' records."""
     wanted = [identifier for identifier in CALIBRATIONS if identifier in set(identifiers)]
-    documents: Documents = {PRECONDITIONS: _judged(_preconditions_task(config, lambda: evidence))}
+    documents: Documents = {PRECONDITIONS: make(_preconditions_file(config, load))}
     for identifier in wanted:
         if identifier != MULTIPLICITY:
-            documents[identifier] = _judged(_calibration_task(CALIBRATIONS[identifier], config, lambda: evidence))
+            documents[identifier] = make(_calibration_file(CALIBRATIONS[identifier], config, load))
     if MULTIPLICITY in wanted:
-        documents[MULTIPLICITY] = _judged(_multiplicity_task(documents, config))
+        documents[MULTIPLICITY] = make(_multiplicity_file(documents, config))
     return documents
 
 
-class Task:
-    """One file to make: where, from what, and how."""
+@dataclass(frozen=True)
+class ResultFile:
+    """One file to make: its name, the numbers it is made from, its settings, and the judge of a split."""
 
-    def __init__(
-        self,
-        number: str,
-        name: str,
-        title: str,
-        inputs: Iterable[str],
-        config: Mapping[str, Any],
-        judge: Callable[[str], list[Record]],
-    ) -> None:
-        self.number, self.name, self.title = number, name, title
-        self.inputs, self.config, self.judge = sorted(set(inputs)), config, judge
+    number: str
+    name: str
+    title: str
+    inputs: Sequence[str]
+    settings: Mapping[str, Any]
+    judge: Callable[[str], list[Record]]
 
 
 def section(config: Mapping[str, Any], identifier: str) -> dict[str, Any]:
@@ -93,7 +92,7 @@ def section(config: Mapping[str, Any], identifier: str) -> dict[str, Any]:
     return {**config["common"], **config.get(identifier.lower(), {})}
 
 
-def _calibration_task(module: ModuleType, config: Mapping[str, Any], load: Callable[[], Evidence]) -> Task:
+def _calibration_file(module: ModuleType, config: Mapping[str, Any], load: Callable[[], Evidence]) -> ResultFile:
     if module.ID.lower() not in config:
         name = registries.name_of(module)
         raise results_io.UserError(
@@ -101,8 +100,8 @@ def _calibration_task(module: ModuleType, config: Mapping[str, Any], load: Calla
             f"{module.ID.lower()}, every threshold with its reason"
         )
     settings = section(config, module.ID)
-    inputs = (*module.INPUTS, *ALWAYS_READ)
-    return Task(
+    inputs = sorted({*module.INPUTS, *ALWAYS_READ})
+    return ResultFile(
         module.NUMBER,
         module.NAME,
         module.TITLE,
@@ -112,9 +111,9 @@ def _calibration_task(module: ModuleType, config: Mapping[str, Any], load: Calla
     )
 
 
-def _preconditions_task(config: Mapping[str, Any], load: Callable[[], Evidence]) -> Task:
+def _preconditions_file(config: Mapping[str, Any], load: Callable[[], Evidence]) -> ResultFile:
     settings = section(config, PRECONDITIONS)
-    return Task(
+    return ResultFile(
         PRECONDITIONS,
         "preconditions",
         "preconditions",
@@ -124,26 +123,21 @@ def _preconditions_task(config: Mapping[str, Any], load: Callable[[], Evidence])
     )
 
 
-def _multiplicity_task(documents: Documents, config: Mapping[str, Any]) -> Task:
+def _multiplicity_file(documents: Documents, config: Mapping[str, Any]) -> ResultFile:
     module, settings = CALIBRATIONS[MULTIPLICITY], section(config, MULTIPLICITY)
-    stored = {"evaluation": "records", "held_out": "held_out"}
 
     def judge(split: str) -> list[Record]:
-        others = [record for document in documents.values() for record in _records(document, stored[split])]
-        return module.calibrate(others, settings)
+        own = (one["records"] if split == "evaluation" else one["data"]["held_out"] for one in documents.values())
+        return module.calibrate([record for records in own for record in records], settings)
 
-    inputs = [document["number"] for document in documents.values()]
-    return Task(module.NUMBER, module.NAME, module.TITLE, inputs, settings, judge)
-
-
-def _records(document: Mapping[str, Any], place: str) -> list[Mapping[str, Any]]:
-    return document["records"] if place == "records" else document["data"]["held_out"]
+    inputs = sorted(document["number"] for document in documents.values())
+    return ResultFile(module.NUMBER, module.NAME, module.TITLE, inputs, settings, judge)
 
 
-def _fresh(folder: Path, task: Task) -> Mapping[str, Any]:
+def _fresh(folder: Path, file: ResultFile) -> Mapping[str, Any]:
     """The stored document if it is fresh, otherwise a new one, written."""
-    path = folder / f"{task.number}_{task.name}.json"
-    subject, inputs = _subject(folder, task), _digests(folder, task.inputs)
+    path = folder / f"{file.number}_{file.name}.json"
+    subject, inputs = _subject(folder, file), _digests(folder, file.inputs)
     if path.is_file():
         try:
             stored = results_io.read(path)
@@ -152,31 +146,31 @@ def _fresh(folder: Path, task: Task) -> Mapping[str, Any]:
         except (results_io.UserError, KeyError):
             pass  # unreadable or of another version: made again below
     made = {"kind": "calibration", "subject": subject, "inputs_sha256": inputs, "environment": environment()}
-    results_io.write(path, {**_judged(task), **made})
+    results_io.write(path, {**_judged(file), **made})
     return results_io.read(path)
 
 
-def _judged(task: Task) -> dict[str, Any]:
-    """What a task's document says, whatever it was made from."""
-    records = task.judge("evaluation")
+def _judged(file: ResultFile) -> dict[str, Any]:
+    """What a file says, whatever it was made from."""
+    records = file.judge("evaluation")
     return {
-        "number": task.number,
-        "id": task.name,
+        "number": file.number,
+        "id": file.name,
         "subject": dict.fromkeys(ABOUT),
         "n": dict(records[0].n),
         "data": {
-            "title": task.title,
+            "title": file.title,
             "verdict": overall(records),
-            "held_out": [record.to_dict() for record in task.judge("held_out")],
+            "held_out": [record.to_dict() for record in file.judge("held_out")],
         },
         "records": [record.to_dict() for record in records],
     }
 
 
-def _subject(folder: Path, task: Task) -> dict[str, Any]:
+def _subject(folder: Path, file: ResultFile) -> dict[str, Any]:
     battery = results_io.find(folder, "20")
     about = results_io.read(battery)["subject"] if battery else {}
-    return {**{name: about.get(name) for name in ABOUT}, "settings": task.config, "judged_by": code_digest()}
+    return {**{name: about.get(name) for name in ABOUT}, "settings": file.settings, "judged_by": code_digest()}
 
 
 def _digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
@@ -196,7 +190,3 @@ def environment() -> dict[str, str]:
     """Versions of the code that judges and of the libraries that it calls."""
     packages = ("numpy", "scipy", "statsmodels", "pingouin", "scikit-learn")
     return {"code_version": code_digest(), **{name: metadata.version(name) for name in packages}}
-
-
-def _all_numbers() -> list[str]:
-    return measurements_of(CALIBRATIONS)

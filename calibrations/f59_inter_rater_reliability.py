@@ -21,7 +21,7 @@ from scipy import stats
 
 from calibrations.evidence import Evidence
 from calibrations.head_scores import (
-    Method,
+    ScoringMethod,
     covering,
     mean_difference,
     mean_kappa,
@@ -59,13 +59,13 @@ ORIENTATION = {"absolute": "magnitude", "signed": "higher"}
 
 
 @dataclass(frozen=True)
-class Panel:
+class RaterPanel:
     """The raters that were run, the heads they are judged on, and which circuit heads those include.
 
     `indirect` counts heads with a patching effect that write next to nothing to the answer themselves.
     """
 
-    raters: tuple[Method, ...]
+    raters: tuple[ScoringMethod, ...]
     missing: tuple[str, ...]
     heads: Int[np.ndarray, " head"]
     population: str
@@ -105,7 +105,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     notes = (f"{len(raters)} of {config['n_raters']} raters",) if missing else ()
     companions = _companions(evidence, raters, config)
 
-    def panel() -> Panel:
+    def panel() -> RaterPanel:
         require_behaviour(evidence, config)
         return rater_panel(evidence, raters, missing, config)
 
@@ -129,7 +129,9 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     ]
 
 
-def present_raters(evidence: Evidence, config: Mapping[str, Any], convention: str) -> tuple[list[Method], list[str]]:
+def present_raters(
+    evidence: Evidence, config: Mapping[str, Any], convention: str
+) -> tuple[list[ScoringMethod], list[str]]:
     """The raters whose measurement exists, and the numbers of the others. A norm has no sign to drop."""
     present = [entry for entry in config["raters"] if evidence.has(entry["number"])]
     raters = [
@@ -146,7 +148,9 @@ def present_raters(evidence: Evidence, config: Mapping[str, Any], convention: st
     return raters, [entry["number"] for entry in config["raters"] if entry not in present]
 
 
-def rater_panel(evidence: Evidence, raters: list[Method], missing: list[str], config: Mapping[str, Any]) -> Panel:
+def rater_panel(
+    evidence: Evidence, raters: list[ScoringMethod], missing: list[str], config: Mapping[str, Any]
+) -> RaterPanel:
     """Heads scored by every rater; those that write to the answer if they are enough, else all of them."""
     table = _table(raters, config, collapse=True)
     scored = np.isfinite(table).all(axis=1)
@@ -163,16 +167,16 @@ def rater_panel(evidence: Evidence, raters: list[Method], missing: list[str], co
     flat = [rater.name for rater in raters if np.ptp(rater.score()[heads]) == 0]
     if flat:
         raise Insufficient("zero_variance", f"{', '.join(flat)} scores every head alike")
-    return Panel(tuple(raters), tuple(missing), heads, population, evidence.in_circuit[heads], indirect)
+    return RaterPanel(tuple(raters), tuple(missing), heads, population, evidence.in_circuit[heads], indirect)
 
 
-def _table(raters: list[Method], config: Mapping[str, Any], collapse: bool) -> Float[np.ndarray, "head rater"]:
+def _table(raters: list[ScoringMethod], config: Mapping[str, Any], collapse: bool) -> Float[np.ndarray, "head rater"]:
     if len(raters) < config["min_raters"]:
         raise Insufficient("missing_rater", f"{len(raters)} raters; agreement needs at least {config['min_raters']}")
     return np.column_stack([rater.score(collapse) for rater in raters])
 
 
-def _complete(raters: list[Method], config: Mapping[str, Any]) -> Float[np.ndarray, "head rater"]:
+def _complete(raters: list[ScoringMethod], config: Mapping[str, Any]) -> Float[np.ndarray, "head rater"]:
     """Scores as published: no ties imposed, heads scored by every rater."""
     table = _table(raters, config, collapse=False)
     return table[np.isfinite(table).all(axis=1)]
@@ -181,7 +185,9 @@ def _complete(raters: list[Method], config: Mapping[str, Any]) -> Float[np.ndarr
 # --- published values ---------------------------------------------------------------------------------------
 
 
-def _published_w(evidence: Evidence, raters: list[Method], missing: list[str], config: Mapping[str, Any]) -> Published:
+def _published_w(
+    evidence: Evidence, raters: list[ScoringMethod], missing: list[str], config: Mapping[str, Any]
+) -> Published:
     if missing:
         raise Insufficient("missing_rater", f"measurement {', '.join(missing)} has not been run")
     w = kendall_w(_complete(raters, config).T).w
@@ -189,13 +195,13 @@ def _published_w(evidence: Evidence, raters: list[Method], missing: list[str], c
 
 
 def _published_rho(
-    evidence: Evidence, raters: list[Method], missing: list[str], config: Mapping[str, Any]
+    evidence: Evidence, raters: list[ScoringMethod], missing: list[str], config: Mapping[str, Any]
 ) -> Published:
     return Published(mean_spearman(_complete(raters, config)), RHO_RULE, "none")
 
 
 def _published_kappa(
-    evidence: Evidence, raters: list[Method], missing: list[str], config: Mapping[str, Any]
+    evidence: Evidence, raters: list[ScoringMethod], missing: list[str], config: Mapping[str, Any]
 ) -> Published:
     scores, k = _complete(raters, config), len(evidence.circuit_heads)
     _require_k(k, len(scores), config)
@@ -213,7 +219,7 @@ def _require_k(k: int, n_heads: int, config: Mapping[str, Any]) -> None:
 # --- verdicts -----------------------------------------------------------------------------------------------
 
 
-def _decide_w(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> dict[str, Any]:
+def _decide_w(evidence: Evidence, panel: RaterPanel, config: Mapping[str, Any]) -> dict[str, Any]:
     """pass: 90 % interval of the mean rho above .25 (W above .5 with three raters), W significant."""
     panel.require_three(config)
     w = kendall_w(panel.scores.T)
@@ -231,7 +237,7 @@ def _decide_w(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> di
     }
 
 
-def _decide_rho(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> dict[str, Any]:
+def _decide_rho(evidence: Evidence, panel: RaterPanel, config: Mapping[str, Any]) -> dict[str, Any]:
     relabelled = mean_spearman_permutation(
         panel.scores, n_resamples=config["permutations"], seed=config["permutation_seed"]
     )
@@ -239,7 +245,7 @@ def _decide_rho(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> 
     return _verdict(evidence, panel, relabelled.statistic, draws, relabelled.p, "threshold_rho", config)
 
 
-def _decide_kappa(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -> dict[str, Any]:
+def _decide_kappa(evidence: Evidence, panel: RaterPanel, config: Mapping[str, Any]) -> dict[str, Any]:
     """pass: 90 % interval of the mean kappa above .4 at the circuit's k and overlap beyond chance."""
     _require_k(panel.k, len(panel.heads), config)
     chosen = select_top(panel.scores.T, panel.k, zero_is_nothing=True)
@@ -266,7 +272,7 @@ def _decide_kappa(evidence: Evidence, panel: Panel, config: Mapping[str, Any]) -
 
 def _verdict(
     evidence: Evidence,
-    panel: Panel,
+    panel: RaterPanel,
     estimate: float,
     draws: Float[np.ndarray, " resample"],
     chance: float,
@@ -299,7 +305,7 @@ def _verdict(
 # --- companions ---------------------------------------------------------------------------------------------
 
 
-def _companions(evidence: Evidence, raters: list[Method], config: Mapping[str, Any]) -> dict[str, Any]:
+def _companions(evidence: Evidence, raters: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any]:
     """Pairwise correlations, the same with signs kept, and Krippendorff's alpha over incomplete ratings."""
     signed, _ = present_raters(evidence, config, "signed")
     pairs = {"absolute": _pairwise(raters), "signed": _pairwise(signed)}
@@ -310,7 +316,7 @@ def _companions(evidence: Evidence, raters: list[Method], config: Mapping[str, A
     }
 
 
-def _pairwise(raters: list[Method]) -> dict[str, float] | None:
+def _pairwise(raters: list[ScoringMethod]) -> dict[str, float] | None:
     if len(raters) < 2:
         return None
     try:
@@ -321,7 +327,7 @@ def _pairwise(raters: list[Method]) -> dict[str, float] | None:
     return {f"{raters[i].name} / {raters[j].name}": float(matrix[i, j]) for i, j in pairs}
 
 
-def _krippendorff(raters: list[Method]) -> float | None:
+def _krippendorff(raters: list[ScoringMethod]) -> float | None:
     """Alpha of the ranks that each rater gives; unscored heads are left out, never imputed."""
     if len(raters) < 2:
         return None

@@ -19,6 +19,7 @@ from calibrations.statistics import (
     bootstrap_means,
     mean_spearman_draws,
     spearman_brown,
+    top_k_mask,
     usable_draws,
 )
 
@@ -28,8 +29,8 @@ ABOUT_LOGITS = ("03", "05", "07", "08", "10")  # measurements in nats whatever t
 
 
 @dataclass(frozen=True)
-class Method:
-    """One way to score heads. Exactly one of `per_prompt` [prompt head] and `fixed` [head] is given.
+class ScoringMethod:
+    """One way to score heads: effects per prompt, `values` [prompt head], or one number for each head, `values` [head].
 
     `orientation` says what a member of the circuit looks like: a large effect of either sign ("magnitude"), a
     high score or a low score. Effects per prompt are in the unit of their measurement (nats, or the task's metric);
@@ -39,22 +40,26 @@ class Method:
 
     name: str
     orientation: Orientation
-    per_prompt: Float[np.ndarray, "prompt head"] | None
-    fixed: Float[np.ndarray, " head"] | None
+    values: Float[np.ndarray, "*prompt head"]
     tie: float
     direct: bool = False  # sees only what the head itself writes to the answer
 
+    @property
+    def by_prompt(self) -> bool:
+        return self.values.ndim == 2
+
     def score(self, collapse: bool = True) -> Float[np.ndarray, " head"]:
         """Oriented score per head, larger for likelier members; NaN where the method scored no number."""
-        return self._finish(self.fixed if self.per_prompt is None else self.per_prompt.mean(axis=0), collapse)
+        return self._finish(self.values.mean(axis=0) if self.by_prompt else self.values, collapse)
 
     def resampled(self, counts: Int[np.ndarray, "resample prompt"]) -> Float[np.ndarray, "resample head"]:
         """The score in each bootstrap resample; a prompt-free score does not vary."""
-        if self.per_prompt is None:
-            return np.broadcast_to(self.score(), (len(counts), self.fixed.size))
-        scored = np.isfinite(self.per_prompt).all(axis=0)
-        means = np.full((len(counts), len(scored)), np.nan)
-        means[:, scored] = bootstrap_means(counts, self.per_prompt[:, scored])
+        n_heads = self.values.shape[-1]
+        if not self.by_prompt:
+            return np.broadcast_to(self.score(), (len(counts), n_heads))
+        scored = np.isfinite(self.values).all(axis=0)
+        means = np.full((len(counts), n_heads), np.nan)
+        means[:, scored] = bootstrap_means(counts, self.values[:, scored])
         return self._finish(means, collapse=True)
 
     def missing_share(self) -> float:
@@ -62,7 +67,7 @@ class Method:
         return float((~np.isfinite(self.score())).mean())
 
     def _finish(self, means: np.ndarray, collapse: bool) -> np.ndarray:
-        if collapse and self.per_prompt is not None:
+        if collapse and self.by_prompt:
             means = np.where(np.abs(means) < self.tie, 0.0, means)
         return {"magnitude": np.abs, "higher": np.array, "lower": np.negative}[self.orientation](means)
 
@@ -74,23 +79,21 @@ def read_method(
     orientation: Orientation,
     tie: float,
     direct: bool,
-) -> Method:
+) -> ScoringMethod:
     """The method that an entry {number, field, per_prompt} declares. Raises Insufficient("not_run")."""
-    number, field = entry["number"], entry["field"]
-    if entry["per_prompt"]:
-        return Method(name, orientation, evidence.head_effect(number, field), None, tie, direct)
-    return Method(name, orientation, None, evidence.head_score(number, field), tie, direct)
+    read = evidence.head_effect if entry["per_prompt"] else evidence.head_score
+    return ScoringMethod(name, orientation, read(entry["number"], entry["field"]), tie, direct)
 
 
 def rank_reliability(
-    method: Method, halves: Bool[np.ndarray, "split prompt"], heads: Int[np.ndarray, " head"]
+    method: ScoringMethod, halves: Bool[np.ndarray, "split prompt"], heads: Int[np.ndarray, " head"]
 ) -> float | None:
     """How well the prompts order `heads`: median over splits of the Spearman-Brown step-up of rho between halves.
 
     None for a prompt-free score, which has no halves, and where a half orders nothing. Spec C12 (for the disattenuated
     rho) and C16 (head-level split-half), here for the ranks of oriented scores.
     """
-    if method.per_prompt is None:
+    if not method.by_prompt:
         return None
     both = np.stack([method.resampled(half.astype(int))[:, heads] for half in (halves, ~halves)], axis=2)
     try:
@@ -116,9 +119,7 @@ def select_top(scores: Float[np.ndarray, "... head"], k: int, zero_is_nothing: b
     With `zero_is_nothing`, heads whose score is 0 (a negligible effect) are never selected, so fewer than k
     may be: filling up from a block of ties in index order would make every two methods agree.
     """
-    order = np.argsort(-scores, axis=-1, kind="stable")[..., :k]
-    chosen = np.zeros(scores.shape, dtype=bool)
-    np.put_along_axis(chosen, order, True, axis=-1)
+    chosen = top_k_mask(scores, k)
     return chosen & (scores > 0) if zero_is_nothing else chosen
 
 

@@ -26,12 +26,6 @@ from calibrations.statistics.bootstrap import (
     percentile_interval,
     usable_draws,
 )
-from calibrations.statistics.calibration_error import (
-    CalibrationErrors,
-    RiskCoverage,
-    calibration_errors,
-    risk_coverage,
-)
 from calibrations.statistics.change_points import change_points
 from calibrations.statistics.clusters import ClusteredMean, TTest, clustered_mean, mean_test, variances_of_means
 from calibrations.statistics.concordance import Concordance, kendall_w, kendall_w_p, krippendorff_alpha

@@ -41,7 +41,7 @@ class CertifiedStability:
     verdict: str
 
 
-def published_verdict(value: float, rule: Rule, threshold: float) -> str:
+def published_verdict(value: float, rule: Rule, threshold: float) -> Literal["pass", "fail"]:
     """ "pass" if the point estimate meets the published rule ("> 0.5" is rule ">" and threshold .5), else "fail"."""
     return "pass" if COMPARISONS[rule](value, threshold) else "fail"
 

@@ -135,10 +135,10 @@ def split_half(evidence: Evidence, settings: Settings) -> Draws:
 
 def discrimination(evidence: Evidence, settings: Settings) -> Draws:
     """Effect on the own task less three times that on each other task, by bootstrap (C17)."""
-    comparison = c17_discriminant_validity.compare(evidence, settings)
-    comparison.require(settings["min_tasks_gate"])
-    own, others = c17_discriminant_validity.effect_draws(evidence, comparison, settings)
-    contrasts = c17_discriminant_validity.contrasts_with_others(comparison, own, others, settings)
+    matrix = c17_discriminant_validity.effect_matrix(evidence, settings)
+    matrix.require(settings["min_tasks_gate"])
+    own, others = c17_discriminant_validity.effect_draws(evidence, matrix, settings)
+    contrasts = c17_discriminant_validity.contrasts_with_others(matrix, own, others, settings)
     return Draws({one.name.replace("_", " "): one.draws for one in contrasts}, {"limit": 0.0})
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from calibrations.statistics import calibration_errors, plus_one_p
+from calibrations.statistics import plus_one_p
 from results_io import UserError
 from suites.estimate import Estimate, missing
 
@@ -65,7 +65,7 @@ def calibration(
     null = null_errors(p, width, seed=seed, resamples=resamples)
     return Calibration(
         metric,
-        ece=_tested(calibration_errors(p, hit, bins).ece, p.size, null, said),
+        ece=_tested(float(errors_of(hit[None], p, width)[0]), p.size, null, said),
         mce=_maximum(p, hit, width, said),
         ece_equal_mass=Estimate(float(errors_of(hit[None], p, mass)[0]), "probability", p.size, **said),
         brier=Estimate(float(((p - hit) ** 2).mean()), "squared probability", p.size, **said),

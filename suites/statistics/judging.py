@@ -18,7 +18,7 @@ from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics import bootstrap, proportions
 
-Verdict = Literal["A", "B", "tie"] | None  # None: the judge's answer could not be read
+Preference = Literal["A", "B", "tie"] | None  # None: the judge's answer could not be read
 VERDICTS = ("A", "B", "tie")
 SWAPPED = {"A": "B", "B": "A", "tie": "tie", None: None}
 FEWEST_LABELS = 100  # labelled pairs from which a judge may be deployed (spec C4)
@@ -32,11 +32,11 @@ PERFECT = "Wilson of the agreement, carried over"
 class PairVerdict:
     """What a judge said of one pair, in both orders, as the underlying text that won: `original` showed A first, `swapped` B."""
 
-    original: Verdict
-    swapped: Verdict
+    original: Preference
+    swapped: Preference
 
     @property
-    def merged(self) -> Verdict:
+    def merged(self) -> Preference:
         """The winner if both orders name the same one, otherwise a tie; None if one of the two could not be read."""
         if self.original is None or self.swapped is None:
             return None
@@ -86,15 +86,15 @@ class Refusals:
     youden: Estimate
 
 
-def judged_in_both_orders(judge: Callable[[str, str], Verdict], first: str, second: str) -> PairVerdict:
+def judged_in_both_orders(judge: Callable[[str, str], Preference], first: str, second: str) -> PairVerdict:
     """Ask `judge(shown first, shown second)`, which answers "A" for the one shown first, in both orders.
 
     An answer that cannot be read (None) is asked for once more. UserError for any other answer. Spec C3.
     """
 
-    def ask(*shown: str) -> Verdict:
+    def ask(*shown: str) -> Preference:
         said = judge(*shown)
-        return _verdict(judge(*shown) if said is None else said)
+        return _readable(judge(*shown) if said is None else said)
 
     return PairVerdict(ask(first, second), SWAPPED[ask(second, first)])
 
@@ -107,7 +107,7 @@ def pairwise(pairs: Sequence[PairVerdict], length_gaps: Sequence[float] | None =
     UserError for gaps that are not one a pair. Spec C3.
     """
     for pair in pairs:
-        _verdict(pair.original), _verdict(pair.swapped)
+        _readable(pair.original), _readable(pair.swapped)
     if length_gaps is not None and len(length_gaps) != len(pairs):
         raise UserError(f"{len(length_gaps)} length gaps for {len(pairs)} pairs; expected one each: measure every pair")
     valid = [pair for pair in pairs if pair.merged is not None]
@@ -272,7 +272,7 @@ def refusals(harmful: Sequence[bool | None], benign: Sequence[bool | None], leve
     return Refusals(*rates, youden)
 
 
-def _verdict(said: Verdict) -> Verdict:
+def _readable(said: Preference) -> Preference:
     if said not in SWAPPED:
         raise UserError(f"the verdict is {said!r}; expected A, B, tie or None: read the judge's answer as one of them")
     return said

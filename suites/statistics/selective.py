@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from calibrations import statistics
 from results_io import UserError
 from suites.estimate import Estimate, missing
 from suites.statistics import proportions
@@ -49,10 +48,9 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage | E
         return missing("undefined", "no items to cover", "share")
     falling = np.sort(p)[::-1]
     ends = np.append(np.flatnonzero(np.diff(falling)), p.size - 1)
-    prefix = statistics.risk_coverage(p, hit).risk
-    at_end = prefix[ends]
+    at_end = _risks(hit[np.argsort(-p, kind="stable")])[ends]
     area = float(np.repeat(at_end, np.diff(ends, prepend=-1)).mean())
-    best = statistics.risk_coverage(hit, hit).area  # errors last
+    best = float(_risks(np.sort(hit)[::-1]).mean())  # errors last
     return RiskCoverage(
         threshold=np.append(falling[ends[:-1] + 1], -np.inf),
         answered=(ends + 1).astype(float),
@@ -60,6 +58,11 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage | E
         area=Estimate(area, "risk", p.size),
         excess_area=Estimate(area - best, "risk", p.size, detail={"best_area": best}),
     )
+
+
+def _risks(hit: Float[np.ndarray, " item"]) -> Float[np.ndarray, " item"]:
+    """Share of errors among the first i items, for every i."""
+    return np.cumsum(1 - hit) / np.arange(1, hit.size + 1)
 
 
 def threshold(

@@ -12,7 +12,7 @@ from synthetic import COMMON, documents
 
 from calibrations import c12_convergent_validity as c12
 from calibrations.evidence import Evidence
-from calibrations.head_scores import Method, kappa_of_selections, rank_reliability, select_top
+from calibrations.head_scores import ScoringMethod, kappa_of_selections, rank_reliability, select_top
 from calibrations.statistics import half_splits, intraclass_correlation
 
 FEWER = {"bootstrap_resamples": 200, "bootstrap_resamples_p": 999}  # speed
@@ -186,7 +186,7 @@ def test_a_family_with_many_gaps_is_left_out_with_its_reason():
 def test_a_head_that_lacks_one_prompt_has_no_score():
     effect = np.arange(12.0).reshape(3, 4) + 1
     effect[1, 2] = np.nan
-    method = Method("m", "magnitude", effect, None, 0.1)
+    method = ScoringMethod("m", "magnitude", effect, 0.1)
     np.testing.assert_allclose(method.score(), [5, 6, np.nan, 8])
     np.testing.assert_allclose(method.resampled(np.array([[3, 0, 0]])), [[1, 2, np.nan, 4]])
     assert method.missing_share() == 0.25
@@ -304,9 +304,9 @@ def test_rank_reliability_is_that_of_normal_theory():
     truth = np.random.default_rng(0).normal(5, 1, 2000)
     table = truth + np.random.default_rng(1).normal(0, 10, (400, 2000))
     halves = half_splits(400, 20, seed=0)
-    found = rank_reliability(Method("m", "higher", table, None, 0.0), halves, np.arange(2000))
+    found = rank_reliability(ScoringMethod("m", "higher", table, 0.0), halves, np.arange(2000))
     assert found == pytest.approx(0.8, abs=0.03)  # Spearman of normal halves is within .02 of Pearson
-    assert rank_reliability(Method("m", "higher", None, truth, 0.0), halves, np.arange(2000)) is None
+    assert rank_reliability(ScoringMethod("m", "higher", truth, 0.0), halves, np.arange(2000)) is None
 
 
 # --- ties and confounds -------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_negative_heads_count_by_magnitude():
 
 def test_effects_under_one_percent_tie():
     tie = CONFIG["tie_fraction"] * 5.0
-    method = Method("m", "magnitude", np.array([[0.9 * tie, -0.5 * tie, 2 * tie, -3 * tie]]), None, tie)
+    method = ScoringMethod("m", "magnitude", np.array([[0.9 * tie, -0.5 * tie, 2 * tie, -3 * tie]]), tie)
     np.testing.assert_allclose(method.score(), [0, 0, 2 * tie, 3 * tie])
     np.testing.assert_allclose(method.score(collapse=False), tie * np.array([0.9, 0.5, 2, 3]))
 

@@ -11,7 +11,7 @@ from statsmodels.stats.proportion import proportion_confint
 from synthetic import COMMON, complete, documents
 
 from calibrations import c14_derived_metrics as c14
-from calibrations import weight_classifier
+from calibrations import weight_classifier_rates
 from calibrations.evidence import Evidence
 from calibrations.statistics import false_alarms
 
@@ -238,11 +238,11 @@ def test_false_alarm_rate_is_not_one_minus_precision():
     assert both.one_minus_precision == pytest.approx(0.13)
     assert both.false_alarm_rate == pytest.approx(0.03061952075)
     heads = [(layer, head) for layer in range(12) for head in range(12)]
-    found = weight_classifier.classify(heads[2:30], heads[:26], heads)
+    found = weight_classifier_rates.classify(heads[2:30], heads[:26], heads)
     assert (found.hits, found.false_alarms) == (24, 4)
     assert found.hit_rate == pytest.approx(24 / 26) and found.false_alarm_rate == pytest.approx(4 / 118)
     assert found.one_minus_precision == pytest.approx(4 / 28)
-    assert weight_classifier.classify([], heads[:26], heads).one_minus_precision is None
+    assert weight_classifier_rates.classify([], heads[:26], heads).one_minus_precision is None
 
 
 def large(predicted):

@@ -1,4 +1,4 @@
-"""Moments, coefficient of variation, effective rank, paired tests, calibration error, change points."""
+"""Moments, coefficient of variation, effective rank, paired tests, change points."""
 
 from __future__ import annotations
 
@@ -100,18 +100,6 @@ def test_mean_test_of_independent_prompts_equals_scipy_for_every_head() -> None:
     np.testing.assert_allclose(result.p, reference.pvalue, rtol=1e-10)
     both = stats.ttest_1samp(x, 0).confidence_interval(0.90)
     np.testing.assert_allclose(result.interval(0.90), (both.low, both.high), rtol=1e-10)
-
-
-def test_bins_are_closed_on_the_right() -> None:
-    result = st.calibration_errors([0.0, 0.5, 1.0], [0, 1, 1], n_bins=2)  # bins (0, .5] and (.5, 1]
-    assert result.ece == pytest.approx(2 / 3 * abs(0.5 - 0.25))
-    assert result.mce == pytest.approx(0.25)
-
-
-def test_perfect_ranking_has_no_risk_until_the_errors_start() -> None:
-    curve = st.risk_coverage([0.9, 0.8, 0.2, 0.1], [1, 1, 0, 0])
-    np.testing.assert_allclose(curve.risk, [0, 0, 1 / 3, 0.5])
-    assert curve.area == pytest.approx((1 / 3 + 0.5) / 4)
 
 
 def test_change_point_needs_not_lie_on_a_multiple_of_five() -> None:

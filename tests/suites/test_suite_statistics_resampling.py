@@ -138,6 +138,7 @@ def test_calibration_equals_bins_by_hand() -> None:
     assert found.brier.value == pytest.approx(brier_score_loss(correct, confidence))
     bins = calibration.equal_width_bins(confidence, 10)
     assert calibration.errors_of(correct[None].astype(float), confidence, bins)[0] == pytest.approx(found.ece.value)
+    assert calibration.equal_width_bins(np.array([0.0, 0.5, 1.0]), 2).tolist() == [0, 0, 1]  # 0 falls in the first
     assert calibration.calibration([0.2, 0.3], [0, 1], seed=0).mce.status == "insufficient_data"
 
 
