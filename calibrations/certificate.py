@@ -11,12 +11,13 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import nan
 from typing import Any
 
 from calibrations.calibrate import PRECONDITIONS, Documents
-from calibrations.record import DESCRIPTIVE
+from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.record import deciding
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
 
@@ -105,8 +106,8 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
         ],
         "p_certificate": _p_certificate(tiers),
         "overrides": sorted(overrides),
-        "rows": [_row(identifier, documents.get(identifier), named_gates(rules)) for identifier in CALIBRATIONS],
-        "preconditions": [_brief(record) for record in documents[PRECONDITIONS]["records"]],
+        "rows": [row.to_dict() for row in rows(documents, named_gates(rules))],
+        "preconditions": [asdict(MetricRow.read(record)) for record in documents[PRECONDITIONS]["records"]],
         "inputs": {identifier: document["number"] for identifier, document in sorted(documents.items())},
     }
 
@@ -188,37 +189,24 @@ def named_gates(rules: Mapping[str, Any]) -> dict[str, str]:
     return lenient | {name: "pass" for rule in tiers for name in (*rule["all"], *rule.get("any", ()))}
 
 
-def _row(identifier: str, document: Mapping[str, Any] | None, gates: Mapping[str, str]) -> dict[str, Any]:
-    """One calibration for the table: its verdict, the record that decided it, and what the tiers ask of its metrics.
+def rows(documents: Documents, asked: Mapping[str, str] | None = None) -> list[CertificateRow]:
+    """One row for every calibration, by ID; those without a document were not run. `asked`: see `named_gates`."""
+    return [_row(identifier, documents.get(identifier), asked or {}) for identifier in CALIBRATIONS]
 
-    `asked` says what a tier asks of each of its metrics ("pass" or "not fail"); what is asked for is `gating` here, be it
-    advisory to the calibration itself (C23's role depth).
-    """
+
+def _row(identifier: str, document: Mapping[str, Any] | None, asked: Mapping[str, str]) -> CertificateRow:
+    """A metric that some tier asks for is gating here, be it advisory to the calibration itself (C23's role depth)."""
     title = CALIBRATIONS[identifier].TITLE
     if document is None:
-        return {"id": identifier, "title": title, "verdict": "not run", "records": []}
-    records = document["records"]
-    verdict = document["data"]["verdict"]
-    asked = {record["metric"]: gates[record["metric"]] for record in records if record["metric"] in gates}
-    decisive = next(record for record in _deciding(records) if record["verdict"] == verdict)
-    return {
-        "id": identifier,
-        "title": title,
-        "verdict": verdict,
-        "gating": any(record["gating"] for record in records) or bool(asked),
-        "asked": asked,
-        "decisive": decisive["metric"],
-        "records": [{**_brief(record), "gating": record["gating"] or record["metric"] in asked} for record in records],
-    }
-
-
-def _deciding(records: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The records that a calibration's verdict is the worst of (`record.overall`)."""
-    judged = [record for record in records if not " ".join(record["reasons"]).startswith(DESCRIPTIVE)] or records
-    return [record for record in judged if record["gating"]] or judged
-
-
-def _brief(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record without its companions."""
-    dropped = ("companions", "notes", "n", "effect_size")
-    return {name: value for name, value in record.items() if name not in dropped}
+        return CertificateRow(identifier, title, "not run")
+    metrics, verdict = list(map(MetricRow.read, document["records"])), document["data"]["verdict"]
+    asked = {one.metric: asked[one.metric] for one in metrics if one.metric in asked}
+    return CertificateRow(
+        identifier,
+        title,
+        verdict,
+        tuple(replace(one, gating=one.gating or one.metric in asked) for one in metrics),
+        gating=any(one.gating for one in metrics) or bool(asked),
+        asked=asked,
+        decisive=next(one.metric for one in deciding(metrics) if one.verdict == verdict),
+    )

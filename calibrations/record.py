@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from calibrations.statistics import Insufficient
 
@@ -72,16 +72,32 @@ def worst_of(*verdicts: Verdict) -> Verdict:
     return next(verdict for verdict in ("fail", "inconclusive", "pass") if verdict in verdicts)
 
 
+J = TypeVar("J", bound="Judged")
 DESCRIPTIVE = "descriptive"  # first word of the reason of a record that is reported and never judged
 
 
-def overall(records: list[Record]) -> Verdict:
-    """The verdict of a calibration: its worst gating record, or its worst judged one if none gates.
+class Judged(Protocol):
+    """What decides a verdict: a `Record`, or its row in a certificate."""
 
-    Worst first: fail, insufficient, inconclusive, pass.
-    """
-    judged = [record for record in records if not " ".join(record.reasons).startswith(DESCRIPTIVE)] or records
-    verdicts = [record.verdict for record in judged if record.gating] or [record.verdict for record in judged]
+    @property
+    def verdict(self) -> str: ...
+
+    @property
+    def gating(self) -> bool: ...
+
+    @property
+    def reasons(self) -> tuple[str, ...]: ...
+
+
+def deciding(records: Sequence[J]) -> list[J]:
+    """The records that a calibration's verdict is the worst of: the gating ones, or the judged ones if none gates."""
+    judged = [record for record in records if not " ".join(record.reasons).startswith(DESCRIPTIVE)] or list(records)
+    return [record for record in judged if record.gating] or judged
+
+
+def overall(records: Sequence[Record]) -> Verdict:
+    """The verdict of a calibration, the worst of its `deciding` records: fail, insufficient, inconclusive, pass."""
+    verdicts = [record.verdict for record in deciding(records)]
     return next(verdict for verdict in ("fail", "insufficient", "inconclusive", "pass") if verdict in verdicts)
 
 

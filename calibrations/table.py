@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from calibrations.certificate_row import CertificateRow, MetricRow, rows_of
 
 STYLES = {
     "pass": "green",
@@ -17,7 +20,6 @@ STYLES = {
     "not run": "dim",
     "none": "dim",
 }
-MARKS = {"pass": "pass", "fail": "FAIL", "none": "-"}
 REASON_WIDTH = 100
 WIDE = 130  # columns that the table needs to hold the reasons as well
 
@@ -29,7 +31,7 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
     """
     console.print()
     console.print(Text(f"{'Certificate' if complete else 'Calibrations'}  {headline['subject']}", style="bold"))
-    tier = _tier(certificate) if complete else "No certificate: run calibration=all"
+    tier = tier_sentence(certificate) if complete else "No certificate: run calibration=all"
     console.print(Text.assemble((tier, "bold"), f"    {headline['data']}"))
     console.print(headline["faithfulness"], highlight=False)
     console.print()
@@ -37,9 +39,11 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
     console.print(_rows(certificate, with_reasons=wide))
     if not wide:
         console.print()
-        for identifier, reason in _reasons(certificate):
-            console.print(f"{identifier:<5}{reason}", highlight=False)
-    for line in _blocking(certificate) if complete else ():
+        for row in _told(certificate):
+            for metric in row.shown:
+                if metric.reasons:
+                    console.print(f"{row.id:<5}{_reason(metric)}", highlight=False)
+    for line in blocking_lines(certificate) if complete else ():
         console.print(line, highlight=False)
     if certificate["overrides"]:
         console.print(
@@ -47,7 +51,8 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
         )
 
 
-def _tier(certificate: Mapping[str, Any]) -> str:
+def tier_sentence(certificate: Mapping[str, Any]) -> str:
+    """The tier that was reached and the one that the data could reach."""
     if certificate["tier"] is None:
         return f"No tier: {certificate['tier_name']}, so there is nothing that a circuit could explain"
     tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
@@ -61,79 +66,33 @@ def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
     if with_reasons:
         table.add_column("why", overflow="fold", ratio=1)
     for row in _told(certificate):
-        for place, record in enumerate(shown := _shown(row)):
+        for place, metric in enumerate(row.shown):
             cells = [
-                row["id"] if place == 0 else "",
-                row["title"] if len(shown) == 1 else _short(record["metric"]),
-                published(record),
-                estimate(record),
-                Text(record["verdict"] + ("" if record["gating"] else " *"), STYLES[record["verdict"]]),
+                row.id if place == 0 else "",
+                row.title if len(row.shown) == 1 else metric.metric.partition(".")[2].replace("_", " "),
+                metric.published_text,
+                metric.estimate_text,
+                Text(metric.verdict + ("" if metric.gating else " *"), STYLES[metric.verdict]),
             ]
-            table.add_row(*cells, *([_reason(record)] if with_reasons else []))
+            table.add_row(*cells, *([_reason(metric)] if with_reasons else []))
     table.caption = "* reported, gates no tier"
     table.caption_justify = "left"
     return table
 
 
-def _told(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The preconditions and the calibrations; of a model that does not do the task, the behaviour alone if no other decides."""
-    preconditions, rows = _preconditions(certificate), certificate["rows"]
-    if certificate["tier"] is None and all(row["verdict"] in ("insufficient", "not run") for row in rows):
-        return [{**preconditions, "records": preconditions["records"][:1]}]
-    return [preconditions, *rows]
+def _told(certificate: Mapping[str, Any]) -> list[CertificateRow]:
+    """The rows; of a model that does not do the task, the behaviour alone if no calibration decides."""
+    preconditions, *others = rows_of(certificate)
+    if certificate["tier"] is None and all(row.verdict in ("insufficient", "not run") for row in others):
+        return [replace(preconditions, metrics=preconditions.metrics[:1])]
+    return [preconditions, *others]
 
 
-def _shown(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The records of a calibration that the table shows: the gating ones, or else the one that decided."""
-    if not row["records"]:
-        return []
-    gating = [record for record in row["records"] if record["gating"]]
-    return gating or [record for record in row["records"] if record["metric"] == row["decisive"]]
+def _reason(metric: MetricRow) -> str:
+    return metric.why if len(metric.why) <= REASON_WIDTH else f"{metric.why[: REASON_WIDTH - 1]}…"
 
 
-def _preconditions(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """The preconditions as one more row of the table, above the calibrations."""
-    return {"id": "P", "title": "preconditions", "records": certificate["preconditions"]}
-
-
-def _reasons(certificate: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(ID, reason) of every shown record that has one: what a narrow terminal prints below the table."""
-    rows = _told(certificate)
-    return [(row["id"], _reason(r)) for row in rows for r in _shown(row) if r["reasons"]]
-
-
-def _short(metric: str) -> str:
-    return metric.partition(".")[2].replace("_", " ")
-
-
-def published(record: Mapping[str, Any]) -> str:
-    """Published value and verdict, for example "pass 0.02"."""
-    value = record["published_value"]
-    return MARKS[record["published_verdict"]] + ("" if value is None else f" {number(value)}")
-
-
-def estimate(record: Mapping[str, Any]) -> str:
-    """Estimate with its 90 % interval, as far as there is one."""
-    if record["estimate"] is None:
-        return "-"
-    interval = record["ci90"]
-    shown = "" if interval is None else f" [{number(interval[0])}, {number(interval[1])}]"
-    return f"{number(record['estimate'])}{shown}"
-
-
-def number(value: float) -> str:
-    """Two decimals, three for what is smaller than a tenth, two digits for what is smaller still."""
-    if abs(value) >= 0.1 or value == 0:
-        return f"{value:.2f}"
-    return f"{value:.3f}" if abs(value) >= 0.001 else f"{value:.2g}"
-
-
-def _reason(record: Mapping[str, Any]) -> str:
-    text = "; ".join(record["reasons"])
-    return text if len(text) <= REASON_WIDTH else f"{text[: REASON_WIDTH - 1]}…"
-
-
-def _blocking(certificate: Mapping[str, Any]) -> list[str]:
+def blocking_lines(certificate: Mapping[str, Any]) -> list[str]:
     """What keeps each tier from being reached (nothing of the kind without a behaviour), and what failed in any case."""
     lines = []
     for level, gates in sorted(certificate["blocking"].items(), key=lambda item: int(item[0])):

@@ -18,6 +18,7 @@ from scipy import stats
 
 import results_io
 from calibrations.certificate import BEHAVIOUR
+from calibrations.certificate_row import MetricRow
 from calibrations.evidence import Evidence, Head
 from calibrations.statistics import overlap_p
 from meridian import overrides
@@ -139,26 +140,24 @@ class Comparison:
 
         `difference` of the estimates only where both were made with the same settings and have the same unit.
         """
-        first, second = (dict(_records(run.certificate)) for run in (self.a, self.b))
-        return [
-            self._verdict(metric, first.get(metric, {}), second.get(metric, {}))
-            for metric in dict.fromkeys((*first, *second))
-        ]
+        first, second = ({one.metric: one for row in run.rows for one in row.metrics} for run in (self.a, self.b))
+        missing = {metric: MetricRow(metric, "not run") for metric in (*first, *second)}
+        return [self._verdict(first.get(metric, none), second.get(metric, none)) for metric, none in missing.items()]
 
-    def _verdict(self, metric: str, a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
-        verdicts = [side.get("verdict", "not run") for side in (a, b)]
-        estimates = [side.get("estimate") for side in (a, b)]
-        comparable = None not in estimates and self._same_settings(metric.partition(".")[0])
-        comparable = comparable and (metric != "P.behaviour" or self.pair.a.metric == self.pair.b.metric)
+    def _verdict(self, a: MetricRow, b: MetricRow) -> dict[str, Any]:
+        comparable = (
+            a.estimate is not None and b.estimate is not None and self._same_settings(a.metric.partition(".")[0])
+        )
+        comparable = comparable and (a.metric != BEHAVIOUR or self.pair.a.metric == self.pair.b.metric)
         return {
-            "metric": metric,
-            "gating": bool(a.get("gating") or b.get("gating")),
-            "verdict": verdicts,
-            "change": _change(*verdicts),
-            "estimate": estimates,
-            "ci90": [a.get("ci90"), b.get("ci90")],
-            "difference": estimates[1] - estimates[0] if comparable else None,
-            "reasons": ["; ".join(side.get("reasons", ())) for side in (a, b)],
+            "metric": a.metric,
+            "gating": a.gating or b.gating,
+            "verdict": [a.verdict, b.verdict],
+            "change": _change(a.verdict, b.verdict),
+            "estimate": [a.estimate, b.estimate],
+            "ci90": [a.ci90, b.ci90],
+            "difference": b.estimate - a.estimate if comparable else None,
+            "reasons": [a.why, b.why],
         }
 
     def _same_settings(self, identifier: str) -> bool:
@@ -174,11 +173,11 @@ class Comparison:
         tiers = [run.certificate["tier"] for run in (self.a, self.b)]
         ranks = [-1 if tier is None else tier for tier in tiers]
         lower = ranks.index(min(ranks))
-        certificate = (self.a, self.b)[lower].certificate
+        held_back = (self.a, self.b)[lower]
         between = range(max(ranks[lower], 0) + 1, max(ranks) + 1)
-        gates = [gate for level in between for gate in certificate["blocking"].get(str(level), ())]
+        gates = [gate for level in between for gate in held_back.certificate["blocking"].get(str(level), ())]
         if tiers[lower] is None and max(ranks) >= 0:
-            gates = [_behaviour(certificate), *(gate for gate in gates if gate["metric"] != BEHAVIOUR)]
+            gates = [_behaviour(held_back), *(gate for gate in gates if gate["metric"] != BEHAVIOUR)]
         return {
             "tiers": tiers,
             "names": [run.certificate["tier_name"] for run in (self.a, self.b)],
@@ -332,19 +331,11 @@ def write(found: Comparison, results: Path) -> Path:
 # --- details -----------------------------------------------------------------------------------------------------
 
 
-def _records(certificate: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for record in certificate["preconditions"]:
-        yield record["metric"], record
-    for row in certificate["rows"]:
-        for record in row["records"]:
-            yield record["metric"], record
-
-
-def _behaviour(certificate: Mapping[str, Any]) -> dict[str, Any]:
+def _behaviour(run: RunFolder) -> dict[str, Any]:
     """P.behaviour as a gate; its reason is the tier's name where the record gives none."""
-    (record,) = (record for record in certificate["preconditions"] if record["metric"] == BEHAVIOUR)
-    reason = "; ".join(record.get("reasons", ())) or certificate["tier_name"]
-    return {"metric": BEHAVIOUR, "split": "evaluation", "verdict": record["verdict"], "reason": reason}
+    (metric,) = (metric for metric in run.rows[0].metrics if metric.metric == BEHAVIOUR)
+    reason = metric.why or run.certificate["tier_name"]
+    return {"metric": BEHAVIOUR, "split": "evaluation", "verdict": metric.verdict, "reason": reason}
 
 
 def _change(a: str, b: str) -> str | None:

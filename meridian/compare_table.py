@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from calibrations.table import STYLES, number
+from calibrations.number_format import number
+from calibrations.table import STYLES
 from meridian.compare import GAINED, LOST, Comparison
 from meridian.differences import LEVEL, Difference, HeadDifferences
 

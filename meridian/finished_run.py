@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import pandas as pd
 
+from calibrations import certificate
+from calibrations.certificate_row import CertificateRow, calibrations_of
 from calibrations.registry import CALIBRATIONS
-from meridian import carriers, figures, tables, verdicts
+from meridian import carriers, figures, notebook_certificate, tables
 from meridian.figures.values import Figure
 from meridian.finding import Drawing, Finding
 from meridian.run_folder import CERTIFICATE, RunFolder
@@ -22,12 +23,12 @@ class FinishedRun(RunFolder):
     @property
     def blocking(self) -> pd.DataFrame:
         """Gates that keep the next tier from being reached: metric, verdict, reason, what it needs, split."""
-        return verdicts.blocking(self.certificate)
+        return notebook_certificate.blocking(self.certificate)
 
     @property
     def verdicts(self) -> pd.DataFrame:
         """One row for each calibration: published value and verdict, estimate with 90 % interval, verdict, why."""
-        return verdicts.table(self._rows)
+        return notebook_certificate.frame(self._calibrations)
 
     @property
     def heads(self) -> pd.DataFrame:
@@ -53,12 +54,15 @@ class FinishedRun(RunFolder):
 
     def _repr_html_(self) -> str:
         if not (self.path / CERTIFICATE).is_file():
-            return "<p>No certificate: not all calibrations were asked for</p>" + verdicts.html_table(self._rows)
-        return verdicts.html(self.certificate)
+            return "<p>No certificate: not all calibrations were asked for</p>" + notebook_certificate.html_table(
+                self._calibrations
+            )
+        return notebook_certificate.html(self.certificate)
 
     @property
-    def _rows(self) -> Sequence[Mapping[str, Any]]:
-        """The certificate's rows, or without one those of the calibrations that were run."""
+    def _calibrations(self) -> Sequence[CertificateRow]:
+        """The certificate's rows, or without a certificate those of the calibrations that were run."""
         if (self.path / CERTIFICATE).is_file():
-            return self.certificate["rows"]
-        return verdicts.rows({name: self.document(module.NUMBER) for name, module in CALIBRATIONS.items()})
+            return calibrations_of(self.certificate)
+        documents = {name: self.document(module.NUMBER) for name, module in CALIBRATIONS.items()}
+        return certificate.rows({name: document for name, document in documents.items() if document})

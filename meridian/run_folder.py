@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import results_io
 from calibrations import calibrate, preconditions
+from calibrations.certificate_row import CertificateRow, rows_of
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import bootstrap_ratios, percentile_interval
@@ -51,6 +52,11 @@ class RunFolder:
         """certificate.json: tier, blocking gates, one row per calibration, headline."""
         return results_io.read(self.path / CERTIFICATE)
 
+    @cached_property
+    def rows(self) -> Sequence[CertificateRow]:
+        """The rows of the certificate: the preconditions, then every calibration."""
+        return rows_of(self.certificate)
+
     @property
     def tier(self) -> int | None:
         """The tier reached; None if the model is not shown to do the task."""
@@ -73,6 +79,16 @@ class RunFolder:
             raise UserError(f"calibration {identifier!r} is unknown; use one of {', '.join(known)}")
         return self.document(known[identifier])
 
+    def record(self, metric: str) -> Mapping[str, Any] | None:
+        """All that is stored of one metric ("P.faithfulness"), companions included; None if its calibration was not run."""
+        document = self.calibration(metric.partition(".")[0])
+        records = [] if document is None else document["records"]
+        return next((record for record in records if record["metric"] == metric), None)
+
+    def companions(self, metric: str) -> Mapping[str, Any]:
+        """The companions of a metric: numbers beside its verdict; none if it was not run."""
+        return (self.record(metric) or {}).get("companions", {})
+
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The common section of the calibration configuration that the verdicts were made with."""
@@ -85,8 +101,7 @@ class RunFolder:
         The percentile bootstrap over clusters, drawn again: the record stores that of the primary recipe alone, and beside it
         Fieller's intervals, which differ.
         """
-        records = self.document(calibrate.PRECONDITIONS)["records"]
-        if not any("by_method" in r["companions"] for r in records if r["metric"] == "P.faithfulness"):
+        if "by_method" not in self.companions("P.faithfulness"):
             return {}
         evidence, settings = self.evidence, self.settings
         counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])

@@ -9,8 +9,8 @@ interval in one cell, and only the columns that a page has room for.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,10 @@ import pandas as pd
 
 import results_io
 from calibrations import preconditions
+from calibrations.certificate_row import CertificateRow, MetricRow
 from calibrations.evidence import Evidence
+from calibrations.number_format import number
 from calibrations.statistics import or_none
-from calibrations.table import number
 from meridian.figures import graph, heads
 from meridian.figures.estimates import LEVEL, clustered_means
 from meridian.run_folder import RunFolder
@@ -64,57 +65,48 @@ def of(run: RunFolder) -> dict[str, Table]:
 
 def certificate(run: RunFolder) -> Table:
     """The four preconditions and 16 calibrations, each with the record that decided its verdict."""
-    rows = [("P", "preconditions", record) for record in run.certificate["preconditions"]]
-    for row in run.certificate["rows"]:
-        decisive = [record for record in row["records"] if record["metric"] == row.get("decisive")]
-        rows.append((row["id"], row["title"], decisive[0] if decisive else {"verdict": row["verdict"]}))
+    preconditions, *calibrations = run.rows
+    rows = [
+        *((preconditions, metric) for metric in preconditions.metrics),
+        *((row, row.decided_by) for row in calibrations),
+    ]
     caption = "The certificate: of each calibration the record that decided its verdict, with its 90 % interval."
-    return Table(
-        "certificate", caption, _records(run, rows), ("id", "metric", "published_verdict", "estimate", "verdict")
-    )
+    printed = ("id", "metric", "published_verdict", "estimate", "verdict")
+    return Table("certificate", caption, _metric_frame(run, rows), printed)
 
 
 def records(run: RunFolder) -> Table:
     """Every published metric of the 16 calibrations."""
-    rows = [(row["id"], row["title"], record) for row in run.certificate["rows"] for record in row["records"]]
+    rows = [(row, metric) for row in run.rows[1:] for metric in row.metrics]
     caption = (
         "Every published metric: its published value and verdict, and the estimate with its 90 % interval and verdict."
     )
-    return Table(
-        "records",
-        caption,
-        _records(run, rows),
-        ("metric", "published_value", "published_verdict", "estimate", "verdict"),
-    )
+    printed = ("metric", "published_value", "published_verdict", "estimate", "verdict")
+    return Table("records", caption, _metric_frame(run, rows), printed)
 
 
-def _records(run: RunFolder, rows: Iterable[tuple[str, str, Mapping[str, Any]]]) -> pd.DataFrame:
-    """One row per record. `prompts` and `clusters` are those that the record was made from."""
+def _metric_frame(run: RunFolder, rows: Iterable[tuple[CertificateRow, MetricRow | None]]) -> pd.DataFrame:
+    """One row per metric, of a calibration that was not run one without numbers. `prompts` and `clusters`: its record's."""
     made = []
-    for identifier, title, record in rows:
-        size = _sizes(run, identifier).get(record.get("metric"), {})
+    for row, metric in rows:
+        stored = {"verdict": row.verdict} if metric is None else asdict(metric)
+        size = {} if metric is None else (run.record(metric.metric) or {"n": {}})["n"]
         ends = {
-            f"ci{level}_{end}": (record.get(f"ci{level}") or (None, None))[place]
-            for level in (90, 95)
-            for place, end in enumerate(("low", "high"))
+            f"{name}_{end}": value
+            for name in ("ci90", "ci95")
+            for end, value in zip(("low", "high"), stored.get(name) or (None, None), strict=True)
         }
-        plain = {
-            name: record.get(name) for name in ("published_value", "published_rule", "published_verdict", "estimate")
-        }
+        plain = ("metric", "published_value", "published_rule", "published_verdict", "estimate")
         made.append(
-            {"id": identifier, "title": title, "metric": record.get("metric"), **plain, **ends}
-            | {"ci_method": record.get("ci_method"), "p": record.get("p"), "verdict": record["verdict"]}
-            | {"gating": bool(record.get("gating")), "prompts": size.get("prompts"), "clusters": size.get("clusters")}
-            | {"reasons": "; ".join(record.get("reasons", ())), "needs": record.get("needs")}
+            {"id": row.id, "title": row.title, **{name: stored.get(name) for name in plain}, **ends}
+            | {name: stored.get(name) for name in ("ci_method", "p", "verdict")}
+            | {"gating": metric is not None and metric.gating}
+            | {name: size.get(name) for name in ("prompts", "clusters")}
+            | {"reasons": "; ".join(stored.get("reasons", ())), "needs": stored.get("needs")}
         )
     frame = pd.DataFrame(made)
     numbers = [name for name in frame if name.startswith("ci9") or name in ("published_value", "estimate", "p")]
     return frame.astype(dict.fromkeys(numbers, "float64") | dict.fromkeys(("prompts", "clusters"), "Int64"))
-
-
-def _sizes(run: RunFolder, identifier: str) -> dict[str, Mapping[str, int]]:
-    document = run.calibration(identifier)
-    return {} if document is None else {record["metric"]: record["n"] for record in document["records"]}
 
 
 def faithfulness(run: RunFolder) -> Table | None:

@@ -60,15 +60,6 @@ class Source:
     caption: str
     draw: Callable[[Evidence, Settings], Draws]
 
-    @property
-    def identifier(self) -> str:
-        """The calibration's ID."""
-        return self.metric.partition(".")[0]
-
-    def record(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The metric's record in the calibration's document."""
-        return next(record for record in document["records"] if record["metric"] == self.metric)
-
 
 def random_circuits(evidence: Evidence, settings: Settings) -> Draws:
     """Faithfulness of the random circuits and of the circuit on the same prompts (P.random_circuits)."""
@@ -268,9 +259,8 @@ SOURCES = (
 def build(run: RunFolder) -> Iterator[Distribution]:
     """One figure for every calibration that has drawn something and could judge."""
     for source in SOURCES:
-        document = run.calibration(source.identifier)
-        record = None if document is None else source.record(document)
-        if record is None or record["verdict"] == "insufficient":
+        document, record = run.calibration(source.metric.partition(".")[0]), run.record(source.metric)
+        if document is None or record is None or record["verdict"] == "insufficient":
             continue  # the certificate says why; there is nothing to draw
         try:
             draws = source.draw(run.evidence, document["subject"]["settings"])

@@ -94,9 +94,9 @@ def build(run: RunFolder) -> Iterator[Forest]:
 def _calibrations(run: RunFolder) -> Iterator[Forest]:
     """The gates in the order of the certificate, in parts that fit a page."""
     rows = []
-    gating = {r["metric"] for row in _shown(run) for r in row["records"] if r["gating"]}
-    for row in _shown(run):
-        document = run.calibration(row["id"])
+    gating = {metric.metric for row in run.rows for metric in row.metrics if metric.gating}
+    for row in run.rows:
+        document = run.calibration(row.id)
         for record in document["records"] if document else ():
             if record["metric"] in gating and record["estimate"] is not None:
                 rows.append(_interval(record, document["subject"]["settings"]))
@@ -115,11 +115,6 @@ def _calibrations(run: RunFolder) -> Iterator[Forest]:
             level=CI,
             own_scales=True,
         )
-
-
-def _shown(run: RunFolder) -> list[Mapping[str, Any]]:
-    preconditions = {"id": "P", "records": [{**record, "gating": True} for record in run.certificate["preconditions"]]}
-    return [preconditions, *run.certificate["rows"]]
 
 
 def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Interval:
@@ -151,11 +146,6 @@ def _limits(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Limits:
         return None, None
 
 
-def _record(run: RunFolder, identifier: str, metric: str) -> Mapping[str, Any] | None:
-    document = run.calibration(identifier)
-    return next((r for r in document["records"] if r["metric"] == metric), None) if document else None
-
-
 def _rows(table: Mapping[str, Any], intervals: Mapping[str, Any]) -> tuple[Interval, ...]:
     known = {name: entry for name, entry in table.items() if "faithfulness" in entry}
     return tuple(
@@ -165,11 +155,10 @@ def _rows(table: Mapping[str, Any], intervals: Mapping[str, Any]) -> tuple[Inter
 
 
 def _recipes(run: RunFolder) -> Forest | None:
-    record = _record(run, "P", "P.faithfulness")
-    table = (record or {}).get("companions", {}).get("by_method")
+    table = run.companions("P.faithfulness").get("by_method")
     if not table:
         return None
-    settings, null = run.settings, (_record(run, "P", "P.random_circuits") or {}).get("companions", {})
+    settings, null = run.settings, run.companions("P.random_circuits")
     random = {"random circuits, median": null["random_median"]} if "random_median" in null else {}
     band = {"0.8": settings["faithfulness_low"], "1.2": settings["faithfulness_high"]}
     return Forest(
@@ -186,8 +175,7 @@ def _recipes(run: RunFolder) -> Forest | None:
 
 
 def _templates(run: RunFolder) -> Forest | None:
-    record = _record(run, "C13", "C13.measurement_invariance")
-    table = (record or {}).get("companions", {}).get("by_template")
+    table = run.companions("C13.measurement_invariance").get("by_template")
     if not table:
         return None
     return Forest(

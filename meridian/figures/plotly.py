@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from calibrations.table import number
+from calibrations.number_format import interval_text, number, three_digits
 from meridian.figures import colours
 from meridian.figures.layout import INSET, disc_shares, drawn_edges, place_nodes
 from meridian.figures.values import (
@@ -166,13 +166,8 @@ def _cell_hover(figure: HeatMap, y: int, x: int) -> str:
     said = f"<br>{_plain(figure.text[y][x])}" if figure.text else ""
     ends = [None if side is None else side[y][x] for side in (figure.low, figure.high)]
     known = None not in ends and figure.level is not None
-    interval = f"<br>{figure.level:.0%} interval {short(ends[0])} to {short(ends[1])}" if known else ""
-    return f"{where}{said}<br>{short(value)} {_plain(figure.unit)}{interval}"
-
-
-def short(value: float) -> str:
-    """Three significant digits, for people: 0.123, 12.3, 1.2e-05."""
-    return f"{value:.3g}"
+    interval = f"<br>{figure.level:.0%} interval {three_digits(ends[0])} to {three_digits(ends[1])}" if known else ""
+    return f"{where}{said}<br>{three_digits(value)} {_plain(figure.unit)}{interval}"
 
 
 # --- forest ------------------------------------------------------------------------------------------------
@@ -244,17 +239,17 @@ def _estimates(rows: Sequence[Interval], places: Sequence[int], level: float | N
 def _interval_hover(row: Interval, level: float | None) -> str:
     unit = f" ({_plain(row.unit)})" if row.unit else ""
     ends = (
-        f"<br>{level:.0%} interval {short(row.low)} to {short(row.high)}"
+        f"<br>{level:.0%} interval {three_digits(row.low)} to {three_digits(row.high)}"
         if level and None not in (row.low, row.high)
         else ""
     )
     limits = "".join(
-        f"<br>{word} {short(limit)} passes"
+        f"<br>{word} {three_digits(limit)} passes"
         for word, limit in (("above", row.above), ("below", row.below))
         if limit is not None
     )
     verdict = f"<br>{row.verdict}" if row.verdict else ""
-    return f"{_plain(row.label)}{unit}<br>{short(row.estimate)}{ends}{limits}{verdict}"
+    return f"{_plain(row.label)}{unit}<br>{three_digits(row.estimate)}{ends}{limits}{verdict}"
 
 
 def _roomy(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
@@ -322,16 +317,17 @@ def _passing(row: Interval, ends: tuple[float, float], axes: Mapping[str, str]) 
 
 def _limit_labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
     shared = {"y": STRIP - 0.16, "yanchor": "top", "showarrow": False, "font": {"size": 11}, **axes}
-    return [{"x": limit, "text": short(limit), **shared} for limit in (row.above, row.below) if limit is not None]
+    return [
+        {"x": limit, "text": three_digits(limit), **shared} for limit in (row.above, row.below) if limit is not None
+    ]
 
 
 def _labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Name and quantity at the left, verdict and estimate with interval at the right."""
-    interval = "" if row.low is None or row.high is None else f" [{number(row.low)}, {number(row.high)}]"
     name = _plain(row.label.replace(".", " ", 1).replace("_", " "))
     texts = (
         (0, "left", f"<b>{name}</b><br><span style='font-size:11px'>{_plain(row.unit)}</span>"),
-        (1, "right", f"{row.verdict or ''}<br>{number(row.estimate)}{interval}"),
+        (1, "right", f"{row.verdict or ''}<br>{number(row.estimate)}{interval_text(row.low, row.high)}"),
     )
     domain = {axis: f"{name} domain" for axis, name in axes.items()}
     return [
@@ -412,7 +408,7 @@ def _histogram(label: str, values: Sequence[float], edges: np.ndarray, colour: s
         "name": _plain(label),
         "marker": {"color": colour, "opacity": 0.6, "line": {"width": 0}},
         "hovertext": [
-            f"{_plain(label)}<br>{short(a)} to {short(b)}: {c}"
+            f"{_plain(label)}<br>{three_digits(a)} to {three_digits(b)}: {c}"
             for (a, b), c in zip(pairwise(edges), counts, strict=True)
         ],
         "hoverinfo": "text",
@@ -477,8 +473,8 @@ def _edge_hover(edges: Sequence[GraphEdge], places: Mapping[str, tuple[float, fl
 
 def _edge_text(edge: GraphEdge, unit: str) -> str:
     into = f" ({edge.input})" if edge.input else ""
-    ends = f"<br>95 % interval {short(edge.low)} to {short(edge.high)}" if edge.low is not None else ""
-    return f"{_plain(edge.sender)} to {_plain(edge.receiver)}{into}<br>{short(edge.weight)} {_plain(unit)}{ends}"
+    ends = f"<br>95 % interval {three_digits(edge.low)} to {three_digits(edge.high)}" if edge.low is not None else ""
+    return f"{_plain(edge.sender)} to {_plain(edge.receiver)}{into}<br>{three_digits(edge.weight)} {_plain(unit)}{ends}"
 
 
 def _nodes(nodes: Sequence[GraphNode], places: Mapping[str, tuple[float, float]], unit: str) -> list[Trace]:
@@ -510,5 +506,5 @@ def _nodes(nodes: Sequence[GraphNode], places: Mapping[str, tuple[float, float]]
 
 
 def _node_text(node: GraphNode, unit: str) -> str:
-    effect = "" if node.effect is None else f"<br>patching effect {short(node.effect)} {_plain(unit)}"
+    effect = "" if node.effect is None else f"<br>patching effect {three_digits(node.effect)} {_plain(unit)}"
     return f"{_plain(node.name)}<br>{_plain(node.role.replace('_', ' '))}{effect}"

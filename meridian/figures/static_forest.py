@@ -7,6 +7,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from calibrations.number_format import interval_text, three_digits
 from meridian.figures import colours
 from meridian.figures.static_panel import FAINT, legend, panel, percent, vertical_lines
 from meridian.figures.values import Forest, Interval
@@ -83,7 +84,7 @@ def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
         axes.plot([0, 1], [place, place], color="#CCCCCC", linewidth=0.5, zorder=1)
     for limit in limits:
         axes.plot([at(limit)] * 2, [place - 0.32, place + 0.32], color=colours.INK, linewidth=0.9, zorder=2)
-        axes.text(at(limit), place - 0.36, f"{limit:.3g}", ha="center", va="bottom", fontsize=5, color=colours.INK)
+        axes.text(at(limit), place - 0.36, three_digits(limit), ha="center", va="bottom", fontsize=5, color=colours.INK)
     moved = [None if value is None else at(value) for value in (row.estimate, row.low, row.high)]
     _estimate(axes, place, Interval(row.label, *moved, verdict=row.verdict))
     axes.text(
@@ -100,8 +101,8 @@ def in_figures(row: Interval, with_unit: bool) -> str:
     """ "0.97 [0.93, 1.01] nats", or nothing without an estimate."""
     if row.estimate is None:
         return ""
-    ends = "" if row.low is None or row.high is None else f" [{row.low:.3g}, {row.high:.3g}]"
-    return f"{row.estimate:.3g}{ends}{f' {row.unit}' if with_unit and row.unit else ''}"
+    unit = f" {row.unit}" if with_unit and row.unit else ""
+    return three_digits(row.estimate) + interval_text(row.low, row.high, three_digits) + unit
 
 
 def _estimate(axes: Axes, place: int, row: Interval) -> None:

@@ -9,7 +9,9 @@ import jinja2
 from markupsafe import Markup
 
 import results_io
+from calibrations.number_format import number
 from meridian import figures
+from meridian.figures import colours
 from meridian.figures import plotly as browser
 from meridian.report import bundle, failures, record, sections, verdicts
 from meridian.run_folder import RunFolder
@@ -59,13 +61,18 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["shown"] = shown
+    environment.filters |= {"shown": shown, "words": verdicts.words, "number": number, "mark": mark}
     return environment
 
 
 def shown(token: str) -> str:
     """A token with its white space and control characters made visible; the rest is left to the template to escape."""
     return "".join(VISIBLE.get(c, c if c.isprintable() else f"\\u{ord(c):04x}") for c in token)
+
+
+def mark(verdict: str) -> str:
+    """The sign of a verdict, which says the same without colour."""
+    return colours.MARKS.get(verdict, "–")
 
 
 def _text(name: str) -> str:

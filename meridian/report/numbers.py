@@ -7,6 +7,7 @@ from functools import singledispatch
 
 import numpy as np
 
+from calibrations.number_format import interval_text, three_digits
 from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -18,11 +19,6 @@ class Table:
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-
-
-def short(value: float | None) -> str:
-    """Three significant digits; a dash for a missing number."""
-    return "–" if value is None else f"{value:.3g}"
 
 
 @singledispatch
@@ -46,9 +42,8 @@ def _cell(figure: HeatMap, y: int, x: int) -> str:
         return "–"
     low = None if figure.low is None else figure.low[y][x]
     high = None if figure.high is None else figure.high[y][x]
-    interval = "" if low is None or high is None else f" [{short(low)}, {short(high)}]"
     said = f"{figure.text[y][x]} " if figure.text else ""
-    return f"{said}{short(value)}{interval}"
+    return f"{said}{three_digits(value)}{interval_text(low, high, three_digits)}"
 
 
 @table.register
@@ -58,8 +53,8 @@ def _(figure: Forest) -> Table:
         (
             row.label,
             row.unit or figure.x_label,
-            short(row.estimate),
-            "–" if row.low is None else f"{short(row.low)} to {short(row.high)}",
+            three_digits(row.estimate),
+            "–" if row.low is None else f"{three_digits(row.low)} to {three_digits(row.high)}",
             _limit(row.above, row.below),
             row.verdict or "–",
         )
@@ -69,7 +64,10 @@ def _(figure: Forest) -> Table:
 
 
 def _limit(above: float | None, below: float | None) -> str:
-    parts = [f"above {short(above)}" if above is not None else "", f"below {short(below)}" if below is not None else ""]
+    parts = [
+        f"above {three_digits(above)}" if above is not None else "",
+        f"below {three_digits(below)}" if below is not None else "",
+    ]
     return " and ".join(part for part in parts if part) or "–"
 
 
@@ -81,8 +79,7 @@ def _(figure: Curves) -> Table:
         cells = []
         for series in figure.series:
             ends = (None, None) if series.low is None else (series.low[place], series.high[place])
-            interval = "" if None in ends else f" [{short(ends[0])}, {short(ends[1])}]"
-            cells.append(f"{short(series.y[place])}{interval}")
+            cells.append(three_digits(series.y[place]) + interval_text(*ends, three_digits))
         rows.append((str(x), *cells))
     return Table(header, tuple(rows))
 
@@ -90,12 +87,12 @@ def _(figure: Curves) -> Table:
 @table.register
 def _(figure: Distribution) -> Table:
     rows = [
-        (label, str(len(values)), *(short(float(q)) for q in np.quantile(values, QUANTILES)))
+        (label, str(len(values)), *(three_digits(float(q)) for q in np.quantile(values, QUANTILES)))
         for label, values in figure.samples.items()
         if values
     ]
     rows += [
-        (label, "line at", *(short(value) for _ in QUANTILES[:1]), *[""] * (len(QUANTILES) - 1))
+        (label, "line at", *(three_digits(value) for _ in QUANTILES[:1]), *[""] * (len(QUANTILES) - 1))
         for label, value in figure.lines.items()
     ]
     return Table(("", "draws", "least", "5 %", "25 %", "median", "75 %", "95 %", "most"), tuple(rows))
@@ -103,15 +100,15 @@ def _(figure: Distribution) -> Table:
 
 @table.register
 def _(figure: CircuitGraph) -> Table:
-    nodes = [("head", n.name, n.role.replace("_", " "), "", short(n.effect), "") for n in figure.nodes]
+    nodes = [("head", n.name, n.role.replace("_", " "), "", three_digits(n.effect), "") for n in figure.nodes]
     edges = [
         (
             "edge",
             e.sender,
             e.receiver,
             e.input or "",
-            short(e.weight),
-            "" if e.low is None else f"{short(e.low)} to {short(e.high)}",
+            three_digits(e.weight),
+            "" if e.low is None else f"{three_digits(e.low)} to {three_digits(e.high)}",
         )
         for e in sorted(figure.edges, key=lambda e: -abs(e.weight))
     ]

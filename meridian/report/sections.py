@@ -139,10 +139,8 @@ def _no_distribution(run: RunFolder, found: Figures) -> list[str]:
     for source in distributions.SOURCES:
         if f"distribution_{source.name}" in found:
             continue
-        document = run.calibration(source.identifier)
-        own = [] if document is None else [r for r in document["records"] if r["metric"] == source.metric]
-        reasons = [words(reason) for record in own for reason in record["reasons"]]
-        missing.append(f"{source.title}: {reasons[0] if reasons else 'this calibration was not run'}.")
+        reasons = (run.record(source.metric) or {"reasons": ()})["reasons"]
+        missing.append(f"{source.title}: {words(reasons[0]) if reasons else 'this calibration was not run'}.")
     return missing
 
 

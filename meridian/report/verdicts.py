@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from calibrations import table
+from calibrations.certificate import BEHAVIOUR
+from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
-from meridian.figures import colours, forest
+from meridian.figures import forest
 from meridian.run_folder import RunFolder
 
 MEANING = {  # what each tier of the published rules says, by its name
@@ -24,33 +26,12 @@ CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A verdict as symbol, word and class."""
+class Line:
+    """One metric in the certificate's table: of which calibration, and what its estimate is a quantity of."""
 
-    word: str
-
-    @property
-    def mark(self) -> str:
-        return colours.MARKS.get(self.word, "–")
-
-    @property
-    def style(self) -> str:
-        return self.word.replace(" ", "-")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One metric of the certificate's table."""
-
-    identifier: str
+    id: str
     name: str
-    published: Verdict
-    published_value: str
-    estimate: str
-    verdict: Verdict
-    why: str
-    needs: str
-    gating: bool
+    metric: MetricRow
     quantity: str = ""
 
 
@@ -63,7 +44,7 @@ class About:
     rule: str
     interval: str
     p: str
-    held_out: Verdict
+    held_out: str
     page: str
 
 
@@ -72,7 +53,7 @@ class Blocker:
     """A gate that keeps a tier from being reached."""
 
     name: str
-    verdict: Verdict
+    verdict: str
     reason: str
     needs: str
     split: str
@@ -108,8 +89,8 @@ class Certificate:
     calibrations: int
     recipes: tuple[Recipe, ...]
     random: str
-    rows: tuple[Row, ...]
-    others: tuple[Row, ...]
+    lines: tuple[Line, ...]
+    others: tuple[Line, ...]
     about: tuple[About, ...]
     overrides: tuple[str, ...]
     p_certificate: str
@@ -119,13 +100,10 @@ def view(run: RunFolder) -> Certificate:
     """The certificate of `run`, ready for the page."""
     stored = run.certificate
     tier, blocking = stored["tier"], stored["blocking"]
-    names = {"P": "preconditions", **{row["id"]: row["title"] for row in stored["rows"]}}
-    behaviour = [r for r in stored["preconditions"] if r["metric"] == "P.behaviour"]
+    names = {row.id: row.title for row in run.rows}
     following = None if tier is None or tier == stored["of"] else tier + 1
-    first = _absent(behaviour) if tier is None else _blockers(blocking.get(str(following), ()), names)
+    first = _absent(run) if tier is None else _blockers(blocking.get(str(following), ()), names)
     later = {level: _blockers(gates, names) for level, gates in sorted(blocking.items()) if level != str(following)}
-    rows = tuple(row for entry in _groups(stored) for row in _rows(run, entry, True))
-    others = tuple(row for entry in _groups(stored) for row in _rows(run, entry, False))
     subject = stored["subject"]
     return Certificate(
         task=subject["task"],
@@ -141,14 +119,14 @@ def view(run: RunFolder) -> Certificate:
         later={} if tier is None else later,
         warnings=_blockers(stored["warnings"], names),
         headline=stored.get("headline") or _plain_headline(run),
-        calibrations=len(stored["rows"]),
+        calibrations=len(run.rows) - 1,
         recipes=_recipes(run),
         random=_random(run),
-        rows=rows,
-        others=others,
-        about=tuple(_about(run, stored)),
+        lines=tuple(line for row in run.rows for line in _lines(run, row, True)),
+        others=tuple(line for row in run.rows for line in _lines(run, row, False)),
+        about=tuple(_about(run)),
         overrides=tuple(stored["overrides"]),
-        p_certificate="" if stored["p_certificate"] is None else table.number(stored["p_certificate"]),
+        p_certificate="" if stored["p_certificate"] is None else number(stored["p_certificate"]),
     )
 
 
@@ -168,7 +146,7 @@ def _blockers(gates: Any, titles: Mapping[str, str]) -> tuple[Blocker, ...]:
     return tuple(
         Blocker(
             gate_name(gate["metric"], titles),
-            Verdict(gate["verdict"]),
+            gate["verdict"],
             words(gate["reason"]),
             REMEDY_OF_FAIL if gate["verdict"] == "fail" else f"needs {gate['needs']}" if gate["needs"] else "",
             gate["split"].replace("_", "-"),
@@ -177,60 +155,42 @@ def _blockers(gates: Any, titles: Mapping[str, str]) -> tuple[Blocker, ...]:
     )
 
 
-def _absent(records: list[Mapping[str, Any]]) -> tuple[Blocker, ...]:
+def _absent(run: RunFolder) -> tuple[Blocker, ...]:
     """Why a model that is not shown to do the task has no tier."""
-    gates = [{**r, "reason": "; ".join(r["reasons"]), "split": "evaluation"} for r in records]
-    return _blockers(gates, {"P": "preconditions"})
+    metrics = [metric for metric in run.rows[0].metrics if metric.metric == BEHAVIOUR]
+    gates = [{**asdict(metric), "reason": metric.why, "split": "evaluation"} for metric in metrics]
+    return _blockers(gates, {"P": run.rows[0].title})
 
 
-def _groups(stored: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The preconditions as one more calibration above the others."""
-    own = [{**record, "gating": True} for record in stored["preconditions"]]
-    return [{"id": "P", "title": "preconditions", "verdict": "", "records": own}, *stored["rows"]]
+def _lines(run: RunFolder, row: CertificateRow, chief: bool) -> list[Line]:
+    """The metrics that the table shows, or the others. A calibration that was not run has one line in the table."""
+    if not row.metrics:
+        return [Line(row.id, row.title, MetricRow(row.id, row.verdict))] if chief else []
+    document, titles = run.calibration(row.id), {row.id: row.title}
+    return [
+        Line(
+            row.id,
+            gate_name(metric.metric, titles).partition(" ")[2],
+            metric,
+            "" if document is None else forest.quantity(metric.metric, document["subject"]["settings"]),
+        )
+        for metric in row.metrics
+        if (metric in row.shown) == chief
+    ]
 
 
-def _rows(run: RunFolder, entry: Mapping[str, Any], chief: bool) -> list[Row]:
-    """The gating records of a calibration (or the one that decided, if none gates), or else the others."""
-    if not entry["records"]:
-        missing = Row(entry["id"], entry["title"], Verdict("none"), "", "–", Verdict(entry["verdict"]), "", "", False)
-        return [missing] if chief else []
-    gating = [r for r in entry["records"] if r["gating"]]
-    shown = gating or [r for r in entry["records"] if r["metric"] == entry["decisive"]]
-    titles = {entry["id"]: entry["title"]}
-    kept = [r for r in entry["records"] if (r in shown) == chief]
-    document = run.calibration(entry["id"])
-    settings = None if document is None else document["subject"]["settings"]
-    return [_row(entry["id"], gate_name(r["metric"], titles).partition(" ")[2], r, settings) for r in kept]
-
-
-def _row(identifier: str, name: str, r: Mapping[str, Any], settings: Mapping[str, Any] | None) -> Row:
-    value = r["published_value"]
-    return Row(
-        identifier,
-        name,
-        Verdict(r["published_verdict"]),
-        "" if value is None else table.number(value),
-        table.estimate(r).replace("-", "–", 1) if r["estimate"] is None else table.estimate(r),
-        Verdict(r["verdict"]),
-        words("; ".join(r["reasons"])),
-        r["needs"] or "",
-        r["gating"],
-        "" if settings is None else forest.quantity(r["metric"], settings),
-    )
-
-
-def _about(run: RunFolder, stored: Mapping[str, Any]) -> list[About]:
+def _about(run: RunFolder) -> list[About]:
     found = []
-    for identifier in ["P", *(row["id"] for row in stored["rows"])]:
-        document = run.calibration(identifier)
+    for row in run.rows:
+        document = run.calibration(row.id)
         if document is None:
             continue
         again = {r["metric"]: r["verdict"] for r in document["data"]["held_out"]}
-        page = f"docs/calibrations/{_stem(identifier)}.md"
-        for r in document["records"]:
-            p = "" if r["p"] is None else f"{table.number(r['p'])} ({r['p_kind']})"
-            held_out = Verdict(again.get(r["metric"], "none"))
-            found.append(About(identifier, r["metric"], r["published_rule"], r["ci_method"] or "", p, held_out, page))
+        page = f"docs/calibrations/{_stem(row.id)}.md"
+        for metric in map(MetricRow.read, document["records"]):
+            p = "" if metric.p is None else f"{number(metric.p)} ({metric.p_kind})"
+            held_out = again.get(metric.metric, "none")
+            found.append(About(row.id, metric.metric, metric.published_rule, metric.ci_method or "", p, held_out, page))
     return found
 
 
@@ -247,31 +207,23 @@ def _plain_headline(run: RunFolder) -> dict[str, str]:
     return {"subject": f"{subject['task']} on {subject['model']}", "data": data, "faithfulness": ""}
 
 
-def _companions(run: RunFolder, metric: str) -> Mapping[str, Any]:
-    document = run.calibration("P")
-    found = [r["companions"] for r in document["records"] if r["metric"] == metric] if document else []
-    return found[0] if found else {}
-
-
 def _recipes(run: RunFolder) -> tuple[Recipe, ...]:
-    table_, intervals = _companions(run, "P.faithfulness").get("by_method", {}), run.recipe_intervals
+    table, intervals = run.companions("P.faithfulness").get("by_method", {}), run.recipe_intervals
     return tuple(
         Recipe(
             name.replace("_", " "),
-            table.number(entry["faithfulness"]),
-            " to ".join(map(table.number, intervals[name])),
-            table.number(entry["normalised"]),
+            number(entry["faithfulness"]),
+            " to ".join(map(number, intervals[name])),
+            number(entry["normalised"]),
         )
-        for name, entry in table_.items()
+        for name, entry in table.items()
         if "faithfulness" in entry
     )
 
 
 def _random(run: RunFolder) -> str:
-    found = _companions(run, "P.random_circuits")
+    found = run.companions("P.random_circuits")
     if "random_median" not in found:
         return ""
-    median, high, most = (
-        table.number(v) for v in (found["random_median"], found["random_90"][1], found["random_maximum"])
-    )
+    median, high, most = map(number, (found["random_median"], found["random_90"][1], found["random_maximum"]))
     return f"Random circuits of its size and layers, mean ablation: median {median}, 95 % below {high}, largest {most}."

@@ -21,6 +21,7 @@ import wandb
 from filelock import FileLock
 
 import results_io
+from calibrations.certificate_row import rows_of
 from meridian import figures, report, tables
 from meridian.figures import plotly
 from meridian.run_folder import RunFolder
@@ -191,19 +192,17 @@ def summary(certificate: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: certificate[name] for name in ("tier", "tier_name", "ceiling") if name in certificate
     }
-    for row in certificate["rows"]:
-        found[f"{row['id']}/verdict"] = row["verdict"]
-        found[f"{row['id']}/verdict_code"] = CODES.get(row["verdict"])
-        decisive = next((one for one in row["records"] if one["metric"] == row.get("decisive")), None)
-        if decisive is not None:
-            low, high = decisive["ci90"] or (None, None)
+    preconditions, *rows = rows_of(certificate)
+    for row in rows:
+        found |= {f"{row.id}/verdict": row.verdict, f"{row.id}/verdict_code": CODES.get(row.verdict)}
+        if metric := row.decided_by:
+            low, high = metric.interval
             found |= {
-                f"{row['id']}/published": decisive["published_verdict"],
-                f"{row['id']}/estimate": decisive["estimate"],
-                f"{row['id']}/low": low,
-                f"{row['id']}/high": high,
+                f"{row.id}/published": metric.published_verdict,
+                f"{row.id}/estimate": metric.estimate,
+                f"{row.id}/low": low,
+                f"{row.id}/high": high,
             }
-    for record in certificate["preconditions"]:
-        found[f"{record['metric']}/verdict"] = record["verdict"]
-        found[f"{record['metric']}/estimate"] = record["estimate"]
+    for metric in preconditions.metrics:
+        found |= {f"{metric.metric}/verdict": metric.verdict, f"{metric.metric}/estimate": metric.estimate}
     return found

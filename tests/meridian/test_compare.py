@@ -199,7 +199,11 @@ def folder_of(path: Path, documents: dict[str, dict], **changes) -> Path:
         }
         results_io.write(path / f"{number}_x.json", judged)
     certificate = {"subject": subject, "tier": 1, "tier_name": "suggestive", "ceiling": 4, "blocking": {}}
-    certificate |= {"rows": [{"id": "C11", "records": [record]}], "preconditions": [BEHAVIOUR], "inputs": {"C11": "11"}}
+    certificate |= {
+        "rows": [{"id": "C11", "title": "x", "verdict": "pass", "records": [record]}],
+        "preconditions": [BEHAVIOUR],
+        "inputs": {"C11": "11"},
+    }
     results_io.write(path / "certificate.json", certificate | changes)
     return path
 

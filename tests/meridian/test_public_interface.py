@@ -127,12 +127,12 @@ def test_a_notebook_shows_tier_blocking_gates_and_every_calibration(finished) ->
 
 
 def test_names_in_the_certificate_cannot_be_markup(finished) -> None:
-    from meridian import verdicts
+    from meridian import notebook_certificate
 
     certificate = results_io.read(finished / "certificate.json")
     certificate["headline"]["subject"] = "<script>alert(1)</script>"
     certificate["rows"][0]["records"][0]["reasons"] = ["<img src=x>"]
-    shown = verdicts.html(certificate)
+    shown = notebook_certificate.html(certificate)
     assert "<script" not in shown and "<img" not in shown and "&lt;script&gt;" in shown
 
 

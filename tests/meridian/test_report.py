@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 import results_io
-from calibrations import table
+from calibrations.certificate_row import MetricRow
+from calibrations.number_format import number as format_number
 from meridian import figures, report
+from meridian.figures import colours
 from meridian.figures.values import Distribution, HeatMap
 from meridian.report import bundle, numbers, verdicts
 from meridian.run_folder import RunFolder
@@ -140,24 +142,42 @@ def test_the_certificate_says_all_that_it_holds(run, page) -> None:
     assert sum(attributes.get("class") == "cards" for _, attributes in page.elements) == 2
 
 
-def test_both_verdicts_of_a_row_are_its_own(run) -> None:
-    view = verdicts.view(run)
-    stored = [r for row in run.certificate["rows"] for r in row["records"]]
-    for row in (*view.rows, *view.others):
-        if row.identifier != "P":
-            own = [r for r in stored if r["metric"].startswith(f"{row.identifier}.")]
-            said = {(r["published_verdict"], r["verdict"], table.estimate(r)) for r in own if r["estimate"] is not None}
-            assert row.estimate == "–" or (row.published.word, row.verdict.word, row.estimate) in said
-    split_half = next(row for row in view.rows if row.name.endswith("split half"))
-    assert (split_half.published.word, split_half.verdict.word) == ("fail", "pass")  # as published, not as judged
-    stability = next(row for row in view.rows if row.identifier == "C30")
-    assert stability.quantity == "CV of faithfulness" and stability.published_value != stability.estimate
+def lines_of(text: str) -> list[dict[str, str]]:
+    """The certificate's lines as the page shows them: text by heading of the column."""
+    tables = "".join(re.findall(r'<table class="cards">.*?</table>', text, re.DOTALL))
+    cells = re.compile(r'data-label="([^"]+)"[^>]*>(.*?)</t[hd]>')
+    rows = [cells.findall(row) for row in re.findall(r"<tr>(.*?)</tr>", tables, re.DOTALL)]
+    return [{name: Page(f"<p>{cell}</p>").text for name, cell in row} for row in rows if row]
+
+
+def as_shown(metric: MetricRow, quantity: str) -> dict[str, str]:
+    """The cells of numbers and verdicts that a metric should have: sign and word, value, estimate and its quantity."""
+    value = "" if metric.published_value is None else f" {format_number(metric.published_value)}"
+    return {
+        "published": f"{colours.MARKS[metric.published_verdict]}{metric.published_verdict}{value}",
+        "estimate [90 %]": "–" if metric.estimate is None else f"{metric.estimate_text}{quantity}",
+        "verdict": f"{colours.MARKS[metric.verdict]}{metric.verdict}",
+    }
+
+
+def test_every_metric_has_a_line_with_its_own_numbers_and_both_its_verdicts(run, written) -> None:
+    shown, view = lines_of(written), verdicts.view(run)
+    stored = [r for row in run.certificate["rows"] for r in row["records"]] + run.certificate["preconditions"]
+    quantities = {line.metric.metric: line.quantity for line in (*view.lines, *view.others)}
+    assert len(shown) == len(quantities) == len(stored)
+    for record in stored:
+        expected = as_shown(MetricRow.read(record), quantities[record["metric"]])
+        found = [line for line in shown if line["ID"] == record["metric"].partition(".")[0]]
+        assert expected in [{name: line[name] for name in expected} for line in found], record["metric"]
+    split_half = next(line for line in shown if line["calibration"].endswith("split half"))
+    assert split_half["published"].startswith("✕fail") and split_half["verdict"] == "●pass"  # as published, as judged
+    assert quantities["C30.seed_variance"] == "CV of faithfulness"
 
 
 def test_faithfulness_by_recipe_has_the_interval_that_was_judged(run, page) -> None:
     (record,) = [r for r in run.calibration("P")["records"] if r["metric"] == "P.faithfulness"]
     recipes = {recipe.name: recipe.interval for recipe in verdicts.view(run).recipes}
-    assert recipes["mean"] == " to ".join(map(table.number, record["ci90"]))
+    assert recipes["mean"] == " to ".join(map(format_number, record["ci90"]))
     assert len(recipes) == 5 and record["reasons"]
     for reason in record["reasons"]:
         name, low = re.fullmatch(r"not_faithful: (.+) reaches down to (.+), below 0.8", reason).groups()
@@ -172,11 +192,10 @@ def test_the_page_claims_no_more_of_its_intervals_than_holds(page) -> None:
     assert "Each caption says how the certificate's interval was made" in page.text
 
 
-def test_all_rows_carry_symbol_and_word(run, page) -> None:
-    view = verdicts.view(run)
-    shown = {(row.identifier, row.verdict.word) for row in view.rows}
-    assert {identifier for identifier, _ in shown} == {"P", *(row["id"] for row in run.certificate["rows"])}
-    marks = {row.verdict.word: row.verdict.mark for row in (*view.rows, *view.others)}
+def test_all_rows_carry_symbol_and_word(run, written) -> None:
+    shown = lines_of(written)
+    assert {line["ID"] for line in shown} == {"P", *(row["id"] for row in run.certificate["rows"])}
+    marks = {line["verdict"][1:]: line["verdict"][0] for line in shown}
     assert len(set(marks.values())) == len(marks)
 
 

@@ -143,10 +143,10 @@ def test_the_summary_holds_every_verdict_of_the_certificate(offline) -> None:
 
 
 def test_the_summary_is_of_the_record_that_decided() -> None:
-    other = {"metric": "C11.a", "published_verdict": "none", "estimate": 9.0, "ci90": [8.0, 10.0]}
-    decisive = {"metric": "C11.b", "published_verdict": "pass", "estimate": 0.2, "ci90": [0.1, 0.4]}
-    rows = [{"id": "C11", "verdict": "fail", "decisive": "C11.b", "records": [other, decisive]}]
-    rows += [{"id": "S1", "verdict": "not run", "records": []}]
+    other = {"metric": "C11.a", "verdict": "pass", "published_verdict": "none", "estimate": 9.0, "ci90": [8.0, 10.0]}
+    decisive = {"metric": "C11.b", "verdict": "fail", "published_verdict": "pass", "estimate": 0.2, "ci90": [0.1, 0.4]}
+    rows = [{"id": "C11", "title": "x", "verdict": "fail", "decisive": "C11.b", "records": [other, decisive]}]
+    rows += [{"id": "S1", "title": "y", "verdict": "not run", "records": []}]
     gate = {"metric": "P.faithfulness", "verdict": "pass", "estimate": 0.9}
     about = {"tier": None, "tier_name": "absent", "ceiling": 3}
     assert weights_and_biases.summary({**about, "rows": rows, "preconditions": [gate]}) == {

@@ -1,0 +1,72 @@
+"""The certificate in a notebook: data frames, and HTML with a row for each calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+import pandas as pd
+
+from calibrations.certificate_row import CertificateRow, MetricRow, calibrations_of
+from meridian.figures import colours
+
+COLUMNS = ("title", "published", "published_verdict", "estimate", "low", "high", "verdict", "gating", "why")
+BLOCKING = ("tier", "metric", "verdict", "reason", "needs", "split")
+
+
+def frame(rows: Iterable[CertificateRow]) -> pd.DataFrame:
+    """One row for each calibration, by ID: the metric that decided its verdict.
+
+    `published` value and verdict, `estimate` with its 90 % interval (`low`, `high`), `verdict`, whether it gates a tier, why.
+    """
+    values = {row.id: [row.title, *_numbers(row.decided_by), row.verdict, row.gating, _why(row)] for row in rows}
+    return pd.DataFrame.from_dict(values, orient="index", columns=list(COLUMNS)).rename_axis("id")
+
+
+def _numbers(metric: MetricRow | None) -> tuple[Any, ...]:
+    if metric is None:
+        return None, None, None, None, None
+    return metric.published_value, metric.published_verdict, metric.estimate, *metric.interval
+
+
+def _why(row: CertificateRow) -> str:
+    return row.decided_by.why if row.decided_by else ""
+
+
+def blocking(certificate: Mapping[str, Any]) -> pd.DataFrame:
+    """Gates of the next tier that are not passed, one row each; none at the highest tier."""
+    levels = sorted(map(int, certificate["blocking"]))
+    gates = certificate["blocking"][str(levels[0])] if levels else []
+    rows = [{"tier": levels[0], **{name: gate[name] for name in BLOCKING[1:]}} for gate in gates]
+    return pd.DataFrame(rows, columns=list(BLOCKING))
+
+
+def html(certificate: Mapping[str, Any]) -> str:
+    """Tier, what blocks the next one, and a row for each calibration, as HTML."""
+    headline, gates = certificate["headline"], blocking(certificate)
+    tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
+    lines = [
+        f"<strong>{escape(tier if certificate['tier'] is not None else 'No tier: ' + certificate['tier_name'])}</strong>"
+    ]
+    if len(gates):
+        blocked = "; ".join(f"{gate.metric} ({gate.verdict})" for gate in gates.itertuples())
+        lines.append(f"Blocks tier {gates.tier.iloc[0]}: {escape(blocked)}")
+    lines += [escape(headline["subject"]), escape(headline["data"])]
+    return f"<p>{'<br>'.join(lines)}</p>\n{html_table(calibrations_of(certificate))}"
+
+
+def html_table(rows: Iterable[CertificateRow]) -> str:
+    """The calibrations that were run, a row each, as HTML."""
+    names = ("ID", "calibration", "published", "estimate [90 %]", "verdict", "why")
+    head = "".join(f"<th>{name}</th>" for name in names)
+    body = "\n".join(_html_row(row) for row in rows if row.metrics)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>"
+
+
+def _html_row(row: CertificateRow) -> str:
+    metric, colour = row.decided_by, colours.VERDICTS.get(row.verdict, colours.INK)
+    numbers = (metric.published_text, metric.estimate_text) if metric else ("", "")
+    mark = f'<span style="color:{colour}">{colours.MARKS.get(row.verdict, "")}</span> {escape(row.verdict)}'
+    cells = (*map(escape, (row.id, row.title, *numbers)), mark, escape(_why(row)))
+    return "<tr>" + "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + "</tr>"
