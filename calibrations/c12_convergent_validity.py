@@ -412,12 +412,12 @@ def _over_prompts(
         interval = or_none(lambda: covering(percentile_interval(draws, 0.90), rho))
     if prompts.halves is not None:
         reliability = {method.name: rank_reliability(method, prompts.halves, heads) for method in methods}
-    known = None not in reliability.values()
+    known = [value for value in reliability.values() if value is not None]
     return {
         "ci90_prompts": interval,
         "prompt_interval_covers": varying,
         "reliability": reliability,
-        "disattenuated": or_none(lambda: disattenuated(rho, *reliability.values())) if known else None,
+        "disattenuated": or_none(lambda: disattenuated(rho, *known)) if len(known) == 2 else None,
     }
 
 
@@ -464,6 +464,6 @@ def _agreement(
     `icc` is `_icc`, or for the many pairs the same numbers from the mean squares alone.
     """
     raw = or_none(lambda: icc(table)["ICC(A,1)"])
-    standard = or_none(lambda: icc(stats.zscore(table, axis=0, ddof=1))["ICC(C,1)"])
+    standard = or_none(lambda: icc(np.asarray(stats.zscore(table, axis=0, ddof=1)))["ICC(C,1)"])
     good = None if raw is None else published_verdict(raw, ">", config["threshold_icc"])
     return {"icc_agreement_raw": raw, "icc_raw_published_verdict": good, "icc_consistency_z": standard}

@@ -111,12 +111,11 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 def _with_adjusted_p(records: list[Record]) -> list[Record]:
     """BH over the exploratory sub-metrics that have a p-value; gates are corrected by M93, not here."""
-    places = [i for i, record in enumerate(records) if record.p is not None and not record.gating]
-    if not places:
+    tested = {i: record.p for i, record in enumerate(records) if record.p is not None and not record.gating}
+    if not tested:
         return records
-    adjusted = adjusted_p([records[i].p for i in places], "bh")
-    for i, p in zip(places, adjusted, strict=True):
-        extra = {"p_bh": float(p), "p_bh_family": len(places)}
+    for i, p in zip(tested, adjusted_p(list(tested.values()), "bh"), strict=True):
+        extra = {"p_bh": float(p), "p_bh_family": len(tested)}
         records[i] = replace(records[i], companions={**records[i].companions, **extra})
     return records
 
@@ -393,7 +392,8 @@ class Composition:
         """Two-sided p of Welch's t test between the groups, as if edges that share a head were independent."""
         if all(np.ptp(group) == 0 for group in self.groups):
             raise Insufficient("zero_variance", "all edges of a kind compose alike")
-        return float(stats.ttest_ind(*self.groups, equal_var=False).pvalue)
+        _, p = map(float, stats.ttest_ind(*self.groups, equal_var=False))
+        return p
 
 
 def _read_composition(evidence: Evidence, field: str, config: Mapping[str, Any]) -> Composition:

@@ -333,7 +333,6 @@ def _row_companions(
     row, difference = matrix.mean_effects[0], own - off
     defined = percentile_interval(own, 0.90)[0] > 0 and percentile_interval(off, 0.90)[0] > 0
     positive = (own > 0) & (off > 0)
-    log_ratio = np.log(own[positive] / off[positive]) if defined else None
     return {
         "own": float(row[0]),
         "own_ci90": percentile_interval(own, 0.90),
@@ -342,7 +341,7 @@ def _row_companions(
         "others_ci90": percentile_interval(off, 0.90),
         "difference": float(row[0] - row[1:].mean()),
         "difference_ci90": percentile_interval(difference, 0.90),
-        "log_ratio_ci90": percentile_interval(log_ratio, 0.90) if defined else None,
+        "log_ratio_ci90": percentile_interval(np.log(own[positive] / off[positive]), 0.90) if defined else None,
         "jaccard_with": _jaccards(matrix),
         "false_pass_of_published_rule_under_noise": discriminant_null_pass(
             len(matrix.tasks), config["threshold_ratio"]

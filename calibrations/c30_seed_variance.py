@@ -13,7 +13,7 @@ import numpy as np
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
-from calibrations.record import Published, Record, judge
+from calibrations.record import Published, PublishedVerdict, Record, judge
 from calibrations.statistics import (
     Insufficient,
     Interval,
@@ -33,7 +33,12 @@ NAME = "seed_variance"
 TITLE = "seed variance"
 INPUTS = ("01", "20")
 
-VERDICT_OF = {"excellent": "pass", "acceptable": "pass", "marginal": "none", "problematic": "fail"}
+VERDICT_OF: Mapping[str, PublishedVerdict] = {
+    "excellent": "pass",
+    "acceptable": "pass",
+    "marginal": "none",
+    "problematic": "fail",
+}
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:

@@ -86,8 +86,9 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     thetas = [preconditions.faithfulness(evidence, config, subset).value for subset in ("circuit", BASELINE)]
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
     intact = np.stack([evidence.ablated(subset) for subset in ("circuit", BASELINE)])
-    draws, closer = gains(*bootstrap_ratios(counts, intact, evidence.clean).T, floor)
-    delta, _ = gains(*thetas, floor)
+    resampled = bootstrap_ratios(counts, intact, evidence.clean)
+    draws, closer = gains(resampled[:, 0], resampled[:, 1], floor)
+    delta, _ = gains(thetas[0], thetas[1], floor)
     ci90, closer90 = percentile_interval(draws, 0.90), percentile_interval(closer, 0.90)
     verdict = "fail" if identical else decide_above(ci90, zero)
     if verdict == "pass" and closer90[0] <= zero:

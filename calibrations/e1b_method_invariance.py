@@ -12,7 +12,6 @@ from calibrations import preconditions
 from calibrations.evidence import Evidence
 from calibrations.m98_ablation_invariance import decide, published_divergence
 from calibrations.record import Published, Record, judge
-from calibrations.statistics import Interval
 
 ID = "E1b"
 NUMBER = "E1b"
@@ -40,15 +39,11 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Published:
-    divergence = published_divergence(evidence, config, rule)
-    return Published(1 - divergence.value, rule, divergence.verdict)
+    value = published_divergence(evidence, config)
+    return Published(1 - value, rule, "pass" if value < config["max_divergence"] else "fail")
 
 
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     found = decide(evidence, config)
-    turned = {name: _complement(found[name]) for name in ("ci90", "ci95")}
+    turned = {name: (1 - found[name][1], 1 - found[name][0]) for name in ("ci90", "ci95")}
     return {**found, **turned, "estimate": 1 - found["estimate"]}
-
-
-def _complement(interval: Interval) -> Interval:
-    return 1 - interval[1], 1 - interval[0]

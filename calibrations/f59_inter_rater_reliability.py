@@ -21,6 +21,7 @@ from scipy import stats
 
 from calibrations.evidence import Evidence
 from calibrations.head_scores import (
+    Orientation,
     ScoringMethod,
     covering,
     mean_difference,
@@ -55,7 +56,7 @@ INPUTS = ("01", "02", "03", "09", "20")
 W_RULE = "Kendall's W > {threshold_w}"
 RHO_RULE = "none: mean pairwise Spearman rho"
 KAPPA_RULE = "mean pairwise Cohen's kappa of top-k > {threshold_kappa}"
-ORIENTATION = {"absolute": "magnitude", "signed": "higher"}
+ORIENTATION: Mapping[str, Orientation] = {"absolute": "magnitude", "signed": "higher"}
 
 
 @dataclass(frozen=True)

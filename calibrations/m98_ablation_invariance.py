@@ -51,7 +51,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     return [
         judge(
             "M98.ablation_invariance",
-            lambda: published_divergence(evidence, config, rule),
+            lambda: _published(evidence, config, rule),
             lambda: decide(evidence, config),
             rule=rule,
             n=preconditions.sizes(evidence, methods=len(config["methods"])),
@@ -59,10 +59,13 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     ]
 
 
-def published_divergence(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Published:
-    """max - min of theta over the methods, each a ratio of means. A missing method raises not_run."""
-    thetas = {method: _theta(evidence, method) for method in config["methods"]}
-    value = divergence(thetas)
+def published_divergence(evidence: Evidence, config: Mapping[str, Any]) -> float:
+    """max - min of theta over the methods, each a ratio of means. A missing method raises not_run, with the rest shown."""
+    return divergence({method: _theta(evidence, method) for method in config["methods"]})
+
+
+def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Published:
+    value = published_divergence(evidence, config)
     return Published(value, rule, "pass" if value < config["max_divergence"] else "fail")
 
 
@@ -80,7 +83,7 @@ def decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     methods, margin = config["methods"], config["max_divergence"]
     preconditions.require_behaviour(evidence, config)
     preconditions.require_prompts(evidence, config["minimum_prompts"])
-    divergence({method: _theta(evidence, method) for method in methods})  # a missing method, with the rest shown
+    published_divergence(evidence, config)  # refuses a missing method
     for method, minimum in config["minimum_draws"].items():
         if (found := len(evidence.draws("circuit", method))) < minimum:
             raise Insufficient("not_run", f"{found} draws of {method}", needs=f"{minimum} draws of {method}")

@@ -26,6 +26,7 @@ from calibrations.statistics import (
     signal_detection,
     wilson_interval,
 )
+from calibrations.statistics.published import Rule
 
 SOURCE, FIELD = "09", "classifier"
 HIT_RULE = "hit rate > {threshold_hit_rate}"
@@ -134,7 +135,7 @@ def _smallest(odds: float) -> int:
 def _record(
     name: str,
     rule: str,
-    comparison: str,
+    comparison: Rule,
     threshold: str,
     fields: Callable[[Classification], dict[str, Any]],
     evidence: Evidence,

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special, stats
+from scipy import special, stats
 from statsmodels.stats import oneway
 
-from calibrations.statistics.arrays import Interval, finite, is_constant, tails
+from calibrations.statistics.arrays import Interval, finite, is_constant, root, tails
 from calibrations.statistics.clusters import cluster_totals, clustered_mean
 from calibrations.statistics.errors import Insufficient
 from calibrations.statistics.permutation import Alternative, PermutationTest, arrangement_test
@@ -173,7 +173,7 @@ def _noncentrality(f: float, df_between: int, df_within: int, probability: float
     upper = 10.0 + 2 * f * df_between
     while excess(upper) > 0:
         upper *= 2
-    return float(optimize.brentq(excess, 1e-12, upper, xtol=1e-10))
+    return root(excess, 1e-12, upper, xtol=1e-10)
 
 
 def welch_anova(groups: Groups) -> WelchAnova:

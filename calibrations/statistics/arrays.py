@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from scipy import optimize
 
 Interval = tuple[float, float]  # lower end, upper end
 
@@ -32,6 +35,11 @@ def is_constant(values: np.ndarray, axis: int | None = None) -> np.ndarray | boo
     """True where the spread of `values` is nothing but rounding (range <= 1e-12 of the largest magnitude)."""
     spread = values.max(axis=axis) - values.min(axis=axis)
     return spread <= 1e-12 * np.abs(values).max(axis=axis)
+
+
+def root(function: Callable[[float], float], low: float, high: float, xtol: float = 2e-12) -> float:
+    """Where `function` changes its sign between `low` and `high` (Brent 1973). Raises as scipy's `brentq`."""
+    return float(optimize.brentq(function, low, high, xtol=xtol))  # pyright: ignore[reportArgumentType]
 
 
 def tails(level: float) -> tuple[float, float]:

@@ -85,7 +85,7 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
         raise Insufficient("n_prompts", "no trials")
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes in {n} trials")
-    low, high = proportion_confint(successes, n, 2 * tails(level)[0], method="wilson")
+    low, high = np.asarray(proportion_confint(successes, n, 2 * tails(level)[0], method="wilson")).tolist()
     # At the ends the bound is exact, but statsmodels gives 0.9999999999999999 for 20 of 20.
     return (0.0 if successes == 0 else low), (1.0 if successes == n else high)
 

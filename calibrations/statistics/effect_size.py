@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special, stats
+from scipy import special, stats
 
-from calibrations.statistics.arrays import Interval, finite, tails
+from calibrations.statistics.arrays import Interval, finite, root, tails
 from calibrations.statistics.errors import Insufficient
 
 
@@ -76,7 +76,7 @@ def _noncentrality_of_t(freedom: int, t: float, probability: float) -> float:
         return float(weight @ special.ndtr(scaled_t - nc)) / 2 - probability
 
     reach = 10 + 10 * abs(t)
-    return float(optimize.brentq(excess, -reach, reach, xtol=1e-10))
+    return root(excess, -reach, reach, xtol=1e-10)
 
 
 def cliff_delta(first: ArrayLike, second: ArrayLike) -> float:

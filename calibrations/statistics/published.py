@@ -38,7 +38,7 @@ class CertifiedStability:
 
     labels: list[str]
     fraction_certified: float
-    verdict: str
+    verdict: Literal["pass", "fail"]
 
 
 def published_verdict(value: float, rule: Rule, threshold: float) -> Literal["pass", "fail"]:

@@ -68,8 +68,8 @@ def spearman(x: ArrayLike, y: ArrayLike) -> Correlation:
 
     Raises Insufficient("zero_variance") for a constant variable and ("n_heads") for fewer than 3 items.
     """
-    result = stats.spearmanr(*_pair(x, y))
-    return Correlation(float(result.statistic), float(result.pvalue))
+    rho, p = map(float, stats.spearmanr(*_pair(x, y)))
+    return Correlation(rho, p)
 
 
 def spearman_matrix(
@@ -223,8 +223,8 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, covariates: ArrayLike) -> Corre
 
 def kendall_tau_b(x: ArrayLike, y: ArrayLike) -> Correlation:
     """Kendall tau-b with scipy's two-sided p (exact without ties). Raises as `spearman`."""
-    result = stats.kendalltau(*_pair(x, y), variant="b")
-    return Correlation(float(result.statistic), float(result.pvalue))
+    tau, p = map(float, stats.kendalltau(*_pair(x, y), variant="b"))
+    return Correlation(tau, p)
 
 
 def somers_d(x: ArrayLike, y: ArrayLike) -> Correlation:

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
-from scipy import optimize, stats
+from scipy import stats
 
-from calibrations.statistics.arrays import Interval, finite, is_constant, tails
+from calibrations.statistics.arrays import Interval, finite, is_constant, root, tails
 from calibrations.statistics.bootstrap import cluster_strata, percentile_interval
 from calibrations.statistics.errors import Insufficient
 
@@ -88,12 +88,12 @@ def intraclass_correlation(ratings: ArrayLike, level: float = 0.95) -> dict[str,
     columns of different units first. Values and F from pingouin; intervals from the McGraw & Wong (1996) F formulas,
     unrounded and at any `level`. F tests between-target variance, not rater bias. Raises as `mean_squares`.
     """
-    squares = mean_squares(ratings)
+    bounds = _icc_intervals(mean_squares(ratings), level)
     table = _pingouin_icc(np.asarray(ratings, dtype=np.float64))
-    bounds = _icc_intervals(squares, level)
+    rows = table[["ICC", "F", "df1", "df2", "pval"]].to_numpy(dtype=float).tolist()
     return {
-        name: IntraclassCorrelation(*(float(row[c]) for c in ("ICC", "F", "df1", "df2", "pval")), bounds[name])
-        for name, row in table.iterrows()
+        name: IntraclassCorrelation(value, f, df1, df2, p, bounds[name])
+        for name, (value, f, df1, df2, p) in zip(map(str, table.index), rows, strict=True)
     }
 
 
@@ -137,7 +137,7 @@ def _icc_intervals(squares: MeanSquares, level: float) -> dict[str, Interval]:
 
 def _f_bounds(top: float, bottom: float, df1: int, df2: int, quantile: float) -> Interval:
     f = top / bottom if bottom > 1e-20 * top else np.inf
-    return f / stats.f.ppf(quantile, df1, df2), f * stats.f.ppf(quantile, df2, df1)
+    return float(f / stats.f.ppf(quantile, df1, df2)), float(f * stats.f.ppf(quantile, df2, df1))
 
 
 def _single(bounds: Interval, k: int) -> Interval:
@@ -180,7 +180,7 @@ def agreement_p(ratings: ArrayLike, threshold: float) -> float:
 
     if excess(1 - edge) >= 0:
         return edge
-    return 1.0 if excess(edge) <= 0 else float(1 - optimize.brentq(excess, edge, 1 - edge))
+    return 1.0 if excess(edge) <= 0 else 1 - root(excess, edge, 1 - edge)
 
 
 def generalisability_p(effects: ArrayLike, threshold: float, clusters: ArrayLike | None = None) -> float:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-
 from calibrations.statistics import Insufficient, adjusted_p
 
 Method = Literal["bh", "by", "holm", "bonferroni"]
@@ -35,11 +33,10 @@ def adjust(p: Mapping[str, float | None], family: str, alpha: float = 0.05, meth
 
     A p that is None or NaN is excluded and not in m. An empty family rejects nothing. Spec B10.
     """
-    names = list(p)
-    present = [name for name in names if p[name] is not None and not math.isnan(p[name])]
-    excluded = tuple(name for name in names if name not in present)
+    present = {name: value for name, value in p.items() if value is not None and not math.isnan(value)}
+    excluded = tuple(name for name in p if name not in present)
     try:
-        values = adjusted_p(np.array([p[name] for name in present], dtype=float), method).tolist()
+        values = adjusted_p(list(present.values()), method).tolist()
     except Insufficient:  # not_run: nothing was tested
         return Family(family, method, alpha, 0, excluded=excluded)
     adjusted = dict(zip(present, values, strict=True))

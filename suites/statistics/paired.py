@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import stats
 
 from calibrations.statistics import mcnemar as discordant_tests
 from calibrations.statistics import sign_flip_test
+from calibrations.statistics.arrays import root
 from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics.clusters import estimated_design_effect, largest_design_effect
@@ -98,8 +99,8 @@ def mid_p(b: int, c: int) -> float:
     """2 P(X < m) + P(X = m), m = min(b, c), X ~ binomial(b + c, 1/2); 1 at b = c."""
     if b == c:
         return 1.0
-    law = stats.binom(b + c, 0.5)
-    return float(2 * law.cdf(min(b, c)) - law.pmf(min(b, c)))
+    least, n = min(b, c), b + c
+    return float(2 * stats.binom.cdf(least, n, 0.5) - stats.binom.pmf(least, n, 0.5))
 
 
 def difference(table: Cells, level: float = 0.95) -> Estimate:
@@ -111,12 +112,12 @@ def difference(table: Cells, level: float = 0.95) -> Estimate:
     excluded = {"not judged in both runs": table.dropped} if table.dropped else {}
     if table.n == 0:
         return missing("undefined", "the two runs share no judged item", "share", excluded=excluded)
-    test = mcnemar(table.only_a, table.only_b)
+    test = mcnemar(int(table.only_a), int(table.only_b))
     counts = {"both": table.both, "only_a": table.only_a, "only_b": table.only_b, "neither": table.neither}
     return Estimate(
         table.delta,
         "share",
-        table.n,
+        int(table.n),
         ci=score_interval(table, level),
         p_value=test.p_value,
         test=EXACT,
@@ -154,7 +155,7 @@ def score_interval(table: Cells, level: float = 0.95) -> Interval:
         def excess(x: float) -> float:
             return float(np.clip(score_z(table, x), -FAR, FAR)) - sign * bound
 
-        return float(optimize.brentq(excess, *sorted((end * reach, delta)), xtol=1e-12))
+        return root(excess, *sorted((end * reach, delta)), xtol=1e-12)
 
     return Interval(edge(-1.0, 1.0), edge(1.0, -1.0), level, TANGO)
 

@@ -167,10 +167,16 @@ def _labels(labels: tuple[Sequence, Sequence] | None, n: int, apart: bool = Fals
 def _hypergeometric(x: np.ndarray, y: np.ndarray, alternative: Alternative) -> PermutationTest:
     """Exact test of 0/1 values: of all ones, the number that falls to B is hypergeometric. `x` is A, `y` B."""
     ones, n, observed = int(x.sum() + y.sum()), x.size + y.size, int(y.sum())
-    law = stats.hypergeom(n, ones, y.size)
-    tails = {"greater": float(law.sf(observed - 1)), "less": float(law.cdf(observed))}
+    law = (n, ones, y.size)
+    tails = {
+        "greater": float(stats.hypergeom.sf(observed - 1, *law)),
+        "less": float(stats.hypergeom.cdf(observed, *law)),
+    }
     low, high = max(0, ones - x.size), min(ones, y.size)
-    floors = {"greater": float(law.pmf(high)), "less": float(law.pmf(low))}
+    floors = {
+        "greater": float(stats.hypergeom.pmf(high, *law)),
+        "less": float(stats.hypergeom.pmf(low, *law)),
+    }
     tails["two-sided"], floors["two-sided"] = 2 * min(tails.values()), 2 * min(floors.values())
     total = math.comb(n, y.size)
     shift = float(y.mean() - x.mean())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from scipy import optimize, stats
+from scipy import stats
 
 from calibrations.statistics import wilson_interval
+from calibrations.statistics.arrays import root
 from results_io import UserError
 from suites.estimate import Estimate, missing
 
@@ -61,7 +62,7 @@ def minimum_detectable_effect(n: int, discordance: float, alpha: float = ALPHA, 
 
     if n < 1 or excess(1.0) > 0:
         return missing("insufficient_data", f"{n} items; no difference is detectable", "share", n)
-    effect = float(optimize.brentq(excess, 1e-9, 1.0, xtol=1e-12))
+    effect = root(excess, 1e-9, 1.0, xtol=1e-12)
     return Estimate(effect, "share", n, detail={"discordance": discordance, "alpha": alpha, "power": power})
 
 

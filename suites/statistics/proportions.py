@@ -52,7 +52,7 @@ def clustered(outcomes: Sequence[bool], clusters: Sequence[str], level: float = 
             f"{len(clusters)} cluster labels for {len(outcomes)} outcomes; expected one each: label every item"
         )
     plain = wilson(sum(outcomes), len(outcomes), level, unit)
-    if len(set(clusters)) == len(clusters):
+    if plain.value is None or plain.ci is None or len(set(clusters)) == len(clusters):
         return plain
     effect, note = _design_effect(outcomes, clusters, level)
     worth = plain.n / effect
@@ -85,20 +85,24 @@ def below(rate: Estimate, limit: float) -> Estimate:
     return replace(rate, p_value=float(stats.norm.cdf(z)), test=SCORE.format(limit=limit) + sample)
 
 
-def upper_bound(events: int, n: int, level: float = 0.95, unit: str = "share") -> Estimate:
-    """Share events/n with the exact one-sided upper bound: the p at which P(X <= events | n, p) = 1 - level.
+def clopper_pearson_bound(events: int, n: int, level: float) -> float:
+    """The share p at which P(X <= events | n, p) = 1 - level; 1 if all n are events. Source: Clopper & Pearson 1934."""
+    return 1.0 if events == n else float(stats.beta.ppf(level, events + 1, n - events))
 
-    The interval is [0, bound]. Undefined for n = 0. Source: Clopper & Pearson 1934; spec B8.
+
+def upper_bound(events: int, n: int, level: float = 0.95, unit: str = "share") -> Estimate:
+    """Share events/n with its exact one-sided upper bound, `clopper_pearson_bound`: the interval is [0, bound].
+
+    Undefined for n = 0. Spec B8.
     """
     _require_counts(events, n)
     if n == 0:
         return missing("undefined", "no items to take a rate over", unit)
-    bound = 1.0 if events == n else float(stats.beta.ppf(level, events + 1, n - events))
     return Estimate(
         events / n,
         unit,
         n,
-        ci=Interval(0.0, bound, level, CLOPPER_PEARSON),
+        ci=Interval(0.0, clopper_pearson_bound(events, n, level), level, CLOPPER_PEARSON),
         assumptions=("items are independent",),
         detail={"events": events},
     )

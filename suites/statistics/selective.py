@@ -87,7 +87,7 @@ def threshold(
     choosing = _half(p.size, clusters, seed)
     curve = risk_coverage(p[choosing], hit[choosing])
     allowed = [] if isinstance(curve, Estimate) else _allowed(curve, limit, level)
-    if not allowed or choosing.all():
+    if isinstance(curve, Estimate) or not allowed or choosing.all():
         reason = f"no threshold has an upper bound of risk at most {limit:g} on {int(choosing.sum())} items"
         return missing("insufficient_data", reason, "share answered", p.size)
     last = allowed[-1]
@@ -109,10 +109,8 @@ def threshold(
 
 def _allowed(curve: RiskCoverage, limit: float, level: float) -> list[int]:
     """Points of the curve whose upper bound of risk is at most `limit`."""
-    bounds = [
-        proportions.upper_bound(int(errors), int(answered), level).ci.high
-        for errors, answered in zip(curve.errors, curve.answered, strict=True)
-    ]
+    points = zip(curve.errors.astype(int).tolist(), curve.answered.astype(int).tolist(), strict=True)
+    bounds = [proportions.clopper_pearson_bound(errors, answered, level) for errors, answered in points]
     return [place for place, bound in enumerate(bounds) if bound <= limit]
 
 
