@@ -1,9 +1,11 @@
 """Sphinx settings of the documentation site, which `python -m scripts.docs` builds."""
 
+from scripts.docs import api
+
 project = "Meridian"
 author = "the Meridian authors"
 copyright = author
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = "Meridian"
 html_static_path = ["_static"]
@@ -21,5 +23,13 @@ exclude_patterns = ["_static"]
 toc_object_entries = False  # hundreds of functions would fill the sidebar
 add_module_names = False
 smartquotes = False  # data fields are quoted as JSON writes them
+autodoc_default_options = {"members": True, "ignore-module-all": True}  # what a module itself defines
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True  # as they stand in the code
 python_maximum_signature_line_length = 88
 python_use_unqualified_type_names = True  # the name alone is shown, the full one is linked
+
+
+def setup(app):
+    api.connect(app)

@@ -26,7 +26,7 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A pipe table; cells are Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell(str(entry)) for entry in line) + " |" for line in lines) + "\n"
@@ -85,7 +85,6 @@ def between(page: str, other: str) -> str:
     return Path(os.path.relpath(other, PurePosixPath(page).parent)).as_posix()
 
 
-def toctree(entries: Iterable[str], *, depth: int = 1, hidden: bool = False, caption: str = "") -> str:
-    """The navigation below a page."""
-    options = [f":maxdepth: {depth}", *([":hidden:"] if hidden else []), *([f":caption: {caption}"] if caption else [])]
-    return "\n".join(["```{toctree}", *options, "", *entries, "```", ""])
+def toctree(entries: Iterable[str]) -> str:
+    """The navigation below a page, which shows in the sidebar alone."""
+    return "\n".join(["```{toctree}", ":maxdepth: 1", ":hidden:", "", *entries, "```", ""])

@@ -2,102 +2,69 @@
 
 from __future__ import annotations
 
-import functools
-from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
-from scripts.docs import calibrations, literature, markdown, readme, settings, source
+from calibrations.registry import CALIBRATIONS
+from circuits.measurements import MEASUREMENTS
+from registries import file_of
+from scripts.docs import literature, markdown, readme, settings, source
 
 CONFIG = source.ROOT / "configs" / "measurement" / "all.yaml"
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A measurement as its module declares it."""
-
-    path: Path
-    number: str
-    identifier: str
-
-    @property
-    def title(self) -> str:
-        return self.identifier.replace("_", " ")
-
-    @property
-    def page(self) -> str:
-        return f"measurements/{self.number}_{self.identifier}.md"
-
-    @property
-    def readers(self) -> list[calibrations.Calibration]:
-        """The calibrations that list this measurement among their inputs."""
-        return [c for c in calibrations.found() if self.number in c.inputs]
-
-
-@functools.cache
-def found() -> tuple[Measurement, ...]:
-    """Every module of circuits/measurements/ that declares a NUMBER and an ID, by number."""
-    modules = []
-    for path in sorted((source.ROOT / "circuits" / "measurements").glob("*.py")):
-        own = source.constants(path)
-        if {"NUMBER", "ID"} <= own.keys():
-            modules.append(Measurement(path, own["NUMBER"], own["ID"]))
-    return tuple(sorted(modules, key=lambda m: m.number))
-
-
 def pages() -> dict[str, str]:
-    return {"measurements/index.md": _index(), **{m.page: page(m) for m in found()}}
+    return {
+        "measurements/index.md": _index(),
+        **{source.measurement_page(module): page(module) for module in MEASUREMENTS.values()},
+    }
 
 
-def page(measurement: Measurement) -> str:
+def page(module: ModuleType) -> str:
     """One measurement's page."""
-    question, _, explanation = source.docstring(source.tree(measurement.path)).partition("\n\n")
-    measure = source.function(measurement.path, "measure")
-    read = ", ".join(f"[{c.identifier} {c.title}](../{c.page})" for c in measurement.readers)
+    readers = [source.calibration_link(c) for c in CALIBRATIONS.values() if module.NUMBER in c.INPUTS]
     parts = [
-        f"# {measurement.number} {measurement.title}\n",
-        markdown.prose(question),
-        markdown.prose(explanation),
-        markdown.prose(source.docstring(measure)) if measure else "",
+        f"# {module.NUMBER} {source.measurement_title(module)}\n",
+        source.docstring(module),
+        source.docstring(module.measure),
         "## Data\n",
-        f"`results/<model>/<task>/{measurement.number}_{measurement.identifier}.json` "
-        "([what is common to all files](../results.md)):\n",
-        readme.data_fields(measurement.number) + "\n",
+        f"`results/<model>/<task>/{module.NUMBER}_{module.ID}.json` ([what is common to all files](../results.md)):\n",
+        readme.data_fields(module.NUMBER) + "\n",
         "## Read by\n",
-        (read or "No calibration, so no verdict rests on it.") + "\n",
-        _settings(measurement),
-        literature.section(measurement.number),
-        f"Code: `{source.relative(measurement.path)}`\n",
+        (", ".join(readers) or "No calibration, so no verdict rests on it.") + "\n",
+        _settings(module),
+        literature.section(module.NUMBER),
+        f"Code: `{file_of(module)}`\n",
     ]
     return "\n".join(part for part in parts if part.strip())
 
 
-def _settings(measurement: Measurement) -> str:
+def _settings(module: ModuleType) -> str:
     """The settings that the module declares to read."""
-    declared = source.constants(measurement.path).get("SETTINGS", ())
-    used = [s for s in settings.read(CONFIG) if s.name.partition(".")[0] in declared]
-    if not used:
+    table = settings.table(CONFIG, sections=module.SETTINGS)
+    if not table:
         return ""
-    intro = "## Settings\n\n`configs/measurement/all.yaml`, on the command line `measurement.<setting>=<value>`:\n\n"
-    return intro + settings.table(used)
+    return (
+        "## Settings\n\n`configs/measurement/all.yaml`, on the command line `measurement.<setting>=<value>`:\n\n"
+        + table
+    )
 
 
 def _index() -> str:
     """All measurements with their questions, and which heads each method can see."""
-    rows = [(f"[{m.number}]({Path(m.page).name})", m.title, _question(m)) for m in found()]
-    text = "# Measurements\n\nFacts, one numbered JSON each, per prompt and head; no verdicts.\n\n"
-    compared = readme.section(readme.README, "Ways to ask which heads matter")
-    entries = [Path(m.page).stem for m in found()]
-    return (
-        text
-        + markdown.table(("no.", "measurement", "asks"), rows)
-        + "\n## Ways to ask which heads matter\n\n"
-        + compared
-        + "\n"
-        + markdown.toctree(entries, hidden=True)
+    rows = []
+    for module in MEASUREMENTS.values():
+        first = source.docstring(module).split("\n\n")[0]
+        question = (first.partition(": ")[2] or first).strip()  # without number and title
+        name = Path(source.measurement_page(module)).name
+        rows.append((f"[{module.NUMBER}]({name})", source.measurement_title(module), question))
+    compared = "Ways to ask which heads matter"
+    return "\n".join(
+        [
+            "# Measurements\n\nFacts, one numbered JSON each, per prompt and head; no verdicts.\n",
+            markdown.table(("no.", "measurement", "asks"), rows),
+            f"## {compared}\n",
+            readme.section(readme.README, compared),
+            markdown.toctree(Path(source.measurement_page(module)).stem for module in MEASUREMENTS.values()),
+        ]
     )
-
-
-def _question(measurement: Measurement) -> str:
-    """The docstring's first paragraph without number and title."""
-    first = source.docstring(source.tree(measurement.path)).split("\n\n")[0]
-    return markdown.prose(first.partition(": ")[2] or first).strip()

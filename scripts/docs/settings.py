@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from scripts.docs import markdown
 
 COMMENT = re.compile(r"(?:^|\s)#\s*(?P<text>.*)$")
+WIDEST = 80  # characters of a value that fits into a cell
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting: its dotted name, its value as YAML means it, and why it has it."""
 
     name: str
     value: Any
     reason: str
-
-    @property
-    def shown(self) -> str:
-        """The value as JSON writes it, which for plain values is also YAML."""
-        return json.dumps(self.value, ensure_ascii=False)
 
 
 def read(path: Path) -> list[Setting]:
@@ -45,11 +39,11 @@ def _settings(
         name = f"{prefix}{key.value}"
         opened = isinstance(value, yaml.MappingNode) and value.value and value.start_mark.line > key.start_mark.line
         content = values[key.value] if key.value in values else values[yaml.safe_load(key.value)]
-        reason = _reason(lines, key.start_mark.line)
+        reason = _reason(lines, key.start_mark.line) or shared
         if opened:
-            yield from _settings(value, content, lines, f"{name}.", reason or shared)
+            yield from _settings(value, content, lines, f"{name}.", reason)
         else:
-            yield Setting(name, content, reason or shared)
+            yield Setting(name, content, reason)
 
 
 def _reason(lines: list[str], line: int) -> str:
@@ -64,25 +58,19 @@ def _reason(lines: list[str], line: int) -> str:
     return " ".join([*above, *([own["text"]] if own else [])])
 
 
-def table(settings: list[Setting]) -> str:
-    """The settings as a Markdown table; a value too long for a cell is left to the listing of the file."""
-    rows = [
-        (
-            markdown.literal(s.name),
-            markdown.literal(s.shown) if len(s.shown) <= 80 else "listed below",
-            _plain(s.reason),
-        )
-        for s in settings
-    ]
-    return markdown.table(("setting", "value", "reason"), rows)
+def table(path: Path, prefix: str = "", sections: Collection[str] | None = None) -> str:
+    """The settings of a file as a Markdown table, those of `sections` alone if given; empty without any.
 
-
-def listing(path: Path, settings: list[Setting]) -> str:
-    """The file itself, where the table could not show all of it."""
-    if all(len(s.shown) <= 80 for s in settings):
-        return ""
-    return "\n" + markdown.block(path.read_text(encoding="utf-8"), "yaml")
-
-
-def _plain(text: str) -> str:
-    return markdown.prose(text).strip()
+    `prefix` is left out of the names. If a value is too long for a cell, the file itself is listed below the table.
+    """
+    rows, listed = [], False
+    for setting in read(path):
+        if sections is not None and setting.name.partition(".")[0] not in sections:
+            continue
+        shown = json.dumps(setting.value, ensure_ascii=False)  # which for plain values is also YAML
+        listed |= len(shown) > WIDEST
+        value = markdown.literal(shown) if len(shown) <= WIDEST else "listed below"
+        name = markdown.literal(setting.name.removeprefix(prefix))
+        rows.append((name, value, markdown.prose(setting.reason).strip()))
+    listing = "\n" + markdown.block(path.read_text(encoding="utf-8"), "yaml") if listed else ""
+    return markdown.table(("setting", "value", "reason"), rows) + listing if rows else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from sphinx.cmd.build import build_main
 
 from results_io import UserError
-from scripts.docs import api, calibrations, literature, markdown, measurements, readme, source, suites, troubleshooting
+from scripts.docs import api, calibrations, literature, markdown, measurements, readme, source, suites
 
 DOCS = source.ROOT / "docs"
 NOTES = ("calibrations",)  # folders of docs/ whose pages are parts of generated ones
@@ -36,7 +36,7 @@ SECTIONS = (  # of the README, which are pages here: page, title, heading
 def build(out: Path, work: Path) -> int:
     """Write the source below `work`, have Sphinx build it into `out`; the exit status, nonzero for any warning.
 
-    Raises UserError for a page that no navigation lists, a link without a target, or a message in no group.
+    A page that no navigation lists and a link without a target are warnings.
     """
     folder = work / "source"
     write(folder)
@@ -76,13 +76,12 @@ def _pages_of_docs() -> list[Path]:
 
 
 def hand_written() -> dict[str, str]:
-    """The pages of docs/, links adapted; troubleshooting with its list of messages, the index with the late pages."""
+    """The pages of docs/, links adapted."""
     pages = pages_by_file()
     found = {}
     for path in _pages_of_docs():
         name = path.relative_to(DOCS).as_posix()
         found[name] = markdown.relinked(path.read_text(encoding="utf-8"), source.relative(path), pages, MOVED)
-    found["troubleshooting.md"] = troubleshooting.index(found["troubleshooting.md"])
     return found
 
 
@@ -111,7 +110,6 @@ def generated() -> Mapping[str, str]:
         **measurements.pages(),
         **suites.pages(),
         **api.pages(),
-        **troubleshooting.pages(),
         "literature.md": literature.page(),
     }
 

@@ -5,188 +5,122 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import yaml
 
 from scripts.docs import markdown, source
+from suites import declaration
+from suites.item import Item
+from suites.modes import MODES, Mode
 
-CATALOGUE = source.ROOT / "suites" / "catalogue"
 SHOWN_ITEMS = 2
+LONGEST_PROMPT = 1200  # characters of one that is shown whole
 
 
-@dataclass(frozen=True)
-class Mode:
-    """A failure mode as its module declares it."""
-
-    path: Path
-    identifier: str
-    title: str
-    tier: str
-    traceable: str
-    trace_note: str
-
-
-@dataclass(frozen=True)
-class SuitePage:
-    """A suite: its declaration, the first line of its lock, and its items."""
+class FrozenSuite(NamedTuple):
+    """What a suite's suite.yaml declares, and the items of its lock."""
 
     data: Mapping[str, Any]
-    header: Mapping[str, Any]
-    items: tuple[Mapping[str, Any], ...]
-
-    @property
-    def identifier(self) -> str:
-        return self.data["id"]
-
-    @property
-    def mode(self) -> Mode:
-        return modes()[self.data["mode"]]
-
-    @property
-    def page(self) -> str:
-        return f"suites/{self.identifier}.md"
+    items: Sequence[Item]
 
 
 @functools.cache
-def modes() -> dict[str, Mode]:
-    """The failure modes by ID, in order."""
-    found = []
-    for path in sorted((source.ROOT / "suites" / "modes").glob("a[0-9]*.py")):
-        own = source.constants(path)
-        note = own.get("TRACE_NOTE", "")
-        found.append(Mode(path, own["ID"], own["TITLE"], own["TIER"], own["TRACEABLE"], note))
-    return {mode.identifier: mode for mode in found}
-
-
-@functools.cache
-def found() -> tuple[SuitePage, ...]:
-    """Every suite of the catalogue, sorted by ID."""
-    pages = []
-    for folder in sorted(CATALOGUE.iterdir()):
-        if not (folder / "suite.yaml").exists():
-            continue
-        data = yaml.safe_load((folder / "suite.yaml").read_text(encoding="utf-8"))
-        lines = (folder / "suite.lock.jsonl").read_text(encoding="utf-8").splitlines()
-        items = tuple(json.loads(line)["item"] for line in lines[1:])
-        pages.append(SuitePage(data, json.loads(lines[0]), items))
-    return tuple(pages)
+def catalogue() -> list[FrozenSuite]:
+    """Every suite of the catalogue, by failure mode."""
+    names = declaration.names()
+    return [FrozenSuite(declaration.read(declaration.find(name)).data, declaration.load(name).items) for name in names]
 
 
 def pages() -> dict[str, str]:
-    return {"suites/index.md": _index(), **{suite.page: page(suite) for suite in found()}}
+    return {"suites/index.md": _index(), **{f"suites/{suite.data['id']}.md": page(suite) for suite in catalogue()}}
 
 
-def page(suite: SuitePage) -> str:
+def page(suite: FrozenSuite) -> str:
     """One suite's page."""
-    mode, data = suite.mode, suite.data
-    asked = f"python run.py suite={suite.identifier}"
+    data, mode = suite.data, MODES[suite.data["mode"]]
+    gate = data["gate"]
+    judged = "It has no gate: rates are reported and judged by nobody.\n"
+    if gate:
+        reason = markdown.prose(gate["reason"]).strip()
+        judged = f"Its gate allows a failure rate of {gate['failure_rate']}: {reason}.\n"
     parts = [
         f"# {data['title']}\n",
         markdown.prose(data["description"]),
-        markdown.block(asked, "sh"),
-        _facts(suite),
-        f"## When it fails\n\n{_gate(data)}",
-        f"Mode {mode.identifier}, {mode.title.lower()}:\n",
-        _detector(mode),
-        f"## Items\n\n{_items(suite)}",
-        _prompts(suite),
-        f"## From a failure to a circuit\n\nTraceable: {mode.traceable}. {markdown.prose(mode.trace_note)}",
+        markdown.block(f"python run.py suite={data['id']}", "sh"),
+        _facts(suite, mode),
+        f"## When it fails\n\n{judged}",
+        f"Mode {mode.ID}, {mode.TITLE.lower()}:\n",
+        "\n".join(map(source.docstring, (mode, mode.detect, mode.summarise))),
+        f"## Items\n\n{_items(suite.items)}",
+        _prompts(suite.items),
+        f"## From a failure to a circuit\n\nTraceable: {mode.TRACEABLE}. {markdown.prose(mode.TRACE_NOTE)}",
         _settings("trace", data),
         "## Generator\n",
         _settings("generator", data) or "Items are written by hand, in `items.jsonl`.\n",
     ]
-    return "\n".join(part for part in parts if part)
+    return "\n".join(parts)
 
 
-def _facts(suite: SuitePage) -> str:
+def _facts(suite: FrozenSuite, mode: Mode) -> str:
     data = suite.data
+    legs = [(f"leg {leg['name']}", {key: leg[key] for key in leg if key != "name"}) for leg in data["legs"]]
     rows = [
-        ("id", markdown.literal(suite.identifier)),
-        ("version", str(data["version"])),
-        ("mode", f"{suite.mode.identifier} {suite.mode.title}"),
-        ("detector", suite.mode.tier),
-        ("scorer", _shown(data["scorer"]) if "scorer" in data else "none: the mode's detector alone"),
-        ("asked of models that", ", ".join(data.get("requires", ())) or "–"),
-        ("contexts", ", ".join(data.get("contexts", ())).replace("_", " ") or "all"),
-        *(
-            (f"leg {leg['name']}", _shown({k: v for k, v in leg.items() if k != "name"}))
-            for leg in data.get("legs", ())
-        ),
-        ("items", f"{suite.header['items']}"),
-        ("smallest number judged", str(data.get("minimum", "–"))),
+        ("id", markdown.literal(data["id"])),
+        ("version", data["version"]),
+        ("mode", f"{mode.ID} {mode.TITLE}"),
+        ("detector", mode.TIER),
+        ("scorer", _json(data["scorer"]) if "scorer" in data else "none: the mode's detector alone"),
+        ("asked of models that", ", ".join(data["requires"]) or "–"),
+        ("contexts", ", ".join(data["contexts"]).replace("_", " ") or "all"),
+        *((name, _json(leg)) for name, leg in legs),
+        ("items", len(suite.items)),
+        ("smallest number judged", data["minimum"]),
+        *([("parameters", _json(data["parameters"]))] if data.get("parameters") else []),
     ]
-    if data.get("parameters"):
-        rows.append(("parameters", _shown(data["parameters"])))
     return markdown.table(("", ""), rows)
 
 
-def _shown(value: Any) -> str:
+def _json(value: Any) -> str:
     return markdown.literal(json.dumps(value, ensure_ascii=False))
 
 
-def _gate(data: Mapping[str, Any]) -> str:
-    gate = data.get("gate")
-    if not gate:
-        return "It has no gate: rates are reported and judged by nobody.\n"
-    bound = gate["failure_rate"]
-    return f"Its gate allows a failure rate of {bound}: {markdown.prose(gate['reason']).strip()}.\n"
+def _items(items: Sequence[Item]) -> str:
+    """How many items there are, by kind and by template."""
+    kinds, templates = Counter(item.kind for item in items), Counter(item.template or "none" for item in items)
+    rows = [("kind", markdown.literal(name), n) for name, n in sorted(kinds.items())]
+    rows += [("template", markdown.literal(name), n) for name, n in sorted(templates.items())]
+    return markdown.table(("", "", "items"), rows)
 
 
-def _detector(mode: Mode) -> str:
-    """The docstrings of the mode: the case that fails, and the rates over cases."""
-    texts = [source.docstring(source.tree(mode.path))]
-    texts += [source.docstring(f) for name in ("detect", "summarise") if (f := source.function(mode.path, name))]
-    return markdown.prose("\n\n".join(texts))
-
-
-def _items(suite: SuitePage) -> str:
-    """How many items there are, by template and by kind."""
-    templates = Counter(item.get("template") for item in suite.items)
-    kinds = Counter(item.get("kind", "original") for item in suite.items)
-    rows = [("kind", name, str(n)) for name, n in sorted(kinds.items())]
-    rows += [
-        ("template", name or "none", str(n)) for name, n in sorted(templates.items(), key=lambda pair: str(pair[0]))
-    ]
-    return markdown.table(("", "", "items"), [(a, markdown.literal(b), n) for a, b, n in rows])
-
-
-def _prompts(suite: SuitePage) -> str:
-    """The first items, one of each kind, with what counts as right."""
-    by_kind: dict[str, Mapping[str, Any]] = {}
-    for item in suite.items:
-        by_kind.setdefault(item.get("kind", "original"), item)
+def _prompts(items: Sequence[Item]) -> str:
+    """The first item of each kind, with what counts as right."""
+    first = {item.kind: item for item in reversed(items)}
     shown = []
-    for item in list(by_kind.values())[:SHOWN_ITEMS]:
-        system = f"system: {item['system']}\n\n" if item.get("system") else ""
-        text = system + item["prompt"]
-        right = f"Right: {', '.join(map(markdown.literal, item['answers']))}\n" if item.get("answers") else ""
-        shown.append(markdown.block(text if len(text) < 1200 else f"{text[:600]}\n[...]\n{text[-500:]}") + right)
+    for item in sorted(first.values(), key=items.index)[:SHOWN_ITEMS]:
+        text = (f"system: {item.system}\n\n" if item.system else "") + item.prompt
+        right = f"Right: {', '.join(map(markdown.literal, item.answers))}\n" if item.answers else ""
+        shown.append(
+            markdown.block(text if len(text) < LONGEST_PROMPT else f"{text[:600]}\n[...]\n{text[-500:]}") + right
+        )
     return "For example:\n\n" + "\n".join(shown)
 
 
 def _settings(key: str, data: Mapping[str, Any]) -> str:
-    return (
-        markdown.block(yaml.safe_dump({key: data[key]}, sort_keys=False, allow_unicode=True), "yaml")
-        if key in data
-        else ""
-    )
+    if key not in data:
+        return ""
+    return markdown.block(yaml.safe_dump({key: data[key]}, sort_keys=False, allow_unicode=True), "yaml")
 
 
 def _index() -> str:
     """The suites by mode."""
     rows = []
-    for mode in modes().values():
-        own = [s for s in found() if s.data["mode"] == mode.identifier]
-        for suite in own:
-            link = f"[{suite.identifier}]({suite.identifier}.md)"
-            rows.append(
-                (f"{mode.identifier} {mode.title}", link, suite.data["title"], str(suite.header["items"]), mode.tier)
-            )
-    counts = f"{len(found())} suites, {len(modes())} failure modes."
+    for data, items in catalogue():
+        mode = MODES[data["mode"]]
+        link = f"[{data['id']}]({data['id']}.md)"
+        rows.append((f"{mode.ID} {mode.TITLE}", link, data["title"], len(items), mode.TIER))
+    counts = f"{len(catalogue())} suites, {len(MODES)} failure modes."
     text = f"# Suites\n\n{counts} [What a suite is, and how it is judged](../behaviour.md).\n\n"
-    header = ("mode", "suite", "what it asks", "items", "detector")
-    return text + markdown.table(header, rows) + "\n" + markdown.toctree((s.identifier for s in found()), hidden=True)
+    table = markdown.table(("mode", "suite", "what it asks", "items", "detector"), rows)
+    return f"{text}{table}\n{markdown.toctree(data['id'] for data, _ in catalogue())}"

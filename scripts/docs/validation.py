@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrations.statistics import wilson_interval
-from scripts.docs import markdown, source
+from scripts.docs import markdown, source, tiers
 
 FOLDER = source.ROOT / "docs" / "validation"
 PRECONDITIONS = "P"  # nothing is published of them, so their count of 0 is none
@@ -34,21 +34,13 @@ def totals(identifier: str, declared: str, prompts: int, rule: str = "verdict_pa
     return sum(p["count"] for p in passes if p), sum(p["n"] for p in passes if p)
 
 
-def decisive(identifier: str) -> str | None:
-    """The one record of a calibration that the tiers ask about; None if they ask about several or none."""
-    from scripts.docs import calibrations  # which shows what is here
-
-    asked = {metric for _, metric, _ in calibrations.gates(identifier)}
-    return asked.pop() if len(asked) == 1 else None
-
-
 def published(cell: Mapping[str, Any]) -> dict[str, Any] | None:
     """How often the published rule passes, by the record that the verdict is of.
 
     A cell of a row in which nothing gates (C23) counts the worst published verdict over all its records, of which one has
     no verdict to compare with. Where the tiers ask about one record, its own count is taken, with its Wilson interval.
     """
-    metric, stored = decisive(cell["row"]), cell["published_pass"]
+    metric, stored = tiers.deciding_metric(cell["row"]), cell["published_pass"]
     if cell["row"] == PRECONDITIONS:
         return None
     if metric is None or not stored:
@@ -74,7 +66,7 @@ def rates(identifier: str) -> str:
         declared = next(DECLARED[c["expected"]] for c in by_size.values() if c["expected"] != "free")
         rows.append((subject.replace("_", " "), declared, *shares, _share(published(by_size[sizes[-1]]))))
     header = ("subject", "declared", *(f"verdict passes, {n} prompts" for n in sizes), f"published passes, {sizes[-1]}")
-    return _summary(identifier, sizes[-1]) + _of_which(identifier) + "\n" + markdown.table(header, rows)
+    return _summary(identifier, sizes[-1]) + _counted(identifier) + "\n" + markdown.table(header, rows)
 
 
 def _summary(identifier: str, prompts: int) -> str:
@@ -88,18 +80,14 @@ def _summary(identifier: str, prompts: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _of_which(identifier: str) -> str:
+def _counted(identifier: str) -> str:
     """Which record is counted, if the calibration has several and the tiers ask about one."""
-    metric, metrics = (
-        decisive(identifier),
-        next(iter(next(iter(_data("V1_error_rates.json")["metric_passes"].values())).values())),
-    )
-    several = sum(name.startswith(f"{identifier}.") for name in metrics) > 1
-    return (
-        f"\nBoth are counted of {markdown.literal(metric)}, its record that tiers ask about.\n"
-        if metric and several
-        else ""
-    )
+    metric = tiers.deciding_metric(identifier)
+    by_size = next(iter(_data("V1_error_rates.json")["metric_passes"].values()))
+    several = sum(name.startswith(f"{identifier}.") for name in next(iter(by_size.values()))) > 1
+    if metric is None or not several:
+        return ""
+    return f"\nBoth are counted of {markdown.literal(metric)}, its record that tiers ask about.\n"
 
 
 def coverage(identifier: str) -> str:

@@ -1,0 +1,116 @@
+"""What stands in docs/ by hand, checked against the sources without building the site."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from calibrations.registry import CALIBRATIONS
+from calibrations.statistics.errors import INSUFFICIENT_REASONS
+from circuits.measurements import MEASUREMENTS
+from scripts.docs import api, literature, markdown, settings
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("calibrations", "circuits", "kernels", "meridian", "suites")
+PUBLISHED = {"C11", "C12", "C13", "C14", "C16", "C17", "C23", "C30", "C36"}
+PUBLISHED |= {"F59", "S1", "S3", "M93", "M98", "E1b", "M3b"}
+MEASURED = {f"{number:02}" for number in (*range(1, 11), *range(20, 23), *range(24, 29))}
+
+
+@functools.cache
+def literals() -> tuple[str, ...]:
+    """Every text in the sources that is no docstring; of an f-string, the parts between its values."""
+    found = []
+    for path in [*ROOT.glob("*.py"), *(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))]:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        constants = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
+        found += [node.value for node in constants if isinstance(node.value, str)]
+    return tuple(found)
+
+
+def absent(message: str) -> list[str]:
+    """The parts of a message, between what a run fills in and at its semicolons, that no text of the sources contains."""
+    parts = re.split(r"<[^<>]*>|; ", " ".join(message.split()))
+    return [part for part in parts if re.search("[a-z]{2}", part) and not any(part in text for text in literals())]
+
+
+def test_every_message_of_the_troubleshooting_page_occurs_in_the_sources() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    messages = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert len(messages) == 38
+    assert {message: absent(message) for message in messages if absent(message)} == {}
+
+
+def test_a_message_that_no_source_has_is_found() -> None:
+    assert absent("<name>=<value> is not a sonnet; write one") == [" is not a sonnet"]
+    assert absent("<setting> is not a setting; did you mean <setting>?") == []
+
+
+def test_the_troubleshooting_page_explains_every_reason_of_insufficient() -> None:
+    text = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    explained = re.findall(r"^\| `(\w+)` \|", text.partition("\n## Insufficient\n")[2], re.MULTILINE)
+    assert sorted(explained) == sorted(INSUFFICIENT_REASONS)
+
+
+def test_every_work_is_cited_by_what_exists() -> None:
+    cited = {subject for work in literature.works() for subject in work["for"]}
+    assert cited <= {*CALIBRATIONS, *MEASUREMENTS, "discovery"}
+    assert cited >= PUBLISHED | MEASURED | {"discovery"}
+
+
+def test_every_calibration_s_page_says_formula_published_rule_and_verdict() -> None:
+    """In the docstring of `calibrate`, which the page shows."""
+    for identifier in PUBLISHED:
+        said = CALIBRATIONS[identifier].calibrate.__doc__
+        assert re.search(r"Published: \w", said) and re.search(r"Verdicts?: \w", said), identifier
+
+
+def test_settings_keep_values_and_reasons(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "# about the file\nc99:\n  limit: 0.5  # a reason\n"
+        "  # above it\n  names: [a, b]\n"
+        "  inner:  # of a section\n    deep: null  # why not\n    other: 1\n",
+        encoding="utf-8",
+    )
+    assert settings.read(file) == [
+        settings.Setting("c99.limit", 0.5, "a reason"),
+        settings.Setting("c99.names", ["a", "b"], "above it"),
+        settings.Setting("c99.inner.deep", None, "why not"),
+        settings.Setting("c99.inner.other", 1, "of a section"),
+    ]
+
+
+def test_links_of_moved_pages() -> None:
+    pages, moved = {"docs/a.md": "a.md", "README.md": "index.md"}, {"README.md#x": "deep/x.md"}
+    text = "[one](../README.md#x) [two](../README.md) [three](../configs/c.yaml) [four](https://e.org) [five](#here)"
+    assert markdown.relinked(text, "docs/a.md", pages, moved) == (
+        "[one](deep/x.md) [two](index.md) three (`configs/c.yaml`) [four](https://e.org) [five](#here)"
+    )
+
+
+def test_docstrings_keep_what_they_say_in_markdown() -> None:
+    assert markdown.prose("f[a](b) of <x> and `a[b]` {k}\n\n    x = y[0] * 2") == (
+        "f\\[a](b) of \\<x> and `a[b]` \\{k}\n\n    x = y[0] * 2\n".replace("](b)", "\\](b)")
+    )
+    assert markdown.literal("run `x`") == "`` run `x` ``"
+    assert markdown.prose("It holds (spec C13). Source: spec A10.") == "It holds.\n"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "shown"),
+    [
+        ("|x| of a_i * b in F(C \\ K)", r"\|x\| of a\_i \* b in F(C \\ K)"),
+        ("the `key` of\n`a\nb`", "the \\ ``key``\\  of\n\\ ``a b``\\ "),
+        ("Then:\n    x = y_0 * 2\nand so on", "Then:\n\n::\n\n    x = y_0 * 2\n\nand so on"),
+        ("Two:\n- a\n- b", "Two:\n\n- a\n- b"),
+        ("It holds (spec C13).", "It holds."),
+    ],
+)
+def test_docstrings_keep_what_they_say_in_restructured_text(docstring: str, shown: str) -> None:
+    assert api.restructured(docstring) == shown
