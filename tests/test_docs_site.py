@@ -131,7 +131,7 @@ def test_thresholds_are_those_of_the_configuration(built: Path, pages: dict[str,
     """Every setting, read again with plain YAML, stands in a row of the page with its value and a reason."""
     counted, lacking = 0, set()
     for module in CALIBRATIONS.values():
-        name = registries.name_of(module)
+        name = name_of(module)
         rows, text = _rows(built / "calibrations" / f"{name}.html"), pages[f"calibrations/{name}.html"].text
         own = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
         for key, value in own[module.ID.lower()].items():
@@ -181,10 +181,10 @@ def _table(path: Path, first: str) -> list[list[str]]:
 
 
 def test_gates_are_those_of_the_tiers(pages: dict[str, Page]) -> None:
-    tiers = yaml.safe_load((ROOT / "configs" / "certificate" / "tiers.yaml").read_text(encoding="utf-8"))["tiers"]
+    declared = yaml.safe_load((ROOT / "configs" / "certificate" / "tiers.yaml").read_text(encoding="utf-8"))["tiers"]
     asked = {
         (tier, metric)
-        for tier, kinds in tiers.items()
+        for tier, kinds in declared.items()
         for kind in ("all", "any", "not_fail")
         for metric in kinds.get(kind, [])
     }
@@ -198,10 +198,10 @@ def test_gates_are_those_of_the_tiers(pages: dict[str, Page]) -> None:
 
 
 def test_the_index_lists_the_tiers_that_ask_for_each(built: Path) -> None:
-    tiers = yaml.safe_load((ROOT / "configs" / "certificate" / "tiers.yaml").read_text(encoding="utf-8"))["tiers"]
+    declared = yaml.safe_load((ROOT / "configs" / "certificate" / "tiers.yaml").read_text(encoding="utf-8"))["tiers"]
     shown = {title.split()[0]: tier for title, _, tier in _table(built / "calibrations" / "index.html", "calibration")}
     for identifier in CALIBRATIONS:
-        asking = {str(t) for t, kinds in tiers.items() if re.search(rf"'{identifier}\.", str(kinds))}
+        asking = {str(t) for t, kinds in declared.items() if re.search(rf"'{identifier}\.", str(kinds))}
         assert shown[identifier] == (", ".join(sorted(asking)) or "–"), identifier
     assert len(set(shown.values())) > 3
 
@@ -211,7 +211,7 @@ def _measured() -> dict:
 
 
 def _page_of(identifier: str) -> str:
-    return f"calibrations/{registries.name_of(CALIBRATIONS[identifier]) if identifier != 'P' else 'preconditions'}.html"
+    return f"calibrations/{name_of(CALIBRATIONS[identifier]) if identifier != 'P' else 'preconditions'}.html"
 
 
 def test_rates_are_the_measured_ones(pages: dict[str, Page]) -> None:

@@ -76,9 +76,9 @@ def _process_docstring(app, what: str, name: str, documented: object, options: o
 def _process_signature(
     app, what: str, name: str, documented: object, options: object, signature: str | None, returned: str | None
 ) -> tuple[str, str | None] | None:
-    if signature is None or (what == "class" and signature == "(*args, **kwargs)"):  # of a Protocol, which nobody calls
-        return None
-    return signature.replace("<factory>", "..."), returned  # which Sphinx could not parse
+    if what == "class" and signature == "(*args, **kwargs)":  # of a Protocol, which nobody calls
+        return "", None
+    return (signature.replace("<factory>", "..."), returned) if signature else None  # Sphinx cannot parse <factory>
 
 
 def restructured(docstring: str) -> str:
