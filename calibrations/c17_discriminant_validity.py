@@ -35,6 +35,7 @@ from calibrations.statistics import (
     simultaneous_intervals,
     threshold_p,
 )
+from result_types import CompanionTask
 
 ID = "C17"
 NUMBER = "17"
@@ -160,7 +161,7 @@ def effect_matrix(evidence: Evidence, config: Mapping[str, Any]) -> EffectMatrix
     return EffectMatrix(tuple(tasks), left_out, evidence.layers)
 
 
-def _why_not(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+def _why_not(stored: CompanionTask, config: Mapping[str, Any]) -> str | None:
     """Why a companion task is no test of specificity, or None: an absent behaviour needs no heads at all."""
     if stored["accuracy"] <= config["min_accuracy"]:
         return f"accuracy {stored['accuracy']:.3g} is no better than {config['min_accuracy']}"
@@ -171,9 +172,9 @@ def _why_not(stored: Mapping[str, Any], config: Mapping[str, Any]) -> str | None
     return None
 
 
-def _companion(name: str, stored: Mapping[str, Any], heads: list[Head]) -> TaskEffects:
+def _companion(name: str, stored: CompanionTask, heads: list[Head]) -> TaskEffects:
     order = np.argsort(np.array(stored["prompt_id"]))
-    members = {tuple(head) for head in (stored["circuit"] or {"heads": []})["heads"]}
+    members = {(layer, head) for layer, head in (stored["circuit"]["heads"] if stored["circuit"] else [])}
     mask = np.array([head in members for head in heads])
     return TaskEffects(name, np.asarray(stored["denoising"], dtype=float)[order], float(stored["gap"]), mask)
 

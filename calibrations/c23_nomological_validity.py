@@ -119,8 +119,8 @@ def _role_table(evidence: Evidence, config: Mapping[str, Any]) -> RoleTable:
             continue
         if role["assigned_by"] not in config["functional_labels"]:
             circular.append(name)
-        for head in role["heads"]:
-            memberships.setdefault(tuple(head), []).append(float(role["ordinal"]))
+        for layer, head in role["heads"]:
+            memberships.setdefault((layer, head), []).append(float(role["ordinal"]))
     heads = sorted(memberships)
     every = [(float(head[0]), ordinal) for head in heads for ordinal in memberships[head]]
     return RoleTable(

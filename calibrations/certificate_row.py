@@ -35,8 +35,9 @@ class MetricRow:
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Self:
         """The row of a stored record, or of one that `Record.to_dict` gave."""
-        known = {field.name: record[field.name] for field in fields(cls) if field.name in record}
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
+        known: dict[str, Any] = {field.name: record[field.name] for field in fields(cls) if field.name in record}
+        known |= {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
+        return cls(**known)
 
     @property
     def interval(self) -> tuple[float | None, float | None]:

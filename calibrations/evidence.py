@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 import results_io
 from calibrations.statistics import Insufficient
+from result_types import AblationBattery, Baseline, CausalScrubbing, CrossTask, DeclaredCircuit, Minimality, Weights
 
 Head = tuple[int, int]
 
@@ -46,7 +47,21 @@ class Evidence:
         """The same evidence on another split ("evaluation" or "held_out")."""
         return replace(self, split=split)
 
-    def data(self, number: str) -> Mapping[str, Any]:
+    @overload
+    def data(self, number: Literal["01"]) -> Baseline: ...
+    @overload
+    def data(self, number: Literal["09"]) -> Weights: ...
+    @overload
+    def data(self, number: Literal["20"]) -> AblationBattery: ...
+    @overload
+    def data(self, number: Literal["22"]) -> Minimality: ...
+    @overload
+    def data(self, number: Literal["24"]) -> CausalScrubbing: ...
+    @overload
+    def data(self, number: Literal["27"]) -> CrossTask: ...
+    @overload
+    def data(self, number: str) -> Mapping[str, Any]: ...
+    def data(self, number: str) -> Any:
         """The data of measurement `number`; raises Insufficient("not_run") if it has not been measured."""
         if number not in self.documents:
             raise Insufficient("not_run", f"measurement {number} has not been run")
@@ -112,7 +127,7 @@ class Evidence:
     @cached_property
     def heads(self) -> list[Head]:
         """All heads of the model, row-major (layer, head): the order of every head axis."""
-        return [tuple(head) for head in self.data("01")["heads"]]
+        return [(layer, head) for layer, head in self.data("01")["heads"]]
 
     @property
     def n_layers(self) -> int:
@@ -123,14 +138,13 @@ class Evidence:
         return np.array([layer for layer, _ in self.heads])
 
     @cached_property
-    def circuit(self) -> Mapping[str, Any]:
+    def circuit(self) -> DeclaredCircuit:
         """The declared circuit: name, roles {role: {heads, ordinal, sign, assigned_by}}, provenance."""
         return self.data("20")["circuit"]
 
     @cached_property
     def circuit_heads(self) -> list[Head]:
-        members = {tuple(head) for role in self.circuit["roles"].values() for head in role["heads"]}
-        return sorted(members)
+        return sorted({(layer, head) for role in self.circuit["roles"].values() for layer, head in role["heads"]})
 
     @cached_property
     def in_circuit(self) -> Bool[np.ndarray, " head"]:

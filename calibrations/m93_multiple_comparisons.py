@@ -17,6 +17,7 @@ import numpy as np
 
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import Insufficient, adjusted_p, or_clause_p, storey_pi0, survival
+from result_types import StoredRecord
 
 ID = "M93"
 NUMBER = "93"
@@ -29,7 +30,7 @@ OWN_PREFIX = f"{ID}."
 METHODS = ("bonferroni", "holm", "bh", "by")
 
 
-def calibrate(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[Record]:
+def calibrate(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> list[Record]:
     """M93.multiple_comparisons over the record dicts of all other calibrations of one circuit.
 
     Published: share of the p-values below 0.05 that are still at most 0.05 after Benjamini-Hochberg; above 0.5. Verdict: p of
@@ -50,7 +51,7 @@ def calibrate(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -
 
 
 def calibrate_global(
-    tables: Mapping[str, Sequence[Mapping[str, Any]]],
+    tables: Mapping[str, Sequence[StoredRecord]],
     certificates: Mapping[str, float | None],
     config: Mapping[str, Any],
 ) -> list[Record]:
@@ -60,7 +61,7 @@ def calibrate_global(
     over its gates, None if a gate has none. The published value pools every p-value of `tables`; the verdict corrects the
     certificates over circuits. A circuit that has not been tested in full does not survive.
     """
-    pooled = [
+    pooled: list[StoredRecord] = [
         {**record, "metric": f"{circuit}: {record['metric']}"}
         for circuit in sorted(tables)
         for record in _tests(tables[circuit])
@@ -81,12 +82,12 @@ def calibrate_global(
     ]
 
 
-def _others(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _others(records: Sequence[StoredRecord]) -> list[StoredRecord]:
     """All records but M93's own: a second run must see the same tests as the first."""
     return [record for record in records if not record["metric"].startswith(OWN_PREFIX)]
 
 
-def _p_value(record: Mapping[str, Any]) -> float | None:
+def _p_value(record: StoredRecord) -> float | None:
     p = record.get("p")
     if p is None or math.isnan(p):
         return None
@@ -95,7 +96,7 @@ def _p_value(record: Mapping[str, Any]) -> float | None:
     return float(p)
 
 
-def _tests(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _tests(records: Sequence[StoredRecord]) -> list[StoredRecord]:
     """The records with a usable p-value, in order of metric."""
     return sorted(
         (record for record in _others(records) if _p_value(record) is not None),
@@ -103,19 +104,19 @@ def _tests(records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     )
 
 
-def _values(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> np.ndarray:
+def _values(tests: Sequence[StoredRecord], config: Mapping[str, Any]) -> np.ndarray:
     if len(tests) < config["min_tests"]:
         raise Insufficient("not_run", f"{len(tests)} valid p-values; at least {config['min_tests']} are needed")
     return np.array([_p_value(record) for record in tests])
 
 
-def _published(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> Published:
+def _published(tests: Sequence[StoredRecord], config: Mapping[str, Any]) -> Published:
     rate = survival(_values(tests, config), config["alpha"]).rate
     verdict = "pass" if rate > config["threshold_survival"] else "fail"
     return Published(rate, RULE.format(**config), verdict)
 
 
-def _untested(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> list[str]:
+def _untested(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> list[str]:
     """Gates that should have a p-value and have none; of gates that are alternatives one p-value is enough."""
     gates = {record["metric"]: _p_value(record) for record in records if record["gating"]}
     without = {metric for metric, p in gates.items() if p is None} - set(config["no_test"])
@@ -125,7 +126,7 @@ def _untested(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -
     return sorted(without)
 
 
-def _conjunction(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> dict[str, Any]:
+def _conjunction(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> dict[str, Any]:
     """p of "every gate of this circuit holds": pass below alpha. A gate without p leaves it untested."""
     untested = _untested(records, config)
     if untested:
@@ -147,7 +148,7 @@ def _conjunction(records: Sequence[Mapping[str, Any]], config: Mapping[str, Any]
     return {"verdict": "inconclusive", "estimate": gates[worst], "reasons": reasons}
 
 
-def _reason(records: Sequence[Mapping[str, Any]], untested: Sequence[str]) -> str:
+def _reason(records: Sequence[StoredRecord], untested: Sequence[str]) -> str:
     """Why gates have no p-value: what the first of them says, or not_run if one of them does or says nothing."""
     own = [record for record in records if record["metric"] in untested and record["verdict"] == "insufficient"]
     given = [reason.partition(":")[0] for record in own for reason in record["reasons"][:1]]
@@ -172,9 +173,7 @@ def _across_circuits(certificates: Mapping[str, float | None], config: Mapping[s
     return {"verdict": verdict, "estimate": max(row["by"] for row in tested.values()), "reasons": tuple(reasons)}
 
 
-def _corrections(
-    tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any], list_tests: bool = True
-) -> dict[str, Any]:
+def _corrections(tests: Sequence[StoredRecord], config: Mapping[str, Any], list_tests: bool = True) -> dict[str, Any]:
     """Counts of survivors under each correction, Storey's share of true nulls, and the table of tests."""
     if not tests:
         return {"tests": 0}

@@ -27,8 +27,8 @@ from calibrations.statistics import (
     wilson_interval,
 )
 from calibrations.statistics.published import Rule
+from result_types import WeightClassifier
 
-SOURCE, FIELD = "09", "classifier"
 HIT_RULE = "hit rate > {threshold_hit_rate}"
 ALARM_RULE = "false alarm rate < {threshold_false_alarm_rate}"
 
@@ -156,20 +156,18 @@ def _record(
     return judge(f"C14.{name}", published, decide, rule=rule, gating=config["classifier_gates"], n=n)
 
 
-def _stored(evidence: Evidence) -> Mapping[str, Any]:
+def _stored(evidence: Evidence) -> WeightClassifier:
     """The classifier section of 09. Raises Insufficient("n_tasks") with its own words if it could not be trained."""
-    stored = evidence.data(SOURCE).get(FIELD)
+    stored = evidence.data("09").get("classifier")
     if stored is None:
-        raise Insufficient(
-            "not_run", f"measurement {SOURCE} holds no {FIELD}", needs=f"{FIELD} in measurement {SOURCE}"
-        )
+        raise Insufficient("not_run", "measurement 09 holds no classifier", needs="classifier in measurement 09")
     if stored["predicted_heads"] is None:
-        raise Insufficient("n_tasks", stored["unavailable"], needs="circuits of more tasks on this model")
+        raise Insufficient("n_tasks", stored["unavailable"] or "", needs="circuits of more tasks on this model")
     return stored
 
 
 def _classification(evidence: Evidence) -> Classification:
-    predicted = [tuple(head) for head in _stored(evidence)["predicted_heads"]]
+    predicted = [(layer, head) for layer, head in _stored(evidence)["predicted_heads"] or ()]
     return classify(predicted, evidence.circuit_heads, evidence.heads)
 
 
