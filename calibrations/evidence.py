@@ -143,8 +143,14 @@ class Evidence:
         return self.data("20")["circuit"]
 
     @cached_property
+    def roles(self) -> dict[Head, str]:
+        """The role of each of the circuit's heads, in (layer, head) order."""
+        roles = self.circuit["roles"].items()
+        return dict(sorted(((layer, head), name) for name, role in roles for layer, head in role["heads"]))
+
+    @property
     def circuit_heads(self) -> list[Head]:
-        return sorted({(layer, head) for role in self.circuit["roles"].values() for layer, head in role["heads"]})
+        return list(self.roles)
 
     @cached_property
     def in_circuit(self) -> Bool[np.ndarray, " head"]:

@@ -24,6 +24,7 @@ from calibrations.statistics import overlap_p
 from meridian import overrides
 from meridian.differences import LEVEL, Difference, HeadDifferences, Pair
 from meridian.figures import static
+from meridian.figures.heads import layer_head_map
 from meridian.figures.values import Forest, HeatMap, Interval
 from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
@@ -119,8 +120,7 @@ class Comparison:
         if not self.same_shape:
             return {"sizes": sizes, "jaccard": None, "reason": "the models have different layers or heads"}
         shared, n = first & second, len(self.pair.a.heads)
-        roles = [_roles(e) for e in (self.pair.a, self.pair.b)]
-        pairs = [(head, (roles[0][head], roles[1][head])) for head in sorted(shared)]
+        roles = [(head, self.pair.a.roles[head], self.pair.b.roles[head]) for head in sorted(shared)]
         law = chance_overlap(first, second, self.pair.a.heads)
         return {
             "sizes": sizes,
@@ -131,7 +131,7 @@ class Comparison:
             "shared_by_chance": float(np.arange(len(law)) @ law),
             "p": float(law[len(shared) :].sum()),
             "p_any_layer": overlap_p(len(shared), n, len(first), len(second)),
-            "other_role": [[*head, *pair] for head, pair in pairs if pair[0] != pair[1]],
+            "other_role": [[*head, one, other] for head, one, other in roles if one != other],
         }
 
     @cached_property
@@ -345,10 +345,6 @@ def _change(a: str, b: str) -> str | None:
     return GAINED if b == "pass" else LOST if a == "pass" else OTHER
 
 
-def _roles(evidence: Evidence) -> dict[tuple[int, int], str]:
-    return {tuple(head): role for role, spec in evidence.circuit["roles"].items() for head in spec["heads"]}
-
-
 def _sizes(evidence: Evidence) -> dict[str, int]:
     return {"prompts": len(evidence.clean), "clusters": len(set(evidence.clusters.tolist()))}
 
@@ -381,25 +377,14 @@ def _head_document(one: HeadDifferences) -> dict[str, Any]:
 
 
 def _heat_map(one: HeadDifferences, basis: str) -> HeatMap:
-    layers, width = 1 + max(layer for layer, _ in one.heads), 1 + max(head for _, head in one.heads)
-    place = {head: index for index, head in enumerate(one.heads)}
-
-    def grid(values: Any) -> tuple[tuple[float | None, ...], ...]:
-        cells = [[place.get((layer, head)) for head in range(width)] for layer in range(layers)]
-        return tuple(tuple(None if i is None else float(values[i]) for i in row) for row in cells)
-
-    return HeatMap(
+    return layer_head_map(
+        one.heads,
+        one.b - one.a,
+        one.low,
+        one.high,
         name=f"differences_{one.quantity.replace(' ', '_').replace('-', '_')}",
         title=f"Difference of the {one.quantity}",
         caption=f"{basis}; framed where the interval, which holds for all heads together, leaves 0 out. Result {FILE}.",
-        x_label="head",
-        y_label="layer",
-        x=tuple(map(str, range(width))),
-        y=tuple(map(str, range(layers))),
-        values=grid(one.b - one.a),
-        low=grid(one.low),
-        high=grid(one.high),
-        level=LEVEL,
         unit=one.unit,
         marked=tuple(head for head, differs in zip(one.heads, one.differs, strict=True) if differs),
     )

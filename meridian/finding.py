@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from meridian.figures.estimates import LEVEL, cells, clustered_means, number
-from meridian.figures.values import Cells, Figure, Interval
+from meridian.figures.intervals import clustered_means, finite
+from meridian.figures.values import Figure, Interval
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -59,18 +59,17 @@ class Finding(Drawing):
     @property
     def estimate(self) -> float:
         """The number, if there is one. UserError for a table of several rows."""
-        return float(self._only["estimate"])
+        return self._only("estimate")
 
     @property
     def interval(self) -> tuple[float, float]:
         """The interval of `estimate`. UserError for a table of several rows."""
-        return float(self._only["low"]), float(self._only["high"])
+        return self._only("low"), self._only("high")
 
-    @property
-    def _only(self) -> pd.Series:
+    def _only(self, column: str) -> float:
         if len(self.table) != 1:
             raise UserError(f"{self.figure.name} has {len(self.table)} rows, not one; read them from .table")
-        return self.table.iloc[0]
+        return float(self.table[column].iloc[0])
 
     def __repr__(self) -> str:
         return f"{self.figure.title}\n{self.table.to_string(float_format='{:.3f}'.format)}\n{self.figure.caption}"
@@ -83,12 +82,12 @@ def means(
 
     The interval is mean -+ t SE over clusters within templates, a cluster being a template with a set of names, as in the
     calibrations. If some template has a single cluster, clusters are taken as drawn from all templates alike
-    (`estimates.usable_strata`). Missing where the prompts give no standard error.
+    (`intervals.usable_strata`). Missing where the prompts give no standard error.
     """
     values = np.asarray(values, dtype=float)
-    estimate, low, high = clustered_means(values.T, clusters_of(prompts), np.array(prompts.templates), LEVEL)
-    ends = {name: np.array(column, dtype=float) for name, column in (("low", low), ("high", high))}
-    return pd.DataFrame({"estimate": estimate, **ends, **columns}, index=pd.Index(labels))
+    estimate, *ends = clustered_means(values.T, clusters_of(prompts), np.array(prompts.templates))
+    low, high = (np.array(column, dtype=float) for column in ends)
+    return pd.DataFrame({"estimate": estimate, "low": low, "high": high, **columns}, index=pd.Index(labels))
 
 
 def clusters_of(prompts: PromptSet) -> np.ndarray:
@@ -96,13 +95,11 @@ def clusters_of(prompts: PromptSet) -> np.ndarray:
     return np.array([f"{template}|{name}" for template, name in zip(prompts.templates, prompts.clusters, strict=True)])
 
 
-def intervals(table: pd.DataFrame) -> tuple[Interval, ...]:
+def forest_rows(table: pd.DataFrame) -> tuple[Interval, ...]:
     """The rows of a table as a forest plot shows them; a column `group` puts them under headings."""
     groups = table["group"] if "group" in table else [""] * len(table)
     rows = zip(table.index, table["estimate"], table["low"], table["high"], groups, strict=True)
-    return tuple(Interval(str(label), *map(number, ends), group=group) for label, *ends, group in rows)
-
-
-def by_head(table: pd.DataFrame, column: str, n_layers: int) -> Cells:
-    """A column of a table with one row a head, row-major, as [layer][head]."""
-    return cells(np.asarray(table[column], dtype=float).reshape(n_layers, -1))
+    return tuple(
+        Interval(str(label), finite(value), finite(low), finite(high), group=group)
+        for label, value, low, high, group in rows
+    )

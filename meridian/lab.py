@@ -29,10 +29,12 @@ from circuits.measurements import (
 from circuits.models import Model
 from circuits.prompts import PromptSet
 from circuits.study import Study
-from meridian.figures.estimates import LEVEL, cells
-from meridian.figures.lens import layer_names
+from meridian.figures import lens, patterns
+from meridian.figures.heads import layer_head_map
+from meridian.figures.intervals import LEVEL, cells, finite
+from meridian.figures.traces import SITES
 from meridian.figures.values import Curves, Distribution, Forest, HeatMap, Series
-from meridian.finding import Finding, by_head, clusters_of, intervals, means
+from meridian.finding import Finding, clusters_of, forest_rows, means
 from results_io import UserError
 
 CIRCUIT = "circuit"
@@ -44,7 +46,6 @@ HEAD_MAPS = {
     "attribution": "what the head writes into the logit difference itself",
 }
 COMPONENTS_SHOWN = 16
-RESIDUAL_SITES = ("residual", "attention", "mlp")
 
 Direction = Literal["denoising", "noising"]
 Heads = str | Node | Circuit | Iterable["str | Node"]
@@ -188,7 +189,7 @@ class Lab:
             caption=f"Sum of the {self._metric} with all other heads ablated over its sum in the intact model; MLPs stay. "
             f"1 is the intact model. {LEVEL:.0%} Fieller intervals. {self._sample}",
             x_label="faithfulness",
-            rows=intervals(table),
+            rows=forest_rows(table),
             lines={"intact model": 1.0},
             level=LEVEL,
         )
@@ -203,21 +204,16 @@ class Lab:
         roles = {} if circuit is None else {head: name for name, role in circuit.roles.items() for head in role.heads}
         table = means([str(head) for head in heads], values.T, self.prompts)
         table = table.assign(layer=[head.layer for head in heads], role=[roles.get(head) for head in heads])
-        columns = {name: by_head(table, name, self.model.n_layers) for name in ("estimate", "low", "high")}
         unit = UNITS["logit_difference"] if what == "attribution" else self._unit
         framed = "" if circuit is None else " The circuit's heads are framed."
-        figure = HeatMap(
+        figure = layer_head_map(
+            [(head.layer, head.index) for head in heads],
+            table["estimate"],
+            table["low"],
+            table["high"],
             name=f"heads_{what}",
             title=f"{what.capitalize()}: {HEAD_MAPS[what]}",
             caption=f"Mean over prompts, {unit}.{framed} {self._sample}",
-            x_label="head",
-            y_label="layer",
-            x=tuple(map(str, range(self.model.n_heads))),
-            y=tuple(map(str, range(self.model.n_layers))),
-            values=columns["estimate"],
-            low=columns["low"],
-            high=columns["high"],
-            level=LEVEL,
             unit=unit,
             marked=tuple(sorted((head.layer, head.index) for head in roles)),
         )
@@ -228,8 +224,8 @@ class Lab:
 
         `site`: residual, attention or mlp. `strategy`: entity_swap, noise or span_deletion.
         """
-        if site not in RESIDUAL_SITES:
-            raise UserError(f"site={site} is unknown; use {', '.join(RESIDUAL_SITES)}")
+        if site not in SITES:
+            raise UserError(f"site={site} is unknown; use {', '.join(SITES)}")
         roles, layers = tuple(self.prompts.positions), range(self.model.n_layers)
         places = [(site, layer, role) for layer in layers for role in roles]
         settings = {**self.study.settings["corruption"], "strategy": strategy}
@@ -237,20 +233,20 @@ class Lab:
         answers = np.mean([run.answer_probability.astype(float) for run in runs], axis=0)
         labels = [f"layer {layer} {role}" for layer in layers for role in roles]
         table = means(labels, answers[2:] - answers[1], self.prompts)
-        columns = {name: by_head(table, name, len(layers)) for name in ("estimate", "low", "high")}
-        name = {"residual": "residual stream", "attention": "attention output", "mlp": "MLP output"}[site]
+        shape = (len(layers), len(roles))
+        values, low, high = (cells(table[name].to_numpy().reshape(shape)) for name in ("estimate", "low", "high"))
         figure = HeatMap(
             name=f"trace_{site}",
-            title=f"Causal trace, {name}",
-            caption=f"Probability of the answer gained by restoring the {name} of one layer at one position after "
+            title=f"Causal trace, {SITES[site]}",
+            caption=f"Probability of the answer gained by restoring the {SITES[site]} of one layer at one position after "
             f"{strategy.replace('_', ' ')}; {answers[0].mean():.2f} clean, {answers[1].mean():.2f} corrupted. {self._sample}",
             x_label="position",
             y_label="layer",
             x=roles,
             y=tuple(map(str, layers)),
-            values=columns["estimate"],
-            low=columns["low"],
-            high=columns["high"],
+            values=values,
+            low=low,
+            high=high,
             level=LEVEL,
             unit="probability",
         )
@@ -265,22 +261,8 @@ class Lab:
         pattern = list(attention.patterns(self.study, chosen))[node.layer][0, node.index]
         tokens, end = self._tokens(prompt), self._length(prompt)
         weights = pattern[:end, :end].double().numpy()
-        masked = [
-            [w if key <= query else None for key, w in enumerate(row)] for query, row in enumerate(weights.tolist())
-        ]
-        figure = HeatMap(
-            name=f"attention_{node}",
-            title=f"Attention of {node} on prompt {prompt}",
-            caption="Each row is a query and sums to 1 over the keys up to it. One prompt: an illustration, not an estimate.",
-            x_label="key",
-            y_label="query",
-            x=tokens,
-            y=tokens,
-            values=cells(masked),
-            unit="attention weight",
-            diverging=False,
-            limits=(0.0, 1.0),
-        )
+        names = {"name": f"attention_{node}", "title": f"Attention of {node} on prompt {prompt}"}
+        figure = patterns.attention_map(tokens, weights.tolist(), **names)
         return Finding(figure, pd.DataFrame(weights, index=tokens, columns=tokens))
 
     def logit_lens(self, prompt: int | None = None) -> Finding:
@@ -292,9 +274,9 @@ class Lab:
         if prompt is not None:
             return self._lens_of(prompt)
         found = logit_lens.lens(self.study, self.prompts)
-        names = layer_names(self.model.n_layers + 1)
+        names = lens.layer_names(self.model.n_layers + 1)
         table = means(names, found.logit_diff, self.prompts, probability=found.probability.mean(1))
-        columns = {name: tuple(None if np.isnan(x) else float(x) for x in table[name]) for name in ("low", "high")}
+        mean, low, high = (tuple(map(finite, table[name])) for name in ("estimate", "low", "high"))
         figure = Curves(
             name="logit_lens",
             title="Logit lens: the logit difference by layer",
@@ -302,7 +284,7 @@ class Lab:
             x_label="place in the residual stream",
             y_label=UNITS["logit_difference"],
             x=names,
-            series=(Series("mean", tuple(map(float, table["estimate"])), columns["low"], columns["high"]),),
+            series=(Series("mean", mean, low, high),),
             level=LEVEL,
         )
         return Finding(figure, table, found.logit_diff)
@@ -324,7 +306,7 @@ class Lab:
             caption=f"What each component writes at the last position along answer minus foil, the final norm's scale frozen; "
             f"the {len(shown)} largest of {len(table)} that together sum to {values.sum(0).mean():.2f} nats. {self._sample}",
             x_label=UNITS["logit_difference"],
-            rows=intervals(shown),
+            rows=forest_rows(shown),
             lines={"nothing": 0.0},
             level=LEVEL,
         )
@@ -366,7 +348,7 @@ class Lab:
             title=f"{kind.capitalize()} of {', '.join(asked) if len(asked) < 4 else f'{len(asked)} sets of heads'}",
             caption=f"{what[0].upper()}{what[1:]}, with {LEVEL:.0%} cluster-robust intervals. {self._sample}",
             x_label=self._unit,
-            rows=intervals(table),
+            rows=forest_rows(table),
             lines={"no effect": 0.0},
             level=LEVEL,
         )
@@ -458,23 +440,9 @@ class Lab:
 
     def _lens_of(self, prompt: int) -> Finding:
         (shown,) = logit_lens.examples(replace(self.study, prompts=self._prompt(prompt)))
-        tokens, names = tuple(shown["tokens"]), layer_names(self.model.n_layers + 1)
-        figure = HeatMap(
-            name=f"logit_lens_prompt_{prompt}",
-            title=f"Logit lens on prompt {prompt}",
-            caption="The token that each place would say next, coloured by its probability. One prompt: an illustration, not "
-            "an estimate.",
-            x_label="token of the prompt",
-            y_label="place in the residual stream",
-            x=tokens,
-            y=names,
-            values=cells(shown["top_probability"]),
-            text=tuple(map(tuple, shown["top_token"])),
-            unit="probability",
-            diverging=False,
-            limits=(0.0, 1.0),
-        )
-        return Finding(figure, pd.DataFrame(shown["top_token"], index=names, columns=tokens))
+        names = {"name": f"logit_lens_prompt_{prompt}", "title": f"Logit lens on prompt {prompt}"}
+        figure = lens.token_map(shown, "place in the residual stream", **names)
+        return Finding(figure, pd.DataFrame(shown["top_token"], index=list(figure.y), columns=list(figure.x)))
 
 
 def _mean_of_draws(rows: Sequence[np.ndarray], draws: int) -> Float[np.ndarray, "question prompt"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,6 +67,13 @@ class RunFolder:
         path = results_io.find(self.path, number)
         return None if path is None else results_io.read(path)
 
+    def require(self, number: str) -> Mapping[str, Any]:
+        """Result `number` as stored. UserError if it is not there."""
+        document = self.document(number)
+        if document is None:
+            raise UserError(f"{self.path} lacks result {number}; repeat the run that it is of")
+        return document
+
     def data(self, number: str) -> Mapping[str, Any] | None:
         """The data of result `number`; None if it is not there."""
         document = self.document(number)
@@ -92,7 +99,7 @@ class RunFolder:
     @cached_property
     def settings(self) -> Mapping[str, Any]:
         """The common section of the calibration configuration that the verdicts were made with."""
-        return self.document(calibrate.PRECONDITIONS)["subject"]["settings"]
+        return self.require(calibrate.PRECONDITIONS)["subject"]["settings"]
 
     @cached_property
     def recipe_intervals(self) -> Mapping[str, tuple[float, float]]:
@@ -133,6 +140,14 @@ class RunFolder:
             if found := {n: d for n, d in documents if d["subject"].get("identity", {}).get("weights") == weights}:
                 return found
         return {}
+
+
+def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Every failure rate in the results of suites that has a value: (the data of its failure mode, its record)."""
+    for document in documents.values():
+        for record in document["records"]:
+            if record["metric_id"].endswith(".failure_rate") and record["value"] is not None:
+                yield document["data"], record
 
 
 def suite_documents(folder: Path) -> dict[str, dict[str, Any]]:

@@ -13,7 +13,7 @@ import pandas as pd
 import results_io
 from meridian.figures import behaviour
 from meridian.finding import Drawing
-from meridian.run_folder import suite_documents
+from meridian.run_folder import failure_rates, suite_documents
 from results_io import UserError
 
 PAIRS = "132"
@@ -33,24 +33,13 @@ class SuiteFolder:
     @property
     def rates(self) -> pd.DataFrame:
         """Share of items that fail, by suite: n, failure rate with its 95 % interval, and the gate it has to stay below."""
-        rows = [
-            {
-                "suite": record["suite"],
-                "mode": document["data"]["title"],
-                "n": record["n"],
-                "rate": record["value"],
-                "low": (record["ci"] or {}).get("low"),
-                "high": (record["ci"] or {}).get("high"),
-                "gate": record["threshold"],
-                "passed": record["passed"],
-            }
-            for document in self.documents.values()
-            for record in document["records"]
-            if record["metric_id"].endswith(".failure_rate") and record["value"] is not None
-        ]
-        return pd.DataFrame(rows, columns=["suite", "mode", "n", "rate", "low", "high", "gate", "passed"]).set_index(
-            "suite"
-        )
+        columns = ("suite", "mode", "n", "rate", "low", "high", "gate", "passed")
+        rows = []
+        for data, record in failure_rates(self.documents):
+            interval = record["ci"] or {}
+            rate = (record["n"], record["value"], interval.get("low"), interval.get("high"))
+            rows.append((record["suite"], data["title"], *rate, record["threshold"], record["passed"]))
+        return pd.DataFrame(rows, columns=list(columns)).set_index("suite")
 
     @property
     def failures(self) -> pd.DataFrame:

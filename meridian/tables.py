@@ -8,7 +8,9 @@ interval in one cell, and only the columns that a page has room for.
 
 from __future__ import annotations
 
+import functools
 import io
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,11 +22,11 @@ import pandas as pd
 import results_io
 from calibrations import preconditions
 from calibrations.certificate_row import CertificateRow, MetricRow
-from calibrations.evidence import Evidence
-from calibrations.number_format import number
+from calibrations.number_format import interval_text, number
 from calibrations.statistics import or_none
+from meridian import run_folder
 from meridian.figures import graph, heads
-from meridian.figures.estimates import LEVEL, clustered_means
+from meridian.figures.intervals import LEVEL, clustered_means
 from meridian.run_folder import RunFolder
 from results_io import UserError
 
@@ -33,9 +35,10 @@ LONG = 45  # rows from which a LaTeX table runs over several pages
 LOW, HIGH = f"_low{100 * LEVEL:.0f}", f"_high{100 * LEVEL:.0f}"  # endings of an interval's columns
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
 Columns = dict[str, list[Any]]
-LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"} | {
-    s: f"\\{s}" for s in "%&_#${}"
-}
+LATEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {s: f"\\{s}" for s in "%&_#${}"}
+)
 
 
 @dataclass(frozen=True)
@@ -112,22 +115,19 @@ def _metric_frame(run: RunFolder, rows: Iterable[tuple[CertificateRow, MetricRow
 def faithfulness(run: RunFolder) -> Table | None:
     """Faithfulness and completeness by recipe and split, with Fieller intervals; missing where the data support none."""
     rows: list[dict[str, Any]] = []
-    for split in ("evaluation", "held_out"):
+    ratios = {"faithfulness": preconditions.faithfulness, "completeness": preconditions.completeness}
+    for split, method in itertools.product(("evaluation", "held_out"), preconditions.METHODS):
         evidence = run.evidence.on(split)
-        for method in preconditions.METHODS:
-            row: dict[str, Any] = {"recipe": method.replace("_", " "), "split": split}
-            for name, ratio in (
-                ("faithfulness", preconditions.faithfulness),
-                ("completeness", preconditions.completeness),
-            ):
-                found = or_none(lambda r=ratio, e=evidence, m=method: r(e, run.settings, method=m))
-                row[name] = None if found is None else found.value
-                row[name + LOW], row[name + HIGH] = (None, None) if found is None else found.fieller(LEVEL)
-            row["above_floor"] = or_none(lambda e=evidence, m=method: preconditions.normalised_faithfulness(e, m))
-            rows.append(row)
+        row: dict[str, Any] = {"recipe": method.replace("_", " "), "split": split}
+        for name, ratio in ratios.items():
+            found = or_none(functools.partial(ratio, evidence, run.settings, method=method))
+            row[name] = None if found is None else found.value
+            row[name + LOW], row[name + HIGH] = (None, None) if found is None else found.fieller(LEVEL)
+        row["above_floor"] = or_none(functools.partial(preconditions.normalised_faithfulness, evidence, method))
+        rows.append(row)
     frame = pd.DataFrame(rows)
     frame = frame.astype(dict.fromkeys(frame.columns[2:], "float64"))
-    if frame[["faithfulness", "completeness"]].isna().all(axis=None):
+    if frame[["faithfulness", "completeness"]].isna().to_numpy().all():
         return None
     return Table("faithfulness", f"Faithfulness by ablation recipe, {100 * LEVEL:g} % Fieller intervals.", frame)
 
@@ -135,18 +135,21 @@ def faithfulness(run: RunFolder) -> Table | None:
 def head_table(run: RunFolder) -> Table:
     """One row per head: role, and every measure of `meridian.figures.heads` with its interval where it has one."""
     evidence = run.evidence
-    roles = {tuple(head): role for role, spec in evidence.circuit["roles"].items() for head in spec["heads"]}
     columns: Columns = {
         "layer": [layer for layer, _ in evidence.heads],
         "head": [head for _, head in evidence.heads],
-        "in_circuit": [head in roles for head in evidence.heads],
-        "role": [roles.get(head) for head in evidence.heads],
+        "in_circuit": [head in evidence.roles for head in evidence.heads],
+        "role": [evidence.roles.get(head) for head in evidence.heads],
     }
     for figure in heads.build(run):  # values, not drawings: one measure each, [layer][head]
         name = figure.name.removeprefix("heads_")
-        columns[name] = _flat(figure.values, evidence)
-        if figure.low is not None and any(value is not None for value in _flat(figure.low, evidence)):
-            columns[name + LOW], columns[name + HIGH] = (_flat(grid, evidence) for grid in (figure.low, figure.high))
+        value, low, high = (
+            [grid[layer][head] for layer, head in evidence.heads] if grid else []
+            for grid in (figure.values, figure.low, figure.high)
+        )
+        columns[name] = value
+        if any(end is not None for end in low):
+            columns[name + LOW], columns[name + HIGH] = low, high
     frame = pd.DataFrame(columns)
     frame = frame.astype(dict.fromkeys(frame.columns[4:], "float64"))
     printed = ("layer", "head", "role", *(name for name in PRINTED_HEADS if name in frame))
@@ -156,31 +159,25 @@ def head_table(run: RunFolder) -> Table:
     return Table("heads", caption, frame, printed)
 
 
-def _flat(grid: Sequence[Sequence[float | None]], evidence: Evidence) -> list[float | None]:
-    return [grid[layer][head] for layer, head in evidence.heads]
-
-
 def prompts(run: RunFolder) -> Table:
     """One row per prompt of 01, with the logit difference of the circuit alone under every recipe of 20."""
-    data, battery = run.data("01"), run.data("20")
+    data, battery = run.require("01")["data"], run.require("20")["data"]
     n = len(data["prompt_id"])
     columns: Columns = {name: data[name] for name in ("prompt_id", "split", "template", "cluster")}
     columns |= {f"factor_{name}": values for name, values in data["factors"].items()}
     columns |= {
         name: values
         for name, values in data.items()
-        if isinstance(values, list) and len(values) == n and name not in columns
+        if isinstance(values, list) and len(values) == n and name not in (*columns, "heads")
     }
-    columns.pop("heads", None)
     values = np.asarray(battery["logit_diff"], dtype=float)
     for method in preconditions.METHODS:
         rows = [i for i, c in enumerate(battery["conditions"]) if (c["subset"], c["method"]) == ("circuit", method)]
         if rows:
             columns[f"circuit_{method}"] = values[rows].mean(axis=0)
     printed = ("prompt_id", "split", "template", "clean_logit_diff", "corrupted_logit_diff")
-    return Table(
-        "prompts", "The prompts and what the model and the circuit do on each.", pd.DataFrame(columns), printed
-    )
+    caption = "The prompts and what the model and the circuit do on each."
+    return Table("prompts", caption, pd.DataFrame(columns), printed)
 
 
 def edges(run: RunFolder) -> Table | None:
@@ -188,55 +185,46 @@ def edges(run: RunFolder) -> Table | None:
     data = run.data("28")
     if data is None or not data["senders"]:
         return None
-    labels = graph.run_labels(run.evidence, np.array(data["rows"]))
+    labels = graph.labels_of(run.evidence, data["rows"])
     columns: Columns = {
         "sender": [graph.head_name(head) for head in data["senders"]],
         "receiver": [graph.head_name(head) for head in data["receivers"]],
         "input": data["input"],
     }
     for name in ("noising", "denoising"):
-        columns[name], columns[name + LOW], columns[name + HIGH] = clustered_means(
-            np.asarray(data[name], float).T, *labels
-        )
+        effects = clustered_means(np.asarray(data[name], float).T, *labels)
+        columns |= dict(zip((name, name + LOW, name + HIGH), effects, strict=True))
     columns |= {"discovery_effect": data["discovery"]["effect"], "kept": data["circuit"]["kept"]}
     frame = pd.DataFrame(columns)
     frame = frame.astype({name: "float64" for name in frame if name.startswith(("noising", "denoising"))})
-    printed = ("sender", "receiver", "input", "noising", "denoising", "kept")
     caption = (
         f"Direct effects, with {100 * LEVEL:g} % intervals, of all {len(frame)} edges from heads of the circuit; "
-        f"{int(frame['kept'].sum())} of them were chosen on the discovery prompts (kept)."
+        f"{sum(data['circuit']['kept'])} of them were chosen on the discovery prompts (kept)."
     )
-    return Table("edges", caption, frame, printed)
+    return Table("edges", caption, frame, ("sender", "receiver", "input", "noising", "denoising", "kept"))
 
 
 def failure_rates(run: RunFolder) -> Table | None:
     """One row per behavioural suite of the same weights that has a failure rate."""
     rows = [
-        {"mode": document["data"]["mode"], "title": document["data"]["title"], "suite": record["suite"]}
-        | {"items": record["n"], "failure_rate": record["value"]}
+        {"mode": data["mode"], "title": data["title"], "suite": record["suite"], "items": record["n"]}
+        | {"failure_rate": record["value"]}
         | {f"failure_rate_{end}95": (record["ci"] or {}).get(end) for end in ("low", "high")}
         | {"threshold": record["threshold"], "passed": record["passed"]}
-        for document in run.suites.values()
-        for record in document["records"]
-        if record["metric_id"].endswith(".failure_rate") and record["value"] is not None
+        for data, record in run_folder.failure_rates(run.suites)
     ]
     if not rows:
         return None
     frame = pd.DataFrame(rows).astype({"passed": "boolean", "threshold": "float64"})
-    return Table(
-        "failure_rates",
-        "Failure rates of the behavioural suites, 95 % intervals.",
-        frame,
-        ("mode", "suite", "items", "failure_rate"),
-    )
+    caption = "Failure rates of the behavioural suites, 95 % intervals."
+    return Table("failure_rates", caption, frame, ("mode", "suite", "items", "failure_rate"))
 
 
 def carriers(run: RunFolder) -> Table | None:
     """Heads that were named on failures' discovery half, and how they came out on the confirmation half."""
-    named, judged = run.data("141"), run.document("142")
-    if named is None:
+    traced, judged = run.document("141"), run.document("142")
+    if traced is None:
         return None
-    named = run.document("141")["named"]
     later = {one["head"]: one for one in (judged["records"] if judged else ())}
     rows = [
         {"head": one["head"], "restored": one["restored"], "restored" + LOW: one["low"], "restored" + HIGH: one["high"]}
@@ -244,13 +232,10 @@ def carriers(run: RunFolder) -> Table | None:
             "confirmed": later.get(one["head"], {}).get("restored"),
             "verdict": later.get(one["head"], {}).get("verdict"),
         }
-        for one in named
+        for one in traced["named"]
     ]
-    return Table(
-        "carriers",
-        "Heads that carry the failure: share of the difference restored, and the verdict.",
-        pd.DataFrame(rows),
-    )
+    caption = "Heads that carry the failure: share of the difference restored, and the verdict."
+    return Table("carriers", caption, pd.DataFrame(rows))
 
 
 # --- files -------------------------------------------------------------------------------------------------------
@@ -297,7 +282,7 @@ def latex(table: Table) -> bytes:
 
 def escaped(text: str) -> str:
     """`text` with LaTeX's special signs as themselves."""
-    return "".join(LATEX.get(sign, sign) for sign in text)
+    return text.translate(LATEX)
 
 
 def printed(table: Table) -> pd.DataFrame:
@@ -313,8 +298,7 @@ def printed(table: Table) -> pd.DataFrame:
         if name in intervals:
             pairs = zip(column, *(frame[end] for end in intervals[name]), strict=True)
             column = [
-                text if pd.isna(low) or pd.isna(high) else f"{text} [{number(low)}, {number(high)}]"
-                for text, low, high in pairs
+                text if pd.isna(low) or pd.isna(high) else text + interval_text(low, high) for text, low, high in pairs
             ]
         columns[name.replace("_", " ")] = column
     return pd.DataFrame(columns)

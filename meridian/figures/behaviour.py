@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from meridian import run_folder
 from meridian.figures.values import Forest, Interval
 from meridian.run_folder import RunFolder
 from suites.scores import VERDICT_FROM
@@ -17,7 +18,7 @@ def build(run: RunFolder) -> Iterator[Forest]:
     rates = failure_rates(run.suites)
     if rates.rows:
         yield rates
-    yield from _carriers(run)
+    yield from failure_carriers(run)
 
 
 def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Forest:
@@ -29,7 +30,7 @@ def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Forest:
         "gate (dotted) if the whole interval lies at or below it and fails if it lies above; insufficient: fewer than "
         f"{VERDICT_FROM} cases, or a heuristic that is not trusted; a suite without a gate has no verdict. Results 101 to 115.",
         x_label="failure rate",
-        rows=tuple(row for document in documents.values() for row in _rates(document)),
+        rows=tuple(_rate(data, record) for data, record in run_folder.failure_rates(documents)),
         level=0.95,
     )
 
@@ -48,32 +49,29 @@ def gate_verdict(record: Mapping[str, Any], suite: Mapping[str, Any]) -> str | N
     return "insufficient" if distrusted or record["ci"] is None else "inconclusive"
 
 
-def _rates(document: Mapping[str, Any]) -> Iterator[Interval]:
-    for record in document["records"]:
-        if record["metric_id"].endswith(".failure_rate") and record["value"] is not None:
-            ci = record["ci"] or {}
-            yield Interval(
-                record["suite"],
-                record["value"],
-                ci.get("low"),
-                ci.get("high"),
-                gate_verdict(record, document["data"]["suites"].get(record["suite"], {})),
-                group=f"{document['data']['mode']} {document['data']['title']}",
-                below=record["threshold"],
-            )
+def _rate(data: Mapping[str, Any], record: Mapping[str, Any]) -> Interval:
+    interval = record["ci"] or {}
+    return Interval(
+        record["suite"],
+        record["value"],
+        interval.get("low"),
+        interval.get("high"),
+        gate_verdict(record, data["suites"].get(record["suite"], {})),
+        group=f"{data['mode']} {data['title']}",
+        below=record["threshold"],
+    )
 
 
-def _carriers(run: RunFolder) -> Iterator[Forest]:
+def failure_carriers(run: RunFolder) -> Iterator[Forest]:
+    """Heads named on the discovery half of the pairs of failures, and what the confirmation half says; nothing of another run."""
     named, judged = run.document("141"), run.document("142")
     if named is None:
         return
     rows = [Interval(h["head"], h["restored"], h["low"], h["high"], group="discovery half") for h in named["named"]]
-    rows += [
-        Interval(
-            h["head"], h["restored"], *(h["interval"] or (None, None)), VERDICTS[h["verdict"]], "confirmation half"
-        )
-        for h in (judged["records"] if judged else ())
-    ]
+    for head in judged["records"] if judged else ():
+        low, high = head["interval"] or (None, None)
+        verdict = VERDICTS[head["verdict"]]
+        rows.append(Interval(head["head"], head["restored"], low, high, verdict, "confirmation half"))
     group, level = named["group"], float(named["subject"]["settings"]["difference"]["level"])
     yield Forest(
         name="failure_carriers",

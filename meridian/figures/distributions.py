@@ -266,32 +266,31 @@ def build(run: RunFolder) -> Iterator[Distribution]:
             draws = source.draw(run.evidence, document["subject"]["settings"])
         except Insufficient:
             continue  # judged by another of its parts alone
-        samples = {label: _finite(values) for label, values in draws.samples.items()}
-        words = source.caption.format(**document["subject"]["settings"])
+        samples = {
+            label: tuple(float(value) for value in values if np.isfinite(value))
+            for label, values in draws.samples.items()
+        }
         yield Distribution(
             name=f"distribution_{source.name}",
             title=source.title,
-            caption=f"{words} {_count(draws, samples)}. {_interval_of(record)} Result {document['number']}.",
+            caption=f"{source.caption.format(**document['subject']['settings'])} {count_words(draws, samples)}. "
+            f"{_interval_words(record)} Result {document['number']}.",
             x_label=source.x_label,
             samples=samples,
             lines={label: float(value) for label, value in draws.lines.items()},
         )
 
 
-def _interval_of(record: Mapping[str, Any]) -> str:
+def _interval_words(record: Mapping[str, Any]) -> str:
     """How the certificate's interval of the metric was made: not always from these draws."""
     if record["ci90"] is None:
         return "The certificate has no interval of it."
     return f"The certificate's interval: {record['ci_method']}."
 
 
-def _count(draws: Draws, shown: Mapping[str, tuple[float, ...]]) -> str:
+def count_words(draws: Draws, shown: Mapping[str, tuple[float, ...]]) -> str:
     """How many draws are shown, and how many had no value."""
     sizes = sorted({len(values) for values in shown.values()})
-    lost = sum(len(values) for values in draws.samples.values()) - sum(map(len, shown.values()))
+    lost = sum(map(len, draws.samples.values())) - sum(map(len, shown.values()))
     without = f"; {lost:,} more have no value" if lost else ""
     return f"{' and '.join(f'{size:,}' for size in sizes)} draws{' each' if len(shown) > 1 else ''}{without}"
-
-
-def _finite(values: np.ndarray) -> tuple[float, ...]:
-    return tuple(float(value) for value in values if np.isfinite(value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from calibrations.certificate_row import MetricRow
 from calibrations.evidence import PRIMARY
 from meridian.figures.values import Forest, Interval
 from meridian.run_folder import RunFolder
@@ -96,40 +97,42 @@ def _calibrations(run: RunFolder) -> Iterator[Forest]:
     rows = []
     gating = {metric.metric for row in run.rows for metric in row.metrics if metric.gating}
     for row in run.rows:
-        document = run.calibration(row.id)
-        for record in document["records"] if document else ():
+        document = run.calibration(row.id) or {"records": ()}
+        for record in document["records"]:
             if record["metric"] in gating and record["estimate"] is not None:
                 rows.append(_interval(record, document["subject"]["settings"]))
     parts = max(1, -(-len(rows) // PAGE))
     size = -(-len(rows) // parts)
-    for part in range(parts):
+    for part in range(1, parts + 1):
         yield Forest(
-            name="forest_calibrations" if part == 0 else f"forest_calibrations_{part + 1}",
-            title="Estimates and limits" if parts == 1 else f"Estimates and limits, part {part + 1} of {parts}",
+            name="forest_calibrations" if part == 1 else f"forest_calibrations_{part}",
+            title="Estimates and limits" if parts == 1 else f"Estimates and limits, part {part} of {parts}",
             caption="Each row is a quantity of its own, on a scale of its own: estimate, 90 % interval, and a dashed line where "
             "the verdict's limit lies; the side that passes is shaded. Only the place relative to the limit compares "
             "between rows. Some verdicts ask for more than the interval, see the reasons in the certificate. Results P, "
             "11 to 98, E1b, M3b.",
             x_label="each row's own quantity",
-            rows=tuple(rows[part * size : (part + 1) * size]),
+            rows=tuple(rows[(part - 1) * size : part * size]),
             level=CI,
             own_scales=True,
         )
 
 
 def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Interval:
-    low, high = record["ci90"] or (None, None)
-    above, below = _limits(record, settings)
+    metric, rule = MetricRow.read(record), LIMITS.get(record["metric"])
+    try:
+        above, below = (None, None) if rule is None else rule(settings, record)
+    except KeyError:  # the companion that holds the limit is missing where the verdict is insufficient
+        above, below = None, None
     return Interval(
-        record["metric"],
-        record["estimate"],
-        low,
-        high,
-        record["verdict"],
-        group=record["metric"].partition(".")[0],
+        metric.metric,
+        metric.estimate,
+        *metric.interval,
+        verdict=metric.verdict,
+        group=metric.metric.partition(".")[0],
         above=above,
         below=below,
-        unit=quantity(record["metric"], settings),
+        unit=quantity(metric.metric, settings),
     )
 
 
@@ -138,39 +141,35 @@ def quantity(metric: str, settings: Mapping[str, Any]) -> str:
     return QUANTITIES.get(metric, "").format(**settings)
 
 
-def _limits(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Limits:
-    rule = LIMITS.get(record["metric"])
-    try:
-        return (None, None) if rule is None else rule(settings, record)
-    except KeyError:  # the companion that holds the limit is missing where the verdict is insufficient
-        return None, None
-
-
-def _rows(table: Mapping[str, Any], intervals: Mapping[str, Any]) -> tuple[Interval, ...]:
-    known = {name: entry for name, entry in table.items() if "faithfulness" in entry}
-    return tuple(
+def _faithfulness(
+    table: Mapping[str, Any], intervals: Mapping[str, tuple[float, float] | None], **figure: Any
+) -> Forest:
+    """A row for each recipe or template of `table` that has a faithfulness."""
+    rows = [
         Interval(name.replace("_", " "), entry["faithfulness"], *(intervals[name] or (None, None)))
-        for name, entry in known.items()
-    )
+        for name, entry in table.items()
+        if "faithfulness" in entry
+    ]
+    return Forest(rows=tuple(rows), x_label="faithfulness", level=CI, **figure)
 
 
 def _recipes(run: RunFolder) -> Forest | None:
     table = run.companions("P.faithfulness").get("by_method")
     if not table:
         return None
-    settings, null = run.settings, run.companions("P.random_circuits")
-    random = {"random circuits, median": null["random_median"]} if "random_median" in null else {}
-    band = {"0.8": settings["faithfulness_low"], "1.2": settings["faithfulness_high"]}
-    return Forest(
+    low, high = (run.settings[f"faithfulness_{end}"] for end in ("low", "high"))
+    lines = {f"at least {low:g}": low, f"at most {high:g}": high}
+    if "random_median" in (null := run.companions("P.random_circuits")):
+        lines["random circuits, median"] = null["random_median"]
+    return _faithfulness(
+        table,
+        run.recipe_intervals,
         name="forest_recipes",
         title="Faithfulness by ablation recipe",
         caption="Share of the clean model's value that the circuit keeps with every other head ablated, with its 90 % "
-        f"percentile bootstrap interval over clusters; P.faithfulness asks that all lie between {band['0.8']:g} and "
-        f"{band['1.2']:g}. The recipe of the headline is {PRIMARY} (per template and position). Result P.",
-        x_label="faithfulness",
-        rows=_rows(table, run.recipe_intervals),
-        lines={f"at least {band['0.8']:g}": band["0.8"], f"at most {band['1.2']:g}": band["1.2"], **random},
-        level=CI,
+        f"percentile bootstrap interval over clusters; P.faithfulness asks that all lie between {low:g} and "
+        f"{high:g}. The recipe of the headline is {PRIMARY} (per template and position). Result P.",
+        lines=lines,
     )
 
 
@@ -178,13 +177,12 @@ def _templates(run: RunFolder) -> Forest | None:
     table = run.companions("C13.measurement_invariance").get("by_template")
     if not table:
         return None
-    return Forest(
+    return _faithfulness(
+        table,
+        {name: entry.get("ci90") for name, entry in table.items()},
         name="forest_templates",
         title="Faithfulness by template",
         caption="The same circuit on the prompts of each template alone, mean ablation per template and position, 90 % Fieller "
         "interval: what C13 asks to be alike. Result 13.",
-        x_label="faithfulness",
-        rows=_rows(table, {name: entry.get("ci90") for name, entry in table.items()}),
         lines={"1": 1.0},
-        level=CI,
     )

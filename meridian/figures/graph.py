@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from calibrations.evidence import Evidence
-from meridian.figures.estimates import clustered_means, interval_words
+from meridian.figures.heads import unit_of
+from meridian.figures.intervals import clustered_means, interval_words
 from meridian.figures.layout import FAINT
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 from meridian.run_folder import RunFolder
@@ -27,8 +28,9 @@ def build(run: RunFolder) -> Iterator[CircuitGraph]:
     nodes = list(_nodes(evidence))
     if any(edge.receiver == LOGITS for edge in edges):
         nodes.append(GraphNode(LOGITS, evidence.n_layers, LOGITS))
+    prompts = 0 if paths is None else len(paths["rows"])
     told = (
-        f"Edges: what the clean run loses when that edge alone carries the corrupted prompt, mean over {len(paths['rows'])} "
+        f"Edges: what the clean run loses when that edge alone carries the corrupted prompt, mean over {prompts} "
         f"prompts, {interval_words([edge.low for edge in edges])}. Blue helps the answer, red opposes it; the width grows with "
         f"the size, and edges below {FAINT:.0%} of the largest are left out of the drawing. Dashed enters the receiver's "
         "queries, dotted its keys, solid its values or the logits; bends only keep edges apart. Results 20, 02, 28."
@@ -43,7 +45,7 @@ def build(run: RunFolder) -> Iterator[CircuitGraph]:
         n_layers=evidence.n_layers,
         nodes=tuple(nodes),
         edges=edges,
-        unit="nats" if evidence.metric == "logit difference" else evidence.metric,
+        unit=unit_of(evidence),
     )
 
 
@@ -55,29 +57,20 @@ def head_name(head: Any) -> str:
 def _nodes(evidence: Evidence) -> Iterator[GraphNode]:
     effects = evidence.head_effect("02", "denoising").mean(axis=0) if evidence.has("02") else None
     for role, spec in evidence.circuit["roles"].items():
-        for head in spec["heads"]:
-            effect = None if effects is None else float(effects[evidence.heads.index(tuple(head))])
-            yield GraphNode(head_name(head), head[0], role, effect)
+        for layer, head in spec["heads"]:
+            effect = None if effects is None else float(effects[evidence.heads.index((layer, head))])
+            yield GraphNode(head_name((layer, head)), layer, role, effect)
 
 
 def _edges(paths: Mapping[str, Any], evidence: Evidence) -> Iterator[GraphEdge]:
-    rows, effects = np.array(paths["rows"]), np.asarray(paths["noising"], dtype=float)
-    stored = run_labels(evidence, rows)
-    means, low, high = clustered_means(effects.T, *stored)
-    for place, (sender, receiver) in enumerate(zip(paths["senders"], paths["receivers"], strict=True)):
-        yield GraphEdge(
-            head_name(sender),
-            head_name(receiver),
-            means[place],
-            paths["input"][place],
-            low[place],
-            high[place],
-        )
+    effects = clustered_means(np.asarray(paths["noising"], float).T, *labels_of(evidence, paths["rows"]))
+    names = [map(head_name, paths[side]) for side in ("senders", "receivers")]
+    for sender, receiver, into, weight, low, high in zip(*names, paths["input"], *effects, strict=True):
+        yield GraphEdge(sender, receiver, weight, into, low, high)
 
 
-def run_labels(evidence: Evidence, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def labels_of(evidence: Evidence, rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Cluster and template of the stored prompts `rows`, as `Evidence` forms them for its own."""
     baseline = evidence.data("01")
-    templates = np.array(baseline["template"])[rows]
-    names = np.array(baseline["cluster"])[rows]
-    return np.array([f"{t}|{n}" for t, n in zip(templates, names, strict=True)]), templates
+    templates, names = (np.array(baseline[label])[list(rows)] for label in ("template", "cluster"))
+    return np.array([f"{template}|{name}" for template, name in zip(templates, names, strict=True)]), templates

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from calibrations.evidence import Evidence
-from meridian.figures.estimates import LEVEL, Column, cells, clustered_means, interval_words, number
+from calibrations.evidence import Evidence, Head
+from meridian.figures.intervals import LEVEL, Column, cells, clustered_means, finite, interval_words, normal_interval
 from meridian.figures.values import Cells, HeatMap
 from meridian.run_folder import RunFolder
 
@@ -82,29 +81,24 @@ MEASURES = (
 
 def build(run: RunFolder) -> Iterator[HeatMap]:
     """A heat map of every measure that the folder holds. [layer][head], the circuit's heads marked."""
-    evidence, stored, counts = run.evidence, {}, {"attention": _attention_prompts(run)}
+    number, data = None, None
     for measure in MEASURES:
-        if measure.number not in stored:
-            stored = {measure.number: run.data(measure.number)}  # one file in memory at a time
-        values = _lookup(stored[measure.number], measure.field)
+        if measure.number != number:
+            number, data = measure.number, run.data(measure.number)  # one file in memory at a time
+        values = _field(data, measure.field)
         if values is not None:
-            yield _heat_map(measure, values, stored[measure.number], evidence, measure.what.format(**counts))
+            yield _measured(measure, values, _field(data, measure.error), run)
 
 
-def _lookup(data: Mapping[str, Any] | None, field: str) -> Any:
-    for part in field.split("."):
+def _field(data: Mapping[str, Any] | None, field: str | None) -> Any:
+    """What stands at the path `field` in the data of a result; None if nothing does."""
+    for part in field.split(".") if field else ():
         data = None if data is None else data.get(part)
-    return data
+    return data if field else None
 
 
-def _attention_prompts(run: RunFolder) -> str:
-    """How many prompts 25 read its entropy on: the setting, or all where there are fewer."""
-    document = run.document("25")
-    asked = None if document is None else document["subject"]["settings"].get("attention_prompts")
-    return "the task's" if asked is None else f"{min(asked, run.data('01')['split'].count('evaluation'))} of the task's"
-
-
-def _heat_map(measure: Measure, values: Any, data: Mapping[str, Any], evidence: Evidence, what: str) -> HeatMap:
+def _measured(measure: Measure, values: Any, errors: Column | None, run: RunFolder) -> HeatMap:
+    evidence = run.evidence
     if measure.per_prompt:
         sample = np.asarray(values, dtype=float)[evidence.rows]
         means, low, high = clustered_means(sample, evidence.clusters, evidence.templates)
@@ -113,52 +107,66 @@ def _heat_map(measure: Measure, values: Any, data: Mapping[str, Any], evidence: 
             f"{interval_words(low)}"
         )
     else:
-        means = [number(value) for value in values]
-        low, high = _stored_interval(means, _lookup(data, measure.error) if measure.error else None)
+        means = [finite(value) for value in values]
+        ends = [normal_interval(*pair) for pair in zip(means, errors or [None] * len(means), strict=True)]
+        low, high = [low for low, _ in ends], [high for _, high in ends]
         given = any(end is not None for end in low)
         basis = f"{LEVEL:.0%} interval from the stored standard error" if given else "One number per head, no interval"
-    unit = measure.unit.format(metric=_unit(evidence))
+    unit = measure.unit.format(metric=unit_of(evidence))
     gaps = sum(mean is None for mean in means)
     missing = f" {gaps} heads have no value." if gaps else ""
-    return HeatMap(
+    what = measure.what.format(attention=_attention_prompts(run)) if measure.number == "25" else measure.what
+    return layer_head_map(
+        evidence.heads,
+        means,
+        low,
+        high,
         name=f"heads_{measure.number}_{measure.field}",
         title=measure.title,
-        caption=f"{what[0].upper()}{what[1:]} ({unit}). {basis}; circuit heads framed.{missing} "
-        f"Result {measure.number}.",
-        x_label="head",
-        y_label="layer",
-        x=tuple(str(head) for head in range(_width(evidence))),
-        y=tuple(str(layer) for layer in range(evidence.n_layers)),
-        values=grid(means, evidence),
+        caption=f"{what[0].upper()}{what[1:]} ({unit}). {basis}; circuit heads framed.{missing} Result {measure.number}.",
         unit=unit,
-        low=grid(low, evidence),
-        high=grid(high, evidence),
-        level=LEVEL,
         diverging=measure.diverging,
         marked=tuple(evidence.circuit_heads),
     )
 
 
-def _unit(evidence: Evidence) -> str:
+def _attention_prompts(run: RunFolder) -> str:
+    """How many prompts 25 read its entropy on: the setting, or all where there are fewer."""
+    asked = run.require("25")["subject"]["settings"].get("attention_prompts")
+    prompts = run.require("01")["data"]["split"].count("evaluation")
+    return "the task's" if asked is None else f"{min(asked, prompts)} of the task's"
+
+
+def unit_of(evidence: Evidence) -> str:
     """The unit of effects on the task's metric: nats for logits, none for probabilities."""
     return "nats" if evidence.metric == "logit difference" else evidence.metric
 
 
-def _width(evidence: Evidence) -> int:
-    return 1 + max(head for _, head in evidence.heads)
+def layer_head_map(
+    heads: Sequence[Head],
+    values: Iterable[float | None],
+    low: Iterable[float | None] | None = None,
+    high: Iterable[float | None] | None = None,
+    **figure: Any,
+) -> HeatMap:
+    """One value for each head, and the ends of its interval, as a heat map [layer][head]; a gap where there is no such head.
 
+    `figure` are the other fields of `HeatMap`.
+    """
+    layers, width = 1 + max(layer for layer, _ in heads), 1 + max(head for _, head in heads)
 
-def _stored_interval(means: Column, errors: list[float | None] | None) -> tuple[Column, Column]:
-    if errors is None:
-        return [None] * len(means), [None] * len(means)
-    half = [None if e is None else float(stats.norm.ppf((1 + LEVEL) / 2)) * e for e in errors]
-    known = [(m, h) if m is not None and h is not None else None for m, h in zip(means, half, strict=True)]
-    return [k and k[0] - k[1] for k in known], [k and k[0] + k[1] for k in known]
+    def by_layer(column: Iterable[float | None]) -> Cells:
+        found = dict(zip(heads, column, strict=True))
+        return cells([[found.get((layer, head)) for head in range(width)] for layer in range(layers)])
 
-
-def grid(column: Column, evidence: Evidence) -> Cells:
-    """One value per head [H] as [layer][head]; None where the model has no such head."""
-    table: list[list[float | None]] = [[None] * _width(evidence) for _ in range(evidence.n_layers)]
-    for (layer, head), value in zip(evidence.heads, column, strict=True):
-        table[layer][head] = value
-    return cells(table)
+    return HeatMap(
+        x_label="head",
+        y_label="layer",
+        x=tuple(map(str, range(width))),
+        y=tuple(map(str, range(layers))),
+        values=by_layer(values),
+        low=None if low is None else by_layer(low),
+        high=None if high is None else by_layer(high),
+        level=None if low is None else LEVEL,
+        **figure,
+    )

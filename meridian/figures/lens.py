@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meridian.figures.estimates import LEVEL, cells, clustered_means, interval_words
+from meridian.figures.intervals import LEVEL, cells, clustered_means, interval_words
 from meridian.figures.values import Curves, Figure, HeatMap, Series
 from meridian.run_folder import RunFolder
 
@@ -27,7 +27,8 @@ def build(run: RunFolder) -> Iterator[Figure]:
         if data.get("by_position"):
             yield _by_position(data["by_position"], field, title, unit)
     for place, example in enumerate(data.get("examples") or (), start=1):
-        yield _example(example, place)
+        names = {"name": f"lens_example_{place}", "title": f"Logit lens on example prompt {place}"}
+        yield token_map(example, "read at", f"Result {NUMBER}.", **names)
 
 
 def layer_names(n: int) -> tuple[str, ...]:
@@ -68,19 +69,24 @@ def _by_position(stored: Mapping[str, Any], field: str, title: str, unit: str) -
     )
 
 
-def _example(example: Mapping[str, Any], place: int) -> HeatMap:
+def token_map(example: Mapping[str, Any], y_label: str, source: str = "", **names: str) -> HeatMap:
+    """The top token of every layer at every position of one prompt, coloured by its probability.
+
+    `example`: tokens, top_token and top_probability. `source` ends the caption, `names` are name and title.
+    """
+    caption = (
+        "The token that each place would say next, coloured by its probability. One prompt: an illustration, not an "
+    )
     return HeatMap(
-        name=f"lens_example_{place}",
-        title=f"Logit lens on example prompt {place}",
-        caption="The token that each place would say next, coloured by its probability. One prompt: an illustration, not an "
-        f"estimate. Result {NUMBER}.",
+        **names,
+        caption=f"{caption}estimate. {source}".rstrip(),
         x_label="token of the prompt",
-        y_label="read at",
+        y_label=y_label,
         x=tuple(example["tokens"]),
         y=layer_names(len(example["top_token"])),
         values=cells(example["top_probability"]),
         unit="probability",
-        text=tuple(tuple(row) for row in example["top_token"]),
+        text=tuple(map(tuple, example["top_token"])),
         diverging=False,
         limits=(0.0, 1.0),
     )

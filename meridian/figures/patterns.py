@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from meridian.figures.estimates import cells
-from meridian.figures.values import Cells, HeatMap
+from meridian.figures.intervals import cells
+from meridian.figures.values import HeatMap
 from meridian.run_folder import RunFolder
 
 NUMBER = "25"
 
 
 def build(run: RunFolder) -> Iterator[HeatMap]:
-    """One heat map per circuit head and example prompt: weight of each key (x) for each query (y). Queries top down."""
+    """One heat map per circuit head and example prompt."""
     data, evidence = run.data(NUMBER), run.evidence
-    role_of = {tuple(h): role for role, spec in evidence.circuit["roles"].items() for h in spec["heads"]}
-    index = {head: place for place, head in enumerate(evidence.heads)}
     for place, example in enumerate((data or {}).get("examples") or (), start=1):
-        for layer, head in evidence.circuit_heads:
-            role = role_of[layer, head].replace("_", " ")
-            yield HeatMap(
-                name=f"pattern_{place}_L{layer}H{head}",
-                title=f"Attention of L{layer}H{head} ({role}) on example prompt {place}",
-                caption="Each row is a query and sums to 1 over the keys up to it. One prompt: an illustration, not an "
-                f"estimate. Result {NUMBER}.",
-                x_label="key",
-                y_label="query",
-                x=tuple(example["tokens"]),
-                y=tuple(example["tokens"]),
-                values=_causal(example["pattern"][index[layer, head]]),
-                unit="attention weight",
-                diverging=False,
-                limits=(0.0, 1.0),
+        for head, role in evidence.roles.items():
+            layer, index = head
+            yield attention_map(
+                example["tokens"],
+                example["pattern"][evidence.heads.index(head)],
+                f"Result {NUMBER}.",
+                name=f"pattern_{place}_L{layer}H{index}",
+                title=f"Attention of L{layer}H{index} ({role.replace('_', ' ')}) on example prompt {place}",
             )
 
 
-def _causal(pattern: list[list[float]]) -> Cells:
-    """The weights of keys up to the query; those after it are masked in the model, so there is nothing to show."""
-    return cells([[w if key <= query else None for key, w in enumerate(row)] for query, row in enumerate(pattern)])
+def attention_map(tokens: Sequence[str], weights: Sequence[Sequence[float]], source: str = "", **names: str) -> HeatMap:
+    """Weight of each key (x) for each query (y), queries top down; keys after the query are masked in the model: gaps.
+
+    `source` ends the caption, `names` are name and title.
+    """
+    caption = "Each row is a query and sums to 1 over the keys up to it. One prompt: an illustration, not an estimate."
+    return HeatMap(
+        **names,
+        caption=f"{caption} {source}".rstrip(),
+        x_label="key",
+        y_label="query",
+        x=tuple(tokens),
+        y=tuple(tokens),
+        values=cells([[w if key <= query else None for key, w in enumerate(row)] for query, row in enumerate(weights)]),
+        unit="attention weight",
+        diverging=False,
+        limits=(0.0, 1.0),
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from meridian.figures.estimates import LEVEL, cells, normal_interval
-from meridian.figures.values import Cells, HeatMap
+from meridian.figures.intervals import LEVEL, cells, normal_interval
+from meridian.figures.values import HeatMap
 from meridian.run_folder import RunFolder
 
 SITES = {"residual": "residual stream", "attention": "attention output", "mlp": "MLP output"}
@@ -23,7 +23,8 @@ def _traces(data: Any) -> Iterator[HeatMap]:
         return
     strategy = data["corruption"]["strategy"].replace("_", " ")
     for site, name in SITES.items():
-        low, high = _intervals(data["impact"][site], data["standard_error"][site])
+        means, errors = data["impact"][site], data["standard_error"][site]
+        ends = [[normal_interval(*pair) for pair in zip(*row, strict=True)] for row in zip(means, errors, strict=True)]
         yield HeatMap(
             name=f"trace_{site}",
             title=f"Causal trace, {name}",
@@ -33,12 +34,12 @@ def _traces(data: Any) -> Iterator[HeatMap]:
             x_label="position",
             y_label="layer",
             x=tuple(data["roles"]),
-            y=_layers(data["impact"][site]),
-            values=cells(data["impact"][site]),
+            y=_layers(means),
+            values=cells(means),
             unit="probability",
             limits=_shared(data["impact"]),
-            low=low,
-            high=high,
+            low=cells([[low for low, _ in row] for row in ends]),
+            high=cells([[high for _, high in row] for row in ends]),
             level=LEVEL,
         )
 
@@ -71,8 +72,3 @@ def _shared(tables: Mapping[str, list[list[float]]]) -> tuple[float, float] | No
 
 def _layers(table: list[list[float]]) -> tuple[str, ...]:
     return tuple(str(layer) for layer in range(len(table)))
-
-
-def _intervals(means: Any, errors: Any) -> tuple[Cells, Cells]:
-    both = [[normal_interval(m, e) for m, e in zip(*row, strict=True)] for row in zip(means, errors, strict=True)]
-    return tuple(cells([[pair[side][0] for pair in row] for row in both]) for side in (0, 1))

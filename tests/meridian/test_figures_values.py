@@ -16,7 +16,7 @@ from scipy import stats
 import results_io
 from calibrations.statistics import Insufficient, clustered_mean, percentile_interval, ratio_of_means
 from meridian import figures, finding
-from meridian.figures import colours, distributions, estimates, plotly, static, static_graph
+from meridian.figures import colours, distributions, intervals, plotly, static, static_graph
 from meridian.figures.layout import place_nodes
 from meridian.figures.values import CircuitGraph, Distribution, Figure, Forest, GraphEdge, GraphNode, HeatMap, Interval
 from meridian.run_folder import RunFolder
@@ -100,10 +100,10 @@ def test_the_lens_is_read_on_the_evaluation_prompts(run, drawn) -> None:
 def test_a_template_with_one_cluster_joins_the_others_and_a_lab_says_the_same(run, finished) -> None:
     values, rng = np.random.default_rng(3).normal(size=(12, 2)), np.arange(12)
     strata = np.array(["a"] * 6 + ["b"] * 5 + ["c"])
-    np.testing.assert_array_equal(estimates.usable_strata(rng, strata), np.zeros(12))
-    np.testing.assert_array_equal(estimates.usable_strata(rng[:11], strata[:11]), strata[:11])
-    pooled = estimates.clustered_means(values, rng, strata)
-    assert pooled == estimates.clustered_means(values, rng, np.zeros(12)) and None not in pooled[1]
+    np.testing.assert_array_equal(intervals.usable_strata(rng, strata), np.zeros(12))
+    np.testing.assert_array_equal(intervals.usable_strata(rng[:11], strata[:11]), strata[:11])
+    pooled = intervals.clustered_means(values, rng, strata)
+    assert pooled == intervals.clustered_means(values, rng, np.zeros(12)) and None not in pooled[1]
     prompts = SimpleNamespace(templates=tuple(strata), clusters=tuple(map(str, rng)))
     table = finding.means(["x", "y"], values.T, prompts)
     assert (table["low"].tolist(), table["high"].tolist()) == pooled[1:]
@@ -112,9 +112,9 @@ def test_a_template_with_one_cluster_joins_the_others_and_a_lab_says_the_same(ru
 
 
 def test_captions_name_an_interval_only_where_there_is_one() -> None:
-    assert estimates.interval_words([None, None]) == "the prompts allow no interval"
-    assert estimates.interval_words([None, 0.5]) == "95% cluster-robust interval where the values allow one"
-    assert estimates.interval_words([0.1, 0.5]) == "95% cluster-robust interval"
+    assert intervals.interval_words([None, None]) == "the prompts allow no interval"
+    assert intervals.interval_words([None, 0.5]) == "95% cluster-robust interval where the values allow one"
+    assert intervals.interval_words([0.1, 0.5]) == "95% cluster-robust interval"
 
 
 def test_traces_and_sites_are_those_of_their_own_site(run, drawn) -> None:
@@ -190,7 +190,7 @@ def test_other_intervals_are_not_said_to_be_of_the_draws(run, drawn) -> None:
 
 def test_only_draws_with_a_value_are_counted() -> None:
     drawn = distributions.Draws({"a": np.array([1.0, np.nan, 2.0])}, {})
-    assert distributions._count(drawn, {"a": (1.0, 2.0)}) == "2 draws; 1 more have no value"
+    assert distributions.count_words(drawn, {"a": (1.0, 2.0)}) == "2 draws; 1 more have no value"
 
 
 def test_attention_scores_say_that_they_are_of_random_tokens(run, drawn) -> None:
@@ -224,7 +224,7 @@ def test_its_frames_are_the_heads_of_the_circuit(run, drawn) -> None:
 
 def test_one_prompt_per_cluster_and_one_stratum_give_students_interval() -> None:
     values = np.random.default_rng(0).normal(2.0, 1.0, (40, 1))
-    mean, low, high = estimates.clustered_means(values, np.arange(40), np.zeros(40))
+    mean, low, high = intervals.clustered_means(values, np.arange(40), np.zeros(40))
     expected = stats.t.interval(0.95, 39, values.mean(), values.std(ddof=1) / np.sqrt(40))
     assert mean[0] == pytest.approx(values.mean())
     # the degrees of freedom are estimated (at most 39), so the interval is no narrower, and little wider
@@ -234,13 +234,13 @@ def test_one_prompt_per_cluster_and_one_stratum_give_students_interval() -> None
 
 def test_copies_of_a_prompt_in_its_cluster_do_not_narrow_the_interval() -> None:
     values, place = np.random.default_rng(1).normal(0.0, 1.0, (30, 2)), np.arange(30)
-    once = estimates.clustered_means(values, place, np.zeros(30))
-    thrice = estimates.clustered_means(np.repeat(values, 3, axis=0), np.repeat(place, 3), np.zeros(90))
+    once = intervals.clustered_means(values, place, np.zeros(30))
+    thrice = intervals.clustered_means(np.repeat(values, 3, axis=0), np.repeat(place, 3), np.zeros(90))
     np.testing.assert_allclose(once, thrice)
 
 
 def test_a_column_that_does_not_vary_has_no_interval() -> None:
-    mean, low, high = estimates.clustered_means(np.ones((6, 1)), np.arange(6), np.zeros(6))
+    mean, low, high = intervals.clustered_means(np.ones((6, 1)), np.arange(6), np.zeros(6))
     assert (mean, low, high) == ([1.0], [None], [None])
 
 

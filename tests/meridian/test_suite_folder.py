@@ -72,7 +72,7 @@ def test_carriers_in_the_report_name_the_level_of_their_simultaneous_intervals(t
     results_io.write(tmp_path / "141_trace.json", {"named": named, **about})
     judged = [{"head": "L1H0", "restored": 0.4, "interval": [0.2, 0.6], "verdict": "refuted"}]
     results_io.write(tmp_path / "142_carriers.json", {"records": judged})
-    (figure,) = behaviour._carriers(RunFolder(tmp_path))
+    (figure,) = behaviour.failure_carriers(RunFolder(tmp_path))
     assert figure.level == 0.8 and "80% interval, simultaneous over all heads" in figure.caption
     ends = [(row.estimate, row.low, row.high, row.verdict) for row in figure.rows]
     assert ends == [(0.5, 0.3, 0.7, None), (0.4, 0.2, 0.6, "fail")]

@@ -10,21 +10,27 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from calibrations.statistics import ClusteredMean, Insufficient, clustered_mean
+from calibrations.statistics import Insufficient, clustered_mean
+from meridian.figures.values import Cells
 
 LEVEL = 0.95  # of the intervals in figures of measurements; calibrations state theirs at 90 %
 
 Column = list[float | None]
 
 
-def number(value: float | None) -> float | None:
+def cells(rows: Iterable[Iterable[float | None]]) -> Cells:
+    """A table of plain floats; what is missing or not finite is None."""
+    return tuple(tuple(map(finite, row)) for row in rows)
+
+
+def finite(value: float | None) -> float | None:
     """`value` as a plain float, None if it is missing or not finite."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 
 def clustered_means(
     values: Float[np.ndarray, "prompt variable"], clusters: np.ndarray, strata: np.ndarray, level: float = LEVEL
-) -> tuple[Column, Column, Column]:
+) -> tuple[list[float], Column, Column]:
     """Mean of each column with its cluster-robust interval: mean -+ t(df) SE, clusters drawn within `strata`.
 
     (means, lower ends, upper ends), the ends None where the data give no standard error (a column that does not vary, a
@@ -34,9 +40,15 @@ def clustered_means(
     low: Column = []
     high: Column = []
     for mean, column in zip(means, values.T, strict=True):
-        half = _half_width(column, clusters, strata, level)
-        low.append(None if half is None else float(mean - half))
-        high.append(None if half is None else float(mean + half))
+        try:
+            found = clustered_mean(column, clusters, strata)
+        except Insufficient:
+            ends = None, None
+        else:
+            half = float(stats.t.ppf((1 + level) / 2, found.degrees_of_freedom)) * found.standard_error
+            ends = float(mean - half), float(mean + half)
+        low.append(ends[0])
+        high.append(ends[1])
     return [float(mean) for mean in means], low, high
 
 
@@ -46,37 +58,23 @@ def usable_strata(clusters: np.ndarray, strata: np.ndarray) -> np.ndarray:
     Clusters then count as drawn from all strata alike: the interval is wider where strata differ.
     """
     strata = np.asarray(strata)
-    nested = {
-        (stratum, cluster) for stratum, cluster in zip(strata.tolist(), np.asarray(clusters).tolist(), strict=True)
-    }
+    nested = set(zip(strata.tolist(), np.asarray(clusters).tolist(), strict=True))
     sizes = Counter(stratum for stratum, _ in nested)
     return strata if min(sizes.values()) > 1 else np.zeros(len(strata), dtype=int)
 
 
-def interval_words(low: Column) -> str:
+def interval_words(low: Iterable[float | None]) -> str:
     """What a caption says of intervals with these lower ends: nothing of one that no value has."""
+    low = list(low)
     if all(end is None for end in low):
         return "the prompts allow no interval"
     some = "" if None not in low else " where the values allow one"
     return f"{LEVEL:.0%} cluster-robust interval{some}"
 
 
-def _half_width(column: np.ndarray, clusters: np.ndarray, strata: np.ndarray, level: float) -> float | None:
-    try:
-        found: ClusteredMean = clustered_mean(column, clusters, strata)
-    except Insufficient:
-        return None
-    return float(stats.t.ppf((1 + level) / 2, found.degrees_of_freedom)) * found.standard_error
-
-
-def normal_interval(mean: float, standard_error: float | None, level: float = LEVEL) -> tuple[Column, Column]:
-    """(lower, upper) = mean -+ z SE of a stored standard error, each a column of one."""
-    if standard_error is None:
-        return [None], [None]
-    half = float(stats.norm.ppf((1 + level) / 2)) * standard_error
-    return [mean - half], [mean + half]
-
-
-def cells(rows: Iterable[Iterable[float | None]]) -> tuple[tuple[float | None, ...], ...]:
-    """A table of plain floats; what is missing or not finite is None."""
-    return tuple(tuple(number(value) for value in row) for row in rows)
+def normal_interval(mean: float | None, standard_error: float | None) -> tuple[float | None, float | None]:
+    """mean -+ z SE of a stored standard error at `LEVEL`; (None, None) if either is missing."""
+    if mean is None or standard_error is None:
+        return None, None
+    half = float(stats.norm.ppf((1 + LEVEL) / 2)) * standard_error
+    return mean - half, mean + half
