@@ -4,17 +4,18 @@
 #
 #     bash scripts/gpu_check.sh
 #
-# What it prints also goes to results/benchmarks/<device>.txt, the timings to <device>.csv; both are copied to $OUT if that is
-# set. A part that fails or runs out of time does not stop the others; the exit code is then 1.
+# What it prints also goes to results/benchmarks/<device>.txt, without this machine's folders, the timings to <device>.csv; both
+# are copied to $OUT if that is set. A part that fails or runs out of time does not stop the others; the exit code is then 1.
+# The main job measures everything although random weights do not do the task, on fewer prompts than a study.
 set -uo pipefail
 cd "$(dirname "$0")/.."
-export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false WANDB_MODE=offline
+export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false WANDB_MODE=offline PYTHONWARNINGS=ignore
 unset TRITON_INTERPRET # kernels are to be compiled here
 
 PYTHON=${PYTHON:-$(test -x .venv/bin/python && echo .venv/bin/python || command -v python3 || command -v python)}
 # seconds for each part
-ENVIRONMENT_LIMIT=${ENVIRONMENT_LIMIT:-30} WEIGHTS_LIMIT=${WEIGHTS_LIMIT:-30}
-TESTS_LIMIT=${TESTS_LIMIT:-100} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-230} RUN_LIMIT=${RUN_LIMIT:-80}
+ENVIRONMENT_LIMIT=${ENVIRONMENT_LIMIT:-20} WEIGHTS_LIMIT=${WEIGHTS_LIMIT:-20}
+TESTS_LIMIT=${TESTS_LIMIT:-100} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-230} RUN_LIMIT=${RUN_LIMIT:-100}
 RESULTS=results/benchmarks
 NAME=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 | tr 'A-Z/' 'a-z ' | xargs | tr ' ' '-')
 NAME=${NAME:-no-gpu}
@@ -45,21 +46,26 @@ print("transformers", transformers.__version__, "transformer-lens", version("tra
 print("device", torch.cuda.get_device_name(), "capability", torch.cuda.get_device_capability())
 PY
 }
+without_folders() { # of this machine: the checkout, the scratch folder, where packages are installed
+    sed -u -E -e "s#$SCRATCH#<scratch>#g" -e "s#$PWD/##g" -e "s#/[^ :\"']*/(site|dist)-packages/##g"
+}
 export -f environment
 export PYTHON
 
 all_parts() {
     part "environment" "$ENVIRONMENT_LIMIT" bash -c environment
-    part "tests" "$TESTS_LIMIT" env MERIDIAN_GPU_TESTS=1 "$PYTHON" -m pytest -m gpu tests/kernels tests/circuits/test_fused_gpu.py
+    part "tests" "$TESTS_LIMIT" env MERIDIAN_GPU_TESTS=1 "$PYTHON" -m pytest -m gpu tests/kernels tests/circuits/test_fused_gpu.py \
+        --durations=5
     part "benchmark" "$BENCHMARK_LIMIT" "$PYTHON" scripts/benchmark.py --device cuda --models gpt2-small pocket \
         --name "$NAME" --scratch "$SCRATCH"
     part "weights" "$WEIGHTS_LIMIT" "$PYTHON" scripts/benchmark.py --write-model "$SCRATCH/study"
     part "main job, GPT-2-small shape, cuda" "$RUN_LIMIT" "$PYTHON" run.py task=ioi calibration=all \
-        model=local model.name=gpt2-small model.path="$SCRATCH/study" model.device=cuda results="$SCRATCH/results"
+        model=local model.name=gpt2-small model.path="$SCRATCH/study" model.device=cuda results="$SCRATCH/results" \
+        measurement.regardless=true prompts.evaluation=96 prompts.held_out=96 prompts.discovery=96 prompts.reference=180
     return $failed
 }
 
-all_parts 2>&1 | tee "$LOG"
+all_parts 2>&1 | without_folders | tee "$LOG"
 code=${PIPESTATUS[0]}
 if [ -n "${OUT:-}" ]; then
     cp "$RESULTS/$NAME"* "$OUT"/ || code=1

@@ -179,7 +179,7 @@ def _machine(options: argparse.Namespace) -> Machine:
     torch.set_num_threads(options.threads)
     on_gpu = options.device.startswith("cuda")
     if on_gpu:
-        torch.cuda.set_device(options.device)  # kernels are launched on the current device
+        torch.cuda.set_device(torch.device(options.device).index or 0)  # kernels are launched on the current device
     name = torch.cuda.get_device_name(options.device) if on_gpu else _cpu_name()
     gemm = clock.gemm_peak(options.device, getattr(torch, options.dtype))
     datasheet = clock.datasheet_peak(name) if options.dtype == "float32" else None

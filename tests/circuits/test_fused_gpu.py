@@ -5,6 +5,7 @@ In IEEE float32 to 1e-4 of the largest logit difference, in float16 and bfloat16
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -39,11 +40,14 @@ def prompts():
 
 @pytest.fixture(scope="module")
 def exact(folder, prompts):
-    """Logit differences of some variants on two prompts, in float64 on the CPU, once for all tests."""
+    """Logit differences of some variants on two prompts, in float64 on all cores of the CPU, once for all tests."""
     scored, reference = prompts
     model = load(folder, "cpu", "float64")
     some = replace(sweep(model), variants=tuple(sweep(model).variants[number] for number in CHECKED))
-    return LensEngine(model, reference).run(some, scored.select([0, 7])).logit_diff
+    threads = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    yield LensEngine(model, reference).run(some, scored.select([0, 7])).logit_diff
+    torch.set_num_threads(threads)
 
 
 def sweep(model) -> Sweep:

@@ -113,6 +113,17 @@ def test_a_candidate_that_raises_is_dropped_alone(raised, reason):
     assert entry["seconds"] == {"reference": 3.0, "compiled": 2.0}
 
 
+@pytest.mark.parametrize(("reference", "tried"), [(4.9e-4, False), (5e-4, True)])
+def test_nothing_is_compiled_where_the_reference_is_quick(reference, tried):
+    bench = Bench({"reference": reference, "compiled": 1e-6, "triton": 3e-4})
+    operations = bench.operations()
+    operations.packed_attention(*operands())
+    entry = only(operations)
+    assert ("compiled" in bench.ran) is tried
+    assert entry["chosen"] == ("compiled" if tried else "triton")
+    assert entry["dropped"] == ({} if tried else {"compiled": "not tried where the reference takes less than 0.5 ms"})
+
+
 def test_running_out_of_memory_while_being_timed_drops_too():
     bench = Bench({"reference": 3.0, "triton": 1.0})
     clock = bench.clock
