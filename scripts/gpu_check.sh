@@ -6,7 +6,8 @@
 #
 # What it prints also goes to results/benchmarks/<device>.txt, without this machine's folders, the timings to <device>.csv; both
 # are copied to $OUT if that is set. A part that fails or runs out of time does not stop the others; the exit code is then 1.
-# The main job measures everything although random weights do not do the task, on fewer prompts than a study.
+# The main job measures everything although random weights do not do the task, on fewer prompts and with
+# shorter chains than a study.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false WANDB_MODE=offline PYTHONWARNINGS=ignore
@@ -61,7 +62,8 @@ all_parts() {
     part "weights" "$WEIGHTS_LIMIT" "$PYTHON" scripts/benchmark.py --write-model "$SCRATCH/study"
     part "main job, GPT-2-small shape, cuda" "$RUN_LIMIT" "$PYTHON" run.py task=ioi calibration=all \
         model=local model.name=gpt2-small model.path="$SCRATCH/study" model.device=cuda results="$SCRATCH/results" \
-        measurement.regardless=true prompts.evaluation=96 prompts.held_out=96 prompts.discovery=96 prompts.reference=180
+        measurement.regardless=true prompts.evaluation=96 prompts.held_out=96 prompts.discovery=96 prompts.reference=180 \
+        measurement.llc.draws=8 measurement.llc.burn_in=2 measurement.llc.pilot=4
     return $failed
 }
 

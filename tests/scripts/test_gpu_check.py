@@ -51,7 +51,8 @@ def test_all_parts_run_and_the_log_is_copied(check):
     ]
     assert "1 -m pytest -m gpu tests/kernels tests/circuits/test_fused_gpu.py" in done.stdout
     assert (out / "nvidia-h100-80gb-hbm3.txt").read_text() == done.stdout
-    assert "--scratch <scratch>" in done.stdout and tempfile.gettempdir() not in done.stdout  # no folders of the machine
+    assert "--scratch <scratch>" in done.stdout
+    assert tempfile.gettempdir() not in done.stdout  # no folder of the machine
 
 
 def test_a_failing_part_does_not_stop_the_others(check):
