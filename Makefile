@@ -5,16 +5,18 @@
 # make types      pyright
 # make docs       the documentation site, in site/
 # make bench      the benchmark on this machine, and the README's performance tables
+# make lock       constraints.txt: the newest version of every package that pyproject.toml allows
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.run
 DEV := $(VENV)/.dev
 THREADS := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
-PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
+INSTALL := -W ignore -m pip install --quiet --no-compile
+PIP := $(BIN)/python $(INSTALL) -c constraints.txt
 PYTEST := $(THREADS) $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: ioi test test-slow lint types docs bench install clean
+.PHONY: ioi test test-slow lint types docs bench install lock clean
 .DEFAULT_GOAL := ioi
 
 ioi: $(RUN)
@@ -43,17 +45,30 @@ bench: $(DEV)
 
 install: $(DEV)
 
-# what `make ioi` needs; torch first and pinned, so that no other package chooses its version
+# What `make ioi` needs. Torch comes first and pinned, so that no other package chooses its version.
+# Python compiles a module when it is first imported, so pip need not compile them all; a new pip reads an index faster.
 $(RUN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) pip
 	$(PIP) torch
 	$(PIP) -e .
 	touch $@
 
-# what tests, lint, types, docs and the benchmark need besides
+# What tests, lint, types, docs and the benchmark need besides.
 $(DEV): $(RUN)
 	$(PIP) -e '.[dev]'
 	touch $@
+
+# In an environment of its own; torch stays at the version that constraints.txt pins.
+lock:
+	$(PYTHON) -m venv --clear .venv-lock
+	.venv-lock/bin/python $(INSTALL) --upgrade pip
+	.venv-lock/bin/python $(INSTALL) $$(grep '^torch==' constraints.txt)
+	.venv-lock/bin/python $(INSTALL) -e '.[dev]'
+	.venv-lock/bin/python -m pip freeze --all --exclude-editable > .venv-lock/all
+	{ head -n 2 constraints.txt; sed '/^\(triton\|nvidia-\|cuda-\)/d; s/+.*//' .venv-lock/all; } > .venv-lock/pins
+	mv .venv-lock/pins constraints.txt
+	rm -r .venv-lock
 
 clean:
 	rm -rf $(VENV)
