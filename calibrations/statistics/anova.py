@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special, stats
-from statsmodels.stats import oneway
 
 from calibrations.statistics.arrays import Interval, finite, is_constant, root, tails
 from calibrations.statistics.clusters import cluster_totals, clustered_mean
@@ -182,6 +181,8 @@ def welch_anova(groups: Groups) -> WelchAnova:
     Raises Insufficient("zero_variance") if a group has no variance (its weight would be infinite), ("n_prompts") if
     one has fewer than 2 values, ("n_clusters") for one group. Source: Welch 1951; spec C13.
     """
+    from statsmodels.stats import oneway  # imported here: it brings pandas, which takes a while
+
     arrays = _varying(groups)
     result = oneway.anova_oneway(arrays, use_var="unequal")
     k, n = len(arrays), sum(a.size for a in arrays)
@@ -200,6 +201,8 @@ def equivalence_test(
     `equal_variances`). With `units` (one label vector per group): Welch's F of `_welch_of_units`, nc = N f2 / design
     effect. Raises as `welch_anova`; with units as `units_effect` too. Source: statsmodels equivalence_oneway; spec C13.
     """
+    from statsmodels.stats import oneway  # imported here: it brings pandas, which takes a while
+
     arrays = _varying(groups)
     margin = margin_eta2 / (1 - margin_eta2)
     if units is not None:

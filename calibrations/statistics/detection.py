@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 from scipy import special, stats
-from statsmodels.stats.proportion import proportion_confint
 
 from calibrations.statistics.arrays import Interval, paired, tails
 from calibrations.statistics.errors import Insufficient
@@ -81,6 +80,8 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
 
     Counts need not be whole: an effective sample size is none. Source: Wilson 1927; Newcombe 1998, method 3.
     """
+    from statsmodels.stats.proportion import proportion_confint  # imported here: it brings pandas, which takes a while
+
     if n < 1:
         raise Insufficient("n_prompts", "no trials")
     if not 0 <= successes <= n:

@@ -1,0 +1,105 @@
+"""What is installed and what is loaded: the lock covers pyproject.toml, and a command imports no more than it needs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from tests.commandline import SMALL
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+HEAVY = {"matplotlib", "pandas", "plotly", "pyarrow", "sklearn", "statsmodels", "torch", "transformers", "wandb"}
+LOADED = f"""
+import atexit, runpy, sys
+atexit.register(lambda: print("loaded", *sorted({HEAVY} & set(sys.modules))))
+runpy.run_path("run.py", run_name="__main__")
+"""
+FREE = re.compile(r"triton$|nvidia-|cuda-")  # a CUDA build of torch pins its own
+
+
+def lock() -> dict[str, Version]:
+    """The version that constraints.txt pins for each package."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(name): Version(version) for name, version in pairs}
+
+
+def applying(requirements: list[str], extras: set[str]) -> list[Requirement]:
+    """The requirements that hold on this machine with these extras, but for what a build of torch brings."""
+    found = [Requirement(text) for text in requirements]
+    return [
+        one
+        for one in found
+        if not FREE.match(one.name)
+        and (one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in {"", *extras}))
+    ]
+
+
+def declared(extra: str) -> list[Requirement]:
+    """What an extra of pyproject.toml asks for, and what the extras that it names ask for."""
+    found = []
+    for one in applying(PROJECT["optional-dependencies"][extra], set()):
+        found += [need for name in one.extras for need in declared(name)] if one.name == PROJECT["name"] else [one]
+    return found
+
+
+def brought_by(package: str) -> list[str]:
+    """The requirements of an installed package; none for one that is not installed here."""
+    try:
+        return metadata.requires(package) or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def test_the_lock_pins_each_declared_dependency_inside_its_range():
+    pins = lock()
+    needs = applying(PROJECT["dependencies"], set()) + declared("dev")
+    outside = [str(one) for one in needs if pins[canonicalize_name(one.name)] not in one.specifier]
+    assert len(needs) > 40
+    assert outside == []
+
+
+def test_the_lock_pins_whatever_an_installed_package_brings():
+    pins, seen = lock(), set()
+    todo = applying(PROJECT["dependencies"], set()) + declared("dev")
+    while todo:
+        one = todo.pop()
+        name, key = canonicalize_name(one.name), (canonicalize_name(one.name), *sorted(one.extras))
+        if key in seen:
+            continue
+        seen.add(key)
+        assert name in pins, f"constraints.txt does not pin {name}; write it anew with `make lock`"
+        todo += applying(brought_by(name), one.extras)
+    assert len(seen) > 100
+
+
+def loaded(*arguments: str) -> set[str]:
+    """The heavy packages that `python run.py *arguments` has loaded when it ends."""
+    line = [sys.executable, "-c", LOADED, *arguments]
+    finished = subprocess.run(line, cwd=ROOT, check=False, capture_output=True, text=True)
+    *_, last = finished.stdout.splitlines()
+    first, *names = last.split()
+    assert first == "loaded", finished.stderr
+    return set(names)
+
+
+@pytest.mark.parametrize("argument", ["--help", "task=nosuch", "suite=nosuch"])
+def test_help_and_a_refusal_load_no_heavy_package(argument):
+    assert loaded(argument) == set()
+
+
+@pytest.mark.slow
+def test_a_run_without_a_tracker_does_not_load_wandb(tmp_path):
+    names = loaded(*SMALL, "model=planted/sound", "calibration=[c11]", f"results={tmp_path}")
+    assert "torch" in names and "wandb" not in names
+    assert list(tmp_path.rglob("11_bootstrap_stability.json"))
