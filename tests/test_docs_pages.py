@@ -57,6 +57,20 @@ def test_the_troubleshooting_page_explains_every_reason_of_insufficient() -> Non
     assert sorted(explained) == sorted(INSUFFICIENT_REASONS)
 
 
+def test_every_entry_of_the_glossary_is_short_and_names_a_file_that_exists() -> None:
+    """The kinds of ablation are described under one file, that of `ablation`."""
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```\{glossary\}\n(.*?)```", text, re.DOTALL)
+    entries = [entry for block in blocks for entry in re.split(r"\n\n", block.strip())]
+    assert len(entries) == 82
+    for entry in entries:
+        term, _, meaning = entry.partition("\n")
+        files = re.findall(r"`([\w/]+\.py)`", meaning)
+        assert [file for file in files if not (ROOT / file).is_file()] == [], term
+        assert files or term.endswith(" ablation"), term
+        assert len(meaning.split()) <= 55, term
+
+
 def test_every_work_is_cited_by_what_exists() -> None:
     cited = {subject for work in literature.works() for subject in work["for"]}
     assert cited <= {*CALIBRATIONS, *MEASUREMENTS, "discovery"}
