@@ -145,8 +145,8 @@ class Evidence:
     @cached_property
     def roles(self) -> dict[Head, str]:
         """The role of each of the circuit's heads, in (layer, head) order."""
-        roles = self.circuit["roles"].items()
-        return dict(sorted(((layer, head), name) for name, role in roles for layer, head in role["heads"]))
+        roles = {(layer, head): name for name, role in self.circuit["roles"].items() for layer, head in role["heads"]}
+        return dict(sorted(roles.items()))
 
     @property
     def circuit_heads(self) -> list[Head]:

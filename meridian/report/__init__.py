@@ -13,7 +13,7 @@ from calibrations.number_format import number
 from meridian import figures
 from meridian.figures import colours
 from meridian.figures import plotly as browser
-from meridian.report import bundle, failures, record, sections, verdicts
+from meridian.report import bundle, certificate_section, figure_sections, provenance
 from meridian.run_folder import RunFolder
 
 NAME = "report.html"
@@ -37,14 +37,20 @@ def render(run: RunFolder) -> str:
     """The report as HTML: certificate, figures by section with their numbers as tables, and what it was all made from."""
     drawn = figures.by_section(run)
     specifications = {name: browser.specification(figure) for group in drawn.values() for name, figure in group.items()}
+    suites = [
+        (name, document["data"]["mode"], suite)
+        for document in run.suites.values()
+        for name, suite in document["data"]["suites"].items()
+    ]
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
-            certificate=verdicts.view(run),
-            sections=sections.of(run, drawn),
-            failures=failures.view(run),
-            record=record.view(run),
+            certificate=certificate_section.view(run),
+            sections=figure_sections.of(run, drawn),
+            suites=suites,
+            trace=run.document("141"),
+            provenance=provenance.view(run),
             style=Markup(_text("style.css")),
             script=Markup(_text("script.js")),
             library=bundle.library(),
@@ -61,7 +67,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": shown, "words": verdicts.words, "number": number, "mark": mark}
+    environment.filters |= {"shown": shown, "words": certificate_section.words, "number": number, "mark": mark}
     return environment
 
 

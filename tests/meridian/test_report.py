@@ -21,7 +21,8 @@ from calibrations.number_format import number as format_number
 from meridian import figures, report
 from meridian.figures import colours
 from meridian.figures.values import Distribution, HeatMap
-from meridian.report import bundle, numbers, verdicts
+from meridian.report import bundle, figure_numbers
+from meridian.report.certificate_section import gate_name, view, words
 from meridian.run_folder import RunFolder
 from tests.meridian.judged import judged
 
@@ -136,7 +137,7 @@ def test_the_certificate_says_all_that_it_holds(run, page) -> None:
         assert f"{row['id']} " in page.text
         for record in row["records"]:
             for reason in record["reasons"]:
-                assert " ".join(verdicts.words(reason).split()) in page.text  # in full, not cut
+                assert " ".join(words(reason).split()) in page.text  # in full, not cut
             if record["published_label"] is None and record["published_rule"]:
                 assert " ".join(record["published_rule"].split()) in page.text
     assert sum(attributes.get("class") == "cards" for _, attributes in page.elements) == 2
@@ -161,9 +162,9 @@ def as_shown(metric: MetricRow, quantity: str) -> dict[str, str]:
 
 
 def test_every_metric_has_a_line_with_its_own_numbers_and_both_its_verdicts(run, written) -> None:
-    shown, view = lines_of(written), verdicts.view(run)
+    shown, said = lines_of(written), view(run)
     stored = [r for row in run.certificate["rows"] for r in row["records"]] + run.certificate["preconditions"]
-    quantities = {line.metric.metric: line.quantity for line in (*view.lines, *view.others)}
+    quantities = {line.metric.metric: line.quantity for line in (*said["lines"], *said["others"])}
     assert len(shown) == len(quantities) == len(stored)
     for record in stored:
         expected = as_shown(MetricRow.read(record), quantities[record["metric"]])
@@ -176,7 +177,7 @@ def test_every_metric_has_a_line_with_its_own_numbers_and_both_its_verdicts(run,
 
 def test_faithfulness_by_recipe_has_the_interval_that_was_judged(run, page) -> None:
     (record,) = [r for r in run.calibration("P")["records"] if r["metric"] == "P.faithfulness"]
-    recipes = {recipe.name: recipe.interval for recipe in verdicts.view(run).recipes}
+    recipes = {name: interval for name, _, interval, _ in view(run)["recipes"]}
     assert recipes["mean"] == " to ".join(map(format_number, record["ci90"]))
     assert len(recipes) == 5 and record["reasons"]
     for reason in record["reasons"]:
@@ -204,7 +205,7 @@ def test_what_blocks_the_next_tier_comes_before_the_table(run, written) -> None:
     gates = stored["blocking"].get(str((stored["tier"] or 0) + 1), []) if stored["tier"] is not None else []
     assert gates  # this small run cannot reach tier 4
     for gate in gates:
-        assert " ".join(verdicts.words(gate["reason"]).split()) in text
+        assert " ".join(words(gate["reason"]).split()) in text
         if gate["verdict"] != "fail" and gate["needs"]:
             assert f"needs {gate['needs']}" in text
 
@@ -282,12 +283,12 @@ def test_numbers_of_a_heat_map_and_of_a_distribution() -> None:
         **shared, x_label="head", y_label="layer", x=("0", "1"), y=("3",), values=((0.12345, None),), unit="nats",
         low=((0.1, None),), high=((0.2, None),), level=0.95,
     )  # fmt: skip
-    table = numbers.table(heat)
+    table = figure_numbers.numbers_of(heat)
     assert table.header == ("layer \\ head", "0", "1") and table.rows == (("3", "0.123 [0.1, 0.2]", "–"),)
     draws = Distribution(
         **shared, x_label="x", samples={"null": tuple(float(i) for i in range(101))}, lines={"limit": 7.0}
     )
-    rows = numbers.table(draws).rows
+    rows = figure_numbers.numbers_of(draws).rows
     assert rows[0] == ("null", "101", "0", "5", "25", "50", "75", "95", "100") and rows[1][:3] == (
         "limit",
         "line at",
@@ -297,11 +298,10 @@ def test_numbers_of_a_heat_map_and_of_a_distribution() -> None:
 
 def test_words_of_reasons() -> None:
     assert (
-        verdicts.words("not_faithful: zero reaches 0.3; over_faithful: x")
-        == "not faithful: zero reaches 0.3; over faithful: x"
+        words("not_faithful: zero reaches 0.3; over_faithful: x") == "not faithful: zero reaches 0.3; over faithful: x"
     )
-    assert verdicts.words("as well: greater_than, induction") == "as well: greater_than, induction"
-    assert verdicts.words("n_prompts: 58 prompts; at least 90") == "too few prompts: 58 prompts; at least 90"
+    assert words("as well: greater_than, induction") == "as well: greater_than, induction"
+    assert words("n_prompts: 58 prompts; at least 90") == "too few prompts: 58 prompts; at least 90"
     titles = {"C12": "convergent validity", "C11": "bootstrap stability"}
-    assert verdicts.gate_name("C12.convergent_validity", titles) == "C12 convergent validity"
-    assert verdicts.gate_name("C11.bootstrap_completeness", titles) == "C11 bootstrap stability: bootstrap completeness"
+    assert gate_name("C12.convergent_validity", titles) == "C12 convergent validity"
+    assert gate_name("C11.bootstrap_completeness", titles) == "C11 bootstrap stability: bootstrap completeness"

@@ -14,7 +14,7 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True)
-class Table:
+class NumberTable:
     """Header and rows of text; the first cell of a row is its name."""
 
     header: tuple[str, ...]
@@ -22,18 +22,18 @@ class Table:
 
 
 @singledispatch
-def table(figure: Figure) -> Table:
+def numbers_of(figure: Figure) -> NumberTable:
     """The numbers of `figure`; TypeError for a kind that has none."""
     raise TypeError(f"{type(figure).__name__} has no table; expected one of the kinds in meridian.figures.values")
 
 
-@table.register
-def _(figure: HeatMap) -> Table:
+@numbers_of.register
+def _(figure: HeatMap) -> NumberTable:
     rows = []
     for y, name in enumerate(figure.y):
         cells = [_cell(figure, y, x) for x in range(len(figure.x))]
         rows.append((name, *cells))
-    return Table((f"{figure.y_label} \\ {figure.x_label}", *figure.x), tuple(rows))
+    return NumberTable((f"{figure.y_label} \\ {figure.x_label}", *figure.x), tuple(rows))
 
 
 def _cell(figure: HeatMap, y: int, x: int) -> str:
@@ -46,8 +46,8 @@ def _cell(figure: HeatMap, y: int, x: int) -> str:
     return f"{said}{three_digits(value)}{interval_text(low, high, three_digits)}"
 
 
-@table.register
-def _(figure: Forest) -> Table:
+@numbers_of.register
+def _(figure: Forest) -> NumberTable:
     level = "interval" if figure.level is None else f"{figure.level:.0%} interval"
     rows = tuple(
         (
@@ -60,7 +60,7 @@ def _(figure: Forest) -> Table:
         )
         for row in figure.rows
     )
-    return Table(("", "quantity", "estimate", level, "limit", "verdict"), rows)
+    return NumberTable(("", "quantity", "estimate", level, "limit", "verdict"), rows)
 
 
 def _limit(above: float | None, below: float | None) -> str:
@@ -71,8 +71,8 @@ def _limit(above: float | None, below: float | None) -> str:
     return " and ".join(part for part in parts if part) or "–"
 
 
-@table.register
-def _(figure: Curves) -> Table:
+@numbers_of.register
+def _(figure: Curves) -> NumberTable:
     header = (figure.x_label, *(f"{series.label} ({figure.y_label})" for series in figure.series))
     rows = []
     for place, x in enumerate(figure.x):
@@ -81,11 +81,11 @@ def _(figure: Curves) -> Table:
             ends = (None, None) if series.low is None else (series.low[place], series.high[place])
             cells.append(three_digits(series.y[place]) + interval_text(*ends, three_digits))
         rows.append((str(x), *cells))
-    return Table(header, tuple(rows))
+    return NumberTable(header, tuple(rows))
 
 
-@table.register
-def _(figure: Distribution) -> Table:
+@numbers_of.register
+def _(figure: Distribution) -> NumberTable:
     rows = [
         (label, str(len(values)), *(three_digits(float(q)) for q in np.quantile(values, QUANTILES)))
         for label, values in figure.samples.items()
@@ -95,11 +95,11 @@ def _(figure: Distribution) -> Table:
         (label, "line at", *(three_digits(value) for _ in QUANTILES[:1]), *[""] * (len(QUANTILES) - 1))
         for label, value in figure.lines.items()
     ]
-    return Table(("", "draws", "least", "5 %", "25 %", "median", "75 %", "95 %", "most"), tuple(rows))
+    return NumberTable(("", "draws", "least", "5 %", "25 %", "median", "75 %", "95 %", "most"), tuple(rows))
 
 
-@table.register
-def _(figure: CircuitGraph) -> Table:
+@numbers_of.register
+def _(figure: CircuitGraph) -> NumberTable:
     nodes = [("head", n.name, n.role.replace("_", " "), "", three_digits(n.effect), "") for n in figure.nodes]
     edges = [
         (
@@ -113,4 +113,4 @@ def _(figure: CircuitGraph) -> Table:
         for e in sorted(figure.edges, key=lambda e: -abs(e.weight))
     ]
     header = ("", "head or sender", "role or receiver", "input", f"effect ({figure.unit})", "95 % interval")
-    return Table(header, tuple(nodes + edges))
+    return NumberTable(header, tuple(nodes + edges))

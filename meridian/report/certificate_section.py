@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,19 +36,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class About:
-    """How to read one metric: its rule, its interval, and the same metric on the held-out prompts."""
-
-    identifier: str
-    metric: str
-    rule: str
-    interval: str
-    p: str
-    held_out: str
-    page: str
-
-
-@dataclass(frozen=True)
 class Blocker:
     """A gate that keeps a tier from being reached."""
 
@@ -59,75 +46,38 @@ class Blocker:
     split: str
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Faithfulness under one ablation recipe."""
+def view(run: RunFolder) -> dict[str, Any]:
+    """What the page's certificate is filled with.
 
-    name: str
-    value: str
-    interval: str
-    above_floor: str
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """Everything that the first section says."""
-
-    task: str
-    model: str
-    circuit: str
-    tier: int | None
-    of: int
-    name: str
-    meaning: str
-    ceiling: str
-    next_tier: int | None
-    blockers: tuple[Blocker, ...]
-    later: Mapping[str, tuple[Blocker, ...]]
-    warnings: tuple[Blocker, ...]
-    headline: Mapping[str, str]
-    calibrations: int
-    recipes: tuple[Recipe, ...]
-    random: str
-    lines: tuple[Line, ...]
-    others: tuple[Line, ...]
-    about: tuple[About, ...]
-    overrides: tuple[str, ...]
-    p_certificate: str
-
-
-def view(run: RunFolder) -> Certificate:
-    """The certificate of `run`, ready for the page."""
+    `lines` and `others` are the metrics that the table shows and those that gate no tier; `about` is (ID, metric, published
+    rule, how the interval was made, p, verdict on the held-out prompts, page of the documentation) of every metric; `recipes`
+    is (recipe, faithfulness, its interval, faithfulness above the floor).
+    """
     stored = run.certificate
     tier, blocking = stored["tier"], stored["blocking"]
-    names = {row.id: row.title for row in run.rows}
+    titles = {row.id: row.title for row in run.rows}
     following = None if tier is None or tier == stored["of"] else tier + 1
-    first = _absent(run) if tier is None else _blockers(blocking.get(str(following), ()), names)
-    later = {level: _blockers(gates, names) for level, gates in sorted(blocking.items()) if level != str(following)}
-    subject = stored["subject"]
-    return Certificate(
-        task=subject["task"],
-        model=subject["model"],
-        circuit=subject["circuit"] or "",
-        tier=tier,
-        of=stored["of"],
-        name=stored["tier_name"],
-        meaning=MEANING.get(stored["tier_name"], ""),
-        ceiling=str(stored["ceiling"]),
-        next_tier=following,
-        blockers=first,
-        later={} if tier is None else later,
-        warnings=_blockers(stored["warnings"], names),
-        headline=stored.get("headline") or _plain_headline(run),
-        calibrations=len(run.rows) - 1,
-        recipes=_recipes(run),
-        random=_random(run),
-        lines=tuple(line for row in run.rows for line in _lines(run, row, True)),
-        others=tuple(line for row in run.rows for line in _lines(run, row, False)),
-        about=tuple(_about(run)),
-        overrides=tuple(stored["overrides"]),
-        p_certificate="" if stored["p_certificate"] is None else number(stored["p_certificate"]),
-    )
+    later = {level: _blockers(gates, titles) for level, gates in sorted(blocking.items()) if level != str(following)}
+    said = ("of", "ceiling", "overrides")
+    return {
+        **{name: stored["subject"][name] for name in ("task", "model")},
+        **{name: stored[name] for name in said},
+        "tier": tier,
+        "name": stored["tier_name"],
+        "meaning": MEANING.get(stored["tier_name"], ""),
+        "next_tier": following,
+        "blockers": _absent(run) if tier is None else _blockers(blocking.get(str(following), ()), titles),
+        "later": {} if tier is None else later,
+        "warnings": _blockers(stored["warnings"], titles),
+        "headline": stored.get("headline") or _plain_headline(run),
+        "calibrations": len(run.rows) - 1,
+        "recipes": _recipes(run),
+        "random": _random(run),
+        "lines": [line for row in run.rows for line in _lines(run, row, True)],
+        "others": [line for row in run.rows for line in _lines(run, row, False)],
+        "about": [about for row in run.rows for about in _about(run, row)],
+        "p_certificate": "" if stored["p_certificate"] is None else number(stored["p_certificate"]),
+    }
 
 
 def words(reason: str) -> str:
@@ -179,38 +129,29 @@ def _lines(run: RunFolder, row: CertificateRow, chief: bool) -> list[Line]:
     ]
 
 
-def _about(run: RunFolder) -> list[About]:
-    found = []
-    for row in run.rows:
-        document = run.calibration(row.id)
-        if document is None:
-            continue
-        again = {r["metric"]: r["verdict"] for r in document["data"]["held_out"]}
-        page = f"docs/calibrations/{_stem(row.id)}.md"
-        for metric in map(MetricRow.read, document["records"]):
-            p = "" if metric.p is None else f"{number(metric.p)} ({metric.p_kind})"
-            held_out = again.get(metric.metric, "none")
-            found.append(About(row.id, metric.metric, metric.published_rule, metric.ci_method or "", p, held_out, page))
-    return found
-
-
-def _stem(identifier: str) -> str:
-    module = CALIBRATIONS.get(identifier)
-    return "preconditions" if module is None else module.__name__.rpartition(".")[2]
+def _about(run: RunFolder, row: CertificateRow) -> Iterator[tuple[str, ...]]:
+    document, module = run.calibration(row.id), CALIBRATIONS.get(row.id)
+    if document is None:
+        return
+    again = {record["metric"]: record["verdict"] for record in document["data"]["held_out"]}
+    page = f"docs/calibrations/{module.__name__.rpartition('.')[2] if module else 'preconditions'}.md"
+    for one in map(MetricRow.read, document["records"]):
+        p = "" if one.p is None else f"{number(one.p)} ({one.p_kind})"
+        yield row.id, one.metric, one.published_rule, one.ci_method or "", p, again.get(one.metric, "none"), page
 
 
 def _plain_headline(run: RunFolder) -> dict[str, str]:
     """What a certificate without a headline (of an older version) is about."""
     subject = run.certificate["subject"]
-    split = run.data("01")["split"]
+    split = run.require("01")["data"]["split"]
     data = f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts"
     return {"subject": f"{subject['task']} on {subject['model']}", "data": data, "faithfulness": ""}
 
 
-def _recipes(run: RunFolder) -> tuple[Recipe, ...]:
+def _recipes(run: RunFolder) -> list[tuple[str, str, str, str]]:
     table, intervals = run.companions("P.faithfulness").get("by_method", {}), run.recipe_intervals
-    return tuple(
-        Recipe(
+    return [
+        (
             name.replace("_", " "),
             number(entry["faithfulness"]),
             " to ".join(map(number, intervals[name])),
@@ -218,7 +159,7 @@ def _recipes(run: RunFolder) -> tuple[Recipe, ...]:
         )
         for name, entry in table.items()
         if "faithfulness" in entry
-    )
+    ]
 
 
 def _random(run: RunFolder) -> str:

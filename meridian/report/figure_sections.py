@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meridian.figures import distributions
 from meridian.figures.heads import MEASURES
 from meridian.figures.values import Figure
-from meridian.report import numbers
-from meridian.report.verdicts import words
+from meridian.report.certificate_section import words
+from meridian.report.figure_numbers import NumberTable, numbers_of
 from meridian.run_folder import RunFolder
 
 Figures = Mapping[str, Figure]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """A figure with its numbers."""
+class FigureWithNumbers:
+    """A figure, and its numbers as a table."""
 
     figure: Figure
-    table: numbers.Table
+    table: NumberTable
 
     @property
     def label(self) -> str:
@@ -30,16 +30,20 @@ class Shown:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: `grid` sets its figures side by side, `chosen` shows one of them at a time."""
+    """A part of the page: `grid` sets its figures side by side, `chosen` shows one of them at a time.
+
+    `lacks` says of a run and its figures what is not there and why; `figures` and `missing` are what a page is filled with.
+    """
 
     name: str
     title: str
     short: str
     text: str
-    figures: tuple[Shown, ...]
-    missing: tuple[str, ...] = ()
+    lacks: Callable[[RunFolder, Figures], list[str]]
     grid: bool = False
     chosen: bool = False
+    figures: tuple[FigureWithNumbers, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def prompts(self) -> tuple[str, ...]:
@@ -52,39 +56,21 @@ class Section:
         return tuple(dict.fromkeys(shown.figure.name.split("_")[2] for shown in self.figures))
 
 
-@dataclass(frozen=True)
-class Heading:
-    """What a section is called, what it says first, and what it lacks."""
-
-    title: str
-    short: str
-    text: str
-    lacks: Callable[[RunFolder, Figures], list[str]]
-    grid: bool = False
-    chosen: bool = False
-
-
 def of(run: RunFolder, drawn: Mapping[str, Figures]) -> list[Section]:
     """Every section in order, also those of which nothing is there: they say why."""
     return [
-        Section(
-            name,
-            heading.title,
-            heading.short,
-            heading.text,
-            tuple(Shown(figure, numbers.table(figure)) for figure in drawn[name].values()),
-            tuple(heading.lacks(run, drawn[name])),
-            heading.grid,
-            heading.chosen,
+        replace(
+            section,
+            figures=tuple(FigureWithNumbers(figure, numbers_of(figure)) for figure in drawn[section.name].values()),
+            missing=tuple(section.lacks(run, drawn[section.name])),
         )
-        for name, heading in HEADINGS.items()
+        for section in SECTIONS
     ]
 
 
 def _without(number: str, what: str) -> str:
-    return (
-        f"{what}: result {number} is not in this folder; the measurement was left out or does not apply to the model."
-    )
+    absent = "is not in this folder; the measurement was left out or does not apply to the model."
+    return f"{what}: result {number} {absent}"
 
 
 def _older(number: str, what: str) -> str:
@@ -145,67 +131,30 @@ def _no_distribution(run: RunFolder, found: Figures) -> list[str]:
 
 
 def _no_behaviour(run: RunFolder, found: Figures) -> list[str]:
-    if found:
-        return []
-    return [
+    absent = (
         "No results of behavioural suites of these weights lie beside this run; python run.py suite=all makes them."
-    ]
+    )
+    return [] if found else [absent]
 
 
-HEADINGS = {
-    "forest": Heading(
-        "What the tiers ask for",
-        "Estimates",
-        "Estimates with their intervals, and the limits that the verdicts compare them with.",
-        _no_forest,
-    ),
-    "circuit": Heading(
-        "The circuit",
-        "Circuit",
-        "Heads by layer, in the colour of their role; the stream flows upwards.",
-        _no_edges,
-    ),
-    "heads": Heading(
-        "Heads",
-        "Heads",
-        "Every measurement that says something about each head. The circuit's heads have a frame. Pointing at a "
-        "cell shows value and interval; the numbers below each map are the same.",
-        _no_heads,
-        grid=True,
-    ),
-    "lens": Heading(
-        "Logit lens",
-        "Lens",
-        "What the residual stream already says about the answer, layer by layer.",
-        _no_lens,
-    ),
-    "traces": Heading(
-        "Causal traces",
-        "Traces",
-        "Where in the prompt, and in which layer, the answer is decided.",
-        _no_traces,
-        grid=True,
-    ),
-    "patterns": Heading(
-        "Attention of the circuit's heads",
-        "Attention",
-        "Choose a prompt and a head.",
-        _no_patterns,
-        chosen=True,
-    ),
-    "distributions": Heading(
-        "Distributions behind the verdicts",
-        "Distributions",
-        "Drawn again from the stored measurements with each calibration's own "
-        "settings and seeds. Each caption says how the certificate's interval was made: the ends of a percentile interval are "
-        "percentiles of these draws, those of any other are not.",
-        _no_distribution,
-        grid=True,
-    ),
-    "behaviour": Heading(
-        "Behaviour",
-        "Behaviour",
-        "What the model gets wrong elsewhere, and which heads carry it.",
-        _no_behaviour,
-    ),
-}
+SECTIONS = (
+    Section("forest", "What the tiers ask for", "Estimates",
+            "Estimates with their intervals, and the limits that the verdicts compare them with.", _no_forest),
+    Section("circuit", "The circuit", "Circuit",
+            "Heads by layer, in the colour of their role; the stream flows upwards.", _no_edges),
+    Section("heads", "Heads", "Heads",
+            "Every measurement that says something about each head. The circuit's heads have a frame. Pointing at a "
+            "cell shows value and interval; the numbers below each map are the same.", _no_heads, grid=True),
+    Section("lens", "Logit lens", "Lens",
+            "What the residual stream already says about the answer, layer by layer.", _no_lens),
+    Section("traces", "Causal traces", "Traces",
+            "Where in the prompt, and in which layer, the answer is decided.", _no_traces, grid=True),
+    Section("patterns", "Attention of the circuit's heads", "Attention",
+            "Choose a prompt and a head.", _no_patterns, chosen=True),
+    Section("distributions", "Distributions behind the verdicts", "Distributions",
+            "Drawn again from the stored measurements with each calibration's own "
+            "settings and seeds. Each caption says how the certificate's interval was made: the ends of a percentile interval "
+            "are percentiles of these draws, those of any other are not.", _no_distribution, grid=True),
+    Section("behaviour", "Behaviour", "Behaviour",
+            "What the model gets wrong elsewhere, and which heads carry it.", _no_behaviour),
+)  # fmt: skip

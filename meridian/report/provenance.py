@@ -1,0 +1,116 @@
+"""What the run was made from: prompts, recipes, seeds, settings, versions, and the digest of every result."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import results_io
+from meridian.run_folder import RunFolder
+
+Told = list[tuple[str, str]]  # what it is, and its value in words
+NO_VERSION = {"engine", "seeds", "revision", "device", "dtype", "code_version"}  # of the environment; told elsewhere
+
+
+def view(run: RunFolder) -> dict[str, Any]:
+    """What the page's record is filled with. It names no folder, no machine and no time.
+
+    `files` are (name, kind, code version, SHA-256) of every numbered result, `roles` (role, heads, evidence).
+    """
+    paths = sorted(path for path in run.path.glob("*_*.json") if path.name != "circuit_search.json")
+    documents = {path.name: document for path in paths if "number" in (document := results_io.read(path))}
+    return {
+        "facts": _facts(run),
+        "prompts": [_prompt(example) for example in run.require("01")["data"]["examples"]],
+        "recipes": _recipes(run),
+        "versions": _versions(documents),
+        "settings": _settings(documents),
+        "roles": [
+            (
+                role.replace("_", " "),
+                ", ".join(f"L{layer}H{head}" for layer, head in spec["heads"]),
+                spec.get("evidence"),
+            )
+            for role, spec in run.circuit["roles"].items()
+        ],
+        "files": [
+            (
+                name,
+                document["kind"],
+                document.get("environment", {}).get("code_version", ""),
+                results_io.file_digest(run.path / name),
+            )
+            for name, document in documents.items()
+        ],
+    }
+
+
+def _facts(run: RunFolder) -> Told:
+    subject, baseline, provenance = run.certificate["subject"], run.require("01"), run.circuit["provenance"]
+    environment, accuracy = baseline["environment"], sorted(baseline["data"]["accuracy"].items())
+    told = {
+        "task": subject["task"],
+        "model": subject["model"],
+        "weights (SHA-256)": subject["model_sha256"],
+        "revision": environment.get("revision"),
+        "prompts (SHA-256)": subject["prompts_sha256"],
+        "circuit": subject["circuit"],
+        "circuit (SHA-256)": subject["circuit_sha256"],
+        "provenance": provenance["kind"],
+        "source": provenance.get("source"),
+        "metric": run.evidence.metric,
+        "seeds": ", ".join(f"{name} {seed}" for name, seed in sorted(environment.get("seeds", {}).items())),
+        "device": environment.get("device"),
+        "dtype": environment.get("dtype"),
+        "backend": environment.get("engine", {}).get("backend"),
+        "why this backend": environment.get("engine", {}).get("why"),
+        "accuracy": ", ".join(f"{split.replace('_', '-')} {share:.1%}" for split, share in accuracy),
+    }
+    return [(name, str(value)) for name, value in told.items() if value not in (None, "")]
+
+
+def _prompt(example: Mapping[str, Any]) -> dict[str, Any]:
+    """Tokens of the clean and of the corrupted prompt, its answers, and {token: names of the positions that stand there}."""
+    names: dict[int, list[str]] = {}
+    for name, place in example.get("positions", {}).items():
+        for index in place if isinstance(place, list) else [place]:
+            names.setdefault(index, []).append(name)
+    answers = {side: ", ".join(example.get(side, ())) for side in ("answers", "wrong")}
+    positions = {index: ", ".join(own) for index, own in names.items()}
+    return {"clean": example["clean"], "corrupted": example["corrupted"], **answers, "positions": positions}
+
+
+def _recipes(run: RunFolder) -> Told:
+    """Ablation method, the recipe behind it as 20 stored it, and how many draws of it there are."""
+    draws: dict[str, set[int]] = {}
+    recipes = {}
+    for condition in run.require("20")["data"]["conditions"]:
+        method = condition["method"].replace("_", " ")
+        draws.setdefault(method, set()).add(condition["draw"])
+        recipes[method] = re.sub(r", draw \d+$", "", str(condition["recipe"]))
+    return [
+        (method, recipe + (f", {len(draws[method])} draws" if len(draws[method]) > 1 else ""))
+        for method, recipe in sorted(recipes.items())
+    ]
+
+
+def _versions(documents: Mapping[str, Mapping[str, Any]]) -> Told:
+    found: dict[str, set[str]] = {}
+    for document in documents.values():
+        for name, value in document.get("environment", {}).items():
+            if name not in NO_VERSION:
+                found.setdefault(name, set()).add(str(value))
+    return [(name, ", ".join(sorted(values))) for name, values in sorted(found.items())]
+
+
+def _settings(documents: Mapping[str, Mapping[str, Any]]) -> Told:
+    return [
+        (
+            f"{document['number']} {document['id'].replace('_', ' ')}",
+            json.dumps(settings, sort_keys=True, ensure_ascii=False),
+        )
+        for document in documents.values()
+        if (settings := document.get("subject", {}).get("settings"))
+    ]
