@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from circuits import models, tasks
 from circuits import prompts as prompt_sets
 from circuits.engine import choice
+from meridian import legacy_checkpoints
 from results_io import UserError
 from scripts import convert_legacy
 from tests.circuits import whole_word_tokenizer
@@ -42,7 +43,7 @@ CONFIG = {
 NORM_PARAMETERS = {"LN": ("w", "b"), "LNPre": ()}
 
 
-def legacy(normalization: str = "LN", logit_bias: bool = True, grid: float = 4) -> convert_legacy.Weights:
+def legacy(normalization: str = "LN", logit_bias: bool = True, grid: float = 4) -> legacy_checkpoints.Weights:
     """A random checkpoint, every tensor in use; its constants among the weights, as the format has them."""
     generator = torch.Generator().manual_seed(0)
 
@@ -65,7 +66,7 @@ def legacy(normalization: str = "LN", logit_bias: bool = True, grid: float = 4) 
     return weights
 
 
-def forward(weights: convert_legacy.Weights, tokens: torch.Tensor) -> torch.Tensor:
+def forward(weights: legacy_checkpoints.Weights, tokens: torch.Tensor) -> torch.Tensor:
     """The logits by the definition, one head after the other, fp64."""
     w = {name: value.double() for name, value in weights.items()}
 
@@ -142,9 +143,9 @@ def test_the_folder_is_the_function_of_the_checkpoint(converted, tokens, normali
     weights = legacy(normalization, logit_bias)
     truth = forward(weights, tokens)
     named = CONFIG | {"normalization": normalization}
-    held = convert_legacy.read_checkpoint(converted(normalization, logit_bias).parent / "model_final.pth")
+    held = legacy_checkpoints.read_checkpoint(converted(normalization, logit_bias).parent / "model_final.pth")
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
-        native = convert_legacy.native(named, held, dtype)(tokens)
+        native = legacy_checkpoints.native(named, held, dtype)(tokens)
         folder = converted(normalization, logit_bias)
         mine = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()(tokens).logits
         assert float((native - truth).abs().max()) < tolerance * 10
@@ -173,11 +174,11 @@ def test_the_direction_of_ones_carries_any_bias_and_nothing_of_the_stream() -> N
     normed = torch.randn(20, width, generator=generator, dtype=torch.float64)
     normed -= normed.mean(-1, keepdim=True)
     weights = {"unembed.W_U": w, "unembed.b_U": b, "ln_final.w": gain, "ln_final.b": bias}
-    new_gain, new_bias, matrix = convert_legacy.unembed(weights)
+    new_gain, new_bias, matrix = legacy_checkpoints.unembed(weights)
     truth = (normed * gain + bias) @ w + b
     assert float(((normed * new_gain + new_bias) @ matrix - truth).abs().max()) < 1e-12
     assert float((matrix.sum(0) - (bias @ w + b)).abs().max()) < 1e-12
-    shifted = convert_legacy.unembed(weights | {"unembed.b_U": b + 3 * torch.randn(words, generator=generator)})[2]
+    shifted = legacy_checkpoints.unembed(weights | {"unembed.b_U": b + 3 * torch.randn(words, generator=generator)})[2]
     centred = matrix - matrix.mean(0)
     assert float((shifted - shifted.mean(0) - centred).abs().max()) < 1e-12
 
@@ -185,7 +186,7 @@ def test_the_direction_of_ones_carries_any_bias_and_nothing_of_the_stream() -> N
 def test_without_a_bias_the_tensors_are_the_checkpoint_s_own(converted) -> None:
     weights = legacy(logit_bias=False)
     mine = AutoModelForCausalLM.from_pretrained(converted(logit_bias=False)).state_dict()
-    zero = convert_legacy.unembed(weights | {"unembed.b_U": torch.zeros(VOCABULARY)})
+    zero = legacy_checkpoints.unembed(weights | {"unembed.b_U": torch.zeros(VOCABULARY)})
     assert torch.equal(zero[2], weights["unembed.W_U"]) and torch.equal(
         mine["lm_head.weight"].T, weights["unembed.W_U"]
     )
@@ -255,7 +256,7 @@ def test_the_tokenizer_is_the_one_of_its_file_whatever_class_its_configuration_n
     named = {"tokenizer_class": "GPTNeoXTokenizer", "bos_token": "<|BOS|>", "eos_token": "<|BOS|>"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
     expected = [letters[piece] for piece in ("ab", "1", "2", "c")]
-    read = convert_legacy.read_tokenizer(str(tmp_path), len(letters))
+    read = legacy_checkpoints.read_tokenizer(str(tmp_path), len(letters))
     config, weights = CONFIG | {"normalization": "LN", "d_vocab": len(letters)}, legacy()
     for name in ("embed.W_E", "unembed.W_U", "unembed.b_U"):
         weights[name] = weights[name][..., : len(letters)] if "unembed" in name else weights[name][: len(letters)]
@@ -304,27 +305,27 @@ def refusal(call, *arguments) -> str:
 def test_models_that_no_gpt2_can_be(tmp_path, change, named) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(CONFIG | {"normalization": "LN"} | change))
-    assert named in refusal(convert_legacy.read_config, path)
+    assert named in refusal(legacy_checkpoints.read_config, path)
 
 
 @pytest.mark.parametrize("missing", ["attn_only", "normalization", "n_ctx"])
 def test_configurations_that_leave_something_open(tmp_path, missing) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({name: value for name, value in CONFIG.items() if name != missing}))
-    assert "give the config.json of" in refusal(convert_legacy.read_config, path)
+    assert "give the config.json of" in refusal(legacy_checkpoints.read_config, path)
 
 
 def test_tensors_that_are_missing_unknown_or_of_another_shape() -> None:
     config = CONFIG | {"normalization": "LN"}
-    weights = {name: value for name, value in legacy().items() if not name.endswith(convert_legacy.BUFFERS)}
+    weights = {name: value for name, value in legacy().items() if not name.endswith(legacy_checkpoints.BUFFERS)}
     name = "blocks.2.attn.W_K"
     lacking = {key: value for key, value in weights.items() if key != name}
-    assert f"lacks {name}" in refusal(convert_legacy.gpt2, config, lacking)
+    assert f"lacks {name}" in refusal(legacy_checkpoints.gpt2, config, lacking)
     more = weights | {"blocks.0.mlp.W_in": torch.zeros(D_MODEL, 4)}
-    assert "has blocks.0.mlp.W_in, which no attention-only GPT-2 has" in refusal(convert_legacy.gpt2, config, more)
+    assert "has blocks.0.mlp.W_in, which no attention-only GPT-2 has" in refusal(legacy_checkpoints.gpt2, config, more)
     turned = weights | {name: weights[name].transpose(-1, -2)}
     assert f"{name} has shape [8, 4, 32] where its configuration asks for [8, 32, 4]" in refusal(
-        convert_legacy.gpt2, config, turned
+        legacy_checkpoints.gpt2, config, turned
     )
 
 
@@ -340,9 +341,9 @@ class Bomb:
 def test_a_pickle_of_anything_but_tensors_is_refused_and_runs_nothing(tmp_path, content) -> None:
     path = tmp_path / "model_final.pth"
     torch.save(Bomb(tmp_path / "exploded") if content == "a bomb" else content, path)
-    assert str(path) in refusal(convert_legacy.read_checkpoint, path)
+    assert str(path) in refusal(legacy_checkpoints.read_checkpoint, path)
     assert not (tmp_path / "exploded").exists()
-    assert "cannot be read" in refusal(convert_legacy.read_checkpoint, tmp_path / "absent.pth")
+    assert "cannot be read" in refusal(legacy_checkpoints.read_checkpoint, tmp_path / "absent.pth")
 
 
 def test_the_command_line_refuses_in_one_sentence(converted, tmp_path, capsys) -> None:
@@ -364,9 +365,9 @@ def test_the_command_line_refuses_in_one_sentence(converted, tmp_path, capsys) -
 
 def test_a_tokenizer_of_another_model_or_none(converted) -> None:
     folder = str(converted())
-    assert "tokens and the model 100" in refusal(convert_legacy.read_tokenizer, folder, 100)
-    assert "names no tokenizer" in refusal(convert_legacy.read_tokenizer, None, VOCABULARY)
-    assert "cannot be had" in refusal(convert_legacy.read_tokenizer, "nobody/nothing", VOCABULARY)
+    assert "tokens and the model 100" in refusal(legacy_checkpoints.read_tokenizer, folder, 100)
+    assert "names no tokenizer" in refusal(legacy_checkpoints.read_tokenizer, None, VOCABULARY)
+    assert "cannot be had" in refusal(legacy_checkpoints.read_tokenizer, "nobody/nothing", VOCABULARY)
 
 
 def test_the_model_without_a_folder_says_how_to_make_one() -> None:
