@@ -16,12 +16,12 @@ from calibrations import preconditions
 from calibrations.evidence import Evidence
 from calibrations.record import Published, Record, decide_below, judge
 from calibrations.statistics import (
-    Insufficient,
     Ratio,
     bootstrap_counts,
     bootstrap_ratios,
     clustered_mean,
     mean_of_ratios,
+    or_reason,
     percentile_interval,
     ratio_of_means,
     reportable_ratio,
@@ -135,25 +135,15 @@ def _companions(
         "with_templates_drawn_too": ratio.standard_error,
         "sd_of_scores": ratio.score_sd,
         "prompts_for_sigma": prompts_needed(len(clean), sigma, config),
-        "mean_of_ratios": _mean_of_ratios(numerator, clean),
-        "normalised": _normalised(evidence, config, inner),
+        "mean_of_ratios": or_reason(lambda: mean_of_ratios(numerator, clean)._asdict()),
+        "normalised": or_reason(lambda: _normalised(evidence, config, inner)),
     }
-
-
-def _mean_of_ratios(numerator: np.ndarray, clean: np.ndarray) -> dict[str, Any]:
-    try:
-        return mean_of_ratios(numerator, clean)._asdict()
-    except Insufficient as missing:
-        return {"insufficient": str(missing)}
 
 
 def _normalised(evidence: Evidence, config: Mapping[str, Any], inner: str) -> dict[str, Any]:
     """(F - F_empty) / (D - F_empty): 0 is every head ablated. Completeness: 1 minus that of G."""
-    try:
-        floor = evidence.ablated("empty")
-        gap = evidence.clean - floor
-        top = evidence.ablated("circuit") - floor if inner == "faithfulness" else numerator_of(evidence, inner)
-        ratio = reportable_ratio(top, gap, evidence.clusters, config["min_denominator_t"])
-    except Insufficient as missing:
-        return {"insufficient": str(missing)}
+    floor = evidence.ablated("empty")
+    gap = evidence.clean - floor
+    top = evidence.ablated("circuit") - floor if inner == "faithfulness" else numerator_of(evidence, inner)
+    ratio = reportable_ratio(top, gap, evidence.clusters, config["min_denominator_t"])
     return {"value": ratio.value, "fieller_95": ratio.fieller(0.95)}

@@ -4,8 +4,8 @@ Published value: mean pairwise Spearman over the published families (activation 
 local learning coefficient). Only heads scored by every method count: a missing score filled with 0 turns
 perfect disagreement into a correlation of .97. Effects below 1 % of the mean logit difference tie, and
 methods that see only what a head writes to the answer (direct logit attribution, and oCSE, which is made from it)
-are compared on heads that write to it: about the others they hold nothing but noise. Each pair of families thus has its
-own heads among those that every family scored, and the verdict rests on the mean rho over pairs.
+are compared on heads that write to it: about other heads they hold only noise. Each pair of families is therefore compared
+on heads of its own, and the verdict rests on the mean rho over pairs.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def scoring_methods(evidence: Evidence, config: Mapping[str, Any], which: str) -
 
 
 def _require_measured(families: list[ScoringMethod], config: Mapping[str, Any]) -> None:
-    """Raises Insufficient("not_run") naming the families to come."""
+    """Raises Insufficient("not_run") with the measurements that are missing."""
     if len(families) < config["min_families"]:
         missing = [e["number"] for e in config["families"] if e["family"] not in {method.name for method in families}]
         detail = f"{len(families)} of the published families measured; {', '.join(missing)} have not been run"
@@ -209,7 +209,7 @@ def _common(methods: Iterable[ScoringMethod]) -> Int[np.ndarray, " head"]:
 
 
 def _writers(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, " head"]:
-    """Heads that write to the answer; none is known to as long as 03 has not been run."""
+    """Heads that write to the answer; without measurement 03 none is known to."""
     if not evidence.has("03"):
         return np.zeros(len(evidence.heads), dtype=bool)
     return writes_to_answer(evidence, config["writer_fraction"])
@@ -269,8 +269,9 @@ def rho_draws(
 
 
 def _head_resamples(panel: MethodPanel, n_resamples: int, seed: int) -> Int[np.ndarray, "resample head"]:
-    """Heads drawn with replacement. Where a family is judged on writers alone, writers replace writers, so that every
-    pair keeps its number of heads and all pairs see the same draw.
+    """Heads drawn with replacement, the same for all pairs of families.
+
+    Where a family is judged on writers alone, a writer is replaced by a writer, so that every pair keeps its number of heads.
     """
     stratum = panel.writers if any(method.direct for method in panel.methods) else np.zeros(len(panel.heads), bool)
     rng = np.random.default_rng(seed)
@@ -402,8 +403,8 @@ def _over_prompts(
 ) -> dict[str, Any]:
     """What resampling the prompts says about a pair: an interval of rho, and rho freed from measurement noise.
 
-    The interval holds the noise of those methods alone that are measured per prompt: `prompt_interval_covers` names
-    them. Disattenuated rho needs the reliability of both.
+    The interval holds only the noise of methods that are measured per prompt, which `prompt_interval_covers` names.
+    Disattenuated rho needs the reliability of both.
     """
     varying = [method.name for method in methods if method.by_prompt]
     interval, reliability = None, dict.fromkeys(method.name for method in methods)
@@ -432,8 +433,8 @@ def _given_norm(evidence: Evidence, table: np.ndarray, heads: np.ndarray) -> flo
 def _top_k(table: np.ndarray, k: int, methods: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Agreement on the k likeliest members, k the number of circuit heads among the pair's heads.
 
-    Jaccard of the two top-k sets with the p of as large an overlap by chance, and how well each method's score finds the
-    other's set: `auroc_for_top_k_of` names the method whose set is to be found.
+    Jaccard of the two top-k sets, the probability of as large an overlap by chance, and how well each method's score finds
+    the other's set (`auroc_for_top_k_of` names the method whose set is searched for).
     """
     if not config["top_k_minimum"] <= k < len(table):
         return None
@@ -461,7 +462,7 @@ def _agreement(
 ) -> dict[str, Any]:
     """ICC(A,1) on raw scores (the published ICC(2), about 0 for different units) and ICC(C,1) on z-scores.
 
-    `icc` is `_icc`, or for the many pairs the same numbers from the mean squares alone.
+    `icc` is `_icc`, or for the many pairs the faster `single_rating_correlations`.
     """
     raw = or_none(lambda: icc(table)["ICC(A,1)"])
     standard = or_none(lambda: icc(np.asarray(stats.zscore(table, axis=0, ddof=1)))["ICC(C,1)"])

@@ -51,10 +51,10 @@ LARGEST_MARGIN = 0.99  # of eta squared: beyond it the noncentral F is numerical
 class Grouping:
     """Prompts split by one label: scores and sampling units per group, names, one-way table, interval of eta squared.
 
-    A unit is a template frame with a name set, drawn as one: prompts of a unit resemble each other whatever the group, so
-    groups differ if their units differ by more than units of one group do. A unit that holds several levels of a factor is
-    one unit in each. `between_sd` is the SD of the true group means (moment estimate): with almost no noise any difference
-    has a large eta squared, so a group difference is only called a failure if this is at least `min_spread`.
+    A unit is a template frame with a name set. Prompts of one unit resemble each other whatever their group, so groups
+    differ only if their units differ by more than units of the same group do. A unit with several levels of a factor counts
+    as one unit in each level. `between_sd` is the SD of the true group means (moment estimate). With almost no noise even a
+    tiny difference has a large eta squared, so groups fail only if `between_sd` is at least `min_spread`.
     """
 
     groups: list[np.ndarray]
@@ -72,7 +72,7 @@ class Grouping:
         return self.within_sd * math.sqrt(max(0.0, excess))
 
     def unit_means(self) -> list[np.ndarray]:
-        """Mean score of every unit, per group: what may change groups under no difference."""
+        """Mean score of every unit, per group: what a permutation exchanges between groups."""
         members = [np.unique(units, return_inverse=True)[1] for units in self.units]
         return [np.bincount(m, g) / np.bincount(m) for m, g in zip(members, self.groups, strict=True)]
 
@@ -99,7 +99,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def _scores(evidence: Evidence) -> np.ndarray:
-    """Linearised per-prompt faithfulness (the clean logit difference would say nothing of the circuit)."""
+    """Linearised faithfulness of each prompt. (The clean logit difference would say nothing of the circuit.)"""
     return ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
 
 
@@ -114,7 +114,7 @@ def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Publ
 
 
 def _by_length(evidence: Evidence, config: Mapping[str, Any]) -> np.ndarray:
-    """Tertiles of prompt length: the published fallback, a different question from templates."""
+    """Thirds of the prompts by length: the published fallback for a single template, though it asks another question."""
     if LENGTH not in evidence.factors:
         raise Insufficient("n_clusters", "one template, and no prompt lengths to group by instead")
     length, names = evidence.factors[LENGTH].astype(float), config["length_groups"]
@@ -122,9 +122,7 @@ def _by_length(evidence: Evidence, config: Mapping[str, Any]) -> np.ndarray:
     return np.array(names)[np.searchsorted(edges, length, side="left")]
 
 
-def grouping(
-    scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, minimum: int, config: Mapping[str, Any]
-) -> Grouping:
+def grouping(scores: np.ndarray, labels: np.ndarray, clusters: np.ndarray, minimum: int) -> Grouping:
     """`scores` [prompt] split by `labels` [prompt], `clusters` [prompt] the units.
 
     A group under `minimum` prompts raises n_prompts, one of a single unit n_clusters.
@@ -149,7 +147,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_prompts(evidence, config["minimum_prompts"])
     preconditions.require_faithful(evidence, config)
     scores = _scores(evidence)
-    split = grouping(scores, evidence.templates, evidence.clusters, config["minimum_per_group"], config)
+    split = grouping(scores, evidence.templates, evidence.clusters, config["minimum_per_group"])
     test = equivalence_test(split.groups, _margin(split, config), units=split.units)
     by_factor = _by_factor(evidence, config, scores)
     varying = [name for name, found in by_factor.items() if found.get("varies")]
@@ -167,16 +165,16 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "effect_size": split.table.omega2,
         "reasons": _reasons(verdict, split, test.p, varying, config),
         "needs": _needs(split, config) if verdict == "inconclusive" else None,
-        "companions": {**_companions(evidence, config, split, scores), "by_factor": by_factor},
+        "companions": {**_companions(evidence, config, split), "by_factor": by_factor},
     }
 
 
 def _margin(split: Grouping, config: Mapping[str, Any]) -> float:
     """Eta squared up to which groups are equivalent: the larger of the relative margin and what `min_spread` amounts to.
 
-    A difference is a failure only beyond both, so falling short of either is equivalence. Without the second, groups of a
-    circuit with almost no noise would have to agree to within a fraction of that noise. Source: the same two conditions
-    as `_differs`; at the larger noncentrality the one test holds its level under both.
+    Groups fail only if they differ by more than both (`_differs`), so they are equivalent if they differ by less than
+    either: with the larger margin one test covers both. Without `min_spread`, groups of a circuit with almost no noise
+    would have to agree to within a fraction of that noise.
     """
     f2 = (config["min_spread"] / split.within_sd) ** 2 if split.within_sd > 0 else math.inf
     return max(config["equivalence_margin"], min(f2 / (1 + f2) if math.isfinite(f2) else 1.0, LARGEST_MARGIN))
@@ -204,7 +202,7 @@ def _reasons(verdict: str, split: Grouping, p: float, varying: list[str], config
 def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
     """Prompts at which the equivalence test has the target power if the templates do not differ at all.
 
-    As many independent prompts, times the design effect.
+    That is the number of independent prompts times the design effect.
     """
     margin = _margin(split, config)
     k, f2, n = split.table.k, _f2(margin), split.table.k * config["minimum_per_group"]
@@ -218,8 +216,8 @@ def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
 def _by_factor(evidence: Evidence, config: Mapping[str, Any], scores: np.ndarray) -> dict[str, dict[str, Any]]:
     """Name set (cluster) and every factor of 01: effect sizes, permutation p, whether faithfulness varies.
 
-    It varies if `_differs` and the permutation p is below alpha shared by the factors. Levels with too few units are left
-    out and counted: a single unit shows no difference from others of its level.
+    It varies if `_differs` and the permutation p is below alpha / number of factors. Levels with too few units are left out
+    and counted, as their units say nothing of the spread inside a level.
     """
     labels = {CLUSTER: evidence.per_prompt("01", CLUSTER), **evidence.factors}
     labels = {name: values for name, values in labels.items() if len(np.unique(values)) > 1}
@@ -238,7 +236,7 @@ def _factor(
     try:
         if len(levels) - dropped < 2:
             raise Insufficient("n_clusters", f"{len(levels) - dropped} levels with enough clusters of prompts")
-        split = grouping(scores[kept], labels[kept], clusters[kept], config["minimum_per_level"], config)
+        split = grouping(scores[kept], labels[kept], clusters[kept], config["minimum_per_level"])
         test = eta2_permutation(split.unit_means(), n_resamples=config["permutations"], seed=config["permutation_seed"])
     except Insufficient as missing:
         return {"insufficient": str(missing), "levels": len(levels), "levels_left_out": dropped}
@@ -260,7 +258,7 @@ def _factor(
     }
 
 
-def _companions(evidence: Evidence, config: Mapping[str, Any], split: Grouping, scores: np.ndarray) -> dict[str, Any]:
+def _companions(evidence: Evidence, config: Mapping[str, Any], split: Grouping) -> dict[str, Any]:
     table, welch = split.table, welch_anova(split.groups)
     test = eta2_permutation(split.unit_means(), n_resamples=config["permutations"], seed=config["permutation_seed"])
     clean = one_way_effects(split_groups(evidence.clean, evidence.templates)[0])

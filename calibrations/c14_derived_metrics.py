@@ -1,11 +1,10 @@
 """C14 derived metrics: signal detection between circuit heads and others, and values forwarded from results.
 
 Twenty published sub-metrics, one record each. d' gates; the rest is reported, most of it without a threshold. A
-sub-metric whose source was not measured says so instead of vanishing, and nothing is typed in: a published head
-set is read from the circuit's provenance or the overlap is not assessable. Where the published definition is not sound, its
-number stays the published value and the estimate is another: the learning coefficient is read as theory has it,
-composition is tested by relabelling heads rather than by a t test of edges that share them, and recovery under scrubbing is
-taken above what the empty hypothesis recovers.
+sub-metric whose source was not measured says so. A published head set is read from the circuit's provenance; without one
+the overlap is insufficient. Where a published definition is not sound, its number stays the published value and the
+estimate differs: high learning coefficients mark members, as theory has it; composition is tested by relabelling heads
+instead of a t test of edges that share heads; recovery under scrubbing is counted from what the empty hypothesis recovers.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """
     n = _sizes(evidence)
     records = [
-        _descriptive("sparsity", lambda: _sparsity(evidence), evidence),
+        _descriptive("sparsity", lambda: {"estimate": len(evidence.circuit_heads) / len(evidence.heads)}, evidence),
         _node_overlap(evidence),
         _summarised("spectral_norm_ratio", evidence, config),
         _summarised("sv_entropy_ratio", evidence, config),
@@ -154,11 +153,6 @@ def _sizes(evidence: Evidence) -> dict[str, int]:
 # --- circuit against published set --------------------------------------------------------------------------
 
 
-def _sparsity(evidence: Evidence) -> Computed:
-    """Share of the model's heads that are in the circuit, with the model's own number of heads."""
-    return {"estimate": len(evidence.circuit_heads) / len(evidence.heads)}
-
-
 def _node_overlap(evidence: Evidence) -> Record:
     """Published: min/max of the set sizes, an upper bound of Jaccard. Estimate: Jaccard of the head ids."""
 
@@ -216,7 +210,7 @@ def _d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
 
 
 def _require_groups(evidence: Evidence, config: Mapping[str, Any]) -> None:
-    """Enough circuit heads for an SD over heads, and heads outside. A single head has a rank instead."""
+    """Raises Insufficient without enough heads inside and outside for an SD; of a single circuit head it says the rank."""
     k, n_heads = len(evidence.circuit_heads), len(evidence.heads)
     if k == 1:
         mean = evidence.head_effect("02", "denoising").mean(axis=0)
@@ -325,7 +319,7 @@ def _d_primes(inside: np.ndarray, outside: np.ndarray) -> Float[np.ndarray, " re
 
 
 def _upstream(evidence: Evidence, config: Mapping[str, Any]) -> float | None:
-    """The form found elsewhere: |means|, and an SD of random-set means, which shrinks with circuit size."""
+    """Another form of d' in use: |means|, over the SD of means of random sets, which shrinks as the circuit grows."""
     mean, member = evidence.head_effect("02", "denoising").mean(axis=0), evidence.in_circuit
     masks, _ = head_relabellings(member, config["permutations"], config["permutation_seed"])
     sets = masks @ mean / member.sum()
@@ -545,8 +539,8 @@ def _minimality(evidence: Evidence, config: Mapping[str, Any]) -> Computed:
 def _beside_backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     """What each head is worth beside the set that shows it best, as shares of mean D (Wang et al. 2022, section 4.3).
 
-    Sets and signs come from discovery prompts, so nothing here is a maximum over these prompts. A head is shown to be
-    minimal if its 90 % interval lies above the published 1 %.
+    Sets and signs were chosen on discovery prompts, so these prompts give unbiased values. A head is shown to be minimal if
+    its 90 % interval lies above the published 1 %.
     """
     greedy, heads = evidence.data("22")["greedy"], evidence.data("22")["heads"]
     sign = np.sign(np.asarray(greedy["discovery_effect"], dtype=float))
@@ -570,7 +564,7 @@ def _beside_backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, 
 def _recovery(evidence: Evidence, config: Mapping[str, Any]) -> Record:
     """Logit difference recovered under causal scrubbing.
 
-    Published: sum scrubbed / sum of the intact model, in which resampling everything does not count as 0. Estimate:
+    Published: sum scrubbed / sum of the intact model; it is above 0 even if everything is resampled. Estimate:
     (scrubbed - nothing relevant) / (everything relevant - nothing relevant), a ratio of means over prompts.
     """
 

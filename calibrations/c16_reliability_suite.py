@@ -27,6 +27,7 @@ from calibrations.statistics import (
     mcdonald_omega,
     mean_inter_item_correlation,
     mean_of_ratios,
+    or_reason,
     percentile_interval,
     ratio_of_means,
     split_half_profile,
@@ -174,7 +175,7 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
     verdict = decide_above(everywhere.interval, limit)
     low, high = everywhere.interval
     raw = ratio_of_means(evidence.ablated("circuit"), evidence.clean).scores
-    near_zero = _or_reason(lambda: mean_of_ratios(evidence.ablated("circuit"), evidence.clean).near_zero_denominators)
+    near_zero = or_reason(lambda: mean_of_ratios(evidence.ablated("circuit"), evidence.clean).near_zero_denominators)
     return {
         "verdict": verdict,
         "estimate": everywhere.median,
@@ -188,8 +189,8 @@ def _split_half(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]
         "reasons": () if verdict == "pass" else (f"head profile: {low:.3f} to {high:.3f}",),
         "needs": None if verdict == "pass" else "more prompts, or heads with larger effects",
         "companions": {
-            "circuit_heads_only": _or_reason(lambda: _median_and_interval(evidence, config, effects)),
-            "index_pairing_of_linearised_scores": _or_reason(lambda: c16_split_half(raw)),
+            "circuit_heads_only": or_reason(lambda: _median_and_interval(evidence, config, effects)),
+            "index_pairing_of_linearised_scores": or_reason(lambda: c16_split_half(raw)),
             "near_zero_denominators": near_zero,
         },
     }
@@ -244,11 +245,11 @@ def _alpha(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "effect_size": found.value,
         "reasons": () if verdict == "pass" else (f"coefficient {found.interval[0]:.3f} to {found.interval[1]:.3f}",),
         "companions": {
-            "alpha_90": _or_reason(lambda: cronbach_alpha(effects, 0.90).interval),
-            "alpha_oriented_by_sign": _or_reason(lambda: cronbach_alpha(oriented).value),
-            "mean_inter_item_correlation": _or_reason(lambda: mean_inter_item_correlation(effects)),
-            "mcdonald_omega": _or_reason(lambda: _omega(oriented, config)),
-            "generalisability_all_heads": _or_reason(lambda: generalisability(every, 0.90, clusters).value),
+            "alpha_90": or_reason(lambda: cronbach_alpha(effects, 0.90).interval),
+            "alpha_oriented_by_sign": or_reason(lambda: cronbach_alpha(oriented).value),
+            "mean_inter_item_correlation": or_reason(lambda: mean_inter_item_correlation(effects)),
+            "mcdonald_omega": or_reason(lambda: _omega(oriented, config)),
+            "generalisability_all_heads": or_reason(lambda: generalisability(every, 0.90, clusters).value),
         },
     }
 
@@ -262,10 +263,3 @@ def _omega(effects: np.ndarray, config: Mapping[str, Any]) -> float:
             return mcdonald_omega(effects)
         except ConvergenceWarning as warning:
             raise Insufficient("zero_variance", "no common factor: its fit does not converge") from warning
-
-
-def _or_reason(value: Callable[[], Any]) -> Any:
-    try:
-        return value()
-    except Insufficient as missing:
-        return {"insufficient": str(missing)}

@@ -2,9 +2,9 @@
 
 M[A, B] is the mean activation-patching effect of circuit A's heads on task B's prompts, in units of task B's
 gap (mean of clean minus corrupted logit difference). The published ratio M[A,A] / mean M[A,B] divides by what
-should be zero: pure noise passes "> 3" in 10 to 28 %. The verdict asks the same without division and of every
-companion by itself, M[A,A] - 3 M[A,B] > 0 for all B: heads that serve one of four companions in full have a mean
-off-diagonal of a quarter, which three times over is still below their own effect.
+should be zero: pure noise passes "> 3" in 10 to 28 %. The verdict asks the same without division, and of every companion
+by itself: M[A,A] - 3 M[A,B] > 0 for all B. A mean over companions would hide a shared circuit: heads that serve one of
+four companions as much as their own task have a mean effect of a quarter on the others, and three quarters is below one.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def effect_matrix(evidence: Evidence, config: Mapping[str, Any]) -> EffectMatrix
 
 
 def _why_not(stored: CompanionTask, config: Mapping[str, Any]) -> str | None:
-    """Why a companion task is no test of specificity, or None: an absent behaviour needs no heads at all."""
+    """Why a companion task cannot test specificity (no head serves a behaviour that is absent), or None if it can."""
     if stored["accuracy"] <= config["min_accuracy"]:
         return f"accuracy {stored['accuracy']:.3g} is no better than {config['min_accuracy']}"
     if stored["gap"] <= 0:
@@ -240,7 +240,7 @@ def _decide(evidence: Evidence, matrix: EffectMatrix, config: Mapping[str, Any])
 
 
 def _together(contrasts: list[Contrast], level: float) -> dict[str, Interval]:
-    """Intervals that hold for all companions at once: the smallest contrast is one that was chosen."""
+    """Intervals that hold for all companions at once, as the one that is shown is chosen for being the smallest."""
     estimates, draws = np.array([one.estimate for one in contrasts]), np.stack([one.draws for one in contrasts], axis=1)
     return dict(zip([one.name for one in contrasts], simultaneous_intervals(estimates, draws, level), strict=True))
 
@@ -306,8 +306,8 @@ def _counts(
 def _notes(matrix: EffectMatrix, own90: Interval, others: Float[np.ndarray, "companion resample"]) -> tuple[str, ...]:
     """What the reader should know whatever the verdict.
 
-    Heads that the companion's stored circuit has as well may make a small contrast legitimate (`shared_circuit`), but a
-    shared circuit is not specific, so the verdict stands: exempting it would let a claim excuse itself.
+    A companion whose stored circuit has some of these heads may explain a small contrast (`shared_circuit`). The verdict
+    stands even so: a shared circuit is not specific, and a claim must not excuse itself.
     """
     names = [task.name for task in matrix.tasks[1:]]
     against = [name for name, draws in zip(names, others, strict=True) if percentile_interval(draws, 0.90)[1] < 0]

@@ -2,7 +2,7 @@
 
 Layer density correlates layer index with the number of circuit heads per layer; role depth correlates each
 head's layer with the ordinal of its role. Role depth means something only if roles were assigned from what
-heads do: a role drawn from a layer band correlates with layer by construction.
+heads do: roles assigned by layer correlate with layer by construction.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
     Insufficient,
     bootstrap_ratios,
-    c36_identical,
     c36_label,
     discrimination,
     hodges_lehmann,
     mcnemar,
+    or_reason,
     percentile_interval,
     ratio_of_means,
     set_overlap,
@@ -42,8 +42,8 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C36.incremental_validity: delta = theta(circuit) - theta(top k heads by output norm).
 
     Published: delta above 0 adds value, above 0.1 substantial. Verdict: paired bootstrap interval of
-    theta(circuit) - max(0, theta(baseline)) above 0, since a baseline that does harm is not easier to beat
-    than nothing; and, as an unclamped theta of 1.6 "beats" 1.0, the distance to 1 must shrink as well.
+    theta(circuit) - max(0, theta(baseline)) above 0: a baseline that does harm counts as one that does nothing.
+    The distance to 1 must shrink as well, since a theta of 1.6 is larger than 1.0 and no better.
     """
     rule = f"delta above {config['adds_value_above']:g}"
     return [
@@ -68,7 +68,7 @@ def _baseline_heads(evidence: Evidence, which: str) -> list[tuple[int, int]]:
     stored = evidence.data("20")["baselines"]
     if which not in stored:
         raise Insufficient("not_run", f"no baseline {which}")
-    return [tuple(head) for head in stored[which]]
+    return [(layer, head) for layer, head in stored[which]]
 
 
 def gains(circuit: Any, baseline: Any, floor: float) -> tuple[Any, Any]:
@@ -81,7 +81,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_behaviour(evidence, config)
     preconditions.require_prompts(evidence, config["minimum_prompts"])
     preconditions.require_faithful(evidence, config)
-    identical = c36_identical(evidence.circuit_heads, _baseline_heads(evidence, BASELINE))
+    identical = set(evidence.circuit_heads) == set(_baseline_heads(evidence, BASELINE))
     floor, zero = config["baseline_floor"], config["adds_value_above"]
     thetas = [preconditions.faithfulness(evidence, config, subset).value for subset in ("circuit", BASELINE)]
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
@@ -139,8 +139,8 @@ def _companions(evidence: Evidence, config: Mapping[str, Any], thetas: list[floa
     baseline = _baseline_heads(evidence, BASELINE)
     shared = sorted(set(evidence.circuit_heads) & set(baseline))
     optional = {
-        "random_circuits_p": lambda: preconditions.random_circuit_p(evidence, config),
-        "against_top_k_attribution": lambda: _against(evidence, config, HARDER),
+        "random_circuits_p": lambda: preconditions.random_circuits(evidence, config).p,
+        "against_top_k_attribution": lambda: _against(evidence, HARDER),
         "mcnemar": lambda: _mcnemar(evidence),
         "membership_auroc": lambda: _membership(evidence),
         "baseline_jaccard": lambda: set_overlap(evidence.circuit_heads, baseline).jaccard,
@@ -153,18 +153,11 @@ def _companions(evidence: Evidence, config: Mapping[str, Any], thetas: list[floa
         "hodges_lehmann": hodges_lehmann(scores),
         "shared_heads": [list(head) for head in shared],
         "baseline_selected_on": evidence.data("20")["baselines"].get("selected_on"),
-        **{name: _or_reason(value) for name, value in optional.items()},
+        **{name: or_reason(value) for name, value in optional.items()},
     }
 
 
-def _or_reason(value: Any) -> Any:
-    try:
-        return value()
-    except Insufficient as missing:
-        return {"insufficient": str(missing)}
-
-
-def _against(evidence: Evidence, config: Mapping[str, Any], subset: str) -> dict[str, Any]:
+def _against(evidence: Evidence, subset: str) -> dict[str, Any]:
     """The same difference against another baseline, with its 90 % Fieller interval."""
     difference = evidence.ablated("circuit") - evidence.ablated(subset)
     ratio = ratio_of_means(difference, evidence.clean, evidence.clusters)

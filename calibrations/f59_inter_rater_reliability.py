@@ -3,9 +3,8 @@
 Raters: activation patching, direct logit attribution, norm of the OV circuit on the answer direction.
 Published values: Kendall's W, mean Spearman and mean Cohen's kappa of the top-k sets (k = circuit size). W of
 three raters is (1 + 2 mean rho)/3, so its 0.5 asks for a mean rho of .25, which is what the verdict tests.
-The two direct raters cannot see heads that act through other heads: with enough heads that write to the
-answer they are judged on those, and otherwise a disagreement is not held against the circuit while such heads
-exist.
+The two direct raters cannot see heads that act through other heads. If enough heads write to the answer, all raters are
+compared on those alone; if not, a disagreement is inconclusive as long as there are heads that the direct raters cannot see.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ ORIENTATION: Mapping[str, Orientation] = {"absolute": "magnitude", "signed": "hi
 class RaterPanel:
     """The raters that were run, the heads they are judged on, and which circuit heads those include.
 
-    `indirect` counts heads with a patching effect that write next to nothing to the answer themselves.
+    `indirect` counts heads that have a patching effect but write next to nothing to the answer.
     """
 
     raters: tuple[ScoringMethod, ...]

@@ -34,8 +34,8 @@ class ScoringMethod:
 
     `orientation` says what a member of the circuit looks like: a large effect of either sign ("magnitude"), a
     high score or a low score. Effects per prompt are in the unit of their measurement (nats, or the task's metric);
-    means within +- `tie` of it count as 0. A head without a value on some prompt has no score: a mean over the others
-    would be of other prompts.
+    means within +- `tie` count as 0. A head that lacks a value on any prompt has no score, since a mean over the rest would
+    be of other prompts than the other heads' means.
     """
 
     name: str
@@ -90,8 +90,8 @@ def rank_reliability(
 ) -> float | None:
     """How well the prompts order `heads`: median over splits of the Spearman-Brown step-up of rho between halves.
 
-    None for a prompt-free score, which has no halves, and where a half orders nothing. Spec C12 (for the disattenuated
-    rho) and C16 (head-level split-half), here for the ranks of oriented scores.
+    None for a score without prompts and where a half gives all heads one score. Spec C12 (for the disattenuated rho) and
+    C16 (head-level split-half), here for the ranks of oriented scores.
     """
     if not method.by_prompt:
         return None
@@ -116,8 +116,8 @@ def writes_to_answer(evidence: Evidence, fraction: float) -> Bool[np.ndarray, " 
 def select_top(scores: Float[np.ndarray, "... head"], k: int, zero_is_nothing: bool) -> Bool[np.ndarray, "... head"]:
     """The k heads with the largest scores, ties to the lower (layer, head).
 
-    With `zero_is_nothing`, heads whose score is 0 (a negligible effect) are never selected, so fewer than k
-    may be: filling up from a block of ties in index order would make every two methods agree.
+    With `zero_is_nothing`, heads whose score is 0 (a negligible effect) are never selected, so there may be fewer than k:
+    filling up with tied heads in the order of their index would make any two methods agree.
     """
     chosen = top_k_mask(scores, k)
     return chosen & (scores > 0) if zero_is_nothing else chosen
@@ -143,8 +143,7 @@ def mean_kappa(selections: Bool[np.ndarray, "... rater head"]) -> Float[np.ndarr
 def covering(interval: Interval, estimate: float) -> Interval:
     """`interval`, extended to hold `estimate`.
 
-    Resampling adds the noise of small effects a second time, so draws of ranks and magnitudes lie on the side
-    of no agreement and may miss the estimate. Their lower end is conservative; the upper end must not fall
-    below it.
+    Resampling adds the noise of small effects a second time, so resampled agreement is too low and the interval may miss
+    the estimate. A lower end that is too low is conservative; the upper end must not lie below the estimate.
     """
     return min(interval[0], estimate), max(interval[1], estimate)

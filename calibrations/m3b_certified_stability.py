@@ -1,9 +1,9 @@
 """M3b: does each head of the circuit contribute, whatever prompts are drawn?
 
-The published rule "positive in 95 % of 80 % subsamples" is t > 0.82, so it certifies a fifth of heads without
-any effect; the verdict tests each head against 2 % of the logit difference instead (spec finding 5 and
-section 7). "At least half of the heads" says nothing of the other half, so a second record asks that no claimed
-head be idle: a decoy among true heads costs no faithfulness and shows nowhere else.
+The published rule "positive in 95 % of 80 % subsamples" amounts to t > 0.82, so it certifies a fifth of all heads that
+have no effect. The verdict tests each head against 2 % of the logit difference instead (spec finding 5 and section 7).
+"At least half of the heads" says nothing of the other half, so a second record asks that no claimed head be idle: an idle
+head among true ones costs no faithfulness, and no other calibration would notice it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
     Insufficient,
     TTest,
-    benjamini_hochberg,
+    adjusted_p,
     m3b_equivalent_t,
     m3b_labels,
     mean_test,
@@ -163,9 +163,9 @@ def head_labels(
     effects: Float[np.ndarray, "prompt head"], test: TTest, evidence: Evidence, config: Mapping[str, Any]
 ) -> list[str]:
     """robust: above the threshold after Benjamini-Hochberg; negative: below 0 after it; else uncertain."""
-    robust = benjamini_hochberg(test.p) < config["alpha"]
+    robust = adjusted_p(test.p, "bh") < config["alpha"]
     opposite = mean_test(-effects, evidence.clusters)
-    negative = benjamini_hochberg(opposite.p) < config["alpha"]
+    negative = adjusted_p(opposite.p, "bh") < config["alpha"]
     return ["robust" if r else "negative" if n else "uncertain" for r, n in zip(robust, negative, strict=True)]
 
 
@@ -201,7 +201,7 @@ def _companions(
             }
             for i, (layer, head) in enumerate(evidence.circuit_heads)
         },
-        "robust_above_zero": float((benjamini_hochberg(positive.p) < config["alpha"]).mean()),
+        "robust_above_zero": float((adjusted_p(positive.p, "bh") < config["alpha"]).mean()),
         "published_rule_as_t": m3b_equivalent_t(config["certified_from"], config["subsample_fraction"]),
         "threshold_in_logits": config["min_effect_fraction"] * mean_clean,
     }
@@ -214,7 +214,7 @@ def knock_outs(evidence: Evidence) -> Float[np.ndarray, "way prompt head"]:
     """Logit difference that each circuit head is worth, alone (21) and beside its minimality set (22).
 
     Alone: D - LD(head mean-ablated). Beside: F(C without K) - F(C without K and the head), K the set of other circuit
-    heads that shows it best on discovery prompts: a head that a backup covers is worth nothing alone. Raises
+    heads that shows it best on discovery prompts, as a head with a backup seems worth nothing alone. Raises
     Insufficient("not_run").
     """
     alone = evidence.head_effect(*EFFECT)[:, evidence.in_circuit]

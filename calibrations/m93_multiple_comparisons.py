@@ -117,7 +117,7 @@ def _published(tests: Sequence[StoredRecord], config: Mapping[str, Any]) -> Publ
 
 
 def _untested(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> list[str]:
-    """Gates that should have a p-value and have none; of gates that are alternatives one p-value is enough."""
+    """Gates that should have a p-value and have none; of alternative gates one p-value is enough."""
     gates = {record["metric"]: _p_value(record) for record in records if record["gating"]}
     without = {metric for metric, p in gates.items() if p is None} - set(config["no_test"])
     for group in config["alternatives"]:
@@ -149,7 +149,7 @@ def _conjunction(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> 
 
 
 def _reason(records: Sequence[StoredRecord], untested: Sequence[str]) -> str:
-    """Why gates have no p-value: what the first of them says, or not_run if one of them does or says nothing."""
+    """Why gates have no p-value: the reason of the first, but not_run if one of them was not run or gives no reason."""
     own = [record for record in records if record["metric"] in untested and record["verdict"] == "insufficient"]
     given = [reason.partition(":")[0] for record in own for reason in record["reasons"][:1]]
     return given[0] if len(given) == len(untested) and "not_run" not in given else "not_run"

@@ -1,8 +1,8 @@
 """M98: does faithfulness depend on how the other heads are ablated (zero, mean, resample)?
 
 E1b asks the same of zero, mean and noise (`calibrations.e1b_method_invariance`): one criterion with four
-methods. Both also ask it of the roles' group knock-outs: a backup that wakes only when a role falls silent stands in
-for it under zero and sleeps under every recipe that leaves the role speaking.
+methods. Both also knock out each role as a group. A backup that is active only while the role is silent stands in for
+it under zero ablation, and does not under a recipe that leaves the role a typical output: the two then differ.
 """
 
 from __future__ import annotations
@@ -225,13 +225,13 @@ def _friedman(evidence: Evidence, methods: Any) -> dict[str, Any]:
 def backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Whether something outside stands in for a role: one table row for each role, with its verdict.
 
-    kept[method] = sum LD(model without the role) / sum D, held between 0 and 1. `excess` is kept under zero minus the most
-    kept under any other of `knockout_methods`, in other words the smallest of the differences. fail: every difference's
-    90 % interval lies above the margin (intersection-union); pass: one difference lies below it (Bonferroni over the
-    methods: the bootstrap of a maximum of equals is biased, and passed such a tie in 15 %); `excess_90` holds the two
-    bounds. Only this sign speaks for a backup: zero can keep less than a mean because it removes a constant, and below
-    0 or above 1 nothing is kept, the answer is turned round or exaggerated. Means by position are left out, since
-    they leak the position of the repeated name. Raises Insufficient("not_run"). Source: spec section 7, planted `backup`.
+    kept[method] = sum LD(model without the role) / sum D, clipped to [0, 1], since below 0 the answer is reversed and above 1
+    exaggerated. `excess` is the smallest difference between kept under zero and kept under another of `knockout_methods`.
+    fail: the 90 % interval of every difference lies above the margin (intersection-union). pass: one difference lies below
+    it, with Bonferroni over the methods, because a bootstrap of the smallest of equal differences is biased (it passed such
+    ties in 15 %). `excess_90` holds the two bounds. Only a positive excess speaks for a backup: zero may keep less than a
+    mean because it removes a constant. Means by position are left out, since they reveal the position of the repeated
+    name. Raises Insufficient("not_run"). Source: spec section 7, planted `backup`.
     """
     methods, margin = config["knockout_methods"], config["max_divergence"]
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])

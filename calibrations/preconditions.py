@@ -1,8 +1,8 @@
 """What must hold before a calibration says anything: the behaviour exists, and the circuit reproduces it.
 
-A null circuit is stable, invariant and certified by noise (spec section 7), so the calibrations that would
-pass it ask `require_faithful` first. The four conditions are also records of their own, because the
-certificate rests on them.
+A circuit without any effect is stable and invariant, and noise certifies its heads (spec section 7), so the calibrations
+that would pass it ask `require_faithful` first. The four conditions are also records of their own, because the certificate
+rests on them.
 """
 
 from __future__ import annotations
@@ -77,11 +77,6 @@ def require_prompts(evidence: Evidence, minimum: int) -> None:
         raise Insufficient("n_prompts", detail, needs=f"at least {minimum} prompts")
 
 
-def clean_mean(evidence: Evidence) -> TTest:
-    """Mean clean logit difference with its cluster-robust standard error and one-sided p of "above 0"."""
-    return mean_test(evidence.clean[:, None], evidence.clusters)
-
-
 def require_behaviour(evidence: Evidence, config: Mapping[str, Any]) -> None:
     """Raises Insufficient("behaviour_absent") if mean(D) <= 0, ("denominator") if mean(D)/SE is too small."""
     ratio_of_means(evidence.clean, evidence.clean, evidence.clusters).require_denominator(config["min_denominator_t"])
@@ -117,9 +112,9 @@ def _ratio(numerator: np.ndarray, evidence: Evidence, config: Mapping[str, Any])
 def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCircuits:
     """Faithfulness of the circuit among random circuits of its size and layer profile, on the same prompts.
 
-    p = (1 + #{theta_random >= theta_circuit}) / (R + 1), but never below one over the number of such circuits: draws
-    that repeat are no new evidence. Raises Insufficient("min_p_unreachable") if that cannot reach alpha, and
-    whatever the ratio raises on those prompts.
+    p = (1 + #{theta_random >= theta_circuit}) / (R + 1), but at least one over the number of such circuits, since a repeated
+    draw is no new evidence. Raises Insufficient("min_p_unreachable") if that cannot reach alpha, and whatever the ratio
+    raises on those prompts.
     """
     _, index = evidence.random_circuits
     clean, clusters = evidence.clean[index], evidence.clusters[index]
@@ -154,11 +149,6 @@ def matching_circuits(evidence: Evidence) -> int:
     return math.prod(math.comb(int(n), int(k)) for n, k in zip(inside, chosen, strict=True))
 
 
-def random_circuit_p(evidence: Evidence, config: Mapping[str, Any]) -> float:
-    """p of `random_circuits`."""
-    return random_circuits(evidence, config).p
-
-
 def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:
     """Precondition of spec section 7: raises Insufficient("not_faithful") for a circuit that does nothing.
 
@@ -170,7 +160,7 @@ def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:
     if min(theta, above_floor) < config["min_faithfulness"]:
         detail = f"faithfulness {theta:.3f}, {above_floor:.3f} above the floor; at least {config['min_faithfulness']}"
         raise Insufficient("not_faithful", detail)
-    p = random_circuit_p(evidence, config)
+    p = random_circuits(evidence, config).p
     if p >= config["alpha"]:
         raise Insufficient("not_faithful", f"not above random circuits of the same size: p = {p:.3g}")
 
@@ -200,7 +190,7 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 def _behaviour(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     """Mean clean logit difference above 0: otherwise there is no behaviour to explain."""
-    test = clean_mean(evidence)
+    test = mean_test(evidence.clean[:, None], evidence.clusters)
     mean, ci90, ci95 = float(test.mean[0]), _at(test, 0.90), _at(test, 0.95)
     verdict = decide_above(ci90, 0.0) if mean > 0 else "insufficient"
     reason = "behaviour_not_shown" if verdict == "inconclusive" else "behaviour_absent"
@@ -222,7 +212,7 @@ def _behaviour(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def absence(evidence: Evidence, config: Mapping[str, Any]) -> str | None:
-    """What is missing of the behaviour, to follow the model's name; None if P.behaviour passes or cannot be judged.
+    """What to say after the model's name if it lacks the behaviour; None if P.behaviour passes or cannot be judged.
 
     Reads measurement 01 alone, so that it can be asked before anything else is measured.
     """
@@ -243,7 +233,7 @@ def _at(test: TTest, level: float) -> Interval:
 
 
 def _denominator(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """t of mean(D): below 3 a ratio over D has no bounded interval often enough to be refused."""
+    """t of mean(D): below 3 a ratio over D too often has no bounded interval."""
     ratio = ratio_of_means(evidence.clean, evidence.clean, evidence.clusters)
     t, minimum = ratio.denominator_t, config["min_denominator_t"]
     if t < minimum:

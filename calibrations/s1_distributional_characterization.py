@@ -3,15 +3,15 @@
 Published value: mean over circuit heads of |mean attribution| over the same for all other heads (`abs_of_mean`). The
 wording also reads as a mean over prompts of |attribution| (`mean_of_abs`), a different number, given beside it.
 
-Estimate and verdict are not of that ratio. Noise of few prompts makes |mean| of a head without attribution positive, which
-no correction undoes without knowing the true mean: the ratio lies too close to 1, and so does every resample of it. A squared
-mean is too large by its squared standard error, which is known. The estimate therefore compares root mean squares,
+Estimate and verdict are not of that ratio. With few prompts noise makes |mean| positive even for a head without attribution,
+so the ratio and all its resamples lie too close to 1, and correcting that would take the true mean. A squared mean, however,
+is too large by its squared standard error, which is known. The estimate therefore compares root mean squares,
 
     share = in / (in + out),   in^2 = mean over circuit heads of (mean^2 - SE^2),   out^2 likewise over the others,
 
-both 0 where noise alone explains them. A ratio in / out of 2 is a share of 2/3: the scale has the same order, and an end
-where the ratio has none, since few prompts often cannot tell `out` from 0. Heavy-tailed attributions exceed a ratio of 2 in
-every tenth random circuit, so the share needs a relabelling p as well.
+both 0 where noise alone explains them. A ratio in / out of 2 is a share of 2/3. The share orders circuits as the ratio does,
+but stays finite where few prompts cannot tell `out` from 0. With heavy-tailed attributions one random circuit in ten exceeds
+a ratio of 2, so the share needs a relabelling p as well.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def circuit_share(squares: Float[np.ndarray, "... head"], evidence: Evidence) ->
 
 
 def _interval(draws: Float[np.ndarray, " resample"], level: float) -> Interval:
-    """Percentiles; a resample in which no head has any attribution may be any share, so it counts against both ends."""
+    """Percentiles. A resample in which no head has any attribution counts as share 0 for the lower end and 1 for the upper."""
     low, high = (percentile_interval(np.nan_to_num(draws, nan=missing), level) for missing in (0.0, 1.0))
     return low[0], high[1]
 
@@ -181,7 +181,7 @@ def _relabel(
     config: Mapping[str, Any],
     by_layer: bool = False,
 ) -> PermutationTest:
-    """Heads relabelled: the mean square inside orders sets as the share does, their total being fixed."""
+    """Heads relabelled. As the total is fixed, the contrast of mean squares orders head sets as the share does."""
     return head_label_permutation(
         mean_contrast(squares),
         evidence.in_circuit,

@@ -6,10 +6,10 @@ and variance. One random partition is a lottery. Over random subsets of m prompt
     CV of the mean = SD / (|mean| sqrt(m)),    CV of the variance = sqrt(2 / (m - 1) + excess kurtosis / m),
 
 so the verdict judges these, with an interval over prompts, on heads that write to the answer: the attribution of another
-head is rounding (planted circuit: excess kurtosis 25 in heads that act through others only). Normal data need m = 51, so fewer
+head is rounding (planted circuit: excess kurtosis 25 in heads that act only through others). Normal data need m = 51, so fewer
 than 255 prompts cannot meet the criterion. The kurtosis of a sample is biased low, so heavy-tailed heads a little beyond the
-limit pass too often: with 400 prompts and t of 8 degrees of freedom (true CV of the variance .21) 24 to 29 %, with 6 (.25)
-2 %. Random subsets hold no instability of their own: the companion repeats the question between templates.
+limit pass too often. With 400 prompts, 24 to 29 % pass for t with 8 degrees of freedom (true CV of the variance .21), and 2 %
+for t with 6 (.25). Random subsets differ by chance alone, so a companion repeats the question between templates.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _table(heads: Sequence[Head], cvs: np.ndarray, stable: np.ndarray) -> list[d
 def _observed_over_expected(
     attribution: np.ndarray, cvs: Float[np.ndarray, "moment head"], config: Mapping[str, Any]
 ) -> dict[str, float]:
-    """CVs averaged over random partitions over those of the closed form: about .94, the bias of an SD of five."""
+    """CVs averaged over random partitions, divided by the closed form: about .94, the bias of an SD of five values."""
     observed = np.mean([_observed_cvs(attribution, part) for part in _partitions(len(attribution), config)], axis=0)
     return dict(zip(("mean", "variance"), np.median(observed / cvs, axis=1).tolist(), strict=True))
 

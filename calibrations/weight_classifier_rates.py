@@ -1,8 +1,8 @@
 """C14.hit_rate and C14.false_alarm_rate: does a classifier that sees weights alone find the circuit's heads?
 
 Measurement 09 trains it on the circuits of other tasks and predicts this task's. A rate is a share of counted heads, so its
-interval is Wilson's, and a circuit can be too small for any outcome to pass: of 14 heads even all 14 leave the
-lower bound at .84. Such a verdict is insufficient, whatever was found; the rates are shown all the same.
+interval is Wilson's, and a circuit can be too small for any outcome to pass: even 14 of 14 heads leave the lower bound at
+.84. Its verdict is then insufficient, whatever was found, and the rates are still shown.
 """
 
 from __future__ import annotations

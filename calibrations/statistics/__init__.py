@@ -42,7 +42,7 @@ from calibrations.statistics.detection import (
 )
 from calibrations.statistics.effect_size import cliff_delta, cohen_d, cohen_d_interval, d_prime_rms, hedges_g
 from calibrations.statistics.effective_rank import EffectiveRank, effective_rank_of_spectrum
-from calibrations.statistics.errors import INSUFFICIENT_REASONS, Insufficient, or_none
+from calibrations.statistics.errors import INSUFFICIENT_REASONS, Insufficient, or_none, or_reason
 from calibrations.statistics.moments import (
     coefficient_of_variation,
     cv_interval,
@@ -58,8 +58,6 @@ from calibrations.statistics.multiplicity import (
     Survival,
     adjusted_p,
     approximate_p,
-    benjamini_hochberg,
-    bonferroni,
     e_benjamini_hochberg,
     intersection_union_p,
     or_clause_p,
@@ -99,7 +97,6 @@ from calibrations.statistics.published import (
     c13_label,
     c16_split_half,
     c30_label,
-    c36_identical,
     c36_label,
     discriminant_null_pass,
     discriminant_ratios,

@@ -56,3 +56,11 @@ def or_none(compute: Callable[[], Any]) -> Any:
         return compute()
     except Insufficient:
         return None
+
+
+def or_reason(compute: Callable[[], Any]) -> Any:
+    """The value, or {"insufficient": reason} where the data support none."""
+    try:
+        return compute()
+    except Insufficient as missing:
+        return {"insufficient": str(missing)}

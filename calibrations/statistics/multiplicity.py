@@ -55,7 +55,8 @@ def _present(p: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
 
 
 def adjusted_p(p: ArrayLike, method: Method) -> Float[np.ndarray, " hypothesis"]:
-    """Adjusted p-values of `p` [hypothesis]: "bonferroni", "holm" (family-wise), "bh", "by" (false discovery rate).
+    """Adjusted p-values of `p` [hypothesis]: "bonferroni", "holm" (family-wise), "bh", "by" (false discovery rate: of
+    independent or positively dependent tests, and of any).
 
     A missing p (NaN) is left out of the family and stays NaN in the result; it never lowers or raises the others.
     Raises Insufficient("not_run") if nothing is left. Source: Holm 1979; Benjamini & Hochberg 1995; Benjamini &
@@ -81,16 +82,6 @@ def adjusted_p(p: ArrayLike, method: Method) -> Float[np.ndarray, " hypothesis"]
     return result
 
 
-def bonferroni(p: ArrayLike) -> Float[np.ndarray, " hypothesis"]:
-    """min(1, m p). See `adjusted_p`."""
-    return adjusted_p(p, "bonferroni")
-
-
-def benjamini_hochberg(p: ArrayLike) -> Float[np.ndarray, " hypothesis"]:
-    """Step-up adjusted p, FDR under independence or PRDS. See `adjusted_p`."""
-    return adjusted_p(p, "bh")
-
-
 def survival(p: ArrayLike, alpha: float = 0.05) -> Survival:
     """M93's published value: #(BH-adjusted p < alpha, inclusive) / #(p < alpha).
 
@@ -103,8 +94,8 @@ def survival(p: ArrayLike, alpha: float = 0.05) -> Survival:
     if not nominal.any():
         raise Insufficient("ratio_undefined", f"none of {x.size} p-values is below {alpha}: survival is 0/0")
     slack = alpha * (1 + 1e-12)
-    kept = int((nominal & (benjamini_hochberg(x) <= slack)).sum())
-    strict = int((nominal & (bonferroni(x) <= slack)).sum())
+    kept = int((nominal & (adjusted_p(x, "bh") <= slack)).sum())
+    strict = int((nominal & (adjusted_p(x, "bonferroni") <= slack)).sum())
     return Survival(int(nominal.sum()), kept, strict, kept / int(nominal.sum()))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -67,11 +67,6 @@ def c36_label(delta: float, *, adds_value: float, substantial: float) -> str:
     if delta > substantial:
         return "substantial"
     return "adds value" if delta > adds_value else "none"
-
-
-def c36_identical(circuit: Collection[Hashable], baseline: Collection[Hashable]) -> bool:
-    """True if circuit and top-k baseline are the same heads: delta is 0, the verdict fail, "baseline equals circuit"."""
-    return set(circuit) == set(baseline)
 
 
 def c16_split_half(scores: ArrayLike) -> float:

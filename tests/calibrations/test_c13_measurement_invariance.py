@@ -115,7 +115,7 @@ def test_the_margin_is_the_larger_of_the_relative_and_the_absolute_one():
     labels = np.array([f"t{i % 6}" for i in range(600)])
     for sd, expected in ((0.08, 0.05**2 / (0.05**2 + 0.08**2)), (0.4, CONFIG["equivalence_margin"])):
         scores = np.random.default_rng(0).normal(0, sd, 600)
-        split = c13.grouping(scores, labels, clusters, 10, CONFIG)
+        split = c13.grouping(scores, labels, clusters, 10)
         assert c13._margin(split, CONFIG) == pytest.approx(expected, rel=0.1)
 
 
@@ -124,7 +124,7 @@ def test_templates_that_spread_by_the_smallest_relevant_sd_rarely_pass():
     rng, passed, effects = np.random.default_rng(5), 0, np.array([1, -1, 1, -1, 1, -1]) * CONFIG["min_spread"]
     labels, clusters = np.arange(400) % 6, np.array([f"c{i}" for i in range(400)])
     for _ in range(200):
-        split = c13.grouping(effects[labels] + rng.normal(0, 0.08, 400), labels.astype(str), clusters, 10, CONFIG)
+        split = c13.grouping(effects[labels] + rng.normal(0, 0.08, 400), labels.astype(str), clusters, 10)
         passed += equivalence_test(split.groups, c13._margin(split, CONFIG), units=split.units).p < CONFIG["alpha"]
     assert passed / 200 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
 

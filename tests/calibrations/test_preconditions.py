@@ -7,7 +7,7 @@ import pytest
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
-from calibrations.statistics import Insufficient
+from calibrations.statistics import Insufficient, mean_test
 from tests.calibrations.settings import clean_of, config_of, set_intact
 from tests.calibrations.synthetic import COMMON, documents, evidence
 
@@ -56,7 +56,7 @@ def test_random_circuit_p_by_brute_force():
     values, index = subject.random_circuits
     theta = subject.ablated("circuit")[index].sum() / subject.clean[index].sum()
     above = sum(row.sum() / subject.clean[index].sum() >= theta for row in values)
-    assert preconditions.random_circuit_p(subject, CONFIG) == pytest.approx((1 + above) / 201)
+    assert preconditions.random_circuits(subject, CONFIG).p == pytest.approx((1 + above) / 201)
 
 
 def test_twenty_random_circuits_are_the_least_that_can_reach_alpha():
@@ -77,7 +77,7 @@ def test_a_denominator_near_zero_is_refused_with_the_prompts_it_would_take():
     subject = evidence(mean_clean=0.1)
     record = by_metric(subject)["P.denominator"]
     assert record.verdict == "insufficient" and record.reasons[0].startswith("denominator")
-    t = preconditions.clean_mean(subject).t[0]
+    t = mean_test(subject.clean[:, None], subject.clusters).t[0]
     assert record.needs == f"about {int(np.ceil(400 * (3 / t) ** 2))} prompts"
 
 
