@@ -22,7 +22,7 @@ from circuits.interventions import Base, Recipe, Sweep, Variant
 from circuits.prompts import CHANGED, PromptSet
 from scripts.benchmarks.flops import first_layer
 from scripts.benchmarks.plain import Edit, PlainModel
-from scripts.benchmarks.subjects import Subject
+from scripts.benchmarks.subjects import BenchmarkModel
 
 ROWS_PER_TRACE = 512  # bounds the memory of one nnsight trace
 LogitDifferences = Float[np.ndarray, "variant prompt"]
@@ -75,7 +75,7 @@ class Replacements:
 class HookLoop:
     """TransformerLens's way: one variant per `run_with_hooks`, all prompts in the batch, full logits."""
 
-    def __init__(self, subject: Subject, reference: PromptSet) -> None:
+    def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         self.bridge, self.device = subject.model.bridge, subject.model.device
         self.reference = Reference(reference, self._activations)
 
@@ -104,7 +104,7 @@ class HookLoop:
 class ExpertLoop:
     """A careful user's loop: the cached residual stream, blocks from the first changed one on, one position unembedded."""
 
-    def __init__(self, subject: Subject, reference: PromptSet) -> None:
+    def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         self.plain = subject.plain
         self.reference = Reference(reference, self.plain.activations)
 
@@ -124,7 +124,7 @@ class ExpertLoop:
 class NnsightTraces:
     """nnsight: an invoke per variant, as many to a trace as `rows_per_trace` allows; its batcher concatenates them."""
 
-    def __init__(self, subject: Subject, reference: PromptSet, rows_per_trace: int = ROWS_PER_TRACE) -> None:
+    def __init__(self, subject: BenchmarkModel, reference: PromptSet, rows_per_trace: int = ROWS_PER_TRACE) -> None:
         from nnsight import LanguageModel
 
         with warnings.catch_warnings():

@@ -10,17 +10,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
 
 from scripts.benchmarks import clock, comparison, engines, growth, record, subjects, tables, workloads
-from scripts.benchmarks.comparison import Budget, Comparison, Machine
+from scripts.benchmarks.comparison import Budget, EngineComparison, Machine
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.plain import PlainModel
-from scripts.benchmarks.record import Record
+from scripts.benchmarks.record import BenchmarkRow
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "benchmark.py"
@@ -62,7 +61,8 @@ def measure(options: argparse.Namespace, scratch: Path) -> None:
     """Every model on every work, then the growth."""
     started = time.monotonic()
     machine = _machine(options)
-    path = _folder(options) / f"{options.name or _default_name(machine)}.csv"
+    device = "-".join(machine.device_name.lower().replace("/", " ").split()) if machine.device != "cpu" else "cpu"
+    path = _folder(options) / f"{options.name or device}.csv"
     print(
         f"{machine.device_name}, threads {machine.threads}, GEMM {machine.gemm / 1e9:.0f} GFLOP/s -> {path}", flush=True
     )
@@ -100,7 +100,9 @@ def _measure_model(model: str, options: argparse.Namespace, machine: Machine, pa
         print(f"{'':11} {time.monotonic() - started:.0f} s", flush=True)
 
 
-def _todo(model: str, options: argparse.Namespace, machine: Machine, rows: Sequence[Record]) -> dict[str, list[str]]:
+def _todo(
+    model: str, options: argparse.Namespace, machine: Machine, rows: Sequence[BenchmarkRow]
+) -> dict[str, list[str]]:
     """{work: engines to measure} where the file lacks an engine asked for, in the present setting.
 
     All engines that the file has are then measured again with it: ratios are between times of one run.
@@ -116,12 +118,12 @@ def _todo(model: str, options: argparse.Namespace, machine: Machine, rows: Seque
     return todo
 
 
-def _setting(row: Record) -> tuple:
+def _setting(row: BenchmarkRow) -> tuple:
     """What two rows share that may be compared with each other."""
     return (row.device, row.threads, row.dtype, row.model, row.work, row.prompts, row.length)
 
 
-def _store(path: Path, found: Comparison) -> None:
+def _store(path: Path, found: EngineComparison) -> None:
     """Put the rows of one comparison in place of older ones of the same setting, and likewise those of its kernels."""
     settings = {_setting(row) for row in found.records}
     record.write(path, [*(row for row in record.read(path) if _setting(row) not in settings), *found.records])
@@ -138,7 +140,7 @@ def _store(path: Path, found: Comparison) -> None:
     record.write(own, [*kept, *found.candidates])
 
 
-def _report(rows: Sequence[Record]) -> None:
+def _report(rows: Sequence[BenchmarkRow]) -> None:
     for row in rows:
         print(
             f"{row.model:11} {row.work:32} {row.engine:13} {row.seconds:9.3f} s  x{row.times_hook_loop or 0:6.2f}  "
@@ -193,13 +195,6 @@ def _cpu_name() -> str:
     return f"CPU ({product})" if product else "CPU"
 
 
-def _default_name(machine: Machine) -> str:
-    """cpu, or the GPU's product name in file-name letters."""
-    if machine.device == "cpu":
-        return "cpu"
-    return "-".join(machine.device_name.lower().replace("/", " ").split())
-
-
 def _memory(engine: str, model: str, options: argparse.Namespace, scratch: Path) -> float | None:
     """Peak memory in MiB of one run of an engine, in a process of its own."""
     command = [sys.executable, str(SCRIPT), "--memory-of", engine, "--models", model, "--work", MEMORY_WORK]
@@ -221,12 +216,7 @@ def _own_memory(options: argparse.Namespace) -> float | None:
     model, work = options.models[0], workloads.get(options.work[0])
     budget = _budget(model, work.name, options)
     subject = subjects.load(model, subjects.folder_of(model, Path(options.scratch)), "cpu", options.dtype)
-    first = work.first_changed(budget.length)
-    draw = partial(
-        subjects.random_prompts, length=budget.length, first_changed=first, vocabulary=subject.shape.vocabulary
-    )
-    prompts = draw(budget.prompts, seed=comparison.PROMPT_SEED)
-    reference = draw(subjects.REFERENCE_PROMPTS, seed=comparison.REFERENCE_SEED)
+    prompts, reference = comparison.random_prompts(subject, work, budget)
     sweep = workloads.spread(work.build(subject.shape), comparison.variants_of(options.memory_of, budget))
     with torch.no_grad():  # weights are mapped from their file, and count only once they have been touched
         subject.plain.logits(prompts.clean[:1], {})
@@ -237,7 +227,7 @@ def _own_memory(options: argparse.Namespace) -> float | None:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmark", description=__doc__)
     parser.add_argument("--models", nargs="+", default=list(subjects.MODELS), choices=subjects.MODELS)
-    parser.add_argument("--work", nargs="+", default=list(workloads.WORKS), choices=list(workloads.WORKS))
+    parser.add_argument("--work", nargs="+", default=list(workloads.WORKLOADS), choices=list(workloads.WORKLOADS))
     parser.add_argument("--engines", nargs="+", default=list(engines.ENGINES), choices=engines.ENGINES)
     parser.add_argument("--repeats", type=int, help="interleaved repeats (default: 5, fewer where a run is long)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

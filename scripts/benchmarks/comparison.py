@@ -1,9 +1,9 @@
-"""Comparison: all engines on one work and one model, timed in turns and checked against float64."""
+"""All engines on one work and one model, timed in turns and checked against float64."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,13 +13,12 @@ import torch
 from circuits.interventions import Sweep
 from circuits.prompts import PromptSet
 from scripts.benchmarks import baselines, clock, engines, flops, kernels, record, subjects, workloads
-from scripts.benchmarks.baselines import Engine
 from scripts.benchmarks.clock import Timing
 from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.plain import PlainModel
-from scripts.benchmarks.record import Record
-from scripts.benchmarks.subjects import Subject
-from scripts.benchmarks.workloads import Work
+from scripts.benchmarks.record import BenchmarkRow
+from scripts.benchmarks.subjects import BenchmarkModel
+from scripts.benchmarks.workloads import Workload
 
 PROMPT_SEED, REFERENCE_SEED = 0, 1
 
@@ -52,39 +51,50 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class EngineComparison:
     """One record for every engine, and what the fused engine's kernels measured (nothing on a CPU)."""
 
-    records: list[Record]
+    records: list[BenchmarkRow]
     candidates: list[Candidate]
 
 
 def compare(
-    subject: Subject, exact: PlainModel, work: Work, names: Sequence[str], budget: Budget, machine: Machine
-) -> Comparison:
+    subject: BenchmarkModel, exact: PlainModel, work: Workload, names: Sequence[str], budget: Budget, machine: Machine
+) -> EngineComparison:
     """Every engine of `names`: build, check, warm up, time in turns, count."""
-    first = work.first_changed(budget.length)
-    draw = partial(subjects.random_prompts, length=budget.length, vocabulary=subject.shape.vocabulary)
-    prompts = draw(budget.prompts, first_changed=first, seed=PROMPT_SEED)
-    reference = draw(subjects.REFERENCE_PROMPTS, first_changed=first, seed=REFERENCE_SEED)
+    prompts, reference = random_prompts(subject, work, budget)
     sweep = work.build(subject.shape)
     built = {name: engines.build(name, subject, reference) for name in names}
-    differences = _differences(built, exact, reference, workloads.spread(sweep, budget.checked), prompts)
+    checked = workloads.spread(sweep, budget.checked)
+    truth = baselines.Exact(exact, reference)(checked, prompts)
+    differences = {name: float(np.abs(engine(checked, prompts) - truth).max()) for name, engine in built.items()}
     parts = {name: workloads.spread(sweep, variants_of(name, budget)) for name in names}
     runs = {name: partial(engine, parts[name], prompts) for name, engine in built.items()}
     memory = {name: _warm_up(run, machine.device) for name, run in runs.items()}
     before = {name: engines.counter(engine) for name, engine in built.items()}
     timings = clock.interleaved(runs, budget.repeats, machine.device)
-    counted = {name: _per_run(before[name], built[name], budget.repeats) for name in names}
+    counted = {  # operations of one timed run, where the engine counts its own
+        name: None if count is None else (engines.counter(built[name]) - count) / budget.repeats
+        for name, count in before.items()
+    }
     rows = [
-        _record(subject, work, name, parts[name], len(sweep), prompts, timings[name], counted[name], machine)
+        _row(subject, work, name, parts[name], len(sweep), prompts, timings[name], counted[name], machine)
         | {"max_abs_difference": differences[name], "variants_checked": min(budget.checked, len(sweep))}
         | {"peak_memory_mib": memory[name]}
         for name in names
     ]
     chosen = built[engines.FUSED].chosen if engines.FUSED in built else {}
     candidates = kernels.candidates(machine.device_name, subject.name, work.name, chosen)
-    return Comparison([Record(**row) for row in _with_ratios(rows)], candidates)
+    return EngineComparison([BenchmarkRow(**row) for row in _with_ratios(rows)], candidates)
+
+
+def random_prompts(subject: BenchmarkModel, work: Workload, budget: Budget) -> tuple[PromptSet, PromptSet]:
+    """The prompts of a work, and reference prompts for means and donors."""
+    first = work.first_changed(budget.length)
+    draw = partial(
+        subjects.random_prompts, length=budget.length, first_changed=first, vocabulary=subject.shape.vocabulary
+    )
+    return draw(budget.prompts, seed=PROMPT_SEED), draw(subjects.REFERENCE_PROMPTS, seed=REFERENCE_SEED)
 
 
 def variants_of(name: str, budget: Budget) -> int:
@@ -92,31 +102,15 @@ def variants_of(name: str, budget: Budget) -> int:
     return budget.variants_fused if name == engines.FUSED else budget.variants_slow
 
 
-def _differences(
-    built: Mapping[str, Engine], exact: PlainModel, reference: PromptSet, sweep: Sweep, prompts: PromptSet
-) -> dict[str, float]:
-    """Largest absolute difference of each engine's logit differences to a float64 run of the plain model."""
-    truth = baselines.Exact(exact, reference)(sweep, prompts)
-    return {name: float(np.abs(engine(sweep, prompts) - truth).max()) for name, engine in built.items()}
-
-
-def _per_run(before: int | None, engine: Engine, repeats: int) -> float | None:
-    """Operations of one of the timed runs by the engine's own counter; None if it has none."""
-    return None if before is None else (engines.counter(engine) - before) / repeats
-
-
 def _warm_up(run: partial, device: str) -> float | None:
-    """A whole untimed run; on a GPU also its peak memory in MiB (on a CPU that takes a fresh process)."""
-    if device.startswith("cuda"):
-        run()
-        return clock.peak_memory(run, device)
+    """A whole untimed run; on a GPU a second one for its peak memory in MiB (on a CPU that takes a fresh process)."""
     run()
-    return None
+    return clock.peak_memory(run, device) if device.startswith("cuda") else None
 
 
-def _record(
-    subject: Subject,
-    work: Work,
+def _row(
+    subject: BenchmarkModel,
+    work: Workload,
     name: str,
     part: Sweep,
     variants: int,

@@ -12,7 +12,7 @@ from circuits.prompts import PromptSet
 from results_io import UserError
 from scripts.benchmarks import baselines, flops
 from scripts.benchmarks.baselines import Engine
-from scripts.benchmarks.subjects import Subject
+from scripts.benchmarks.subjects import BenchmarkModel
 
 HOOK_LOOP, EXPERT_LOOP, NNSIGHT = "hook loop", "expert loop", "nnsight"
 LENS, RESTART_LOOP, FUSED = "lens", "restart loop", "fused"
@@ -31,7 +31,7 @@ ENGINES = tuple(MEANING)
 class FusedRun:
     """The fused backend behind the benchmark's interface; imported late, so that the baselines run without it."""
 
-    def __init__(self, subject: Subject, reference: PromptSet) -> None:
+    def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         from circuits.engine.fused import FusedEngine
 
         self.engine = FusedEngine(subject.model, reference)
@@ -58,7 +58,7 @@ def available(names: Sequence[str]) -> list[str]:
     return list(names)
 
 
-def build(name: str, subject: Subject, reference: PromptSet) -> Engine:
+def build(name: str, subject: BenchmarkModel, reference: PromptSet) -> Engine:
     """The engine called `name`; UserError if there is none."""
     makers: dict[str, Callable[[], Any]] = {
         HOOK_LOOP: lambda: baselines.HookLoop(subject, reference),
@@ -90,7 +90,7 @@ def by_formula(name: str, shape: flops.Shape, sweep: Sweep, prompts: PromptSet) 
 class _Lens:
     """The reference backend behind the benchmark's interface."""
 
-    def __init__(self, subject: Subject, reference: PromptSet) -> None:
+    def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         self.engine = LensEngine(subject.model, reference)
 
     def __call__(self, sweep: Sweep, prompts: PromptSet) -> baselines.LogitDifferences:

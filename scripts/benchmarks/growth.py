@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 from transformers import GPT2Config
 
-from circuits.interventions import Sweep
 from results_io import UserError
 from scripts.benchmarks import clock, engines, record, subjects, workloads
 from scripts.benchmarks.comparison import Machine
@@ -66,8 +65,8 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One cell of a grid."""
+class GridCell:
+    """What one point is measured at."""
 
     variants: int
     prompts: int
@@ -86,7 +85,7 @@ def measure(
     """Every point of the grids, axis by axis, without the (axis, value, engine) that are `done`."""
     kind = machine.device.split(":")[0]
     grids = {axis: grid[:2] if quick else grid for axis, grid in GRIDS[kind].items()}
-    middle = Setting(**{axis: grid[len(grid) // 2 - 1] for axis, grid in grids.items()})
+    middle = GridCell(**{axis: grid[len(grid) // 2 - 1] for axis, grid in grids.items()})
     for axis, grid in grids.items():
         for value in grid:
             missing = [name for name in names if (axis, value, name) not in done]
@@ -95,30 +94,26 @@ def measure(
 
 
 def _points(
-    axis: str, value: int, setting: Setting, machine: Machine, names: Sequence[str], repeats: int, scratch: Path
+    axis: str, value: int, cell: GridCell, machine: Machine, names: Sequence[str], repeats: int, scratch: Path
 ) -> Iterator[Point]:
     width = WIDTH[machine.device.split(":")[0]]
-    folder = scratch / f"growth-{width['n_embd']}-{setting.layers}"
+    folder = scratch / f"growth-{width['n_embd']}-{cell.layers}"
     if not (folder / "config.json").is_file():
         ids = {"bos_token_id": subjects.BOS, "eos_token_id": subjects.BOS, "tie_word_embeddings": False}
-        subjects.save_random(folder, GPT2Config(n_layer=setting.layers, **width, **ids))
+        subjects.save_random(folder, GPT2Config(n_layer=cell.layers, **width, **ids))
     subject = subjects.load("growth", folder, machine.device, machine.dtype)
-    draw = partial(subjects.random_prompts, length=setting.length, first_changed=1, vocabulary=width["vocab_size"])
-    prompts, reference = draw(setting.prompts, seed=0), draw(subjects.REFERENCE_PROMPTS, seed=1)
-    sweep = _sweep(axis, subject, setting)
+    draw = partial(subjects.random_prompts, length=cell.length, first_changed=1, vocabulary=width["vocab_size"])
+    prompts, reference = draw(cell.prompts, seed=0), draw(subjects.REFERENCE_PROMPTS, seed=1)
+    if axis == "layers":  # all heads: their number grows with the layers
+        sweep = workloads.all_heads(subject.shape)
+    else:
+        sweep = workloads.spread(workloads.random_halves(subject.shape), cell.variants)
     runs = {name: partial(engines.build(name, subject, reference), sweep, prompts) for name in names}
     clock.interleaved(runs, 1, machine.device)
     for name, timings in clock.interleaved(runs, repeats, machine.device).items():
         seconds = statistics.median(timing.wall for timing in timings)
-        size = (len(prompts), setting.length, len(sweep), setting.layers)
+        size = (len(prompts), cell.length, len(sweep), cell.layers)
         yield Point(machine.device_name, axis, value, name, *size, seconds, record.versions())
-
-
-def _sweep(axis: str, subject: subjects.Subject, setting: Setting) -> Sweep:
-    """Random halves where the number of variants is free, all heads where the layers count."""
-    if axis == "layers":
-        return workloads.all_heads(subject.shape)
-    return workloads.spread(workloads.random_halves(subject.shape), setting.variants)
 
 
 def exponent(values: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
@@ -153,14 +148,14 @@ def plot(points: Sequence[Point], path: Path) -> None:
     fitted = fits(points)
     figure, panels = pyplot.subplots(1, len(AXES), figsize=(12, 3.4), layout="constrained")
     for axis, panel in zip(AXES, panels, strict=True):
-        _draw(panel, axis, [point for point in points if point.axis == axis], fitted)
+        _plot_axis(panel, axis, [point for point in points if point.axis == axis], fitted)
     panels[0].set_ylabel("seconds")
     figure.suptitle(f"Time against size, {points[0].device}; slope = fitted exponent", fontsize=10)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     pyplot.close(figure)
 
 
-def _draw(panel: object, axis: str, points: Sequence[Point], fitted: dict) -> None:
+def _plot_axis(panel: object, axis: str, points: Sequence[Point], fitted: dict) -> None:
     if not points:  # a run that ended early
         panel.set(title="not measured")
         return

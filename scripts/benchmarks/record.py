@@ -1,4 +1,4 @@
-"""Record: one row of a benchmark's CSV, and the file that rows are appended to."""
+"""One row of a benchmark's CSV, and the file that rows are appended to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = ("torch", "triton", "transformer-lens", "transformers", "nnsight")
 
 
 @dataclass(frozen=True)
-class Record:
+class BenchmarkRow:
     """One engine on one work and one model. Columns are documented in results/benchmarks/README.md; None is unknown."""
 
     device: str
@@ -72,9 +72,9 @@ def versions() -> str:
     return "; ".join(found)
 
 
-def read(path: Path) -> list[Record]:
-    """The rows of a file, none if there is no file. UserError for other columns than a Record's."""
-    return read_rows(path, Record)
+def read(path: Path) -> list[BenchmarkRow]:
+    """The rows of a file, none if there is no file. UserError for other columns than a BenchmarkRow's."""
+    return read_rows(path, BenchmarkRow)
 
 
 def append(path: Path, rows: Iterable[Any]) -> None:
@@ -100,7 +100,10 @@ def _text(rows: list[Any], header: bool) -> str:
     writer = csv.DictWriter(stream, [field.name for field in fields(rows[0])], lineterminator="\n")
     if header:
         writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in asdict(row).items()} for row in rows)
+    writer.writerows(
+        {name: rounded(value) if isinstance(value, float) else value for name, value in asdict(row).items()}
+        for row in rows
+    )
     return stream.getvalue()
 
 
@@ -121,12 +124,6 @@ def read_rows(path: Path, kind: type) -> list[Any]:
 def rounded(value: float) -> float:
     """To as many significant digits as a timing deserves."""
     return float(f"{value:.{DIGITS}g}")
-
-
-def _cell(value: Any) -> Any:
-    if value is None:
-        return ""
-    return rounded(value) if isinstance(value, float) else value
 
 
 def _value(cell: str, kind: str) -> Any:

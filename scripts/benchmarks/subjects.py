@@ -34,7 +34,7 @@ CIRCUIT_HEADS, ROLES = 26, 4  # 26 of 144, as many as the published circuit for 
 
 
 @dataclass(frozen=True, eq=False)
-class Subject:
+class BenchmarkModel:
     """One model as the engines see it: in a bridge, and as plain Hugging Face blocks of the same weights."""
 
     name: str
@@ -82,11 +82,11 @@ def write_study_model(folder: Path) -> Path:
     return folder
 
 
-def load(name: str, folder: Path, device: str, dtype: str) -> Subject:
+def load(name: str, folder: Path, device: str, dtype: str) -> BenchmarkModel:
     """The model in `folder` on `device`, both in a bridge and plain."""
     model = models.load({"name": name, "kind": "local", "path": str(folder), "device": device, "dtype": dtype})
     plain = PlainModel.load(folder, device, getattr(torch, dtype))
-    return Subject(name, folder, model, plain, shape_of(plain.model.config))
+    return BenchmarkModel(name, folder, model, plain, shape_of(plain.model.config))
 
 
 def shape_of(config: GPT2Config) -> Shape:
@@ -124,7 +124,9 @@ def random_prompts(n: int, length: int, first_changed: int, vocabulary: int, see
         templates=("random",) * n,
         clusters=("random",) * n,
         positions={name: torch.full((n,), place) for name, place in places.items()},
-        ids=tuple(_id(row) for row in torch.cat([clean, corrupted], 1).tolist()),
+        ids=tuple(
+            hashlib.sha256(str(row).encode()).hexdigest()[:16] for row in torch.cat([clean, corrupted], 1).tolist()
+        ),
         splits=("evaluation",) * n,
     )
 
@@ -132,7 +134,3 @@ def random_prompts(n: int, length: int, first_changed: int, vocabulary: int, see
 def _other(tokens: Int[Tensor, "row token"], shift: Int[Tensor, "row token"], vocabulary: int) -> Tensor:
     """Another token than `tokens`, none of them BOS or padding, for shifts in 1..vocabulary-BOS-2."""
     return (tokens - BOS - 1 + shift) % (vocabulary - BOS - 1) + BOS + 1
-
-
-def _id(tokens: list[int]) -> str:
-    return hashlib.sha256(str(tokens).encode()).hexdigest()[:16]

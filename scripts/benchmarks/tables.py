@@ -11,7 +11,7 @@ from scripts import marked
 from scripts.benchmarks import engines, growth, kernels, record, subjects, workloads
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
-from scripts.benchmarks.record import FOLDER, Record
+from scripts.benchmarks.record import FOLDER, BenchmarkRow
 
 PART = "performance"  # of the README
 GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
@@ -60,7 +60,7 @@ def _legend() -> str:
     )
 
 
-def _machines(rows: Sequence[Record]) -> list[str]:
+def _machines(rows: Sequence[BenchmarkRow]) -> list[str]:
     """A titled table for every machine and model."""
     found = []
     for device, threads, dtype, model in dict.fromkeys((r.device, r.threads, r.dtype, r.model) for r in rows):
@@ -73,7 +73,7 @@ def _machines(rows: Sequence[Record]) -> list[str]:
     return found
 
 
-def _line(work: str, rows: dict[str, Record]) -> list[str]:
+def _line(work: str, rows: dict[str, BenchmarkRow]) -> list[str]:
     fused, loop, expert = (rows.get(name) for name in (engines.FUSED, engines.HOOK_LOOP, engines.EXPERT_LOOP))
     speeds = [_number(rows[name].pairs_per_second) if name in rows else "–" for name in engines.ENGINES]
     return [
@@ -88,7 +88,7 @@ def _line(work: str, rows: dict[str, Record]) -> list[str]:
     ]
 
 
-def _ratio(fast: Record | None, slow: Record | None) -> str:
+def _ratio(fast: BenchmarkRow | None, slow: BenchmarkRow | None) -> str:
     return f"{slow.seconds / fast.seconds:.1f}x" if fast and slow else "–"
 
 
@@ -143,13 +143,13 @@ def _kernel(rows: Sequence[Candidate]) -> list[str]:
     ]
 
 
-def _missing(rows: Sequence[Record]) -> list[str]:
+def _missing(rows: Sequence[BenchmarkRow]) -> list[str]:
     """The GPU measurements that no CSV has."""
     measured = {(row.model, row.work) for row in rows if row.on_gpu}
     lines = [
         [_title(model), work, UNMEASURED]
         for model in subjects.MODELS
-        for work in workloads.WORKS
+        for work in workloads.WORKLOADS
         if (model, work) not in measured
     ]
     return (

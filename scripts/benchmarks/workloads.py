@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from circuits.circuit import Node, head
@@ -19,10 +19,14 @@ ROLES = 4
 SITES = ("residual", "attention", "mlp")
 POSITIONS = ("first", "middle", "last")
 SEED = 0
+RECIPES = (
+    *(Recipe("zero"), Recipe("mean"), Recipe("mean", pooled=True)),
+    *(Recipe(kind, draw=draw) for kind in ("resample", "noise") for draw in range(DRAWS)),
+)
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """One sweep, and the first position at which its clean and corrupted prompts differ, as a share of the length.
 
     A share of 0 means position 1, just after the BOS token.
@@ -67,7 +71,7 @@ def battery(shape: Shape) -> Sweep:
         tuple(
             ablate(sorted(nodes), recipe, f"{subset}/{recipe}")
             for subset, nodes in replaced.items()
-            for recipe in _recipes()
+            for recipe in RECIPES
         )
     )
 
@@ -78,24 +82,24 @@ def causal_tracing(shape: Shape) -> Sweep:
     return Sweep(tuple(denoise([Node(kind, at)], f"{kind}{at}/{place}", (place,)) for kind, at, place in places))
 
 
-WORKS = {
+WORKLOADS = {
     work.name: work
     for work in (
-        Work("all-heads patching", all_heads),
-        Work("all-heads patching, second half", all_heads, 0.5),
-        Work("1,000 random subsets", random_subsets),
-        Work("1,000 random halves", random_halves),
-        Work("ablation battery", battery),
-        Work("causal tracing by position", causal_tracing, 0.5),
+        Workload("all-heads patching", all_heads),
+        Workload("all-heads patching, second half", all_heads, 0.5),
+        Workload("1,000 random subsets", random_subsets),
+        Workload("1,000 random halves", random_halves),
+        Workload("ablation battery", battery),
+        Workload("causal tracing by position", causal_tracing, 0.5),
     )
 }
 
 
-def get(name: str) -> Work:
+def get(name: str) -> Workload:
     """UserError if there is no such work."""
-    if name not in WORKS:
-        raise UserError(f"benchmark work {name!r} is unknown; use one of {', '.join(map(repr, WORKS))}")
-    return WORKS[name]
+    if name not in WORKLOADS:
+        raise UserError(f"benchmark work {name!r} is unknown; use one of {', '.join(map(repr, WORKLOADS))}")
+    return WORKLOADS[name]
 
 
 def spread(sweep: Sweep, count: int) -> Sweep:
@@ -111,8 +115,3 @@ def spread(sweep: Sweep, count: int) -> Sweep:
 
 def _heads(shape: Shape) -> list[Node]:
     return [head(layer, index) for layer in range(shape.n_layers) for index in range(shape.n_heads)]
-
-
-def _recipes() -> Sequence[Recipe]:
-    fixed = (Recipe("zero"), Recipe("mean"), Recipe("mean", pooled=True))
-    return (*fixed, *(Recipe(kind, draw=draw) for kind in ("resample", "noise") for draw in range(DRAWS)))

@@ -12,11 +12,11 @@ import pytest
 from results_io import UserError
 from scripts import marked
 from scripts.benchmarks import clock, command, comparison, engines, growth, kernels, record, tables, workloads
-from scripts.benchmarks.comparison import Comparison, Machine
+from scripts.benchmarks.comparison import EngineComparison, Machine
 from scripts.benchmarks.flops import Shape
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
-from scripts.benchmarks.record import FOLDER, Record
+from scripts.benchmarks.record import FOLDER, BenchmarkRow
 
 ROOT = FOLDER.parents[1]
 GPT2_SMALL = Shape(12, 12, 768, 3072, 50257)
@@ -52,7 +52,7 @@ CHOSEN = {  # as `kernels.choice.Operations.chosen` gives it
 }
 
 
-def row(engine: str, seconds: float, **changes) -> Record:
+def row(engine: str, seconds: float, **changes) -> BenchmarkRow:
     values = {
         "device": "CPU (test)",
         "threads": 2,
@@ -87,7 +87,7 @@ def row(engine: str, seconds: float, **changes) -> Record:
         "peak_memory_mib": None,
         "versions": "python 3.11; torch 2.13",
     }
-    return Record(**(values | changes))
+    return BenchmarkRow(**(values | changes))
 
 
 def point(axis: str, value: int, engine: str, seconds: float) -> Point:
@@ -119,7 +119,7 @@ def test_other_columns_are_refused(tmp_path):
 
 def test_every_column_is_documented():
     document = (FOLDER / "README.md").read_text()
-    names = {field.name for kind in (Record, Point, Candidate) for field in fields(kind)}
+    names = {field.name for kind in (BenchmarkRow, Point, Candidate) for field in fields(kind)}
     assert {name for name in names if f"`{name}`" not in document} == set()
 
 
@@ -154,13 +154,13 @@ def test_readme_table_has_the_ratios(tmp_path):
     assert cells == [
         "all-heads patching", "64", "128", "–", "–", "–", "256", "4.0x", "2.0x", "1.25", "38 %", "1.5e-06", "–",
     ]  # fmt: skip
-    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKS) + 1  # and the kernels
+    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKLOADS) + 1  # and the kernels
 
 
 def test_measured_gpu_rows_are_no_longer_missing(tmp_path):
     record.append(tmp_path / "gpu.csv", [row("fused", 0.5, device="NVIDIA H100 80GB HBM3")])
     text = tables.performance(tmp_path)
-    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKS) - 1 + 1  # and the kernels
+    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKLOADS) - 1 + 1  # and the kernels
     assert "NVIDIA H100 80GB HBM3, float32" in text
 
 
@@ -223,7 +223,7 @@ def test_datasheet_peaks():
     assert clock.datasheet_peak("CPU") is None
 
 
-@pytest.mark.parametrize("name", workloads.WORKS)
+@pytest.mark.parametrize("name", workloads.WORKLOADS)
 def test_every_workload_intervenes_on_what_it_says(name):
     work = workloads.get(name)
     sweep = work.build(GPT2_SMALL)
@@ -276,7 +276,7 @@ def test_gpu_rows_are_told_by_their_device():
 # --- what a second run does ----------------------------------------------------------------------------------------
 
 
-def pocket_row(engine: str, seconds: float, **changes) -> Record:
+def pocket_row(engine: str, seconds: float, **changes) -> BenchmarkRow:
     return row(engine, seconds, prompts=16, length=16, **changes)
 
 
@@ -302,7 +302,7 @@ def test_rows_of_the_same_setting_are_replaced(tmp_path):
     path = tmp_path / "cpu.csv"
     old, other, new = pocket_row("fused", 0.5), pocket_row("fused", 8.0, threads=1), pocket_row("fused", 0.25)
     record.append(path, [old, other])
-    command._store(path, Comparison([new], []))
+    command._store(path, EngineComparison([new], []))
     assert record.read(path) == [other, new]
     assert not (tmp_path / "cpu-kernels.csv").exists()
 
@@ -382,7 +382,7 @@ def test_kernel_rows_say_what_was_measured(tmp_path):
 def test_kernel_table_says_which_implementation_is_the_default(tmp_path):
     command._store(
         tmp_path / "gpu.csv",
-        Comparison(
+        EngineComparison(
             [row("fused", 0.5, device="NVIDIA H200")], kernels.candidates("NVIDIA H200", "pocket", WORK, CHOSEN)
         ),
     )
@@ -401,6 +401,6 @@ def test_kernels_of_a_work_measured_again_are_replaced(tmp_path):
         choice = CHOSEN["packed_attention"]["float32 B=1024 H=12 S=20 D=64 G=12"]
         changed = choice | {"seconds": choice["seconds"] | {"reference": seconds}}
         chosen = {"packed_attention": {"float32 B=1024 H=12 S=20 D=64 G=12": changed}}
-        command._store(path, Comparison(rows, kernels.candidates("NVIDIA H200", "pocket", WORK, chosen)))
+        command._store(path, EngineComparison(rows, kernels.candidates("NVIDIA H200", "pocket", WORK, chosen)))
     found = record.read_rows(tmp_path / "gpu-kernels.csv", Candidate)
     assert [(r.candidate, r.seconds) for r in found] == [("reference", 8e-4), ("compiled", 2e-4), ("triton", 3e-4)]
