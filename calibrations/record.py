@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from calibrations.statistics import Insufficient
+from calibrations.statistics import Insufficient, Interval
 
 Verdict = Literal["pass", "fail", "inconclusive", "insufficient"]
 PublishedVerdict = Literal["pass", "fail", "none"]  # none: the published wording states no threshold
-Interval = tuple[float, float]
 
 SMALLEST_P = 1e-300  # no test has p = 0; below this a float says no more
 

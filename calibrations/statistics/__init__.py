@@ -1,4 +1,5 @@
-"""Shared estimators of the calibrations: numpy, scipy, statsmodels and pingouin only, no model and no torch.
+"""Shared estimators of the calibrations: numpy, scipy, statsmodels, scikit-learn and pingouin, no model
+and no torch.
 
 Functions raise `Insufficient` where the data support no number; they never return NaN, a clipped value or a default.
 """

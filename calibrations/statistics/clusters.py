@@ -23,8 +23,9 @@ from calibrations.statistics.errors import Insufficient
 class ClusteredMean:
     """Sampling error of a mean, templates fixed.
 
-    `degrees_of_freedom` of the squared standard error as a multiple of a chi-square. `design_effect`: its square over that
-    of as many independent prompts, 1 if every prompt is a cluster of its own. `n_clusters` over all `n_strata`.
+    `degrees_of_freedom` are those of the chi-square that the squared standard error is a multiple of. `design_effect` is the
+    squared standard error over that of as many independent prompts: 1 if every prompt is a cluster of its own. `n_clusters`
+    counts the clusters of all `n_strata`.
     """
 
     standard_error: float

@@ -78,7 +78,7 @@ def false_alarms(recall: float, precision: float, n_circuit: int, n_heads: int) 
 def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval:
     """Wilson score interval of a proportion, without continuity correction. Raises Insufficient("n_prompts") for n = 0.
 
-    Counts need not be whole: an effective sample size is none. Source: Wilson 1927; Newcombe 1998, method 3.
+    Counts need not be whole, as an effective sample size is not. Source: Wilson 1927; Newcombe 1998, method 3.
     """
     from statsmodels.stats.proportion import proportion_confint  # imported here: it brings pandas, which takes a while
 

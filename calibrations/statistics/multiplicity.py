@@ -14,7 +14,7 @@ from scipy import stats
 from calibrations.statistics.arrays import Interval
 from calibrations.statistics.errors import Insufficient
 
-Method = Literal["bonferroni", "holm", "bh", "by"]
+Correction = Literal["bonferroni", "holm", "bh", "by"]
 
 
 class Survival(NamedTuple):
@@ -54,7 +54,7 @@ def _present(p: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     return values, present
 
 
-def adjusted_p(p: ArrayLike, method: Method) -> Float[np.ndarray, " hypothesis"]:
+def adjusted_p(p: ArrayLike, method: Correction) -> Float[np.ndarray, " hypothesis"]:
     """Adjusted p-values of `p` [hypothesis]: "bonferroni", "holm" (family-wise), "bh", "by" (false discovery rate: of
     independent or positively dependent tests, and of any).
 

@@ -35,7 +35,7 @@ def mean(
         raise UserError(
             f"{resamples} resamples; expected at least {FEWEST_RESAMPLES}: the ends of the interval are quantiles of them"
         )
-    sums, sizes = cluster_totals(values, clusters)
+    sums, sizes = sums_and_sizes(values, clusters)
     n_clusters, total = len(sums), float(sizes.sum())
     if n_clusters < MINIMUM_CLUSTERS:
         reason = f"{n_clusters} clusters; an interval needs at least {MINIMUM_CLUSTERS}"
@@ -51,7 +51,7 @@ def mean(
     return Estimate(estimate, unit, n_clusters, ci=interval, assumptions=("clusters are independent",), detail=detail)
 
 
-def cluster_totals(
+def sums_and_sizes(
     values: ArrayLike, clusters: ArrayLike | None
 ) -> tuple[Float[np.ndarray, " cluster"], Float[np.ndarray, " cluster"]]:
     """Sum and number of `values` [sample] in each cluster. UserError unless they are finite and each has a cluster."""

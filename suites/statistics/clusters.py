@@ -24,11 +24,11 @@ def largest_design_effect(clusters: Sequence[str]) -> float:
 
 
 def estimated_design_effect(values: Sequence[float], clusters: Sequence[str], level: float = 0.95) -> float:
-    """Variance of the mean of `values` [item] over `clusters` [item] / that over independent items.
+    """Variance of the mean of `values` [item] in `clusters` [item] / that of independent items, at least 1.
 
-    Times (t/z)^2 at the two-sided `level`, t with the clusters' degrees of freedom: few clusters estimate that variance poorly.
-    Between 1 and the largest possible. Raises as `clustered_mean`, and where all values are the same. Source: Kish 1965; Bell &
-    McCaffrey 2002.
+    It is multiplied by (t/z)^2 at the two-sided `level`, t with the clusters' degrees of freedom, because few clusters estimate
+    that variance poorly, and is at most `largest_design_effect`. Raises as `clustered_mean`, and where all values are the
+    same. Source: Kish 1965; Bell & McCaffrey 2002.
     """
     found = clustered_mean(np.array(values, dtype=float), np.array(clusters), np.zeros(len(values), dtype=int))
     tail = (1 - level) / 2

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from calibrations.statistics import Insufficient, adjusted_p
-
-Method = Literal["bh", "by", "holm", "bonferroni"]
+from calibrations.statistics.multiplicity import Correction
 
 
 @dataclass(frozen=True)
@@ -20,7 +18,7 @@ class Family:
     """
 
     family: str
-    method: Method
+    method: Correction
     alpha: float
     m: int
     adjusted: Mapping[str, float] = field(default_factory=dict)
@@ -28,7 +26,7 @@ class Family:
     excluded: tuple[str, ...] = ()
 
 
-def adjust(p: Mapping[str, float | None], family: str, alpha: float = 0.05, method: Method = "bh") -> Family:
+def adjust(p: Mapping[str, float | None], family: str, alpha: float = 0.05, method: Correction = "bh") -> Family:
     """Correct the p-values of one declared family: Benjamini-Hochberg ("bh") or "by", "holm", "bonferroni".
 
     A p that is None or NaN is excluded and not in m. An empty family rejects nothing. Spec B10.

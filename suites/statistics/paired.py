@@ -171,12 +171,11 @@ def noninferiority_p(table: Cells, margin: float) -> float:
 
 
 def design_effect(changes: Sequence[int], clusters: Sequence[str], level: float = 0.95) -> float:
-    """How many dependent items count as one: variance of the mean of `changes` [item] over `clusters` [item] / over items.
+    """How many items of `clusters` [item] count as one: `estimated_design_effect` of their `changes` [item] in -1, 0, 1.
 
-    Times (t/z)^2 at the two-sided `level`, t with the clusters' degrees of freedom: few clusters estimate that variance poorly.
-    Between 1 and sum m_g^2/n for clusters of m_g items, which is that of items that change only together. It is that largest
-    value with fewer than 50 clusters, or items that changed in fewer than 10: they say nothing about it. Source: Kish 1965; Bell
-    & McCaffrey 2002; Cameron & Miller 2015.
+    With fewer than 50 clusters, or changes in fewer than 10 of them, an estimate means nothing. The items of a cluster then
+    count as one, as if they changed only together: `largest_design_effect`. Source: Kish 1965; Bell & McCaffrey 2002; Cameron
+    & Miller 2015.
     """
     largest = largest_design_effect(clusters)
     changed = {cluster for cluster, change in zip(clusters, changes, strict=True) if change}
