@@ -230,7 +230,7 @@ class Lab:
         places = [(site, layer, role) for layer in layers for role in roles]
         settings = {**self.study.settings["corruption"], "strategy": strategy}
         runs = [self.study.run(causal_tracing.trace(places, one)) for one in causal_tracing.corruptions(settings)]
-        answers = np.mean([run.answer_probability.astype(float) for run in runs], axis=0)
+        answers = np.mean([np.asarray(run.answer_probability, dtype=float) for run in runs], axis=0)
         labels = [f"layer {layer} {role}" for layer in layers for role in roles]
         table = means(labels, answers[2:] - answers[1], self.prompts)
         shape = (len(layers), len(roles))
@@ -298,8 +298,8 @@ class Lab:
         columns = [parts["attribution"], parts["mlp"], parts["embedding"][:, None], parts["bias"][:, None]]
         values = np.concatenate([part.double().numpy() for part in columns], 1).T
         table = means(labels, values, self.prompts)
-        largest = table["estimate"].abs().sort_values(ascending=False, kind="stable").index[:COMPONENTS_SHOWN]
-        shown = table.loc[largest].sort_values("estimate", ascending=False, kind="stable")
+        largest = np.argsort(-np.abs(table["estimate"].to_numpy()), kind="stable")[:COMPONENTS_SHOWN]
+        shown = table.iloc[largest].sort_values("estimate", ascending=False, kind="stable")
         figure = Forest(
             name="direct_logit_attribution",
             title="Direct logit attribution",

@@ -44,14 +44,14 @@ def blocking(certificate: Mapping[str, Any]) -> pd.DataFrame:
 
 def html(certificate: Mapping[str, Any]) -> str:
     """Tier, what blocks the next one, and a row for each calibration, as HTML."""
-    headline, gates = certificate["headline"], blocking(certificate)
+    headline, gates = certificate["headline"], blocking(certificate).to_dict("records")
     tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
     lines = [
         f"<strong>{escape(tier if certificate['tier'] is not None else 'No tier: ' + certificate['tier_name'])}</strong>"
     ]
-    if len(gates):
-        blocked = "; ".join(f"{gate.metric} ({gate.verdict})" for gate in gates.itertuples())
-        lines.append(f"Blocks tier {gates.tier.iloc[0]}: {escape(blocked)}")
+    if gates:
+        blocked = "; ".join(f"{gate['metric']} ({gate['verdict']})" for gate in gates)
+        lines.append(f"Blocks tier {gates[0]['tier']}: {escape(blocked)}")
     lines += [escape(headline["subject"]), escape(headline["data"])]
     return f"<p>{'<br>'.join(lines)}</p>\n{html_table(calibrations_of(certificate))}"
 

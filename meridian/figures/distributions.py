@@ -146,11 +146,10 @@ def gain(evidence: Evidence, settings: Settings) -> Draws:
     counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
     subsets = ("circuit", c36_incremental_validity.BASELINE)
     intact = np.stack([evidence.ablated(subset) for subset in subsets])
-    draws, _ = c36_incremental_validity.gains(
-        *bootstrap_ratios(counts, intact, evidence.clean).T, settings["baseline_floor"]
-    )
-    thetas = [preconditions.faithfulness(evidence, settings, subset).value for subset in subsets]
-    delta, _ = c36_incremental_validity.gains(*thetas, settings["baseline_floor"])
+    circuit, baseline = bootstrap_ratios(counts, intact, evidence.clean).T
+    draws, _ = c36_incremental_validity.gains(circuit, baseline, settings["baseline_floor"])
+    theta, naive = (preconditions.faithfulness(evidence, settings, subset).value for subset in subsets)
+    delta, _ = c36_incremental_validity.gains(theta, naive, settings["baseline_floor"])
     return Draws({"bootstrap over clusters": draws}, {"estimate": float(delta), "limit": settings["adds_value_above"]})
 
 

@@ -1,15 +1,19 @@
-"""Where the nodes of a circuit graph stand, how large they are, and which edges are drawn."""
+"""What browser and paper draw alike: ends of axes, places and sizes of a circuit graph's nodes, edges that are drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 
-INSET = (
-    0.46  # of a cell, from its middle to its frame: frames of neighbours do not make one around the cell between them
-)
+INSET = 0.46  # of a cell, from its middle to its frame: frames of two cells do not make one around the cell between
 FAINT = 0.02  # edges below this share of the largest are left out of the drawing (not of the data)
+
+
+def axis_ends(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
+    """Ends of an axis that holds `values`, with that share of their range as room on both sides."""
+    room = share * ((max(values) - min(values)) or abs(values[0]) or 1.0)
+    return min(values) - room, max(values) + room
 
 
 def place_nodes(graph: CircuitGraph) -> dict[str, tuple[float, float]]:

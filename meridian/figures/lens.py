@@ -69,7 +69,7 @@ def _by_position(stored: Mapping[str, Any], field: str, title: str, unit: str) -
     )
 
 
-def token_map(example: Mapping[str, Any], y_label: str, source: str = "", **names: str) -> HeatMap:
+def token_map(example: Mapping[str, Any], y_label: str, source: str = "", **names: Any) -> HeatMap:
     """The top token of every layer at every position of one prompt, coloured by its probability.
 
     `example`: tokens, top_token and top_probability. `source` ends the caption, `names` are name and title.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from meridian.figures.intervals import cells
 from meridian.figures.values import HeatMap
@@ -26,7 +27,7 @@ def build(run: RunFolder) -> Iterator[HeatMap]:
             )
 
 
-def attention_map(tokens: Sequence[str], weights: Sequence[Sequence[float]], source: str = "", **names: str) -> HeatMap:
+def attention_map(tokens: Sequence[str], weights: Sequence[Sequence[float]], source: str = "", **names: Any) -> HeatMap:
     """Weight of each key (x) for each query (y), queries top down; keys after the query are masked in the model: gaps.
 
     `source` ends the caption, `names` are name and title.

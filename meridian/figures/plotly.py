@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from calibrations.number_format import interval_text, number, three_digits
 from meridian.figures import colours
-from meridian.figures.layout import INSET, disc_shares, drawn_edges, place_nodes
+from meridian.figures.layout import INSET, axis_ends, disc_shares, drawn_edges, place_nodes
 from meridian.figures.values import (
     CircuitGraph,
     Curves,
@@ -106,10 +106,10 @@ def _(figure: HeatMap) -> Specification:
         "z": figure.values,
         "x": list(range(len(figure.x))),
         "y": list(range(len(figure.y))),
-        "hovertext": _hover(figure),
+        "hovertext": [[_cell_hover(figure, y, x) for x in range(len(figure.x))] for y in range(len(figure.y))],
         "hoverinfo": "text",
-        "text": _cell_text(figure),
-        "texttemplate": "%{text}" if figure.text and _has_room(figure) else None,
+        "text": [list(map(_plain, row)) for row in figure.text] if figure.text else None,
+        "texttemplate": "%{text}" if figure.text and len(figure.x) * len(figure.y) <= LABELLED_CELLS else None,
         "textfont": {"size": 11},
         "colorscale": colours.DIVERGING if figure.diverging else colours.SEQUENTIAL,
         "zmin": low,
@@ -144,30 +144,21 @@ def _names(names: Sequence[str]) -> dict[str, object]:
     return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": [_plain(name) for name in names]}
 
 
-def _has_room(figure: HeatMap) -> bool:
-    return len(figure.x) * len(figure.y) <= LABELLED_CELLS
-
-
-def _cell_text(figure: HeatMap) -> list[list[str]] | None:
-    if figure.text is None:
-        return None
-    return [[_plain(cell) for cell in row] for row in figure.text]
-
-
-def _hover(figure: HeatMap) -> list[list[str]]:
-    return [[_cell_hover(figure, y, x) for x in range(len(figure.x))] for y in range(len(figure.y))]
-
-
 def _cell_hover(figure: HeatMap, y: int, x: int) -> str:
     where = f"{_plain(figure.y_label)} {_plain(figure.y[y])}, {_plain(figure.x_label)} {_plain(figure.x[x])}"
     value = figure.values[y][x]
     if value is None:
         return f"{where}<br>no value"
     said = f"<br>{_plain(figure.text[y][x])}" if figure.text else ""
-    ends = [None if side is None else side[y][x] for side in (figure.low, figure.high)]
-    known = None not in ends and figure.level is not None
-    interval = f"<br>{figure.level:.0%} interval {three_digits(ends[0])} to {three_digits(ends[1])}" if known else ""
-    return f"{where}{said}<br>{three_digits(value)} {_plain(figure.unit)}{interval}"
+    low, high = (None if side is None else side[y][x] for side in (figure.low, figure.high))
+    return f"{where}{said}<br>{three_digits(value)} {_plain(figure.unit)}{_interval_hover(low, high, figure.level)}"
+
+
+def _interval_hover(low: float | None, high: float | None, level: float | None) -> str:
+    """A line with the interval; nothing if it has no level or an end is missing."""
+    if level is None or low is None or high is None:
+        return ""
+    return f"<br>{level:.0%} interval {three_digits(low)} to {three_digits(high)}"
 
 
 # --- forest ------------------------------------------------------------------------------------------------
@@ -180,18 +171,18 @@ def _(figure: Forest) -> Specification:
 
 def _one_axis(figure: Forest) -> Specification:
     places = list(range(len(figure.rows)))
-    limits = [
-        (limit, place) for place, row in enumerate(figure.rows) for limit in (row.above, row.below) if limit is not None
-    ]
-    known = [v for row in figure.rows for v in (row.estimate, row.low, row.high) if v is not None]
-    ends = _roomy([*known, *(limit for limit, _ in limits), *figure.lines.values()])
+    ends = axis_ends([*(value for row in figure.rows for value in row.shown), *figure.lines.values()])
     names = {"tickmode": "array", "tickvals": places, "ticktext": [_row_name(row, figure) for row in figure.rows]}
     drawn = _figure(
         [_estimates(figure.rows, places, figure.level)],
         90 + ROW * len(places) + (24 if figure.lines else 0),
         xaxis=_axis(figure.x_label, range=ends),
         yaxis=_axis(**names, range=[len(places) - 0.4, -0.6], showgrid=False, zeroline=False),
-        shapes=[_line(limit, place - 0.4, place + 0.4, colours.INK, "dot") for limit, place in limits],
+        shapes=[
+            _line(limit, place - 0.4, place + 0.4, colours.INK, "dot")
+            for place, row in enumerate(figure.rows)
+            for limit in row.limits
+        ],
     )
     return _with_lines(drawn, figure.lines, ends)
 
@@ -207,17 +198,18 @@ def _row_name(row: Interval, figure: Forest) -> str:
     return _plain(row.label) if labels.count(row.label) == 1 else f"{_plain(row.label)} · {_plain(row.group)}"
 
 
-def _estimates(rows: Sequence[Interval], places: Sequence[int], level: float | None) -> Trace:
-    kept = [(row, place) for row, place in zip(rows, places, strict=True) if row.estimate is not None]
+def _estimates(rows: Sequence[Interval], places: Sequence[float], level: float | None) -> Trace:
+    kept = [(row, row.estimate, place) for row, place in zip(rows, places, strict=True) if row.estimate is not None]
+    verdicts = [row.verdict or "" for row, _, _ in kept]
     return {
         "type": "scatter",
-        "x": [row.estimate for row, _ in kept],
-        "y": [place for _, place in kept],
+        "x": [estimate for _, estimate, _ in kept],
+        "y": [place for _, _, place in kept],
         "error_x": {
             "type": "data",
             "symmetric": False,
-            "array": [0 if row.high is None else row.high - row.estimate for row, _ in kept],
-            "arrayminus": [0 if row.low is None else row.estimate - row.low for row, _ in kept],
+            "array": [0 if row.high is None else row.high - estimate for row, estimate, _ in kept],
+            "arrayminus": [0 if row.low is None else estimate - row.low for row, estimate, _ in kept],
             "color": colours.INK,
             "thickness": 1.5,
             "width": 4,
@@ -225,37 +217,24 @@ def _estimates(rows: Sequence[Interval], places: Sequence[int], level: float | N
         "mode": "markers",
         "marker": {
             "size": 10,
-            "color": [colours.VERDICTS.get(row.verdict, colours.ACCENT) for row, _ in kept],
-            "symbol": [colours.SYMBOLS.get(row.verdict, "circle") for row, _ in kept],
+            "color": [colours.VERDICTS.get(verdict, colours.ACCENT) for verdict in verdicts],
+            "symbol": [colours.SYMBOLS.get(verdict, "circle") for verdict in verdicts],
             "line": {"color": colours.INK, "width": 0.5},
         },
-        "hovertext": [_interval_hover(row, level) for row, _ in kept],
+        "hovertext": [_row_hover(row, level) for row, _, _ in kept],
         "hoverinfo": "text",
         "showlegend": False,
         "cliponaxis": False,
     }
 
 
-def _interval_hover(row: Interval, level: float | None) -> str:
+def _row_hover(row: Interval, level: float | None) -> str:
     unit = f" ({_plain(row.unit)})" if row.unit else ""
-    ends = (
-        f"<br>{level:.0%} interval {three_digits(row.low)} to {three_digits(row.high)}"
-        if level and None not in (row.low, row.high)
-        else ""
-    )
-    limits = "".join(
-        f"<br>{word} {three_digits(limit)} passes"
-        for word, limit in (("above", row.above), ("below", row.below))
-        if limit is not None
-    )
+    sides = {"above": row.above, "below": row.below}
+    limits = "".join(f"<br>{side} {three_digits(at)} passes" for side, at in sides.items() if at is not None)
     verdict = f"<br>{row.verdict}" if row.verdict else ""
-    return f"{_plain(row.label)}{unit}<br>{three_digits(row.estimate)}{ends}{limits}{verdict}"
-
-
-def _roomy(values: Sequence[float], share: float = 0.06) -> tuple[float, float]:
-    """Ends of an axis that holds `values` with some room on both sides."""
-    room = share * ((max(values) - min(values)) or abs(values[0]) or 1.0)
-    return min(values) - room, max(values) + room
+    interval = _interval_hover(row.low, row.high, level)
+    return f"{_plain(row.label)}{unit}<br>{three_digits(row.estimate)}{interval}{limits}{verdict}"
 
 
 def _with_lines(drawn: Specification, lines: Mapping[str, float], ends: tuple[float, float]) -> Specification:
@@ -286,48 +265,38 @@ def _facets(figure: Forest) -> Specification:
     n = len(figure.rows)
     drawn = _figure([], 30 + FACET * n)
     for place, row in enumerate(figure.rows):
-        number, ends = "" if place == 0 else str(place + 1), _facet_range(row)
-        axes = {"xref": f"x{number}", "yref": f"y{number}"}
+        n_axis, ends = "" if place == 0 else str(place + 1), axis_ends(row.shown, 0.2)
+        axes = {"xref": f"x{n_axis}", "yref": f"y{n_axis}"}
         layout = drawn["layout"]
         drawn["data"].append({**_estimates([row], [STRIP], figure.level), "xaxis": axes["xref"], "yaxis": axes["yref"]})
-        layout[f"xaxis{number}"] = {**BARE, "range": ends, "anchor": axes["yref"]}
+        layout[f"xaxis{n_axis}"] = {**BARE, "range": ends, "anchor": axes["yref"]}
         domain = [1 - (place + 1) / n, 1 - place / n]
-        layout[f"yaxis{number}"] = {**BARE, "range": [0, 1], "anchor": axes["xref"], "domain": domain}
+        layout[f"yaxis{n_axis}"] = {**BARE, "range": [0, 1], "anchor": axes["xref"], "domain": domain}
         layout["shapes"] += _passing(row, ends, axes)
-        layout["annotations"] += [*_limit_labels(row, axes), *_labels(row, axes)]
+        below = {"y": STRIP - 0.16, "yanchor": "top", "showarrow": False, "font": {"size": 11}, **axes}
+        layout["annotations"] += [{"x": limit, "text": three_digits(limit), **below} for limit in row.limits]
+        layout["annotations"] += _labels(row, axes)
     return drawn
-
-
-def _facet_range(row: Interval) -> tuple[float, float]:
-    known = [value for value in (row.estimate, row.low, row.high, row.above, row.below) if value is not None]
-    return _roomy(known, 0.2)
 
 
 def _passing(row: Interval, ends: tuple[float, float], axes: Mapping[str, str]) -> list[dict[str, Any]]:
     """The side of the limits that passes, shaded, and the limits as dashed lines."""
-    limits = [limit for limit in (row.above, row.below) if limit is not None]
-    if not limits:
+    if not row.limits:
         return []
     shade = {
         "type": "rect", "x0": ends[0] if row.above is None else row.above, "x1": ends[1] if row.below is None else row.below,
         "y0": STRIP - 0.13, "y1": STRIP + 0.13, "fillcolor": colours.SHADE, "line": {"width": 0}, "layer": "below", **axes,
     }  # fmt: skip
-    return [shade, *(_line(limit, STRIP - 0.17, STRIP + 0.17, colours.INK, **axes) for limit in limits)]
-
-
-def _limit_labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
-    shared = {"y": STRIP - 0.16, "yanchor": "top", "showarrow": False, "font": {"size": 11}, **axes}
-    return [
-        {"x": limit, "text": three_digits(limit), **shared} for limit in (row.above, row.below) if limit is not None
-    ]
+    return [shade, *(_line(limit, STRIP - 0.17, STRIP + 0.17, colours.INK, **axes) for limit in row.limits)]
 
 
 def _labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Name and quantity at the left, verdict and estimate with interval at the right."""
     name = _plain(row.label.replace(".", " ", 1).replace("_", " "))
+    estimate = "" if row.estimate is None else number(row.estimate) + interval_text(row.low, row.high)
     texts = (
         (0, "left", f"<b>{name}</b><br><span style='font-size:11px'>{_plain(row.unit)}</span>"),
-        (1, "right", f"{row.verdict or ''}<br>{number(row.estimate)}{interval_text(row.low, row.high)}"),
+        (1, "right", f"{row.verdict or ''}<br>{estimate}"),
     )
     domain = {axis: f"{name} domain" for axis, name in axes.items()}
     return [
@@ -383,7 +352,7 @@ def _(figure: Distribution) -> Specification:
     ]
     below = ENTRY * len(traces) + 12
     legend = {"yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left", "tracegroupgap": 0}
-    ends = _roomy([low, high, *figure.lines.values()])
+    ends = axis_ends([low, high, *figure.lines.values()])
     drawn = _figure(
         traces,
         270 + below,

@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
@@ -133,7 +134,7 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
         spine.set_visible(False)
     canvas.colorbar(image, ax=axes, label=figure.unit, aspect=25, pad=0.02).outline.set_visible(False)
     if figure.text is not None:
-        _cell_text(canvas, axes, figure, image)
+        _cell_text(canvas, axes, figure, figure.text, image)
     return canvas
 
 
@@ -151,14 +152,15 @@ def _ticks(axes: Axes, figure: HeatMap, width: float) -> None:
     axes.tick_params(length=0)
 
 
-def _cell_text(canvas: Canvas, axes: Axes, figure: HeatMap, image: mpl.image.AxesImage) -> None:
+def _cell_text(canvas: Canvas, axes: Axes, figure: HeatMap, text: Sequence[Sequence[str]], image: AxesImage) -> None:
     """Words in the cells, shortened to fit, black or white by the brightness behind them."""
     canvas.canvas.draw()  # lays the axes out, so that the room in a cell is known
     room = axes.get_window_extent().width / canvas.dpi * POINTS / len(figure.x)
     fits = max(1, int(room / (0.68 * SMALLEST)))
-    for y, row in enumerate(figure.text):
+    behind = image.to_rgba(np.array([[value or 0.0 for value in row] for row in figure.values]))
+    for y, row in enumerate(text):
         for x, word in enumerate(row):
-            red, green, blue, _ = image.cmap(image.norm(figure.values[y][x] or 0.0))
+            red, green, blue, _ = behind[y, x]
             bright = 0.2126 * red + 0.7152 * green + 0.0722 * blue
             shown = word if len(word) <= fits else word[: max(fits - 1, 1)] + "…"
             colour = "black" if bright > 0.45 or figure.values[y][x] is None else "white"
@@ -171,29 +173,29 @@ def _cell_text(canvas: Canvas, axes: Axes, figure: HeatMap, image: mpl.image.Axe
 @_draw.register
 def _curves(figure: Curves, width: float) -> Canvas:
     canvas, axes = panel(width, 2.1 if width < 5 else 2.6)
-    names = bool(figure.x) and isinstance(figure.x[0], str)
-    x = np.arange(len(figure.x)) if names else np.array(figure.x, dtype=float)
+    names = [name for name in figure.x if isinstance(name, str)]
+    x = np.arange(len(names)) if names else np.array(figure.x, dtype=float)
     for place, series in enumerate(figure.series):
         colour = colours.series(place)
-        style = {
-            "linestyle": DASHES[place // len(colours.CATEGORIES) % len(DASHES)],
-            "marker": MARKERS[place % len(MARKERS)],
-        }
-        axes.plot(x, _numbers(series.y), color=colour, markersize=2.6, label=series.label, **style)
+        axes.plot(
+            x,
+            _numbers(series.y),
+            color=colour,
+            markersize=2.6,
+            label=series.label,
+            linestyle=DASHES[place // len(colours.CATEGORIES) % len(DASHES)],
+            marker=MARKERS[place % len(MARKERS)],
+        )
         if series.low is not None and series.high is not None:
             axes.fill_between(x, _numbers(series.low), _numbers(series.high), color=colour, alpha=0.18, linewidth=0)
     if names:
-        long = max(map(len, figure.x)) * len(figure.x) * 4.2 > (width - 1) * POINTS
-        axes.set_xticks(x, figure.x, **({"rotation": 50, "ha": "right", "rotation_mode": "anchor"} if long else {}))
+        long = max(map(len, names)) * len(names) * 4.2 > (width - 1) * POINTS
+        axes.set_xticks(x, names, **({"rotation": 50, "ha": "right", "rotation_mode": "anchor"} if long else {}))
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
-    if len(figure.series) > 1 or figure.series[0].label:
-        banded = figure.level is not None and any(series.low is not None for series in figure.series)
-        legend(
-            canvas,
-            axes.get_legend_handles_labels()[0],
-            width,
-            f"bands: {percent(figure.level)} interval" if banded else None,
-        )
+    if len(figure.series) > 1 or any(series.label for series in figure.series):
+        banded = any(series.low is not None for series in figure.series)
+        title = f"bands: {percent(figure.level)} interval" if banded and figure.level is not None else None
+        legend(canvas, axes.get_legend_handles_labels()[0], width, title)
     return canvas
 
 
@@ -211,7 +213,7 @@ def _distribution(figure: Distribution, width: float) -> Canvas:
     samples = {label: draws for label, draws in figure.samples.items() if len(draws)}
     handles = []
     if samples:
-        edges = bins(list(samples.values()))
+        edges = bins(list(samples.values())).tolist()
         for place, (label, draws) in enumerate(samples.items()):
             colour, style = colours.series(place), DASHES[place % len(DASHES)]
             weights = np.full(len(draws), 1 / len(draws))

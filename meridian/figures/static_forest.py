@@ -9,6 +9,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from calibrations.number_format import interval_text, three_digits
 from meridian.figures import colours
+from meridian.figures.layout import axis_ends
 from meridian.figures.static_panel import FAINT, legend, panel, percent, vertical_lines
 from meridian.figures.values import Forest, Interval
 
@@ -33,13 +34,13 @@ def draw(figure: Forest, width: float) -> Canvas:
             _own_scale(axes, place, line, width)
         else:
             _estimate(axes, place, line)
-            for limit in (line.above, line.below):
-                if limit is not None:
-                    axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=colours.INK, linewidth=0.9, linestyle=":")
+            for limit in line.limits:
+                axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=colours.INK, linewidth=0.9, linestyle=":")
     axes.set_yticks(range(len(lines)), [line if isinstance(line, str) else line.label for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("bold" if isinstance(line, str) else "normal")
-    axes.set(xlabel=_label(figure), ylim=(len(lines) - 0.4, -0.7))
+    interval = "" if figure.level is None else f", {percent(figure.level)} interval"
+    axes.set(xlabel=figure.x_label + interval, ylim=(len(lines) - 0.4, -0.7))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     if figure.own_scales:
@@ -60,29 +61,20 @@ def with_headings(figure: Forest) -> list[Line]:
     return lines
 
 
-def own_range(row: Interval) -> tuple[float, float]:
-    """Ends of the axis of one row: what it shows and its limits, with a margin."""
-    shown = [v for v in (row.estimate, row.low, row.high, row.above, row.below) if v is not None]
-    low, high = (min(shown), max(shown)) if shown else (0.0, 1.0)
-    room = (high - low) or abs(high) or 1.0
-    return low - MARGIN * room, high + MARGIN * room
-
-
 def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
     """One row on its own axis: limits with their numbers, the wanted side shaded, the estimate in figures at the right."""
-    start, end = own_range(row)
+    start, end = axis_ends(row.shown or (0.0, 1.0), MARGIN)
 
     def at(value: float) -> float:
         return (value - start) / (end - start)
 
-    limits = [limit for limit in (row.above, row.below) if limit is not None]
-    if limits:
+    if row.limits:
         left = 0.0 if row.above is None else at(row.above)
         right = 1.0 if row.below is None else at(row.below)
         axes.add_patch(Rectangle((left, place - 0.32), right - left, 0.64, facecolor=WANTED, zorder=0))
     if row.estimate is not None:
         axes.plot([0, 1], [place, place], color="#CCCCCC", linewidth=0.5, zorder=1)
-    for limit in limits:
+    for limit in row.limits:
         axes.plot([at(limit)] * 2, [place - 0.32, place + 0.32], color=colours.INK, linewidth=0.9, zorder=2)
         axes.text(at(limit), place - 0.36, three_digits(limit), ha="center", va="bottom", fontsize=5, color=colours.INK)
     moved = [None if value is None else at(value) for value in (row.estimate, row.low, row.high)]
@@ -120,7 +112,7 @@ def _estimate(axes: Axes, place: int, row: Interval) -> None:
 
 def _style(verdict: str | None) -> tuple[str, str]:
     """Colour and marker of a verdict; those of an estimate that nobody judged without one."""
-    return colours.VERDICTS.get(verdict, colours.INK), VERDICT_MARKERS.get(verdict, "o")
+    return colours.VERDICTS.get(verdict or "", colours.INK), VERDICT_MARKERS.get(verdict or "", "o")
 
 
 def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:
@@ -129,10 +121,6 @@ def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:
     for verdict in dict.fromkeys(row.verdict for row in figure.rows if row.verdict and row.estimate is not None):
         colour, marker = _style(verdict)
         handles.append(Line2D([], [], color=colour, marker=marker, markersize=3.6, linewidth=1.2, label=verdict))
-    if figure.own_scales and any((row.above, row.below) != (None, None) for row in figure.rows):
+    if figure.own_scales and any(row.limits for row in figure.rows):
         handles.append(Patch(facecolor=WANTED, label="where it has to be"))
     return handles + vertical_lines(axes, figure.lines)
-
-
-def _label(figure: Forest) -> str:
-    return figure.x_label if figure.level is None else f"{figure.x_label}, {percent(figure.level)} interval"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -14,7 +15,12 @@ from meridian.figures.layout import disc_shares, drawn_edges, place_nodes
 from meridian.figures.static_panel import FAINT, legend, panel
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 
-INPUTS = {"q": "--", "k": ":", "v": "-", None: "-"}  # line style by which input of the receiver the edge enters
+INPUTS: Mapping[str | None, Any] = {
+    "q": "--",
+    "k": ":",
+    "v": "-",
+    None: "-",
+}  # line style by which input of the receiver the edge enters
 INPUT_NAMES = {"q": "into queries", "k": "into keys", "v": "into values or logits"}
 THICKEST, THINNEST = 2.6, 0.15  # points, of the largest weight and of weight 0
 SMALLEST_DISC, LARGEST_DISC = 60.0, 420.0  # square points; the smallest still holds a name
@@ -73,7 +79,7 @@ def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mappin
 def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
     """From sender to receiver, dashed by input; bent to keep apart what enters q, k and v, and to pass nodes between."""
     start, end = places[edge.sender], places[edge.receiver]
-    bend = (0.14 if end[1] - start[1] > 1.5 else 0.03) + {"q": 0.06, "v": -0.06}.get(edge.input, 0.0)
+    bend = (0.14 if end[1] - start[1] > 1.5 else 0.03) + {"q": 0.06, "v": -0.06}.get(edge.input or "", 0.0)
     axes.add_patch(
         FancyArrowPatch(
             start,

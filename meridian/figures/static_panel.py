@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -16,7 +17,7 @@ DPI = 300  # of PNG: what journals ask for
 SMALLEST = 5.0  # points: text inside cells is shortened rather than set smaller
 TALLEST = 9.0  # inches: a page
 KEY_WIDTH, LETTER_WIDTH = 34, 3.7  # points: of a legend's line with its space, and of a letter in it
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",  # matplotlib's own: the same everywhere
     "font.size": 7,
     "axes.labelsize": 7,
@@ -75,7 +76,7 @@ def vertical_lines(axes: Axes, lines: Mapping[str, float]) -> list[Line2D]:
     handles = []
     for place, (label, value) in enumerate(lines.items()):
         colour = colours.LINES[place % len(colours.LINES)]
-        style = {"color": colour, "linestyle": DASHES[(place + 1) % len(DASHES)]}
+        style: dict[str, Any] = {"color": colour, "linestyle": DASHES[(place + 1) % len(DASHES)]}
         axes.axvline(value, linewidth=0.9, zorder=3, **style)
         handles.append(Line2D([], [], linewidth=0.9, label=label, **style))
     return handles

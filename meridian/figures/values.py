@@ -26,6 +26,16 @@ class Interval:
     below: float | None = None  # what it has to stay under
     unit: str = ""
 
+    @property
+    def limits(self) -> tuple[float, ...]:
+        """Where its own limits stand, none to two of them."""
+        return tuple(limit for limit in (self.above, self.below) if limit is not None)
+
+    @property
+    def shown(self) -> tuple[float, ...]:
+        """All that an axis of its own has to hold: estimate, ends of the interval, limits, as far as they are there."""
+        return tuple(v for v in (self.estimate, self.low, self.high, self.above, self.below) if v is not None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:

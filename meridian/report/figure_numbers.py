@@ -78,8 +78,8 @@ def _(figure: Curves) -> NumberTable:
     for place, x in enumerate(figure.x):
         cells = []
         for series in figure.series:
-            ends = (None, None) if series.low is None else (series.low[place], series.high[place])
-            cells.append(three_digits(series.y[place]) + interval_text(*ends, three_digits))
+            low, high = (None if side is None else side[place] for side in (series.low, series.high))
+            cells.append(three_digits(series.y[place]) + interval_text(low, high, three_digits))
         rows.append((str(x), *cells))
     return NumberTable(header, tuple(rows))
 

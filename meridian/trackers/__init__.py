@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from meridian.trackers.base import NeverFatal, Silent, Subject, Tracker, reason
+from meridian.trackers.base import NeverFatal, Subject, Tracker, reason
 from results_io import UserError
 
-__all__ = ["NeverFatal", "Silent", "Subject", "Tracker", "open_tracker"]
+__all__ = ["NeverFatal", "Subject", "Tracker", "open_tracker"]
 
 
 def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str], Any]) -> NeverFatal:
@@ -18,7 +18,7 @@ def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str]
     A tracker that cannot be made is said in one line and left out. UserError for an unknown `tracker.mode`.
     """
     if settings["name"] == "none":
-        return NeverFatal(Silent(), say)
+        return NeverFatal(Tracker(), say)
     try:
         from meridian.trackers.weights_and_biases import WeightsAndBiases  # imports wandb, which takes a second
 
@@ -27,4 +27,4 @@ def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str]
         raise
     except Exception as error:
         say(f"W&B cannot follow ({reason(error)}); the run goes on")
-        return NeverFatal(Silent(), say)
+        return NeverFatal(Tracker(), say)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from meridian.run_folder import RunFolder
 
@@ -22,8 +22,8 @@ class Subject:
     config: Mapping[str, Any]
 
 
-class Tracker(Protocol):
-    """Follows one run at a time."""
+class Tracker:
+    """Follows one run at a time. This one follows nothing; another overrides what it tells."""
 
     def begin(self, subject: Subject) -> None:
         """A run begins, or goes on."""
@@ -42,22 +42,6 @@ class Tracker(Protocol):
 
     def end(self, failed: bool) -> None:
         """The run is over."""
-
-
-class Silent:
-    """Follows nothing."""
-
-    def begin(self, subject: Subject) -> None: ...
-
-    def progress(self, measurement: str, done: int, total: int, rate: float) -> None: ...
-
-    def judged(self, certificate: Mapping[str, Any]) -> None: ...
-
-    def finished(self, run: RunFolder) -> None: ...
-
-    def asked(self, folder: Path) -> None: ...
-
-    def end(self, failed: bool) -> None: ...
 
 
 def reason(error: Exception) -> str:
@@ -88,7 +72,7 @@ class NeverFatal:
         try:
             getattr(self._tracker, event)(*about)
         except Exception as error:
-            broken, self._tracker = self._tracker, Silent()
+            broken, self._tracker = self._tracker, Tracker()
             self._say(f"{type(broken).__name__} stops following at {event!r} ({reason(error)}); the run goes on")
             with contextlib.suppress(Exception):
                 broken.end(True)

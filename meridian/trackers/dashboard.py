@@ -5,8 +5,11 @@ Built with wandb-workspaces (extra `dashboard`); `scripts/wandb_dashboard.py` sa
 
 from __future__ import annotations
 
+from typing import Any
+
 import wandb_workspaces.reports.v2 as panels
 import wandb_workspaces.workspaces as workspaces
+from wandb_workspaces.reports.v2.interface import ParallelCoordinatesPlotColumn
 
 from calibrations.registry import CALIBRATIONS
 
@@ -22,10 +25,10 @@ def columns() -> list[str]:
 def build(entity: str, project: str) -> workspaces.Workspace:
     """The workspace: the table's columns pinned, tiers, estimates and progress as panels."""
     verdicts = [
-        panels.ParallelCoordinatesPlotColumn(panels.SummaryMetric(f"{name}/verdict_code"), display_name=name)
+        ParallelCoordinatesPlotColumn(panels.SummaryMetric(f"{name}/verdict_code"), display_name=name)
         for name in CALIBRATIONS
     ]
-    estimates = [
+    estimates: list[Any] = [
         panels.BarPlot(title=f"{name} estimate", metrics=[panels.SummaryMetric(f"{name}/estimate")])
         for name in CALIBRATIONS
     ]

@@ -25,7 +25,7 @@ from calibrations.certificate_row import rows_of
 from meridian import figures, report, tables
 from meridian.figures import plotly
 from meridian.run_folder import RunFolder
-from meridian.trackers.base import Subject
+from meridian.trackers.base import Subject, Tracker
 
 FOLDER = "wandb"  # below results/
 ID_LENGTH = 16
@@ -38,12 +38,12 @@ PRIVATE = "private"  # in place of the host's name
 CODES = {"pass": 1, "inconclusive": 0, "insufficient": 0, "fail": -1}  # a verdict as a number, for colours and sorting
 
 
-class WeightsAndBiases:
+class WeightsAndBiases(Tracker):
     """One W&B run for each model and task."""
 
     def __init__(self, settings: Mapping[str, Any], results: Path, say: Callable[[str], Any]) -> None:
         self.settings, self.folder, self.say = settings, results / FOLDER, say
-        self.mode = mode(settings["mode"], say)
+        self.mode: Any = mode(settings["mode"], say)
         self.run: wandb.Run | None = None
         self.pairs, self.told = 0, float("-inf")
 
@@ -75,6 +75,13 @@ class WeightsAndBiases:
             ),
         )
 
+    @property
+    def begun(self) -> wandb.Run:
+        """The W&B run. RuntimeError if none has begun."""
+        if self.run is None:
+            raise RuntimeError("no W&B run has begun")
+        return self.run
+
     def progress(self, measurement: str, done: int, total: int, rate: float) -> None:
         """A point every few seconds, and one at the end of each measurement."""
         if self.run is None or (done < total and time.monotonic() - self.told < self.settings["progress_seconds"]):
@@ -91,13 +98,13 @@ class WeightsAndBiases:
 
     def judged(self, certificate: Mapping[str, Any]) -> None:
         """`C11/verdict`, `C11/estimate`, ... and the tier in the run's summary."""
-        self.run.summary.update(summary(certificate))
+        self.begun.summary.update(summary(certificate))
 
     def finished(self, run: RunFolder) -> None:
         """Tables, figures and the whole folder as a versioned artifact."""
         shown = {f"table/{name}": interactive(table.frame) for name, table in tables.of(run).items()}
         drawn = {f"figure/{name}": wandb.Plotly(plotly.draw(figure)) for name, figure in figures.of(run).items()}
-        self.run.log({**shown, **drawn})
+        self.begun.log({**shown, **drawn})
         self._artifact(
             "certificate", [*sorted(run.path.glob("*.json")), run.path / "circuit.yaml", run.path / report.NAME]
         )
@@ -108,7 +115,7 @@ class WeightsAndBiases:
         for path in found:
             for record in results_io.read(path).get("records", ()):
                 if record.get("suite") and record.get("value") is not None:
-                    self.run.summary[f"{record['suite']}/{record['metric_id']}"] = record["value"]
+                    self.begun.summary[f"{record['suite']}/{record['metric_id']}"] = record["value"]
         self._artifact("behaviour", [*found, folder / "scores.jsonl"])
 
     def end(self, failed: bool) -> None:
@@ -126,7 +133,7 @@ class WeightsAndBiases:
         for path in paths:
             if path.is_file():
                 artifact.add_file(str(path))
-        self.run.log_artifact(artifact)
+        self.begun.log_artifact(artifact)
 
 
 def interactive(frame: pd.DataFrame) -> wandb.Table:

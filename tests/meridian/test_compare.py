@@ -16,8 +16,9 @@ from rich.console import Console
 import results_io
 from calibrations.evidence import Evidence
 from calibrations.statistics import bootstrap_counts
-from meridian import compare, compare_table
-from meridian.differences import EFFECTS, Pair
+from meridian import run_comparison, run_comparison_table
+from meridian.run_comparison import RunComparison, compare
+from meridian.run_differences import EFFECTS, NoDifference, RunPair
 from results_io import UserError
 from tests.calibrations import synthetic
 
@@ -29,11 +30,11 @@ def small(seed: int = 0, **law: float) -> dict[str, dict]:
     return synthetic.documents(seed=seed, n_evaluation=160, n_held_out=8, n_random=2, **law)
 
 
-def pair_of(a: dict[str, dict], b: dict[str, dict]) -> Pair:
-    return Pair(Evidence(a, CONFIG), Evidence(b, CONFIG), CONFIG)
+def pair_of(a: dict[str, dict], b: dict[str, dict]) -> RunPair:
+    return RunPair(Evidence(a, CONFIG), Evidence(b, CONFIG), CONFIG)
 
 
-def by_name(pair: Pair) -> dict[str, object]:
+def by_name(pair: RunPair) -> dict[str, object]:
     return {one.quantity: one for one in pair.quantities()}
 
 
@@ -45,7 +46,7 @@ def test_a_run_against_itself_differs_by_nothing_with_no_width() -> None:
     assert pair.paired
     for one in pair.quantities():
         assert (one.difference, one.low, one.high) == (0.0, 0.0, 0.0), one.quantity
-    for effect in pair.heads():
+    for effect in pair.effects:
         assert not np.any([effect.low, effect.high]) and not effect.differs.any()
 
 
@@ -55,7 +56,7 @@ def test_heads_shifted_by_a_constant_differ_by_exactly_it_and_no_others() -> Non
     effects = np.array(second["02"]["data"]["denoising"])
     effects[:, shifted] += SHIFT
     second["02"]["data"]["denoising"] = effects.tolist()
-    found = next(iter(pair_of(first, second).heads()))
+    found = next(iter(pair_of(first, second).effects))
     assert found.quantity == "denoising effect" and found.unit == "nats"
     expected = np.isin(np.arange(32), shifted) * SHIFT
     for values in (found.b - found.a, found.low, found.high):
@@ -67,7 +68,7 @@ def test_what_backends_differ_by_is_no_difference_of_heads() -> None:
     first, second = small(), small()
     effects = np.array(second["02"]["data"]["denoising"])
     second["02"]["data"]["denoising"] = (effects + 1e-6).tolist()
-    found = next(iter(pair_of(first, second).heads()))
+    found = next(iter(pair_of(first, second).effects))
     assert (found.low > 0).all() and not found.differs.any()
 
 
@@ -106,7 +107,7 @@ def noisy(rng: np.random.Generator, prompts: np.ndarray, ids: list[str], cluster
 
 def clean_difference(a: dict[str, dict], b: dict[str, dict], resamples: int = 400) -> object:
     config = {**CONFIG, "bootstrap_resamples_p": resamples}
-    return Pair(Evidence(a, config), Evidence(b, config), config).mean("clean", "nats", lambda e: e.clean)
+    return RunPair(Evidence(a, config), Evidence(b, config), config).mean("clean", "nats", lambda e: e.clean)
 
 
 def test_the_paired_interval_covers_and_is_narrower_than_the_unpaired_one() -> None:
@@ -137,7 +138,7 @@ def test_the_paired_interval_covers_and_is_narrower_than_the_unpaired_one() -> N
 def test_without_a_behaviour_there_is_no_ratio_but_the_behaviour_is_compared() -> None:
     found = by_name(pair_of(small(), small(seed=3, mean_clean=-1.0)))
     one = found["faithfulness, mean"]
-    assert one.difference is None and one.reason.startswith("behaviour_absent")
+    assert isinstance(one, NoDifference) and one.reason.startswith("behaviour_absent")
     assert found["clean logit difference"].difference == pytest.approx(-6, abs=0.4)
 
 
@@ -155,7 +156,7 @@ def test_the_law_of_shared_heads_is_that_of_all_pairs_of_circuits() -> None:
     for zero in itertools.combinations([(0, h) for h in range(4)], 1):
         for one in itertools.combinations([(1, h) for h in range(4)], 2):
             counts[len(first & {*zero, *one})] += 1
-    law = compare.chance_overlap(first, second, heads)
+    law = run_comparison.chance_overlap(first, second, heads)
     assert law == pytest.approx((counts / counts.sum())[: len(law)])
     assert law.sum() == pytest.approx(1)
 
@@ -209,7 +210,7 @@ def folder_of(path: Path, documents: dict[str, dict], **changes) -> Path:
 
 
 @pytest.fixture(scope="module")
-def unlike(tmp_path_factory: pytest.TempPathFactory) -> compare.Comparison:
+def unlike(tmp_path_factory: pytest.TempPathFactory) -> RunComparison:
     """Two runs on the same prompts that differ in effects, faithfulness and circuit, none of it by a constant."""
     base, rng = tmp_path_factory.mktemp("unlike"), np.random.default_rng(3)
     first, second = small(roles=claimed(ROLES)), small(roles=claimed(OTHER_ROLES), faithfulness=0.7, noise=0.9)
@@ -217,10 +218,10 @@ def unlike(tmp_path_factory: pytest.TempPathFactory) -> compare.Comparison:
         effects = np.array(first[number]["data"][field])
         shifted = effects + rng.normal(0, 0.4, effects.shape) + 0.5 * (np.arange(32) % 5 == 0) - 0.1
         second[number]["data"][field] = shifted.tolist()
-    return compare.compare(folder_of(base / "m" / "a", first), folder_of(base / "m" / "b", second, estimate=0.03))
+    return compare(folder_of(base / "m" / "a", first), folder_of(base / "m" / "b", second, estimate=0.03))
 
 
-def test_every_number_of_the_document_is_that_of_the_two_runs(unlike: compare.Comparison) -> None:
+def test_every_number_of_the_document_is_that_of_the_two_runs(unlike: RunComparison) -> None:
     document, pair = unlike.document(), unlike.pair
     counts = bootstrap_counts(
         len(pair.a.clean), 1999, seed=CONFIG["bootstrap_seed"], clusters=pair.a.clusters, strata=pair.a.templates
@@ -241,7 +242,7 @@ def test_every_number_of_the_document_is_that_of_the_two_runs(unlike: compare.Co
     assert verdict["estimate"] == [0.01, 0.03] and verdict["difference"] == pytest.approx(0.02)
 
 
-def test_the_figures_hold_estimates_and_both_ends(unlike: compare.Comparison) -> None:
+def test_the_figures_hold_estimates_and_both_ends(unlike: RunComparison) -> None:
     forest, *maps = unlike.figures()
     shares = {one["quantity"]: one for one in unlike.document()["quantities"]}
     assert len(forest.rows) >= 6
@@ -256,7 +257,7 @@ def test_the_figures_hold_estimates_and_both_ends(unlike: compare.Comparison) ->
         assert set(drawn.marked) == {tuple(h) for h, d in zip(heads["heads"], heads["differs"], strict=True) if d}
 
 
-def test_circuits_name_what_they_share_and_p_is_the_chance_of_as_much_or_more(unlike: compare.Comparison) -> None:
+def test_circuits_name_what_they_share_and_p_is_the_chance_of_as_much_or_more(unlike: RunComparison) -> None:
     found = unlike.circuits
     assert found["shared"] == [(0, 1), (1, 2), (2, 6), (3, 4)]
     assert (found["only_a"], found["only_b"]) == ([(0, 5), (2, 3)], [(1, 6), (2, 7)])
@@ -273,7 +274,7 @@ def test_circuits_name_what_they_share_and_p_is_the_chance_of_as_much_or_more(un
 def test_estimates_of_other_settings_have_no_difference_and_other_prompts_are_said(tmp_path: Path) -> None:
     a = folder_of(tmp_path / "a", small())
     b = folder_of(tmp_path / "b", small(seed=1), settings={"max_sigma": 0.5}, estimate=0.03)
-    found = compare.compare(a, b)
+    found = compare(a, b)
     (verdict,) = (verdict for verdict in found.verdicts if verdict["metric"] == "C11.x")
     assert verdict["estimate"] == [0.01, 0.03] and verdict["difference"] is None
     notes = list(found.notes())
@@ -305,7 +306,7 @@ def test_a_run_without_a_tier_is_held_back_by_the_behaviour(tier: int, reasons: 
         blocking={"1": [gate, {**gate, "metric": "P.denominator"}], "2": [{**gate, "metric": "C11.x"}]},
     )  # fmt: skip
     b = folder_of(tmp_path / "b", small(), tier=tier, tier_name="named")
-    found = compare.compare(a, b)
+    found = compare(a, b)
     reason = reasons[0] if reasons else "the behaviour is absent"
     assert found.tier["held_back"] == "a" and found.tier["by"][0] == {**gate, "reason": reason}
     assert [gate["metric"] for gate in found.tier["by"]] == (
@@ -321,11 +322,11 @@ def test_heads_that_cannot_be_compared_are_said_with_the_reason(tmp_path: Path) 
     few = small()
     few["01"]["data"]["cluster"] = [0] * len(few["01"]["data"]["cluster"])
     few["01"]["data"]["template"] = [0] * len(few["01"]["data"]["template"])
-    found = compare.compare(folder_of(tmp_path / "a", few), folder_of(tmp_path / "b", few))
+    found = compare(folder_of(tmp_path / "a", few), folder_of(tmp_path / "b", few))
     (note,) = (note for note in found.notes() if note.startswith("Heads have no differences"))
     assert found.heads == [] and "denoising effect, direct logit attribution, knock-out effect: n_clusters" in note
     without = {number: document for number, document in small().items() if number != "21"}
-    found = compare.compare(folder_of(tmp_path / "c", small()), folder_of(tmp_path / "d", without))
+    found = compare(folder_of(tmp_path / "c", small()), folder_of(tmp_path / "d", without))
     assert len(found.heads) == 2
     assert "Heads have no differences of knock-out effect: b has no result 21." in list(found.notes())
 
@@ -335,9 +336,9 @@ def test_names_with_square_brackets_are_printed_as_they_are(tmp_path: Path) -> N
     few = small()
     few["02"]["data"]["metric"] = few["01"]["data"]["metric"] = "gap[/b]"
     certified = {"subject": subject, "tier_name": "[i]name"}
-    found = compare.compare(folder_of(tmp_path / "a", few, **certified), folder_of(tmp_path / "b", few, **certified))
+    found = compare(folder_of(tmp_path / "a", few, **certified), folder_of(tmp_path / "b", few, **certified))
     console = Console(width=200, file=io.StringIO())
-    compare_table.show(found, console)
+    run_comparison_table.show(found, console)
     text = console.file.getvalue()
     assert "a  t[bold] on [a/b] [red]m[/red], circuit c[/x]" in text
     assert "[i]name" in text and "clean gap[/b]" in text
@@ -375,15 +376,15 @@ def edit(path: Path, change) -> None:
 def test_a_copy_has_no_difference_and_the_document_is_written_where_nothing_else_is(
     copies: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    found = compare.compare(*copies)
+    found = compare(*copies)
     assert found.paired and found.circuits["jaccard"] == 1.0
     assert all(verdict["change"] is None for verdict in found.verdicts)
     assert all(one.difference in (0.0, None) for one in found.quantities)
     assert found.tier["held_back"] is None and found.tier["by"] == []
-    folder = compare.write(found, tmp_path / "results")
-    text = (folder / compare.FILE).read_bytes()
-    assert compare.write(compare.compare(*copies), tmp_path / "results") == folder
-    assert (folder / compare.FILE).read_bytes() == text and str(tmp_path).encode() not in text
+    folder = run_comparison.write(found, tmp_path / "results")
+    text = (folder / run_comparison.FILE).read_bytes()
+    assert run_comparison.write(compare(*copies), tmp_path / "results") == folder
+    assert (folder / run_comparison.FILE).read_bytes() == text and str(tmp_path).encode() not in text
     assert json.loads(text)["quantities"][0]["difference"] == 0
 
 
@@ -401,27 +402,27 @@ def test_a_lost_verdict_and_tier_are_named_with_the_gates_that_hold_back(copies:
         copies[1] / "certificate.json",
         lambda c: c.update(blocking={"2": [{**gate, "needs": None, "p": None}], "3": []}),
     )
-    found = compare.compare(*copies)
+    found = compare(*copies)
     assert found.tier["held_back"] == "b" and found.tier["by"] == [gate]
-    lost = [verdict["metric"] for verdict in found.verdicts if verdict["change"] == compare.LOST]
+    lost = [verdict["metric"] for verdict in found.verdicts if verdict["change"] == run_comparison.LOST]
     assert lost == [metric]
     assert f"no longer passes {metric}" in found.sentence()
     assert "b held back by C11.bootstrap_faithfulness" in found.sentence()
-    back = compare.compare(*copies[::-1])
+    back = compare(*copies[::-1])
     assert back.tier["held_back"] == "a"
-    assert [verdict["change"] for verdict in back.verdicts if verdict["change"]] == [compare.GAINED]
+    assert [verdict["change"] for verdict in back.verdicts if verdict["change"]] == [run_comparison.GAINED]
 
 
 def test_it_is_printed_with_every_quantity(copies: tuple[Path, Path]) -> None:
-    found, console = compare.compare(*copies), Console(width=200, file=io.StringIO())
-    compare_table.show(found, console)
+    found, console = compare(*copies), Console(width=200, file=io.StringIO())
+    run_comparison_table.show(found, console)
     text = console.file.getvalue()
     assert all(one.quantity in text for one in found.quantities)
     assert "paired by prompt" in text and f"Circuits share {len(found.pair.a.circuit_heads)} heads" in text
 
 
 def test_the_figures_hold_the_numbers_of_the_document(copies: tuple[Path, Path]) -> None:
-    found = compare.compare(*copies)
+    found = compare(*copies)
     forest, *maps = found.figures()
     document = found.document()
     shares = {one["quantity"]: one for one in document["quantities"]}
@@ -433,7 +434,7 @@ def test_the_figures_hold_the_numbers_of_the_document(copies: tuple[Path, Path])
 
 def refusal(a: Path, b: Path) -> str:
     with pytest.raises(UserError) as refused:
-        compare.compare(a, b)
+        compare(a, b)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -459,7 +460,7 @@ def test_another_task_is_compared_by_heads_alone_and_another_model_as_well_is_re
         edit(path, lambda d: d.get("subject", {}).update(task="induction"))
     for path in copies[1].glob("*.json"):  # the digests of what changed
         edit(path, lambda d: d.pop("inputs_sha256", None))
-    found = compare.compare(*copies)
+    found = compare(*copies)
     assert found.quantities == [] and found.heads == [] and not found.paired
     assert found.circuits["jaccard"] == 1.0 and "tasks differ" in next(iter(found.notes()))
     for path in copies[1].glob("*.json"):

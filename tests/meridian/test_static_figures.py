@@ -11,6 +11,7 @@ import pytest
 
 from meridian import paper
 from meridian.figures import colours, static, static_forest, static_graph, values
+from meridian.figures.layout import axis_ends
 from meridian.figures.values import (
     CircuitGraph,
     Curves,
@@ -124,7 +125,7 @@ def test_colours_span_the_values_and_are_symmetric_only_if_diverging() -> None:
 
 def test_a_row_on_its_own_scale_keeps_its_place_between_its_limit_and_its_ends() -> None:
     row = OWN.rows[0]
-    low, high = static_forest.own_range(row)
+    low, high = axis_ends(row.shown, static_forest.MARGIN)
     assert (low, high) == pytest.approx((0.2 - 0.12 * 0.7, 0.9 + 0.12 * 0.7))
     axes = static.draw(OWN).axes[0]
     marker = next(line for line in axes.lines if line.get_marker() == "D")

@@ -319,7 +319,7 @@ def test_an_error_is_said_once_and_the_run_goes_on(event) -> None:
 
 def test_an_error_of_the_run_itself_is_not_swallowed_and_ends_the_tracking_as_failed() -> None:
     ended: list[bool] = []
-    silent = trackers.Silent()
+    silent = trackers.Tracker()
     silent.end = ended.append
     tracker = trackers.NeverFatal(silent, print)
     with pytest.raises(results_io.UserError), tracker.following(lambda: trackers.Subject("m/t", "m", "t", "0", {})):

@@ -34,20 +34,29 @@ EFFECTS = (  # result, field, what it is called; per prompt and head
     ("21", "effect", "knock-out effect"),
 )
 SHARE = "share of the clean value"
+Parts = tuple[np.ndarray, np.ndarray | None]  # numerator and denominator of each prompt; None: a mean
 
 
 @dataclass(frozen=True)
 class Difference:
-    """b - a of one quantity with its interval at `LEVEL`; `reason` instead where the data support none."""
+    """b - a of one quantity with its interval at `LEVEL`."""
 
     quantity: str
     unit: str
-    a: float | None = None
-    b: float | None = None
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    reason: str | None = None
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class NoDifference:
+    """A quantity, or an effect of heads, that the data cannot compare."""
+
+    quantity: str
+    unit: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class HeadDifferences:
 
 
 @dataclass(frozen=True)
-class Pair:
+class RunPair:
     """Two runs on their evaluation prompts. `config` is the common section of the calibrations' settings."""
 
     a: Evidence
@@ -80,8 +89,8 @@ class Pair:
     @cached_property
     def paired(self) -> bool:
         """True if both ran on the same prompts, by id."""
-        ids = [[str(e.data("01")["prompt_id"][row]) for row in e.rows] for e in (self.a, self.b)]
-        return ids[0] == ids[1]
+        first, second = ([str(e.data("01")["prompt_id"][row]) for row in e.rows] for e in (self.a, self.b))
+        return first == second
 
     @cached_property
     def counts(self) -> tuple[Int[np.ndarray, "resample prompt"], Int[np.ndarray, "resample prompt"]]:
@@ -90,23 +99,27 @@ class Pair:
         Insufficient("n_clusters") if a template has a single cluster.
         """
         seed, resamples = self.config["bootstrap_seed"], self.config["bootstrap_resamples_p"]
-        first = _counts(self.a, resamples, seed)
-        return first, first if self.paired else _counts(self.b, resamples, seed + 1)
 
-    def mean(self, name: str, unit: str, values: Callable[[Evidence], np.ndarray]) -> Difference:
+        def drawn(e: Evidence, seed: int) -> Int[np.ndarray, "resample prompt"]:
+            return bootstrap_counts(len(e.clean), resamples, seed=seed, clusters=e.clusters, strata=e.templates)
+
+        first = drawn(self.a, seed)
+        return first, first if self.paired else drawn(self.b, seed + 1)
+
+    def mean(self, name: str, unit: str, values: Callable[[Evidence], np.ndarray]) -> Difference | NoDifference:
         """Difference of the means of one value per prompt."""
         return self._difference(name, unit, lambda e: (np.asarray(values(e), dtype=float), None))
 
-    def ratio(self, name: str, parts: Callable[[Evidence], tuple[np.ndarray, np.ndarray]]) -> Difference:
+    def ratio(self, name: str, parts: Callable[[Evidence], Parts]) -> Difference | NoDifference:
         """Difference of two ratios of means, each behind the gates of behaviour and denominator."""
 
-        def gated(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+        def gated(evidence: Evidence) -> Parts:
             preconditions.require_behaviour(evidence, self.config)
             return parts(evidence)
 
         return self._difference(name, SHARE, gated)
 
-    def _difference(self, name: str, unit: str, parts: Callable[[Evidence], tuple[Any, Any]]) -> Difference:
+    def _difference(self, name: str, unit: str, parts: Callable[[Evidence], Parts]) -> Difference | NoDifference:
         try:
             values, draws = [], []
             for evidence, counts in zip((self.a, self.b), self.counts, strict=True):
@@ -115,17 +128,16 @@ class Pair:
                 draws.append(bootstrap_means(counts, top) if bottom is None else bootstrap_ratios(counts, top, bottom))
             low, high = percentile_interval(draws[1] - draws[0], LEVEL)
         except Insufficient as missing:
-            return Difference(name, unit, reason=str(missing))
-        return Difference(name, unit, *values, values[1] - values[0], low, high)
+            return NoDifference(name, unit, str(missing))
+        return Difference(name, unit, values[0], values[1], values[1] - values[0], low, high)
 
-    def quantities(self) -> list[Difference]:
+    def quantities(self) -> list[Difference | NoDifference]:
         """Behaviour, accuracy, faithfulness under every recipe, above the floor, and completeness."""
-        same_metric = self.a.metric == self.b.metric
         behaviour = f"clean {self.a.metric}"
         found = [
             self.mean(behaviour, unit_of(self.a), lambda e: e.clean)
-            if same_metric
-            else Difference(behaviour, "", reason=f"b measures the {self.b.metric}"),
+            if self.a.metric == self.b.metric
+            else NoDifference(behaviour, "", f"b measures the {self.b.metric}"),
             self.mean("accuracy", "share of prompts", lambda e: e.per_prompt("01", "correct")),
         ]
         for method in preconditions.METHODS:
@@ -135,41 +147,32 @@ class Pair:
         found.append(self.ratio("completeness, mean", lambda e: (e.clean - e.ablated("complement", PRIMARY), e.clean)))
         return found
 
-    def heads(self) -> list[HeadDifferences]:
-        """Every effect that both measured on enough data. ValueError if the heads are not the same."""
-        return [one for one in self._effects if isinstance(one, HeadDifferences)]
-
-    def without_heads(self) -> list[Difference]:
-        """The other effects that either measured, each with the reason. ValueError if the heads are not the same."""
-        return [one for one in self._effects if isinstance(one, Difference)]
-
     @cached_property
-    def _effects(self) -> list[HeadDifferences | Difference]:
+    def effects(self) -> list[HeadDifferences | NoDifference]:
+        """Every effect of heads that either measured. ValueError if the heads are not the same."""
         if self.a.heads != self.b.heads:
             raise ValueError("the runs have different heads; compare heads of models of one shape")
         return [self._effect(*one) for one in EFFECTS if self.a.has(one[0]) or self.b.has(one[0])]
 
-    def _effect(self, number: str, field: str, name: str) -> HeadDifferences | Difference:
+    def _effect(self, number: str, field: str, name: str) -> HeadDifferences | NoDifference:
         unit = "nats" if number == "03" else unit_of(self.a)
         absent = [side for side, evidence in zip("ab", (self.a, self.b), strict=True) if not evidence.has(number)]
         if absent:
-            return Difference(name, unit, reason=f"{absent[0]} has no result {number}")
+            return NoDifference(name, unit, f"{absent[0]} has no result {number}")
         if number != "03" and self.a.metric != self.b.metric:
-            return Difference(name, unit, reason=f"a measures the {self.a.metric}, b the {self.b.metric}")
+            return NoDifference(name, unit, f"a measures the {self.a.metric}, b the {self.b.metric}")
         try:
-            return self._heads(name, unit, [e.head_effect(number, field) for e in (self.a, self.b)])
+            effects = [evidence.head_effect(number, field) for evidence in (self.a, self.b)]
+            a, b = (effect.mean(axis=0) for effect in effects)
+            first, second = (bootstrap_means(c, effect) for c, effect in zip(self.counts, effects, strict=True))
+            intervals = simultaneous_intervals(b - a, second - first, LEVEL)
         except Insufficient as missing:
-            return Difference(name, unit, reason=str(missing))
-
-    def _heads(self, name: str, unit: str, effects: Sequence[Float[np.ndarray, "prompt head"]]) -> HeadDifferences:
-        means = [effect.mean(axis=0) for effect in effects]
-        first, second = (bootstrap_means(c, effect) for c, effect in zip(self.counts, effects, strict=True))
-        intervals = simultaneous_intervals(means[1] - means[0], second - first, LEVEL)
+            return NoDifference(name, unit, str(missing))
         low, high = (np.array(ends) for ends in zip(*intervals, strict=True))
-        return HeadDifferences(name, unit, self.a.heads, means[0], means[1], low, high)
+        return HeadDifferences(name, unit, self.a.heads, a, b, low, high)
 
 
-def above_floor(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
+def above_floor(evidence: Evidence) -> Parts:
     """F - F_0 and D - F_0, F_0 with every head ablated. Insufficient("denominator") if that costs nothing."""
     floor = evidence.ablated("empty", PRIMARY)
     if evidence.clean.sum() <= floor.sum():
@@ -180,9 +183,3 @@ def above_floor(evidence: Evidence) -> tuple[np.ndarray, np.ndarray]:
 def unit_of(evidence: Evidence) -> str:
     """The unit of the task's metric: nats of a logit difference, "probability" of one of probabilities."""
     return "nats" if evidence.metric == "logit difference" else "probability"
-
-
-def _counts(evidence: Evidence, resamples: int, seed: int) -> Int[np.ndarray, "resample prompt"]:
-    return bootstrap_counts(
-        len(evidence.clean), resamples, seed=seed, clusters=evidence.clusters, strata=evidence.templates
-    )

@@ -13,21 +13,21 @@ from rich.text import Text
 
 from calibrations.number_format import number
 from calibrations.table import STYLES
-from meridian.compare import GAINED, LOST, Comparison
-from meridian.differences import LEVEL, Difference, HeadDifferences
+from meridian.run_comparison import GAINED, LOST, RunComparison
+from meridian.run_differences import LEVEL, HeadDifferences, NoDifference
 
 MARKS = {GAINED: "green", LOST: "bold red"}
 MOST_HEADS = 8  # of one effect
 
 
-def show(found: Comparison, console: Console) -> None:
+def show(found: RunComparison, console: Console) -> None:
     """Print the sentence, both subjects, the differences, the changed verdicts, the heads and the notes."""
     console.print()
     console.print(Text(found.sentence(), style="bold"))
     for side, subject in zip("ab", found.subjects, strict=True):
         console.print(Text(f"{side}  {subject['task']} on {subject['model']}, circuit {subject['circuit']}"))
     if found.quantities:
-        console.print(_quantities(found.quantities, found.paired))
+        console.print(_quantities(found))
     console.print(_verdicts(found))
     for effect in found.heads:
         if effect.differs.any():
@@ -46,12 +46,12 @@ def _table(title: str, columns: Sequence[str]) -> Table:
     return table
 
 
-def _quantities(quantities: Sequence[Difference], paired: bool) -> Table:
-    how = "paired by prompt" if paired else "unpaired"
+def _quantities(found: RunComparison) -> Table:
+    how = "paired by prompt" if found.paired else "unpaired"
     table = _table(f"Differences, {how}", ("quantity", "a", "b", f"b - a [{100 * LEVEL:g} %]", "unit"))
-    for one in quantities:
-        if one.difference is None:
-            table.add_row(Text(one.quantity), "-", "-", "-", Text(one.reason or ""))
+    for one in found.quantities:
+        if isinstance(one, NoDifference):
+            table.add_row(Text(one.quantity), "-", "-", "-", Text(one.reason))
         else:
             style = "bold" if one.low > 0 or one.high < 0 else ""
             change = Text(f"{one.difference:+.3f} [{one.low:+.3f}, {one.high:+.3f}]", style)
@@ -59,7 +59,7 @@ def _quantities(quantities: Sequence[Difference], paired: bool) -> Table:
     return table
 
 
-def _verdicts(found: Comparison) -> Table:
+def _verdicts(found: RunComparison) -> Table:
     """Metrics whose verdict changed; * gates no tier."""
     table = _table(
         "Verdicts that changed (* gates no tier)", ("metric", "a", "b", "change", "estimate a", "estimate b")
@@ -79,7 +79,7 @@ def _heads(effect: HeadDifferences) -> Table:
     change, differ = effect.b - effect.a, int(effect.differs.sum())
     title = f"{effect.quantity[0].upper()}{effect.quantity[1:]}: {differ} of {len(effect.heads)} heads differ ({effect.unit})"
     table = _table(title, ("head", "a", "b", f"b - a [{100 * LEVEL:g} %, all heads together]"))
-    order = sorted(effect.differs.nonzero()[0], key=lambda i: -abs(change[i]))
+    order = sorted(effect.differs.nonzero()[0].tolist(), key=lambda i: -abs(change[i]))
     for i in order[:MOST_HEADS]:
         layer, head = effect.heads[i]
         interval = f"{change[i]:+.3f} [{effect.low[i]:+.3f}, {effect.high[i]:+.3f}]"
@@ -87,7 +87,7 @@ def _heads(effect: HeadDifferences) -> Table:
     return table
 
 
-def _circuits(found: Comparison, console: Console) -> None:
+def _circuits(found: RunComparison, console: Console) -> None:
     circuits = found.circuits
     if circuits["jaccard"] is None:
         return
