@@ -157,10 +157,11 @@ def carriers_of(run: RunFolder) -> list[Carrier]:
     """The named heads of a run on failures (141), then what the confirmation half says of them (142); none of another run."""
     named = (run.document("141") or {"named": ()})["named"]
     judged = (run.document("142") or {"records": ()})["records"]
-    return [Carrier(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named] + [
-        Carrier(one["head"], "confirmation", one["restored"], *(one["interval"] or (None, None)), one["verdict"])
-        for one in judged
-    ]
+    found = [Carrier(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named]
+    for one in judged:
+        low, high = one["interval"] or (None, None)
+        found.append(Carrier(one["head"], "confirmation", one["restored"], low, high, one["verdict"]))
+    return found
 
 
 def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:

@@ -139,7 +139,7 @@ def _(figure: HeatMap) -> Specification:
     )
 
 
-def _names(names: Sequence[str]) -> dict[str, object]:
+def _names(names: Sequence[str]) -> dict[str, Any]:
     """Tick labels by place, so that a token that occurs twice has two columns."""
     return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": [_plain(name) for name in names]}
 
