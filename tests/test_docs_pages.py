@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import re
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def test_the_troubleshooting_page_explains_every_reason_of_insufficient() -> Non
     assert sorted(explained) == sorted(INSUFFICIENT_REASONS)
 
 
-def test_every_entry_of_the_glossary_is_short_and_names_a_file_that_exists() -> None:
+def test_every_entry_of_the_glossary_is_short_and_names_its_file() -> None:
     """The kinds of ablation are described under one file, that of `ablation`."""
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```\{glossary\}\n(.*?)```", text, re.DOTALL)
@@ -65,10 +66,28 @@ def test_every_entry_of_the_glossary_is_short_and_names_a_file_that_exists() -> 
     assert len(entries) == 82
     for entry in entries:
         term, _, meaning = entry.partition("\n")
-        files = re.findall(r"`([\w/]+\.py)`", meaning)
-        assert [file for file in files if not (ROOT / file).is_file()] == [], term
-        assert files or term.endswith(" ablation"), term
+        assert re.search(r"`[\w/]+\.py`", meaning) or term.endswith(" ablation"), term
         assert len(meaning.split()) <= 55, term
+
+
+def test_every_module_of_the_python_reference_exists() -> None:
+    named = [module for *_, patterns in api.PAGES for module in patterns.split()]
+    assert len(named) > 30
+    assert [name for name in named if importlib.util.find_spec(name.removesuffix(".*")) is None] == []
+
+
+def test_every_source_file_that_a_page_names_exists() -> None:
+    """Where a page tells what to write, its folder exists: in `NAME.py`, and in the examples of docs/extending.md."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").glob("**/README.md")]
+    absent, counted = [], 0
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for file in re.findall(r"`((?:[\w-]+/)+[\w-]+\.(?:py|sh))`", text):
+            example = f"`{file}`\n\n```python" in text or re.search(r"NAME|ID_|aNN", file)
+            exists = (ROOT / file).parent.is_dir() if example else (ROOT / file).is_file()
+            absent += [] if exists else [(page.name, file)]
+            counted += 1
+    assert absent == [] and counted > 150
 
 
 def test_every_work_is_cited_by_what_exists() -> None:
