@@ -23,6 +23,11 @@ Head = tuple[int, int]
 PRIMARY = "mean"  # the recipe of the headline faithfulness: mean per template and position
 
 
+def sampling_units(templates: Iterable[Any], clusters: Iterable[Any]) -> np.ndarray:
+    """The unit that was drawn with each prompt: its template frame and its set of names together (spec section 1.3)."""
+    return np.array([f"{template}|{names}" for template, names in zip(templates, clusters, strict=True)])
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Measurements 01-27 of one circuit, restricted to one split.
@@ -112,9 +117,8 @@ class Evidence:
 
     @cached_property
     def clusters(self) -> np.ndarray:
-        """Sampling unit of each prompt: its template frame and name set together (spec section 1.3)."""
-        names = self.per_prompt("01", "cluster")
-        return np.array([f"{template}|{name}" for template, name in zip(self.templates, names, strict=True)])
+        """Sampling unit of each prompt."""
+        return sampling_units(self.templates, self.per_prompt("01", "cluster"))
 
     @cached_property
     def factors(self) -> dict[str, np.ndarray]:

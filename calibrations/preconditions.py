@@ -247,6 +247,12 @@ def _denominator(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
     return {"verdict": "pass", "estimate": t if math.isfinite(t) else None}
 
 
+def recipe_draws(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " resample"]]:
+    """Faithfulness under every ablation recipe in each bootstrap resample of the clusters, all of the same prompts."""
+    counts = resamples(evidence, config, config["bootstrap_resamples_p"])
+    return {m: bootstrap_ratios(counts, evidence.ablated("circuit", m), evidence.clean) for m in METHODS}
+
+
 def _faithfulness(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     """Faithfulness two-sided under every recipe: each 90 % interval inside [0.8, 1.2] (spec section 7).
 
@@ -254,8 +260,7 @@ def _faithfulness(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, An
     wholly outside. The estimate shown is the primary recipe's; `companions` has the others.
     """
     require_behaviour(evidence, config)
-    counts = resamples(evidence, config, config["bootstrap_resamples_p"])
-    draws = {m: bootstrap_ratios(counts, evidence.ablated("circuit", m), evidence.clean) for m in METHODS}
+    draws = recipe_draws(evidence, config)
     band = (config["faithfulness_low"], config["faithfulness_high"])
     intervals = {method: percentile_interval(values, 0.90) for method, values in draws.items()}
     verdicts = {inside(interval, band) for interval in intervals.values()}

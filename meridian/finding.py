@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from calibrations.evidence import sampling_units
 from meridian.figures.intervals import clustered_means, finite
 from meridian.figures.values import Figure, Interval
 from results_io import UserError
@@ -92,7 +93,7 @@ def means(
 
 def clusters_of(prompts: PromptSet) -> np.ndarray:
     """Sampling unit of each prompt: its template and its set of names together, as in the calibrations."""
-    return np.array([f"{template}|{name}" for template, name in zip(prompts.templates, prompts.clusters, strict=True)])
+    return sampling_units(prompts.templates, prompts.clusters)
 
 
 def forest_rows(table: pd.DataFrame) -> tuple[Interval, ...]:

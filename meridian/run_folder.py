@@ -13,7 +13,7 @@ from calibrations import calibrate, preconditions
 from calibrations.certificate_row import CertificateRow, rows_of
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
-from calibrations.statistics import bootstrap_ratios, percentile_interval
+from calibrations.statistics import percentile_interval
 from results_io import UserError
 
 CERTIFICATE = "certificate.json"
@@ -110,12 +110,7 @@ class RunFolder:
         """
         if "by_method" not in self.companions("P.faithfulness"):
             return {}
-        evidence, settings = self.evidence, self.settings
-        counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
-        draws = {
-            method: bootstrap_ratios(counts, evidence.ablated("circuit", method), evidence.clean)
-            for method in preconditions.METHODS
-        }
+        draws = preconditions.recipe_draws(self.evidence, self.settings)
         return {method: percentile_interval(values, 0.90) for method, values in draws.items()}
 
     @cached_property

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
-from calibrations import (
-    c11_bootstrap_stability,
-    c12_convergent_validity,
-    c16_reliability_suite,
-    c17_discriminant_validity,
-    c30_seed_variance,
-    c36_incremental_validity,
-    f59_inter_rater_reliability,
-    preconditions,
-    s1_distributional_characterization,
-    s3_distributional_stability,
-)
+from calibrations import c11_bootstrap_stability as c11
+from calibrations import c12_convergent_validity as c12
+from calibrations import c16_reliability_suite as c16
+from calibrations import c17_discriminant_validity as c17
+from calibrations import c30_seed_variance as c30
+from calibrations import c36_incremental_validity as c36
+from calibrations import f59_inter_rater_reliability as f59
+from calibrations import preconditions
+from calibrations import s1_distributional_characterization as s1
+from calibrations import s3_distributional_stability as s3
 from calibrations.evidence import Evidence
 from calibrations.statistics import (
     Insufficient,
@@ -61,6 +60,10 @@ class Source:
     draw: Callable[[Evidence, Settings], Draws]
 
 
+def _resamples(evidence: Evidence, settings: Settings) -> Int[np.ndarray, "resample prompt"]:
+    return preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+
+
 def random_circuits(evidence: Evidence, settings: Settings) -> Draws:
     """Faithfulness of the random circuits and of the circuit on the same prompts (P.random_circuits)."""
     found = preconditions.random_circuits(evidence, settings)
@@ -71,11 +74,7 @@ def random_circuits(evidence: Evidence, settings: Settings) -> Draws:
 def faithfulness_by_recipe(evidence: Evidence, settings: Settings) -> Draws:
     """Bootstrap of faithfulness over clusters, by recipe (P.faithfulness)."""
     preconditions.require_behaviour(evidence, settings)
-    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
-    samples = {
-        method.replace("_", " "): bootstrap_ratios(counts, evidence.ablated("circuit", method), evidence.clean)
-        for method in preconditions.METHODS
-    }
+    samples = {name.replace("_", " "): x for name, x in preconditions.recipe_draws(evidence, settings).items()}
     limits = (settings["faithfulness_low"], settings["faithfulness_high"])
     return Draws(samples, {f"at least {limits[0]:g}": limits[0], f"at most {limits[1]:g}": limits[1]})
 
@@ -83,7 +82,7 @@ def faithfulness_by_recipe(evidence: Evidence, settings: Settings) -> Draws:
 def published_bootstrap(evidence: Evidence, settings: Settings) -> Draws:
     """The published bootstrap over prompts of faithfulness and completeness (C11)."""
     counts = bootstrap_counts(len(evidence.clean), settings["bootstrap_resamples"], seed=settings["bootstrap_seed"])
-    numerators = {n: c11_bootstrap_stability.numerator_of(evidence, n) for n in ("faithfulness", "completeness")}
+    numerators = {n: c11.numerator_of(evidence, n) for n in ("faithfulness", "completeness")}
     return Draws(
         {name: bootstrap_ratios(counts, values, evidence.clean) for name, values in numerators.items()},
         {name: ratio_of_means(values, evidence.clean).value for name, values in numerators.items()},
@@ -92,10 +91,10 @@ def published_bootstrap(evidence: Evidence, settings: Settings) -> Draws:
 
 def convergence(evidence: Evidence, settings: Settings) -> Draws:
     """Mean rho of the methods: bootstrap over heads, over prompts, and heads relabelled in every method (C12)."""
-    methods = c12_convergent_validity.scoring_methods(evidence, settings, "families")
-    panel = c12_convergent_validity.comparable_panel(evidence, methods, settings)
-    draws = c12_convergent_validity.rho_draws(evidence, panel, settings)
-    null = panel.mean_rho(c12_convergent_validity.relabelled_scores(panel, settings))
+    methods = c12.scoring_methods(evidence, settings, "families")
+    panel = c12.comparable_panel(evidence, methods, settings)
+    draws = c12.rho_draws(evidence, panel, settings)
+    null = panel.mean_rho(c12.relabelled_scores(panel, settings))
     rho = float(panel.mean_rho(panel.scores[None])[0])
     samples = {"heads relabelled (chance)": null, **{f"bootstrap over {name}": x for name, x in draws.items()}}
     return Draws(samples, {"estimate": rho, "limit": settings["threshold_rho"]})
@@ -112,52 +111,52 @@ def separation(evidence: Evidence, settings: Settings) -> Draws:
 def test_retest(evidence: Evidence, settings: Settings) -> Draws:
     """1 - CV of faithfulness over batches of a third of the prompts, by bootstrap (C16.test_retest)."""
     ratio = preconditions.faithfulness(evidence, settings)
-    size = len(c16_reliability_suite.batches(evidence, settings)[0])
-    cv, draws = c30_seed_variance.sample_cv_draws(evidence, settings, ratio, size)
+    size = len(c16.batches(evidence, settings)[0])
+    cv, draws = c30.sample_cv_draws(evidence, settings, ratio, size)
     return Draws({"bootstrap over clusters": 1 - draws}, {"estimate": 1 - cv, "limit": settings["test_retest_above"]})
 
 
 def split_half(evidence: Evidence, settings: Settings) -> Draws:
     """Reliability of the head profile over random halves of the prompts (C16.split_half)."""
-    effects = evidence.head_effect(*c16_reliability_suite.EFFECT)
-    found = c16_reliability_suite.split_half_of_heads(evidence, settings, effects)
+    effects = evidence.head_effect(*c16.EFFECT)
+    found = c16.split_half_of_heads(evidence, settings, effects)
     return Draws({"random halves": found.draws}, {"median": found.median, "limit": settings["split_half_above"]})
 
 
 def discrimination(evidence: Evidence, settings: Settings) -> Draws:
     """Effect on the own task less three times that on each other task, by bootstrap (C17)."""
-    matrix = c17_discriminant_validity.effect_matrix(evidence, settings)
+    matrix = c17.effect_matrix(evidence, settings)
     matrix.require(settings["min_tasks_gate"])
-    own, others = c17_discriminant_validity.effect_draws(evidence, matrix, settings)
-    contrasts = c17_discriminant_validity.contrasts_with_others(matrix, own, others, settings)
+    own, others = c17.effect_draws(evidence, matrix, settings)
+    contrasts = c17.contrasts_with_others(matrix, own, others, settings)
     return Draws({one.name.replace("_", " "): one.draws for one in contrasts}, {"limit": 0.0})
 
 
 def seed_variance(evidence: Evidence, settings: Settings) -> Draws:
     """CV of faithfulness over samples of a third of the prompts, by bootstrap (C30)."""
     ratio = preconditions.faithfulness(evidence, settings)
-    size = c30_seed_variance.subsample_size(evidence, settings)
-    cv, draws = c30_seed_variance.sample_cv_draws(evidence, settings, ratio, size)
+    size = c30.subsample_size(evidence, settings)
+    cv, draws = c30.sample_cv_draws(evidence, settings, ratio, size)
     return Draws({"bootstrap over clusters": draws}, {"estimate": cv, "limit": settings["acceptable_below"]})
 
 
 def gain(evidence: Evidence, settings: Settings) -> Draws:
     """Faithfulness gained on the heads with the largest output norm, by paired bootstrap (C36)."""
-    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
-    subsets = ("circuit", c36_incremental_validity.BASELINE)
+    counts = _resamples(evidence, settings)
+    subsets = ("circuit", c36.BASELINE)
     intact = np.stack([evidence.ablated(subset) for subset in subsets])
     circuit, baseline = bootstrap_ratios(counts, intact, evidence.clean).T
-    draws, _ = c36_incremental_validity.gains(circuit, baseline, settings["baseline_floor"])
+    draws, _ = c36.gains(circuit, baseline, settings["baseline_floor"])
     theta, naive = (preconditions.faithfulness(evidence, settings, subset).value for subset in subsets)
-    delta, _ = c36_incremental_validity.gains(theta, naive, settings["baseline_floor"])
+    delta, _ = c36.gains(theta, naive, settings["baseline_floor"])
     return Draws({"bootstrap over clusters": draws}, {"estimate": float(delta), "limit": settings["adds_value_above"]})
 
 
 def agreement(evidence: Evidence, settings: Settings) -> Draws:
     """Mean rho of the raters, by bootstrap over clusters (F59)."""
-    raters, missing = f59_inter_rater_reliability.present_raters(evidence, settings, settings["convention"])
-    panel = f59_inter_rater_reliability.rater_panel(evidence, raters, missing, settings)
-    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+    raters, missing = f59.present_raters(evidence, settings, settings["convention"])
+    panel = f59.rater_panel(evidence, raters, missing, settings)
+    counts = _resamples(evidence, settings)
     rho = float(mean_spearman_draws(panel.scores[None])[0])
     return Draws(
         {"bootstrap over clusters": mean_spearman_draws(panel.draws(counts))},
@@ -168,8 +167,8 @@ def agreement(evidence: Evidence, settings: Settings) -> Draws:
 def attribution_share(evidence: Evidence, settings: Settings) -> Draws:
     """The circuit's share of direct attribution: bootstrap over clusters, and heads relabelled (S1)."""
     attribution = evidence.head_effect("03", "attribution")
-    squares, draws = s1_distributional_characterization.squared_attribution(evidence, settings, attribution)
-    share = s1_distributional_characterization.circuit_share
+    squares, draws = s1.squared_attribution(evidence, settings, attribution)
+    share = s1.circuit_share
     masks, _ = head_relabellings(evidence.in_circuit, settings["permutations"], settings["permutation_seed"])
     threshold = settings["threshold_ratio"]
     return Draws(
@@ -187,14 +186,12 @@ def _shares(squares: np.ndarray, masks: np.ndarray) -> np.ndarray:
 
 def stable_heads(evidence: Evidence, settings: Settings) -> Draws:
     """Share of circuit heads with a stable attribution, by bootstrap (S3)."""
-    attribution, _ = s3_distributional_stability.written_attribution(evidence, settings)
+    attribution, _ = s3.written_attribution(evidence, settings)
     size = len(attribution) / settings["n_subsets"]
-    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+    counts = _resamples(evidence, settings)
     whole = np.ones((1, len(attribution)), dtype=int)
     stable = [
-        s3_distributional_stability.stable_heads(
-            s3_distributional_stability.expected_cvs(attribution, weights, size), settings
-        ).mean(axis=-1)
+        s3.stable_heads(s3.expected_cvs(attribution, weights, size), settings).mean(axis=-1)
         for weights in (whole, counts)
     ]
     return Draws(
@@ -206,7 +203,7 @@ def stable_heads(evidence: Evidence, settings: Settings) -> Draws:
 def recipe_differences(evidence: Evidence, settings: Settings) -> Draws:
     """Faithfulness under one recipe less another, by paired bootstrap, every two of them (M98, E1b)."""
     methods = settings["methods"]
-    counts = preconditions.resamples(evidence, settings, settings["bootstrap_resamples_p"])
+    counts = _resamples(evidence, settings)
     intact = np.stack([evidence.ablated("circuit", method) for method in methods])
     draws, margin = bootstrap_ratios(counts, intact, evidence.clean), settings["max_divergence"]
     pairs = [(i, j) for i in range(len(methods)) for j in range(i + 1, len(methods))]

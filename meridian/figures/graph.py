@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrations.evidence import Evidence
+from calibrations.evidence import Evidence, sampling_units
 from meridian.figures.heads import unit_of
 from meridian.figures.intervals import clustered_means, interval_words
 from meridian.figures.layout import FAINT
@@ -73,4 +73,4 @@ def labels_of(evidence: Evidence, rows: Sequence[int]) -> tuple[np.ndarray, np.n
     """Cluster and template of the stored prompts `rows`, as `Evidence` forms them for its own."""
     baseline = evidence.data("01")
     templates, names = (np.array(baseline[label])[list(rows)] for label in ("template", "cluster"))
-    return np.array([f"{template}|{name}" for template, name in zip(templates, names, strict=True)]), templates
+    return sampling_units(templates, names), templates
