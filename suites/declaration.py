@@ -1,10 +1,9 @@
-"""The declaration of a suite: suite.yaml, checked key by key, with the items of its lock."""
+"""Suites by name: suite.yaml, checked key by key, and with the items of its lock a Suite."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +11,9 @@ import yaml
 
 import results_io
 from suites import lock, modes, schema, scoring
-from suites.item import Leg, Suite
+from suites.item import CATALOGUE, FILE, Declaration, Leg, Suite
 
-CATALOGUE = Path(__file__).parent / "catalogue"
-FILE = "suite.yaml"
 MERGE = "tag:yaml.org,2002:merge"  # the key <<, which takes over the keys of another mapping
-
-
-@dataclass(frozen=True)
-class Declaration:
-    """What suite.yaml says, checked, and where it stands. `data` holds plain JSON values."""
-
-    folder: Path
-    data: Mapping[str, Any]
-
-    @property
-    def file(self) -> str:
-        """The file as errors name it: relative to the working directory where it is below it."""
-        return schema.shown_path(self.folder / FILE)
-
-    @property
-    def freeze_command(self) -> str:
-        """The command that freezes this suite."""
-        mine = self.folder.resolve().parent == CATALOGUE.resolve()
-        return f"python -m scripts.freeze_suites {self.folder.name if mine else schema.shown_path(self.folder)}"
-
-    @property
-    def scorer(self) -> Mapping[str, Any]:
-        return self.data.get("scorer", {})
 
 
 class _Loader(yaml.SafeLoader):

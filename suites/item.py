@@ -1,13 +1,18 @@
-"""Item and Suite: what is asked of a model and what counts as an answer, as values."""
+"""Item, Declaration and Suite: what is asked of a model and what counts as an answer, as values."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import results_io
+from suites import schema
+
+CATALOGUE = Path(__file__).parent / "catalogue"
+FILE = "suite.yaml"
 
 Kind = Literal["minimum_functionality", "invariance", "directional"]  # of a test, after CheckList
 
@@ -62,6 +67,29 @@ class Leg:
     samples: int = 1
     max_tokens: int = 8
     stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What suite.yaml says, checked, and where it stands. `data` holds plain JSON values."""
+
+    folder: Path
+    data: Mapping[str, Any]
+
+    @property
+    def file(self) -> str:
+        """The file as errors name it: relative to the working directory where it is below it."""
+        return schema.shown_path(self.folder / FILE)
+
+    @property
+    def freeze_command(self) -> str:
+        """The command that freezes this suite."""
+        mine = self.folder.resolve().parent == CATALOGUE.resolve()
+        return f"python -m scripts.freeze_suites {self.folder.name if mine else schema.shown_path(self.folder)}"
+
+    @property
+    def scorer(self) -> Mapping[str, Any]:
+        return self.data.get("scorer", {})
 
 
 @dataclass(frozen=True)

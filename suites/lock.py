@@ -8,14 +8,11 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import results_io
-from suites import schema
-from suites.item import Item, Variant
-
-if TYPE_CHECKING:  # the declaration reads locks
-    from suites.declaration import Declaration
+from suites import generators, schema
+from suites.item import Declaration, Item, Variant
 
 FILE = "suite.lock.jsonl"
 ITEMS_FILE = "items.jsonl"
@@ -96,8 +93,6 @@ def compile_items(declaration: Declaration) -> tuple[Item, ...]:
     if "items" in data:
         items = [parse_item(item) for item in data["items"]]
     elif "generator" in data:
-        from suites import generators  # runs read locks only and never need them
-
         items = generators.generate(data["generator"], declaration.file)
     else:
         items = _read_items(declaration)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -16,10 +15,8 @@ from suites.bridge.pair import MINIMUM_PAIRS, Group
 from suites.estimate import Estimate
 from suites.outcome import Case, Detection
 from suites.record import environment
+from suites.runner import Run
 from suites.scores import RATE, Judged
-
-if TYPE_CHECKING:
-    from suites.runner import Run
 
 STYLES = {"pass": "green", "FAIL": "bold red", "inconclusive": "yellow", "no gate": "dim", "-": "dim"}
 VERDICTS = {True: "pass", False: "FAIL", None: "inconclusive"}

@@ -32,10 +32,10 @@ from suites.bridge.pair import Group, Reference, TracePair
 from suites.item import Leg
 from suites.models.base import Request
 from suites.outcome import Case, Detection
+from suites.scores import Judged
 
 if TYPE_CHECKING:
-    from suites.models.local import LocalModel
-    from suites.runner import Judged
+    from suites.models.local import LocalModel  # needs torch
 
 MARGIN = 0.5  # nats of logit difference on either side (spec 4.4, filter 5)
 MINIMUM_REFERENCES = 5  # per template, as circuits.engine asks for means and donors
