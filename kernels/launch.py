@@ -6,7 +6,10 @@ because Triton's default on NVIDIA rounds fp32 operands to TF32.
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +22,17 @@ except ImportError:  # no Triton on this platform: the references remain
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SMALLEST_TILE = 16  # tl.dot takes no side shorter than this
 LARGEST_HEAD = 256  # wider heads would not leave a tile of queries, keys and sums room in registers
+
+
+def kernel(function: Callable[..., None]) -> Any:
+    """`triton.jit` of a kernel that is compiled once for all counts.
+
+    Triton compiles anew, for seconds, when an integer argument becomes 1 or begins or ceases to be a multiple of 16.
+    Arguments that are not pointers (`*_ptr`) are therefore not specialised; what loads need to know is a `tl.constexpr`.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    counts = [p.name for p in parameters if not p.name.endswith("_ptr") and "constexpr" not in str(p.annotation)]
+    return triton.jit(function, do_not_specialize=counts)
 
 
 def require_shapes(operation: str, layouts: dict[str, str], tensors: dict[str, Tensor]) -> dict[str, int]:

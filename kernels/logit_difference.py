@@ -94,7 +94,7 @@ def _require_values(x: Tensor, directions: Tensor, bias: Tensor, parent: Tensor)
 
 if triton is not None:
 
-    @triton.jit
+    @launch.kernel
     def _kernel(
         out_ptr, x_ptr, directions_ptr, bias_ptr, parent_ptr, eps, n_states, n_prompts,
         M: tl.constexpr, CENTRED: tl.constexpr, BLOCK: tl.constexpr,

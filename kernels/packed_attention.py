@@ -85,7 +85,7 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
 
 if triton is not None:
 
-    @triton.jit
+    @launch.kernel
     def _kernel(
         out_ptr, q_ptr, k_ptr, v_ptr, scale, n_pairs, n_heads, n_positions, queries, pairs_per_tile, tiles_per_pair,
         D: tl.constexpr, UPCAST: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,

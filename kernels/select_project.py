@@ -122,7 +122,7 @@ def _launch(
 
 if triton is not None:
 
-    @triton.jit
+    @launch.kernel
     def _kernel(
         out_ptr, z_ptr, sources_ptr, pick_ptr, parent_ptr, weight_ptr, bias_ptr, residual_ptr,
         n_parents, n_sources, n_rows, n_heads, row_blocks, model_blocks,

@@ -99,7 +99,7 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, prefix_k: Tensor, pref
 
 if triton is not None:
 
-    @triton.jit
+    @launch.kernel
     def _kernel(
         out_ptr, q_ptr, k_ptr, v_ptr, prefix_k_ptr, prefix_v_ptr, scale,
         n_variants, n_prompts, n_heads, n_groups, n_positions, n_prefix,

@@ -28,7 +28,7 @@ ROWS, D_MODEL = 1280, 768
 
 
 def compile_kernel(kernel: Any, dtype: str, settings: dict[str, Any], **constants: Any) -> dict[str, Any]:
-    """Registers, stack bytes, shared bytes and the instructions of interest of one specialised kernel.
+    """Registers, stack bytes, shared bytes, specialised counts and the instructions of interest of one kernel.
 
     Pointers are given as 16-byte aligned and d_model or d_head as constants, as the launchers do.
     """
@@ -39,8 +39,10 @@ def compile_kernel(kernel: Any, dtype: str, settings: dict[str, Any], **constant
     aligned = {place[name]: [["tt.divisibility", 16]] for name, kind in signature.items() if kind.startswith("*")}
     source = ASTSource(kernel, signature, {place[name]: value for name, value in constants.items()}, aligned)
     built = triton.compile(source, target=TARGET, options=options)
+    counts = [p for p in kernel.params if not p.is_constexpr and not p.name.endswith("_ptr")]
     return {
         **_usage(built.asm["cubin"]),
+        "specialised": [p.name for p in counts if not p.do_not_specialize],
         "shared": built.metadata.shared,
         "tf32": "tf32" in built.asm["ptx"],
         "tensor_core": "wgmma" in built.asm["ptx"] or "mma.sync" in built.asm["ptx"],

@@ -33,11 +33,12 @@ def compiled(dtype: str, d_head: int, cache: Path) -> dict[str, dict]:
 
 
 @pytest.mark.parametrize(("dtype", "d_head"), [("fp32", 64), ("bf16", 80)])
-def test_kernels_compile_without_spilling_and_without_tf32(dtype, d_head, tmp_path):
+def test_kernels_compile_without_spilling_and_without_tf32_and_once_for_all_counts(dtype, d_head, tmp_path):
     kernels = compiled(dtype, d_head, tmp_path)
     assert len(kernels) == 4
     for name, built in kernels.items():
         assert built["stack"] == 0, (name, built)
         assert built["registers"] <= 255 and built["shared"] <= SHARED_MEMORY, (name, built)
         assert not built["tf32"], name
+        assert not built["specialised"], (name, built)
         assert built["tensor_core"] == (dtype != "fp32" and name != "logit_difference"), (name, built)
