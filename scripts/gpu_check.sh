@@ -5,9 +5,9 @@
 #     bash scripts/gpu_check.sh
 #
 # What it prints also goes to results/benchmarks/<device>.txt, without this machine's folders, the timings to <device>.csv; both
-# are copied to $OUT if that is set. A part that fails or runs out of time does not stop the others; the exit code is then 1.
-# The main job measures everything although random weights do not do the task, on fewer prompts and with
-# shorter chains than a study.
+# are copied to $OUT if that is set, after each part. A part that fails or runs out of time does not stop the others; the exit
+# code is then 1. The main job measures everything although random weights do not do the task, on fewer prompts and with shorter
+# chains than a study.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false WANDB_MODE=offline PYTHONWARNINGS=ignore
@@ -15,8 +15,8 @@ unset TRITON_INTERPRET # kernels are to be compiled here
 
 PYTHON=${PYTHON:-$(test -x .venv/bin/python && echo .venv/bin/python || command -v python3 || command -v python)}
 # seconds for each part
-ENVIRONMENT_LIMIT=${ENVIRONMENT_LIMIT:-20} WEIGHTS_LIMIT=${WEIGHTS_LIMIT:-20}
-TESTS_LIMIT=${TESTS_LIMIT:-100} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-230} RUN_LIMIT=${RUN_LIMIT:-100}
+ENVIRONMENT_LIMIT=${ENVIRONMENT_LIMIT:-20} WEIGHTS_LIMIT=${WEIGHTS_LIMIT:-30}
+TESTS_LIMIT=${TESTS_LIMIT:-90} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-210} RUN_LIMIT=${RUN_LIMIT:-120}
 RESULTS=results/benchmarks
 NAME=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 | tr 'A-Z/' 'a-z ' | xargs | tr ' ' '-')
 NAME=${NAME:-no-gpu}
@@ -34,16 +34,23 @@ part() { # part TITLE LIMIT COMMAND...: run one part under its time limit and sa
     timeout --kill-after=2 "$limit" "$@" || code=$?
     echo "== $title: exit code $code after $(($(date +%s) - started)) s (limit $limit s)"
     [ "$code" -eq 0 ] || failed=1
+    save || failed=1
+}
+
+save() { # what there is so far to $OUT: a command that is cut off later has left it there
+    [ -z "${OUT:-}" ] || cp "$RESULTS/$NAME"* "$OUT"/
 }
 
 environment() {
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || return 1
     "$PYTHON" - <<'PY'
-import torch, transformers, transformer_lens, triton
+import platform
 from importlib.metadata import version
 
-print("torch", torch.__version__, "cuda", torch.version.cuda, "triton", triton.__version__)
-print("transformers", transformers.__version__, "transformer-lens", version("transformer-lens"))
+import torch
+
+print("python", platform.python_version(), "torch", torch.__version__, "cuda", torch.version.cuda)
+print(*(f"{name} {version(name)}" for name in ("triton", "transformers", "transformer-lens", "numpy")))
 print("device", torch.cuda.get_device_name(), "capability", torch.cuda.get_device_capability())
 PY
 }
@@ -69,7 +76,5 @@ all_parts() {
 
 all_parts 2>&1 | without_folders | tee "$LOG"
 code=${PIPESTATUS[0]}
-if [ -n "${OUT:-}" ]; then
-    cp "$RESULTS/$NAME"* "$OUT"/ || code=1
-fi
+save || code=1
 exit "$code"

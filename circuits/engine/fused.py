@@ -31,10 +31,10 @@ from circuits.prompts import CHANGED, PromptSet
 from kernels.choice import Operations
 
 MEMORY_MIB = 1024
-# rows of a matrix product: as many as keep the caches warm on a CPU, as many as hide the launches on CUDA (not yet measured)
+# rows of a matrix product: as many as keep the caches warm on a CPU, as many as hide the launches on CUDA (not tuned)
 TOKENS_PER_BLOCK = {"cpu": 2048, "cuda": 32768}
 PROMPTS_PER_BUCKET = 16  # fewer prompts with the same positions are run together with others of their length
-# rows of a matrix product below which the heads that are replaced are computed all the same (CUDA: not yet measured)
+# rows of a matrix product below which the heads that are replaced are computed all the same (CUDA: not tuned)
 SMALLEST_PRODUCT = {"cpu": 256, "cuda": 16384}
 SMALLEST_SHARE = (
     1 / 6

@@ -15,7 +15,7 @@ from scripts.benchmarks.record import FOLDER, BenchmarkRow
 
 PART = "performance"  # of the README
 GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
-UNMEASURED = "not yet measured on a GPU"
+UNMEASURED = "no row of a GPU yet"
 HEADER = (
     "work",
     *engines.ENGINES,
