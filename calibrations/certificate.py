@@ -22,6 +22,14 @@ from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
 
 BEHAVIOUR = "P.behaviour"
+SUBJECT = (
+    "model",
+    "model_sha256",
+    "task",
+    "prompts_sha256",
+    "circuit",
+    "circuit_sha256",
+)  # what a certificate is about
 NO_TIER = {  # by the verdict of P.behaviour: without the behaviour there is nothing to explain
     "insufficient": "the behaviour is absent",
     "fail": "the behaviour is absent",
@@ -91,7 +99,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
     shown = gates[BEHAVIOUR].passed
     return {
         "kind": "certificate",
-        "subject": _subject(documents),
+        "subject": {name: documents[PRECONDITIONS]["subject"][name] for name in SUBJECT},
         "tier": reached if shown else None,
         "tier_name": rules["names"][reached] if shown else NO_TIER[gates[BEHAVIOUR].verdict],
         "of": tiers[-1].level,
@@ -167,19 +175,10 @@ def _p_certificate(tiers: Iterable[Tier]) -> float | None:
     values = [nan if gate.p is None else gate.p for gate in gates if gate.metric not in WITHOUT_P]
     try:
         groups = [group for tier in tiers for group in tier.alternatives if group[0].split == "evaluation"]
-        return float(intersection_union_p([*values, *map(_or_clause, groups)]))
+        clauses = [or_clause_p([nan if gate.p is None else gate.p for gate in group]) for group in groups]
+        return float(intersection_union_p([*values, *clauses]))
     except Insufficient:
         return None
-
-
-def _or_clause(group: Iterable[Gate]) -> float:
-    return or_clause_p([nan if gate.p is None else gate.p for gate in group])
-
-
-def _subject(documents: Documents) -> dict[str, Any]:
-    subject = documents[PRECONDITIONS]["subject"]
-    kept = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")
-    return {name: subject[name] for name in kept}
 
 
 def named_gates(rules: Mapping[str, Any]) -> dict[str, str]:

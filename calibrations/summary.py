@@ -29,7 +29,11 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
         for path in sorted(results.rglob("certificate.json"))
     }
     module = CALIBRATIONS[MULTIPLICITY]
-    tables = {key: _records(certificate) for key, certificate in certificates.items()}
+    tables = {
+        key: [record for row in certificate["rows"] if row["id"] != MULTIPLICITY for record in row["records"]]
+        + certificate["preconditions"]
+        for key, certificate in certificates.items()
+    }
     levels = {key: certificate["p_certificate"] for key, certificate in certificates.items()}
     pooled = module.calibrate_global(tables, levels, section(config, MULTIPLICITY))
     path = results / "summary.json"
@@ -79,8 +83,7 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
         for record in document.get("records", ()):
             if record.get("role") != "confirmatory":
                 continue
-            claim = _claim(document, record)
-            if claim in seen:
+            if (claim := _claim(document, record)) in seen:
                 continue
             seen.add(claim)
             family, name = record["family"], f"{path.parent.relative_to(results)}: {record['metric_id']}"
@@ -103,13 +106,9 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
 
 def _claim(document: Mapping[str, Any], record: Mapping[str, Any]) -> str:
     """What a behavioural record is about: metric, model and suite; for one of two runs (the gate's) the scores compared."""
-    about = record.get("subject")
-    subject = (
-        [document.get("subject"), document.get("inputs_sha256")]
-        if about is None
-        else [about["model_fingerprint"], about["suite_hash"]]
-    )
-    return results_io.sha256([record["metric_id"], subject])
+    if about := record.get("subject"):
+        return results_io.sha256([record["metric_id"], [about["model_fingerprint"], about["suite_hash"]]])
+    return results_io.sha256([record["metric_id"], [document.get("subject"), document.get("inputs_sha256")]])
 
 
 def sentence(record: Mapping[str, Any]) -> str:
@@ -117,8 +116,3 @@ def sentence(record: Mapping[str, Any]) -> str:
     value = record["published_value"]
     shown = "no nominally significant p-value" if value is None else f"{value:.0%} of significant p-values survive BH"
     return f"multiplicity over all of them: {shown}, verdict {record['verdict']}"
-
-
-def _records(certificate: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    rows = [row["records"] for row in certificate["rows"] if row["id"] != MULTIPLICITY]
-    return [record for records in (*rows, certificate["preconditions"]) for record in records]

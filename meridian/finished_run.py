@@ -10,7 +10,7 @@ import pandas as pd
 from calibrations import certificate
 from calibrations.certificate_row import CertificateRow, calibrations_of
 from calibrations.registry import CALIBRATIONS
-from meridian import carriers, figures, notebook_certificate, tables
+from meridian import failure_carriers, figures, notebook_certificate, tables
 from meridian.figures.values import Figure
 from meridian.finding import Drawing, Finding
 from meridian.run_folder import CERTIFICATE, RunFolder
@@ -39,7 +39,7 @@ class FinishedRun(RunFolder):
     @property
     def carriers(self) -> Finding:
         """Of a run on failures: how much of them each head carries. UserError for any other run."""
-        return carriers.of(self)
+        return failure_carriers.of(self)
 
     @cached_property
     def figures(self) -> Mapping[str, Figure]:

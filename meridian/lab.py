@@ -138,7 +138,8 @@ class Lab:
             raise UserError(f"direction={direction} is unknown; use denoising or noising")
         asked, make = self._asked(heads), denoise if direction == "denoising" else noise
         for role in positions or ():
-            self._require_role(role)
+            if role not in self.prompts.positions:
+                raise UserError(f"position {role!r} is unknown; use {', '.join(self.prompts.positions)}")
         where = None if positions is None else tuple(positions)
         variants = [make(nodes, f"{direction} {label}", where) for label, nodes in asked.items()]
         clean, corrupted, *patched = self._run([Variant("clean"), Variant("corrupted", base="corrupted"), *variants])
@@ -256,10 +257,12 @@ class Lab:
 
     def attention(self, head: str | Node, prompt: int = 0) -> Finding:
         """The attention pattern of one head on one prompt; `table` is [query][key]."""
-        (node,) = self._one(head)
-        chosen = self._prompt(prompt)
-        pattern = list(attention.patterns(self.study, chosen))[node.layer][0, node.index]
-        tokens, end = self._tokens(prompt), self._length(prompt)
+        node, *others = self._nodes(head)
+        if others:
+            raise UserError(f"{head} is {1 + len(others)} heads; a pattern is of one, for example {node}")
+        pattern = list(attention.patterns(self.study, self._prompt(prompt)))[node.layer][0, node.index]
+        end = self._length(prompt)
+        tokens = self.model.tokenizer.convert_ids_to_tokens(self.prompts.clean[prompt, :end].tolist())
         weights = pattern[:end, :end].double().numpy()
         names = {"name": f"attention_{node}", "title": f"Attention of {node} on prompt {prompt}"}
         figure = patterns.attention_map(tokens, weights.tolist(), **names)
@@ -272,7 +275,10 @@ class Lab:
         at every position of that prompt, and its probability; `table` then holds the tokens.
         """
         if prompt is not None:
-            return self._lens_of(prompt)
+            (shown,) = logit_lens.examples(replace(self.study, prompts=self._prompt(prompt)))
+            names = {"name": f"logit_lens_prompt_{prompt}", "title": f"Logit lens on prompt {prompt}"}
+            figure = lens.token_map(shown, "place in the residual stream", **names)
+            return Finding(figure, pd.DataFrame(shown["top_token"], index=list(figure.y), columns=list(figure.x)))
         found = logit_lens.lens(self.study, self.prompts)
         names = lens.layer_names(self.model.n_layers + 1)
         table = means(names, found.logit_diff, self.prompts, probability=found.probability.mean(1))
@@ -413,16 +419,6 @@ class Lab:
         self.model.require(node)
         return (node,)
 
-    def _one(self, head: str | Node) -> tuple[Node]:
-        nodes = self._nodes(head)
-        if len(nodes) != 1:
-            raise UserError(f"{head} is {len(nodes)} heads; a pattern is of one, for example {nodes[0]}")
-        return nodes
-
-    def _require_role(self, role: str) -> None:
-        if role not in self.prompts.positions:
-            raise UserError(f"position {role!r} is unknown; use {', '.join(self.prompts.positions)}")
-
     def _prompt(self, row: int) -> PromptSet:
         if not 0 <= row < len(self.prompts):
             raise UserError(f"prompt {row} is not there; use 0 to {len(self.prompts) - 1}")
@@ -431,18 +427,8 @@ class Lab:
     def _length(self, row: int) -> int:
         return int(self.prompts.end[row]) + 1
 
-    def _tokens(self, row: int) -> tuple[str, ...]:
-        ids = self.prompts.clean[row, : self._length(row)].tolist()
-        return tuple(self.model.tokenizer.convert_ids_to_tokens(ids))
-
     def _text(self, ids: Any) -> str:
         return self.model.tokenizer.decode(ids.tolist())
-
-    def _lens_of(self, prompt: int) -> Finding:
-        (shown,) = logit_lens.examples(replace(self.study, prompts=self._prompt(prompt)))
-        names = {"name": f"logit_lens_prompt_{prompt}", "title": f"Logit lens on prompt {prompt}"}
-        figure = lens.token_map(shown, "place in the residual stream", **names)
-        return Finding(figure, pd.DataFrame(shown["top_token"], index=list(figure.y), columns=list(figure.x)))
 
 
 def _mean_of_draws(rows: Sequence[np.ndarray], draws: int) -> Float[np.ndarray, "question prompt"]:

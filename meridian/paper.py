@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,15 +99,10 @@ def chosen(names: Sequence[str], only: str | Sequence[str] | None) -> set[str]:
         matching = fnmatch.filter(names, str(pattern))
         if not matching:
             stems = dict.fromkeys(re.split(r"_(?=\d)|_", name)[0] for name in names)
-            raise UserError(
-                f"figures.only={pattern} matches none of the run's figures; use a name or {_patterns(stems)}"
-            )
+            known = ", ".join(f"{stem}*" for stem in stems)
+            raise UserError(f"figures.only={pattern} matches none of the run's figures; use a name or {known}")
         found |= set(matching)
     return found
-
-
-def _patterns(stems: Iterable[str]) -> str:
-    return ", ".join(f"{stem}*" for stem in stems)
 
 
 def as_markdown(shown: Sequence[Figure]) -> str:

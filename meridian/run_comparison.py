@@ -167,7 +167,8 @@ class RunComparison:
     def tier(self) -> dict[str, Any]:
         """Both tiers, and the gates that hold the lower one back below the higher: why they differ.
 
-        A run without a tier is held back by P.behaviour, whatever else blocks it.
+        A run without a tier is held back by P.behaviour, whatever else blocks it; the tier's name says why if its record does
+        not.
         """
         tiers = [run.certificate["tier"] for run in (self.a, self.b)]
         ranks = [-1 if tier is None else tier for tier in tiers]
@@ -176,7 +177,10 @@ class RunComparison:
         between = range(max(ranks[lower], 0) + 1, max(ranks) + 1)
         gates = [gate for level in between for gate in held_back.certificate["blocking"].get(str(level), ())]
         if tiers[lower] is None and max(ranks) >= 0:
-            gates = [_behaviour(held_back), *(gate for gate in gates if gate["metric"] != BEHAVIOUR)]
+            (behaviour,) = (metric for metric in held_back.rows[0].metrics if metric.metric == BEHAVIOUR)
+            reason = behaviour.why or held_back.certificate["tier_name"]
+            gate = {"metric": BEHAVIOUR, "split": "evaluation", "verdict": behaviour.verdict, "reason": reason}
+            gates = [gate, *(gate for gate in gates if gate["metric"] != BEHAVIOUR)]
         return {
             "tiers": tiers,
             "names": [run.certificate["tier_name"] for run in (self.a, self.b)],
@@ -211,7 +215,8 @@ class RunComparison:
 
     def sentence(self) -> str:
         """The comparison in one sentence."""
-        a, b = (_tier_words(run.certificate) for run in (self.a, self.b))
+        tiers = ["no tier" if tier is None else f"tier {tier}" for tier in self.tier["tiers"]]
+        a, b = (f"{tier} ({name})" for tier, name in zip(tiers, self.tier["names"], strict=True))
         parts = [f"a reaches {a} and b {b}"]
         if self.tier["by"]:
             names = list(dict.fromkeys(gate["metric"] for gate in self.tier["by"]))
@@ -247,7 +252,7 @@ class RunComparison:
             "tier": self.tier,
             "verdicts": self.verdicts,
             "quantities": [dict.fromkeys(NUMBERS) | {"reason": None} | asdict(one) for one in self.quantities],
-            "heads": [_head_document(one) for one in self.heads],
+            "heads": [{**vars(one), "difference": one.b - one.a, "differs": one.differs} for one in self.heads],
             "circuits": self.circuits,
         }
 
@@ -320,13 +325,6 @@ def write(found: RunComparison, results: Path) -> Path:
 # --- details -----------------------------------------------------------------------------------------------------
 
 
-def _behaviour(run: RunFolder) -> dict[str, Any]:
-    """P.behaviour as a gate; its reason is the tier's name where the record gives none."""
-    (metric,) = (metric for metric in run.rows[0].metrics if metric.metric == BEHAVIOUR)
-    reason = metric.why or run.certificate["tier_name"]
-    return {"metric": BEHAVIOUR, "split": "evaluation", "verdict": metric.verdict, "reason": reason}
-
-
 def _change(a: str, b: str) -> str | None:
     """What became of a verdict: gained (b passes, a does not), lost (the other way round), changed, or None."""
     if a == b:
@@ -339,18 +337,8 @@ def _digests(run: RunFolder) -> dict[str, str]:
     return {file.name: results_io.file_digest(file) for file in files}
 
 
-def _tier_words(certificate: Mapping[str, Any]) -> str:
-    if certificate["tier"] is None:
-        return f"no tier ({certificate['tier_name']})"
-    return f"tier {certificate['tier']} ({certificate['tier_name']})"
-
-
 def _listed(names: list[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def _head_document(one: HeadDifferences) -> dict[str, Any]:
-    return {**vars(one), "heads": list(one.heads), "difference": one.b - one.a, "differs": one.differs}
 
 
 def _heat_map(one: HeadDifferences, basis: str) -> HeatMap:

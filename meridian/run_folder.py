@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import results_io
 from calibrations import calibrate, preconditions
@@ -135,6 +135,28 @@ class RunFolder:
             if found := {n: d for n, d in documents if d["subject"].get("identity", {}).get("weights") == weights}:
                 return found
         return {}
+
+
+class Carrier(NamedTuple):
+    """A head named as one that carries failures, on one half of the pairs: share of the difference that it restores."""
+
+    head: str  # "L2H1"
+    half: str  # discovery, on which it was named, or confirmation
+    estimate: float
+    low: float | None
+    high: float | None
+    verdict: str | None  # confirmed, refuted or undecided, on the confirmation half
+
+
+def carriers_of(run: RunFolder) -> list[Carrier]:
+    """The named heads of a run on failures (141), then what the confirmation half says of them (142); none of another run."""
+    named = (run.document("141") or {"named": ()})["named"]
+    judged = (run.document("142") or {"records": ()})["records"]
+    found = [Carrier(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named]
+    for one in judged:
+        low, high = one["interval"] or (None, None)
+        found.append(Carrier(one["head"], "confirmation", one["restored"], low, high, one["verdict"]))
+    return found
 
 
 def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:

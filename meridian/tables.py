@@ -222,20 +222,13 @@ def failure_rates(run: RunFolder) -> Table | None:
 
 def carriers(run: RunFolder) -> Table | None:
     """Heads that were named on failures' discovery half, and how they came out on the confirmation half."""
-    traced, judged = run.document("141"), run.document("142")
-    if traced is None:
-        return None
-    later = {one["head"]: one for one in (judged["records"] if judged else ())}
-    rows = [
-        {"head": one["head"], "restored": one["restored"], "restored" + LOW: one["low"], "restored" + HIGH: one["high"]}
-        | {
-            "confirmed": later.get(one["head"], {}).get("restored"),
-            "verdict": later.get(one["head"], {}).get("verdict"),
-        }
-        for one in traced["named"]
-    ]
+    found = run_folder.carriers_of(run)
+    later = {one.head: (one.estimate, one.verdict) for one in found if one.half == "confirmation"}
+    named = [one for one in found if one.half == "discovery"]
+    rows = [(one.head, one.estimate, one.low, one.high, *later.get(one.head, (None, None))) for one in named]
+    columns = ["head", "restored", "restored" + LOW, "restored" + HIGH, "confirmed", "verdict"]
     caption = "Heads that carry the failure: share of the difference restored, and the verdict."
-    return Table("carriers", caption, pd.DataFrame(rows))
+    return Table("carriers", caption, pd.DataFrame(rows, columns=columns)) if rows else None
 
 
 # --- files -------------------------------------------------------------------------------------------------------

@@ -64,15 +64,14 @@ def _rate(data: Mapping[str, Any], record: Mapping[str, Any]) -> Interval:
 
 def failure_carriers(run: RunFolder) -> Iterator[Forest]:
     """Heads named on the discovery half of the pairs of failures, and what the confirmation half says; nothing of another run."""
-    named, judged = run.document("141"), run.document("142")
-    if named is None:
+    traced = run.document("141")
+    if traced is None:
         return
-    rows = [Interval(h["head"], h["restored"], h["low"], h["high"], group="discovery half") for h in named["named"]]
-    for head in judged["records"] if judged else ():
-        low, high = head["interval"] or (None, None)
-        verdict = VERDICTS[head["verdict"]]
-        rows.append(Interval(head["head"], head["restored"], low, high, verdict, "confirmation half"))
-    group, level = named["group"], float(named["subject"]["settings"]["difference"]["level"])
+    rows = [
+        Interval(one.head, one.estimate, one.low, one.high, VERDICTS.get(one.verdict or ""), f"{one.half} half")
+        for one in run_folder.carriers_of(run)
+    ]
+    group, level = traced["group"], float(traced["subject"]["settings"]["difference"]["level"])
     yield Forest(
         name="failure_carriers",
         title="Heads that carry the difference between failing and passing prompts",

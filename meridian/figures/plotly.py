@@ -139,7 +139,7 @@ def _(figure: HeatMap) -> Specification:
     )
 
 
-def _names(names: Sequence[str]) -> dict[str, object]:
+def _names(names: Sequence[str]) -> dict[str, Any]:
     """Tick labels by place, so that a token that occurs twice has two columns."""
     return {"tickmode": "array", "tickvals": list(range(len(names))), "ticktext": [_plain(name) for name in names]}
 
@@ -172,12 +172,13 @@ def _(figure: Forest) -> Specification:
 def _one_axis(figure: Forest) -> Specification:
     places = list(range(len(figure.rows)))
     ends = axis_ends([*(value for row in figure.rows for value in row.shown), *figure.lines.values()])
-    names = {"tickmode": "array", "tickvals": places, "ticktext": [_row_name(row, figure) for row in figure.rows]}
+    labels = [row.label for row in figure.rows]
+    texts = [row.label if labels.count(row.label) == 1 else f"{row.label} · {row.group}" for row in figure.rows]
     drawn = _figure(
         [_estimates(figure.rows, places, figure.level)],
         90 + ROW * len(places) + (24 if figure.lines else 0),
         xaxis=_axis(figure.x_label, range=ends),
-        yaxis=_axis(**names, range=[len(places) - 0.4, -0.6], showgrid=False, zeroline=False),
+        yaxis=_axis(**_names(texts), range=[len(places) - 0.4, -0.6], showgrid=False, zeroline=False),
         shapes=[
             _line(limit, place - 0.4, place + 0.4, colours.INK, "dot")
             for place, row in enumerate(figure.rows)
@@ -190,12 +191,6 @@ def _one_axis(figure: Forest) -> Specification:
 def _line(x: float, y0: float, y1: float, colour: str, dash: str = "dash", **where: Any) -> dict[str, Any]:
     line = {"color": colour, "dash": dash, "width": 2 if where else 1.5}
     return {"type": "line", "x0": x, "x1": x, "y0": y0, "y1": y1, "line": line, **where}
-
-
-def _row_name(row: Interval, figure: Forest) -> str:
-    """The label, with its group where several rows have the same label."""
-    labels = [other.label for other in figure.rows]
-    return _plain(row.label) if labels.count(row.label) == 1 else f"{_plain(row.label)} · {_plain(row.group)}"
 
 
 def _estimates(rows: Sequence[Interval], places: Sequence[float], level: float | None) -> Trace:
@@ -238,26 +233,21 @@ def _row_hover(row: Interval, level: float | None) -> str:
 
 
 def _with_lines(drawn: Specification, lines: Mapping[str, float], ends: tuple[float, float]) -> Specification:
-    """`drawn` with labelled vertical lines; the labels alternate in height so that neighbours do not collide."""
+    """`drawn` with labelled vertical lines; labels stay inside the axis, and alternate in height so as not to collide."""
     layout = drawn["layout"]
     for place, (label, x) in enumerate(sorted(lines.items(), key=lambda item: item[1])):
-        colour = colours.LINES[place % len(colours.LINES)]
+        colour, share = colours.LINES[place % len(colours.LINES)], (x - ends[0]) / (ends[1] - ends[0])
         layout["shapes"].append(_line(x, 0, 1, colour, yref="paper"))
         layout["annotations"].append(
             {
                 "x": x, "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2 + 15 * (place % 3), "text": _plain(label),
                 "showarrow": False, "font": {"size": 11, "color": colour},
-                "xanchor": _inwards((x - ends[0]) / (ends[1] - ends[0])),
+                "xanchor": "left" if share < EDGE else "right" if share > 1 - EDGE else "center",
             }
         )  # fmt: skip
     if lines:
         layout["margin"] = {**layout["margin"], "t": 14 + 15 * min(3, len(lines))}
     return drawn
-
-
-def _inwards(share: float) -> str:
-    """Which side of a label stands at its line, so that it stays inside the axis."""
-    return "left" if share < EDGE else "right" if share > 1 - EDGE else "center"
 
 
 def _facets(figure: Forest) -> Specification:

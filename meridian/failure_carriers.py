@@ -8,10 +8,8 @@ from calibrations.evidence import Head
 from circuits.circuit import parse_head
 from meridian.figures.heads import layer_head_map
 from meridian.finding import Finding
-from meridian.run_folder import RunFolder
+from meridian.run_folder import Carrier, RunFolder, carriers_of
 from results_io import UserError
-
-TRACE, CARRIERS = "141", "142"
 
 
 def of(run: RunFolder) -> Finding:
@@ -20,7 +18,7 @@ def of(run: RunFolder) -> Finding:
     Heads whose whole interval is above the bar are framed. `table` has one row for each of them and each half, with its verdict
     on the confirmation half. UserError if the run is not about failures.
     """
-    traced, judged = run.document(TRACE), run.document(CARRIERS)
+    traced = run.document("141")
     if traced is None:
         raise UserError(f"{run.path} is not about failures, so no head carries one; run task=failures after a suite")
     names, restored = (traced["data"]["heads"][field] for field in ("names", "restored"))
@@ -35,11 +33,7 @@ def of(run: RunFolder) -> Finding:
         unit="share restored",
         marked=tuple(_place(found["head"]) for found in traced["named"]),
     )
-    rows = [(found, "discovery", (found["low"], found["high"]), None) for found in traced["named"]]
-    for found in judged["records"] if judged else ():
-        rows.append((found, "confirmation", found["interval"] or (None, None), found["verdict"]))
-    table = [(found["head"], half, found["restored"], *ends, verdict) for found, half, ends, verdict in rows]
-    return Finding(figure, pd.DataFrame(table, columns=["head", "half", "estimate", "low", "high", "verdict"]))
+    return Finding(figure, pd.DataFrame(carriers_of(run), columns=list(Carrier._fields)))
 
 
 def _place(name: str) -> Head:
