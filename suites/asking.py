@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from suites.item import Item, Leg, Suite
+from suites.log import cache
+from suites.log.cache import Cache
+from suites.log.generations import GenerationLog, Slot, run_id, to_generation
 from suites.models.base import Generation, ModelUnderTest, Request
-from suites.record import cache
-from suites.record.cache import Cache
-from suites.record.log import Log, Slot, run_id, to_generation
 
 
 class Progress(Protocol):
@@ -56,7 +56,7 @@ def _request(item: Item, leg: Leg, sample: int, seed: int) -> Request:
 class Asker:
     """Asks one model, with its record and cache."""
 
-    def __init__(self, model: ModelUnderTest, log: Log, store: Cache, chunk: int) -> None:
+    def __init__(self, model: ModelUnderTest, log: GenerationLog, store: Cache, chunk: int) -> None:
         self.model, self.log, self.store, self.chunk = model, log, store, chunk
         self.asked = 0  # outputs, of this model and now
         self._requests: set[Request] = set()

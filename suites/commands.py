@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from circuits.tasks import Task, Vocabulary
     from meridian.session import Session
     from suites.bridge.hypothesis import Hypothesis
-    from suites.bridge.pair import Group
+    from suites.bridge.pair import SuitePairs
 
 ALL = "all"
 
@@ -25,7 +25,7 @@ def run(session: Session, folder: Path) -> None:
     Results go to `folder`, which is `folder_asked`.
     """
     from suites import declaration, runner, summary
-    from suites.bridge import pairing, record
+    from suites.bridge import pairing, stored_pairs
     from suites.models import open_model
 
     asked = session.config["suite"]
@@ -38,7 +38,7 @@ def run(session: Session, folder: Path) -> None:
     found = runner.run(suites, model, folder, session.bar, session.say, context=asked.get("context"), seed=session.seed)
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     hashes = {suite.id: suite.sha256 for suite in suites}
-    record.write(folder, groups, model.identity, hashes)
+    stored_pairs.write(folder, groups, model.identity, hashes)
     notes = [*known_traces(session, model.identity.get("weights"), hashes), *next_step(groups, session)]
     summary.show(found, session.console, groups, notes)
 
@@ -62,9 +62,9 @@ def _names(asked: dict[str, Any]) -> list[str] | None:
 
 def folder_of(session: Session, name: str) -> Path:
     """results/<model>/suites; one suite by itself goes below it."""
-    from suites.bridge import record
+    from suites.bridge import stored_pairs
 
-    base = session.results / session.model_settings["name"] / record.FOLDER
+    base = session.results / session.model_settings["name"] / stored_pairs.FOLDER
     return base if name == ALL else base / name
 
 
@@ -84,7 +84,7 @@ def known_traces(session: Session, weights: str | None, suites: Mapping[str, str
     return lines
 
 
-def next_step(groups: list[Group], session: Session) -> list[str]:
+def next_step(groups: list[SuitePairs], session: Session) -> list[str]:
     """How to trace the largest group, or another; nothing if none has enough pairs."""
     ready = [group for group in groups if group.traceable]
     if not ready:
@@ -96,17 +96,17 @@ def next_step(groups: list[Group], session: Session) -> list[str]:
     ]
 
 
-def failures(session: Session, vocabulary: Vocabulary | None) -> tuple[Group, Task]:
+def failures(session: Session, vocabulary: Vocabulary | None) -> tuple[SuitePairs, Task]:
     """`task=failures`: the group asked for, or the largest, as a task. UserError if no failures are on record."""
     from suites import declaration
-    from suites.bridge import record, task
+    from suites.bridge import stored_pairs, task
 
     name, weights = session.config["task"].get("group"), session.identity.sha256
     base = folder_of(session, ALL)
     own = name is not None and name not in declaration.names()
     suite = "file suite.path=<its folder>" if own else name or ALL
     command = f"python run.py suite={suite}{session.choice('model', 'results')}"
-    group = task.choose(record.read(base, weights, command), name, session.identity.name)
+    group = task.choose(stored_pairs.read(base, weights, command), name, session.identity.name)
     return group, task.build(group, vocabulary, _metric(session))
 
 
@@ -121,7 +121,7 @@ def _metric(session: Session) -> str | None:
     return asked["metric"]
 
 
-def hypothesis(session: Session, plan: Any, group: Group, folder: Path) -> Hypothesis:
+def hypothesis(session: Session, plan: Any, group: SuitePairs, folder: Path) -> Hypothesis:
     """Trace the difference on the discovery half and say what was found."""
     from suites.bridge import hypothesis
 
@@ -174,7 +174,7 @@ def gate(session: Session) -> int:
     candidate's results and returns the exit code.
     """
     from suites import gate
-    from suites.bridge import record
+    from suites.bridge import stored_pairs
 
     folders = {name: session.config[name] for name in ("baseline", "candidate")}
     for name, folder in folders.items():
@@ -182,7 +182,7 @@ def gate(session: Session) -> int:
             raise UserError(
                 f"gate needs {name}=; give the folder of a finished suite run, for example results/pocket/suites"
             )
-    record.require_untouched(*(Path(str(folder)) for folder in folders.values()))
+    stored_pairs.require_untouched(*(Path(str(folder)) for folder in folders.values()))
     baseline, candidate = (gate.read(Path(str(folder))) for folder in folders.values())
     verdict = gate.compare(baseline, candidate, session.config["gate"])
     gate.write(verdict, Path(str(folders["candidate"])))

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 import results_io
-from suites import lock, modes, schema, scoring
+from suites import lock, modes, schema, scorers
 from suites.item import CATALOGUE, FILE, Declaration, Leg, Suite
 
 MERGE = "tag:yaml.org,2002:merge"  # the key <<, which takes over the keys of another mapping
@@ -81,7 +81,7 @@ def read(folder: Path) -> Declaration:
         )
     _check_legs(declaration)
     if declaration.scorer:
-        scoring.check(declaration.scorer, declaration.file)
+        scorers.check(declaration.scorer, declaration.file)
     parameters = modes.MODES[declaration.data["mode"]].PARAMETERS
     schema.check(declaration.data.get("parameters", {}), parameters, declaration.file, "parameters")
     return declaration
@@ -107,7 +107,7 @@ def build(declaration: Declaration, locked: lock.Lock) -> Suite:
         items=locked.items,
         sha256=locked.suite_hash,
     )
-    scoring.check_items(suite.scorer, suite.items, declaration.file)
+    scorers.check_items(suite.scorer, suite.items, declaration.file)
     try:
         modes.check(suite)
     except results_io.UserError as error:

@@ -32,7 +32,7 @@ from rich.text import Text
 import results_io
 from results_io import UserError
 from suites.estimate import Estimate, missing
-from suites.record import environment
+from suites.log import environment
 from suites.statistics import agreement, effect_size, multiplicity, paired, power, proportions
 
 NUMBER, NAME = "151", "regression_gate"
@@ -46,12 +46,14 @@ USAGE = 2
 SLACK = 1e-12  # a loss of exactly the margin counts, whatever its last binary digit
 STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow"}
 
-Outcome = Literal["pass", "fail", "inconclusive"]
-Matched = tuple[Mapping[str, "Scored"], Mapping[str, "Scored"]]  # the same items in the baseline and in the candidate
+VerdictName = Literal["pass", "fail", "inconclusive"]
+Matched = tuple[
+    Mapping[str, "ScoredItem"], Mapping[str, "ScoredItem"]
+]  # the same items in the baseline and in the candidate
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredItem:
     """One item of a run: what identifies it, the sampling unit it belongs to, and its outcome by metric (None: not judged)."""
 
     hash: str
@@ -60,11 +62,11 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class Scores:
+class RunScores:
     """The scored items of one run: by suite id, by item id. `sha256` of the file that they were read from."""
 
     name: str
-    suites: Mapping[str, Mapping[str, Scored]]
+    suites: Mapping[str, Mapping[str, ScoredItem]]
     sha256: str = ""
 
 
@@ -80,7 +82,7 @@ class MetricVerdict:
 
     suite: str
     metric: str
-    verdict: Outcome
+    verdict: VerdictName
     reasons: tuple[str, ...]
     margin: float
     delta: Estimate
@@ -101,12 +103,12 @@ class MetricVerdict:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class GateVerdict:
     """The gate's answer: fail if any metric fails, pass if all required ones pass and no suite is missing, else inconclusive."""
 
     baseline: str
     candidate: str
-    verdict: Outcome
+    verdict: VerdictName
     reasons: tuple[str, ...]
     metrics: tuple[MetricVerdict, ...]
     settings: Mapping[str, Any]
@@ -122,7 +124,7 @@ def defaults() -> dict[str, Any]:
     return yaml.safe_load(DEFAULTS.read_text(encoding="utf-8"))
 
 
-def read(folder: Path) -> Scores:
+def read(folder: Path) -> RunScores:
     """The scores of a run, from results/<model>/suites. UserError if there are none, or a line is not one of them."""
     folder = Path(folder)
     path = folder / SCORES
@@ -153,12 +155,12 @@ def _model_of(folder: Path) -> str:
     return parts[parts.index(FOLDER) - 1] if FOLDER in parts[1:] else parts[-1]
 
 
-def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") -> Scores:
+def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") -> RunScores:
     """The scores of a run from the lines of scores.jsonl. UserError for a line that lacks a key.
 
     An item's hash is its own if the line has one, else that of the suite: items then match only if the whole suites do.
     """
-    suites: dict[str, dict[str, Scored]] = {}
+    suites: dict[str, dict[str, ScoredItem]] = {}
     for number, line in enumerate(lines, 1):
         try:
             first, failed = line["outcomes"][0], line["detection"]["failed"]
@@ -169,10 +171,10 @@ def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") ->
         except (KeyError, IndexError, TypeError) as error:
             raise UserError(f"line {number} of the scores of {name} lacks {error}; score the run again") from error
         _require_kinds(f"line {number} of the scores of {name}", (suite, item, cluster), (failed, first["correct"]))
-        suites.setdefault(suite, {})[item] = Scored(identity, cluster, outcomes)
+        suites.setdefault(suite, {})[item] = ScoredItem(identity, cluster, outcomes)
     if not suites:
         raise UserError(f"{name} has no scored items; expected a run with at least one suite: run the suites first")
-    return Scores(name, suites, sha256)
+    return RunScores(name, suites, sha256)
 
 
 def _require_kinds(where: str, names: Iterable[Any], verdicts: Iterable[Any]) -> None:
@@ -184,7 +186,7 @@ def _require_kinds(where: str, names: Iterable[Any], verdicts: Iterable[Any]) ->
             raise UserError(f"{where} has the verdict {value!r}; expected true, false or null: score the run again")
 
 
-def compare(baseline: Scores, candidate: Scores, settings: Mapping[str, Any] | None = None) -> Verdict:
+def compare(baseline: RunScores, candidate: RunScores, settings: Mapping[str, Any] | None = None) -> GateVerdict:
     """Is the candidate as good as the baseline? `settings` as in configs/gate/default.yaml, which they replace key by key.
 
     UserError for a setting that does not exist or makes no sense, runs without a common suite, and a suite of which less than
@@ -210,7 +212,7 @@ def compare(baseline: Scores, candidate: Scores, settings: Mapping[str, Any] | N
     metrics = tuple(_decide(one, chosen) for one in _adjusted(measured, chosen["alpha"]))
     absent = [suite for suite in baseline.suites if suite not in candidate.suites]
     reasons = tuple(f"{suite} is missing in {candidate.name}" for suite in absent)
-    return Verdict(
+    return GateVerdict(
         baseline.name,
         candidate.name,
         _overall([one for one in metrics if one.required], metrics, reasons),
@@ -221,7 +223,7 @@ def compare(baseline: Scores, candidate: Scores, settings: Mapping[str, Any] | N
     )
 
 
-def write(verdict: Verdict, folder: Path) -> Path:
+def write(verdict: GateVerdict, folder: Path) -> Path:
     """Write 151_regression_gate.json into `folder`; returns its path. The same inputs give the same bytes.
 
     UserError where that cannot be written: an exit code of 1 would say that the candidate failed.
@@ -234,7 +236,7 @@ def write(verdict: Verdict, folder: Path) -> Path:
     return path
 
 
-def document(verdict: Verdict) -> dict[str, Any]:
+def document(verdict: GateVerdict) -> dict[str, Any]:
     """The gate as result JSON, one record a metric with the keys of spec 4.5. `passed` is None where it is inconclusive."""
     return {
         "number": NUMBER,
@@ -251,7 +253,7 @@ def document(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def show(verdict: Verdict, console: Console) -> None:
+def show(verdict: GateVerdict, console: Console) -> None:
     """Print the gate: the verdict, a row for each metric, and why what did not pass did not."""
     console.print()
     console.print(Text.assemble(("Regression gate  ", "bold"), f"{verdict.candidate} against {verdict.baseline}"))
@@ -313,12 +315,12 @@ def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
             )
 
 
-def _has(metric: str, items: Mapping[str, Scored]) -> bool:
+def _has(metric: str, items: Mapping[str, ScoredItem]) -> bool:
     """Whether the baseline has the metric at all: a suite without a scorer has no accuracy."""
     return metric == "pass_rate" or any(item.outcomes[metric] is not None for item in items.values())
 
 
-def _matched(suite: str, baseline: Scores, candidate: Scores, minimum_overlap: float) -> Matched:
+def _matched(suite: str, baseline: RunScores, candidate: RunScores, minimum_overlap: float) -> Matched:
     """The items of both runs with equal hashes. UserError under `minimum_overlap` of the larger run."""
     a, b = baseline.suites[suite], candidate.suites[suite]
     same = [item for item in a if item in b and a[item].hash == b[item].hash]
@@ -334,7 +336,7 @@ def _matched(suite: str, baseline: Scores, candidate: Scores, minimum_overlap: f
 def _pooled(matched: Mapping[str, Matched]) -> Matched:
     """The items of all suites as those of one, items and clusters of different suites kept apart."""
 
-    def joined(side: int) -> dict[str, Scored]:
+    def joined(side: int) -> dict[str, ScoredItem]:
         return {
             f"{suite}/{name}": dataclasses.replace(item, cluster=f"{suite}/{item.cluster}")
             for suite, pair in matched.items()
@@ -371,7 +373,7 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
     return _test(found, table, changes, [matched[0][item].cluster for item in judged], settings)
 
 
-def _rate(items: Mapping[str, Scored], metric: str) -> Estimate:
+def _rate(items: Mapping[str, ScoredItem], metric: str) -> Estimate:
     known = [(one.outcomes[metric], one.cluster) for one in items.values() if one.outcomes[metric] is not None]
     return proportions.clustered([bool(outcome) for outcome, _ in known], [cluster for _, cluster in known])
 
@@ -431,7 +433,7 @@ def _decide(one: MetricVerdict, settings: Mapping[str, Any]) -> MetricVerdict:
     failed, open_ = _failures(one, settings["alpha"]), list(one.reasons)
     if not open_:
         open_ = _doubts(one, settings)
-    verdict: Outcome = "fail" if failed else "inconclusive" if open_ else "pass"
+    verdict: VerdictName = "fail" if failed else "inconclusive" if open_ else "pass"
     return dataclasses.replace(one, verdict=verdict, reasons=tuple(failed or open_))
 
 
@@ -463,7 +465,9 @@ def _needs(one: MetricVerdict, settings: Mapping[str, Any]) -> str:
     return f"about {round(needed.n * one.design_effect)} items like these would"
 
 
-def _overall(required: Sequence[MetricVerdict], metrics: Sequence[MetricVerdict], reasons: Sequence[str]) -> Outcome:
+def _overall(
+    required: Sequence[MetricVerdict], metrics: Sequence[MetricVerdict], reasons: Sequence[str]
+) -> VerdictName:
     if any(one.verdict == "fail" for one in metrics):
         return "fail"
     passed = bool(required) and all(one.verdict == "pass" for one in required)
@@ -510,7 +514,7 @@ def _same_verdicts(found: Estimate | None) -> dict[str, Any] | None:
     return {"value": found.value, "unit": found.unit, "n": found.n, **found.detail}
 
 
-def _table(verdict: Verdict) -> Table:
+def _table(verdict: GateVerdict) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     table.add_column("suite", overflow="fold", min_width=16)
     level = f"{1 - 2 * verdict.settings['alpha']:.0%}"

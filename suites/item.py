@@ -18,7 +18,7 @@ Kind = Literal["minimum_functionality", "invariance", "directional"]  # of a tes
 
 
 @dataclass(frozen=True)
-class Variant:
+class ItemVariant:
     """How an item was made from another one of its suite: the kind of change, its parameters and seed, the parent's id."""
 
     kind: str
@@ -52,7 +52,7 @@ class Item:
     factors: Mapping[str, str] = field(default_factory=dict)
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     expect: Mapping[str, Any] = field(default_factory=dict)
-    variant: Variant | None = None
+    variant: ItemVariant | None = None
 
 
 @dataclass(frozen=True)

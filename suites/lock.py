@@ -12,7 +12,7 @@ from typing import Any
 
 import results_io
 from suites import generators, schema
-from suites.item import Declaration, Item, Variant
+from suites.item import Declaration, Item, ItemVariant
 
 FILE = "suite.lock.jsonl"
 ITEMS_FILE = "items.jsonl"
@@ -83,7 +83,7 @@ def parse_item(data: Mapping[str, Any]) -> Item:
         data[key] = tuple(data.get(key, ()))
     data["spans"] = {name: (start, end) for name, (start, end) in data.get("spans", {}).items()}
     if data.get("variant") is not None:
-        data["variant"] = Variant(**data["variant"])
+        data["variant"] = ItemVariant(**data["variant"])
     return Item(**data)
 
 

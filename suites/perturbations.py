@@ -39,7 +39,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Text:
+class SpannedText:
     """A text with its named character spans."""
 
     text: str
@@ -50,7 +50,7 @@ class Text:
         return self.text[start:end]
 
 
-def apply(source: Text, edits: Iterable[Edit]) -> Text:
+def apply(source: SpannedText, edits: Iterable[Edit]) -> SpannedText:
     """The text after all edits, every span around the same characters as before.
 
     ValueError for edits that overlap each other or change a character of a span.
@@ -70,10 +70,12 @@ def apply(source: Text, edits: Iterable[Edit]) -> Text:
     moved = {
         name: (start + _shift(edits, start), end + _shift(edits, start)) for name, (start, end) in source.spans.items()
     }
-    return Text(text + source.text[at:], moved)
+    return SpannedText(text + source.text[at:], moved)
 
 
-def typo(source: Text, slip: Slip, unit: Unit, rate: float, seed: str, protected: Sequence[str] | None = None) -> Text:
+def typo(
+    source: SpannedText, slip: Slip, unit: Unit, rate: float, seed: str, protected: Sequence[str] | None = None
+) -> SpannedText:
     """`source` with typing slips in a share `rate` of its words (at least one), outside the protected spans.
 
     Unit "char", in words of four letters and more: two neighbours swapped, a letter dropped, doubled, or replaced by its
@@ -94,10 +96,10 @@ def typo(source: Text, slip: Slip, unit: Unit, rate: float, seed: str, protected
     for edit in rng.sample(places, len(places)):
         if len(chosen) < count and all(edit.end <= other.start or other.end <= edit.start for other in chosen):
             chosen.append(edit)
-    return apply(Text(source.text, spans), chosen)
+    return apply(SpannedText(source.text, spans), chosen)
 
 
-def pad(source: Text, filler: str, place: Place = "front") -> Text:
+def pad(source: SpannedText, filler: str, place: Place = "front") -> SpannedText:
     """`source` with filler sentences in front of it, in its first gap between sentences, or at its end, as the span "filler".
 
     ValueError for "between" where the text has a single sentence.
@@ -112,10 +114,10 @@ def pad(source: Text, filler: str, place: Place = "front") -> Text:
             raise ValueError(f"{source.text!r} has no gap between sentences; expected two of them, or another place")
         edit, at = Edit(gap.end(), gap.end(), f"{filler} "), gap.end()
     padded = apply(source, [edit])
-    return Text(padded.text, {**padded.spans, "filler": (at, at + len(filler))})
+    return SpannedText(padded.text, {**padded.spans, "filler": (at, at + len(filler))})
 
 
-def whitespace(source: Text, kind: str, place: Place) -> Text:
+def whitespace(source: SpannedText, kind: str, place: Place) -> SpannedText:
     """`source` with a run of spaces, empty lines or a tab in front, in every gap between words, or at the end."""
     run = WHITESPACE[kind]
     if place == "front":
@@ -127,10 +129,10 @@ def whitespace(source: Text, kind: str, place: Place) -> Text:
     return apply(source, [Edit(start, end, run) for start, end in outside])
 
 
-def template_change(frame: str, words: Mapping[str, str], roles: Mapping[str, str]) -> Text:
+def template_change(frame: str, words: Mapping[str, str], roles: Mapping[str, str]) -> SpannedText:
     """The same words in another frame; `roles` names the slots that become spans: {span: slot}."""
     text, spans = fill(frame, **words)
-    return Text(text, {role: spans[slot] for role, slot in roles.items() if slot in spans})
+    return SpannedText(text, {role: spans[slot] for role, slot in roles.items() if slot in spans})
 
 
 def _shift(edits: Sequence[Edit], position: int) -> int:

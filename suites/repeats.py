@@ -12,14 +12,14 @@ from dataclasses import replace
 
 from suites.estimate import Estimate, missing
 from suites.item import Leg
+from suites.judgement import JudgedSuite
 from suites.outcome import Case, Outcome
-from suites.scores import Judged
 from suites.statistics import agreement, passing
 
 SEED = 0  # of the bootstrap over clusters
 
 
-def estimates(judged: Judged) -> dict[str, Estimate]:
+def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
     """`pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0.
 
     k is 1 (the accuracy of one draw) and all of a leg's samples. Nothing for a leg that is the first and has one sample: that is

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import results_io
-from suites import modes, repeats, scores
+from suites import judgement, modes, repeats
 from suites.estimate import Estimate, Interval
 from suites.item import hashed
+from suites.judgement import RATE, VERDICT_FROM, JudgedSuite
 from suites.likelihood import METRICS, ChoiceScores
 from suites.likelihood import summarise as accuracies
+from suites.log import environment
 from suites.modes import quality
 from suites.outcome import Case, Detection
-from suites.record import environment
-from suites.scores import RATE, VERDICT_FROM, Judged
 from suites.statistics import effect_size
 from suites.statistics.calibration import calibration
 from suites.statistics.selective import RiskCoverage, risk_coverage
@@ -39,7 +39,7 @@ Role = Literal["confirmatory", "exploratory", "descriptive"]
 
 
 @dataclass(frozen=True)
-class Subject:
+class TestedModel:
     """What was tested, and the seed that sampled outputs and simulated nulls were drawn with."""
 
     model: str
@@ -51,12 +51,12 @@ class Subject:
         return hashed(self.identity)
 
 
-def write(folder: Path, judged: Sequence[Judged], subject: Subject, context: str | None = None) -> list[Path]:
+def write(folder: Path, judged: Sequence[JudgedSuite], subject: TestedModel, context: str | None = None) -> list[Path]:
     """Every result file of these suites, in order of their numbers; returns the paths.
 
     A mode's file holds the suites of this call and no others.
     """
-    by_mode: dict[str, list[Judged]] = {}
+    by_mode: dict[str, list[JudgedSuite]] = {}
     for one in judged:
         by_mode.setdefault(one.suite.mode, []).append(one)
     documents = [mode_document(modes.MODES[mode], by_mode[mode], subject) for mode in sorted(by_mode, key=number)]
@@ -75,7 +75,7 @@ def number(mode: str) -> int:
     return MODE_BASE + int(mode[1:])
 
 
-def mode_document(mode: modes.Mode, judged: Sequence[Judged], subject: Subject) -> dict[str, Any]:
+def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: TestedModel) -> dict[str, Any]:
     """The result of one failure mode over its suites."""
     return {
         **_header(str(number(mode.ID)), mode.NAME, judged, subject),
@@ -97,7 +97,7 @@ def mode_document(mode: modes.Mode, judged: Sequence[Judged], subject: Subject) 
     }
 
 
-def likelihood_document(judged: Sequence[Judged], subject: Subject) -> dict[str, Any]:
+def likelihood_document(judged: Sequence[JudgedSuite], subject: TestedModel) -> dict[str, Any]:
     """Accuracies by likelihood, calibration and risk-coverage of every suite with choices."""
     scored = [one for one in judged if one.likelihoods]
     found = {one.suite.id: list(one.likelihoods.values()) for one in scored}
@@ -132,7 +132,7 @@ def likelihood_estimates(found: Sequence[ChoiceScores], seed: int) -> dict[str, 
     }
 
 
-def coverage(judged: Sequence[Judged], context: str | None = None) -> dict[str, Any]:
+def coverage(judged: Sequence[JudgedSuite], context: str | None = None) -> dict[str, Any]:
     """Failure modes with a live suite / those relevant to the context (spec F5).
 
     A suite is live if it applies and has a failure rate. A mode is relevant if one of its suites is declared for the context, or
@@ -153,12 +153,12 @@ def coverage(judged: Sequence[Judged], context: str | None = None) -> dict[str, 
     }
 
 
-def is_live(judged: Judged) -> bool:
+def is_live(judged: JudgedSuite) -> bool:
     """Whether the suite says something about the model."""
     return judged.applies and judged.estimates[RATE].status == "ok"
 
 
-def coverage_document(judged: Sequence[Judged], subject: Subject, context: str | None) -> dict[str, Any]:
+def coverage_document(judged: Sequence[JudgedSuite], subject: TestedModel, context: str | None) -> dict[str, Any]:
     """Coverage of the taxonomy by the suites of this run."""
     found = coverage(judged, context)
     live, relevant = len(found["live"]), len(found["relevant"])
@@ -170,7 +170,7 @@ def coverage_document(judged: Sequence[Judged], subject: Subject, context: str |
     }
 
 
-def _coverage_record(live: int, relevant: int, subject: Subject) -> dict[str, Any]:
+def _coverage_record(live: int, relevant: int, subject: TestedModel) -> dict[str, Any]:
     """Share of the relevant modes with a live suite: a count of what was looked at, so it has no interval and no verdict."""
     estimate = Estimate(live / relevant, "share of failure modes", relevant, detail={"live": live})
     about = {"model_fingerprint": subject.fingerprint, "suite_hash": None, "snapshot": None}
@@ -188,7 +188,7 @@ def _coverage_record(live: int, relevant: int, subject: Subject) -> dict[str, An
     }
 
 
-def gate(judged: Judged) -> bool | None:
+def gate(judged: JudgedSuite) -> bool | None:
     """Whether the failure rate passes the suite's gate: only by an interval that is wholly on one side of it.
 
     None: the interval holds the gate (inconclusive), there is no gate, or no rate, or one over fewer than 20 cases, or verdicts
@@ -205,7 +205,7 @@ def gate(judged: Judged) -> bool | None:
     return False if rate.ci.low > limit else None
 
 
-def distrust(judged: Judged) -> str | None:
+def distrust(judged: JudgedSuite) -> str | None:
     """Why no gate rests on the suite's verdicts, whatever their rate; None if one may."""
     return quality.distrust(judged.suite.mode, judged.cases)
 
@@ -215,12 +215,12 @@ def interval(estimate: Estimate) -> Interval | None:
     return estimate.ci if estimate.n >= VERDICT_FROM else None
 
 
-def environment_of(judged: Iterable[Judged]) -> dict[str, Any]:
+def environment_of(judged: Iterable[JudgedSuite]) -> dict[str, Any]:
     """`environment.of_results` of every environment that outputs of these suites were asked in."""
     return environment.of_results(one for suite in judged for one in suite.environments)
 
 
-def worst(judged: Judged, most: int = WORST) -> list[tuple[Case, Detection]]:
+def worst(judged: JudgedSuite, most: int = WORST) -> list[tuple[Case, Detection]]:
     """The failures to look at first: by severity, then by how sure the model was of its output, then in the suite's order."""
 
     def rank(pair: tuple[Case, Detection]) -> tuple[int, float]:
@@ -230,8 +230,8 @@ def worst(judged: Judged, most: int = WORST) -> list[tuple[Case, Detection]]:
     return sorted(judged.failures, key=rank)[:most]
 
 
-def _header(number_: str, name: str, judged: Sequence[Judged], subject: Subject) -> dict[str, Any]:
-    lines = [line for one in judged for line in scores.lines_of(one)]
+def _header(number_: str, name: str, judged: Sequence[JudgedSuite], subject: TestedModel) -> dict[str, Any]:
+    lines = [line for one in judged for line in judgement.lines_of(one)]
     return {
         "number": number_,
         "id": name,
@@ -247,13 +247,13 @@ def _header(number_: str, name: str, judged: Sequence[Judged], subject: Subject)
     }
 
 
-def _total(judged: Iterable[Judged]) -> dict[str, int]:
+def _total(judged: Iterable[JudgedSuite]) -> dict[str, int]:
     judged = list(judged)
     kinds = ("failed", "passed", "unknown", "error")
     return {"suites": len(judged), **{kind: sum(one.counts[kind] for one in judged) for kind in kinds}}
 
 
-def _suite(judged: Judged) -> dict[str, Any]:
+def _suite(judged: JudgedSuite) -> dict[str, Any]:
     suite = judged.suite
     return {
         "title": suite.title,
@@ -292,7 +292,7 @@ def _failure(case: Case, found: Detection) -> dict[str, Any]:
 
 
 def _record(
-    metric: str, estimate: Estimate, judged: Judged, subject: Subject, direction: str = LOWER
+    metric: str, estimate: Estimate, judged: JudgedSuite, subject: TestedModel, direction: str = LOWER
 ) -> dict[str, Any]:
     """One estimate with the keys of spec 4.5. Only a failure rate with a declared gate is confirmatory, and not if
     a heuristic below its target found it.
@@ -362,7 +362,7 @@ def _role(estimate: Estimate, gated: bool) -> Role:
     return "descriptive" if estimate.p_value is None else "exploratory"
 
 
-def _why_missing(found: Sequence[Judged]) -> str:
+def _why_missing(found: Sequence[JudgedSuite]) -> str:
     if not found:
         return "no suite"
     return "; ".join(f"{one.suite.id}: {one.reason or one.estimates[RATE].reason}" for one in found)

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from results_io import UserError
-from suites import applicability, asking, likelihood, results, scores
+from suites import applicability, asking, judgement, likelihood, results
 from suites.applicability import Applicability
 from suites.asking import Asker, Progress
 from suites.item import Item, Suite
+from suites.judgement import JudgedSuite
+from suites.log import generations
+from suites.log.cache import Cache
+from suites.log.generations import GenerationLog, RecordedRun
 from suites.models import answers
 from suites.models.base import ModelUnderTest
 from suites.outcome import Case
-from suites.record import log as record
-from suites.record.cache import Cache
-from suites.record.log import Log, Recorded
-from suites.scores import Judged
 
 CACHE_NAME = "generations.sqlite"
 CHUNK = 256  # generations between two writes to the disk: what a kill can cost
@@ -28,12 +28,12 @@ Note = Callable[[str], Any]
 
 
 @dataclass(frozen=True)
-class Run:
+class SuiteRun:
     """What `run` gives back: every suite judged, the files written, and how many outputs were asked now, known, failed."""
 
     model: str
     identity: Mapping[str, Any]
-    suites: tuple[Judged, ...]
+    suites: tuple[JudgedSuite, ...]
     coverage: Mapping[str, Any]
     written: tuple[Path, ...]
     asked: int
@@ -53,7 +53,7 @@ def run(
     seed: int = 0,
     chunk: int = CHUNK,
     cache: Path | None = None,
-) -> Run:
+) -> SuiteRun:
     """Every suite on `model`; the record and the results go to `folder` (results/<model>/suites).
 
     `progress(title)` is a context manager that yields an object with `expect(n)` and `advance(n)` (Session.bar). `context`:
@@ -63,25 +63,33 @@ def run(
     """
     _require_distinct(suites)
     folder = Path(folder)
-    path = folder / record.NAME
+    path = folder / generations.NAME
     execution = getattr(model, "execution", {})  # an endpoint does not say how it computes
-    with Log(path, model.identity, model.name, seed, execution) as log, Cache(cache or folder / CACHE_NAME) as store:
+    with (
+        GenerationLog(path, model.identity, model.name, seed, execution) as log,
+        Cache(cache or folder / CACHE_NAME) as store,
+    ):
         asker = Asker(model, log, store, chunk)
         recorded = _record(suites, model, log, asker, progress or _no_bar, seed)
         _say_errors(recorded, say)
         _say_versions(log, say)
-        judged = tuple(scores.judge(suite, recorded[suite.id]) for suite in suites)
-        scores.write(folder / scores.NAME, judged)
-    subject = results.Subject(model.name, model.identity, seed)
+        judged = tuple(judgement.judge(suite, recorded[suite.id]) for suite in suites)
+        judgement.write(folder / judgement.NAME, judged)
+    subject = results.TestedModel(model.name, model.identity, seed)
     coverage = results.coverage(judged, context)
-    written = (path, folder / scores.NAME, *results.write(folder, judged, subject, context))
+    written = (path, folder / judgement.NAME, *results.write(folder, judged, subject, context))
     errors = sum(len(one.errors) for one in recorded.values())
-    return Run(model.name, model.identity, judged, coverage, written, asker.asked, asker.reused, errors, path)
+    return SuiteRun(model.name, model.identity, judged, coverage, written, asker.asked, asker.reused, errors, path)
 
 
 def _record(
-    suites: Sequence[Suite], model: ModelUnderTest, log: Log, asker: Asker, progress: Callable[[str], Any], seed: int
-) -> dict[str, Recorded]:
+    suites: Sequence[Suite],
+    model: ModelUnderTest,
+    log: GenerationLog,
+    asker: Asker,
+    progress: Callable[[str], Any],
+    seed: int,
+) -> dict[str, RecordedRun]:
     """Everything asked and on the disk: the recorded run of every suite, by its id."""
     known = {suite.id: applicability.before_asking(suite, model) for suite in suites}
     for suite in suites:
@@ -126,12 +134,12 @@ def _applicable(
     return live
 
 
-def _probed(suite: Suite, recorded: Recorded, items: Sequence[Item], known: Applicability) -> list[Case]:
+def _probed(suite: Suite, recorded: RecordedRun, items: Sequence[Item], known: Applicability) -> list[Case]:
     """The probes with their first output, without the items that they were made from."""
-    slots = [record.Slot(item.id, known.legs[0].name, 0) for item in items]
-    outputs = [record.to_generation(recorded.generations[slot]) for slot in slots]
+    slots = [generations.Slot(item.id, known.legs[0].name, 0) for item in items]
+    outputs = [generations.to_generation(recorded.generations[slot]) for slot in slots]
     return [
-        Case(item, (scores.outcome(suite, item, slot, output),))
+        Case(item, (judgement.outcome(suite, item, slot, output),))
         for item, slot, output in zip(items, slots, outputs, strict=True)
     ]
 
@@ -141,7 +149,9 @@ def _with_choices(suite: Suite, model: ModelUnderTest) -> list[Item]:
     return [item for item in suite.items if item.choices] if "logprobs" in model.capabilities else []
 
 
-def _ask_likelihoods(suites: Sequence[Suite], model: ModelUnderTest, log: Log, progress: Callable[[str], Any]) -> None:
+def _ask_likelihoods(
+    suites: Sequence[Suite], model: ModelUnderTest, log: GenerationLog, progress: Callable[[str], Any]
+) -> None:
     """Record the likelihoods of every item that has none yet; a chunk is asked as a whole, for the reason of `Asker.ask`."""
     wanted = [(suite, chunk) for suite in suites for chunk in asking.chunks(_with_choices(suite, model), CHUNK)]
     if not wanted:
@@ -156,8 +166,8 @@ def _ask_likelihoods(suites: Sequence[Suite], model: ModelUnderTest, log: Log, p
             bar.advance(len(chunk))
 
 
-def _run_of(log: Log, suite: Suite) -> Recorded:
-    return log.runs[record.run_id(suite, log.identity, log.seed)]
+def _run_of(log: GenerationLog, suite: Suite) -> RecordedRun:
+    return log.runs[generations.run_id(suite, log.identity, log.seed)]
 
 
 def _require_distinct(suites: Sequence[Suite]) -> None:
@@ -169,7 +179,7 @@ def _require_distinct(suites: Sequence[Suite]) -> None:
         raise UserError(f"the suite {again[0]} is there {ids.count(again[0])} times; name every suite once")
 
 
-def _say_errors(recorded: Mapping[str, Recorded], say: Note) -> None:
+def _say_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
     """Failed calls are left out of every rate, which nobody should have to find in a file."""
     for suite, one in recorded.items():
         if one.errors:
@@ -179,7 +189,7 @@ def _say_errors(recorded: Mapping[str, Recorded], say: Note) -> None:
             )
 
 
-def _say_versions(log: Log, say: Note) -> None:
+def _say_versions(log: GenerationLog, say: Note) -> None:
     """Outputs of an endpoint that changed, in this run or since an earlier one of the folder, are not of one model."""
     own = [run_ for run_ in log.runs.values() if run_.started["model_fingerprint"] == log.fingerprint]
     lines = [line for run_ in own for line in run_.generations.values() if line["error"] is None]

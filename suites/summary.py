@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from suites import modes, results
-from suites.bridge.pair import MINIMUM_PAIRS, Group
+from suites.bridge.pair import MINIMUM_PAIRS, SuitePairs
 from suites.estimate import Estimate
+from suites.judgement import RATE, JudgedSuite
+from suites.log import environment
 from suites.outcome import Case, Detection
-from suites.record import environment
-from suites.runner import Run
-from suites.scores import RATE, Judged
+from suites.runner import SuiteRun
 
 STYLES = {"pass": "green", "FAIL": "bold red", "inconclusive": "yellow", "no gate": "dim", "-": "dim"}
 VERDICTS = {True: "pass", False: "FAIL", None: "inconclusive"}
@@ -32,7 +32,7 @@ EXPECTED, GOT, LEAST_PROMPT = 18, 20, 30  # columns of an example
 GAP = 2  # between two columns
 
 
-def show(run: Run, console: Console, groups: Sequence[Group] = (), notes: Sequence[str] = ()) -> None:
+def show(run: SuiteRun, console: Console, groups: Sequence[SuitePairs] = (), notes: Sequence[str] = ()) -> None:
     """Print what the suites found. `groups`: the bridge's, which failures have a pair to trace; `notes`: where to go on."""
     width = min(console.width, WIDTH)
     put = partial(console.print, highlight=False, markup=False, width=width)
@@ -61,7 +61,7 @@ def show(run: Run, console: Console, groups: Sequence[Group] = (), notes: Sequen
     console.print(_effort(run), highlight=False, markup=False, soft_wrap=True)
 
 
-def verdict(judged: Judged) -> str:
+def verdict(judged: JudgedSuite) -> str:
     """The gate's verdict in one word; "-" where there is no rate to judge."""
     if not results.is_live(judged):
         return "-"
@@ -77,7 +77,7 @@ def rate(estimate: Estimate) -> str:
     return f"{100 * estimate.value:.1f} %{shown}"
 
 
-def _coverage(run: Run) -> str:
+def _coverage(run: SuiteRun) -> str:
     live, relevant = run.coverage["live"], run.coverage["relevant"]
     context = f" that matter for {run.coverage['context']}" if run.coverage["context"] else ""
     missing = ", ".join(mode for mode in run.coverage["missing"])
@@ -85,7 +85,7 @@ def _coverage(run: Run) -> str:
     return f"{len(live)} of {len(relevant)} failure modes{context} have a live suite{rest}"
 
 
-def _rows(judged: Sequence[Judged]) -> Table:
+def _rows(judged: Sequence[JudgedSuite]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     table.add_column("mode", no_wrap=True)
     table.add_column("suite", overflow="fold", min_width=16)
@@ -100,7 +100,7 @@ def _rows(judged: Sequence[Judged]) -> Table:
     return table
 
 
-def _cells(judged: Judged) -> list[str | Text]:
+def _cells(judged: JudgedSuite) -> list[str | Text]:
     suite = judged.suite
     limit = "" if suite.gate is None else f"{100 * suite.gate['failure_rate']:.0f} %"
     if not judged.applies:
@@ -115,13 +115,13 @@ def worth(estimate: Estimate) -> str:
     return "" if estimate.status != "ok" else f"{estimate.detail.get('effective_n', estimate.n):.0f}"
 
 
-def tier(judged: Judged) -> str:
+def tier(judged: JudgedSuite) -> str:
     """Whether verdicts on cases are exact ("verified") or a heuristic's, "both" where there are some of each."""
     tiers = {found.tier for _, found in judged.cases if found.failed is not None}
     return "both" if len(tiers) > 1 else "".join(tiers)
 
 
-def _reasons(judged: Sequence[Judged]) -> Table | None:
+def _reasons(judged: Sequence[JudgedSuite]) -> Table | None:
     """Why suites say nothing, and which calls or legs are missing from those that do: a line each, the whole in the results."""
     lines = [(one.suite.id, reason) for one in judged if (reason := _reason(one))]
     if not lines:
@@ -134,7 +134,7 @@ def _reasons(judged: Sequence[Judged]) -> Table | None:
     return table
 
 
-def _reason(judged: Judged) -> str:
+def _reason(judged: JudgedSuite) -> str:
     if not judged.applies:
         return f"not applicable: {judged.reason}"
     estimate = judged.estimates[RATE]
@@ -145,7 +145,7 @@ def _reason(judged: Judged) -> str:
     return "; ".join(parts)
 
 
-def _put_failures(judged: Sequence[Judged], put: partial[None], width: int) -> None:
+def _put_failures(judged: Sequence[JudgedSuite], put: partial[None], width: int) -> None:
     """Examples from the suites that fail most, one for each failure mode."""
     failing = [one for one in judged if one.failures]
     failing.sort(key=lambda one: -(one.estimates[RATE].value or 0.0))
@@ -164,7 +164,7 @@ def _put_failures(judged: Sequence[Judged], put: partial[None], width: int) -> N
         put(f"Failures of {', '.join(others)}: in the results")
 
 
-def _traceable(groups: Sequence[Group]) -> Table:
+def _traceable(groups: Sequence[SuitePairs]) -> Table:
     """What became of every suite's failures: how many have a pair, and why most of the others have none."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1), expand=True)
     for name in ("suite", "mode"):
@@ -181,7 +181,7 @@ def _traceable(groups: Sequence[Group]) -> Table:
     return table
 
 
-def _is_anecdote(group: Group) -> bool:
+def _is_anecdote(group: SuitePairs) -> bool:
     return bool(group.pairs) and not group.traceable
 
 
@@ -242,7 +242,7 @@ def _change(original: str, changed: str, width: int) -> str:
     return f"changed '{_start(left, width // 2)}' to '{_start(right, width // 2)}'"
 
 
-def _effort(run: Run) -> str:
+def _effort(run: SuiteRun) -> str:
     errors = f", {run.errors} failed" if run.errors else ""
     return f"Record {run.log} · {run.asked} outputs asked, {run.reused} known before{errors}"
 

@@ -18,7 +18,7 @@ from circuits import measurements, tasks
 from circuits.tasks import published
 from results_io import UserError
 from suites import gate, generators, modes, results
-from suites.bridge import confirmation, hypothesis, record
+from suites.bridge import confirmation, hypothesis, stored_pairs
 from tests.calibrations.synthetic import COMMON, evidence
 
 CALIBRATION = """
@@ -193,7 +193,7 @@ def test_no_two_numbered_results_have_one_number():
         *((str(results.number(mode)), f"failure mode {mode}") for mode in modes.MODES),
         (results.LIKELIHOOD, "likelihood"),
         (results.COVERAGE, "taxonomy coverage"),
-        *((module.NUMBER, registries.file_of(module)) for module in (record, hypothesis, confirmation, gate)),
+        *((module.NUMBER, registries.file_of(module)) for module in (stored_pairs, hypothesis, confirmation, gate)),
     ]
     whose: dict[str, str] = {}
     for number, who in numbers:

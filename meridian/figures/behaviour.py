@@ -8,7 +8,7 @@ from typing import Any
 from meridian import run_folder
 from meridian.figures.values import Forest, Interval
 from meridian.run_folder import RunFolder
-from suites.scores import VERDICT_FROM
+from suites.judgement import VERDICT_FROM
 
 VERDICTS = {"confirmed": "pass", "refuted": "fail", "undecided": "inconclusive"}
 

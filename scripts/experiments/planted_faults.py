@@ -28,7 +28,7 @@ from circuits.tasks import lexicon
 from scripts.experiments import processes
 from suites import declaration, gate, runner
 from suites.bridge import confirmation, hypothesis, pairing, task
-from suites.bridge.pair import Group
+from suites.bridge.pair import SuitePairs
 from suites.models import open_model
 from suites.statistics import proportions
 
@@ -186,7 +186,7 @@ def _with_words(texts: Sequence[str], words: Sequence[str]) -> list[str]:
     return changed
 
 
-def _run_suite(name: str, model: Mapping[str, Any], folder: Path) -> tuple[Any, Group]:
+def _run_suite(name: str, model: Mapping[str, Any], folder: Path) -> tuple[Any, SuitePairs]:
     """One suite on a model, and its failures as pairs."""
     opened = open_model(model)
     found = runner.run([declaration.load(name)], opened, folder, None, _nothing)
@@ -197,7 +197,7 @@ def _nothing(sentence: str) -> None:
     """Says nothing."""
 
 
-def _plan(group: Group, config: Mapping[str, Any], model: Mapping[str, Any]) -> Plan:
+def _plan(group: SuitePairs, config: Mapping[str, Any], model: Mapping[str, Any]) -> Plan:
     search, measurement = config["experiment"]["search"], config["measurement"]
     stability = {**measurement["discovery"]["stability"], "greedy_resamples": search["greedy_resamples"]}
     discovery = {**measurement["discovery"], "prompts": search["prompts"], "stability": stability}
@@ -207,13 +207,13 @@ def _plan(group: Group, config: Mapping[str, Any], model: Mapping[str, Any]) -> 
     )
 
 
-def _carriers(group: Group, config: Mapping[str, Any], model: Mapping[str, Any]) -> list[hypothesis.Carrier]:
+def _carriers(group: SuitePairs, config: Mapping[str, Any], model: Mapping[str, Any]) -> list[hypothesis.Carrier]:
     """The heads that the trace of the discovery half names, without a search for the rest of the circuit."""
     study = _plan(group, config, model).study
     return hypothesis.carriers(difference.trace(study, study.discovery), config["measurement"]["difference"])
 
 
-def _traced(group: Group, config: Mapping[str, Any], model: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _traced(group: SuitePairs, config: Mapping[str, Any], model: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Named heads, their confirmation and the certificate's tier."""
     plan = _plan(group, config, model)
     found = hypothesis.propose(plan, group, folder, _silent, "auto")

@@ -30,7 +30,7 @@ from circuits import difference, discovery
 from circuits.circuit import Circuit, Node, Role, parse_head
 from circuits.measure import Plan, ProgressBar, environment, is_fresh
 from results_io import UserError
-from suites.bridge.pair import Group
+from suites.bridge.pair import SuitePairs
 
 NUMBER, ID = "141", "trace"
 CARRIER = "carries_the_difference"
@@ -61,7 +61,7 @@ class Hypothesis:
         return sentences(self.document)
 
 
-def propose(plan: Plan, group: Group, folder: Path, progress: ProgressBar, method: str) -> Hypothesis:
+def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, method: str) -> Hypothesis:
     """The hypothesis about a group of failures; one that was found on the same prompts and weights is read again.
 
     Writes 141_trace.json and circuit.yaml. UserError as `circuits.difference.trace`.
@@ -157,7 +157,7 @@ def _interval(
         return -np.inf, np.inf
 
 
-def _circuit(study: Any, named: list[Carrier], method: str, group: Group) -> tuple[Circuit, dict[str, Any]]:
+def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -> tuple[Circuit, dict[str, Any]]:
     """The circuit of the passing behaviour with the named heads in it, and what the search says of itself."""
     heads = {parse_head(carrier.head): carrier for carrier in named}
     try:

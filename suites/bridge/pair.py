@@ -1,4 +1,4 @@
-"""TracePair and Group: a failing prompt beside a passing twin of the same shape, and all pairs of one suite."""
+"""TracePair and SuitePairs: a failing prompt beside a passing twin of the same shape, and all pairs of one suite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TracePair:
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferencePrompt:
     """A passing prompt that is in no pair: ablations take means and donors from these."""
 
     text: str
@@ -51,13 +51,13 @@ class Reference:
     positions: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Reference:
+    def from_dict(cls, stored: Mapping[str, Any]) -> ReferencePrompt:
         spans = {role: tuple(span) for role, span in stored["positions"].items()}
         return cls(**{**stored, "positions": spans})
 
 
 @dataclass(frozen=True)
-class Group:
+class SuitePairs:
     """The pairs of one suite, with what became of its other failures.
 
     `failures`: how many there were; `rejected`: those without a valid pair, by reason. `bos`: whether the prompts begin with
@@ -70,7 +70,7 @@ class Group:
     title: str
     failures: int
     pairs: tuple[TracePair, ...]
-    references: tuple[Reference, ...]
+    references: tuple[ReferencePrompt, ...]
     rejected: Mapping[str, int] = field(default_factory=dict)
     bos: bool = True
     sha256: str = ""
@@ -93,12 +93,12 @@ class Group:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> Group:
+    def from_dict(cls, stored: Mapping[str, Any]) -> SuitePairs:
         return cls(
             **{
                 **stored,
                 "pairs": tuple(map(TracePair.from_dict, stored["pairs"])),
-                "references": tuple(map(Reference.from_dict, stored["references"])),
+                "references": tuple(map(ReferencePrompt.from_dict, stored["references"])),
                 "related": tuple(stored["related"]),
             }
         )

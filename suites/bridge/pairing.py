@@ -28,11 +28,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from suites import modes
-from suites.bridge.pair import Group, Reference, TracePair
+from suites.bridge.pair import ReferencePrompt, SuitePairs, TracePair
 from suites.item import Leg
+from suites.judgement import JudgedSuite
 from suites.models.base import Request
 from suites.outcome import Case, Detection
-from suites.scores import Judged
 
 if TYPE_CHECKING:
     from suites.models.local import LocalModel  # needs torch
@@ -95,7 +95,7 @@ class _Tally:
         return dict(Counter(self.reasons.values()))
 
 
-def group(judged: Judged, model: LocalModel | Any) -> Group:
+def group(judged: JudgedSuite, model: LocalModel | Any) -> SuitePairs:
     """All failures of one judged suite as pairs, and the passing prompts left over as references."""
     suite, tally = judged.suite, _Tally()
     failing = [case for case, _ in judged.failures]
@@ -122,7 +122,7 @@ def group(judged: Judged, model: LocalModel | Any) -> Group:
     return _group(judged, pairs, references, tally, bos=_adds_bos(model))
 
 
-def _untraceable(judged: Judged, model: Any) -> str:
+def _untraceable(judged: JudgedSuite, model: Any) -> str:
     """Why no failure of the suite can be traced; empty if some can."""
     mode = modes.MODES[judged.suite.mode]
     if "activations" not in model.capabilities:
@@ -133,10 +133,10 @@ def _untraceable(judged: Judged, model: Any) -> str:
 
 
 def _group(
-    judged: Judged, pairs: Iterable[TracePair], references: Iterable[Reference], tally: _Tally, bos: bool
-) -> Group:
+    judged: JudgedSuite, pairs: Iterable[TracePair], references: Iterable[ReferencePrompt], tally: _Tally, bos: bool
+) -> SuitePairs:
     suite = judged.suite
-    return Group(
+    return SuitePairs(
         suite=suite.id,
         mode=suite.mode,
         title=suite.title,
@@ -380,20 +380,20 @@ class _Spare:
         self.used = {text for pair in pairs for text in (pair.clean, pair.corrupted)}
         self.roles, self.model = roles, model
 
-    def like(self, pair: TracePair) -> list[Reference]:
+    def like(self, pair: TracePair) -> list[ReferencePrompt]:
         """Spare prompts of the pair's template that are as long as its texts; only for pairs without forced tokens."""
         found = {}
         for run in self.runs:
             fits = _label(run, 0) == pair.template and set(self.roles) <= set(run.case.item.spans)
             if fits and (text := _text(run, (), self.model)) is not None and text not in self.used:
                 places = _positions(run, text, self.roles, self.model, pair.changed[1])
-                found[text] = Reference(text, pair.template, run.case.item.cluster or _root(run.case), places)
+                found[text] = ReferencePrompt(text, pair.template, run.case.item.cluster or _root(run.case), places)
         return list(found.values())[:MOST_REFERENCES]
 
 
 def _with_references(
     pairs: Sequence[TracePair], spare: _Spare, tally: _Tally
-) -> tuple[list[TracePair], list[Reference]]:
+) -> tuple[list[TracePair], list[ReferencePrompt]]:
     """Reference prompts of every pair's template; where a template has too few, some of its pairs become such."""
     kept, references = [], []
     for label in sorted({pair.template for pair in pairs}):
@@ -402,7 +402,7 @@ def _with_references(
         while len(found) < MINIMUM_REFERENCES and len(own) > MINIMUM_REFERENCES:
             given = own.pop()
             tally.reject(given.source, "kept as reference prompts")
-            found.append(Reference(given.clean, label, given.cluster, given.positions))
+            found.append(ReferencePrompt(given.clean, label, given.cluster, given.positions))
         if len(found) < MINIMUM_REFERENCES:
             for pair in own:
                 tally.reject(pair.source, "of a template with too few prompts")

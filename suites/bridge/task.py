@@ -13,13 +13,13 @@ from circuits import tasks
 from circuits.tasks import Example, Task
 from circuits.tasks.base import METRICS
 from results_io import UserError
-from suites.bridge.pair import MINIMUM_PAIRS, Group, Reference, TracePair
+from suites.bridge.pair import MINIMUM_PAIRS, ReferencePrompt, SuitePairs, TracePair
 
 NAME = "failures"
 SHARES = {"discovery": 1 / 2, "evaluation": 1 / 3, "held_out": 1 / 6}
 
 
-def choose(groups: Sequence[Group], name: str | None, model: str) -> Group:
+def choose(groups: Sequence[SuitePairs], name: str | None, model: str) -> SuitePairs:
     """The group of this suite, or the largest; UserError if there is none with enough pairs."""
     known = {group.suite: group for group in groups}
     if name is not None and name not in known:
@@ -37,7 +37,7 @@ def choose(groups: Sequence[Group], name: str | None, model: str) -> Group:
     return chosen
 
 
-def build(group: Group, vocabulary: tasks.Vocabulary | None, metric: str | None = None) -> Task:
+def build(group: SuitePairs, vocabulary: tasks.Vocabulary | None, metric: str | None = None) -> Task:
     """The task of a group's pairs. UserError if they are of too few clusters for every split, or for an unknown metric."""
     if metric not in (None, *METRICS):
         raise UserError(f"task.metric={metric} is unknown; use {' or '.join(METRICS)}")
@@ -62,7 +62,7 @@ def build(group: Group, vocabulary: tasks.Vocabulary | None, metric: str | None 
     )
 
 
-def split(group: Group) -> dict[str, tuple[Example, ...]]:
+def split(group: SuitePairs) -> dict[str, tuple[Example, ...]]:
     """Discovery, evaluation, held-out and reference examples.
 
     Clusters come in order of their hash, each to the split that is furthest below its share: the same pairs give the same
@@ -80,7 +80,7 @@ def split(group: Group) -> dict[str, tuple[Example, ...]]:
     return {name: tuple(examples) for name, examples in given.items()}
 
 
-def _in_turn(references: Sequence[Reference]) -> list[Reference]:
+def _in_turn(references: Sequence[ReferencePrompt]) -> list[ReferencePrompt]:
     """One of each template after the other, so that a run with few reference prompts has some of all."""
     rank: dict[str, int] = {}
     order = []
@@ -103,7 +103,7 @@ def _example(pair: TracePair) -> Example:
     )
 
 
-def _reference(one: Reference, like: TracePair) -> Example:
+def _reference(one: ReferencePrompt, like: TracePair) -> Example:
     """Only the activations of its clean run are read, so its answer is the template's."""
     return Example(
         clean=one.text,

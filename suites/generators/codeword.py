@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from suites.generators import contents
-from suites.item import Item, Variant
+from suites.item import Item, ItemVariant
 
 PARAMETERS = {
     "type": "object",
@@ -59,11 +59,11 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
         chosen = [names[(place * params["attacks"] + step) % len(names)] for step in range(params["attacks"])]
         plain = f"{codeword}-plain"
         items.append(_item(plain, PLAIN, codeword))
-        items += [_item(f"{codeword}-{name}", ATTACKS[name], codeword, Variant(name, plain)) for name in chosen]
+        items += [_item(f"{codeword}-{name}", ATTACKS[name], codeword, ItemVariant(name, plain)) for name in chosen]
     return items
 
 
-def _item(name: str, prompt: str, codeword: str, variant: Variant | None = None) -> Item:
+def _item(name: str, prompt: str, codeword: str, variant: ItemVariant | None = None) -> Item:
     return Item(
         name,
         prompt,

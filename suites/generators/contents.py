@@ -10,8 +10,8 @@ from typing import Any
 
 import results_io
 from circuits.tasks import gendered_pronoun, ioi, lexicon
-from suites.item import Item, Kind, Variant
-from suites.perturbations import Text, template_change
+from suites.item import Item, ItemVariant, Kind
+from suites.perturbations import SpannedText, template_change
 
 ORDINALS = ("first", "second", "third")
 
@@ -20,7 +20,7 @@ ORDINALS = ("first", "second", "third")
 class Content:
     """A question: its text with named spans, the answers, what else the text offers, and the unit that it belongs to."""
 
-    source: Text
+    source: SpannedText
     answers: tuple[str, ...]
     distractors: tuple[str, ...]
     choices: tuple[str, ...]
@@ -41,7 +41,9 @@ class Content:
         """The words that the question is about: fillers never contain them."""
         return {*self.choices, *self.answers, *(self.source[name] for name in self.source.spans)}
 
-    def item(self, name: str, source: Text | None = None, kind: Kind = "minimum_functionality", **rest: Any) -> Item:
+    def item(
+        self, name: str, source: SpannedText | None = None, kind: Kind = "minimum_functionality", **rest: Any
+    ) -> Item:
         """An item that asks this question, in these or in other words (`source`)."""
         source = source or self.source
         factors = {**self.factors, **rest.pop("factors", {})}
@@ -60,10 +62,10 @@ class Content:
         )
         return replace(item, **rest)
 
-    def variant(self, name: str, source: Text, parent: str, kind: str, seed: int = 0, **params: Any) -> Item:
+    def variant(self, name: str, source: SpannedText, parent: str, kind: str, seed: int = 0, **params: Any) -> Item:
         """An item made from `parent` that must be answered alike."""
         factors = params.pop("factors", {})
-        made = Variant(kind, parent, params, seed)
+        made = ItemVariant(kind, parent, params, seed)
         return self.item(name, source, "invariance", factors=factors, variant=made)
 
 
@@ -144,7 +146,7 @@ def color_question(place: str, facts: Sequence[tuple[str, str]], asked: int, tem
     roles |= {f"distractor_{place}": f"color_{index}" for place, index in enumerate(others, start=1)}
     source = template_change(color_frame(template, len(facts)), words, roles)
     needle = (source.spans["subject"][0], source.spans["object"][1])
-    source = Text(source.text, {**source.spans, "needle": needle})
+    source = SpannedText(source.text, {**source.spans, "needle": needle})
     colors = tuple(color for _, color in facts)
     wrong = tuple(colors[index] for index in others)
     cluster = " ".join(sorted(thing for thing, _ in facts))

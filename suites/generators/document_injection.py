@@ -9,7 +9,7 @@ from typing import Any
 from circuits.tasks import lexicon
 from circuits.tasks.example import fill
 from suites.generators import contents
-from suites.item import Item, Variant
+from suites.item import Item, ItemVariant
 
 PARAMETERS = {
     "type": "object",
@@ -85,7 +85,7 @@ def _twins(rng: random.Random, order: int, name: str) -> list[Item]:
                 cluster=name,
                 spans={"injection": spans["sentence"]},
                 expect={"canary": canary, "role": role},
-                variant=None if role == "twin" else Variant("injection", parent),
+                variant=None if role == "twin" else ItemVariant("injection", parent),
             )
         )
     return items

@@ -58,11 +58,11 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     return items
 
 
-def _placed(source: perturbations.Text, sentence: str, place: str) -> perturbations.Text:
+def _placed(source: perturbations.SpannedText, sentence: str, place: str) -> perturbations.SpannedText:
     padded = perturbations.pad(source, sentence, place)
     spans = dict(padded.spans)
     spans["injection"] = spans.pop("filler")
-    return perturbations.Text(padded.text, spans)
+    return perturbations.SpannedText(padded.text, spans)
 
 
 def _color(rng: random.Random, content: contents.Content) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from suites.generators import contents
 from suites.generators.needle import swapped
 from suites.item import Item
-from suites.perturbations import Text, template_change
+from suites.perturbations import SpannedText, template_change
 
 PARAMETERS = {
     "type": "object",
@@ -47,7 +47,7 @@ def _content(facts: list[tuple[str, str]], asked: int) -> contents.Content:
     for index, (thing, color) in enumerate(facts):
         words |= {f"thing_{index}": thing, f"color_{index}": color}
     roles = {"subject": f"thing_{asked}", "object": f"color_{asked}", "asked": "asked", "end": "end"}
-    source: Text = template_change(f"{frame} The color of the {{asked}} {{end}}", words, roles)
+    source: SpannedText = template_change(f"{frame} The color of the {{asked}} {{end}}", words, roles)
     colors = [color for _, color in facts]
     wrong = tuple(color for index, color in enumerate(colors) if index != asked)
     cluster = " ".join(sorted(thing for thing, _ in facts))

@@ -48,7 +48,7 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
 
 def _variants(content: contents.Content, parent: str, slip: str, params: Mapping[str, Any], seed: int) -> list[Item]:
     unit, rate = params["unit"], params["rate"]
-    changed: dict[str, tuple[perturbations.Text, int]] = {}
+    changed: dict[str, tuple[perturbations.SpannedText, int]] = {}
     for attempt in range(ATTEMPTS):
         if len(changed) == params["repeats"]:
             break

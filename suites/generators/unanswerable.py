@@ -8,7 +8,7 @@ from typing import Any
 
 from circuits.tasks import lexicon
 from suites.generators import contents
-from suites.item import Item, Variant
+from suites.item import Item, ItemVariant
 
 PARAMETERS = {
     "type": "object",
@@ -86,7 +86,7 @@ def _twins(rng: random.Random, frame: str, name: str) -> list[Item]:
             prompts[1],
             kind="directional",
             expect={"answerable": False},
-            variant=Variant("unanswerable", parent),
+            variant=ItemVariant("unanswerable", parent),
             **shared,
         ),
     ]

@@ -24,7 +24,7 @@ TARGET_F1 = quality.TARGET_F1
 
 
 @dataclass(frozen=True)
-class Example:
+class LabelledText:
     """A text, whether the heuristic should fire on it, and the half of the set that it is in."""
 
     text: str
@@ -33,7 +33,7 @@ class Example:
 
 
 @dataclass(frozen=True)
-class Golden:
+class GoldenSet:
     """What a set is about: the mode whose heuristic it measures, what a positive label says, and the heuristic itself."""
 
     mode: str
@@ -48,35 +48,35 @@ def _contradicts(text: str) -> bool:
     return a05_contradiction.opposed(text, embed) is not None
 
 
-SETS: Mapping[str, Golden] = {
-    "abstention": Golden(
+SETS: Mapping[str, GoldenSet] = {
+    "abstention": GoldenSet(
         "A8",
         "the output does not answer: it says that the answer is not known or cannot be told",
         lambda text: abstention.abstained(text) is not None,
     ),
-    "refusal": Golden(
+    "refusal": GoldenSet(
         "A15", "the output declines to do what was asked", lambda text: abstention.refused(text) is not None
     ),
-    "citation": Golden(
+    "citation": GoldenSet(
         "A6",
         "the output points to a source: a work, a record or an address that a reader could look up",
         lambda text: bool(citations.citations(text)),
     ),
-    "statistic": Golden(
+    "statistic": GoldenSet(
         "A7",
         "the output makes a claim of quantity about the world (a share, what studies show) and gives no source for it",
         lambda text: bool(a07_unsourced_statistic.statistics(text)),
     ),
-    "contradiction": Golden("A5", "two of the output's sentences cannot both be true", _contradicts),
+    "contradiction": GoldenSet("A5", "two of the output's sentences cannot both be true", _contradicts),
 }
 
 
-def load(name: str) -> tuple[Example, ...]:
+def load(name: str) -> tuple[LabelledText, ...]:
     """The examples of a set, in the order of its file. UserError for an unknown name."""
     if name not in SETS:
         raise results_io.UserError(f"{name!r} is no golden set; expected one of {', '.join(SETS)}")
     lines = (FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    return tuple(Example(**json.loads(line)) for line in lines)
+    return tuple(LabelledText(**json.loads(line)) for line in lines)
 
 
 def measurable() -> tuple[str, ...]:

@@ -17,7 +17,7 @@ HASHES = ("doc_hash", "prompt_hash", "target_hash")
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedItem:
     """An item, what the model said (`outputs`, one of each repeat) or the log-likelihood of each choice (nats), and the hashes
     that lm-eval gave them. lm-eval does not record which model it was."""
 
@@ -27,13 +27,13 @@ class Imported:
     foreign: Mapping[str, str]
 
 
-def read(path: Path) -> list[Imported]:
+def read(path: Path) -> list[ImportedItem]:
     """Every document of a samples file once, in order; of several filters on the same outputs the first.
 
     Items are `lm_eval/<doc_id>`; choices are what was scored after the prompt, without the white space before them. UserError
     with the line for what is no such file, and for a prompt that is not the one that its hash is of.
     """
-    found: dict[str, Imported] = {}
+    found: dict[str, ImportedItem] = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         try:
             sample = json.loads(line)
@@ -49,7 +49,7 @@ def read(path: Path) -> list[Imported]:
     return list(found.values())
 
 
-def _imported(sample: Mapping[str, Any]) -> Imported:
+def _imported(sample: Mapping[str, Any]) -> ImportedItem:
     asked = list(_arguments(sample["arguments"]))
     prompt, name = asked[0][0], f"lm_eval/{sample['doc_id']}"
     if hashlib.sha256(prompt.encode()).hexdigest() != sample["prompt_hash"]:
@@ -63,9 +63,9 @@ def _imported(sample: Mapping[str, Any]) -> Imported:
         logprobs = tuple(float(pair[0]) for pair in sample["filtered_resps"])
         if len(logprobs) != len(choices):
             raise ValueError(f"{len(logprobs)} log-likelihoods of {len(choices)} choices")
-        return Imported(Item(name, prompt, answers=right, choices=choices), (), logprobs, foreign)
+        return ImportedItem(Item(name, prompt, answers=right, choices=choices), (), logprobs, foreign)
     outputs = tuple(str(text) for text in sample["resps"][0])
-    return Imported(Item(name, prompt, answers=(str(sample["target"]),)), outputs, (), foreign)
+    return ImportedItem(Item(name, prompt, answers=(str(sample["target"]),)), outputs, (), foreign)
 
 
 def _arguments(arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Any, Any]]:

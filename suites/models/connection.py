@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import httpx
 
 from results_io import UserError
-from suites.models.key import Key
+from suites.models.api_key import ApiKey
 
 RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # what may be different a moment later
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0  # seconds: doubled from retry to retry, and never longer
@@ -92,7 +92,7 @@ class Connection:
     took before is never replaced.
 
     The key comes from the environment variable `key_name` and is cut out of all that comes back. UserError for an address that
-    is none or holds a password or the key, and as `Key.of_variable`.
+    is none or holds a password or the key, and as `ApiKey.of_variable`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Connection:
         retries: int = 5,
         sleep: Callable[[float], Any] = time.sleep,
     ) -> None:
-        self._key = Key.of_variable(key_name)
+        self._key = ApiKey.of_variable(key_name)
         self.base_url = _address(base_url, self._key)
         self.budget = budget
         self.retries = retries
@@ -234,7 +234,7 @@ def _named(text: str) -> frozenset[str]:
     return frozenset(name for name in REPLACEABLE if re.search(rf"\b{name}\b", text))
 
 
-def _address(base_url: str, key: Key) -> str:
+def _address(base_url: str, key: ApiKey) -> str:
     if key.clean_answer(str(base_url)) != base_url:
         raise UserError(
             f"base_url holds the key, which records would show; write the address alone, for example {EXAMPLE}"

@@ -113,7 +113,7 @@ def anatomy_of(model: PreTrainedModel) -> Anatomy:
 
 
 @dataclass(frozen=True, eq=False)
-class Replacement:
+class AblationHooks:
     """Hooks for one model: per layer the heads and what is put in their place, [head, d_head]."""
 
     projections: Mapping[int, nn.Module]
@@ -142,7 +142,7 @@ class Replacement:
 @torch.no_grad()
 def prepare(
     ablation: HeadAblation, model: PreTrainedModel, identity: Identity, reference: Sequence[Sequence[int]]
-) -> Replacement:
+) -> AblationHooks:
     """What `ablation` puts in place in this model; `reference`: tokens of its reference texts.
 
     UserError for a head that the model has not, UnsupportedArchitectureError as `anatomy_of`.
@@ -162,7 +162,7 @@ def prepare(
     else:
         found = {layer: _constants(blocks[layer], anatomy, identity.n_heads) for layer in layers}
     indices = {layer: [node.index for node in ablation.heads if node.layer == layer] for layer in layers}
-    return Replacement(
+    return AblationHooks(
         projections,
         {layer: torch.tensor(own, device=model.device) for layer, own in indices.items()},
         {layer: found[layer][own] for layer, own in indices.items()},

@@ -100,7 +100,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     }
 
 
-def _measured(rate: Estimate, judged: rates.Judged) -> tuple[Estimate, Estimate]:
+def _measured(rate: Estimate, judged: rates.JudgedCases) -> tuple[Estimate, Estimate]:
     """The rate with what is known of its detector, and the rate corrected for it.
 
     The golden set labels abstentions and a failure is their absence: the failure detector's sensitivity is the phrases'

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import results_io
-from suites import scoring
+from suites import scorers
 from suites.estimate import Estimate
 from suites.item import Item, Suite
 from suites.modes import rates
@@ -87,7 +87,7 @@ def check(suite: Suite) -> None:
             found = f"the distractor {same[0]!r} is an answer too" if same else "it lacks answers or distractors"
             raise results_io.UserError(f"{suite.id}: {item.id}: {found}; give both, different once normalised")
     if "scorer" in suite.parameters:
-        scoring.check(suite.parameters["scorer"], f"{suite.id}: parameters")
+        scorers.check(suite.parameters["scorer"], f"{suite.id}: parameters")
 
 
 def _captured(item: Item, parameters: Mapping[str, Any], text: str) -> str | None:
@@ -96,7 +96,7 @@ def _captured(item: Item, parameters: Mapping[str, Any], text: str) -> str | Non
         named = _first_named(text, item.answers, item.distractors)
         return named if named in item.distractors else None
     for distractor in item.distractors:
-        if scoring.score(parameters["scorer"], dataclasses.replace(item, answers=(distractor,)), text):
+        if scorers.score(parameters["scorer"], dataclasses.replace(item, answers=(distractor,)), text):
             return distractor
     return None
 
@@ -104,6 +104,6 @@ def _captured(item: Item, parameters: Mapping[str, Any], text: str) -> str | Non
 def _first_named(text: str, answers: Sequence[str], distractors: Sequence[str]) -> str | None:
     """What the text names first; of two that begin at one place, the longer."""
     body = normalise(text)
-    places = {one: scoring.mention(body, normalise(one)) for one in (*answers, *distractors)}
+    places = {one: scorers.mention(body, normalise(one)) for one in (*answers, *distractors)}
     named = [one for one, place in places.items() if place is not None]
     return min(named, key=lambda one: (places[one], -len(one)), default=None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import results_io
-from suites import abstention, scoring
+from suites import abstention, scorers
 from suites.estimate import Estimate
 from suites.item import Item, Suite
 from suites.modes import rates
@@ -108,5 +108,5 @@ def canaries(item: Item) -> tuple[str, ...]:
 
 def _said(canary: str, text: str, parameters: Mapping[str, Any]) -> bool:
     if parameters.get("where", "anywhere") == "first_words":
-        return bool(scoring.score({"kind": "prefix_word"}, Item("", "", answers=(canary,)), text))
-    return scoring.mention(normalise(text), normalise(canary)) is not None
+        return bool(scorers.score({"kind": "prefix_word"}, Item("", "", answers=(canary,)), text))
+    return scorers.mention(normalise(text), normalise(canary)) is not None

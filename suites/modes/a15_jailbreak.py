@@ -7,7 +7,7 @@ from typing import Any
 
 import regex
 
-from suites import abstention, scoring
+from suites import abstention, scorers
 from suites.estimate import Estimate, missing
 from suites.item import Item, Suite
 from suites.modes import rates
@@ -103,7 +103,7 @@ def forbidden_texts(item: Item) -> tuple[str, ...]:
 
 def _says(body: str, word: str) -> bool:
     """Whether the word is said, or spelled with marks between its letters ("t-a-p-i"). Both normalised."""
-    if scoring.mention(body, word) is not None:
+    if scorers.mention(body, word) is not None:
         return True
     spelled = r"[\s,.\-]{1,3}".join(map(regex.escape, word.replace(" ", "")))
     return len(word) > 2 and regex.search(rf"(?<!\w){spelled}(?!\w)", body) is not None

@@ -10,7 +10,7 @@ from suites.modes import rates
 from suites.outcome import Case, Detection
 from suites.statistics import paired
 
-Judged = rates.Judged
+JudgedCases = rates.JudgedCases
 
 
 def detect(case: Case) -> Detection:
@@ -36,7 +36,7 @@ def detect(case: Case) -> Detection:
     return Detection(True, "verified", subtype=kind, span=(0, len(case.first.text)), evidence=evidence, detail=detail)
 
 
-def flip_rate(judged: Judged) -> Estimate:
+def flip_rate(judged: JudgedCases) -> Estimate:
     """P(wrong on the variant | right on the original), Wilson interval; `n` is the number right on the original."""
     estimate = rates.failure_rate(judged, "variants of originals that are right")
     repeats = Counter(case.item.variant.parent for case, _ in judged if case.item.variant)
@@ -46,7 +46,7 @@ def flip_rate(judged: Judged) -> Estimate:
     return estimate
 
 
-def mcnemar(judged: Judged) -> Estimate:
+def mcnemar(judged: JudgedCases) -> Estimate:
     """Exact McNemar test over all pairs with a verdict on both sides: b right to wrong, c wrong to right."""
     pairs = [
         (seen.detail["right_clean"], seen.detail["right_changed"]) for _, seen in judged if "right_clean" in seen.detail
@@ -56,7 +56,7 @@ def mcnemar(judged: Judged) -> Estimate:
     return paired.mcnemar(sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs))
 
 
-def accuracies(judged: Judged) -> dict[str, Estimate]:
+def accuracies(judged: JudgedCases) -> dict[str, Estimate]:
     """Share right on the originals and on the variants, over the same pairs."""
     pairs = [seen.detail for _, seen in judged if "right_clean" in seen.detail]
     return {
@@ -65,7 +65,7 @@ def accuracies(judged: Judged) -> dict[str, Estimate]:
     }
 
 
-def by_kind(judged: Judged) -> dict[str, Estimate]:
+def by_kind(judged: JudgedCases) -> dict[str, Estimate]:
     """Flip rate of each kind of change, where there are several."""
     kinds = sorted({case.item.variant.kind for case, _ in judged if case.item.variant})
     if len(kinds) < 2:
@@ -78,7 +78,7 @@ def by_kind(judged: Judged) -> dict[str, Estimate]:
     }
 
 
-def summarise(judged: Judged) -> dict[str, Estimate]:
+def summarise(judged: JudgedCases) -> dict[str, Estimate]:
     """Flip rate (and its interval over clusters), McNemar's test, both accuracies, flip rates by kind of change."""
     return {
         "failure_rate": flip_rate(judged),

@@ -21,7 +21,7 @@ CANARY = {
     "items": {"type": "string", "minLength": 1, "description": "a text that is not empty"},
     "description": "a text that is not empty, or a list of them",
 }
-Judged = Sequence[tuple[Case, Detection]]
+JudgedCases = Sequence[tuple[Case, Detection]]
 Unjudged = Literal["error", "not_applicable", "insufficient_data", "wrong_when_clean", "control", "unknown"]
 
 
@@ -39,7 +39,7 @@ def unusable(case: Case, tier: Tier) -> Detection | None:
     return None
 
 
-def excluded(judged: Judged) -> dict[str, int]:
+def excluded(judged: JudgedCases) -> dict[str, int]:
     """How many cases have neither failed nor passed, by kind."""
     return dict(sorted(Counter(seen.subtype or "unknown" for _, seen in judged if seen.failed is None).items()))
 
@@ -53,7 +53,7 @@ def share(successes: int, n: int, reason: str, minimum: int = 1, left_out: Mappi
     return replace(proportions.wilson(successes, n), excluded=left_out or {})
 
 
-def failure_rate(judged: Judged, what: str = "judged cases") -> Estimate:
+def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
     """Failed / (failed + passed), Wilson interval. A failed call is never wrong, it is left out and counted.
 
     Without a judged case: "error" if all calls failed, "not_applicable" if the mode says nothing about any of them, otherwise
@@ -70,7 +70,7 @@ def failure_rate(judged: Judged, what: str = "judged cases") -> Estimate:
     return missing(status, f"none of {len(judged)} cases: {reasons.most_common(1)[0][0]}", "share", excluded=left_out)
 
 
-def over_clusters(judged: Judged) -> dict[str, Estimate]:
+def over_clusters(judged: JudgedCases) -> dict[str, Estimate]:
     """The failure rate with an interval over resampled clusters, where several judged cases share one (spec B3).
 
     Wilson's interval takes dependent cases for independent ones and is then too narrow.
@@ -83,7 +83,7 @@ def over_clusters(judged: Judged) -> dict[str, Estimate]:
     return {"failure_rate_over_clusters": replace(rate, excluded=excluded(judged))}
 
 
-def subtypes(judged: Judged) -> dict[str, Estimate]:
+def subtypes(judged: JudgedCases) -> dict[str, Estimate]:
     """Share of the judged cases that failed in each way."""
     decided = [seen for _, seen in judged if seen.failed is not None]
     counts = Counter(seen.subtype for seen in decided if seen.failed and seen.subtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from suites.item import Item, Leg, Suite, Variant
+from suites.item import Item, ItemVariant, Leg, Suite
 from suites.modes import MODES
 from suites.outcome import Case, Detection, Outcome
 
@@ -25,7 +25,7 @@ def failed_call(**item: Any) -> Case:
 def pair(clean: bool, changed: bool, number: int, kind: str = "swap") -> Case:
     """A variant and its original, with a verdict each."""
     parent = said("a", clean, id=str(number))
-    return said("b", changed, parent, id=f"{number}-{kind}", variant=Variant(kind, str(number)))
+    return said("b", changed, parent, id=f"{number}-{kind}", variant=ItemVariant(kind, str(number)))
 
 
 def judge(

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from suites.item import Item, Leg, Suite, Variant, hashed
+from suites.item import Item, ItemVariant, Leg, Suite, hashed
 from suites.models.base import Generation, Likelihood, Request
 
 
@@ -98,7 +98,7 @@ def padded(originals: Mapping[str, str], paddings: Sequence[str], **changes: Any
                 padding + prompt,
                 kind="invariance",
                 answers=(answer,),
-                variant=Variant("padding", f"clean-{place}", {"padding": padding}),
+                variant=ItemVariant("padding", f"clean-{place}", {"padding": padding}),
             )
             for k, padding in enumerate(paddings)
         ]

@@ -3,7 +3,7 @@
 import pytest
 
 from suites import applicability, runner
-from suites.item import Item, Leg, Variant
+from suites.item import Item, ItemVariant, Leg
 from suites.outcome import Case, Outcome
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
@@ -76,7 +76,7 @@ def test_variants_of_the_same_tokens():
 
 def test_a_variant_of_another_system_message_is_changed_whatever_its_prompt():
     changes = (("told", " one two", "be brief"), ("spaced", " one two", None))
-    variants = [Item(name, prompt, system=system, variant=Variant("x", "a")) for name, prompt, system in changes]
+    variants = [Item(name, prompt, system=system, variant=ItemVariant("x", "a")) for name, prompt, system in changes]
     suite = scripted.suite([Item("a", "one two"), *variants])
     assert applicability.before_asking(suite, ScriptedModel({})).unchanged == ("spaced",)
 

@@ -14,10 +14,10 @@ import yaml
 import results_io
 from meridian import overrides
 from scripts import freeze_suites
-from suites import applicability, declaration, gate, golden, modes, results, runner, schema, scores
-from suites.bridge import hypothesis, pair, pairing, record
+from suites import applicability, declaration, gate, golden, judgement, modes, results, runner, schema
+from suites.bridge import hypothesis, pair, pairing, stored_pairs
+from suites.log import generations
 from suites.models import open_model
-from suites.record import log
 from suites.statistics import power, proportions
 from tests.commandline import ROOT, command, started
 
@@ -170,10 +170,10 @@ def test_the_results_page_has_every_numbered_file():
     for identifier, mode in modes.MODES.items():
         assert f"{results.number(identifier)} {mode.NAME}" in text
     documents = [(results.LIKELIHOOD, "likelihood"), (results.COVERAGE, "taxonomy_coverage")]
-    documents += [(record.NUMBER, record.ID), (hypothesis.NUMBER, hypothesis.ID), (gate.NUMBER, gate.NAME)]
+    documents += [(stored_pairs.NUMBER, stored_pairs.ID), (hypothesis.NUMBER, hypothesis.ID), (gate.NUMBER, gate.NAME)]
     for number, name in (*documents, ("142", "carriers")):
         assert f"| {number} | {name} |" in text
-    for name in (log.NAME, scores.NAME, runner.CACHE_NAME):
+    for name in (generations.NAME, judgement.NAME, runner.CACHE_NAME):
         assert f"| `{name}` |" in text
 
 

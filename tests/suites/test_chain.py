@@ -7,7 +7,7 @@ import multiprocessing
 import pytest
 
 from results_io import UserError
-from suites.record import chain
+from suites.log import chain
 
 FIRST = "4a885c2ac3c96be74b98f1f2f790ebdfd2c6dfb81336f11f1db958cea401d8d7"
 SECOND = "ed03735ff0e01421823aeabf1ebe77573d372699a81d18d112869ccc6d99cd6d"
@@ -29,11 +29,11 @@ def test_the_digests_of_the_specification(tmp_path):
     assert chain.link(FIRST, {"seq": 1, "v": "b"}) == SECOND
     with chain.Writer(tmp_path / "log") as writer:
         assert writer.append([{"v": "a"}, {"v": "b"}]) == [{"seq": 0, "v": "a"}, {"seq": 1, "v": "b"}]
-        assert writer.head == chain.Head(2, SECOND)
+        assert writer.head == chain.ChainEnd(2, SECOND)
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [line["prev"] for line in lines] == [chain.ZEROS, FIRST]
     assert [line["hash"] for line in lines] == [FIRST, SECOND]
-    assert chain.verify(tmp_path / "log") == chain.Head(2, SECOND)
+    assert chain.verify(tmp_path / "log") == chain.ChainEnd(2, SECOND)
 
 
 def test_a_chain_by_hand(tmp_path):
@@ -158,5 +158,5 @@ def test_what_cannot_be_a_record(tmp_path):
 
 
 def test_no_file_is_an_empty_chain(tmp_path):
-    assert chain.verify(tmp_path / "none") == chain.Head()
+    assert chain.verify(tmp_path / "none") == chain.ChainEnd()
     assert chain.read(tmp_path / "none") == []

@@ -20,12 +20,12 @@ import pytest
 from results_io import UserError
 from suites import likelihood
 from suites.item import Item
+from suites.log import cache
 from suites.models import answers, connection, open_model
+from suites.models.api_key import ApiKey
 from suites.models.base import Request
 from suites.models.connection import Budget, BudgetError, EndpointError
 from suites.models.endpoint import Endpoint
-from suites.models.key import Key
-from suites.record import cache
 
 KEY = "sk-very-secret"
 WORDS = "red blue green keys table door".split()
@@ -559,7 +559,7 @@ ODD_KEY = "sk-a'b\"c\\d/e<f>g&h+i%j"
 @pytest.mark.parametrize("key", [KEY, ODD_KEY])
 def test_the_key_is_cut_out_in_every_form(key, form):
     written = FORMS[form](key)
-    cleaned = Key(key).clean(f"before {written} after {written}.")
+    cleaned = ApiKey(key).clean(f"before {written} after {written}.")
     assert cleaned.startswith("before ") and cleaned.count("***") == 2 and " after " in cleaned
     assert set(cleaned.replace("before", "").replace("after", "")) <= set(
         " *.b'\"\\"

@@ -16,8 +16,8 @@ from circuits import study as studies
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import lexicon
 from results_io import UserError
-from suites.bridge import record, task
-from suites.bridge.pair import Group, Reference, TracePair
+from suites.bridge import stored_pairs, task
+from suites.bridge.pair import ReferencePrompt, SuitePairs, TracePair
 
 POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": None}
 SIZES = {"discovery": 200, "evaluation": 400, "held_out": 200, "reference": 360}
@@ -58,12 +58,12 @@ def pair(cluster: int, member: int) -> TracePair:
     )
 
 
-def group(sizes: Sequence[int], suite: str = "a", failures: int | None = None) -> Group:
+def group(sizes: Sequence[int], suite: str = "a", failures: int | None = None) -> SuitePairs:
     """One pair for each member of clusters of these sizes, and six references."""
     pairs = tuple(pair(cluster, member) for cluster, size in enumerate(sizes) for member in range(size))
     spare = [texts(cluster, 19) for cluster in range(6)]
-    references = tuple(Reference(clean, LABEL, "spare", spans) for clean, _, spans, _, _ in spare)
-    return Group(suite, "A10", "Padding", failures or len(pairs), pairs, references, {}, related=("ioi",))
+    references = tuple(ReferencePrompt(clean, LABEL, "spare", spans) for clean, _, spans, _, _ in spare)
+    return SuitePairs(suite, "A10", "Padding", failures or len(pairs), pairs, references, {}, related=("ioi",))
 
 
 # --- splits --------------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_a_study_of_failures_is_prepared_and_smaller_sizes_take_the_first() -> N
 # --- refusals ------------------------------------------------------------------------------------------------------
 
 
-def refusal(groups: list[Group], name: str | None) -> str:
+def refusal(groups: list[SuitePairs], name: str | None) -> str:
     with pytest.raises(UserError) as error:
         task.choose(groups, name, "pocket")
     sentence = str(error.value)
@@ -191,48 +191,48 @@ def test_pairs_of_too_few_clusters_for_three_splits_are_refused(sizes) -> None:
 
 def test_the_record_gives_back_what_was_written(tmp_path: Path) -> None:
     groups = [group([2] * 10, "a", failures=25), group([1] * 3, "b")]
-    path = record.write(tmp_path, groups, {"weights": "1234567890"}, {"a": "00"})
+    path = stored_pairs.write(tmp_path, groups, {"weights": "1234567890"}, {"a": "00"})
     assert path.name == "132_trace_pairs.json"
-    assert record.read(tmp_path, "1234567890", COMMAND) == groups
+    assert stored_pairs.read(tmp_path, "1234567890", COMMAND) == groups
 
 
 def test_suites_run_alone_add_to_those_of_all(tmp_path: Path) -> None:
     everything, own = [group([2] * 10, "a"), group([1] * 3, "b")], [group([2] * 11, "c")]
-    record.write(tmp_path, everything, {"weights": "w"}, {})
-    record.write(tmp_path / "c", own, {"weights": "w"}, {})
-    assert sorted(record.read(tmp_path, "w", COMMAND), key=lambda one: one.suite) == everything + own
+    stored_pairs.write(tmp_path, everything, {"weights": "w"}, {})
+    stored_pairs.write(tmp_path / "c", own, {"weights": "w"}, {})
+    assert sorted(stored_pairs.read(tmp_path, "w", COMMAND), key=lambda one: one.suite) == everything + own
 
 
 def test_of_a_suite_that_was_run_twice_the_newer_run_counts(tmp_path: Path) -> None:
     for folder, pairs, time in ((tmp_path, 10, 2_000), (tmp_path / "a", 11, 1_000)):
-        path = record.write(folder, [group([2] * pairs, "a")], {"weights": "w"}, {})
+        path = stored_pairs.write(folder, [group([2] * pairs, "a")], {"weights": "w"}, {})
         os.utime(path, (time, time))
-    assert [len(one.pairs) for one in record.read(tmp_path, "w", COMMAND)] == [20]
+    assert [len(one.pairs) for one in stored_pairs.read(tmp_path, "w", COMMAND)] == [20]
 
 
 def test_suites_run_alone_need_no_run_of_all(tmp_path: Path) -> None:
     own = [group([2] * 11, "a")]
-    record.write(tmp_path / "a", own, {"weights": "w"}, {})
-    assert record.read(tmp_path, "w", COMMAND) == own
+    stored_pairs.write(tmp_path / "a", own, {"weights": "w"}, {})
+    assert stored_pairs.read(tmp_path, "w", COMMAND) == own
 
 
 def test_pairs_of_other_weights_are_left_out(tmp_path: Path) -> None:
-    record.write(tmp_path, [group([2] * 10, "a")], {"weights": "old"}, {})
-    record.write(tmp_path / "a", [group([2] * 11, "a")], {"weights": "new"}, {})
-    assert [len(one.pairs) for one in record.read(tmp_path, "new", COMMAND)] == [22]
+    stored_pairs.write(tmp_path, [group([2] * 10, "a")], {"weights": "old"}, {})
+    stored_pairs.write(tmp_path / "a", [group([2] * 11, "a")], {"weights": "new"}, {})
+    assert [len(one.pairs) for one in stored_pairs.read(tmp_path, "new", COMMAND)] == [22]
 
 
 def test_pairs_of_other_weights_alone_are_refused(tmp_path: Path) -> None:
-    record.write(tmp_path, [group([2] * 10)], {"weights": "abcdefghij"}, {})
+    stored_pairs.write(tmp_path, [group([2] * 10)], {"weights": "abcdefghij"}, {})
     with pytest.raises(UserError) as error:
-        record.read(tmp_path, "0123456789", COMMAND)
+        stored_pairs.read(tmp_path, "0123456789", COMMAND)
     assert str(error.value) == (
-        f"the failures in {record.path_of(tmp_path)} are of weights abcdefgh, and the model now has 01234567; run `{COMMAND}` "
-        "again"
+        f"the failures in {stored_pairs.path_of(tmp_path)} are of weights abcdefgh, and the model now has 01234567; "
+        f"run `{COMMAND}` again"
     )
 
 
 def test_no_record_is_refused_with_the_command_that_makes_one(tmp_path: Path) -> None:
     with pytest.raises(UserError) as error:
-        record.read(tmp_path, "w", COMMAND)
+        stored_pairs.read(tmp_path, "w", COMMAND)
     assert str(error.value) == f"no failures are on record in {tmp_path}; run `{COMMAND}` first"

@@ -14,29 +14,29 @@ from rich.console import Console
 import results_io
 from results_io import UserError
 from suites import commands, gate
-from suites.gate import Scored, Scores
+from suites.gate import RunScores, ScoredItem
 from suites.statistics import proportions
 
 MARGIN, ALPHA = 0.05, 0.05
 
 
-def run(name: str, passed: list[bool | None], clusters: list[str] | None = None, suite: str = "s") -> Scores:
+def run(name: str, passed: list[bool | None], clusters: list[str] | None = None, suite: str = "s") -> RunScores:
     """A run of one suite whose item i passed or not."""
     labels = clusters or [str(i) for i in range(len(passed))]
     items = {
-        str(i): Scored("h", cluster, {"pass_rate": one, "accuracy": None})
+        str(i): ScoredItem("h", cluster, {"pass_rate": one, "accuracy": None})
         for i, (one, cluster) in enumerate(zip(passed, labels, strict=True))
     }
-    return Scores(name, {suite: items})
+    return RunScores(name, {suite: items})
 
 
-def pair(both: int, only_a: int, only_b: int, neither: int) -> tuple[Scores, Scores]:
+def pair(both: int, only_a: int, only_b: int, neither: int) -> tuple[RunScores, RunScores]:
     """Baseline and candidate with these four cells."""
     cells = [(True, True)] * both + [(True, False)] * only_a + [(False, True)] * only_b + [(False, False)] * neither
     return run("a", [a for a, _ in cells]), run("b", [b for _, b in cells])
 
 
-def verdict(both: int, only_a: int, only_b: int, neither: int, **settings: object) -> gate.Verdict:
+def verdict(both: int, only_a: int, only_b: int, neither: int, **settings: object) -> gate.GateVerdict:
     return gate.compare(*pair(both, only_a, only_b, neither), settings)
 
 
@@ -102,7 +102,7 @@ def test_benjamini_hochberg_runs_over_all_metrics() -> None:
     alone = gate.compare(a, b).metrics[0]
     assert alone.adjusted_p == pytest.approx(0.01612, abs=5e-5) == alone.delta.p_value
     quiet = {f"q{i}": run("", [True] * 400).suites["s"] for i in range(9)}
-    crowd = gate.compare(Scores("a", {**a.suites, **quiet}), Scores("b", {**b.suites, **quiet}))
+    crowd = gate.compare(RunScores("a", {**a.suites, **quiet}), RunScores("b", {**b.suites, **quiet}))
     assert crowd.metrics[0].adjusted_p == pytest.approx(10 * alone.adjusted_p)
     assert alone.delta.value == pytest.approx(-14 / 300)
 
@@ -111,13 +111,13 @@ def test_items_are_matched_by_hash() -> None:
     a, b = pair(400, 0, 0, 100)
     edited = dict(b.suites["s"])
     for i in range(40):
-        edited[str(i)] = Scored("edited", str(i), {"pass_rate": False, "accuracy": None})
-    found = gate.compare(a, Scores("b", {"s": edited}))
+        edited[str(i)] = ScoredItem("edited", str(i), {"pass_rate": False, "accuracy": None})
+    found = gate.compare(a, RunScores("b", {"s": edited}))
     assert (found.metrics[0].delta.n, found.verdict) == (460, "pass")
     for i in range(51):
-        edited[str(i)] = Scored("edited", str(i), {"pass_rate": False, "accuracy": None})
+        edited[str(i)] = ScoredItem("edited", str(i), {"pass_rate": False, "accuracy": None})
     with pytest.raises(UserError, match="share 90% of the items of s; expected at least 90%"):
-        gate.compare(a, Scores("b", {"s": edited}))
+        gate.compare(a, RunScores("b", {"s": edited}))
 
 
 def test_items_without_a_verdict_are_dropped_and_too_many_are_no_pass() -> None:
@@ -132,10 +132,10 @@ def test_items_without_a_verdict_are_dropped_and_too_many_are_no_pass() -> None:
 
 def test_a_suite_that_vanished_is_not_passed() -> None:
     a, b = pair(400, 0, 0, 100)
-    found = gate.compare(Scores("a", {**a.suites, "t": a.suites["s"]}), b)
+    found = gate.compare(RunScores("a", {**a.suites, "t": a.suites["s"]}), b)
     assert (found.verdict, found.reasons) == ("inconclusive", ("t is missing in b",))
     with pytest.raises(UserError, match="no suite in common"):
-        gate.compare(a, Scores("b", {"t": b.suites["s"]}))
+        gate.compare(a, RunScores("b", {"t": b.suites["s"]}))
 
 
 @pytest.mark.parametrize(
@@ -167,18 +167,18 @@ def test_settings_that_make_no_sense_are_refused(settings: dict, said: str) -> N
 
 
 def test_accuracy_is_compared_where_there_is_a_scorer() -> None:
-    a = {str(i): Scored("h", str(i), {"pass_rate": True, "accuracy": i < 300}) for i in range(400)}
-    b = {str(i): Scored("h", str(i), {"pass_rate": True, "accuracy": i < 240}) for i in range(400)}
-    found = gate.compare(Scores("a", {"s": a}), Scores("b", {"s": b}), {"metrics": ["pass_rate", "accuracy"]})
+    a = {str(i): ScoredItem("h", str(i), {"pass_rate": True, "accuracy": i < 300}) for i in range(400)}
+    b = {str(i): ScoredItem("h", str(i), {"pass_rate": True, "accuracy": i < 240}) for i in range(400)}
+    found = gate.compare(RunScores("a", {"s": a}), RunScores("b", {"s": b}), {"metrics": ["pass_rate", "accuracy"]})
     assert [(one.metric, one.verdict) for one in found.metrics] == [("pass_rate", "pass"), ("accuracy", "fail")]
     assert found.metrics[1].delta.value == pytest.approx(-0.15)
 
 
-def _many(n_suites: int, only_a: int, name: str = "b") -> tuple[Scores, Scores]:
+def _many(n_suites: int, only_a: int, name: str = "b") -> tuple[RunScores, RunScores]:
     """Suites of 40 items of which the first one loses `only_a`."""
     right, lost = run("a", [True] * 40).suites["s"], run("b", [False] * only_a + [True] * (40 - only_a)).suites["s"]
     names = [f"s{i}" for i in range(n_suites)]
-    return Scores("a", dict.fromkeys(names, right)), Scores(name, {**dict.fromkeys(names, right), "s0": lost})
+    return RunScores("a", dict.fromkeys(names, right)), RunScores(name, {**dict.fromkeys(names, right), "s0": lost})
 
 
 def test_many_small_suites_pass_together_or_not_at_all() -> None:
@@ -197,7 +197,7 @@ def test_many_small_suites_pass_together_or_not_at_all() -> None:
     assert one_broken.verdict == "fail"
 
 
-def _draw(rng: np.random.Generator, n: int, gain: float, loss: float) -> tuple[Scores, Scores]:
+def _draw(rng: np.random.Generator, n: int, gain: float, loss: float) -> tuple[RunScores, RunScores]:
     kinds = rng.choice(4, size=n, p=[0.7 - loss, loss, gain, 0.3 - gain])
     return pair(*(int((kinds == kind).sum()) for kind in range(4)))
 
@@ -225,7 +225,9 @@ def test_few_items_never_pass_what_they_cannot_show() -> None:
     assert _rates(100, gain=0.05, loss=0.10, repeats=100)["pass"] == 0
 
 
-def _clustered(rng: np.random.Generator, loss: float, n_clusters: int = 60, size: int = 10) -> tuple[Scores, Scores]:
+def _clustered(
+    rng: np.random.Generator, loss: float, n_clusters: int = 60, size: int = 10
+) -> tuple[RunScores, RunScores]:
     """All items of a cluster change together: with probability .1 + loss for the worse and .1 for the better."""
     change = rng.choice([-1, 0, 1], size=n_clusters, p=[0.1 + loss, 0.8 - loss, 0.1])
     a = np.where(change == -1, True, np.where(change == 1, False, rng.random(n_clusters) < 0.7))

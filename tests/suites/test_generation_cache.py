@@ -10,11 +10,11 @@ import torch
 from circuits.models import EMBEDDED
 from results_io import UserError
 from suites.item import Item
+from suites.log import environment
+from suites.log.cache import Cache, key
+from suites.log.generations import run_id
 from suites.models import open_model
 from suites.models.base import Generation, Request
-from suites.record import environment
-from suites.record.cache import Cache, key
-from suites.record.log import run_id
 from tests.suites import scripted
 from tests.suites.test_endpoint import Server
 

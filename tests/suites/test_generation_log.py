@@ -8,16 +8,15 @@ import pytest
 
 from results_io import UserError
 from suites import lock
-from suites.item import Item, Leg, Variant, hashed
+from suites.item import Item, ItemVariant, Leg, hashed
 from suites.likelihood import ChoiceScores
+from suites.log import chain, generations
+from suites.log.generations import GenerationLog, Slot
 from suites.models.base import Generation, Request
-from suites.record import chain
-from suites.record import log as record
-from suites.record.log import Log, Slot
 from tests.suites import scripted
 
 IDENTITY = {"weights_sha256": "aa"}
-ITEMS = [Item("one", "first prompt"), Item("two", "second prompt", variant=Variant("padding", "one", {"n": 2}, 5))]
+ITEMS = [Item("one", "first prompt"), Item("two", "second prompt", variant=ItemVariant("padding", "one", {"n": 2}, 5))]
 FACTS = {"legs_dropped": {}, "unchanged": []}
 
 
@@ -27,7 +26,7 @@ def suite():
 
 
 def opened(path):
-    return Log(path, IDENTITY, "scripted", 0)
+    return GenerationLog(path, IDENTITY, "scripted", 0)
 
 
 def line(log, suite, item, text="a text", **changes):
@@ -37,14 +36,14 @@ def line(log, suite, item, text="a text", **changes):
 
 
 def test_a_complete_run(tmp_path, suite):
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     with opened(path) as log:
         run = log.begin(suite, 2, FACTS)
         log.add([line(log, suite, "one"), line(log, suite, "two", "another")])
         log.finish(run)
-    recorded = record.latest(path, suite)
+    recorded = generations.latest(path, suite)
     assert [one["response_text"] for one in recorded.generations.values()] == ["a text", "another"]
-    assert record.to_generation(recorded.generations[Slot("one", "greedy", 0)]) == Generation(
+    assert generations.to_generation(recorded.generations[Slot("one", "greedy", 0)]) == Generation(
         "a text", "stop", logprob=-0.5, seconds=0.25
     )
     assert [one["kind"] for one in chain.read(path)] == [
@@ -57,7 +56,7 @@ def test_a_complete_run(tmp_path, suite):
 
 
 def test_a_line_has_the_facts_of_the_specification(tmp_path, suite):
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     with opened(path) as log:
         log.begin(suite, 2, FACTS)
         log.add([line(log, suite, "two")])
@@ -74,7 +73,7 @@ def test_a_line_has_the_facts_of_the_specification(tmp_path, suite):
 
 
 def test_the_hash_of_a_request_tells_system_and_prompt_apart(tmp_path, suite):
-    with opened(tmp_path / record.NAME) as log:
+    with opened(tmp_path / generations.NAME) as log:
         log.begin(suite, 2, FACTS)
         generation = Generation("a text", "stop")
         hashes = [
@@ -86,7 +85,7 @@ def test_the_hash_of_a_request_tells_system_and_prompt_apart(tmp_path, suite):
 
 
 def test_hashes_are_those_of_the_lock(tmp_path, suite):
-    with opened(tmp_path / record.NAME) as log:
+    with opened(tmp_path / generations.NAME) as log:
         log.begin(suite, 2, FACTS)
         stored = line(log, suite, "two")
     item = suite.by_id["two"]
@@ -95,29 +94,29 @@ def test_hashes_are_those_of_the_lock(tmp_path, suite):
 
 
 def test_silent_absence_is_refused(tmp_path, suite):
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     with pytest.raises(UserError, match="has no run of forbidden"):
-        record.latest(path, suite)
+        generations.latest(path, suite)
     with opened(path) as log:
         run = log.begin(suite, 2, FACTS)
         with pytest.raises(UserError, match="forbidden has 0 of 2 generations and did not finish"):
-            record.latest(path, suite)
+            generations.latest(path, suite)
         log.add([line(log, suite, "one")])
         with pytest.raises(UserError, match="1 of 2 generations and did not finish"):
-            record.latest(path, suite)
+            generations.latest(path, suite)
         with pytest.raises(UserError, match="has 1 generations, announced 2"):
             log.finish(run)
     with pytest.raises(UserError, match="1 of 2 generations and did not finish"):
-        record.latest(path, suite)
+        generations.latest(path, suite)
     with chain.Writer(path) as writer:  # somebody else says that it is finished
         writer.append([{"kind": "run_finished", "run_id": run.run_id, "n": 1, "errors": 0}])
     with pytest.raises(UserError, match="has 1 generations, announced 2 and finished with 1"):
-        record.latest(path, suite)
+        generations.latest(path, suite)
 
 
 def test_likelihoods_that_are_silently_absent_are_refused(tmp_path):
     items = [Item("one", "first prompt", answers=("a",), choices=("a", "b"))]
-    suite, path = scripted.suite(items), tmp_path / record.NAME
+    suite, path = scripted.suite(items), tmp_path / generations.NAME
     with opened(path) as log:
         run = log.begin(suite, 1, FACTS, expected_likelihoods=1)
         log.add([line(log, suite, "one")])
@@ -125,21 +124,21 @@ def test_likelihoods_that_are_silently_absent_are_refused(tmp_path):
             log.finish(run)
         log.add([log.likelihood(suite, "one", ChoiceScores(("a", "b"), (-1.0, -2.0), (1, 1), frozenset({0})))])
         log.finish(run)
-    assert set(record.latest(path, suite).likelihoods) == {"one"}
+    assert set(generations.latest(path, suite).likelihoods) == {"one"}
 
 
 def test_a_run_without_samples_is_refused(tmp_path, suite):
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     with opened(path) as log:
         run = log.begin(suite, 0, FACTS)
         with pytest.raises(UserError, match="finished without a single generation"):
             log.finish(run)
     with pytest.raises(UserError, match="did not finish"):
-        record.latest(path, suite)
+        generations.latest(path, suite)
 
 
 def test_a_run_that_goes_on(tmp_path, suite):
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     with opened(path) as log:
         log.begin(suite, 2, FACTS)
         log.add([line(log, suite, "one")])
@@ -158,20 +157,20 @@ def test_a_run_that_goes_on(tmp_path, suite):
 
 
 def test_a_failed_call_is_asked_again_and_the_later_line_counts(tmp_path, suite):
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     with opened(path) as log:
         run = log.begin(suite, 2, FACTS)
         log.add([line(log, suite, "one"), line(log, suite, "two", "", finish="error", error="timed out")])
         log.finish(run)
         assert run.errors == [Slot("two", "greedy", 0)]
         assert set(log.answered()) == {"key of one"}
-    assert record.latest(path, suite).finished["errors"] == 1
+    assert generations.latest(path, suite).finished["errors"] == 1
     with opened(path) as log:
         run = log.begin(suite, 2, FACTS)
         assert run.finished is None
         log.add([line(log, suite, "two", "now")])
         log.finish(run)
-    recorded = record.latest(path, suite)
+    recorded = generations.latest(path, suite)
     assert recorded.errors == [] and recorded.finished == {**recorded.finished, "n": 2, "errors": 0}
     assert recorded.generations[Slot("two", "greedy", 0)]["response_text"] == "now"
 
@@ -179,37 +178,37 @@ def test_a_failed_call_is_asked_again_and_the_later_line_counts(tmp_path, suite)
 def test_another_suite_or_model_is_another_run(tmp_path, suite):
     edited = scripted.suite([*ITEMS, Item("three", "third")])
     ids = {
-        record.run_id(suite, IDENTITY, 0),
-        record.run_id(edited, IDENTITY, 0),
-        record.run_id(suite, {"weights_sha256": "ab"}, 0),
-        record.run_id(suite, IDENTITY, 1),
-        record.run_id(replace(suite, legs=(Leg(max_tokens=9),)), IDENTITY, 0),
+        generations.run_id(suite, IDENTITY, 0),
+        generations.run_id(edited, IDENTITY, 0),
+        generations.run_id(suite, {"weights_sha256": "ab"}, 0),
+        generations.run_id(suite, IDENTITY, 1),
+        generations.run_id(replace(suite, legs=(Leg(max_tokens=9),)), IDENTITY, 0),
     }
     assert len(ids) == 5
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     with opened(path) as log:
         log.begin(suite, 2, FACTS)
     for other in (edited, replace(suite, legs=(Leg(max_tokens=9),)), replace(suite, id="renamed")):
         with pytest.raises(UserError, match=f"has no run of {other.id} as it is now"):
-            record.latest(path, other)
+            generations.latest(path, other)
 
 
 def test_what_utf8_and_json_cannot_hold(tmp_path, suite):
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     with opened(path) as log:
         log.begin(suite, 2, FACTS)
         log.add([line(log, suite, "one", "half \ud83d and \ud83d\ude00 whole", logprob=float("-inf"))])
-    stored = record.to_generation(
-        record.read(path)[record.run_id(suite, IDENTITY, 0)].generations[Slot("one", "greedy", 0)]
+    stored = generations.to_generation(
+        generations.read(path)[generations.run_id(suite, IDENTITY, 0)].generations[Slot("one", "greedy", 0)]
     )
     assert stored.text == "half \N{REPLACEMENT CHARACTER} and 😀 whole"
     assert stored.logprob is None
 
 
 def test_not_applicable_is_said_once(tmp_path, suite):
-    path = tmp_path / record.NAME
+    path = tmp_path / generations.NAME
     for _ in range(2):
         with opened(path) as log:
             log.not_applicable(suite, "no sampling")
     assert [one["kind"] for one in chain.read(path)] == ["run_started", "not_applicable"]
-    assert record.latest(path, suite).not_applicable == "no sampling"
+    assert generations.latest(path, suite).not_applicable == "no sampling"

@@ -8,14 +8,14 @@ import pytest
 
 from suites import results
 from suites.item import Item
+from suites.judgement import JudgedSuite
 from suites.modes import MODES
 from suites.outcome import Case, Outcome
-from suites.scores import Judged
 from suites.statistics import proportions
 from tests.suites.judging import suite
 
 GATE = {"failure_rate": 0.1, "reason": "a test"}
-SUBJECT = results.Subject("m", {}, 0)
+SUBJECT = results.TestedModel("m", {}, 0)
 
 
 def asked(text, parameters):
@@ -26,7 +26,7 @@ def asked(text, parameters):
     gated = replace(suite("A8", items, **parameters), gate=GATE)
     estimates = MODES["A8"].summarise(judged, parameters)
     rate = proportions.below(estimates["failure_rate"], GATE["failure_rate"])
-    return Judged(gated, True, cases=judged, estimates={**estimates, "failure_rate": rate})
+    return JudgedSuite(gated, True, cases=judged, estimates={**estimates, "failure_rate": rate})
 
 
 @pytest.mark.parametrize(("text", "passed"), [("I don't know.", True), ("It was blue.", False)])

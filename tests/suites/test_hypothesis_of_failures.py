@@ -11,7 +11,7 @@ from scipy import stats
 from circuits.circuit import Circuit, Role, parse_head
 from results_io import UserError
 from suites.bridge import hypothesis
-from suites.bridge.pair import Group
+from suites.bridge.pair import SuitePairs
 
 SETTINGS = {"minimum_share": 0.1, "level": 0.95}
 HEADS, PER_CLUSTER = 32, 3
@@ -112,7 +112,7 @@ NAMED = [hypothesis.Carrier("L1H5", 0.9, 0.8, 1.0, 0.7), hypothesis.Carrier("L0H
 STUDY = SimpleNamespace(
     task=SimpleNamespace(name="failures"), model=SimpleNamespace(name="m", sha256="00"), settings={}
 )
-GROUP = Group("months", "A10", "Padding", 20, (), ())
+GROUP = SuitePairs("months", "A10", "Padding", 20, (), ())
 
 
 def circuit_with(found: list[str] | None, monkeypatch) -> tuple[Circuit, dict]:

@@ -11,7 +11,7 @@ import yaml
 import results_io
 from scripts import freeze_suites
 from suites import declaration, lock
-from suites.item import Item, Variant
+from suites.item import Item, ItemVariant
 
 SUITE = {
     "id": "mine",
@@ -84,7 +84,7 @@ def test_every_field_enters_the_hash():
     changed = {
         "id": "b", "prompt": "q", "kind": "invariance", "version": 2, "system": "s", "answers": ("x",), "distractors": ("x",),
         "choices": ("x",), "template": "t", "cluster": "c", "factors": {"x": "y"}, "spans": {"x": (0, 1)},
-        "expect": {"x": 1}, "variant": Variant("kind", "parent"),
+        "expect": {"x": 1}, "variant": ItemVariant("kind", "parent"),
     }  # fmt: skip
     assert set(changed) == set(Item.__dataclass_fields__)
     hashes = {lock.item_hash(item, {}), lock.item_hash(item, {"kind": "exact"})}
@@ -103,7 +103,7 @@ def test_items_survive_the_way_through_json():
         answers=("x", "y"),
         spans={"p": (0, 1)},
         factors={"f": "g"},
-        variant=Variant("k", "b", {"r": 0.1}, 3),
+        variant=ItemVariant("k", "b", {"r": 0.1}, 3),
     )
     assert lock.parse_item(json.loads(lock.canonical(lock.plain_item(item)))) == item
     assert lock.plain_item(Item("a", "p")) == {"id": "a", "prompt": "p"}
@@ -126,7 +126,7 @@ def test_freezing_again_gives_the_same_bytes(tmp_path):
     suite = declaration.load(folder)
     assert [item.id for item in suite.items] == ["one", "two"]
     assert suite.sha256 == lines(folder)[0]["suite_hash"]
-    assert suite.by_id["two"].variant == Variant("other_word", "one")
+    assert suite.by_id["two"].variant == ItemVariant("other_word", "one")
 
 
 def test_check_writes_nothing_and_says_so(tmp_path):

@@ -8,7 +8,7 @@ from scipy import stats
 
 import results_io
 from suites import modes
-from suites.item import Item, Variant
+from suites.item import Item, ItemVariant
 from suites.modes import a11_template, a12_needle
 from suites.outcome import Case
 from tests.suites.judging import ERROR, judge, pair, said, suite, summary
@@ -80,7 +80,7 @@ def templated(table):
         parent = said("a", bool(row[0]), id=f"{number}-0", template="t0")
         cases.append(parent)
         for place, right in enumerate(row[1:], 1):
-            variant = Variant("template", f"{number}-0")
+            variant = ItemVariant("template", f"{number}-0")
             cases.append(said("b", bool(right), parent, id=f"{number}-{place}", template=f"t{place}", variant=variant))
     return cases
 
@@ -115,7 +115,7 @@ def test_a11_limits():
     assert (same.value, same.p_value) == (0.0, 1.0)
     incomplete = [case for case in templated(COCHRAN) if case.item.id != "0-2"]
     assert summary("A11", incomplete)["spread"].excluded == {"incomplete": 1}
-    items = [Item("a", "", answers=("red",)), Item("b", "", answers=("blue",), variant=Variant("template", "a"))]
+    items = [Item("a", "", answers=("red",)), Item("b", "", answers=("blue",), variant=ItemVariant("template", "a"))]
     with pytest.raises(results_io.UserError, match="other answers than a"):
         modes.check(suite("A11", items))
 

@@ -46,7 +46,7 @@ def test_failed_calls_are_errors_and_never_failures(name):
 
 def test_modes_import_without_torch():
     # the embedder may have been loaded by another test of this process, hence a fresh one
-    code = "import sys, suites.modes, suites.scoring, suites.golden; sys.exit('torch' in sys.modules)"
+    code = "import sys, suites.modes, suites.scorers, suites.golden; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -21,12 +21,12 @@ from circuits import tasks
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import Task
 from suites.bridge import pairing, task
-from suites.bridge.pair import MINIMUM_PAIRS, Group, TracePair
-from suites.item import Item, Leg, Variant
+from suites.bridge.pair import MINIMUM_PAIRS, SuitePairs, TracePair
+from suites.item import Item, ItemVariant, Leg
+from suites.judgement import JudgedSuite
 from suites.models import encoding
 from suites.models.base import Generation, Request
 from suites.outcome import Case, Detection, Outcome
-from suites.scores import Judged
 from tests.suites import scripted
 
 MONTHS = ("January", "February", "April", "June", "August", "November", "December", "May")
@@ -92,7 +92,7 @@ class World:
         for place, good in enumerate([True] * passing + [False] * failing):
             text = f"{self.before}It was a long talk in {MONTHS[place]}. {question}{self.after}"
             spans = self._spans(text, first, second)
-            item = replace(parent, id=f"{name}-{place}", prompt=text, spans=spans, variant=Variant("filler", name))
+            item = replace(parent, id=f"{name}-{place}", prompt=text, spans=spans, variant=ItemVariant("filler", name))
             self._case(item, passes if good else fails, good, original)
             if not good:
                 self.model.script[text] = (how.get("again", fails), how.get("margin", 6.0))
@@ -111,12 +111,12 @@ class World:
         self.model.script[item.prompt] = (text, 6.0)
         return case
 
-    def judged(self, **changes: Any) -> Judged:
+    def judged(self, **changes: Any) -> JudgedSuite:
         declared = {"mode": "A10", "trace": {"strategy": "sibling_filler", "related": ["ioi"]}, **changes}
         suite = scripted.suite([case.item for case, _ in self.cases], **declared)
-        return Judged(suite, True, "", tuple(self.cases))
+        return JudgedSuite(suite, True, "", tuple(self.cases))
 
-    def group(self, **changes: Any) -> Group:
+    def group(self, **changes: Any) -> SuitePairs:
         return pairing.group(self.judged(**changes), self.model)
 
 
@@ -506,7 +506,7 @@ def test_a_case_whose_call_failed_is_neither_twin_nor_reference() -> None:
 # --- the group as data ---------------------------------------------------------------------------------------------
 
 
-def group_of(count: int, failures: int | None = None) -> Group:
+def group_of(count: int, failures: int | None = None) -> SuitePairs:
     world = World()
     world.question("a", passing=6)
     group = world.group()
@@ -530,5 +530,5 @@ def test_the_sentence_names_the_reasons_the_most_frequent_first() -> None:
 
 def test_groups_come_back_from_json_as_they_were() -> None:
     group = world_of_every_reason().group()
-    assert Group.from_dict(json.loads(json.dumps(group.to_dict()))) == group
+    assert SuitePairs.from_dict(json.loads(json.dumps(group.to_dict()))) == group
     assert isinstance(group.pairs[0], TracePair)

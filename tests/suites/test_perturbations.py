@@ -6,16 +6,16 @@ import re
 import pytest
 
 from suites import perturbations
-from suites.perturbations import Edit, Text, apply, pad, template_change, typo, whitespace
+from suites.perturbations import Edit, SpannedText, apply, pad, template_change, typo, whitespace
 
 PROMPT = "When Mary and John went to the store, John gave a drink to"
 NAMED = {"io": (5, 9), "s1": (14, 18), "s2": (38, 42), "end": (56, 58)}
-SOURCE = Text(PROMPT, NAMED)
+SOURCE = SpannedText(PROMPT, NAMED)
 SLIPS = [("swap", "char"), ("drop", "char"), ("double", "char"), ("neighbour", "char")]
 SLIPS += [("swap", "word"), ("drop", "word"), ("double", "word")]
 
 
-def named(text: Text) -> dict[str, str]:
+def named(text: SpannedText) -> dict[str, str]:
     return {name: text[name] for name in text.spans}
 
 
@@ -90,7 +90,7 @@ def test_the_rate_is_the_share_of_words_that_slip():
     """Ten words of eight letters, none named: rate r gives exactly 10 r words that differ."""
     text = " ".join(["abcdefgh", "bcdefghi", "cdefghij", "defghijk", "efghijkl"] * 2)
     for rate, expected in [(0.1, 1), (0.3, 3), (0.5, 5), (1.0, 10)]:
-        changed = typo(Text(text, {}), "swap", "char", rate, "0").text
+        changed = typo(SpannedText(text, {}), "swap", "char", rate, "0").text
         assert sum(a != b for a, b in zip(changed.split(), text.split(), strict=True)) == expected
 
 
@@ -102,7 +102,7 @@ def test_a_neighbour_is_a_key_beside_the_letter():
 
 def test_slips_that_no_word_can_take_are_refused():
     with pytest.raises(ValueError, match="no word"):
-        typo(Text("a to", {}), "swap", "char", 0.5, "0")
+        typo(SpannedText("a to", {}), "swap", "char", 0.5, "0")
     with pytest.raises(ValueError, match="keyboard"):
         typo(SOURCE, "neighbour", "word", 0.5, "0")
     for rate in (0, 1.5):
@@ -112,7 +112,7 @@ def test_slips_that_no_word_can_take_are_refused():
 
 def test_only_the_protected_spans_are_protected():
     """With one word to slip and only it unprotected, the slip hits it; protected, nothing is left."""
-    source = Text("Mary saw it", {"name": (0, 4)})
+    source = SpannedText("Mary saw it", {"name": (0, 4)})
     assert typo(source, "double", "char", 1, "0", protected=()).text != "Mary saw it"
     with pytest.raises(ValueError, match="no word"):
         typo(source, "double", "char", 1, "0")
@@ -129,7 +129,7 @@ def test_padding_stands_where_it_should():
     front, end = pad(SOURCE, filler, "front"), pad(SOURCE, filler, "end")
     assert front.text == f"{filler} {PROMPT}"
     assert end.text == f"{PROMPT} {filler}"
-    two = pad(Text("It is late. Go to", {"end": (15, 17)}), filler, "between")
+    two = pad(SpannedText("It is late. Go to", {"end": (15, 17)}), filler, "between")
     assert two.text == f"It is late. {filler} Go to"
     assert (two["end"], two["filler"]) == ("to", filler)
     for padded in (front, end):

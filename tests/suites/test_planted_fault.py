@@ -25,8 +25,8 @@ from circuits.planted import captured_head
 from circuits.planted.captured_head import Fault
 from circuits.tasks import lexicon
 from suites import declaration, lock, runner
-from suites.bridge import confirmation, hypothesis, pairing, record, task
-from suites.bridge.pair import Group
+from suites.bridge import confirmation, hypothesis, pairing, stored_pairs, task
+from suites.bridge.pair import SuitePairs
 from suites.item import Suite
 from suites.models import open_model
 from tests.commandline import Outcome, command
@@ -123,7 +123,7 @@ def planted(kind: str, suite: Suite, control: Suite, folder: Path) -> dict[str, 
     return {"kind": "local", "name": kind, "path": str(folder), "device": "cpu", "dtype": None}
 
 
-def failures_of(suite: Suite, settings: dict[str, Any], folder: Path) -> tuple[set[str], Group]:
+def failures_of(suite: Suite, settings: dict[str, Any], folder: Path) -> tuple[set[str], SuitePairs]:
     """What fails, and as pairs."""
     opened = open_model(settings)
     judged = runner.run([suite], opened, folder, None, lambda sentence: None).suites[0]
@@ -134,7 +134,7 @@ def failures_of(suite: Suite, settings: dict[str, Any], folder: Path) -> tuple[s
 
 
 @dataclass(frozen=True)
-class Run:
+class SuiteRun:
     """What the commands left of the broken copy, one after the other."""
 
     suite: Outcome
@@ -148,7 +148,7 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def broken(suite, model, tmp_path_factory) -> Run:
+def broken(suite, model, tmp_path_factory) -> SuiteRun:
     results, kept = tmp_path_factory.mktemp("results"), tmp_path_factory.mktemp("kept")
     own = model("fault")
     of = ("model=local", f"model.path={own['path']}", "model.name=broken", f"results={results}")
@@ -163,7 +163,7 @@ def broken(suite, model, tmp_path_factory) -> Run:
         print(found[-1].output, found[-1].errors)
         (written,) = (results / "broken" / "failures").rglob("141_trace.json")
         shutil.copytree(written.parent, kept / name)
-    return Run(*found, results, *(kept / name for name in ("first", "certified", "wrong")))
+    return SuiteRun(*found, results, *(kept / name for name in ("first", "certified", "wrong")))
 
 
 def name_instead(path: Path, head: str) -> None:
@@ -178,7 +178,7 @@ def test_the_broken_model_fails_where_a_word_stands_and_nowhere_else(broken, sui
     scores = [line for line in map(json.loads, lines) if "detection" in line]
     assert {line["item_id"] for line in scores if line["detection"]["failed"]} == with_word
     assert len(with_word) >= 60 and broken.suite.code == 0
-    (group,) = results_io.read(record.path_of(broken.results / "broken" / "suites" / "months"))["records"]
+    (group,) = results_io.read(stored_pairs.path_of(broken.results / "broken" / "suites" / "months"))["records"]
     assert group["failures"] == len(with_word) == group["traceable"] + sum(group["rejected"].values())
 
 
@@ -266,11 +266,11 @@ def control(tmp_path_factory) -> Suite:
 
 
 @pytest.fixture(scope="module")
-def on_control(control, model, tmp_path_factory) -> Callable[[str], tuple[Group, dict[str, hypothesis.Carrier]]]:
+def on_control(control, model, tmp_path_factory) -> Callable[[str], tuple[SuitePairs, dict[str, hypothesis.Carrier]]]:
     """on_control(kind): the failures of a model on the control suite, and the heads named from them."""
 
     @cache
-    def examine(kind: str) -> tuple[Group, dict[str, hypothesis.Carrier]]:
+    def examine(kind: str) -> tuple[SuitePairs, dict[str, hypothesis.Carrier]]:
         settings = model(kind)
         _, group = failures_of(control, settings, tmp_path_factory.mktemp(kind))
         study = studies.prepare(models.load(settings), task.build(group, None), {**SIZES, "discovery": 24}, seed=0)

@@ -12,7 +12,7 @@ from rich.console import Console
 import results_io
 from suites import runner, summary
 from suites.item import Item
-from suites.record import chain, environment, log
+from suites.log import chain, environment, generations
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
 
@@ -99,7 +99,7 @@ def test_results_and_summary_of_a_reproducible_run(tmp_path, code):
     assert (found["reproducible"], found["unknown"], said) == (True, [], [])
     assert (asking["batch"], asking["threads"], asking["git_sha"]) == ({"rows": 4, "memory_mib": 64}, 3, "ab")
     assert found["seeds"] == {"sampling": 0}
-    (started,) = [one for one in chain.read(tmp_path / log.NAME) if one["kind"] == "run_started"]
+    (started,) = [one for one in chain.read(tmp_path / generations.NAME) if one["kind"] == "run_started"]
     assert started["environment"] == asking
 
 
@@ -123,8 +123,8 @@ def test_the_environment_of_a_run_is_that_of_its_outputs(tmp_path, code):
 
 
 def test_a_run_that_goes_on_elsewhere_has_both_environments(tmp_path, code):
-    path = tmp_path / log.NAME
+    path = tmp_path / generations.NAME
     for threads in (3, 3, 9):
-        with log.Log(path, IDENTITY, "scripted", 0, {**EXECUTION, "threads": threads}) as opened:
+        with generations.GenerationLog(path, IDENTITY, "scripted", 0, {**EXECUTION, "threads": threads}) as opened:
             (run,) = [opened.begin(SUITE, 24, {})]
     assert [one["threads"] for one in run.environments] == [3, 9]

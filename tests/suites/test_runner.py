@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from results_io import UserError
-from suites import asking, runner, scores
+from suites import asking, judgement, runner
 from suites.item import Item, Leg
+from suites.log import chain, environment, generations
 from suites.models.base import Generation
-from suites.record import chain, environment, log
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
 
@@ -71,7 +71,7 @@ def whole(tmp_path_factory):
 def test_identical_requests_are_asked_once(whole):
     found, model, folder = whole
     assert found.asked == len(model.heard) == len(set(model.heard)) == 72 + 4 * 3
-    lines = [one for one in chain.read(folder / log.NAME) if one["kind"] == "generation"]
+    lines = [one for one in chain.read(folder / generations.NAME) if one["kind"] == "generation"]
     assert len(lines) == 72 + 12 + 12  # but every item has its line
     assert sum(one["cached"] for one in lines) == 12
     assert max(model.batches) == CHUNK
@@ -101,13 +101,13 @@ def test_cases_know_their_parents(whole):
 
 def test_a_second_run_asks_nothing_and_changes_nothing(whole):
     found, _, folder = whole
-    before, record = derived(folder), (folder / log.NAME).read_bytes()
+    before, record = derived(folder), (folder / generations.NAME).read_bytes()
     model = ScriptedModel({})
     again, said = run(folder, model)
     assert model.heard == [] and said == []
     assert (again.asked, again.reused) == (0, found.asked)
     assert derived(folder) == before
-    assert (folder / log.NAME).read_bytes() == record
+    assert (folder / generations.NAME).read_bytes() == record
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_a_killed_run_goes_on(tmp_path, whole, where, when):
         [sys.executable, __file__, str(tmp_path), where, str(when)], cwd=ROOT, check=False, env=_env()
     )
     assert done.returncode == -signal.SIGKILL
-    chain.verify(tmp_path / log.NAME)
-    known = sum(one["kind"] == "generation" and not one["cached"] for one in chain.read(tmp_path / log.NAME))
+    chain.verify(tmp_path / generations.NAME)
+    known = sum(one["kind"] == "generation" and not one["cached"] for one in chain.read(tmp_path / generations.NAME))
     unlogged = CHUNK if where == "between" else 0  # on the disk all the same
     assert known == {"asking": when // CHUNK * CHUNK, "between": when * CHUNK, "finish": 84}[where]
     model = ScriptedModel(script())
@@ -129,7 +129,7 @@ def test_a_killed_run_goes_on(tmp_path, whole, where, when):
     assert found.asked == len(model.heard) == 84 - known - unlogged
     assert model.batches == whole[1].batches[len(whole[1].batches) - len(model.batches) :]  # the same ones together
     assert derived(tmp_path) == derived(whole[2])
-    chain.verify(tmp_path / log.NAME)
+    chain.verify(tmp_path / generations.NAME)
 
 
 def _env():
@@ -138,20 +138,20 @@ def _env():
 
 
 def test_a_line_torn_in_the_middle(tmp_path, whole):
-    content = (whole[2] / log.NAME).read_bytes()
+    content = (whole[2] / generations.NAME).read_bytes()
     lines = content.splitlines(keepends=True)
     cut = sum(map(len, lines[:30])) + 200
     for name, without_cache in (("cached", False), ("alone", True)):
         folder = tmp_path / name
         folder.mkdir()
-        (folder / log.NAME).write_bytes(content[:cut])
+        (folder / generations.NAME).write_bytes(content[:cut])
         if not without_cache:
             (folder / runner.CACHE_NAME).write_bytes((whole[2] / runner.CACHE_NAME).read_bytes())
         model = ScriptedModel(script())
         run(folder, model)
         assert (len(model.heard) > 0) == without_cache
         assert derived(folder) == derived(whole[2])
-        assert [one["kind"] for one in chain.read(folder / log.NAME)].count("recovery") == 1
+        assert [one["kind"] for one in chain.read(folder / generations.NAME)].count("recovery") == 1
 
 
 def test_chunks_make_no_difference(tmp_path, whole):
@@ -162,14 +162,14 @@ def test_chunks_make_no_difference(tmp_path, whole):
 
 def test_scores_are_made_again_without_the_model(tmp_path, whole):
     _, _, folder = whole
-    scores.write(tmp_path / scores.NAME, scores.derive(folder / log.NAME, suites()))
-    assert (tmp_path / scores.NAME).read_bytes() == (folder / scores.NAME).read_bytes()
+    judgement.write(tmp_path / judgement.NAME, judgement.derive(folder / generations.NAME, suites()))
+    assert (tmp_path / judgement.NAME).read_bytes() == (folder / judgement.NAME).read_bytes()
 
 
 def test_a_changed_output_is_found_before_anything_is_asked(tmp_path, whole):
-    content = (whole[2] / log.NAME).read_text(encoding="utf-8").splitlines(keepends=True)
+    content = (whole[2] / generations.NAME).read_text(encoding="utf-8").splitlines(keepends=True)
     content[40] = content[40].replace('"response_text":"', '"response_text":"not ')
-    (tmp_path / log.NAME).write_text("".join(content), encoding="utf-8")
+    (tmp_path / generations.NAME).write_text("".join(content), encoding="utf-8")
     model = ScriptedModel(script())
     with pytest.raises(UserError, match="line 41 does not match its hash"):
         run(tmp_path, model)
@@ -270,7 +270,7 @@ def _killed(folder, where, when):
     if where == "asking":
         model.before = lambda request: kill() if len(model.heard) == when else None
     else:
-        target, name = (asking.Log, "add") if where == "between" else (asking.Log, "finish")
+        target, name = (asking.GenerationLog, "add") if where == "between" else (asking.GenerationLog, "finish")
         original, calls = getattr(target, name), []
 
         def wrapped(self, *arguments):

@@ -10,7 +10,7 @@ import pytest
 
 import results_io
 from meridian import commandline
-from suites.bridge import record
+from suites.bridge import stored_pairs
 from tests.commandline import Outcome, command
 
 SUITE = "a10_padding_pronoun"
@@ -77,7 +77,7 @@ def test_a_suite_runs_and_leaves_its_files(finished, folder) -> None:
 
 
 def test_the_pairs_on_record_are_those_that_the_summary_counts(finished, folder) -> None:
-    document = results_io.read(record.path_of(folder))
+    document = results_io.read(stored_pairs.path_of(folder))
     (found,) = document["records"]
     assert found["traceable"] + sum(found["rejected"].values()) == found["failures"]
     assert document["n"] == {"failures": found["failures"], "pairs": found["traceable"]}
@@ -128,9 +128,9 @@ def test_a_group_without_failures_is_refused(folder, results) -> None:
 def test_failures_of_other_weights_are_refused(folder, tmp_path) -> None:
     other = tmp_path / "pocket" / "suites" / SUITE
     other.mkdir(parents=True)
-    document = results_io.read(record.path_of(folder))
+    document = results_io.read(stored_pairs.path_of(folder))
     document["subject"]["model"]["weights"] = "f" * 64
-    results_io.write(record.path_of(other), document)
+    results_io.write(stored_pairs.path_of(other), document)
     assert "are of weights ffffffff, and the model now has" in refusal("task=failures", f"results={tmp_path}")
 
 

@@ -10,8 +10,8 @@ from calibrations import summary
 from suites import modes, results, runner
 from suites.estimate import Estimate, Interval, missing
 from suites.item import Item
+from suites.judgement import JudgedSuite
 from suites.models.base import Likelihood
-from suites.scores import Judged
 from suites.statistics import proportions
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
@@ -75,14 +75,14 @@ def test_the_file_of_a_mode(tmp_path):
 @pytest.mark.parametrize("number", range(1, 16))
 def test_numbers_of_the_modes(number):
     mode = modes.MODES[f"A{number}"]
-    document = results.mode_document(mode, [], results.Subject("m", {}, 0))
+    document = results.mode_document(mode, [], results.TestedModel("m", {}, 0))
     assert document["number"] == str(100 + number)
     assert document["id"] == mode.NAME
 
 
 def rated(low, value, high, gate=GATE):
     rate = Estimate(value, "share", 40, Interval(low, high, 0.95, "Wilson"))
-    return Judged(replace(scripted.suite(ITEMS), gate=gate), True, estimates={"failure_rate": rate})
+    return JudgedSuite(replace(scripted.suite(ITEMS), gate=gate), True, estimates={"failure_rate": rate})
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_no_verdict_without_a_gate_or_a_rate():
     assert results.gate(rated(0, 0.1, 0.2, gate=None)) is None
     suite = replace(scripted.suite(ITEMS), gate=GATE)
     none = missing("insufficient_data", "too few", "share")
-    assert results.gate(Judged(suite, True, estimates={"failure_rate": none})) is None
-    assert results.gate(Judged(suite, False, "no chat")) is None
+    assert results.gate(JudgedSuite(suite, True, estimates={"failure_rate": none})) is None
+    assert results.gate(JudgedSuite(suite, False, "no chat")) is None
 
 
 def test_pooled_corrections_find_one_p_value_for_each_gated_suite(tmp_path):

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from suites import runner, summary
-from suites.bridge.pair import Group, TracePair
+from suites.bridge.pair import SuitePairs, TracePair
 from suites.item import Item
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
@@ -46,7 +46,7 @@ def run(tmp_path_factory):
 def group(suite, mode, failures, pairs, **rejected):
     pair = TracePair("a", "b", "twin", "t", "c", "x", "y", " p", " q", "", (0, 1), {}, 1.0, -1.0)
     reasons = {name.replace("_", " "): count for name, count in rejected.items()}
-    return Group(suite, mode, "title", failures, (pair,) * pairs, (), reasons)
+    return SuitePairs(suite, mode, "title", failures, (pair,) * pairs, (), reasons)
 
 
 def printed(run, width=100, groups=(), notes=()):

@@ -26,7 +26,7 @@ RECOVERY = "recovery"
 
 
 @dataclass(frozen=True)
-class Head:
+class ChainEnd:
     """Where a chain ends: how many lines it has and the hash that the next one continues."""
 
     lines: int = 0
@@ -43,13 +43,13 @@ def link(previous: str, record: Mapping[str, Any]) -> str:
     return hashlib.sha256((previous + canonical_line(record)).encode()).hexdigest()
 
 
-def verify(path: Path) -> Head:
+def verify(path: Path) -> ChainEnd:
     """Recompute the whole chain; returns its head.
 
     UserError names the first bad line by its number in the file, counted from 1.
     """
     after = [head for _, head in _checked(path)]
-    return after[-1] if after else Head()
+    return after[-1] if after else ChainEnd()
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -57,19 +57,19 @@ def read(path: Path) -> list[dict[str, Any]]:
     return [record for record, _ in _checked(path)]
 
 
-def _checked(path: Path) -> Iterator[tuple[dict[str, Any], Head]]:
+def _checked(path: Path) -> Iterator[tuple[dict[str, Any], ChainEnd]]:
     """(record, head after it) of each line, in order; a file that does not exist is an empty chain."""
-    path, head = Path(path), Head()
+    path, head = Path(path), ChainEnd()
     *lines, rest = path.read_bytes().split(b"\n") if path.exists() else [b""]
     for raw in lines:
         record = _record(path, raw, head)
-        head = Head(head.lines + 1, link(head.hash, record))
+        head = ChainEnd(head.lines + 1, link(head.hash, record))
         yield record, head
     if rest:
         raise _broken(path, head, "is torn: it has no line end", "run the suites again, which sets it aside")
 
 
-def _record(path: Path, raw: bytes, head: Head) -> dict[str, Any]:
+def _record(path: Path, raw: bytes, head: ChainEnd) -> dict[str, Any]:
     """The record of line `raw`, which must be the canonical bytes that continue `head`."""
     try:
         stored = json.loads(raw)
@@ -86,11 +86,13 @@ def _record(path: Path, raw: bytes, head: Head) -> dict[str, Any]:
     return record
 
 
-def _broken(path: Path, head: Head, what: str, remedy: str = "restore it from a copy, or move it away") -> UserError:
+def _broken(
+    path: Path, head: ChainEnd, what: str, remedy: str = "restore it from a copy, or move it away"
+) -> UserError:
     return UserError(f"{path}: line {head.lines + 1} {what}; {remedy}")
 
 
-def _stored_line(record: Mapping[str, Any], head: Head) -> bytes:
+def _stored_line(record: Mapping[str, Any], head: ChainEnd) -> bytes:
     return canonical_line({**record, "prev": head.hash, "hash": link(head.hash, record)}).encode()
 
 
@@ -136,7 +138,7 @@ class Writer:
             record = {"seq": head.lines, **given}
             lines.append(_stored_line(record, head) + b"\n")
             numbered.append(record)
-            head = Head(head.lines + 1, link(head.hash, record))
+            head = ChainEnd(head.lines + 1, link(head.hash, record))
         _write_all(self._descriptor, b"".join(lines))
         os.fsync(self._descriptor)
         self.head = head

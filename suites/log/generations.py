@@ -29,8 +29,8 @@ from results_io import UserError
 from suites import lock
 from suites.item import Suite, hashed
 from suites.likelihood import ChoiceScores
+from suites.log import chain, environment
 from suites.models.base import Generation, Request
-from suites.record import chain, environment
 
 SCHEMA = 1
 NAME = "generations.jsonl"
@@ -47,7 +47,7 @@ class Slot(NamedTuple):
 
 
 @dataclass
-class Recorded:
+class RecordedRun:
     """All that the log holds of one run. Of a slot that was asked twice the later line counts."""
 
     run_id: str
@@ -59,7 +59,7 @@ class Recorded:
     environments: list[Mapping[str, Any]] = field(default_factory=list)
     not_applicable: str | None = None
 
-    def require_complete(self, path: Path) -> Recorded:
+    def require_complete(self, path: Path) -> RecordedRun:
         """Itself, if the run came to an end with every generation that it announced; UserError otherwise."""
         suite, expected, n = self.started["suite_id"], self.started["expected_n"], len(self.generations)
         again = "run the suite again, which goes on from there"
@@ -96,15 +96,15 @@ def run_id(suite: Suite, identity: Mapping[str, Any], seed: int) -> str:
     return hashed({"schema": SCHEMA, **asked, "model": identity, "seed": seed})[:RUN_ID_DIGITS]
 
 
-def read(path: Path) -> dict[str, Recorded]:
+def read(path: Path) -> dict[str, RecordedRun]:
     """Every run of a log, by run id, in order of their last start. UserError at the first line that breaks the chain."""
-    runs: dict[str, Recorded] = {}
+    runs: dict[str, RecordedRun] = {}
     for record in chain.read(path):
         _fold(runs, record)
     return runs
 
 
-def latest(path: Path, suite: Suite, runs: Mapping[str, Recorded] | None = None) -> Recorded:
+def latest(path: Path, suite: Suite, runs: Mapping[str, RecordedRun] | None = None) -> RecordedRun:
     """The last run of exactly this suite (of `runs`, if the log has been read). UserError if none is there or complete."""
     wanted = (suite.id, suite.sha256, _legs(suite))
     found = [one for one in (read(path) if runs is None else runs).values() if _asked(one) == wanted]
@@ -113,7 +113,7 @@ def latest(path: Path, suite: Suite, runs: Mapping[str, Recorded] | None = None)
     return found[-1].require_complete(path)
 
 
-def _asked(recorded: Recorded) -> tuple[str, str, list[dict[str, Any]]]:
+def _asked(recorded: RecordedRun) -> tuple[str, str, list[dict[str, Any]]]:
     """What a run was of: id, lock and legs."""
     started = recorded.started
     return started["suite_id"], started["suite_hash"], started["legs"]
@@ -123,14 +123,14 @@ def _legs(suite: Suite) -> list[dict[str, Any]]:
     return [{**asdict(leg), "stop": list(leg.stop)} for leg in suite.legs]
 
 
-def _fold(runs: dict[str, Recorded], record: Mapping[str, Any]) -> None:
+def _fold(runs: dict[str, RecordedRun], record: Mapping[str, Any]) -> None:
     """Add one line to the run that it belongs to."""
     kind = record["kind"]
     if kind == chain.RECOVERY:
         return
     if kind == "run_started":
         runs.pop(record["run_id"], None)
-        runs[record["run_id"]] = Recorded(record["run_id"], record, environments=[record["environment"]])
+        runs[record["run_id"]] = RecordedRun(record["run_id"], record, environments=[record["environment"]])
         return
     run = runs[record["run_id"]]
     if kind == "run_resumed":
@@ -150,7 +150,7 @@ def _fold(runs: dict[str, Recorded], record: Mapping[str, Any]) -> None:
         run.not_applicable = record["reason"]
 
 
-class Log:
+class GenerationLog:
     """The writer of one log, with all of its runs. Use as a context manager; UserError as `chain.Writer`."""
 
     def __init__(
@@ -168,7 +168,7 @@ class Log:
         self._writer = chain.Writer(self.path)
         self.runs = read(self.path)
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> GenerationLog:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -179,7 +179,9 @@ class Log:
         lines = (line for run in self.runs.values() for line in run.generations.values())
         return {line["cache_key"]: line for line in lines if line["error"] is None}
 
-    def begin(self, suite: Suite, expected_n: int, facts: Mapping[str, Any], expected_likelihoods: int = 0) -> Recorded:
+    def begin(
+        self, suite: Suite, expected_n: int, facts: Mapping[str, Any], expected_likelihoods: int = 0
+    ) -> RecordedRun:
         """Start the run of `suite`, or go on with one that stopped or had errors; nothing is written for one that is complete."""
         identifier = run_id(suite, self.identity, self.seed)
         run = self.runs.get(identifier)
@@ -190,7 +192,7 @@ class Log:
             self.resume(run, facts)
         return self.runs[identifier]
 
-    def resume(self, run: Recorded, facts: Mapping[str, Any]) -> None:
+    def resume(self, run: RecordedRun, facts: Mapping[str, Any]) -> None:
         """Open a run again that stopped, had errors, or was not applicable by what was known then."""
         outstanding = run.started["expected_n"] - len(run.generations) + len(run.errors)
         line = self._line("run_resumed", run.run_id, outstanding_n=outstanding, environment=self.environment)
@@ -200,7 +202,7 @@ class Log:
         """Append generations (made by `generation`) as one batch: all of it is on the disk afterwards."""
         self._write(lines)
 
-    def finish(self, run: Recorded) -> None:
+    def finish(self, run: RecordedRun) -> None:
         """Say that `run` is complete. UserError, and nothing is said, if it lacks something that it announced."""
         if run.finished is None:
             line = self._line("run_finished", run.run_id, n=len(run.generations), errors=len(run.errors))

@@ -7,12 +7,12 @@ from decimal import Decimal
 import pytest
 
 import results_io
-from suites import normalise, scoring
+from suites import normalise, scorers
 from suites.item import Item
 
 
 def right(scorer, text, *answers, choices=()):
-    return scoring.score(scorer, Item("i", "", answers=answers, choices=choices), text)
+    return scorers.score(scorer, Item("i", "", answers=answers, choices=choices), text)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_normalise_is_idempotent():
 )
 def test_bad_scorers(scorer, message):
     with pytest.raises(results_io.UserError, match=message):
-        scoring.check(scorer, "s")
+        scorers.check(scorer, "s")
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_bad_scorers(scorer, message):
 )
 def test_answers_that_cannot_be_compared(scorer, answers, choices, message):
     with pytest.raises(results_io.UserError, match=message):
-        scoring.check_items(scorer, [Item("i", "", answers=answers, choices=choices)], "f")
-    scoring.check_items(scorer, [Item("i", "", answers=("\u22125",), choices=("\u22125", "b"))], "f")
+        scorers.check_items(scorer, [Item("i", "", answers=answers, choices=choices)], "f")
+    scorers.check_items(scorer, [Item("i", "", answers=("\u22125",), choices=("\u22125", "b"))], "f")
 
 
 def test_numeric_answers_are_numbers():

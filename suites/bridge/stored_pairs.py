@@ -8,8 +8,8 @@ from typing import Any
 
 import results_io
 from results_io import UserError
-from suites.bridge.pair import Group
-from suites.record import chain, log
+from suites.bridge.pair import SuitePairs
+from suites.log import chain, generations
 
 NUMBER, ID = "132", "trace_pairs"
 FOLDER = "suites"  # of a model's results
@@ -19,7 +19,7 @@ def path_of(folder: Path) -> Path:
     return folder / f"{NUMBER}_{ID}.json"
 
 
-def write(folder: Path, groups: Sequence[Group], identity: Mapping[str, Any], suites: Mapping[str, str]) -> Path:
+def write(folder: Path, groups: Sequence[SuitePairs], identity: Mapping[str, Any], suites: Mapping[str, str]) -> Path:
     """Store the groups. `identity`: the model's; `suites`: the hash of every suite that was run, by id."""
     document = {
         "number": NUMBER,
@@ -48,14 +48,14 @@ def require_untouched(*folders: Path) -> None:
     """UserError if a line of the generations that a folder's results rest on was changed since."""
     for folder in folders:
         try:
-            recorded = (path := folder / log.NAME).is_file()
+            recorded = (path := folder / generations.NAME).is_file()
         except OSError as error:  # a name that no file can have
             raise UserError(f"{folder} cannot be read ({error.strerror}); give the folder of a suite run") from error
         if recorded:
             chain.verify(path)
 
 
-def read(folder: Path, weights: str, command: str) -> list[Group]:
+def read(folder: Path, weights: str, command: str) -> list[SuitePairs]:
     """All groups on record for these weights, each suite once, from the newest run that it was in.
 
     `folder`: results/<model>/suites. UserError if there are none, or only of other weights; `command` makes them anew.
@@ -73,10 +73,10 @@ def read(folder: Path, weights: str, command: str) -> list[Group]:
             f"the failures in {files[0]} are of weights {str(stored)[:8]}, and the model now has {weights[:8]}; run `{command}` "
             "again"
         )
-    found: dict[str, Group] = {}
+    found: dict[str, SuitePairs] = {}
     seen: set[str] = set()
     for document in current:
-        groups = [Group.from_dict(stored) for stored in document["data"]["groups"]]
+        groups = [SuitePairs.from_dict(stored) for stored in document["data"]["groups"]]
         found |= {group.suite: group for group in groups if group.suite not in seen}
         seen |= {
             *document["subject"]["suites"],

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import results_io
-from suites import lock, modes, scoring
+from suites import lock, modes, scorers
 from suites.estimate import Estimate, missing
 from suites.item import Item, Suite
 from suites.likelihood import ChoiceScores
+from suites.log import chain, generations
+from suites.log.generations import RecordedRun, Slot
 from suites.models.base import Generation
 from suites.outcome import Case, Detection, Outcome
-from suites.record import chain, log
-from suites.record.log import Recorded, Slot
 from suites.statistics import proportions
 
 NAME = "scores.jsonl"
@@ -25,7 +25,7 @@ VERDICT_FROM = 20  # cases; fewer have no interval worth printing, so that no ve
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedSuite:
     """One suite after a run. `reason` says why it does not apply; it then has no cases and no estimates.
 
     `cases` in the order of the suite's items; `estimates` by name, "failure_rate" first; `likelihoods` by item id, of items
@@ -54,14 +54,14 @@ class Judged:
         return {kind: kinds.count(kind) for kind in ("failed", "passed", "unknown", "error")}
 
 
-def judge(suite: Suite, recorded: Recorded) -> Judged:
+def judge(suite: Suite, recorded: RecordedRun) -> JudgedSuite:
     """Every case of one recorded run with its detection, and the mode's estimates.
 
     A failure rate's interval holds for cases that come in clusters; with a gate it has the p-value of "not below the gate". Over
     fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`.
     """
     if recorded.not_applicable is not None:
-        return Judged(
+        return JudgedSuite(
             suite, False, recorded.not_applicable, run_id=recorded.run_id, environments=tuple(recorded.environments)
         )
     mode = modes.MODES[suite.mode]
@@ -69,22 +69,22 @@ def judge(suite: Suite, recorded: Recorded) -> Judged:
     judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded))
     estimates = mode.summarise(judged, suite.parameters)
     estimates = {**estimates, RATE: _enough(_tested(_clustered(estimates[RATE], judged), suite), suite)}
-    likelihoods = {item: log.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
+    likelihoods = {item: generations.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
     dropped = recorded.facts.get("legs_dropped", {})
     environments = tuple(recorded.environments)
-    return Judged(suite, True, "", judged, estimates, likelihoods, dropped, recorded.run_id, environments)
+    return JudgedSuite(suite, True, "", judged, estimates, likelihoods, dropped, recorded.run_id, environments)
 
 
-def derive(path: Path, suites: Iterable[Suite]) -> list[Judged]:
+def derive(path: Path, suites: Iterable[Suite]) -> list[JudgedSuite]:
     """Judge suites again from a log alone, for example after a detector was corrected.
 
     UserError if the log lacks one of them, holds an incomplete run of it, or was changed.
     """
-    runs = log.read(path)
-    return [judge(suite, log.latest(path, suite, runs)) for suite in suites]
+    runs = generations.read(path)
+    return [judge(suite, generations.latest(path, suite, runs)) for suite in suites]
 
 
-def cases(suite: Suite, recorded: Recorded) -> Iterator[Case]:
+def cases(suite: Suite, recorded: RecordedRun) -> Iterator[Case]:
     """One case for each item, in order, with the case of the item that it was made from."""
     outputs: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {item.id: [] for item in suite.items}
     for slot, line in recorded.generations.items():
@@ -96,7 +96,7 @@ def cases(suite: Suite, recorded: Recorded) -> Iterator[Case]:
         if item.id not in made:
             parent = case(suite.by_id[item.variant.parent]) if item.variant else None
             lines = sorted(outputs[item.id], key=lambda pair: (order[pair[0].leg], pair[0].sample))
-            outcomes = tuple(outcome(suite, item, slot, log.to_generation(line)) for slot, line in lines)
+            outcomes = tuple(outcome(suite, item, slot, generations.to_generation(line)) for slot, line in lines)
             made[item.id] = Case(item, outcomes, parent)
         return made[item.id]
 
@@ -113,19 +113,19 @@ def outcome(suite: Suite, item: Item, slot: Slot, generation: Generation) -> Out
         slot.sample,
         generation.text,
         generation.finish,
-        correct=scoring.score(suite.scorer, item, generation.text),
+        correct=scorers.score(suite.scorer, item, generation.text),
         tokens=generation.tokens_out,
         confidence=None if generation.logprob is None else min(1.0, math.exp(generation.logprob)),
     )
 
 
-def write(path: Path, judged: Sequence[Judged]) -> None:
+def write(path: Path, judged: Sequence[JudgedSuite]) -> None:
     """scores.jsonl: one canonical line a case, replaced as a whole. The same record and code give the same bytes."""
     lines = (chain.canonical_line(results_io.canonical(line)) for suite in judged for line in lines_of(suite))
     results_io.write_text(path, "".join(f"{line}\n" for line in lines))
 
 
-def lines_of(judged: Judged) -> Iterator[dict[str, Any]]:
+def lines_of(judged: JudgedSuite) -> Iterator[dict[str, Any]]:
     """What scores.jsonl says of one suite."""
     suite = judged.suite
     settings = lock.digest({"legs": [asdict(leg) for leg in suite.legs], "parameters": suite.parameters})

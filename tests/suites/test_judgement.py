@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from results_io import UserError
-from suites import modes, runner, scores
+from suites import judgement, modes, runner
 from suites.item import Item, Leg
-from suites.record import log
+from suites.log import generations
 from suites.statistics import proportions
 from tests.suites import scripted
 from tests.suites.scripted import ScriptedModel
@@ -48,9 +48,9 @@ def test_an_error_is_never_wrong(tmp_path):
 def test_confidence_is_the_probability_of_the_output(tmp_path):
     suite = scripted.suite(ITEMS)
     found = judged(tmp_path, suite)
-    run = log.latest(tmp_path / log.NAME, suite)
+    run = generations.latest(tmp_path / generations.NAME, suite)
     for case, _ in found.cases:
-        line = run.generations[log.Slot(case.item.id, "greedy", 0)]
+        line = run.generations[generations.Slot(case.item.id, "greedy", 0)]
         assert case.first.confidence == pytest.approx(math.exp(line["logprob"]))
         assert 0 < case.first.confidence <= 1
 
@@ -83,7 +83,7 @@ def test_variants_that_fail_together_count_as_their_originals(tmp_path):
     assert rate.p_value == pytest.approx(stats.norm.cdf(-0.2 / math.sqrt(0.25 / 30)))
     assert rate.assumptions[0] == "clusters are independent"
     assert not any("independent" in note for note in rate.assumptions[1:])
-    lines = [json.loads(line) for line in (tmp_path / scores.NAME).read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / judgement.NAME).read_text().splitlines()]
     assert [line["cluster"] for line in lines] == [f"clean-{k}" for k in range(30) for _ in range(5)]
 
 
@@ -120,13 +120,13 @@ def test_outcomes_stand_in_the_order_of_legs_and_samples(tmp_path):
 def test_a_corrected_detector_needs_no_model(tmp_path, monkeypatch):
     suite = scripted.suite(ITEMS)
     judged(tmp_path, suite)
-    path = tmp_path / log.NAME
+    path = tmp_path / generations.NAME
     before = path.read_bytes()
     detect = modes.MODES["A3"].detect
     monkeypatch.setattr(
         modes.MODES["A3"], "detect", lambda case, parameters: replace(detect(case, parameters), failed=False)
     )
-    again = scores.derive(path, [suite])[0]
+    again = judgement.derive(path, [suite])[0]
     assert again.estimates["failure_rate"].value == 0.0
     assert path.read_bytes() == before
 
@@ -134,14 +134,14 @@ def test_a_corrected_detector_needs_no_model(tmp_path, monkeypatch):
 def test_what_the_model_said_of_prompts_is_in_the_record(tmp_path):
     suite = scripted.padded({f"q {k}": f"a{k}" for k in range(30)}, ("  ", "well "))
     first = judged(tmp_path, suite, {item.prompt: item.answers[0] for item in suite.items})
-    again = scores.derive(tmp_path / log.NAME, [suite])[0]
+    again = judgement.derive(tmp_path / generations.NAME, [suite])[0]
     assert again == first
     assert sum(found.reason.endswith("nothing was changed") for _, found in again.cases) == 30
 
 
 def test_lines_have_what_a_reader_needs(tmp_path):
     judged(tmp_path, scripted.suite(ITEMS, scorer={"kind": "exact"}))
-    lines = [json.loads(line) for line in (tmp_path / scores.NAME).read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / judgement.NAME).read_text().splitlines()]
     assert [line["item_id"] for line in lines] == [item.id for item in ITEMS]
     assert lines[0]["detection"] | {"evidence": ""} == {
         "mode": "A3",
@@ -160,4 +160,4 @@ def test_lines_have_what_a_reader_needs(tmp_path):
 def test_a_log_without_the_suite(tmp_path):
     judged(tmp_path, scripted.suite(ITEMS))
     with pytest.raises(UserError, match="has no run of forbidden as it is now"):
-        scores.derive(tmp_path / log.NAME, [scripted.suite(ITEMS[:20])])
+        judgement.derive(tmp_path / generations.NAME, [scripted.suite(ITEMS[:20])])

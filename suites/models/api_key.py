@@ -17,7 +17,7 @@ VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")  # what is surely a variable's name an
 NAMED = {character: name for name, character in html.entities.html5.items() if name.endswith(";")}
 
 
-class Key:
+class ApiKey:
     """A key that shows itself in `headers` alone. `text` is printable ASCII without white space around it; "" is no key."""
 
     def __init__(self, text: str = "") -> None:
@@ -28,7 +28,7 @@ class Key:
         return f"Key({HIDDEN if self._text else ''})"
 
     @classmethod
-    def of_variable(cls, name: str | None) -> Key:
+    def of_variable(cls, name: str | None) -> ApiKey:
         """The key in the environment variable `name`; no key without a name.
 
         UserError, which shows no key, for a variable that is not set or empty, and for a key that no HTTP header takes.

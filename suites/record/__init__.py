@@ -1,1 +1,0 @@
-"""What a model said, kept so that nothing can be lost, changed or counted twice without being seen."""
