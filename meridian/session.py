@@ -135,7 +135,7 @@ class Session:
 
     def perform(self) -> None:
         """The experiment asked for, in place of the stages of a run."""
-        from scripts import experiments
+        from meridian import experiments
 
         experiments.run(self)
 
@@ -165,7 +165,8 @@ class Session:
     def examine(self) -> None:
         """Is it the model or the library? Prints what was found, keeps it in doctor.json, exits with 1 if all is not well."""
         plan = self.plan(self.tasks()[0])
-        from circuits import claims, doctor
+        from circuits import claims
+        from meridian import doctor
 
         if self.config["circuit"]["kind"] != "discovered" and plan.task.name in plan.identity.circuits:
             plan.circuit = claims.resolve(plan, self.config["circuit"], self.folder(plan.task.name), self.bar)

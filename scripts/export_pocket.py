@@ -14,11 +14,11 @@ from pathlib import Path
 import torch
 import transformers
 
-from circuits.embedded.export import POCKET, half_precision, model_card, save_folder, storage_dtype
-from circuits.embedded.scoring import score
 from circuits.embedded.tokenizer import build_tokenizer
-from circuits.embedded.training import Run
 from circuits.tasks import EMBEDDED, TASKS
+from meridian.training.export import POCKET, half_precision, model_card, save_folder, storage_dtype
+from meridian.training.run import Run
+from meridian.training.scoring import score
 from scripts.train_pocket import CHECKPOINT
 
 PROMPTS = 400

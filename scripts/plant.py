@@ -19,7 +19,7 @@ import transformers
 
 from circuits import circuit as circuit_files
 from circuits import planted
-from circuits.embedded.export import save_folder
+from meridian.training.export import save_folder
 from results_io import UserError
 
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 import transformers
 
-from circuits.embedded.export import save_folder
-from circuits.embedded.scoring import CONFIDENT, Scores, score
 from circuits.embedded.tokenizer import build_tokenizer
-from circuits.embedded.training import Recipe, Run
 from circuits.tasks import EMBEDDED, TASKS
+from meridian.training.export import save_folder
+from meridian.training.run import Recipe, Run
+from meridian.training.scoring import CONFIDENT, Scores, score
 
 REPORT_PROMPTS, FINAL_PROMPTS = 150, 400
 LOSS_SMOOTHING = 0.98

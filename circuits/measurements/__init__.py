@@ -11,7 +11,7 @@ and may define
 
     check(settings)          refuses settings with UserError before anything is measured
     stored_circuits(task)    names of the tasks whose stored circuits it reads
-    pairs(study)             {kind of work: (variant, prompt) pairs} for doctor's estimate, the kinds of circuits.doctor.work;
+    pairs(study)             {kind of work: (variant, prompt) pairs} for doctor's estimate, the kinds of meridian.doctor.work;
                              without it nothing is counted
 """
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts import marked
+from meridian import generated_parts
 from scripts.benchmarks import engines, growth, kernels, record, subjects, workloads
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
@@ -49,7 +49,7 @@ def performance(folder: Path = FOLDER) -> str:
 
 def update_readme(path: Path, folder: Path = FOLDER) -> None:
     """Replace what stands between the performance markers of a README. UserError unless each marker is there once."""
-    marked.update(path, {PART: performance(folder)})
+    generated_parts.update(path, {PART: performance(folder)})
 
 
 def _legend() -> str:
@@ -68,7 +68,9 @@ def _machines(rows: Sequence[BenchmarkRow]) -> list[str]:
         cores = "" if own[0].on_gpu else f", {threads} thread{'s' * (threads > 1)}"
         title = f"**{_title(model)}**, {device}{cores}, {dtype}, {own[0].prompts} prompts of {own[0].length} tokens"
         works = dict.fromkeys(row.work for row in own)
-        table = marked.table(HEADER, [_line(work, {r.engine: r for r in own if r.work == work}) for work in works])
+        table = generated_parts.table(
+            HEADER, [_line(work, {r.engine: r for r in own if r.work == work}) for work in works]
+        )
         found.append(f"{title}\n\n{table}")
     return found
 
@@ -107,7 +109,7 @@ def _exponents(points: Sequence[Point]) -> list[str]:
             + [f"{fitted[axis, name][0]:.2f}" if (axis, name) in fitted else "–" for name in names]
             for axis in growth.AXES
         ]
-        table = marked.table(("time grows with", "expected exponent", *names), lines)
+        table = generated_parts.table(("time grows with", "expected exponent", *names), lines)
         found.append(f"Fitted growth exponents, {device}:\n\n{table}")
     return found
 
@@ -120,7 +122,9 @@ def _kernels(rows: Sequence[Candidate]) -> list[str]:
     for device in dict.fromkeys(row.device for row in rows):
         own = [row for row in rows if row.device == device]
         operations = dict.fromkeys(row.operation for row in own)
-        table = marked.table(KERNEL_HEADER, [_kernel([r for r in own if r.operation == name]) for name in operations])
+        table = generated_parts.table(
+            KERNEL_HEADER, [_kernel([r for r in own if r.operation == name]) for name in operations]
+        )
         title = f"Implementations chosen, {device}; the default is what is fastest at a signature (dtype and shape)"
         found.append(f"{title}:\n\n{table}")
     return found
@@ -153,7 +157,7 @@ def _missing(rows: Sequence[BenchmarkRow]) -> list[str]:
         if (model, work) not in measured
     ]
     return (
-        [marked.table(("model", "work", "GPU"), lines) + "\n\n`bash scripts/gpu_check.sh` measures them."]
+        [generated_parts.table(("model", "work", "GPU"), lines) + "\n\n`bash scripts/gpu_check.sh` measures them."]
         if lines
         else []
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from calibrations.evidence import Evidence
-from calibrations.validation import law
+from meridian.experiments.validation import law
 
 COMMON = {
     "bootstrap_resamples": 1000,

@@ -14,7 +14,7 @@ from circuits import study as studies
 from circuits.circuit import Node
 from circuits.discovery import METHODS, curve
 from circuits.discovery.nested import Nested
-from scripts.experiments.reproduction import load_settings
+from meridian.experiments.reproduction import load_settings
 from tests.circuits import toy
 
 SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 120}

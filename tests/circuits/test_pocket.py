@@ -9,11 +9,11 @@ import pytest
 import torch
 from transformers import AutoTokenizer, GPT2LMHeadModel
 
-from circuits.embedded.export import POCKET, half_precision, save_folder
-from circuits.embedded.scoring import last_logits, score
 from circuits.embedded.tokenizer import build_tokenizer
-from circuits.embedded.training import Recipe, Run, Shape, build_model, rate_factor
 from circuits.tasks import EMBEDDED, TASKS
+from meridian.training.export import POCKET, half_precision, save_folder
+from meridian.training.run import Recipe, Run, Shape, build_model, rate_factor
+from meridian.training.scoring import last_logits, score
 
 PROMPT = "When Mary and John went to the store, John gave a drink to"
 TINY = Recipe(

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from circuits import tasks
-from circuits.embedded import corpus
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import lexicon
 from circuits.tasks.example import Example, held_out
+from meridian.training import corpus
 from results_io import UserError
 
 NAMES = ["ioi", "greater_than", "subject_verb_agreement", "gendered_pronoun", "induction"]

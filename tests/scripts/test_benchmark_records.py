@@ -9,8 +9,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from meridian import generated_parts
 from results_io import UserError
-from scripts import marked
 from scripts.benchmarks import clock, command, comparison, engines, growth, kernels, record, tables, workloads
 from scripts.benchmarks.comparison import EngineComparison, Machine
 from scripts.benchmarks.flops import Shape
@@ -215,7 +215,7 @@ def test_peak_memory_sees_an_allocation():
 
 
 def test_the_readme_s_tables_are_those_of_the_committed_files():
-    assert marked.part(ROOT / "README.md", tables.PART) == tables.performance().strip()
+    assert generated_parts.part(ROOT / "README.md", tables.PART) == tables.performance().strip()
 
 
 def test_datasheet_peaks():

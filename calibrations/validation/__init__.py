@@ -1,6 +1,0 @@
-"""How often the verdicts are wrong: the calibrations judged on circuits whose truth is known.
-
-A *subject* is a circuit with a declared truth (`declared.py`). Its measurements, made once on a pool of prompts, are
-sampled many times (`replicates.py`), each sample is judged as a run of its own, and the verdicts are counted
-(`rates.py`). The intervals are checked against a law whose parameters are known (`law.py`, `coverage.py`).
-"""

@@ -1,0 +1,115 @@
+"""How long a whole run will take here, what takes longest, and how much memory it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from circuits.circuit import Circuit
+from circuits.measurements import MEASUREMENTS
+from circuits.study import Study
+from meridian.doctor import rates, work
+from meridian.doctor.rates import Rate
+from meridian.doctor.work import SHRINK, SHRINKS_ALL, Work
+
+DOMINANT = 3  # measurements that the advice names
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Item:
+    """One measurement's work of one kind and the minutes it takes at the rate measured."""
+
+    number: str
+    name: str
+    kind: str
+    pairs: int
+    bound: str
+    minutes: float
+
+
+@dataclass(frozen=True)
+class Memory:
+    """MiB. `activations`: what 03 keeps on the CPU, the most of all measurements; `buffer`: bound of the fused backend's."""
+
+    weights: float
+    buffer: float
+    rows_per_forward: int
+    activations: float
+    peak: float | None
+    peak_of: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`circuit` says whose; `assumed` if no circuit is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
+
+    `left_out`: {kind of work: why this architecture does not allow it}.
+    """
+
+    items: tuple[Item, ...]
+    rates: Mapping[str, float]
+    left_out: Mapping[str, str]
+    circuit: str
+    assumed: bool
+    pairs: int
+    minutes: float
+    advice: tuple[str, ...]
+    memory: Memory
+
+
+def estimate(study: Study, circuit: Circuit | None, memory_mib: float, say: Callable[[str], object]) -> Estimate:
+    """The work of `task=... calibration=all` counted, each kind of it timed on a few prompts."""
+    study, assumed = work.with_circuit(study, circuit)
+    todo = work.of(study)
+    with rates.peak_memory(study.model) as peak:
+        measured, left_out = rates.measure(study, todo, say)
+    items = tuple(_item(one, measured) for one in todo if one.kind in measured and one.pairs)
+    return Estimate(
+        items=items,
+        rates={kind: rate.per_second for kind, rate in measured.items()},
+        left_out=left_out,
+        circuit=f"{study.circuit.name}, {len(study.circuit.heads)} heads in {len(study.circuit.roles)} roles",
+        assumed=assumed,
+        pairs=sum(one.pairs for one in items),
+        minutes=sum(one.minutes for one in items),
+        advice=_advice(items),
+        memory=Memory(
+            weights=_bytes_of_weights(study) / MIB,
+            buffer=float(memory_mib) if study.engine.describe()["backend"] == "fused" else 0.0,
+            rows_per_forward=study.engine.rows_per_forward,
+            activations=stored_activations(study) / MIB,
+            peak=peak.mib,
+            peak_of=peak.where,
+        ),
+    )
+
+
+def stored_activations(study: Study) -> int:
+    """Bytes of head outputs, attention and MLP outputs of all layers at all positions of the scored prompts (03)."""
+    cfg, positions = study.model.bridge.cfg, study.prompts.clean.numel()
+    each = len(study.model.heads) * int(cfg.d_head) + 2 * study.model.n_layers * int(cfg.d_model)
+    return positions * each * study.model.dtype.itemsize
+
+
+def _bytes_of_weights(study: Study) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in study.model.bridge.parameters())
+
+
+def _item(one: Work, measured: Mapping[str, Rate]) -> Item:
+    name = MEASUREMENTS[one.number].ID.replace("_", " ")
+    return Item(one.number, name, one.kind, one.pairs, one.bound, one.pairs / measured[one.kind].per_second / 60)
+
+
+def _advice(items: tuple[Item, ...]) -> tuple[str, ...]:
+    """The measurements that take longest, and the settings that make them shorter."""
+    minutes: dict[str, float] = {}
+    for one in items:
+        minutes[one.number] = minutes.get(one.number, 0.0) + one.minutes
+    total = sum(minutes.values())
+    longest = sorted(minutes, key=lambda number: -minutes[number])[:DOMINANT]
+    names = {one.number: one.name for one in items}
+    return tuple(
+        f"{number} {names[number]} is {minutes[number] / total:.0%} of it; shrink it with {SHRINK.get(number, SHRINKS_ALL)}"
+        for number in longest
+    )

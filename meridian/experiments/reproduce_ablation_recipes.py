@@ -1,0 +1,252 @@
+"""Miller, Chughtai and Saunders (2024): how far the faithfulness of one circuit moves with the recipe that measures it.
+
+faithfulness = F(C) / F(M), ratio of means over prompts. The axes that are run here:
+
+    granularity   heads at all positions; (head, position); edges (the circuit's pathways, at all positions)
+    value         mean over ABC prompts (few or many of each template), mean over clean prompts, resampled ABC prompts, the
+                  prompt's own ABC twin, zero
+    direction     everything outside replaced in the clean run, or the circuit restored in the corrupted run
+    set           prompts of either order, ABBA and BABA
+    average       ratio of means, mean of ratios
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from circuits import hypothesis
+from circuits.engine import LensEngine
+from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
+from circuits.interventions import Recipe, Sweep, Variant
+from circuits.models import UnsupportedArchitectureError
+from circuits.study import Study
+from meridian.experiments import head_positions, reproduction
+from meridian.experiments.estimates import Estimate, Sample, undefined
+from meridian.experiments.reproduction import Reproduction, Row, positive
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from meridian.session import Session
+
+TASK = "ioi"
+ALL, PLACED, EDGES = "heads at all positions", "(head, position)", "edges"
+REPLACE, RESTORE = "outside replaced", "circuit restored"
+CLEAN_MEAN, RESAMPLED, TWIN, ZERO = "mean over clean prompts", "resampled ABC prompts", "own ABC twin", "zero"
+
+Found = Mapping[str, Float[np.ndarray, " prompt"]]  # F(C) of every prompt by recipe
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to measure faithfulness: its place on the three axes that change a run."""
+
+    granularity: str
+    value: str
+    direction: str = REPLACE
+
+    def __str__(self) -> str:
+        return f"{self.granularity}, {self.value}, {self.direction}"
+
+
+def run(session: Session) -> None:
+    """Measure F(C) in every way; print the faithfulness of each and the published statements about the axes."""
+    work = Reproduction(session, TASK)
+    work.claim()
+    settings = work.settings
+    check(settings)
+    work.part("model", lambda study: {"logit_diff": behaviour(study)})
+    notes = []
+    for value in values(settings):
+        try:
+            work.part(value, lambda study, value=value: measured(study, value, settings))
+        except UnsupportedArchitectureError as reason:
+            notes.append(f"{value} left out: {reason}")
+    prompts, sample = work.study.prompts, reproduction.sample_of(settings, work.study.prompts)
+    d = np.array(work.data["model"]["logit_diff"], float)
+    found = {name: np.array(row, float) for value in values(settings) for name, row in work.data.get(value, {}).items()}
+    notes += reproduction.absence(sample.mean(d), float((d > 0).mean()), work.identity.name, TASK)
+    notes += head_positions.unplaced(work.plan.circuit, settings["positions"])
+    work.finish(rows(found, d, prompts.factors.get("order", ()), sample, settings), notes)
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError for numbers of ABC prompts that no mean can be taken over, or that cannot be compared."""
+    sizes = settings["abc_per_template"]
+    if len(sizes) != 2 or not MINIMUM_REFERENCE_PROMPTS <= sizes[0] < sizes[1]:
+        raise UserError(
+            f"experiment.abc_per_template={sizes} are no two sizes; give a small and a large one, from "
+            f"{MINIMUM_REFERENCE_PROMPTS} on"
+        )
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+def behaviour(study: Study) -> Float[np.ndarray, " prompt"]:
+    """F(M) of every prompt, nats."""
+    return study.run(Sweep((Variant("model"),)), in_logits=True).logit_diff[0]
+
+
+def mean_over(size: int) -> str:
+    """The value of a mean over so many ABC prompts of each template."""
+    return f"mean over {size} ABC prompts"
+
+
+def values(settings: Mapping[str, Any]) -> list[str]:
+    return [*map(mean_over, settings["abc_per_template"]), CLEAN_MEAN, RESAMPLED, TWIN, ZERO]
+
+
+def ways(value: str) -> list[Way]:
+    """The ways with one value; the circuit is restored from the clean run, so that direction has its twin's value only."""
+    found = [Way(granularity, value) for granularity in (ALL, PLACED, EDGES)]
+    if value == TWIN:
+        found += [Way(granularity, value, RESTORE) for granularity in (ALL, PLACED)]
+    return found
+
+
+def measured(study: Study, value: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """F(C) of every prompt, in all the ways with one value."""
+    sweep = Sweep(tuple(variant(way, study, settings) for way in ways(value)))
+    study.progress.expect(len(sweep) * len(study.prompts))
+    # not through the study, which would keep the engine and its reference activations
+    effects = engine_for(study, value, settings).run(sweep, study.prompts, study.progress.advance)
+    return dict(zip(effects.names, effects.logit_diff, strict=True))
+
+
+def engine_for(study: Study, value: str, settings: Mapping[str, Any]) -> LensEngine:
+    """The engine whose reference prompts a value is taken from."""
+    small, large = settings["abc_per_template"]
+    if value in (CLEAN_MEAN, TWIN, ZERO):
+        return study.engine
+    return reproduction.corrupted_reference(study, small if value == mean_over(small) else large)
+
+
+def variant(way: Way, study: Study, settings: Mapping[str, Any]) -> Variant:
+    """One way as a run."""
+    recipe, heads = recipe_of(way.value, settings), study.model.heads
+    placed = head_positions.nodes_of(study.circuit, settings["positions"])
+    nodes = placed if way.granularity == PLACED else head_positions.everywhere(placed)
+    if way.direction == RESTORE:
+        return head_positions.restored(nodes, str(way))
+    if way.granularity == EDGES:
+        graph = study.model.graph
+        return hypothesis.scrub(hypothesis.hypothesis_edges(study.circuit, graph), graph, recipe, str(way))
+    return head_positions.only(nodes, heads, recipe, str(way))
+
+
+def recipe_of(value: str, settings: Mapping[str, Any]) -> Recipe:
+    """What replaces an activation."""
+    if value == TWIN:
+        return Recipe("patch", source="corrupted")
+    if value == RESAMPLED:
+        return Recipe("resample", seed=int(settings["seed"]))
+    return Recipe("zero") if value == ZERO else Recipe("mean")
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def rows(
+    found: Found, d: Float[np.ndarray, " prompt"], orders: Sequence[str], sample: Sample, settings: Mapping[str, Any]
+) -> list[Row]:
+    """The faithfulness of every way, their spread, and the published statements about each axis."""
+    paper, gap = settings["paper"], settings["recipe_differences"]
+    small, large = settings["abc_per_template"]
+    published = {str(Way(PLACED, mean_over(small))): paper["faithfulness"]}
+    ratios = {name: sample.ratio(f, d) for name, f in found.items()}
+    every = [
+        Row(name, ratio, published.get(name), True, f"F(C) {found[name].mean():.2f} of F(M) {d.mean():.2f}")
+        for name, ratio in ratios.items()
+    ]
+    return [*every, *spread(ratios, paper, gap), *statements(found, d, orders, sample, (small, large), paper, gap)]
+
+
+def spread(ratios: Mapping[str, Estimate], paper: Mapping[str, Any], gap: Mapping[str, str]) -> Iterator[Row]:
+    """The lowest and the highest of all ways, whose difference is the recipe's alone.
+
+    They are chosen on the prompts that give their intervals.
+    """
+    known = {name: one for name, one in ratios.items() if one.value is not None}
+    if not known:
+        reason = next(one.reason for one in ratios.values())
+        yield Row("lowest of all ways", undefined(reason), paper["lowest"], True, gap["spread"])
+        yield Row("highest of all ways", undefined(reason), paper["highest"], True, gap["spread"])
+        return
+    low, high = (end(known, key=lambda name: known[name].value) for end in (min, max))
+    yield Row(
+        f"lowest of {len(known)} ways: {low}",
+        known[low],
+        paper["lowest"],
+        True,
+        gap["spread"],
+        holds=known[low].less_from(0).sign == 1,
+    )
+    yield Row(
+        f"highest of {len(known)} ways: {high}",
+        known[high],
+        paper["highest"],
+        True,
+        gap["spread"],
+        holds=known[high].less_from(1).sign == -1,
+    )
+
+
+def statements(
+    found: Found,
+    d: Float[np.ndarray, " prompt"],
+    orders: Sequence[str],
+    sample: Sample,
+    sizes: tuple[int, int],
+    paper: Mapping[str, Any],
+    gap: Mapping[str, str],
+) -> Iterator[Row]:
+    """What is published about each axis, as a difference of faithfulness that should be positive."""
+    small, large = map(mean_over, sizes)
+
+    def less(quantity: str, one: Way, other: Way, remark: str) -> Row:
+        if str(one) not in found or str(other) not in found:
+            return positive(quantity, undefined("a way is missing"), paper[remark], gap=gap[remark])
+        ours = sample.ratio(found[str(one)] - found[str(other)], d)
+        return positive(quantity, ours, paper[remark], percent=True, gap=gap[remark])
+
+    yield less("edges minus heads at all positions", Way(EDGES, large), Way(ALL, large), "granularity")
+    yield less("(head, position) minus heads at all positions", Way(PLACED, large), Way(ALL, large), "positions")
+    yield less(f"{large} minus {small}", Way(PLACED, large), Way(PLACED, small), "set_size")
+    yield less("mean minus resampled, (head, position)", Way(PLACED, large), Way(PLACED, RESAMPLED), "value")
+    base = found.get(str(Way(PLACED, large)))
+    if base is None:
+        return
+    ours = by_order(base, d, orders, sample)
+    yield positive("BABA minus ABBA, (head, position)", ours, paper["order"], percent=True, gap=gap["order"])
+    yield positive(
+        "mean of ratios minus ratio of means",
+        averages(base, d, sample),
+        paper["average"],
+        percent=True,
+        gap=gap["average"],
+    )
+
+
+def by_order(
+    f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], orders: Sequence[str], sample: Sample
+) -> Estimate:
+    """Faithfulness on prompts with the order BABA less that on the others."""
+    is_baba = np.array([order == "BABA" for order in orders], bool)
+    if not is_baba.any() or is_baba.all():
+        return undefined("prompts of one order")
+    return sample.difference_of_ratios(f, d, is_baba)
+
+
+def averages(f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], sample: Sample) -> Estimate:
+    """mean_p F_p / D_p less mean F / mean D, over prompts whose D is not 0."""
+    ratio = sample.ratio(f, d)
+    if ratio.value is None:
+        return ratio
+    known = d != 0
+    each = np.divide(f, d, out=np.zeros(len(f)), where=known)
+    return sample.of(lambda weights: (weights @ each) / (weights @ known) - (weights @ f) / (weights @ d))

@@ -1,0 +1,173 @@
+"""Meng et al. (2022), ROME: which restored states bring a fact back when noise has hidden its subject.
+
+The embeddings of the subject's tokens get normal noise of three standard deviations; then clean states are put back at the
+last subject token. With P the probability of the answer, averaged over draws of the noise and over facts:
+
+    total effect      ATE = P(clean) - P(noise)
+    indirect effect   AIE = P(noise, states restored) - P(noise)
+
+Restored are the stream that leaves one layer, or the outputs of MLPs or attention in a window of layers around one. Facts
+are those that the model knows: its likeliest next token is the first of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from circuits.circuit import Node
+from circuits.edges import EMBEDDING
+from circuits.engine import LensEngine, choose
+from circuits.interventions import Intervention, Recipe, Sweep, Variant
+from circuits.models import Model
+from circuits.prompts import CHANGED, PromptSet
+from meridian.experiments import facts
+from meridian.experiments.estimates import Estimate, Sample
+from meridian.experiments.reproduction import Reproduction, Row
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from meridian.session import Session
+
+TASK = "induction"  # names a plan; its prompts are not drawn
+CLEAN = Recipe("patch", source="clean")
+STATE, MLP, ATTENTION = "state", "mlp", "attention"
+KINDS = (STATE, MLP, ATTENTION)
+FEWEST = 10  # facts known, below which the numbers are about all of them
+
+
+def run(session: Session) -> None:
+    """Choose the facts, trace them once for each draw of the noise, print the table."""
+    read = facts.read(session.config["experiment"]["facts"])
+    work = Reproduction(session, TASK, about={"facts": [vars(fact) for fact in read]}, drawn=False)
+    settings = work.settings
+    asked = _asked(work, read)
+    numbers = work.measure("known", lambda bar: known(work.plan.model, asked))
+    chosen, sentence = choose_facts(asked, numbers, work.identity.name)
+    prompts, engine = _prepared(work, chosen)
+    for draw in range(settings["noise"]["draws"]):
+        made = variants(engine.model.n_layers, settings, draw)
+        work.measure(f"draw {draw}", lambda bar, made=made: traced(engine, prompts, made, bar))
+    draws = [work.data[f"draw {draw}"] for draw in range(settings["noise"]["draws"])]
+    sample = Sample(tuple(prompts.clusters), **settings["bootstrap"])
+    work.finish(rows(draws, work.identity.n_layers, sample, settings), sentence)
+
+
+def _asked(work: Reproduction, read: Sequence[facts.Fact]) -> list[facts.Tokens]:
+    """The facts that the tokenizer can say. UserError if these are fewer than two."""
+    found = facts.tokenized(read, work.plan.model.tokenizer, work.settings["bos"])
+    if len(found) < 2:
+        raise UserError(
+            f"the tokenizer of {work.identity.name} knows the words of {len(found)} facts; use a model that reads natural "
+            "language, or your own experiment.facts=<file>"
+        )
+    return found
+
+
+def _prepared(work: Reproduction, chosen: Sequence[facts.Tokens]) -> tuple[PromptSet, LensEngine]:
+    """The facts as prompts, and an engine whose reference prompts are their subjects."""
+    model = work.plan.model
+    prompts = facts.prompt_set(chosen, int(model.bridge.cfg.d_vocab))
+    return prompts, choose(work.session.config["engine"], model, facts.subjects(chosen), prompts)
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+def known(model: Model, asked: Sequence[facts.Tokens]) -> list[int]:
+    """Which facts the model knows, by number."""
+    prompts = facts.prompt_set(asked, int(model.bridge.cfg.d_vocab))
+    best = LensEngine(model, facts.subjects(asked)).end_logits(prompts).argmax(1)
+    return [number for number, one in enumerate(asked) if int(best[number]) == one.answer]
+
+
+def choose_facts(
+    asked: Sequence[facts.Tokens], known_: Sequence[int], name: str
+) -> tuple[Sequence[facts.Tokens], list[str]]:
+    """The known facts, or all if hardly any is known; and what has to be said about that."""
+    if len(known_) >= min(FEWEST, len(asked)):
+        return [asked[number] for number in known_], [f"{name} knows {len(known_)} of the {len(asked)} facts."]
+    return asked, [
+        f"{name} knows {len(known_)} of the {len(asked)} facts, so the numbers are about all of them. The published ones "
+        "are about facts that the model knows."
+    ]
+
+
+def variants(n_layers: int, settings: Mapping[str, Any], draw: int) -> list[Variant]:
+    """Clean, noise, and noise with each kind of state restored around each layer.
+
+    A state is the stream that leaves a layer; the last one is left out, as nothing reads it at the subject.
+    """
+    noise = settings["noise"]
+    recipe = Recipe("noise", additive=True, scale=float(noise["scale"]), seed=int(noise["seed"]), draw=draw)
+    hidden = Intervention((EMBEDDING,), recipe, (CHANGED,))
+    made = [Variant("clean"), Variant("noise", (hidden,))]
+    for kind in KINDS:
+        for layer in range(n_layers - (kind == STATE)):
+            restore = Intervention(restored(kind, layer, n_layers, settings["window"]), CLEAN, (facts.SUBJECT_LAST,))
+            made.append(Variant(f"{kind} {layer}", (hidden, restore)))
+    return made
+
+
+def restored(kind: str, layer: int, n_layers: int, window: int) -> tuple[Node, ...]:
+    """The nodes that are put back: the stream that leaves `layer`, or `window` layers from layer - window // 2 on."""
+    if kind == STATE:
+        return (Node("residual", layer + 1),)
+    first = layer - window // 2
+    return tuple(Node(kind, one) for one in range(max(0, first), min(n_layers, first + window)))
+
+
+def traced(engine: LensEngine, prompts: PromptSet, made: Sequence[Variant], bar: Any) -> dict[str, Any]:
+    """P(answer) of every prompt, by run."""
+    bar.expect(len(made) * len(prompts))
+    effects = engine.run(Sweep(tuple(made), probabilities=True), prompts, bar.advance)
+    return dict(zip(effects.names, effects.answer_probability, strict=True))
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def total_effect(draws: Sequence[Mapping[str, Sequence[float]]]) -> Float[np.ndarray, " prompt"]:
+    """P(clean) - P(noise), mean over draws."""
+    return np.mean([np.subtract(one["clean"], one["noise"]) for one in draws], axis=0)
+
+
+def indirect_effects(
+    draws: Sequence[Mapping[str, Sequence[float]]], kind: str, n_layers: int
+) -> Float[np.ndarray, "layer prompt"]:
+    """P(noise, restored) - P(noise) of each layer, mean over draws."""
+    layers = range(n_layers - (kind == STATE))
+    return np.mean([[np.subtract(one[f"{kind} {layer}"], one["noise"]) for layer in layers] for one in draws], axis=0)
+
+
+def rows(
+    draws: Sequence[Mapping[str, Sequence[float]]], n_layers: int, sample: Sample, settings: Mapping[str, Any]
+) -> Iterator[Row]:
+    """Total effect; indirect effects at the published layer (at the same depth in a model of another), and largest."""
+    paper, gap = settings["paper"], settings["recipe_differences"]
+    effects = {kind: indirect_effects(draws, kind, n_layers) for kind in KINDS}
+    layer = min(round(paper["layer"] * n_layers / paper["layers"]), n_layers - 2)
+    best = {kind: int(values.mean(1).argmax()) for kind, values in effects.items()}
+    clean = np.mean([one["clean"] for one in draws], axis=0)
+
+    def line(quantity: str, kind: str, where: int, number: float | None, remark: str) -> Row:
+        return Row(quantity.format(where), sample.mean(effects[kind][where]), number, True, remark)
+
+    yield Row("P(answer), clean", sample.mean(clean), None, True, gap["facts"])
+    yield Row("total effect (ATE)", sample.mean(total_effect(draws)), paper["total"], True, gap["facts"])
+    yield line("AIE of the state that leaves layer {}", STATE, layer, paper["state"], gap["noise"])
+    yield line("largest AIE of a state: layer {}", STATE, best[STATE], paper["state"], gap["peak"])
+    place = Estimate(float(best[STATE]), reason="a place")
+    yield Row("layer of the largest AIE of a state", place, f"{paper['layer']} of {paper['layers']}", gap=gap["depth"])
+    yield line("largest AIE of MLPs: window around layer {}", MLP, best[MLP], paper["mlp"], gap["peak"])
+    yield line("AIE of attention, the same window ({})", ATTENTION, best[MLP], paper["attention"], gap["noise"])
+    yield Row(
+        "MLPs minus attention there",
+        sample.mean(effects[MLP][best[MLP]] - effects[ATTENTION][best[MLP]]),
+        paper["mlp"] - paper["attention"],
+        True,
+        gap["noise"],
+    )

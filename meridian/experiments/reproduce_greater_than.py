@@ -1,0 +1,173 @@
+"""Hanna, Liu and Variengien (2023) on greater-than: two probabilities of the whole model, its circuit and what is left.
+
+    probability difference   P(end year > YY) - P(end year <= YY)
+    cutoff sharpness         P(end year = YY + 1) - P(end year = YY - 1)
+
+The circuit is heads and MLPs, and its edges are what counts. Edges outside carry what their writers write on the twin
+prompt whose start year is 01:
+
+    circuit             its MLPs and the logits read, of the clean run, the circuit's heads and MLPs alone; what feeds its
+                        heads is as it is
+    inputs to logits    and its heads read the embedding, the MLPs and each other, all heads outside being replaced
+    complement          its MLPs and the logits read all but the circuit's heads and MLPs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits import hypothesis
+from circuits.circuit import Circuit, Node
+from circuits.edges import EMBEDDING, Edge, Graph
+from circuits.interventions import Recipe, Sweep, Variant, patch_paths
+from circuits.prompts import PADDING, PromptSet
+from circuits.study import Study
+from meridian.experiments import reproduction
+from meridian.experiments.estimates import Sample
+from meridian.experiments.reproduction import Reproduction, Row
+
+if TYPE_CHECKING:
+    from meridian.session import Session
+
+TASK = "greater_than"
+FROM_TWIN = Recipe("patch", source="corrupted")
+MODEL, CIRCUIT, INPUTS, COMPLEMENT, TWIN = "model", "circuit", "inputs to logits", "complement", "start year 01"
+
+
+def run(session: Session) -> None:
+    """Measure the probabilities of years in five runs; print the table."""
+    work = Reproduction(session, TASK)
+    work.claim()
+    found = work.part("probabilities", probabilities)
+    sample = reproduction.sample_of(work.settings, work.study.prompts)
+    difference = np.array(found["difference"][MODEL])
+    silent = "" if work.plan.circuit.mlps else "The circuit names no MLPs, so all of them are counted in."
+    work.finish(
+        rows(found, sample, work.settings),
+        [
+            *reproduction.absence(
+                sample.mean(difference), float(np.mean(difference > 0)), work.identity.name, "greater-than"
+            ),
+            *([silent] * bool(silent)),
+        ],
+    )
+
+
+# --- what is measured ------------------------------------------------------------------------------------------------
+
+
+def probabilities(study: Study) -> dict[str, Any]:
+    """{statistic: {run: [prompt]}}; a prompt without a year before or after has no sharpness (None)."""
+    prompts, made = study.prompts, variants(study.circuit, study.model.graph)
+    years = candidate_years(study.model.tokenizer, prompts)
+    after, before = (beside(prompts, years, step) for step in (1, -1))
+    known = ((after != PADDING) & (before != PADDING)).all(1)
+    neighbours = replace(  # a prompt without such a year asks for any other, and is left out below
+        prompts,
+        answers=after.where(after != PADDING, prompts.answers[:, :1]),
+        wrong=before.where(before != PADDING, prompts.wrong[:, :1]),
+    )
+    return {
+        "difference": by_run(made, margins(study, made, prompts)),
+        "sharpness": by_run(made, margins(study, made, neighbours), known.numpy()),
+    }
+
+
+def margins(study: Study, made: Sequence[Variant], prompts: PromptSet) -> Float[np.ndarray, "variant prompt"]:
+    """P(answers) - P(foils) of each prompt, in each run."""
+    sweep = Sweep(tuple(made), probabilities=True)
+    study.progress.expect(len(sweep) * len(prompts))
+    effects = study.engine.run(sweep, prompts, study.progress.advance)
+    return effects.answer_probability.astype(float) - effects.foil_probability.astype(float)
+
+
+def by_run(
+    made: Sequence[Variant], values: Float[np.ndarray, "variant prompt"], known: np.ndarray | None = None
+) -> dict[str, list[float | None]]:
+    """Values by the name of the run; None where not known."""
+    shown = np.ones(values.shape[1], bool) if known is None else known
+    return {
+        variant.name: [float(x) if there else None for x, there in zip(row, shown, strict=True)]
+        for variant, row in zip(made, values, strict=True)
+    }
+
+
+def candidate_years(tokenizer: Any, prompts: PromptSet) -> dict[int, int]:
+    """Year of each token that is a candidate."""
+    ids = sorted({*prompts.answers.flatten().tolist(), *prompts.wrong.flatten().tolist()} - {PADDING})
+    return {one: int(tokenizer.decode([one]).strip()) for one in ids}
+
+
+def beside(prompts: PromptSet, years: Mapping[int, int], step: int) -> Int[Tensor, "prompt 1"]:
+    """The token of the year `step` after each prompt's start year YY, the latest that is wrong; padding if there is none."""
+    found = []
+    for later, others in zip(prompts.answers.tolist(), prompts.wrong.tolist(), strict=True):
+        start = max(years[one] for one in others if one != PADDING)
+        named = {years[one]: one for one in (*later, *others) if one != PADDING}
+        found.append(named.get(start + step, PADDING))
+    return torch.tensor(found)[:, None]
+
+
+def variants(circuit: Circuit, graph: Graph) -> list[Variant]:
+    """The whole model, the circuit with its heads' inputs intact, the circuit from the inputs on, what is left, the twin."""
+    inside, reading = members(circuit, graph)
+    lower = {edge for edge in graph.edges if edge.reader in reading and edge.writer not in inside}
+    upper = {edge for edge in graph.edges if edge.reader in reading and edge.writer in inside - {EMBEDDING}}
+    relevant = {edge for edge in graph.edges if edge not in lower and not _from_outside(edge, circuit)}
+    return [
+        Variant(MODEL),
+        patch_paths(sorted(lower), FROM_TWIN, CIRCUIT),
+        hypothesis.scrub(relevant, graph, FROM_TWIN, INPUTS),
+        patch_paths(sorted(upper), FROM_TWIN, COMPLEMENT),
+        Variant(TWIN, base="corrupted"),
+    ]
+
+
+def members(circuit: Circuit, graph: Graph) -> tuple[set[Node], set[Any]]:
+    """The circuit's writers, and those readers that see nothing else: its MLPs and the logits.
+
+    A circuit that names no MLPs is silent about them and about the embedding, which then count as its own.
+    """
+    layers = circuit.mlps or range(graph.n_layers)
+    inside = {*circuit.heads, *(Node("mlp", layer) for layer in layers), *(() if circuit.mlps else (EMBEDDING,))}
+    reading = {reader for reader in graph.readers if reader.kind == "mlp" and reader.layer in layers}
+    return inside, reading | {graph.logits}
+
+
+def _from_outside(edge: Edge, circuit: Circuit) -> bool:
+    """Whether a head that is not the circuit's writes it."""
+    return edge.writer.kind == "head" and edge.writer not in circuit.heads
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def rows(found: Mapping[str, Any], sample: Sample, settings: Mapping[str, Any]) -> Iterator[Row]:
+    """Probability differences and cutoff sharpness of the whole model, the circuit and the complement."""
+    paper, gap = settings["paper"], settings["recipe_differences"]
+    difference = {name: np.array(values, float) for name, values in found["difference"].items()}
+    sharpness = {name: np.array(values, float) for name, values in found["sharpness"].items()}
+    whole = difference[MODEL]
+
+    def probability_difference(name: str, number: float | None, remark: str) -> Row:
+        return Row(f"probability difference, {name}", sample.mean(difference[name]), number, True, remark)
+
+    yield probability_difference(MODEL, paper["model"], gap["prompts"])
+    yield Row("its standard deviation over prompts", sample.spread(whole), paper["deviation"], True, gap["prompts"])
+    yield Row("cutoff sharpness, model", sample.mean(sharpness[MODEL]), paper["sharpness"], True, gap["sharpness"])
+    yield probability_difference(TWIN, None, gap["twin"])
+    yield probability_difference(CIRCUIT, paper["circuit"], gap["circuit"])
+    kept = sample.ratio(difference[CIRCUIT], whole)
+    yield Row("circuit / model", kept, paper["kept"], True, gap["circuit"])
+    yield Row(
+        "cutoff sharpness, circuit", sample.mean(sharpness[CIRCUIT]), paper["circuit_sharpness"], True, gap["sharpness"]
+    )
+    yield probability_difference(INPUTS, paper["inputs"], gap["inputs"])
+    yield probability_difference(COMPLEMENT, paper["complement"], gap["complement"])

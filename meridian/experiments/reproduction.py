@@ -1,0 +1,320 @@
+"""What all experiments reproduce_* share: the model that they are about, parts that are measured once, one table.
+
+A reproduction measures parts (per-prompt numbers, each written to the result file when it is done), makes rows of them
+(published value, ours with a 95 % interval over prompts, what could explain a gap) and prints these as one table.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+from rich.table import Table
+
+import results_io
+from calibrations import calibrate
+from circuits import claims, models
+from circuits.engine import LensEngine
+from circuits.measure import Plan
+from circuits.prompts import PromptSet
+from circuits.study import Progress, Study
+from meridian.experiments.estimates import Estimate, Sample
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from meridian.session import Session
+
+MODELS = Path(__file__).parents[2] / "configs" / "model"
+NUMBER = "R"  # of the results
+DITTO = "″"
+ONLY_SHOWN = ("title", "source", "paper", "recipe_differences", "bootstrap")  # settings that no measured part reads
+COLUMNS = ("quantity", "paper", "ours [95 % interval]", "inside?", "recipe differences that could explain a gap")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a quantity, what was published and what was found.
+
+    `paper` is a number, which is compared with the interval, or words; `holds` is the comparison where it is no number (None:
+    undecided). `percent`: shown times 100. `gap` says which differences of recipe could explain one. `size`: the published
+    number is one without a sign, so the interval may hold it with either.
+    """
+
+    quantity: str
+    ours: Estimate
+    paper: float | str | None = None
+    percent: bool = False
+    gap: str = ""
+    holds: bool | None = None
+    size: bool = False
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the published number lies in our interval, or the published statement holds."""
+        if isinstance(self.paper, (int, float)):
+            held = self.ours.holds(float(self.paper))
+            return held or self.ours.holds(-float(self.paper)) if self.size else held
+        return self.holds
+
+    def cells(self) -> tuple[str, ...]:
+        paper = self.paper if isinstance(self.paper, str) else self._number(self.paper)
+        paper = f"|{paper}|" if self.size and isinstance(self.paper, (int, float)) else paper
+        inside = {True: "yes", False: "no", None: "-"}[self.inside]
+        return (self.quantity, paper, self._ours(), inside, self.gap)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "quantity": self.quantity,
+            "paper": self.paper,
+            "percent": self.percent,
+            "ours": self.ours.to_dict(),
+            "inside": self.inside,
+            "recipe_differences": self.gap,
+        }
+
+    def _ours(self) -> str:
+        ours = self.ours
+        if ours.value is None:
+            return f"not defined: {ours.reason}"
+        if ours.low is None:
+            return (
+                f"{self._number(ours.value)} (no interval: {ours.reason})" if ours.reason else self._number(ours.value)
+            )
+        return f"{self._number(ours.value)} [{self._number(ours.low)}, {self._number(ours.high)}]"
+
+    def _number(self, value: float | None) -> str:
+        if value is None:
+            return "-"
+        if self.percent:
+            return f"{100 * value:.1f} %"
+        return f"{value:.3f}" if 0 < abs(value) < 0.1 else f"{value:.2f}"
+
+
+def positive(quantity: str, ours: Estimate, paper: str, **rest: Any) -> Row:
+    """A published statement that a difference is positive: it holds if the whole interval is."""
+    return Row(quantity, ours, paper, holds=None if ours.sign is None else ours.sign > 0, **rest)
+
+
+class Reproduction:
+    """One experiment on one model: its settings, its plan, and the parts measured so far.
+
+    The configuration's model is the one that the command line names, otherwise the experiment's own; its prompts are the
+    experiment's. Parts of an earlier run about the same subject are read, not measured again; `about` adds to the subject.
+    `drawn`: whether the prompts are drawn from the task, so that task.bos is about them. UserError for settings typed in
+    vain.
+    """
+
+    def __init__(self, session: Session, task: str, about: Mapping[str, Any] | None = None, drawn: bool = True) -> None:
+        self.session, self.settings = session, session.config["experiment"]
+        given, choices = command_line()
+        refuse_unread(given, self.settings["name"], task if drawn else None)
+        session.config["model"] = model_settings(session.config, given, choices)
+        session.config["prompts"] = dict(self.settings["prompts"])
+        self.name = self.settings["name"]
+        self.plan: Plan = session.plan(task)
+        identity = self.plan.identity
+        folder = session.experiment_folder(self.name) / identity.name.replace("/", "_")
+        self.path = folder / f"{NUMBER}_{self.name}.json"
+        self.subject = results_io.canonical({**self._subject(), **(about or {})})
+        self.data = self._read()
+
+    @property
+    def identity(self) -> models.Identity:
+        return self.plan.identity
+
+    @cached_property
+    def study(self) -> Study:
+        """The model on the experiment's prompts, with the circuit that the configuration names."""
+        return replace(self.plan.study, circuit=self.plan.circuit)
+
+    def claim(self) -> None:
+        """Take the circuit that the configuration names; UserError if the model has none for the task."""
+        self.plan.circuit = claims.resolve(
+            self.plan, self.session.config["circuit"], self.path.parent, self.session.bar, self.session.say
+        )
+        self.subject = results_io.canonical({**self.subject, "circuit": self.plan.circuit.to_dict()})
+        self.data = self._read()
+
+    def part(self, name: str, measure: Callable[[Study], Mapping[str, Any]]) -> Any:
+        """What `measure` finds of the study, kept as `measure` keeps it."""
+        return self.measure(name, lambda bar: measure(replace(self.study, progress=bar)))
+
+    def measure(self, name: str, measure: Callable[[Progress], Any]) -> Any:
+        """What `measure` finds, as plain data; measured once and kept in the result file from then on."""
+        if name not in self.data:
+            with self.session.bar(name) as bar:
+                found = measure(bar)
+            self.data[name] = results_io.canonical(found)
+            self._write([])
+        return self.data[name]
+
+    def finish(self, rows: Iterable[Row], sentences: Iterable[str] = ()) -> None:
+        """Write the rows, and print the table and what has to be said with it."""
+        rows = list(rows)
+        self._write(rows)
+        session = self.session
+        session.console.print(table(self._title(), rows))
+        for sentence in sentences:
+            session.say(sentence)
+        session.say(f"Results {self.path}")
+
+    def _title(self) -> str:
+        return f"{self.settings['title']} ({self.settings['source']}) on {self.identity.describe()}"
+
+    def _subject(self) -> dict[str, Any]:
+        """What the parts are about: model, prompts and code as of a measurement, and what they read of the experiment."""
+        return {
+            **self.plan.subject("01"),
+            "experiment": measured_settings(self.settings),
+            "seed": self.session.config["seed"],
+            "reproduced_by": results_io.sha256([path.read_text() for path in sources(self.name)])[:12],
+        }
+
+    def _read(self) -> dict[str, Any]:
+        """The parts of an earlier run about this very subject."""
+        try:
+            stored = results_io.read(self.path)
+            return dict(stored["data"]) if stored["subject"] == self.subject else {}
+        except (FileNotFoundError, UserError, KeyError):
+            return {}
+
+    def _write(self, rows: Sequence[Row]) -> None:
+        document = {
+            "number": NUMBER,
+            "id": self.name,
+            "kind": "experiment",
+            "subject": self.subject,
+            "records": [],
+            "inputs_sha256": {},
+            "environment": calibrate.environment(),
+            "experiment": results_io.canonical(self.settings),
+            "data": self.data,
+            "rows": [row.to_dict() for row in rows],
+        }
+        results_io.write(self.path, document)
+
+
+def table(title: str, rows: Sequence[Row]) -> Table:
+    """The one table of a reproduction; a remark that is the one of the line above stands there once."""
+    found = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1), header_style="bold")
+    for column in COLUMNS:
+        found.add_column(column, no_wrap=column == "inside?")
+    before = ""
+    for row in rows:
+        *cells, gap = row.cells()
+        found.add_row(*cells, DITTO if gap and gap == before else gap)
+        before = gap
+    return found
+
+
+def command_line() -> tuple[Sequence[str], Mapping[str, str]]:
+    """The overrides as they were typed, and the file chosen for each group."""
+    hydra = HydraConfig.get()
+    return hydra.overrides.task, hydra.runtime.choices
+
+
+def refuse_unread(given: Sequence[str], name: str, task: str | None) -> None:
+    """UserError for a typed setting that an experiment would overwrite or never read: its prompts and its task are its own.
+
+    `task`: the one whose prompts it draws, with or without BOS as typed; None if it makes its prompts itself.
+    """
+    whose = f"draws prompts of its own task, {task}" if task else "makes its own prompts"
+    for typed in given:
+        text = typed.lstrip("+~")
+        key = text.partition("=")[0]
+        if key.partition(".")[0] == "prompts":
+            raise UserError(f"{text} is not read: {name} has its own numbers of prompts; use experiment.{text}")
+        if key.partition(".")[0] == "task" and not (task and key == "task.bos"):
+            raise UserError(f"{text} is not read: {name} {whose}; leave it out")
+
+
+def measured_settings(settings: Any) -> Any:
+    """Settings without those that only words, published numbers and intervals come from, at any depth."""
+    if isinstance(settings, Mapping):
+        return {key: measured_settings(value) for key, value in settings.items() if key not in ONLY_SHOWN}
+    return [measured_settings(one) for one in settings] if isinstance(settings, list) else settings
+
+
+def sources(name: str) -> list[Path]:
+    """The files of meridian.experiments that an experiment is made of: its module and what that imports, at any depth."""
+    found: set[Path] = set()
+    left = [name]
+    while left:
+        path = Path(__file__).with_name(f"{left.pop()}.py")
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == __package__:
+                left += [one.name for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith(f"{__package__}."):
+                left.append(str(node.module).removeprefix(f"{__package__}."))
+    return sorted(found)
+
+
+def model_settings(config: Mapping[str, Any], given: Sequence[str], choices: Mapping[str, str]) -> dict[str, Any]:
+    """The model section: that of the command line, or else the experiment's own model with the settings typed for it.
+
+    UserError if the experiment names a model that has no configuration.
+    """
+    keys = [text.lstrip("+").partition("=")[0] for text in given]
+    if "model" in keys:
+        return dict(config["model"])
+    name = config["experiment"]["model"]
+    path = MODELS / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(one.stem for one in MODELS.glob("*.yaml")))
+        raise UserError(f"experiment.model={name} is no model; use one of {known}")
+    settings = load_settings(path)
+    for key in keys:
+        if key.startswith("model."):
+            settings[key.removeprefix("model.")] = config["model"][key.removeprefix("model.")]
+    return settings
+
+
+def load_settings(path: Path) -> dict[str, Any]:
+    """One configuration file with the files that its defaults name, as plain data."""
+    own = OmegaConf.load(path)
+    parts = [OmegaConf.load(path.parent / f"{name}.yaml") for name in own.pop("defaults", []) if name != "_self_"]
+    return OmegaConf.to_container(OmegaConf.merge(*parts, own), resolve=True)
+
+
+def sample_of(settings: Mapping[str, Any], prompts: PromptSet) -> Sample:
+    """The prompts as sampling units: those of one cluster go together."""
+    return Sample(tuple(prompts.clusters), **settings["bootstrap"])
+
+
+def corrupted_reference(study: Study, per_template: int | None = None) -> LensEngine:
+    """The study's engine with the corrupted reference prompts in place of the clean ones.
+
+    Means and donors then come from the distribution that the corruption draws from (ABC: three unrelated names), as in
+    Wang et al. (2022). `per_template` keeps the first so many of each template.
+    """
+    return _on_corrupted(study.engine, per_template)
+
+
+@lru_cache(maxsize=1)  # one at a time: its activations on the reference prompts take gigabytes
+def _on_corrupted(engine: LensEngine, per_template: int | None) -> LensEngine:
+    prompts = engine.reference.prompts
+    kept: dict[str, list[int]] = {}
+    for row, template in enumerate(prompts.templates):
+        kept.setdefault(template, []).append(row)
+    rows = sorted(row for own in kept.values() for row in own[:per_template])
+    chosen = prompts.select(rows)
+    return engine.on(replace(chosen, clean=chosen.corrupted, corrupted=chosen.clean))
+
+
+def absence(difference: Estimate, correct: float, name: str, task: str) -> list[str]:
+    """A sentence if the model does not do the task, so that nobody takes the rest for a failed reproduction."""
+    if difference.sign == 1 and correct > 0.5:
+        return []
+    return [
+        f"{name} does not do {task}: it prefers the answer in {100 * correct:.1f} % of the prompts. The published numbers "
+        "are about a model that does, so no row says anything about the circuit."
+    ]

@@ -1,0 +1,215 @@
+"""How often are the verdicts wrong? Every calibration on circuits whose truth is known, sampled many times.
+
+Measure a pool of prompts for each subject, draw samples from it, judge each like a run, count. The table says for each
+subject and calibration how often the verdict was "pass", beside what was declared before measuring.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import results_io
+from calibrations import calibrate
+from meridian.experiments.validation import declared, figure, judging, page, rates
+from meridian.experiments.validation.declared import RANDOM, Subject
+from meridian.experiments.validation.judging import Rules, Work
+from meridian.experiments.validation.rates import Outcome, Rate
+from meridian.experiments.validation.stored import Pool
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from meridian.session import Session
+
+NAME = "validate_calibrations"
+RATES, INTERVALS = ("V1", "error_rates"), ("V2", "coverage")
+EMBEDDED = ("pocket",)  # models with a circuit of their own, whose size and layers random claims take
+
+Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]  # by subject and number of prompts
+
+
+def run(session: Session) -> None:
+    """Measure, judge, count, simulate; write V1 and V2 below results/validation and print what they say."""
+    settings, folder = session.config["experiment"], session.experiment_folder("validation")
+    check(settings)
+    subjects = {**declared.chosen(settings), RANDOM: random_subject(settings)}
+    pools = measured(session, subjects, folder)
+    found = judged(session, subjects, pools)
+    digests = {name: digest for pool in pools for name, digest in pool.digests.items()}
+    write(folder, RATES, digests, rates_document(subjects, found, session.config, len(pools)))
+    write(folder, INTERVALS, {}, coverage_document(settings["coverage"], simulated(session)))
+    for shown in page.tables(*stored(folder)):
+        session.console.print(shown)
+    figure.save(stored(folder)[0], folder / "error_rates.svg", session.say)
+    session.say(f"Results {folder}")
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """UserError, before anything is measured, for settings under which nothing could be sampled or shown."""
+    for name in ("experiment.prompts", "experiment.coverage.prompts"):
+        sizes = settings["prompts"] if name == "experiment.prompts" else settings["coverage"]["prompts"]
+        if not sizes or len(set(sizes)) < len(sizes) or min(sizes) < 2:
+            raise UserError(f"{name}={sizes} is no list of sample sizes; use different whole numbers from 2 on")
+    needed = max(sum(judging.sizes(prompts).values()) for prompts in settings["prompts"])
+    for name, pool in (("pool", settings["pool"]), ("random_circuits.pool", settings["random_circuits"]["pool"])):
+        if pool < needed:
+            raise UserError(
+                f"experiment.{name}={pool} is too small for samples of {needed} prompts; use at least {needed}"
+            )
+    if settings["default_prompts"] not in settings["prompts"]:
+        known, given = ", ".join(map(str, settings["prompts"])), settings["default_prompts"]
+        raise UserError(f"experiment.default_prompts={given} is not among the sizes; use one of {known}")
+    if settings["random_circuits"]["model"] not in EMBEDDED:
+        given, known = settings["random_circuits"]["model"], ", ".join(EMBEDDED)
+        raise UserError(f"experiment.random_circuits.model={given} is no model with a stored circuit; use {known}")
+    if empty := [truth for truth, seeds in settings["model_seeds"].items() if not seeds]:
+        raise UserError(f"experiment.model_seeds.{empty[0]}=[] leaves nothing to measure; give at least one seed")
+
+
+def stored(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two results of this experiment in a folder: error rates, coverage."""
+    rates_, intervals = (results_io.read(folder / f"{number}_{name}.json") for number, name in (RATES, INTERVALS))
+    return rates_, intervals
+
+
+def write(folder: Path, which: tuple[str, str], inputs: Mapping[str, str], content: Mapping[str, Any]) -> None:
+    """One numbered result; `inputs` are the digests of the measurements that it was made from."""
+    number, name = which
+    common = {"kind": "experiment", "records": [], "inputs_sha256": inputs, "environment": calibrate.environment()}
+    results_io.write(folder / f"{number}_{name}.json", {"number": number, "id": name, **common, **content})
+
+
+def judged(session: Session, subjects: Mapping[str, Subject], pools: Sequence[Pool]) -> Outcomes:
+    """Every sample of every pool, judged."""
+    settings = session.config["experiment"]
+    calibration = merged(session.config["calibration"], settings["calibration"])
+    rules = Rules(calibration, session.config["certificate"], settings["seed"])
+    works = [
+        Work(pool, prompts, tuple(range(settings["replicates"][_kind(subjects[pool.subject])])))
+        for pool in pools
+        for prompts in settings["prompts"]
+    ]
+    found: dict[tuple[str, int], list[Outcome]] = defaultdict(list)
+    with session.bar("samples judged") as bar:
+        bar.expect(sum(len(work.replicates) for work in works))
+        for work, outcomes in judging.judged(works, rules):
+            found[work.pool.subject, work.prompts] += outcomes
+            bar.advance(len(outcomes))
+    return found
+
+
+def simulated(session: Session) -> list[dict[str, Any]]:
+    """Coverage of every interval at every number of prompts."""
+    settings = session.config["experiment"]["coverage"]
+    found: list[dict[str, Any]] = []
+    with session.bar("intervals simulated") as bar:
+        bar.expect(settings["replicates"] * len(settings["prompts"]))
+        for rows in judging.simulated({**settings, "calibration": session.config["calibration"]}):
+            found += rows
+            bar.advance(settings["replicates"])
+    return sorted(found, key=lambda row: (row["metric"], row["heads"], row["interval"], row["n"]))
+
+
+def measured(session: Session, subjects: Mapping[str, Subject], folder: Path) -> list[Pool]:
+    """The pools of the planted subjects and of random claims on the embedded model, by subject."""
+    from meridian.experiments.validation import measuring, pools
+
+    planted = {name: one for name, one in subjects.items() if name != RANDOM}
+    groups = pools.groups(planted, session.config["experiment"])
+    found: list[Pool] = []
+    with session.bar("claims measured") as bar:
+        bar.expect(
+            sum(len(group.subjects) for group in groups) + session.config["experiment"]["random_circuits"]["claims"]
+        )
+        for made in measuring.measured(groups, session.config, folder):
+            found += made
+            bar.advance(len(made))
+    return sorted(found, key=lambda pool: (list(subjects).index(pool.subject), pool.files))
+
+
+def random_subject(settings: Mapping[str, Any]) -> Subject:
+    """Random claims on an ordinary model, as one more subject: of them nothing is true."""
+    sentence = (
+        f"Heads of {settings['random_circuits']['model']} drawn at random, as many in each layer as its circuit has."
+    )
+    only = {"subjects": {RANDOM: {"truth": "flawed", "sentence": sentence, "not_pass": settings["random_not_pass"]}}}
+    return declared.subjects(only)[RANDOM]
+
+
+def merged(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the sections of `changed` laid over its own."""
+    return {**base, **{name: {**base.get(name, {}), **section} for name, section in changed.items()}}
+
+
+def _kind(subject: Subject) -> str:
+    return RANDOM if subject.name == RANDOM else subject.truth
+
+
+def coverage_document(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The numbered result: every interval's coverage."""
+    return {
+        "subject": {"experiment": NAME, "settings": settings, "judged_by": calibrate.code_digest()},
+        "n": {"samples": settings["replicates"] * len(settings["prompts"])},
+        "data": {"coverage": rows},
+    }
+
+
+def rates_document(
+    subjects: Mapping[str, Subject], found: Outcomes, config: Mapping[str, Any], n_pools: int
+) -> dict[str, Any]:
+    """The numbered result: every cell, the tiers, how often each truth was certified."""
+    settings = config["experiment"]
+    default, highest = settings["default_prompts"], settings["highest_tier"]
+    cells = [
+        cell.to_dict()
+        for (name, prompts), outcomes in sorted(found.items())
+        for cell in rates.cells(subjects[name], prompts, outcomes, settings["targets"], at_default=prompts == default)
+    ]
+
+    def by_size(count: Callable[[Sequence[Outcome]], Any]) -> dict[str, dict[str, Any]]:
+        return {name: {str(n): count(found[name, n]) for n in settings["prompts"]} for name in subjects}
+
+    return {
+        "subject": {
+            "experiment": NAME,
+            "settings": settings,
+            "calibration": config["calibration"],
+            "certificate": config["certificate"],
+            "judged_by": calibrate.code_digest(),
+        },
+        "n": {"samples": sum(map(len, found.values())), "pools": n_pools},
+        "data": {
+            "subjects": {name: _described(one) for name, one in subjects.items()},
+            "cells": cells,
+            "tiers": by_size(lambda outcomes: rates.tiers(outcomes, highest)),
+            "certified": _certified(subjects, found, settings),
+            "metric_passes": by_size(rates.metric_passes),
+        },
+    }
+
+
+def _described(subject: Subject) -> dict[str, Any]:
+    return {
+        "truth": subject.truth,
+        "sentence": subject.sentence,
+        "expected": subject.expected,
+        "reasons": subject.reasons,
+    }
+
+
+def _certified(subjects: Mapping[str, Subject], found: Outcomes, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Rate of the highest tier over all subjects of a truth, by number of prompts."""
+    highest = settings["highest_tier"]
+    return {
+        truth: {
+            str(prompts): rates.pooled(
+                Rate(sum(one.tier == highest for one in found[name, prompts]), len(found[name, prompts]))
+                for name, subject in subjects.items()
+                if subject.truth == truth
+            ).to_dict()
+            for prompts in settings["prompts"]
+        }
+        for truth in dict.fromkeys(subject.truth for subject in subjects.values())
+    }

@@ -1,0 +1,36 @@
+"""Measure many models on all cores: one process and one thread for each, which leaves no core waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from circuits import models
+from meridian.experiments import processes
+from meridian.experiments.validation import pools
+from meridian.experiments.validation.pools import Group
+from meridian.experiments.validation.stored import Pool
+
+
+def measured(groups: Sequence[Group], config: Mapping[str, Any], folder: Path) -> Iterator[list[Pool]]:
+    """The pools of each group as they are done, and those of the random claims.
+
+    A GPU is given one model at a time.
+    """
+    workers = None if models.device_of(config["model"]) == "cpu" else 1
+    tasks = [(_planted, group, config, folder) for group in groups]
+    for _, made in processes.results([*tasks[:1], (_random, config, folder), *tasks[1:]], workers):
+        yield made
+
+
+def _planted(group: Group, config: Mapping[str, Any], folder: Path) -> list[Pool]:
+    torch.set_num_threads(1)
+    return pools.planted_pools(group, config, folder)
+
+
+def _random(config: Mapping[str, Any], folder: Path) -> list[Pool]:
+    torch.set_num_threads(1)
+    return pools.random_pools(config, folder)

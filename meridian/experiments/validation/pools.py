@@ -1,0 +1,113 @@
+"""Prompts measured once for each subject: the numbered results that samples are drawn from.
+
+Subjects with equal weights share the results that do not depend on the claim. Results are kept and reused as those of any
+run, so an experiment that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+import results_io
+from circuits import planted, tasks
+from circuits.claims import random_claim
+from circuits.measure import Plan, measure
+from circuits.measurements import DEPEND_ON_CIRCUIT
+from circuits.study import Silent
+from meridian.experiments.validation.declared import RANDOM, Subject
+from meridian.experiments.validation.stored import Pool
+
+TASK = "ioi"  # the planted claims that are wrong are about this task
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Claims about one set of weights: each subject by name, and the seed of the model and of its prompts."""
+
+    subjects: tuple[str, ...]
+    seed: int
+
+
+def groups(subjects: Mapping[str, Subject], settings: Mapping[str, Any]) -> list[Group]:
+    """Every subject at every model seed of its truth, by weights; what takes longest comes first."""
+    by_weights: dict[tuple[str, int], list[str]] = {}
+    for name, one in subjects.items():
+        for seed in settings["subjects"][name].get("model_seeds", settings["model_seeds"][one.truth]):
+            key = planted.weights_key(name, seed) if name in planted.VARIANTS else name
+            by_weights.setdefault((key, seed), []).append(name)
+    found = [Group(tuple(names), seed) for (_, seed), names in by_weights.items()]
+    return sorted(found, key=lambda group: -len(group.subjects))
+
+
+def planted_pools(group: Group, config: Mapping[str, Any], folder: Path) -> list[Pool]:
+    """Measure a pool for every claim of a group.
+
+    `config` is the whole configuration, its section `experiment` that of the experiment.
+    """
+    settings, first = config["experiment"], group.subjects[0]
+    place = list(settings["subjects"]).index(first)
+    prompts_seed = settings["seed"] + 10 * place + group.seed  # other prompts for each model
+    plan = _plan(config, _planted(config, first, group.seed), settings["pool"], prompts_seed)
+    shared = folder / f"{first}-{group.seed}"
+    _measure(plan, shared, settings, on_claim=False)
+    made = []
+    for name in group.subjects:
+        claims = planted.claimed_circuits(name, group.seed) if name in planted.VARIANTS else plan.identity.circuits
+        plan.circuit = replace(claims[TASK], model=plan.identity.name)
+        own = folder / f"{name}-{group.seed}"
+        _measure(plan, own, settings, on_claim=True)
+        made.append(_pool(name, own, shared, settings))
+    return made
+
+
+def random_pools(config: Mapping[str, Any], folder: Path) -> list[Pool]:
+    """Measure a pool for each random claim on an ordinary model, of the size and layers of its circuit."""
+    settings, chosen = config["experiment"], config["experiment"]["random_circuits"]
+    model = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / f"{chosen['model']}.yaml"), resolve=True)
+    plan = _plan(config, {**model, "device": config["model"].get("device")}, chosen["pool"], settings["seed"])
+    stored = plan.identity.circuits[TASK]
+    shared = folder / chosen["model"]
+    _measure(plan, shared, settings, on_claim=False)
+    made = []
+    for index in range(chosen["claims"]):
+        plan.circuit = random_claim(stored, plan.identity.heads, index)
+        own = folder / f"{chosen['model']}-random-{index}"
+        _measure(plan, own, settings, on_claim=True)
+        made.append(_pool(RANDOM, own, shared, settings))
+    return made
+
+
+def _pool(subject: str, own: Path, shared: Path, settings: Mapping[str, Any]) -> Pool:
+    found = {n: results_io.find(own if n in DEPEND_ON_CIRCUIT else shared, n) for n in settings["numbers"]}
+    return Pool(subject, tuple((number, path) for number, path in sorted(found.items()) if path))
+
+
+def _planted(config: Mapping[str, Any], variant: str, seed: int) -> dict[str, Any]:
+    path = CONFIGS / "model" / "planted" / f"{variant}.yaml"
+    settings = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    return {**settings, "seed": seed, "device": config["model"].get("device")}
+
+
+def _plan(config: Mapping[str, Any], model: Mapping[str, Any], pool: int, seed: int) -> Plan:
+    """What is to be measured on one model; one held-out prompt, as samples choose their own splits from the pool."""
+    settings = config["experiment"]
+    return Plan(
+        model_settings=model,
+        task=tasks.get(TASK),
+        sizes={**config["prompts"], "evaluation": pool - 1, "held_out": 1},
+        seed=seed,
+        settings={**config["measurement"], **settings["measurement"]},
+        engine=config["engine"],
+    )
+
+
+def _measure(plan: Plan, folder: Path, settings: Mapping[str, Any], on_claim: bool) -> None:
+    numbers = [number for number in settings["numbers"] if (number in DEPEND_ON_CIRCUIT) == on_claim]
+    measure(plan, folder, numbers, lambda title: contextlib.nullcontext(Silent()))

@@ -1,0 +1,132 @@
+"""Verdicts over many samples, counted: false-pass rates, power, tiers, and whether what was declared was met."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calibrations import calibrate, certificate
+from calibrations.evidence import Evidence
+from calibrations.preconditions import NO_RULE
+from calibrations.registry import CALIBRATIONS
+from calibrations.statistics import Interval, wilson_interval
+from meridian.experiments.validation.declared import ROWS, Subject
+
+PUBLISHED = ("fail", "none", "pass")  # worst first
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One sample judged: verdicts by metric and by calibration (its worst gating one), and the tier reached."""
+
+    metrics: Mapping[str, tuple[str, str]]  # metric: (published verdict, verdict)
+    rows: Mapping[str, tuple[str, str]]  # calibration: the same
+    tier: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """`count` of `n` samples, with the 95 % Wilson interval of the rate."""
+
+    count: int
+    n: int
+
+    @property
+    def value(self) -> float:
+        return self.count / self.n
+
+    @property
+    def interval(self) -> Interval:
+        return wilson_interval(self.count, self.n, 0.95)
+
+    def to_dict(self) -> dict[str, Any]:
+        low, high = self.interval
+        return {"count": self.count, "n": self.n, "rate": self.value, "ci95": (max(low, 0.0), min(high, 1.0))}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One subject, one row of the table, one number of prompts.
+
+    `met` is None where nothing was declared (power is, for the size of a run alone), else whether the rate itself is within
+    its target: at most `max_false_pass`, at least `min_power`, without any allowance for Monte Carlo error.
+    """
+
+    subject: str
+    row: str
+    prompts: int
+    expected: str
+    published_pass: Rate
+    verdict_pass: Rate
+    verdicts: Mapping[str, int]
+    met: bool | None
+
+    def to_dict(self) -> dict[str, Any]:
+        rates = {"published_pass": self.published_pass.to_dict(), "verdict_pass": self.verdict_pass.to_dict()}
+        return {**asdict(self), **rates}
+
+
+def outcome(evidence: Evidence, config: Mapping[str, Any], rules: Mapping[str, Any]) -> Outcome:
+    """Judge one sample by every calibration and fold the verdicts (`rules`: the certificate section)."""
+    documents = calibrate.judge(evidence, CALIBRATIONS, config)
+    metrics, rows = {}, {}
+    for identifier, document in documents.items():
+        rows[identifier] = (_published(document["records"]), document["data"]["verdict"])
+        metrics |= {r["metric"]: (r["published_verdict"], r["verdict"]) for r in document["records"]}
+    return Outcome(metrics, rows, certificate.certify(documents, rules)["tier"] or 0)
+
+
+def _published(records: Sequence[Mapping[str, Any]]) -> str:
+    """The worst published verdict of a calibration's gating metrics, of those that have a published rule."""
+    gating = [record for record in records if record["gating"]] or records
+    said = {record["published_verdict"] for record in gating if record["published_rule"] != NO_RULE}
+    return next((word for word in PUBLISHED if word in said), "none")
+
+
+def cells(
+    subject: Subject, prompts: int, outcomes: Sequence[Outcome], targets: Mapping[str, float], at_default: bool
+) -> list[Cell]:
+    """The subject's cells at this number of prompts, one per row of the table.
+
+    `at_default`: this is the size of a run, where power is asked for.
+    """
+    made = []
+    for row in ROWS:
+        published, verdicts = zip(*(one.rows[row] for one in outcomes), strict=True)
+        passed, seed = Rate(verdicts.count("pass"), len(outcomes)), Rate(published.count("pass"), len(outcomes))
+        expected = subject.expected[row]
+        judged = expected == "not_pass" or (expected == "pass" and at_default)
+        met = _met(expected, passed, targets) if judged else None
+        made.append(Cell(subject.name, row, prompts, expected, seed, passed, dict(Counter(verdicts)), met))
+    return made
+
+
+def _met(expected: str, passed: Rate, targets: Mapping[str, float]) -> bool:
+    if expected == "not_pass":
+        return passed.value <= targets["max_false_pass"]
+    return passed.value >= targets["min_power"]
+
+
+def metric_passes(outcomes: Sequence[Outcome]) -> dict[str, list[int]]:
+    """Per published metric: in how many samples its published verdict, and its verdict, was "pass"."""
+    return {
+        metric: [sum(one.metrics[metric][side] == "pass" for one in outcomes) for side in (0, 1)]
+        for metric in outcomes[0].metrics
+    }
+
+
+def tiers(outcomes: Sequence[Outcome], highest: int) -> dict[str, Any]:
+    """How many samples reached each tier, and the rate of the highest one."""
+    reached = Counter(one.tier for one in outcomes)
+    return {
+        "counts": [reached[tier] for tier in range(highest + 1)],
+        "certified": Rate(reached[highest], len(outcomes)).to_dict(),
+    }
+
+
+def pooled(rates: Iterable[Rate]) -> Rate:
+    """One rate over all these samples."""
+    rates = list(rates)
+    return Rate(sum(rate.count for rate in rates), sum(rate.n for rate in rates))
