@@ -11,8 +11,10 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from jaxtyping import install_import_hook
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -32,3 +34,19 @@ CHECKED = (
     "study",
 )
 install_import_hook([f"circuits.{name}" for name in CHECKED], "beartype.beartype")
+
+OTHERS = frozenset({"neox", "qwen2", "qwen3", "gemma", "gemma2", "gemma3"})
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests run in full for GPT-2 and Llama; with another architecture they are slow, unless marked `every_architecture`."""
+    for item in items:
+        if OTHERS & set(parameters(item)) and not item.get_closest_marker("every_architecture"):
+            item.add_marker(pytest.mark.slow)
+
+
+def parameters(item: pytest.Item) -> Iterator[str]:
+    """The words among a test's parameters, those of its fixtures too."""
+    for value in item.callspec.params.values() if hasattr(item, "callspec") else ():
+        yield from (word for word in (value if isinstance(value, tuple) else (value,)) if isinstance(word, str))

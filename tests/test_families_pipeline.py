@@ -122,6 +122,7 @@ def test_a_random_checkpoint_is_not_shown_to_do_the_task(family, checkpoint, tmp
     assert baseline["n"]["templates"] == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", LEFT_OUT)
 def test_regardless_everything_is_measured_or_left_out_with_a_reason(family, checkpoint, tmp_path) -> None:
     """Qwen 2 with a tokenizer that has no BOS token, Gemma 2 with all its peculiarities."""

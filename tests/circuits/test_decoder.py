@@ -26,7 +26,7 @@ from circuits.interventions import Recipe, Sweep, Variant, ablate, noise
 from circuits.models import UnsupportedArchitectureError
 from tests.circuits import toy
 
-pytestmark = pytest.mark.usefixtures("float64_throughout")
+pytestmark = [pytest.mark.every_architecture, pytest.mark.usefixtures("float64_throughout")]
 
 LENGTH = 11
 

@@ -10,6 +10,8 @@ from circuits.circuit import Node, head
 from circuits.edges import EMBEDDING, PROJECTIONS, Edge, Graph, Reader
 from results_io import UserError
 
+pytestmark = pytest.mark.every_architecture
+
 SHAPES = [(3, 4, 4, False), (2, 4, 2, False), (2, 4, 4, True), (1, 1, 1, False), (5, 3, 1, False)]
 GROUPED = Graph(3, 4, 2)
 

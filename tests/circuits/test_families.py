@@ -112,6 +112,7 @@ def relative_error(found, expected) -> float:
 # --- the model -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_architecture
 @torch.no_grad()
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_log_probabilities_are_hugging_face_s(family, load, plain) -> None:

@@ -150,6 +150,7 @@ def assert_same(found: Effects, expected: np.ndarray, tolerance: float) -> None:
 # --- against the reference backend and brute force --------------------------------------------------------------
 
 
+@pytest.mark.every_architecture
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_every_intervention_is_what_it_is_in_the_reference_backend(architecture, dtype, engine, lens, few) -> None:

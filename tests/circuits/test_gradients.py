@@ -353,6 +353,7 @@ def columns_of(estimates: NodeEstimates, layer: int) -> list[int]:
     return [column for column, reader in enumerate(estimates.readers) if reader.layer == layer]
 
 
+@pytest.mark.every_architecture
 @pytest.mark.parametrize("architecture", EVERY)
 def test_query_key_and_value_estimates_equal_finite_differences(architecture, engine, few) -> None:
     found, model = engine(architecture).node_effects(few, "corrupted"), engine(architecture).model
@@ -528,6 +529,7 @@ def several(scored) -> PromptSet:
     return scored.select([0, 5, 9, 20, 27])
 
 
+@pytest.mark.every_architecture
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_run_as_a_decoder_the_numbers_are_the_models_own(architecture, load, several) -> None:
     model = load(architecture, "float64")

@@ -15,6 +15,8 @@ from circuits.embedded.tokenizer import build_tokenizer
 from results_io import UserError
 from tests.circuits import gpt2_tokenizer, toy
 
+pytestmark = pytest.mark.every_architecture
+
 
 def local(folder: Path, **rest) -> dict:
     return {"name": "mine", "kind": "local", "path": str(folder), "device": "cpu", "dtype": "float32", **rest}

@@ -20,7 +20,10 @@ webdriver = pytest.importorskip("selenium.webdriver")
 ui = pytest.importorskip("selenium.webdriver.support.ui")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its driver is installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its driver is installed"),
+]
 
 DESKTOP, PHONE = (1440, 900), (390, 844)
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars")

@@ -14,6 +14,8 @@ from circuits.measurements import direct_logit_attribution
 from circuits.measurements.direct_logit_attribution import NonlinearReadoutError
 from tests.circuits import toy
 
+pytestmark = pytest.mark.every_architecture
+
 
 @pytest.mark.parametrize(
     ("architecture", "task"),

@@ -31,6 +31,8 @@ from suites.item import Suite
 from suites.models import open_model
 from tests.commandline import Outcome, command
 
+pytestmark = pytest.mark.slow
+
 POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": None}
 SIZES = {"discovery": 200, "evaluation": 400, "held_out": 200, "reference": 360}
 SETTINGS = {"minimum_share": 0.1, "level": 0.95, "resamples": 2000, "seed": 0}

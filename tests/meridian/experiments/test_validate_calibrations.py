@@ -52,6 +52,7 @@ def cell(measured, subject, row):
     return found[0]
 
 
+@pytest.mark.slow
 def test_it_ends_well_and_shows_the_table(ran):
     folder, outcome = ran
     assert outcome.code == 0, outcome.errors
@@ -61,11 +62,13 @@ def test_it_ends_well_and_shows_the_table(ran):
     assert "<svg" in (folder / "error_rates.svg").read_text()
 
 
+@pytest.mark.slow
 def test_every_subject_has_a_cell_for_every_calibration(measured):
     assert len(measured["data"]["cells"]) == 4 * len(ROWS)
     assert measured["n"] == {"pools": 5, "samples": 3 * SAMPLES + 2 * RANDOM_SAMPLES}
 
 
+@pytest.mark.slow
 def test_a_missing_head_is_seen_and_a_sound_circuit_is_not_blamed(measured):
     """Faithfulness is .6 and 1.0, far from the limit of .8: every sample says so."""
     assert cell(measured, "missing_head", "P")["verdict_pass"]["count"] == 0
@@ -73,18 +76,21 @@ def test_a_missing_head_is_seen_and_a_sound_circuit_is_not_blamed(measured):
     assert cell(measured, "sound", "P")["verdict_pass"]["count"] == SAMPLES
 
 
+@pytest.mark.slow
 def test_a_false_head_is_seen_by_the_calibration_declared_for_it(measured):
     assert cell(measured, "false_head", "M3b")["verdict_pass"]["count"] == 0
     assert cell(measured, "false_head", "M3b")["met"] is True
     assert cell(measured, "false_head", "P")["verdict_pass"]["count"] == SAMPLES  # a decoy more changes nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ["C11", "C17", "C36", "S1", "M98", "E1b", "M3b"])
 def test_the_sound_circuit_passes_what_sixty_prompts_can_show(measured, row):
     """Power at least .95 - 3 sqrt(.05 x .95 / 8) = .72 of 8 samples: 6 of them."""
     assert cell(measured, "sound", row)["verdict_pass"]["count"] >= math.ceil(0.72 * SAMPLES)
 
 
+@pytest.mark.slow
 def test_sixty_prompts_are_too_few_to_certify(measured):
     """S3 wants 255 prompts: nothing reaches tier 4, sound or not, and random claims reach no tier at all."""
     tiers = {name: found[str(PROMPTS)]["counts"] for name, found in measured["data"]["tiers"].items()}
@@ -93,6 +99,7 @@ def test_sixty_prompts_are_too_few_to_certify(measured):
     assert cell(measured, "sound", "S3")["verdicts"] == {"insufficient": SAMPLES}
 
 
+@pytest.mark.slow
 def test_coverage_is_counted_for_every_interval(ran):
     rows = results_io.read(ran[0] / "V2_coverage.json")["data"]["coverage"]
     shown = {row["metric"] for row in rows if row["interval"] == "ci95"}

@@ -57,6 +57,7 @@ def test_template_deviations_leave_the_mean_and_have_the_stated_spread():
     assert POPULATION.clean_mean.mean() == pytest.approx(LAW.mean_clean, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "subset"), [(40, "circuit"), (100, "complement")])
 def test_standard_error_is_the_sd_over_samples(n, subset):
     replicates = 300
@@ -159,6 +160,7 @@ def test_every_interval_of_every_record_has_an_estimand_and_a_truth():
     json.dumps([one.to_dict() for one in results])
 
 
+@pytest.mark.slow
 def test_sound_intervals_cover_at_their_nominal_rate():
     """Faithfulness, its Fieller interval and the incremental gain: within 3 Monte Carlo SE of the nominal level."""
     replicates = 100
@@ -169,6 +171,7 @@ def test_sound_intervals_cover_at_their_nominal_rate():
             assert found(results, metric, interval).share == pytest.approx(nominal, abs=3 * error), metric
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("calibration", "metric", "n"),
     [
@@ -185,6 +188,7 @@ def test_intervals_of_clustered_prompts_cover(calibration, metric, n):
     assert one.share >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / replicates)
 
 
+@pytest.mark.slow
 def test_a_narrowed_interval_is_caught(monkeypatch):
     """Half the width of a 95 % interval covers 67 % (normal): the upper Wilson bound must lie below .92."""
     whole = preconditions.percentile_interval

@@ -205,6 +205,7 @@ def test_an_outcome_holds_every_calibration_and_the_tier():
     assert found.rows["S3"][1] == "insufficient" and 0 <= found.tier < 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "law", [{}, {"faithfulness": 0.6}, {"template_shift": 0.5}], ids=["sound", "partial", "templates"]
 )
