@@ -157,6 +157,13 @@ class Effects:
     prompts_sha256: str
     foil_probability: Float[np.ndarray, "variant prompt"] | None = None
 
+    @property
+    def probabilities(self) -> tuple[Float[np.ndarray, "variant prompt"], Float[np.ndarray, "variant prompt"]]:
+        """Probabilities of the answers and of the foils. ValueError if the sweep did not ask for them."""
+        if self.answer_probability is None or self.foil_probability is None:
+            raise ValueError("the effects have no probabilities; run the sweep with probabilities=True")
+        return self.answer_probability, self.foil_probability
+
     def row(self, name: str) -> Float[np.ndarray, " prompt"]:
         """Logit difference of the variant called `name`."""
         return self.logit_diff[self.names.index(name)]

@@ -17,6 +17,7 @@ from circuits.interventions import Effects, Sweep
 from circuits.models import Model
 from circuits.prompts import PromptSet
 from circuits.tasks.base import Task
+from results_io import UserError
 
 
 @runtime_checkable
@@ -60,6 +61,13 @@ class Study:
     progress: Progress = field(default_factory=Silent)
     done: dict[tuple[LensEngine, str, str], Effects] = field(default_factory=dict)
 
+    @property
+    def claim(self) -> Circuit:
+        """The circuit that the study is about. UserError if it has none."""
+        if self.circuit is None:
+            raise UserError(f"the study of {self.task.name} on {self.model.name} has no circuit; give it one")
+        return self.circuit
+
     def run(self, sweep: Sweep, prompts: PromptSet | None = None, in_logits: bool = False) -> Effects:
         """Run a sweep on the scored prompts (or others of this task) and report progress.
 
@@ -75,7 +83,8 @@ class Study:
         effects = self.done[key]
         if in_logits or not by_probability:
             return effects
-        return replace(effects, logit_diff=effects.answer_probability - effects.foil_probability)
+        answers, foils = effects.probabilities
+        return replace(effects, logit_diff=answers - foils)
 
     def subset(self, size: int, split: str = "evaluation") -> list[int]:
         """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""

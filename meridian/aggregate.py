@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,7 +21,7 @@ from rich.text import Text
 import results_io
 from calibrations import summary
 from calibrations.registry import CALIBRATIONS
-from meridian import locks
+from meridian import config_files, locks
 
 FILE = "summary.csv"
 ABOUT = ("model", "task", "seed", "variant")
@@ -127,7 +127,7 @@ def finish() -> None:
     results = Path(config.results)
     if not any(results.rglob("certificate.json")):
         return
-    calibration = OmegaConf.to_container(config.calibration, resolve=True)
+    calibration = config_files.plain(config.calibration)
     console = Console(width=None if Console().is_terminal else WIDTH)
     pooled = pool(results, calibration, functools.partial(console.print, highlight=False, markup=False))
     show(pooled, console)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
+from meridian import config_files
 from results_io import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -31,14 +32,15 @@ def load(group: str, choice: str, configs: Path = CONFIGS) -> DictConfig:
     """
     folder = configs / group
     if (group, choice) == WHOLE:
-        return OmegaConf.merge(*(_section(folder, name) for name in parts(folder)))
-    chosen = OmegaConf.load(folder / f"{choice}.yaml")
-    return OmegaConf.merge(chosen, *(OmegaConf.load(folder / f"{name}.yaml") for name in chosen.pop("defaults", [])))
+        return config_files.merge(*(_section(folder, name) for name in parts(folder)))
+    chosen = config_files.read(folder / f"{choice}.yaml")
+    named = [config_files.read(folder / f"{name}.yaml") for name in chosen.pop("defaults", [])]
+    return config_files.merge(chosen, *named)
 
 
 def _section(folder: Path, name: str) -> DictConfig:
     """One calibration's file. With another section it would change, unseen, the thresholds of another calibration."""
-    loaded, expected = OmegaConf.load(folder / f"{name}.yaml"), name.partition("_")[0]
+    loaded, expected = config_files.read(folder / f"{name}.yaml"), name.partition("_")[0]
     if list(loaded) != [expected]:
         raise UserError(
             f"configs/{folder.name}/{name}.yaml has the sections {', '.join(map(str, loaded)) or 'none'}; expected "

@@ -29,7 +29,7 @@ from einops import rearrange
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import results_io
@@ -89,8 +89,9 @@ def convert(source: Source, folder: Path) -> float:
             f"the converted model's log-probabilities differ by {gap:.2g} from TransformerLens' own reading of "
             f"{source.checkpoint}, where rounding makes less than {TOLERANCE:g}; do not use it and report its config.json"
         )
-    model.config.bos_token_id, model.config.eos_token_id = tokenizer.bos_token_id, tokenizer.eos_token_id
-    model.config.converted_from = {"file": source.checkpoint.name, "sha256": results_io.file_digest(source.checkpoint)}
+    origin = {"file": source.checkpoint.name, "sha256": results_io.file_digest(source.checkpoint)}
+    ids = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
+    model.config.update({**ids, "converted_from": origin})
     _save(model, tokenizer, folder)
     return gap
 
@@ -199,7 +200,8 @@ def gpt2(config: Mapping[str, Any], weights: Weights) -> GPT2LMHeadModel:
         eos_token_id=None,
     )
     dtype = torch.promote_types(weights["embed.W_E"].dtype, torch.float32)
-    model = GPT2LMHeadModel(shape).to(dtype)
+    model = GPT2LMHeadModel(shape)
+    nn.Module.to(model, dtype)
     model.load_state_dict({name: value.to(dtype) for name, value in _gpt2_tensors(shape, weights).items()})
     return model.eval()
 
@@ -293,7 +295,7 @@ def difference(model: GPT2LMHeadModel, config: Mapping[str, Any], weights: Weigh
     tokens = tokens[:, : int(config["n_ctx"])]
     dtype = model.dtype
     mine = model.double()(tokens).logits.log_softmax(-1)
-    model.to(dtype)  # exact: the fp64 numbers are those of `dtype`
+    nn.Module.to(model, dtype)  # exact: the fp64 numbers are those of `dtype`
     return float((mine - native(config, weights, torch.float64)(tokens).log_softmax(-1)).abs().max())
 
 
@@ -305,8 +307,9 @@ def native(config: Mapping[str, Any], weights: Weights, dtype: torch.dtype) -> A
         from transformer_lens.model_bridge.sources import native as _  # noqa: F401 (registers boot_native)
         from transformer_lens.utilities.tl_checkpoint_conversion import convert_tl_checkpoint
 
+        sizes: dict[str, Any] = {name: int(config[name]) for name in SIZES}
         shape = TransformerBridgeConfig(
-            **{name: int(config[name]) for name in SIZES},
+            **sizes,
             eps=_eps(config),
             act_fn="gelu",
             attn_only=True,
@@ -315,7 +318,9 @@ def native(config: Mapping[str, Any], weights: Weights, dtype: torch.dtype) -> A
             architecture="TransformerLensNative",
             init_weights=False,
         )
-        bridge = TransformerBridge.boot_native(shape, dtype=dtype, device="cpu")
+        # the import of `native` sets it, which a type checker does not see
+        boot = TransformerBridge.boot_native  # pyright: ignore[reportAttributeAccessIssue]
+        bridge = boot(shape, dtype=dtype, device="cpu")
         zero = {"unembed.b_U": torch.zeros(shape.d_vocab)}
         bridge.load_state_dict(convert_tl_checkpoint(zero | weights, shape), strict=True)
     return bridge.eval()

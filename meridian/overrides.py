@@ -13,7 +13,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from meridian import config_groups
+from meridian import config_files, config_groups
 from results_io import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -88,7 +88,7 @@ def value_of(config: DictConfig, name: str) -> Any:
 
 def defaults(choices: Mapping[str, str]) -> DictConfig:
     """The configuration of these groups' files without any override."""
-    config = OmegaConf.load(CONFIGS / "config.yaml")
+    config = config_files.read(CONFIGS / "config.yaml")
     for group in GROUPS:
         if choices[group] is None:  # no experiment
             continue

@@ -78,13 +78,13 @@ ACRONYM_WORDS = tuple(
     Police Public Press Radio Research Royal Safety Science State Trade Transit Travel Union
     United Urban Valley Video Vision Water West World""".split()
 )
-CAPITALS = dict(
-    pair.split("-")
+CAPITALS = {
+    pair.partition("-")[0]: pair.partition("-")[2]
     for pair in """France-Paris Germany-Berlin Italy-Rome Spain-Madrid Russia-Moscow China-Beijing
     Japan-Tokyo Egypt-Cairo Greece-Athens Poland-Warsaw Austria-Vienna Hungary-Budapest
     Portugal-Lisbon Ireland-Dublin Norway-Oslo Sweden-Stockholm Finland-Helsinki Kenya-Nairobi
     Peru-Lima Cuba-Havana""".split()
-)
+}
 
 PAD, BOS, UNK = "<pad>", "<bos>", "<unk>"
 FUNCTION_WORDS = tuple(

@@ -69,7 +69,7 @@ def estimate(study: Study, circuit: Circuit | None, memory_mib: float, say: Call
         items=items,
         rates={kind: rate.per_second for kind, rate in measured.items()},
         left_out=left_out,
-        circuit=f"{study.circuit.name}, {len(study.circuit.heads)} heads in {len(study.circuit.roles)} roles",
+        circuit=f"{study.claim.name}, {len(study.claim.heads)} heads in {len(study.claim.roles)} roles",
         assumed=assumed,
         pairs=sum(one.pairs for one in items),
         minutes=sum(one.minutes for one in items),

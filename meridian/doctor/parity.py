@@ -116,15 +116,16 @@ def compare(
     """
     probes = study.prompts.select(some_of_every_length(study.prompts))
     comparisons: list[Comparison] = []
-    interventions, left_out, departure, facts = {}, {}, None, None
+    facts: list[Facts] = []
+    interventions, left_out, departure = {}, {}, None
     for dtype in dict.fromkeys((str(study.model.dtype).removeprefix("torch."), *PRECISIONS)):
         reason = _too_large(study.model, dtype)
-        if reason is not None and facts is not None:
+        if reason is not None and facts:
             left_out[dtype] = reason
             continue
         say(f"comparing forward passes in {dtype}")
         plain, _ = models.load_plain({**settings, "dtype": dtype}, study.model.identity)
-        facts = facts or _facts(plain)
+        facts.append(_facts(plain))
         expected, streams = of_plain(plain, probes), plain_streams(plain, probes, study.model)
         del plain  # before the next model takes as much
         model = _in(dtype, study.model, settings)
@@ -138,7 +139,7 @@ def compare(
             del model
             gc.collect()  # a bridge holds itself in cycles
     verdict, sentence = judge(comparisons, departure)
-    return Parity(tuple(comparisons), interventions, left_out, departure, verdict, sentence), facts
+    return Parity(tuple(comparisons), interventions, left_out, departure, verdict, sentence), facts[0]
 
 
 def _in(dtype: str, model: Model, settings: Mapping[str, Any]) -> Model:
@@ -166,7 +167,7 @@ def judge(comparisons: Sequence[Comparison], departure: Departure | None) -> tup
         )
     shown = [one for one in wrong if one.dtype == double] or [one for one in wrong if one.dtype == wrong[-1].dtype]
     named, dtype = " and ".join(one.backend for one in shown), shown[0].dtype
-    largest = f"{max(max(one.relative.values()) for one in shown):.1e} of the largest value in {dtype}"
+    largest = f"{max(max(one.relative.values()) for one in shown if one.relative):.1e} of the largest value in {dtype}"
     verb = "differs" if len(shown) == 1 else "differ"
     if dtype != double and known:
         return ROUNDING, (
@@ -197,7 +198,8 @@ def _where(wrong: Sequence[Comparison], departure: Departure | None) -> str:
 
 
 def _facts(plain: PreTrainedModel) -> Facts:
-    tied = plain.get_input_embeddings().weight is plain.get_output_embeddings().weight
+    unembedding = plain.get_output_embeddings()
+    tied = unembedding is not None and unembedding.weight is plain.get_input_embeddings().weight
     return Facts(sum(parameter.numel() for parameter in plain.parameters()), tied)
 
 

@@ -109,7 +109,7 @@ def _heads(study: Study) -> Timed:
 
 def _circuits(study: Study) -> Timed:
     """20 in small: the circuit, the rest or nothing intact, under every recipe, and random circuits."""
-    heads, circuit = study.model.heads, set(study.circuit.heads)
+    heads, circuit = study.model.heads, set(study.claim.heads)
     drawn = [recipe for method in METHODS for recipe in recipes(study, method)]
     outside = {"circuit": set(heads) - circuit, "complement": circuit, "empty": set(heads)}
     variants = [
@@ -130,7 +130,7 @@ def _paths(study: Study) -> Timed:
 
 def _scrubs(study: Study) -> Timed:
     """24 in small: the hypothesis, one draw."""
-    edges, graph = hypothesis_edges(study.circuit, study.model.graph), study.model.graph
+    edges, graph = hypothesis_edges(study.claim, study.model.graph), study.model.graph
     return _sweep(study, [scrub(edges, graph, Recipe("resample"), "scrubbed")])
 
 

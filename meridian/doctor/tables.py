@@ -78,7 +78,7 @@ def _architecture(report: Report) -> Table:
 def _parity(report: Report) -> Table:
     table = _table("dtype", "backend", *parity.QUANTITIES, "tolerance", "", right=(*parity.QUANTITIES, "tolerance"))
     for one in report.parity.comparisons:
-        if one.difference is None:
+        if one.difference is None or one.relative is None:
             table.add_row(one.dtype, one.backend, *("-" for _ in parity.QUANTITIES), "-", Text(f"not run: {one.why}"))
             continue
         cells = (f"{one.difference[name]:.1e} ({one.relative[name]:.1e})" for name in parity.QUANTITIES)

@@ -165,7 +165,7 @@ def _sampling(shape: Shape, settings: Mapping[str, Any]) -> Iterator[Work]:
 def _battery(study: Study, shape: Shape) -> Iterator[Work]:
     """20: what stays intact x recipes, and random circuits on a share of each split."""
     settings, battery = study.settings, study.settings["battery"]
-    subsets = dict.fromkeys(ablation_battery.SUBSETS, 1) | {"without": len(study.circuit.roles)}
+    subsets = dict.fromkeys(ablation_battery.SUBSETS, 1) | {"without": len(study.claim.roles)}
     draws = {method: len(ablation_battery.recipes(study, method)) for method in ablation_battery.METHODS}
     conditions = sum(count * sum(draws[m] for m in battery.get(subset, ())) for subset, count in subsets.items())
     share = 1 / int(settings["random_circuit_prompt_share"])
@@ -179,7 +179,7 @@ def _minimality(study: Study, shape: Shape) -> Iterator[Work]:
     On the discovery prompts nothing, each role without each head, and what the steps try: at step k, for each head, sets of k
     others with and without it. On the scored ones nothing, heads, roles, and the chosen set of each head without and with it.
     """
-    own, circuit = study.settings["minimality"], study.circuit
+    own, circuit = study.settings["minimality"], study.claim
     size = len(circuit.heads)
     roles = [frozenset(role.heads) for role in circuit.roles.values()]
     declared = {frozenset(), *(frozenset([node]) for node in circuit.heads)}
@@ -202,7 +202,7 @@ def _minimality(study: Study, shape: Shape) -> Iterator[Work]:
 def _paths(study: Study, shape: Shape) -> Iterator[Work]:
     """24 and 28: the hypothesis scrubbed, and single edges patched."""
     scrubbing, own = study.settings["scrubbing"], study.settings["path_patching"]
-    ways = len(pathways(study.circuit))
+    ways = len(pathways(study.claim))
     some = min(scrubbing["prompts"], shape.evaluation)
     yield Work("24", "scrubs", scrubbing["draws"] * (3 * shape.scored + ways * some) + shape.scored)
     edges, recipes = len(path_patching.candidates(study)), len(path_patching.RECIPES)

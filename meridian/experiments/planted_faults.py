@@ -237,7 +237,8 @@ def _traced(group: SuitePairs, config: Mapping[str, Any], model: Mapping[str, An
 
 
 def _measured(folder: Path) -> dict[str, Any]:
-    return {number: results_io.read(results_io.find(folder, number)) for number in confirmation.NEEDED}
+    found = {number: results_io.find(folder, number) for number in confirmation.NEEDED}
+    return {number: results_io.read(path) for number, path in found.items() if path}
 
 
 def confirmations(folder: Path, named: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:

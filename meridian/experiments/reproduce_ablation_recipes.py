@@ -70,7 +70,7 @@ def run(session: Session) -> None:
     d = np.array(work.data["model"]["logit_diff"], float)
     found = {name: np.array(row, float) for value in values(settings) for name, row in work.data.get(value, {}).items()}
     notes += reproduction.absence(sample.mean(d), float((d > 0).mean()), work.identity.name, TASK)
-    notes += head_positions.unplaced(work.plan.circuit, settings["positions"])
+    notes += head_positions.unplaced(work.circuit, settings["positions"])
     work.finish(rows(found, d, prompts.factors.get("order", ()), sample, settings), notes)
 
 
@@ -129,13 +129,13 @@ def engine_for(study: Study, value: str, settings: Mapping[str, Any]) -> LensEng
 def variant(way: Way, study: Study, settings: Mapping[str, Any]) -> Variant:
     """One way as a run."""
     recipe, heads = recipe_of(way.value, settings), study.model.heads
-    placed = head_positions.nodes_of(study.circuit, settings["positions"])
+    placed = head_positions.nodes_of(study.claim, settings["positions"])
     nodes = placed if way.granularity == PLACED else head_positions.everywhere(placed)
     if way.direction == RESTORE:
         return head_positions.restored(nodes, str(way))
     if way.granularity == EDGES:
         graph = study.model.graph
-        return hypothesis.scrub(hypothesis.hypothesis_edges(study.circuit, graph), graph, recipe, str(way))
+        return hypothesis.scrub(hypothesis.hypothesis_edges(study.claim, graph), graph, recipe, str(way))
     return head_positions.only(nodes, heads, recipe, str(way))
 
 
@@ -171,28 +171,28 @@ def spread(ratios: Mapping[str, Estimate], paper: Mapping[str, Any], gap: Mappin
 
     They are chosen on the prompts that give their intervals.
     """
-    known = {name: one for name, one in ratios.items() if one.value is not None}
+    known = {name: one.value for name, one in ratios.items() if one.value is not None}
     if not known:
         reason = next(one.reason for one in ratios.values())
         yield Row("lowest of all ways", undefined(reason), paper["lowest"], True, gap["spread"])
         yield Row("highest of all ways", undefined(reason), paper["highest"], True, gap["spread"])
         return
-    low, high = (end(known, key=lambda name: known[name].value) for end in (min, max))
+    low, high = (end(known, key=known.__getitem__) for end in (min, max))
     yield Row(
         f"lowest of {len(known)} ways: {low}",
-        known[low],
+        ratios[low],
         paper["lowest"],
         True,
         gap["spread"],
-        holds=known[low].less_from(0).sign == 1,
+        holds=ratios[low].less_from(0).sign == 1,
     )
     yield Row(
         f"highest of {len(known)} ways: {high}",
-        known[high],
+        ratios[high],
         paper["highest"],
         True,
         gap["spread"],
-        holds=known[high].less_from(1).sign == -1,
+        holds=ratios[high].less_from(1).sign == -1,
     )
 
 

@@ -13,7 +13,7 @@ are those that the model knows: its likeliest next token is the first of the ans
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 
 TASK = "induction"  # names a plan; its prompts are not drawn
 CLEAN = Recipe("patch", source="clean")
-STATE, MLP, ATTENTION = "state", "mlp", "attention"
-KINDS = (STATE, MLP, ATTENTION)
+StateKind = Literal["state", "mlp", "attention"]
+STATE: Final = "state"
+MLP: Final = "mlp"
+ATTENTION: Final = "attention"
+KINDS: tuple[StateKind, ...] = (STATE, MLP, ATTENTION)
 FEWEST = 10  # facts known, below which the numbers are about all of them
 
 
@@ -112,7 +115,7 @@ def variants(n_layers: int, settings: Mapping[str, Any], draw: int) -> list[Vari
     return made
 
 
-def restored(kind: str, layer: int, n_layers: int, window: int) -> tuple[Node, ...]:
+def restored(kind: StateKind, layer: int, n_layers: int, window: int) -> tuple[Node, ...]:
     """The nodes that are put back: the stream that leaves `layer`, or `window` layers from layer - window // 2 on."""
     if kind == STATE:
         return (Node("residual", layer + 1),)
@@ -124,7 +127,7 @@ def traced(engine: LensEngine, prompts: PromptSet, made: Sequence[Variant], bar:
     """P(answer) of every prompt, by run."""
     bar.expect(len(made) * len(prompts))
     effects = engine.run(Sweep(tuple(made), probabilities=True), prompts, bar.advance)
-    return dict(zip(effects.names, effects.answer_probability, strict=True))
+    return dict(zip(effects.names, effects.probabilities[0], strict=True))
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -136,7 +139,7 @@ def total_effect(draws: Sequence[Mapping[str, Sequence[float]]]) -> Float[np.nda
 
 
 def indirect_effects(
-    draws: Sequence[Mapping[str, Sequence[float]]], kind: str, n_layers: int
+    draws: Sequence[Mapping[str, Sequence[float]]], kind: StateKind, n_layers: int
 ) -> Float[np.ndarray, "layer prompt"]:
     """P(noise, restored) - P(noise) of each layer, mean over draws."""
     layers = range(n_layers - (kind == STATE))
@@ -153,7 +156,7 @@ def rows(
     best = {kind: int(values.mean(1).argmax()) for kind, values in effects.items()}
     clean = np.mean([one["clean"] for one in draws], axis=0)
 
-    def line(quantity: str, kind: str, where: int, number: float | None, remark: str) -> Row:
+    def line(quantity: str, kind: StateKind, where: int, number: float | None, remark: str) -> Row:
         return Row(quantity.format(where), sample.mean(effects[kind][where]), number, True, remark)
 
     yield Row("P(answer), clean", sample.mean(clean), None, True, gap["facts"])

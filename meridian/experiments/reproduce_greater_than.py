@@ -48,7 +48,7 @@ def run(session: Session) -> None:
     found = work.part("probabilities", probabilities)
     sample = reproduction.sample_of(work.settings, work.study.prompts)
     difference = np.array(found["difference"][MODEL])
-    silent = "" if work.plan.circuit.mlps else "The circuit names no MLPs, so all of them are counted in."
+    silent = "" if work.circuit.mlps else "The circuit names no MLPs, so all of them are counted in."
     work.finish(
         rows(found, sample, work.settings),
         [
@@ -65,7 +65,7 @@ def run(session: Session) -> None:
 
 def probabilities(study: Study) -> dict[str, Any]:
     """{statistic: {run: [prompt]}}; a prompt without a year before or after has no sharpness (None)."""
-    prompts, made = study.prompts, variants(study.circuit, study.model.graph)
+    prompts, made = study.prompts, variants(study.claim, study.model.graph)
     years = candidate_years(study.model.tokenizer, prompts)
     after, before = (beside(prompts, years, step) for step in (1, -1))
     known = ((after != PADDING) & (before != PADDING)).all(1)
@@ -85,7 +85,8 @@ def margins(study: Study, made: Sequence[Variant], prompts: PromptSet) -> Float[
     sweep = Sweep(tuple(made), probabilities=True)
     study.progress.expect(len(sweep) * len(prompts))
     effects = study.engine.run(sweep, prompts, study.progress.advance)
-    return effects.answer_probability.astype(float) - effects.foil_probability.astype(float)
+    answers, foils = effects.probabilities
+    return answers.astype(float) - foils.astype(float)
 
 
 def by_run(

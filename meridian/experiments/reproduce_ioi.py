@@ -68,7 +68,7 @@ def run(session: Session) -> None:
             *reproduction.absence(
                 sample.mean(intact["logit_diff"]), float(np.mean(intact["correct"])), work.identity.name, TASK
             ),
-            *head_positions.unplaced(work.plan.circuit, work.settings["positions"]),
+            *head_positions.unplaced(work.circuit, work.settings["positions"]),
         ],
     )
 
@@ -82,22 +82,22 @@ def behaviour(study: Study) -> dict[str, Any]:
     return {
         "logit_diff": effects.logit_diff[0],
         "correct": effects.correct[0].astype(int),
-        "answer_probability": effects.answer_probability[0],
+        "answer_probability": effects.probabilities[0][0],
         "positions": float(study.prompts.end.float().mean()) + 1,
     }
 
 
 def knockouts(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Logit differences of the circuit, the naive circuit, and both without the sets K of minimality and completeness."""
-    nodes = head_positions.nodes_of(study.circuit, settings["positions"])
+    nodes = head_positions.nodes_of(study.claim, settings["positions"])
     heads = study.model.heads
     variants = [
         head_positions.only(nodes, heads, MEAN, "circuit"),
-        head_positions.only(naive(study.circuit, nodes, settings), heads, MEAN, "naive circuit"),
+        head_positions.only(naive(study.claim, nodes, settings), heads, MEAN, "naive circuit"),
         head_positions.only({}, heads, MEAN, "nothing"),
-        *_pair(nodes, set(movers(study.circuit)), heads, "name movers"),
+        *_pair(nodes, set(movers(study.claim)), heads, "name movers"),
     ]
-    for line in lines(study.circuit, settings):
+    for line in lines(study.claim, settings):
         variants.append(head_positions.only(head_positions.minus(nodes, line.beside), heads, MEAN, line.without))
         both = head_positions.minus(nodes, line.beside | {line.head})
         variants.append(head_positions.only(both, heads, MEAN, line.without_both))
@@ -106,8 +106,8 @@ def knockouts(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def incompleteness(study: Study, settings: Mapping[str, Any], greedy: Sequence[Sequence[str]]) -> dict[str, Any]:
     """F(C without K) and F(M without K) for K each class, random sets, and the sets of the greedy search."""
-    nodes = head_positions.nodes_of(study.circuit, settings["positions"])
-    sets = {f"class {name}": frozenset(role.heads) for name, role in study.circuit.roles.items()}
+    nodes = head_positions.nodes_of(study.claim, settings["positions"])
+    sets = {f"class {name}": frozenset(role.heads) for name, role in study.claim.roles.items()}
     sets |= {f"random {i}": chosen for i, chosen in enumerate(random_sets(nodes, settings["completeness"]))}
     sets |= {f"greedy {i}": frozenset(map(parse_head, names)) for i, names in enumerate(greedy)}
     return losses(study, [v for name, removed in sets.items() for v in _pair(nodes, removed, study.model.heads, name)])
@@ -176,7 +176,7 @@ def random_sets(nodes: Nodes, settings: Mapping[str, Any]) -> list[Removed]:
 def greedy_sets(study: Study, settings: Mapping[str, Any]) -> list[list[str]]:
     """The sets of largest incompleteness that `runs` greedy searches find on discovery prompts, largest first."""
     chosen = settings["completeness"]
-    nodes = head_positions.nodes_of(study.circuit, settings["positions"])
+    nodes = head_positions.nodes_of(study.claim, settings["positions"])
     prompts = study.discovery_subset(chosen["discovery_prompts"])
     known: dict[Removed, float] = {}
 
@@ -232,7 +232,7 @@ def rows_of_the_whole(work: Reproduction, sample: Sample) -> Iterator[Row]:
     paper, gap = work.settings["paper"], work.settings["recipe_differences"]
     intact, found = work.data["behaviour"], {k: np.asarray(v, float) for k, v in work.data["knock-outs"].items()}
     d = np.asarray(intact["logit_diff"], float)
-    nodes = head_positions.nodes_of(work.plan.circuit, work.settings["positions"])
+    nodes = head_positions.nodes_of(work.circuit, work.settings["positions"])
     size = head_positions.share(nodes, len(work.identity.heads), intact["positions"])
     yield Row("mean logit difference F(M)", sample.mean(d), paper["logit_diff"], gap=gap["prompts"])
     yield Row("IO over S", sample.mean(intact["correct"]), paper["accuracy"], True, gap["prompts"])
@@ -257,7 +257,7 @@ def rows_of_the_whole(work: Reproduction, sample: Sample) -> Iterator[Row]:
         gap=gap["naive"],
         size=True,
     )
-    if movers(work.plan.circuit):
+    if movers(work.circuit):
         less = sample.ratio(found["model without name movers"], d).less_from(1)
     else:
         less = undefined("the circuit has no role name_mover")
@@ -312,7 +312,7 @@ def difference(found: Losses, name: str) -> np.ndarray:
 def rows_of_minimality(work: Reproduction, sample: Sample) -> Iterator[Row]:
     """F(C without K and v) and F(C without K), a line each, for every head v."""
     found, gap = work.data["knock-outs"], work.settings["recipe_differences"]["minimality"]
-    for line in lines(work.plan.circuit, work.settings):
+    for line in lines(work.circuit, work.settings):
         beside = ", ".join(map(str, sorted(line.beside))) or "nothing"
         both, alone = line.paper or (None, None)
         why = gap if line.paper else ""

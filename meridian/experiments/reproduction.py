@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf
 from rich.table import Table
 
 import results_io
 from calibrations import calibrate
 from circuits import claims, models
+from circuits.circuit import Circuit
 from circuits.engine import LensEngine
 from circuits.measure import Plan
 from circuits.prompts import PromptSet
 from circuits.study import Progress, Study
+from meridian import config_files
 from meridian.experiments.estimates import Estimate, Sample
 from results_io import UserError
 
@@ -110,6 +111,8 @@ class Reproduction:
     vain.
     """
 
+    circuit: Circuit  # from `claim` on
+
     def __init__(self, session: Session, task: str, about: Mapping[str, Any] | None = None, drawn: bool = True) -> None:
         self.session, self.settings = session, session.config["experiment"]
         given, choices = command_line()
@@ -135,10 +138,10 @@ class Reproduction:
 
     def claim(self) -> None:
         """Take the circuit that the configuration names; UserError if the model has none for the task."""
-        self.plan.circuit = claims.resolve(
+        self.circuit = self.plan.circuit = claims.resolve(
             self.plan, self.session.config["circuit"], self.path.parent, self.session.bar, self.session.say
         )
-        self.subject = results_io.canonical({**self.subject, "circuit": self.plan.circuit.to_dict()})
+        self.subject = results_io.canonical({**self.subject, "circuit": self.circuit.to_dict()})
         self.data = self._read()
 
     def part(self, name: str, measure: Callable[[Study], Mapping[str, Any]]) -> Any:
@@ -280,9 +283,9 @@ def model_settings(config: Mapping[str, Any], given: Sequence[str], choices: Map
 
 def load_settings(path: Path) -> dict[str, Any]:
     """One configuration file with the files that its defaults name, as plain data."""
-    own = OmegaConf.load(path)
-    parts = [OmegaConf.load(path.parent / f"{name}.yaml") for name in own.pop("defaults", []) if name != "_self_"]
-    return OmegaConf.to_container(OmegaConf.merge(*parts, own), resolve=True)
+    own = config_files.read(path)
+    parts = [config_files.read(path.parent / f"{name}.yaml") for name in own.pop("defaults", []) if name != "_self_"]
+    return config_files.plain(config_files.merge(*parts, own))
 
 
 def sample_of(settings: Mapping[str, Any], prompts: PromptSet) -> Sample:

@@ -93,12 +93,12 @@ def greater_than_document(rng: random.Random) -> Document:
 def agreement_document(rng: random.Random) -> Document:
     """A subject, an attractor, and one of the verbs that agree with the subject."""
     frame = subject_verb_agreement.FRAMES[rng.choice(tuple(subject_verb_agreement.FRAMES))]
-    numbers = tuple(rng.choices(subject_verb_agreement.NUMBERS, k=2))
+    subject, attractor = rng.choices(subject_verb_agreement.NUMBERS, k=2)
     nouns = subject_verb_agreement.draw_nouns(rng, unseen=False)
-    words = subject_verb_agreement.draw_words(rng, frame, nouns, numbers)
+    words = subject_verb_agreement.draw_words(rng, frame, nouns, (subject, attractor))
     verb = rng.randrange(len(lexicon.SINGULAR_VERBS))
     complement = rng.choice(lexicon.ADJECTIVES) if verb < lexicon.COPULAS else f"the {rng.choice(lexicon.OBJECTS)}"
-    answer = subject_verb_agreement.VERBS[numbers[0]][verb]
+    answer = subject_verb_agreement.VERBS[subject][verb]
     return Document("subject_verb_agreement", fill(frame, **words)[0], answer, f"{complement}.")
 
 

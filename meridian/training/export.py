@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import GPT2LMHeadModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from circuits.models import EMBEDDED as EMBEDDED_MODELS
 from circuits.tasks import EMBEDDED, TASKS
@@ -85,7 +86,7 @@ Clean prompts drawn by `circuits/tasks` from held-out combinations, weights as s
 """
 
 
-def save_folder(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, folder: Path, dtype: torch.dtype) -> None:
+def save_folder(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, folder: Path, dtype: torch.dtype) -> None:
     """Write config, weights in `dtype` and tokenizer; the model itself stays as it is.
 
     The config says float32 whatever `dtype` is, so that readers compute in fp32 from fp16 files.
@@ -93,7 +94,8 @@ def save_folder(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, fold
     folder.mkdir(parents=True, exist_ok=True)
     copy = GPT2LMHeadModel(model.config)
     copy.load_state_dict(model.state_dict())
-    copy.to(dtype).save_pretrained(folder)
+    nn.Module.to(copy, dtype)
+    copy.save_pretrained(folder)
     (folder / "model.safetensors").chmod(0o644)
     tokenizer.save_pretrained(folder)
     _update_json(folder / "config.json", dtype="float32")
@@ -115,7 +117,7 @@ def half_precision(model: GPT2LMHeadModel) -> GPT2LMHeadModel:
     return copy.eval()
 
 
-def storage_dtype(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, prompts: int) -> torch.dtype:
+def storage_dtype(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, prompts: int) -> torch.dtype:
     """Return fp16 if it changes no accuracy and no logit by more than HALF_TOLERANCE, else fp32."""
     half = half_precision(model)
     for task in (TASKS[name] for name in EMBEDDED):

@@ -25,16 +25,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 import transformers
 from jaxtyping import Bool, Float, Int
-from omegaconf import OmegaConf
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import GPT2LMHeadModel, PreTrainedTokenizerBase
+from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers.models.gpt2.modeling_gpt2 import GPT2Block
 
 from circuits import circuit as circuit_files
 from circuits import models
@@ -48,6 +48,7 @@ from circuits.prompts import PromptSet
 from circuits.study import prepare
 from circuits.tasks import EMBEDDED, TASKS, ioi, lexicon
 from circuits.tasks.example import Example, held_out
+from meridian import config_files
 from meridian.training import corpus
 from meridian.training import run as training
 from meridian.training.export import POCKET, save_folder, scores_table, storage_dtype
@@ -198,7 +199,7 @@ def draw_example(rng: random.Random, template: str, order: str) -> Example:
     return Example(clean, corrupted, (answer,), (giver,), label, cluster, {"end": spans["end"]})
 
 
-def draw_prompts(rng: random.Random, per_template: int, tokenizer: PreTrainedTokenizerBase) -> PromptSet:
+def draw_prompts(rng: random.Random, per_template: int, tokenizer: PreTrainedTokenizerFast) -> PromptSet:
     """`per_template` prompts of each of the twelve templates."""
     examples = [
         draw_example(rng, template, order)
@@ -220,11 +221,11 @@ def three_name_documents(rng: random.Random, count: int, unseen: bool) -> list[c
 
 
 def encode_three_names(
-    documents: Sequence[corpus.Document], tokenizer: PreTrainedTokenizerBase
+    documents: Sequence[corpus.Document], tokenizer: PreTrainedTokenizerFast
 ) -> tuple[Int[Tensor, "prompt position"], Int[Tensor, " prompt"], Int[Tensor, " prompt"]]:
     """Token ids of the prompts, BOS in front and padded on the right, their last positions and their answers."""
     rows = [torch.tensor([tokenizer.bos_token_id, *tokenizer(document.prompt).input_ids]) for document in documents]
-    ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
+    ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=cast("int", tokenizer.pad_token_id))
     answers = tokenizer.convert_tokens_to_ids([document.answer for document in documents])
     return ids, torch.tensor([len(row) - 1 for row in rows]), torch.tensor(answers)
 
@@ -237,12 +238,16 @@ def choose_references(rng: random.Random, bank: PromptSet, per_template: int) ->
     return bank.select(row for of_template in rows.values() for row in rng.sample(of_template, per_template))
 
 
+def blocks(model: GPT2LMHeadModel) -> list[GPT2Block]:
+    """The model's blocks, of which torch knows only that they are modules."""
+    return cast("list[GPT2Block]", list(model.transformer.h))
+
+
 def record(model: GPT2LMHeadModel, ids: Int[Tensor, "prompt position"]) -> Float[Tensor, "prompt layer position width"]:
     """The heads' outputs before the output projection (z, heads side by side), without gradient."""
     kept: list[Tensor] = []
     hooks = [
-        block.attn.c_proj.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0]))
-        for block in model.transformer.h
+        block.attn.c_proj.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0])) for block in blocks(model)
     ]
     try:
         with torch.no_grad():
@@ -266,9 +271,7 @@ def replaced(
     def hook_for(layer: int):
         return lambda _, inputs: (torch.where(wide[:, layer, None], values[:, layer], inputs[0]),)
 
-    hooks = [
-        block.attn.c_proj.register_forward_pre_hook(hook_for(layer)) for layer, block in enumerate(model.transformer.h)
-    ]
+    hooks = [block.attn.c_proj.register_forward_pre_hook(hook_for(layer)) for layer, block in enumerate(blocks(model))]
     try:
         yield
     finally:
@@ -278,9 +281,8 @@ def replaced(
 
 def constants(model: GPT2LMHeadModel) -> Float[Tensor, "layer width"]:
     """b_V + b_LN W_V: the part of z that does not depend on the prompt, since attention sums to 1."""
-    blocks = model.transformer.h
     with torch.no_grad():
-        return torch.stack([block.attn.c_attn(block.ln_1.bias)[2 * model.config.n_embd :] for block in blocks])
+        return torch.stack([block.attn.c_attn(block.ln_1.bias)[2 * model.config.n_embd :] for block in blocks(model)])
 
 
 def replacements(
@@ -381,7 +383,7 @@ def planting_terms(
     )
 
 
-def plant(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, planting: Planting) -> Iterator[Terms]:
+def plant(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: Planting) -> Iterator[Terms]:
     """Take the steps on `model` in place, yielding the terms of each. UserError for an impossible plan."""
     planned, recipe = plan_mask(model, planting.plan), planting.recipe
     rng = random.Random(f"planting {recipe.seed}")
@@ -471,7 +473,7 @@ def summarise(effects: Effects, plan: Sequence[Node], heads: Sequence[Node]) -> 
     )
 
 
-def three_name_accuracy(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, prompts: int) -> float:
+def three_name_accuracy(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, prompts: int) -> float:
     """Share of prompts with a held-out combination whose likeliest next word is the third name."""
     documents = three_name_documents(random.Random("three names"), prompts, unseen=True)
     likeliest = last_logits(model, tokenizer, [document.prompt for document in documents]).argmax(-1)
@@ -479,7 +481,7 @@ def three_name_accuracy(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBa
     return float((likeliest == torch.tensor(answers)).float().mean())
 
 
-def write_folder(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, planting: Planting, folder: Path) -> None:
+def write_folder(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: Planting, folder: Path) -> None:
     """Write weights, tokenizer and the plan as the circuit of IOI; its provenance holds the weights' sha256."""
     dtype = storage_dtype(model, tokenizer, SCORED_PROMPTS)
     save_folder(model, tokenizer, folder, dtype)
@@ -546,7 +548,7 @@ def parse(arguments: Sequence[str] | None) -> tuple[Path, Planting]:
     return options.out, Planting(replace(Planting.recipe, seed=options.seed, steps=options.steps))
 
 
-def train(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, planting: Planting) -> None:
+def train(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: Planting) -> None:
     """Take all steps, printing the mean terms of every REPORT_EVERY."""
     window: list[list[float]] = []
     for step, terms in enumerate(plant(model, tokenizer, planting), start=1):
@@ -558,12 +560,12 @@ def train(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, planting: 
 
 
 def finish(
-    model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerBase, planting: Planting, folder: Path, seconds: float
+    model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, planting: Planting, folder: Path, seconds: float
 ) -> Measured:
     """Write the folder, measure what it holds and write that into its card."""
     write_folder(model, tokenizer, planting, folder)
     stored = GPT2LMHeadModel.from_pretrained(folder).eval()
-    settings = OmegaConf.to_container(OmegaConf.load(CONFIGS / "measurement" / "all.yaml"))
+    settings = config_files.plain(config_files.read(CONFIGS / "measurement" / "all.yaml"))
     loaded = models.load(SETTINGS | {"path": str(folder)})
     measured = measure(loaded, planting.plan, MEASURED_PROMPTS, settings, RANDOM_CIRCUITS)
     tables = {

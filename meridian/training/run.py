@@ -10,10 +10,11 @@ import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerBase
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from meridian.training import corpus
 
@@ -67,7 +68,7 @@ def build_model(shape: Shape, vocabulary: int, seed: int) -> GPT2LMHeadModel:
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=1,
-        attn_implementation="sdpa",
+        attn_implementation="sdpa",  # pyright: ignore[reportCallIssue]  (a keyword that the stub leaves out)
     )
     torch.manual_seed(seed)
     model = GPT2LMHeadModel(config)
@@ -126,9 +127,9 @@ def rate_factor(step: int, recipe: Recipe) -> float:
     return min(1.0, (step + 1) / recipe.warm_up) * decay
 
 
-def encode(tokenizer: PreTrainedTokenizerBase, document: corpus.Document) -> tuple[list[int], list[float]]:
+def encode(tokenizer: PreTrainedTokenizerFast, document: corpus.Document) -> tuple[list[int], list[float]]:
     """Return the token ids, BOS first, and the loss weight of each token."""
-    ids, weights = [tokenizer.bos_token_id], [0.0]
+    ids, weights = [cast("int", tokenizer.bos_token_id)], [0.0]
     parts = ((document.prompt, 1.0), (document.answer, corpus.ANSWER_WEIGHT), (document.tail, 1.0))
     for text, weight in parts:
         part = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).ids if text else []
@@ -137,7 +138,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, document: corpus.Document) -> tup
     return ids, weights
 
 
-def draw_pool(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: int) -> list[tuple[Tensor, Tensor]]:
+def draw_pool(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, pool: int) -> list[tuple[Tensor, Tensor]]:
     """Return the batches of one pool: ids ["document position"] and loss weights, 0 on BOS and padding."""
     rng = random.Random(f"{recipe.seed}/{pool}")
     early = pool * POOL_BATCHES < recipe.early * recipe.steps
@@ -157,7 +158,7 @@ def draw_pool(recipe: Recipe, tokenizer: PreTrainedTokenizerBase, pool: int) -> 
     return batches
 
 
-def batches_from(step: int, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[int, Tensor, Tensor]]:
+def batches_from(step: int, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield (step, ids, weights) from `step` to the end of the recipe."""
     for pool in range(step // POOL_BATCHES, math.ceil(recipe.steps / POOL_BATCHES)):
         for offset, (ids, weights) in enumerate(draw_pool(recipe, tokenizer, pool)):
@@ -180,14 +181,14 @@ class Run:
     """A training run in progress: `step` steps were taken in `seconds` of wall time, restarts included."""
 
     recipe: Recipe
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerFast
     model: GPT2LMHeadModel
     optimizers: list[torch.optim.Optimizer]
     step: int = 0
     seconds: float = 0.0
 
     @classmethod
-    def start(cls, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Run:
+    def start(cls, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Run:
         """Return a run at step 0."""
         model = build_model(recipe.shape, len(tokenizer), recipe.seed)
         return cls(recipe, tokenizer, model, build_optimizers(model, recipe))
@@ -222,7 +223,7 @@ class Run:
         partial.replace(path)
 
     @classmethod
-    def load(cls, path: Path, tokenizer: PreTrainedTokenizerBase) -> Run:
+    def load(cls, path: Path, tokenizer: PreTrainedTokenizerFast) -> Run:
         """Return the run saved at `path`, as it was."""
         state = torch.load(path, weights_only=True)
         run = cls.start(Recipe(**state["recipe"] | {"shape": Shape(**state["recipe"]["shape"])}), tokenizer)
@@ -233,7 +234,7 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, path: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Run:
+    def resume(cls, path: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Run:
         """Return the run saved at `path`; ValueError if it was made by another recipe."""
         run = cls.load(path, tokenizer)
         if run.recipe != recipe:

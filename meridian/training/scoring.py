@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from circuits.tasks.base import Task
 from circuits.tasks.example import Example
+from results_io import UserError
 
 CONFIDENT = 0.9
 ACCURACY_CRITERION = {
@@ -43,18 +45,21 @@ class Scores:
 
 def last_logits(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: list[str]) -> torch.Tensor:
     """Return the logits ["prompt word"] after the last token of each prompt, BOS in front, in fp32."""
-    rows = [[tokenizer.bos_token_id, *ids] for ids in tokenizer(prompts).input_ids]
+    bos, padding = cast("int", tokenizer.bos_token_id), cast("int", tokenizer.pad_token_id)
+    rows = [[bos, *ids] for ids in tokenizer(prompts).input_ids]
     width = max(map(len, rows))
-    padded = torch.tensor([row + [tokenizer.pad_token_id] * (width - len(row)) for row in rows])
+    padded = torch.tensor([row + [padding] * (width - len(row)) for row in rows])
     last = torch.tensor([len(row) - 1 for row in rows])
-    mask = (padded != tokenizer.pad_token_id).long()
+    mask = (padded != padding).long()
     with torch.no_grad():
         logits = model(input_ids=padded, attention_mask=mask).logits
     return logits[torch.arange(len(rows)), last].float()
 
 
 def draw_examples(task: Task, n: int, seed: int) -> list[Example]:
-    """Return `n` examples of the task."""
+    """Return `n` examples of the task, which draws them. UserError if its prompts are a list."""
+    if task.sample is None:
+        raise UserError(f"the prompts of task {task.name} are a list; score a task that draws them")
     rng = random.Random(f"{task.name}/{seed}")
     return [task.sample(rng) for _ in range(n)]
 
@@ -67,8 +72,8 @@ def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task
     counts = dict.fromkeys(("top1", "ordered", "likelier", "confident"), 0)
     differences = []
     for row, probability, example in zip(logits, probabilities, examples, strict=True):
-        answers = tokenizer.convert_tokens_to_ids(list(example.answers))
-        wrong = tokenizer.convert_tokens_to_ids(list(example.wrong))
+        answers = [tokenizer.convert_tokens_to_ids(word) for word in example.answers]
+        wrong = [tokenizer.convert_tokens_to_ids(word) for word in example.wrong]
         differences.append(float(row[answers].mean() - row[wrong].mean()))
         counts["top1"] += int(row.argmax()) in answers
         counts["ordered"] += differences[-1] > 0

@@ -145,14 +145,14 @@ def _discriminant(context: Context, record: Record) -> float:
     """own - 3 x other, for the companion that the record names."""
     population = context.population
     own = population.mu["02.denoising"][population.member].mean() / population.clean_mean.mean()
-    task = int(record.ci_method.rpartition(" ")[2])
+    task = int((record.ci_method or "").rpartition(" ")[2])
     other = population.law.other_effects[task] / laws.OTHER_GAP
     return float(own - context.settings["C17"]["threshold_ratio"] * other)
 
 
 def _divergence(context: Context, record: Record) -> float:
     """theta_a - theta_b of the two methods that the record names, in the direction of the estimate."""
-    pair = next(name for name in record.companions["pairs"] if f" {name}," in record.ci_method)
+    pair = next(name for name in record.companions["pairs"] if f" {name}," in (record.ci_method or ""))
     first, second = pair.split(" - ")
     difference = record.companions["pairs"][pair]["difference"]
     theta = context.population.faithfulness
@@ -392,7 +392,8 @@ def coverage(config: Mapping[str, Any], n: int, replicates: int, seed: int) -> l
     tallies: dict[tuple[str, Heads, str], Tally] = {}
     for replicate in range(replicates):
         drawn = laws.population(law, [seed, replicate])
-        for heads, population in (("fixed heads", fixed.population), ("drawn heads", drawn)):
+        designs: Mapping[Heads, laws.Population] = {"fixed heads": fixed.population, "drawn heads": drawn}
+        for heads, population in designs.items():
             documents = laws.documents(population, n, seed=[seed, n, replicate])
             due = {
                 name: kept for name, kept in settings.items() if replicate % config.get("every", {}).get(name, 1) == 0
@@ -449,7 +450,7 @@ class Tally:
     def __init__(self, conservative: str | None) -> None:
         self.conservative = conservative
         self.replicates = 0
-        self.rows: list[tuple[float, float, float, float]] = []
+        self.rows: list[tuple[float, float, float, float | None]] = []
 
     def add(self, record: Record, interval: str, estimand: Estimand, context: Context) -> None:
         self.replicates += 1

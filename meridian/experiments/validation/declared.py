@@ -15,6 +15,7 @@ PRECONDITIONS = "P"
 RANDOM = "random"  # the subject of claims drawn at random
 ROWS = (PRECONDITIONS, *CALIBRATIONS)  # what a subject has an expectation for
 BELONGS = {"free": "sound", "must_pass": "faithful", "not_pass": "flawed"}  # which declaration to which truth
+MEANT: Mapping[str, Expectation] = {"free": "free", "must_pass": "pass", "not_pass": "not_pass"}  # by declaration
 TRUTHS = ("sound", "faithful", "flawed")
 
 
@@ -69,8 +70,8 @@ def _subject(name: str, declared: Mapping[str, Any]) -> Subject:
             f"subject {name} is flawed and nothing is declared to detect it; name a calibration under not_pass"
         )
     default: Expectation = "pass" if truth == "sound" else "free"
-    expected = dict.fromkeys(ROWS, default)
-    for key, expectation in (("free", "free"), ("must_pass", "pass"), ("not_pass", "not_pass")):
+    expected: dict[str, Expectation] = dict.fromkeys(ROWS, default)
+    for key, expectation in MEANT.items():
         expected |= dict.fromkeys(given.get(key, ()), expectation)
     reasons = {row: why for rows in given.values() for row, why in rows.items()}
     return Subject(name, truth, declared["sentence"], expected, reasons)

@@ -15,7 +15,7 @@ drawn with replacement, so a sample of n prompts has random cluster sizes, as re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -217,7 +217,7 @@ def roles(law: Law) -> dict[str, dict[str, Any]]:
     return found
 
 
-def population(law: Law, seed: int) -> Population:
+def population(law: Law, seed: int | Sequence[int]) -> Population:
     """Draw templates and heads. Template deviations are scaled to mean 0 (weighted by D) and SD `template_spread`."""
     rng = np.random.default_rng(seed)
     templates, member = law.n_templates, membership(law)
@@ -283,7 +283,9 @@ class Sample:
         return self.normal(len(tail)) * np.exp(tail * spread - tail**2)
 
 
-def documents(source: Population, n: int, seed: int, noiseless: bool = False) -> dict[str, dict[str, Any]]:
+def documents(
+    source: Population, n: int, seed: int | Sequence[int], noiseless: bool = False
+) -> dict[str, dict[str, Any]]:
     """All measurements of `n` fresh prompts, arrays left as arrays (Evidence asks for no more).
 
     `noiseless` puts every prompt at its expectation: an estimate made of means over prompts is then its limit for

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
 import results_io
 from circuits import planted, tasks
 from circuits.claims import random_claim
 from circuits.measure import Plan, measure
 from circuits.measurements import DEPEND_ON_CIRCUIT
 from circuits.study import Silent
+from meridian import config_files
 from meridian.experiments.validation.declared import RANDOM, Subject
 from meridian.experiments.validation.stored import Pool
 
@@ -70,7 +69,7 @@ def planted_pools(group: Group, config: Mapping[str, Any], folder: Path) -> list
 def random_pools(config: Mapping[str, Any], folder: Path) -> list[Pool]:
     """Measure a pool for each random claim on an ordinary model, of the size and layers of its circuit."""
     settings, chosen = config["experiment"], config["experiment"]["random_circuits"]
-    model = OmegaConf.to_container(OmegaConf.load(CONFIGS / "model" / f"{chosen['model']}.yaml"), resolve=True)
+    model = config_files.plain(config_files.read(CONFIGS / "model" / f"{chosen['model']}.yaml"))
     plan = _plan(config, {**model, "device": config["model"].get("device")}, chosen["pool"], settings["seed"])
     stored = plan.identity.circuits[TASK]
     shared = folder / chosen["model"]
@@ -91,7 +90,7 @@ def _pool(subject: str, own: Path, shared: Path, settings: Mapping[str, Any]) ->
 
 def _planted(config: Mapping[str, Any], variant: str, seed: int) -> dict[str, Any]:
     path = CONFIGS / "model" / "planted" / f"{variant}.yaml"
-    settings = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    settings = config_files.plain(config_files.read(path))
     return {**settings, "seed": seed, "device": config["model"].get("device")}
 
 
