@@ -23,25 +23,27 @@ import sys
 import hydra
 from omegaconf import DictConfig
 
-from meridian import commandline
-from meridian.session import Session
+from meridian import commandline, context
+from meridian.commands import compare, doctor, experiment, figures, gate, run, suites
+
+COMMANDS = {
+    "run": run.command,                # task=...: measure, calibrate, certify
+    "suites": suites.command,          # suite=...
+    "experiment": experiment.command,  # experiment=...
+    "doctor": doctor.command,
+    "gate": gate.command,
+    "figures": figures.command,
+    "compare": compare.command,
+}  # fmt: skip
 
 
 @hydra.main(version_base=None, config_path="configs", config_name="config")
 @commandline.refusing
 def main(config: DictConfig) -> None:
-    """Measure, calibrate, certify: once for each task asked for; or what was asked for in place of it."""
-    run = Session(config)
-    if run.instead():
-        return
-    for task in run.tasks():
-        with run.one_of_several(task):
-            folder = run.measure(task)
-            documents = run.calibrate(folder)
-            certificate = run.certify(folder, documents)
-            run.report(folder)
-            run.show(folder, certificate)
-    run.summarise()
+    """Do what was asked for; a command that returns an exit code ends the program with it."""
+    command = COMMANDS[commandline.asked(config)]
+    if code := command(context.start(config)):
+        sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,13 @@ os.environ.setdefault(
 import contextlib
 import difflib
 import functools
+import pkgutil
 import re
 import sys
 import textwrap
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -31,7 +33,13 @@ from meridian import aggregate
 from meridian.overrides import CONFIGS, GROUPS
 from results_io import UserError
 
-COMMANDS = ("doctor", "gate", "figures", "compare")  # in place of a run
+BY_SETTING = {"experiment": "experiment", "suite": "suites"}  # the setting: the command that it asks for
+RUN = "run"  # what is done if nothing else is asked for
+COMMANDS = tuple(  # words on the command line: the files of meridian/commands
+    found.name
+    for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
+    if found.name not in (RUN, *BY_SETTING.values())
+)
 FOLDERS = ("results", "baseline", "candidate", "from", "a", "b")
 METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
@@ -102,6 +110,16 @@ def choices(group: str) -> list[str]:
     folder = CONFIGS / group
     files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # which others of the group include
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
+
+
+def asked(config: DictConfig) -> str:
+    """The command: the word that was typed, or else the one that a setting asks for. UserError for an unknown word."""
+    word = config["command"]
+    if word is None:
+        return next((command for setting, command in BY_SETTING.items() if setting in config), RUN)
+    if word not in COMMANDS:
+        raise UserError(f"{word} is not a command; use {', '.join(COMMANDS)}, or settings as key=value")
+    return word
 
 
 class Ended(Exception):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig
 
 from meridian import config_files
 from results_io import UserError
@@ -25,28 +24,18 @@ def parts(folder: Path = CONFIGS / WHOLE[0]) -> list[str]:
     return sorted((path.stem for path in folder.glob("*.yaml")), key=lambda name: (name != COMMON, name))
 
 
-def load(group: str, choice: str, configs: Path = CONFIGS) -> DictConfig:
-    """The section `group` of the configuration for this choice, as Hydra composes it from files, without any override.
+def check(folder: Path = CONFIGS / WHOLE[0]) -> None:
+    """UserError for a calibration's file with another section: it would change, unseen, another calibration's thresholds.
 
-    UserError for a calibration's file whose one section is not the identifier that its name begins with.
+    Hydra composes such a file without a word, so the check is ours.
     """
-    folder = configs / group
-    if (group, choice) == WHOLE:
-        return config_files.merge(*(_section(folder, name) for name in parts(folder)))
-    chosen = config_files.read(folder / f"{choice}.yaml")
-    named = [config_files.read(folder / f"{name}.yaml") for name in chosen.pop("defaults", [])]
-    return config_files.merge(chosen, *named)
-
-
-def _section(folder: Path, name: str) -> DictConfig:
-    """One calibration's file. With another section it would change, unseen, the thresholds of another calibration."""
-    loaded, expected = config_files.read(folder / f"{name}.yaml"), name.partition("_")[0]
-    if list(loaded) != [expected]:
-        raise UserError(
-            f"configs/{folder.name}/{name}.yaml has the sections {', '.join(map(str, loaded)) or 'none'}; expected "
-            f"{expected} alone, the identifier that the file's name begins with"
-        )
-    return loaded
+    for name in parts(folder):
+        loaded, expected = config_files.read(folder / f"{name}.yaml"), name.partition("_")[0]
+        if list(loaded) != [expected]:
+            raise UserError(
+                f"configs/{folder.name}/{name}.yaml has the sections {', '.join(map(str, loaded)) or 'none'}; expected "
+                f"{expected} alone, the identifier that the file's name begins with"
+            )
 
 
 ConfigStore.instance().store(group=WHOLE[0], name=WHOLE[1], node={"defaults": parts()})

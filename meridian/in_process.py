@@ -1,4 +1,4 @@
-"""Runs inside the caller's own process: the session that the command line makes, without a command line."""
+"""Runs inside the caller's own process: what the command line does, without a command line."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ from omegaconf import open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from meridian import commandline
+from meridian import commandline, context, stages
+from meridian.commands import run as run_command
+from meridian.commands import suites as suites_command
+from meridian.context import RunContext
 from meridian.finished_run import FinishedRun
 from meridian.overrides import CONFIGS, setting
-from meridian.session import PLAIN_WIDTH, NothingToCertify, Session
+from meridian.reporter import PLAIN_WIDTH
 from meridian.suite_folder import SuiteFolder
 from results_io import UserError
 
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
+    from circuits.measure import Plan
     from circuits.tasks import Task
     from meridian.lab import Lab
 
@@ -37,8 +41,8 @@ ELSEWHERE = {"suite": "meridian.run_suites", "experiment": "the command line", "
 
 
 @contextlib.contextmanager
-def session(settings: Iterable[str], results: str | Path | None = None, show: bool = False) -> Iterator[Session]:
-    """The session of `python run.py <settings>`; Hydra's state is afterwards what it was before.
+def started(settings: Iterable[str], results: str | Path | None = None, show: bool = False) -> Iterator[RunContext]:
+    """The context of `python run.py <settings>`; Hydra's state is afterwards what it was before.
 
     UserError for settings that are unknown or not understood.
     """
@@ -52,16 +56,16 @@ def session(settings: Iterable[str], results: str | Path | None = None, show: bo
         hydra.set_config(config)
         with open_dict(config):
             del config["hydra"]
-        started = Session(config)
-        if not show:
-            started.console = Console(file=io.StringIO(), width=PLAIN_WIDTH, force_jupyter=False)
-        elif started.console.is_jupyter:  # whose progress bars need widgets
-            started.console = Console(width=PLAIN_WIDTH, force_jupyter=False)
-        yield started
+        yield context.start(config, None if show and not Console().is_jupyter else _console(show))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(commandline.sentence(error)) from error
     finally:
         hydra.cfg = before
+
+
+def _console(show: bool) -> Console:
+    """One that keeps silent; or, in a notebook, one without progress bars, which need widgets."""
+    return Console(file=None if show else io.StringIO(), width=PLAIN_WIDTH, force_jupyter=False)
 
 
 def _import_progress_bars() -> None:
@@ -78,32 +82,26 @@ def run(settings: Iterable[str], results: str | Path | None, show: bool) -> Fini
         name = "command" if text in commandline.COMMANDS else setting(text)
         if name in ELSEWHERE:
             raise UserError(f"{text} is no run on a task; use {ELSEWHERE[name]} for it")
-    with session(settings, results, show) as stages:
-        task, *others = stages.tasks()
+    with started(settings, results, show) as made:
+        task, *others = made.tasks()
         if others:
             raise UserError(f"task=all is {1 + len(others)} tasks with a folder each; call run once for each of them")
         try:
-            with stages.alone_with(stages.folder(task), task):
-                folder = stages.measure(task)
-                certificate = stages.certify(folder, stages.calibrate(folder))
-                stages.report(folder)
-                stages.show(folder, certificate)
-        except NothingToCertify as reason:
+            folder = run_command.certified(made, task)
+        except stages.NothingToCertify as reason:
             raise UserError(f"{reason}; trace another group with task.group=<suite>") from reason
-        stages.summarise()
+        stages.summarise(made)
     return FinishedRun(folder)
 
 
 def run_suites(settings: Iterable[str], results: str | Path | None, show: bool) -> SuiteFolder:
     """`suite=` of `run.py`. UserError if none is named."""
-    from suites import commands
-
     settings = tuple(settings)
     if not any(setting(text) == "suite" for text in settings):
         raise UserError("no suite is named; add for example suite=all")
-    with session(settings, results, show) as stages:
-        stages.behave()
-        return SuiteFolder(commands.folder_asked(stages))
+    with started(settings, results, show) as made:
+        suites_command.command(made)
+        return SuiteFolder(suites_command.folder_asked(made))
 
 
 def explore(
@@ -121,7 +119,7 @@ def explore(
     named = task if isinstance(task, str) else "ioi"
     sizes = [f"prompts.{name}={prompts if name == split else UNUSED}" for name in SPLITS]
     asked = [f"task={named}", f"model={model}", f"seed={seed}", *sizes, *_circuit_settings(circuit), *settings]
-    with session(asked) as made:
+    with started(asked) as made:
         plan = made.plan(made.tasks()[0])
         if not isinstance(task, str):
             plan = replace(plan, task=task)
@@ -140,7 +138,7 @@ def _circuit_settings(circuit: Any) -> list[str]:
     )
 
 
-def _circuit(plan: Any, circuit: str | Circuit | Iterable[str] | None, made: Session) -> Circuit | None:
+def _circuit(plan: Plan, circuit: str | Circuit | Iterable[str] | None, made: RunContext) -> Circuit | None:
     """The circuit that `explore` was asked for, checked against the model's shape."""
     from circuits import claims
     from circuits.circuit import Circuit, Role, parse_head
@@ -149,14 +147,14 @@ def _circuit(plan: Any, circuit: str | Circuit | Iterable[str] | None, made: Ses
         return None
     if circuit is None or isinstance(circuit, str):
         with tempfile.TemporaryDirectory() as folder:
-            return claims.resolve(plan, made.config["circuit"], Path(folder), made.bar)
+            return claims.resolve(plan, made.settings["circuit"], Path(folder), made.reporter.bar)
     if not isinstance(circuit, Circuit):
         heads = Role(tuple(parse_head(name) for name in circuit))
         circuit = Circuit("named heads", plan.task.name, plan.identity.name, {"heads": heads}, {"kind": "user"})
     return circuit.check(plan.identity.n_layers, plan.identity.n_heads)
 
 
-def _lab(plan: Any, split: str) -> Lab:
+def _lab(plan: Plan, split: str) -> Lab:
     from meridian.lab import Lab
 
     study = plan.study

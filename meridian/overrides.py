@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
@@ -76,7 +78,7 @@ def is_default(override: str, config: DictConfig, defaults: DictConfig) -> bool:
     """True if the override says what the default configuration says anyway."""
     name = setting(override)
     if name in GROUPS:
-        return {name: HydraConfig.get().runtime.choices[name]} in defaults.defaults
+        return {name: HydraConfig.get().runtime.choices[name]} in config_files.read(CONFIGS / "config.yaml").defaults
     return value_of(config, name) == value_of(defaults, name)
 
 
@@ -86,18 +88,31 @@ def value_of(config: DictConfig, name: str) -> Any:
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
+def composed(given: Sequence[str] = ()) -> DictConfig:
+    """The configuration that Hydra composes for other overrides than the command line's."""
+    if GlobalHydra.instance().is_initialized():
+        return compose("config", list(given))
+    with initialize_config_dir(str(CONFIGS), version_base=None):
+        return compose("config", list(given))
+
+
+def group(name: str, choice: str, given: Sequence[str] = ()) -> dict[str, Any]:
+    """One group of the configuration for a choice in it, as plain data; `given`: overrides of its settings."""
+    return value_of(composed([f"{name}={choice}", *given]), name)
+
+
 def defaults(choices: Mapping[str, str]) -> DictConfig:
-    """The configuration of these groups' files without any override."""
-    config = config_files.read(CONFIGS / "config.yaml")
-    for group in GROUPS:
-        if choices[group] is None:  # no experiment
-            continue
-        config[group] = config_groups.load(group, choices[group])
-    return config
+    """The configuration of these choices without any other override. UserError for a calibration's file that is not one."""
+    config_groups.check()
+    return composed([f"{name}={choices[name]}" for name in sorted(GROUPS) if choices[name] is not None])
 
 
 def check_kind(name: str, value: Any, default: Any) -> None:
-    """UserError if a setting is not of the kind that its default is (a default of null says nothing)."""
+    """UserError if a setting is not of the kind that its default is (a default of null says nothing).
+
+    The composed defaults are the schema: a dataclass for Hydra would state each of some 600 settings a second time, and its
+    refusals name Python types over several lines.
+    """
     kind = type(default)
     if kind not in KINDS or type(value) is kind or (kind is float and type(value) is int):
         return

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import results_io
 from meridian import figures, tables
@@ -16,9 +16,6 @@ from meridian.figures.values import Figure
 from meridian.run_folder import RunFolder
 from meridian.tables import escaped
 from results_io import UserError
-
-if TYPE_CHECKING:
-    from meridian.session import Session
 
 FIGURES, TABLES = "figures", "tables"  # folders beside certificate.json
 CAPTIONS = "captions"
@@ -37,14 +34,6 @@ class Written:
         """For the terminal."""
         drawn = f"Figures: {len(self.figures)}, with captions, in {self.folder / FIGURES}"
         return f"{drawn}; tables: {len(self.tables)} in {self.folder / TABLES}"
-
-
-def command(session: Session) -> None:
-    """`run.py figures`: figures and tables of the run in `from`."""
-    if not session.config["from"]:
-        raise UserError("figures needs from=; give the folder of a finished run, for example results/pocket/ioi")
-    check(session.config["figures"])
-    session.say(write(RunFolder.open(str(session.config["from"])), session.config["figures"]).sentence())
 
 
 def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = None) -> Written:

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 import run
-from meridian import commandline, session
+from meridian import commandline, context
 
 ROOT = Path(run.__file__).parent
 SIZES = {"evaluation": 40, "held_out": 20, "discovery": 30, "reference": 120}
@@ -50,11 +50,11 @@ def command(*arguments: str) -> Outcome:
     return Outcome(code, output.getvalue(), errors.getvalue())
 
 
-def started(*arguments: str) -> session.Session:
-    """The session that `python run.py *arguments` makes before its first stage."""
+def started(*arguments: str) -> context.RunContext:
+    """The context that `python run.py *arguments` makes before its first stage."""
     with initialize_config_dir(str(ROOT / "configs"), version_base=None):
         config = compose("config", commandline.arguments(arguments), return_hydra_config=True)
     HydraConfig.instance().set_config(config)
     with open_dict(config):
         del config["hydra"]
-    return session.Session(config)
+    return context.start(config)

@@ -139,7 +139,7 @@ def test_tests_of_what_lists_all_of_them_pass_with_the_extensions(tree):
         "tests/test_registries.py",
         "tests/calibrations/test_registry.py",
         "tests/calibrations/test_certificate.py",
-        "tests/meridian/test_session.py::test_a_wrong_value_is_one_sentence",
+        "tests/meridian/test_command_line.py::test_a_wrong_value_is_one_sentence",
     )
     done = call(tree, "-m", "pytest", *listing)
     assert done.returncode == 0, done.stdout

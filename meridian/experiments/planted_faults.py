@@ -32,7 +32,7 @@ from suites.models import open_model
 from suites.statistics import proportions
 
 if TYPE_CHECKING:
-    from meridian.session import Session
+    from meridian.context import RunContext
 
 NUMBER = "V3"
 READ = ("experiment", "measurement", "calibration", "certificate", "engine", "seed")  # of the configuration
@@ -51,19 +51,19 @@ class Copy:
         return self.twin is not None
 
 
-def run(session: Session) -> None:
+def run(context: RunContext) -> None:
     """Plant, run, trace, judge; print the table and write V3_planted_faults.json."""
-    settings = session.config["experiment"]
-    folder = session.experiment_folder(settings["name"])
-    config = {**session.config, "model": dict(session.model_settings)}
+    settings = context.settings["experiment"]
+    folder = context.experiment_folder(settings["name"])
+    config = {**context.settings, "model": dict(context.model_settings)}
     copies = draw(settings, models.identify(config["model"]).heads)
     intact = examine_intact(config, folder)
-    session.say(
+    context.reporter.say(
         f"intact: {intact['rate']:.1%} of items fail; named on {settings['control']}: {intact['named'] or 'none'}"
     )
     tasks = [(examine, copy, config, folder) for copy in copies]
     rows: dict[int, dict[str, Any]] = {}
-    with session.bar("planted faults") as bar:
+    with context.reporter.bar("planted faults") as bar:
         bar.expect(len(tasks))
         for place, row in processes.results(tasks):
             rows[place] = row
@@ -73,7 +73,7 @@ def run(session: Session) -> None:
     document["rates"] = rates(found, settings, intact)
     results_io.write(folder / f"{NUMBER}_{settings['name']}.json", document)
     for line in table(document):
-        session.say(line)
+        context.reporter.say(line)
 
 
 def draw(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[Copy]:

@@ -31,7 +31,7 @@ from meridian.experiments.reproduction import Reproduction, Row, positive
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from meridian.session import Session
+    from meridian.context import RunContext
 
 TASK = "ioi"
 ALL, PLACED, EDGES = "heads at all positions", "(head, position)", "edges"
@@ -53,9 +53,9 @@ class Way:
         return f"{self.granularity}, {self.value}, {self.direction}"
 
 
-def run(session: Session) -> None:
+def run(context: RunContext) -> None:
     """Measure F(C) in every way; print the faithfulness of each and the published statements about the axes."""
-    work = Reproduction(session, TASK)
+    work = Reproduction(context, TASK)
     work.claim()
     settings = work.settings
     check(settings)

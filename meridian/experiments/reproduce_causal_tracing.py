@@ -30,7 +30,7 @@ from meridian.experiments.reproduction import Reproduction, Row
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from meridian.session import Session
+    from meridian.context import RunContext
 
 TASK = "induction"  # names a plan; its prompts are not drawn
 CLEAN = Recipe("patch", source="clean")
@@ -42,10 +42,10 @@ KINDS: tuple[StateKind, ...] = (STATE, MLP, ATTENTION)
 FEWEST = 10  # facts known, below which the numbers are about all of them
 
 
-def run(session: Session) -> None:
+def run(context: RunContext) -> None:
     """Choose the facts, trace them once for each draw of the noise, print the table."""
-    read = facts.read(session.config["experiment"]["facts"])
-    work = Reproduction(session, TASK, about={"facts": [vars(fact) for fact in read]}, drawn=False)
+    read = facts.read(context.settings["experiment"]["facts"])
+    work = Reproduction(context, TASK, about={"facts": [vars(fact) for fact in read]}, drawn=False)
     settings = work.settings
     asked = _asked(work, read)
     numbers = work.measure("known", lambda bar: known(work.plan.model, asked))
@@ -74,7 +74,7 @@ def _prepared(work: Reproduction, chosen: Sequence[facts.Tokens]) -> tuple[Promp
     """The facts as prompts, and an engine whose reference prompts are their subjects."""
     model = work.plan.model
     prompts = facts.prompt_set(chosen, int(model.bridge.cfg.d_vocab))
-    return prompts, choose(work.session.config["engine"], model, facts.subjects(chosen), prompts)
+    return prompts, choose(work.context.settings["engine"], model, facts.subjects(chosen), prompts)
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------

@@ -34,16 +34,16 @@ from meridian.experiments.estimates import Sample
 from meridian.experiments.reproduction import Reproduction, Row
 
 if TYPE_CHECKING:
-    from meridian.session import Session
+    from meridian.context import RunContext
 
 TASK = "greater_than"
 FROM_TWIN = Recipe("patch", source="corrupted")
 MODEL, CIRCUIT, INPUTS, COMPLEMENT, TWIN = "model", "circuit", "inputs to logits", "complement", "start year 01"
 
 
-def run(session: Session) -> None:
+def run(context: RunContext) -> None:
     """Measure the probabilities of years in five runs; print the table."""
-    work = Reproduction(session, TASK)
+    work = Reproduction(context, TASK)
     work.claim()
     found = work.part("probabilities", probabilities)
     sample = reproduction.sample_of(work.settings, work.study.prompts)

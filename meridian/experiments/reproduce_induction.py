@@ -21,15 +21,15 @@ from meridian.experiments.reproduction import Reproduction, Row
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from meridian.session import Session
+    from meridian.context import RunContext
 
 TASK = "induction"  # its prompts are not read; an engine wants some
 SCORES = ("previous_token", "duplicate_token", "induction")
 
 
-def run(session: Session) -> None:
+def run(context: RunContext) -> None:
     """Score every head on every sequence; print where the known heads stand."""
-    work = Reproduction(session, TASK, drawn=False)
+    work = Reproduction(context, TASK, drawn=False)
     settings, heads = work.settings, work.identity.heads
     found = work.part("scores", lambda study: scores(study, work.settings["repeated_tokens"]))
     by_score = {name: np.array(found[name], float) for name in SCORES}

@@ -27,7 +27,7 @@ from meridian.experiments.head_positions import Nodes
 from meridian.experiments.reproduction import Reproduction, Row
 
 if TYPE_CHECKING:
-    from meridian.session import Session
+    from meridian.context import RunContext
 
 TASK = "ioi"
 MEAN = Recipe("mean")
@@ -53,9 +53,9 @@ class Beside:
         return f"{self.head}: circuit without K and {self.head}"
 
 
-def run(session: Session) -> None:
+def run(context: RunContext) -> None:
     """Measure behaviour, knock-outs and the sets that the greedy search finds; print the table."""
-    work = Reproduction(session, TASK)
+    work = Reproduction(context, TASK)
     work.claim()
     work.part("behaviour", behaviour)
     work.part("knock-outs", lambda study: knockouts(study, work.settings))

@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.hydra_config import HydraConfig
 from rich.table import Table
 
 import results_io
@@ -24,14 +23,13 @@ from circuits.engine import LensEngine
 from circuits.measure import Plan
 from circuits.prompts import PromptSet
 from circuits.study import Progress, Study
-from meridian import config_files
+from meridian import commandline, overrides
 from meridian.experiments.estimates import Estimate, Sample
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from meridian.session import Session
+    from meridian.context import RunContext
 
-MODELS = Path(__file__).parents[2] / "configs" / "model"
 NUMBER = "R"  # of the results
 DITTO = "″"
 ONLY_SHOWN = ("title", "source", "paper", "recipe_differences", "bootstrap")  # settings that no measured part reads
@@ -113,16 +111,17 @@ class Reproduction:
 
     circuit: Circuit  # from `claim` on
 
-    def __init__(self, session: Session, task: str, about: Mapping[str, Any] | None = None, drawn: bool = True) -> None:
-        self.session, self.settings = session, session.config["experiment"]
-        given, choices = command_line()
-        refuse_unread(given, self.settings["name"], task if drawn else None)
-        session.config["model"] = model_settings(session.config, given, choices)
-        session.config["prompts"] = dict(self.settings["prompts"])
+    def __init__(
+        self, context: RunContext, task: str, about: Mapping[str, Any] | None = None, drawn: bool = True
+    ) -> None:
+        self.settings = context.settings["experiment"]
+        refuse_unread(context.typed, self.settings["name"], task if drawn else None)
+        own = {"model": model_settings(context), "prompts": dict(self.settings["prompts"])}
+        self.context = replace(context, settings={**context.settings, **own})
         self.name = self.settings["name"]
-        self.plan: Plan = session.plan(task)
+        self.plan: Plan = self.context.plan(task)
         identity = self.plan.identity
-        folder = session.experiment_folder(self.name) / identity.name.replace("/", "_")
+        folder = context.experiment_folder(self.name) / identity.name.replace("/", "_")
         self.path = folder / f"{NUMBER}_{self.name}.json"
         self.subject = results_io.canonical({**self._subject(), **(about or {})})
         self.data = self._read()
@@ -138,8 +137,9 @@ class Reproduction:
 
     def claim(self) -> None:
         """Take the circuit that the configuration names; UserError if the model has none for the task."""
+        reporter = self.context.reporter
         self.circuit = self.plan.circuit = claims.resolve(
-            self.plan, self.session.config["circuit"], self.path.parent, self.session.bar, self.session.say
+            self.plan, self.context.settings["circuit"], self.path.parent, reporter.bar, reporter.say
         )
         self.subject = results_io.canonical({**self.subject, "circuit": self.circuit.to_dict()})
         self.data = self._read()
@@ -151,7 +151,7 @@ class Reproduction:
     def measure(self, name: str, measure: Callable[[Progress], Any]) -> Any:
         """What `measure` finds, as plain data; measured once and kept in the result file from then on."""
         if name not in self.data:
-            with self.session.bar(name) as bar:
+            with self.context.reporter.bar(name) as bar:
                 found = measure(bar)
             self.data[name] = results_io.canonical(found)
             self._write([])
@@ -161,11 +161,11 @@ class Reproduction:
         """Write the rows, and print the table and what has to be said with it."""
         rows = list(rows)
         self._write(rows)
-        session = self.session
-        session.console.print(table(self._title(), rows))
+        reporter = self.context.reporter
+        reporter.console.print(table(self._title(), rows))
         for sentence in sentences:
-            session.say(sentence)
-        session.say(f"Results {self.path}")
+            reporter.say(sentence)
+        reporter.say(f"Results {self.path}")
 
     def _title(self) -> str:
         return f"{self.settings['title']} ({self.settings['source']}) on {self.identity.describe()}"
@@ -175,7 +175,7 @@ class Reproduction:
         return {
             **self.plan.subject("01"),
             "experiment": measured_settings(self.settings),
-            "seed": self.session.config["seed"],
+            "seed": self.context.seed,
             "reproduced_by": results_io.sha256([path.read_text() for path in sources(self.name)])[:12],
         }
 
@@ -214,12 +214,6 @@ def table(title: str, rows: Sequence[Row]) -> Table:
         found.add_row(*cells, DITTO if gap and gap == before else gap)
         before = gap
     return found
-
-
-def command_line() -> tuple[Sequence[str], Mapping[str, str]]:
-    """The overrides as they were typed, and the file chosen for each group."""
-    hydra = HydraConfig.get()
-    return hydra.overrides.task, hydra.runtime.choices
 
 
 def refuse_unread(given: Sequence[str], name: str, task: str | None) -> None:
@@ -261,31 +255,19 @@ def sources(name: str) -> list[Path]:
     return sorted(found)
 
 
-def model_settings(config: Mapping[str, Any], given: Sequence[str], choices: Mapping[str, str]) -> dict[str, Any]:
+def model_settings(context: RunContext) -> dict[str, Any]:
     """The model section: that of the command line, or else the experiment's own model with the settings typed for it.
 
     UserError if the experiment names a model that has no configuration.
     """
-    keys = [text.lstrip("+").partition("=")[0] for text in given]
+    keys = [overrides.setting(text) for text in context.typed]
     if "model" in keys:
-        return dict(config["model"])
-    name = config["experiment"]["model"]
-    path = MODELS / f"{name}.yaml"
-    if not path.is_file():
-        known = ", ".join(sorted(one.stem for one in MODELS.glob("*.yaml")))
-        raise UserError(f"experiment.model={name} is no model; use one of {known}")
-    settings = load_settings(path)
-    for key in keys:
-        if key.startswith("model."):
-            settings[key.removeprefix("model.")] = config["model"][key.removeprefix("model.")]
-    return settings
-
-
-def load_settings(path: Path) -> dict[str, Any]:
-    """One configuration file with the files that its defaults name, as plain data."""
-    own = config_files.read(path)
-    parts = [config_files.read(path.parent / f"{name}.yaml") for name in own.pop("defaults", []) if name != "_self_"]
-    return config_files.plain(config_files.merge(*parts, own))
+        return dict(context.settings["model"])
+    name, known = context.settings["experiment"]["model"], commandline.choices("model")
+    if name not in known:
+        raise UserError(f"experiment.model={name} is no model; use one of {', '.join(known)}")
+    typed = [text for text, key in zip(context.typed, keys, strict=True) if key.startswith("model.")]
+    return overrides.group("model", name, typed)
 
 
 def sample_of(settings: Mapping[str, Any], prompts: PromptSet) -> Sample:

@@ -21,7 +21,7 @@ from meridian.experiments.validation.stored import Pool
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from meridian.session import Session
+    from meridian.context import RunContext
 
 NAME = "validate_calibrations"
 RATES, INTERVALS = ("V1", "error_rates"), ("V2", "coverage")
@@ -30,20 +30,20 @@ EMBEDDED = ("pocket",)  # models with a circuit of their own, whose size and lay
 Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]  # by subject and number of prompts
 
 
-def run(session: Session) -> None:
+def run(context: RunContext) -> None:
     """Measure, judge, count, simulate; write V1 and V2 below results/validation and print what they say."""
-    settings, folder = session.config["experiment"], session.experiment_folder("validation")
+    settings, folder = context.settings["experiment"], context.experiment_folder("validation")
     check(settings)
     subjects = {**declared.chosen(settings), RANDOM: random_subject(settings)}
-    pools = measured(session, subjects, folder)
-    found = judged(session, subjects, pools)
+    pools = measured(context, subjects, folder)
+    found = judged(context, subjects, pools)
     digests = {name: digest for pool in pools for name, digest in pool.digests.items()}
-    write(folder, RATES, digests, rates_document(subjects, found, session.config, len(pools)))
-    write(folder, INTERVALS, {}, coverage_document(settings["coverage"], simulated(session)))
+    write(folder, RATES, digests, rates_document(subjects, found, context.settings, len(pools)))
+    write(folder, INTERVALS, {}, coverage_document(settings["coverage"], simulated(context)))
     for shown in page.tables(*stored(folder)):
-        session.console.print(shown)
-    figure.save(stored(folder)[0], folder / "error_rates.svg", session.say)
-    session.say(f"Results {folder}")
+        context.reporter.console.print(shown)
+    figure.save(stored(folder)[0], folder / "error_rates.svg", context.reporter.say)
+    context.reporter.say(f"Results {folder}")
 
 
 def check(settings: Mapping[str, Any]) -> None:
@@ -81,18 +81,18 @@ def write(folder: Path, which: tuple[str, str], inputs: Mapping[str, str], conte
     results_io.write(folder / f"{number}_{name}.json", {"number": number, "id": name, **common, **content})
 
 
-def judged(session: Session, subjects: Mapping[str, Subject], pools: Sequence[Pool]) -> Outcomes:
+def judged(context: RunContext, subjects: Mapping[str, Subject], pools: Sequence[Pool]) -> Outcomes:
     """Every sample of every pool, judged."""
-    settings = session.config["experiment"]
-    calibration = merged(session.config["calibration"], settings["calibration"])
-    rules = Rules(calibration, session.config["certificate"], settings["seed"])
+    settings = context.settings["experiment"]
+    calibration = merged(context.settings["calibration"], settings["calibration"])
+    rules = Rules(calibration, context.settings["certificate"], settings["seed"])
     works = [
         Work(pool, prompts, tuple(range(settings["replicates"][_kind(subjects[pool.subject])])))
         for pool in pools
         for prompts in settings["prompts"]
     ]
     found: dict[tuple[str, int], list[Outcome]] = defaultdict(list)
-    with session.bar("samples judged") as bar:
+    with context.reporter.bar("samples judged") as bar:
         bar.expect(sum(len(work.replicates) for work in works))
         for work, outcomes in judging.judged(works, rules):
             found[work.pool.subject, work.prompts] += outcomes
@@ -100,30 +100,30 @@ def judged(session: Session, subjects: Mapping[str, Subject], pools: Sequence[Po
     return found
 
 
-def simulated(session: Session) -> list[dict[str, Any]]:
+def simulated(context: RunContext) -> list[dict[str, Any]]:
     """Coverage of every interval at every number of prompts."""
-    settings = session.config["experiment"]["coverage"]
+    settings = context.settings["experiment"]["coverage"]
     found: list[dict[str, Any]] = []
-    with session.bar("intervals simulated") as bar:
+    with context.reporter.bar("intervals simulated") as bar:
         bar.expect(settings["replicates"] * len(settings["prompts"]))
-        for rows in judging.simulated({**settings, "calibration": session.config["calibration"]}):
+        for rows in judging.simulated({**settings, "calibration": context.settings["calibration"]}):
             found += rows
             bar.advance(settings["replicates"])
     return sorted(found, key=lambda row: (row["metric"], row["heads"], row["interval"], row["n"]))
 
 
-def measured(session: Session, subjects: Mapping[str, Subject], folder: Path) -> list[Pool]:
+def measured(context: RunContext, subjects: Mapping[str, Subject], folder: Path) -> list[Pool]:
     """The pools of the planted subjects and of random claims on the embedded model, by subject."""
     from meridian.experiments.validation import measuring, pools
 
     planted = {name: one for name, one in subjects.items() if name != RANDOM}
-    groups = pools.groups(planted, session.config["experiment"])
+    groups = pools.groups(planted, context.settings["experiment"])
     found: list[Pool] = []
-    with session.bar("claims measured") as bar:
+    with context.reporter.bar("claims measured") as bar:
         bar.expect(
-            sum(len(group.subjects) for group in groups) + session.config["experiment"]["random_circuits"]["claims"]
+            sum(len(group.subjects) for group in groups) + context.settings["experiment"]["random_circuits"]["claims"]
         )
-        for made in measuring.measured(groups, session.config, folder):
+        for made in measuring.measured(groups, context.settings, folder):
             found += made
             bar.advance(len(made))
     return sorted(found, key=lambda pool: (list(subjects).index(pool.subject), pool.files))

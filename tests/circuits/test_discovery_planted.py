@@ -5,8 +5,6 @@ The table is of 40 prompts; these are 8, which give the same cells.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from circuits import models, planted, tasks
@@ -14,7 +12,7 @@ from circuits import study as studies
 from circuits.circuit import Node
 from circuits.discovery import METHODS, curve
 from circuits.discovery.nested import Nested
-from meridian.experiments.reproduction import load_settings
+from meridian import overrides
 from tests.circuits import toy
 
 SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 120}
@@ -35,7 +33,7 @@ DOCUMENTED = {  # the table: precision, recall
 
 @pytest.fixture(scope="module")
 def settings() -> dict:
-    return load_settings(Path(__file__).parents[2] / "configs" / "measurement" / "all.yaml")
+    return overrides.group("measurement", "all")
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from omegaconf import OmegaConf
 
 import registries
 from calibrations.registry import CALIBRATIONS
-from meridian import config_groups
+from meridian import config_groups, overrides
 from results_io import UserError
 from tests.commandline import started
 
@@ -22,8 +21,8 @@ def test_every_calibration_has_a_file_and_every_file_a_calibration():
 
 
 def test_a_run_has_the_files_sections_with_what_was_typed():
-    composed = started("calibration.c11.max_sigma=0.07").config["calibration"]
-    loaded = OmegaConf.to_container(config_groups.load("calibration", "all"))
+    composed = started("calibration.c11.max_sigma=0.07").settings["calibration"]
+    loaded = overrides.group("calibration", "all")
     assert list(composed) == list(loaded) and len(loaded) == 1 + len(CALIBRATIONS)
     assert loaded["c11"]["max_sigma"] != 0.07 == composed["c11"]["max_sigma"]
     loaded["c11"]["max_sigma"] = 0.07
@@ -33,12 +32,12 @@ def test_a_run_has_the_files_sections_with_what_was_typed():
 def test_a_file_with_the_section_of_another_calibration_is_refused(tmp_path):
     shutil.copytree(FOLDER, tmp_path / "calibration")
     (tmp_path / "calibration" / "z9_extra.yaml").write_text("z9: {margin: 0.1}\n")
-    assert config_groups.load("calibration", "all", tmp_path)["z9"] == {"margin": 0.1}
+    config_groups.check(tmp_path / "calibration")
     (tmp_path / "calibration" / "z9_extra.yaml").write_text("c11: {max_sigma: 9}\n")
     with pytest.raises(UserError, match=r"z9_extra\.yaml has the sections c11; expected z9 alone"):
-        config_groups.load("calibration", "all", tmp_path)
+        config_groups.check(tmp_path / "calibration")
 
 
 def test_other_groups_are_composed_from_the_file_chosen_and_its_defaults():
-    assert config_groups.load("task", "ioi")["name"] == "ioi"
-    assert set(config_groups.load("engine", "fused")) == set(started("engine=fused").config["engine"])
+    assert overrides.group("task", "ioi")["name"] == "ioi"
+    assert overrides.group("engine", "fused") == started("engine=fused").settings["engine"]

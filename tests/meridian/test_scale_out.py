@@ -19,8 +19,7 @@ from rich.console import Console
 import results_io
 from calibrations.registry import CALIBRATIONS
 from circuits import circuit as circuit_files
-from meridian import aggregate, devices
-from meridian.session import Session
+from meridian import aggregate, devices, stages
 from tests.circuits import toy
 from tests.commandline import ROOT, Outcome, command
 
@@ -125,7 +124,7 @@ def test_every_job_says_why_it_failed_and_a_crash_leaves_its_traceback(small, tm
             raise results_io.UserError(f"no {self.seed}")
         raise RuntimeError("a crash") if self.seed == 2 else KeyError("another")
 
-    monkeypatch.setattr(Session, "measure", measure)
+    monkeypatch.setattr(stages, "measure", measure)
     swept = ["seed=0,1,2,3", f"results={tmp_path / 'r'}", f"hydra.sweep.dir={tmp_path / 'o'}"]
     ended = command("-m", *small, "task=ioi", *swept)
     assert ran == [0, 1, 2, 3]

@@ -17,7 +17,8 @@ from circuits import study as studies
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.models import Model
 from circuits.study import Study
-from meridian.experiments.reproduction import MODELS, Row, load_settings
+from meridian import overrides
+from meridian.experiments.reproduction import Row
 from tests.commandline import Outcome, command
 
 LAYERS, HEADS, WIDTH, POSITIONS = 12, 12, 48, 48
@@ -70,7 +71,7 @@ def assert_rows(rows: Iterable[Row], expected: Iterable[tuple[str, float, float 
 
 def settings_of(name: str) -> dict[str, Any]:
     """The experiment's configuration as it ships."""
-    return load_settings(MODELS.parent / "experiment" / f"{name}.yaml")
+    return overrides.group("experiment", name)
 
 
 @cache

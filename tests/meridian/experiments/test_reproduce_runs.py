@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -65,8 +66,8 @@ def test_what_was_measured_before_a_stop_is_kept(tmp_path) -> None:
     """Another run goes on from the parts that are done, and one about another subject does not."""
 
     def work(*settings, **rest):
-        session = started("experiment=reproduce_induction", f"results={tmp_path}", *INDUCTION, *settings)
-        return reproduction.Reproduction(session, "induction", **rest)
+        context = started("experiment=reproduce_induction", f"results={tmp_path}", *INDUCTION, *settings)
+        return reproduction.Reproduction(context, "induction", **rest)
 
     first = work()
     first.measure("one", lambda bar: {"a": [1.0, 2.0]})
@@ -83,9 +84,11 @@ def test_words_published_numbers_and_intervals_leave_the_parts_as_they_are(tmp_p
     """The table is made anew from them; what they were measured with is another subject."""
 
     def work(**settings):
-        session = started("experiment=reproduce_ioi", f"results={tmp_path}", "model=pocket")
-        session.config["experiment"] |= settings
-        return reproduction.Reproduction(session, "ioi")
+        context = started("experiment=reproduce_ioi", f"results={tmp_path}", "model=pocket")
+        experiment = {**context.settings["experiment"], **settings}
+        return reproduction.Reproduction(
+            replace(context, settings={**context.settings, "experiment": experiment}), "ioi"
+        )
 
     first = work()
     first.measure("one", lambda bar: {"a": [1.0]})
@@ -143,10 +146,10 @@ def test_a_run_with_and_without_bos(tmp_path) -> None:
 
 
 def test_a_claim_is_heard(tmp_path, monkeypatch) -> None:
-    """What a search for the circuit says is said in the session."""
-    session = started("experiment=reproduce_ioi", f"results={tmp_path}", "model=pocket")
-    work, said = reproduction.Reproduction(session, "ioi"), []
-    monkeypatch.setattr(session, "say", said.append)
+    """What a search for the circuit says is said in the run."""
+    context = started("experiment=reproduce_ioi", f"results={tmp_path}", "model=pocket")
+    work, said = reproduction.Reproduction(context, "ioi"), []
+    monkeypatch.setattr(context.reporter, "say", said.append)
 
     def resolve(plan, settings, folder, bar, say):
         say("found")

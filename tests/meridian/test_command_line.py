@@ -18,8 +18,9 @@ from circuits import circuit as circuit_files
 from circuits import models, tasks
 from circuits.circuit import Circuit, Role, head
 from circuits.tasks import published
-from meridian import commandline, overrides, session
-from meridian.session import Session
+from meridian import commandline, overrides, stages
+from meridian import context as contexts
+from meridian.reporter import Reporter
 from results_io import UserError
 from tests.commandline import ROOT, Outcome, command, started
 
@@ -83,7 +84,7 @@ def test_a_path_may_hold_what_folders_of_results_are_named_by(given, passed) -> 
 
 def test_a_circuit_is_read_from_where_a_run_puts_it(tmp_path) -> None:
     path = tmp_path / "circuit.method=AtP,circuit=discovered" / "circuit.yaml"
-    assert started("circuit=file", f"circuit.path={path}").config["circuit"]["path"] == str(path)
+    assert started("circuit=file", f"circuit.path={path}").settings["circuit"]["path"] == str(path)
 
 
 def test_a_revision_is_none_of_a_folder(tmp_path) -> None:
@@ -95,13 +96,13 @@ def test_a_revision_is_none_of_a_folder(tmp_path) -> None:
 def test_results_of_other_weights_are_not_replaced_without_a_word(tmp_path, monkeypatch) -> None:
     said = []
     one = started(f"results={tmp_path}")
-    monkeypatch.setattr(one, "say", said.append)
+    monkeypatch.setattr(one.reporter, "say", said.append)
     plan = one.plan("ioi")
     place = tmp_path / "here"
-    one._announce_replacement(plan, place)
+    stages.announce_replacement(one, plan, place)
     for sha in (plan.identity.sha256, "f" * 64):
         results_io.write(place / "01_baseline.json", {"subject": {"model_sha256": sha}})
-        one._announce_replacement(plan, place)
+        stages.announce_replacement(one, plan, place)
     assert said == [
         f"{place} holds results of other weights (ffffffff, now {plan.identity.sha256[:8]}), which are replaced; "
         "results=<another folder> keeps both"
@@ -111,7 +112,7 @@ def test_results_of_other_weights_are_not_replaced_without_a_word(tmp_path, monk
 def test_a_method_is_that_of_a_search_and_implies_one() -> None:
     assert commandline.arguments(["method=AtP"]) == ["circuit.method=AtP", "circuit=discovered"]
     assert commandline.arguments(["circuit=discovered", "method=AtP"]) == ["circuit=discovered", "circuit.method=AtP"]
-    assert started("method=AtP").config["circuit"]["kind"] == "discovered"
+    assert started("method=AtP").settings["circuit"]["kind"] == "discovered"
 
 
 @pytest.mark.parametrize(
@@ -125,13 +126,13 @@ def test_a_method_is_that_of_a_search_and_implies_one() -> None:
     ],
 )
 def test_identifiers_in_any_case(given, identifiers) -> None:
-    assert session._selected(given) == identifiers
+    assert contexts.selected(given) == identifiers
 
 
 def test_only_the_measurements_that_are_read_are_made() -> None:
     everything = started()
-    assert everything.identifiers == ALL
-    assert everything._numbers() == [
+    assert everything.identifiers == tuple(ALL)
+    assert stages.numbers_read(everything) == [
         "01",
         "02",
         "03",
@@ -152,19 +153,19 @@ def test_only_the_measurements_that_are_read_are_made() -> None:
         "28",
     ]
     some = started("calibration=m3b,c17")
-    assert some.identifiers == ["M3b", "C17"]
-    assert some._numbers() == ["01", "02", "20", "21", "22", "27"]
+    assert some.identifiers == ("M3b", "C17")
+    assert stages.numbers_read(some) == ["01", "02", "20", "21", "22", "27"]
 
 
 def test_an_option_may_be_switched_off_and_a_share_may_be_nothing() -> None:
     options = ("measurement.attribution_patching.gradient_dropping=false", "measurement.path_patching.edge_share=0")
-    settings = started(*options).config["measurement"]
+    settings = started(*options).settings["measurement"]
     assert settings["attribution_patching"]["gradient_dropping"] is False
     assert settings["path_patching"]["edge_share"] == 0
 
 
 def test_task_all_is_every_task() -> None:
-    with mock.patch.object(Session, "summarise", lambda self: None), mock.patch.object(Session, "measure") as measure:
+    with mock.patch.object(stages, "summarise"), mock.patch.object(stages, "measure") as measure:
         measure.side_effect = KeyboardInterrupt
         assert command("task=all").code == 130
     assert started("task=all").tasks() == list(tasks.EMBEDDED)
@@ -173,15 +174,15 @@ def test_task_all_is_every_task() -> None:
 
 
 def test_what_cannot_be_done_for_one_task_of_several_does_not_stop_the_others(tmp_path) -> None:
-    def measure(self, task: str) -> Path:
+    def measure(context, task: str) -> Path:
         if task in refuse:
             raise UserError(f"no words for {task}")
         done.append(task)
         return tmp_path
 
-    stages = dict.fromkeys(("calibrate", "certify", "report", "show"), mock.DEFAULT)
+    others = dict.fromkeys(("calibrate", "certify", "report", "show"), mock.DEFAULT)
     refuse, done = {"greater_than"}, []
-    with mock.patch.object(Session, "measure", measure), mock.patch.multiple(Session, **stages):
+    with mock.patch.object(stages, "measure", measure), mock.patch.multiple(stages, **others):
         found = command("task=all", f"results={tmp_path / 'r'}")
         assert found.code == 2
         assert found.errors == "1 of 5 tasks left out, for the reasons above: greater_than\n"
@@ -237,13 +238,13 @@ DIFFERING = (
 
 def test_overrides_are_what_differs_from_the_default_in_order() -> None:
     run = started(*SAYING_THE_DEFAULT, *reversed(DIFFERING))
-    assert run.overrides == sorted(text.lstrip("+") for text in DIFFERING)
-    assert run.config["prompts"] == {"discovery": 30, "evaluation": 400, "held_out": 200, "reference": 120}
+    assert list(run.overrides) == sorted(text.lstrip("+") for text in DIFFERING)
+    assert run.settings["prompts"] == {"discovery": 30, "evaluation": 400, "held_out": 200, "reference": 120}
 
 
 def test_defaults_are_those_of_the_groups_chosen() -> None:
     given = ("circuit=random", "circuit.seed=0", "model=planted/sound", "model.seed=1", "model.dtype=float32")
-    assert started(*given).overrides == ["circuit=random", "model.seed=1", "model=planted/sound"]
+    assert started(*given).overrides == ("circuit=random", "model.seed=1", "model=planted/sound")
 
 
 def test_a_run_that_says_the_default_makes_no_folder() -> None:
@@ -262,10 +263,10 @@ def test_a_run_that_says_the_default_makes_no_folder() -> None:
     ],
 )
 def test_what_differs_names_the_folder(overrides, name) -> None:
-    config = {"results": "results", "model": {"kind": "embedded", "name": "pocket", "path": "pocket"}}
-    run = mock.Mock(config=config, overrides=overrides, model_settings=config["model"], results=Path(config["results"]))
-    assert str(Session.folder(run, "ioi")) == f"results/pocket/ioi{name}"
-    assert str(Session.folder(run, "ioi", default=True)) == "results/pocket/ioi"
+    settings = {"results": "results", "model": {"kind": "embedded", "name": "pocket", "path": "pocket"}}
+    run = contexts.RunContext(settings, (), tuple(overrides), (), Reporter(), False)
+    assert str(run.folder("ioi")) == f"results/pocket/ioi{name}"
+    assert str(run.folder("ioi", default=True)) == "results/pocket/ioi"
 
 
 @pytest.mark.parametrize(
@@ -296,8 +297,8 @@ def test_a_long_name_is_cut_and_stays_distinct() -> None:
 def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch) -> None:
     given = []
     monkeypatch.setattr(certificate, "certify", lambda documents, rules, overrides: given.append(overrides) or {})
-    monkeypatch.setattr(session, "headline", lambda *about: {})
-    started(*SAYING_THE_DEFAULT, *DIFFERING).certify(tmp_path, {})
+    monkeypatch.setattr(stages, "headline", lambda *about: {})
+    stages.certify(started(*SAYING_THE_DEFAULT, *DIFFERING), tmp_path, {})
     assert given == [
         ["calibration.c16.alpha_above=0.8", "calibration.common.permutations=99", "certificate.always_shown=[]"]
     ]
@@ -333,7 +334,7 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
             "model.name=../x",
             "model.name=../x leads out of the results folder; write a name, and a folder as model.path",
         ),
-        ("docter", "docter is not a command; use doctor, gate, figures, compare, or settings as key=value"),
+        ("docter", "docter is not a command; use compare, doctor, figures, gate, or settings as key=value"),
         (
             "task.bos=maybe",
             "task.bos=maybe is neither true nor false; write one of them, or null for the task's own choice",
@@ -425,14 +426,14 @@ def test_a_number_of_things_below_one(section, values, name) -> None:
 @pytest.mark.parametrize("given", ["", None, 11, "c99", ["all", "c11"]])
 def test_no_calibration_of_that_name(given) -> None:
     with pytest.raises(UserError, match=r"calibration '.*' is unknown; expected one of C11, "):
-        session._selected(given)
+        contexts.selected(given)
 
 
 def test_an_empty_selection() -> None:
     with pytest.raises(
         UserError, match=r"calibration=\[\] selects nothing; use calibration=all or a list such as \[c11,m98\]"
     ):
-        session._selected([])
+        contexts.selected([])
 
 
 def test_more_prompts_than_the_task_has(tmp_path, monkeypatch) -> None:
@@ -518,7 +519,7 @@ def hydra_leftovers() -> list[str]:
 
 
 def interrupted_by(error: BaseException) -> Outcome:
-    with mock.patch.object(Session, "measure", side_effect=error):
+    with mock.patch.object(stages, "measure", side_effect=error):
         return command("task=ioi")
 
 
@@ -573,4 +574,4 @@ def test_help_lists_the_commands_and_every_choice_of_every_group() -> None:
     ],
 )
 def test_a_setting_names_the_same_folder_however_it_is_typed(typed, named) -> None:
-    assert started(typed).overrides == [named]
+    assert started(typed).overrides == (named,)

@@ -1,0 +1,19 @@
+"""`run.py compare`: two finished runs side by side."""
+
+from __future__ import annotations
+
+from meridian.context import RunContext
+from results_io import UserError
+
+
+def command(context: RunContext) -> None:
+    """The runs in `a` and `b`, printed, and written below the results folder."""
+    from meridian import run_comparison, run_comparison_table
+
+    settings, reporter = context.settings, context.reporter
+    for side in "ab":
+        if not settings[side]:
+            raise UserError(f"compare needs {side}=; give the folder of a finished run, for example results/pocket/ioi")
+    found = run_comparison.compare(str(settings["a"]), str(settings["b"]))
+    run_comparison_table.show(found, reporter.console)
+    reporter.say(f"Comparison {run_comparison.write(found, context.results) / run_comparison.FILE}")

@@ -1,0 +1,25 @@
+"""`run.py doctor`: is it the model or the library?"""
+
+from __future__ import annotations
+
+import results_io
+from meridian.context import RunContext
+
+UNHEALTHY = 1  # exit code
+
+
+def command(context: RunContext) -> int:
+    """Prints what was found, keeps it in doctor.json; exit code 1 if all is not well."""
+    plan = context.plan(context.tasks()[0])
+    from circuits import claims
+    from meridian import doctor
+
+    settings, reporter = context.settings, context.reporter
+    if settings["circuit"]["kind"] != "discovered" and plan.task.name in plan.identity.circuits:
+        plan.circuit = claims.resolve(plan, settings["circuit"], context.folder(plan.task.name), reporter.bar)
+    report = doctor.examine(plan, reporter.say)
+    doctor.show(report, reporter.console)
+    path = context.model_folder / "doctor.json"
+    results_io.write(path, report.to_dict())
+    reporter.say(f"Report {path}")
+    return 0 if report.healthy else UNHEALTHY

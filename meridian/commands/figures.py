@@ -1,0 +1,18 @@
+"""`run.py figures`: figures and tables of a finished run, for papers."""
+
+from __future__ import annotations
+
+from meridian.context import RunContext
+from results_io import UserError
+
+
+def command(context: RunContext) -> None:
+    """Figures and tables of the run in `from`."""
+    from meridian import paper
+    from meridian.run_folder import RunFolder
+
+    settings = context.settings
+    if not settings["from"]:
+        raise UserError("figures needs from=; give the folder of a finished run, for example results/pocket/ioi")
+    paper.check(settings["figures"])
+    context.reporter.say(paper.write(RunFolder.open(str(settings["from"])), settings["figures"]).sentence())

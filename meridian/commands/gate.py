@@ -1,0 +1,29 @@
+"""`run.py gate`: two runs of the same suites, paired by item."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meridian.context import RunContext
+from results_io import UserError
+
+
+def command(context: RunContext) -> int:
+    """The candidate's run against the baseline's: prints the verdict and writes 151_regression_gate.json beside the
+    candidate's results. Exit code 1 for a regression, 3 if nothing can be said.
+    """
+    from suites import gate
+    from suites.bridge import stored_pairs
+
+    folders = {name: context.settings[name] for name in ("baseline", "candidate")}
+    for name, folder in folders.items():
+        if not folder:
+            raise UserError(
+                f"gate needs {name}=; give the folder of a finished suite run, for example results/pocket/suites"
+            )
+    stored_pairs.require_untouched(*(Path(str(folder)) for folder in folders.values()))
+    baseline, candidate = (gate.read(Path(str(folder))) for folder in folders.values())
+    verdict = gate.compare(baseline, candidate, context.settings["gate"])
+    gate.write(verdict, Path(str(folders["candidate"])))
+    gate.show(verdict, context.reporter.console)
+    return verdict.exit_code

@@ -1,0 +1,97 @@
+"""`run.py suite=...`: behavioural suites, and which of their failures a circuit could explain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import results_io
+from meridian.context import RunContext
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from suites.bridge.pair import SuitePairs
+
+ALL = "all"
+
+
+def command(context: RunContext) -> None:
+    """Every applicable suite on the model, the summary, and which failures a circuit could explain."""
+    if "suite" not in context.settings:
+        raise UserError("no suite is named; add for example suite=all")
+    folder = folder_asked(context)
+    with context.followed(folder, "suites"):
+        run(context, folder)
+        context.reporter.tracker("asked", folder)
+
+
+def run(context: RunContext, folder: Path) -> None:
+    """Run the suites asked for, with their results in `folder`, and say what comes next."""
+    from suites import declaration, runner, summary
+    from suites.bridge import pairing, stored_pairs
+    from suites.models import open_model
+
+    asked, reporter = context.settings["suite"], context.reporter
+    suites = declaration.load_all(_names(asked))
+    if asked["name"] == "file" and suites[0].id in (ALL, "file", *declaration.names()):
+        raise UserError(
+            f"the suite in {asked['path']} has the id {suites[0].id}, under which others keep their results; give it another id"
+        )
+    model = open_model(context.model_settings)
+    found = runner.run(
+        suites, model, folder, reporter.bar, reporter.say, context=asked.get("context"), seed=context.seed
+    )
+    groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
+    hashes = {suite.id: suite.sha256 for suite in suites}
+    stored_pairs.write(folder, groups, model.identity, hashes)
+    traced = known_traces(context.model_folder, model.identity.get("weights"), hashes)
+    notes = [*traced, *next_step(groups, context.choice("model", "results"))]
+    summary.show(found, reporter.console, groups, notes)
+
+
+def folder_asked(context: RunContext) -> Path:
+    """results/<model>/suites; one suite by itself goes below it."""
+    from suites import declaration
+    from suites.bridge import stored_pairs
+
+    asked, base = context.settings["suite"], context.model_folder / stored_pairs.FOLDER
+    return base if asked["name"] == ALL else base / declaration.load_all(_names(asked))[0].id
+
+
+def _names(asked: Mapping[str, Any]) -> list[str] | None:
+    """Suites to load: all of the catalogue (None), one of it, or the folder of the user's own."""
+    if asked["name"] == ALL:
+        return None
+    if asked["name"] == "file" and not asked.get("path"):
+        raise UserError("suite=file needs suite.path; give the folder that holds suite.yaml and its lock")
+    return [asked["path"] if asked["name"] == "file" else asked["name"]]
+
+
+def known_traces(folder: Path, weights: str | None, suites: Mapping[str, str]) -> list[str]:
+    """Where failures of these weights in these suites (hashes by id) have led in earlier runs of task=failures.
+
+    `folder`: all results of the model.
+    """
+    from suites.bridge import hypothesis
+
+    lines = []
+    for path in sorted(folder.rglob(f"{hypothesis.NUMBER}_{hypothesis.ID}.json")):
+        traced = results_io.read(path)
+        group = traced["group"]
+        if traced["subject"]["model_sha256"] == weights and suites.get(group["suite"]) == group["suite_sha256"]:
+            heads = ", ".join(f"{one['head']} ({one['restored']:.2f})" for one in traced["named"]) or "no head"
+            lines.append(f"Traced: {group['suite']} leads to {heads}")
+    return lines
+
+
+def next_step(groups: Sequence[SuitePairs], typed: str) -> list[str]:
+    """How to trace the largest group, or another; nothing if none has enough pairs. `typed` is repeated in the command."""
+    ready = [group for group in groups if group.traceable]
+    if not ready:
+        return []
+    largest = max(ready, key=lambda group: (len(group.pairs), group.suite))
+    return [
+        f"Next: python run.py task=failures calibration=all{typed} traces the largest group, "
+        f"{largest.suite}; task.group=<suite> another"
+    ]

@@ -1,0 +1,231 @@
+"""What every stage and command of one run is given: its settings, where its results go, and whom it tells."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+
+from calibrations import registry
+from meridian import config_files, locks, overrides, trackers
+from meridian.commandline import FAILURES, TRACED
+from meridian.reporter import Reporter
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from circuits.measure import Plan
+    from circuits.models import Identity
+    from circuits.tasks import Task, Vocabulary
+    from suites.bridge.pair import SuitePairs
+
+NAMELESS = {
+    "hub": "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m",
+    "endpoint": "model=endpoint needs model.name; give the name that the server has for the model",
+}
+COUNTED = ("prompts", "measurement", "engine", "experiment")  # sections whose whole numbers count things
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30  # of glibc's mallopt
+
+
+@dataclass(frozen=True, eq=False)
+class RunContext:
+    """The settings of one run as plain data. Whoever wants others makes another context with `dataclasses.replace`.
+
+    `typed`: the overrides of the command line as they were typed, of `results` and all. `overrides`: those that differ from
+    the default configuration, each as one canonical text; they name the folder of results. `had_results`: whether the folder
+    of all results was there before the run; an empty one of the user's is not ours to delete.
+    """
+
+    settings: Mapping[str, Any]
+    typed: tuple[str, ...]
+    overrides: tuple[str, ...]
+    identifiers: tuple[str, ...]
+    reporter: Reporter
+    had_results: bool
+
+    @property
+    def results(self) -> Path:
+        """The folder of all results."""
+        return Path(self.settings["results"])
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings["seed"])
+
+    @property
+    def complete(self) -> bool:
+        """True if every calibration was asked for: a certificate on some of them would pass for one on all."""
+        return set(self.identifiers) == set(registry.CALIBRATIONS)
+
+    @property
+    def traced(self) -> bool:
+        """True if the circuit is the one that a trace of failures names."""
+        return self.settings["circuit"]["kind"] == TRACED
+
+    # --- where results go ------------------------------------------------------------------------------------------
+
+    @property
+    def model_folder(self) -> Path:
+        """results/<model>"""
+        return self.results / self.model_settings["name"]
+
+    def folder(self, task: str, default: bool = False) -> Path:
+        """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
+        named = [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
+        return self.model_folder / task if default else overrides.below(self.model_folder / task, named)
+
+    def experiment_folder(self, name: str) -> Path:
+        """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
+        alike = ("experiment", "results", "engine", "hydra", "tracker")
+        differs = [text for text in self.overrides if overrides.setting(text) not in alike]
+        return overrides.below(self.results / name, differs)
+
+    def alone(self, path: Path, part: str = "") -> contextlib.AbstractContextManager[None]:
+        """No other process writes at `path`, or its `part`, meanwhile."""
+        return locks.held(self.results, path, self.reporter.say, part, keep=self.had_results)
+
+    @contextlib.contextmanager
+    def followed(self, folder: Path, task: str) -> Iterator[None]:
+        """No other process works on `folder` meanwhile, and the tracker follows."""
+        with self.alone(folder), self.reporter.tracker.following(lambda: self._followed(folder, task)):
+            yield
+
+    def _followed(self, folder: Path, task: str) -> trackers.Subject:
+        weights = None if self.model_settings["kind"] == "endpoint" else self.identity.sha256
+        name = str(folder.relative_to(self.results))
+        return trackers.Subject(name, self.model_settings["name"], task, weights, self.settings)
+
+    def choice(self, *groups: str) -> str:
+        """What was typed about these groups, for a command that goes on with the same: " model=local model.path=folder"."""
+        return "".join(f" {text}" for text in self.typed if overrides.setting(text).partition(".")[0] in groups)
+
+    # --- what the run is about -------------------------------------------------------------------------------------
+
+    def tasks(self) -> list[str]:
+        """The task asked for, or all that the model has prompts for (and, if a stored circuit is asked for, a circuit)."""
+        from circuits import tasks
+
+        name = self.settings["task"]["name"]
+        if name != "all":
+            return [name]
+        known = tasks.names(self.vocabulary)
+        circuits = self.identity.circuits
+        stored = self.settings["circuit"]["kind"] == "stored" and any(task in circuits for task in known)
+        return [task for task in known if task in circuits or not stored]
+
+    def plan(self, task: str) -> Plan:
+        """What is to be measured for one task; its circuit is not chosen yet."""
+        vocabulary = self.vocabulary
+        from circuits import tasks
+        from circuits.measure import Plan
+
+        asked = self.settings["task"]
+        choices = (asked["corruption"], asked["bos"], asked["metric"])
+        return Plan(
+            model_settings=self.model_settings,
+            task=self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices),
+            sizes=self.settings["prompts"],
+            seed=self.seed,
+            settings=self.settings["measurement"],
+            engine=self.settings["engine"],
+        )
+
+    @cached_property
+    def model_settings(self) -> dict[str, Any]:
+        """The model's section of the settings, under the name that its folder of results has. UserError if it has none."""
+        settings = dict(self.settings["model"])
+        if settings["kind"] == "local" and settings["name"] == "local" and settings["path"]:
+            settings["name"] = Path(settings["path"]).resolve().name
+        if settings["name"] and (settings["name"].startswith("/") or ".." in Path(settings["name"]).parts):
+            raise UserError(
+                f"model.name={settings['name']} leads out of the results folder; write a name, and a folder as model.path"
+            )
+        if settings.get("path") and "model.revision" in map(overrides.setting, self.typed):
+            raise UserError(
+                "model.revision names a commit of the hub and model.path a folder to read in its place; leave one of them out"
+            )
+        if not settings["name"]:
+            raise UserError(NAMELESS.get(settings["kind"], NAMELESS["hub"]))
+        return settings
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The model's shape, weights' digest and stored circuits. UserError for a model that shows no activations."""
+        if self.model_settings["kind"] == "endpoint":
+            raise UserError(
+                "model=endpoint shows no activations, which circuits need; run suites on it, for example suite=all"
+            )
+        from circuits import hub  # before the libraries that take seconds to import, so that a refusal is quick
+
+        hub.snapshot_of(self.model_settings)
+        from circuits import models
+
+        return models.identify(self.model_settings)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary | None:
+        """The words that prompts for this model are drawn from; None: the embedded models' own."""
+        if self.identity.knows == "embedded":
+            return None
+        from circuits import models, tasks
+
+        return tasks.Vocabulary(models.load_tokenizer(self.identity))
+
+    @cached_property
+    def failures(self) -> tuple[SuitePairs, Task]:
+        """task=failures: the pairs of one suite that the run is about, and the task made of them."""
+        from meridian import failures
+
+        base = self.model_folder / failures.FOLDER
+        asked, typed = self.settings["task"], self.choice("model", "results")
+        return failures.chosen(base, asked, self.identity, self.vocabulary, typed)
+
+
+def start(config: DictConfig, console: Console | None = None) -> RunContext:
+    """The context of the run that Hydra composed. UserError for a setting of the wrong kind."""
+    _keep_freed_memory()
+    settings = config_files.plain(config)
+    identifiers = selected(settings["select"])
+    given = list(HydraConfig.get().overrides.task)
+    defaults = overrides.defaults(HydraConfig.get().runtime.choices)
+    for text in given:
+        name = overrides.setting(text)
+        overrides.check_kind(name, overrides.value_of(config, name), overrides.value_of(defaults, name))
+    for section in COUNTED:
+        overrides.check_counts(section, settings.get(section), overrides.value_of(defaults, section))
+    differs = sorted(
+        overrides.canonical(text, config) for text in given if not overrides.is_default(text, config, defaults)
+    )
+    if settings["task"]["name"] == FAILURES:  # its default circuit
+        differs = [text for text in differs if text != f"circuit={TRACED}"]
+    reporter, results = Reporter(console), Path(settings["results"])
+    had_results = results.exists()
+    reporter.tracker = trackers.open_tracker(settings["tracker"], results, reporter.say)
+    return RunContext(settings, tuple(given), tuple(differs), tuple(identifiers), reporter, had_results)
+
+
+def selected(select: object) -> Sequence[str]:
+    """Calibration IDs from `all`, one name or a list of names."""
+    names = list(registry.CALIBRATIONS) if select == "all" else select if isinstance(select, list) else [select]
+    if not names:
+        raise UserError("calibration=[] selects nothing; use calibration=all or a list such as [c11,m98]")
+    chosen = [registry.get(str(name)).ID for name in names]
+    return list(registry.CALIBRATIONS) if "M93" in chosen else chosen  # M93 reads all the others
+
+
+def _keep_freed_memory() -> None:
+    """Let the allocator keep what is freed (glibc alone can be told so).
+
+    To map it anew took 16 % of a sampling step of the local learning coefficient on one CPU core, and 3 % of patching.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        adjust = ctypes.CDLL(None).mallopt
+        for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
+            adjust(option, KEPT_BYTES)

@@ -1,0 +1,87 @@
+"""task=failures: what behavioural suites left behind, taken up as a task whose circuit a trace proposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import results_io
+from calibrations import certificate
+from results_io import UserError
+from suites import declaration
+from suites.bridge import confirmation, hypothesis, stored_pairs, task
+
+if TYPE_CHECKING:
+    from calibrations.calibrate import Documents
+    from circuits.models import Identity
+    from circuits.tasks import Task, Vocabulary
+    from suites.bridge.pair import SuitePairs
+
+FOLDER = stored_pairs.FOLDER  # below results/<model>
+ALL = "all"
+CONFIRMED_BY = ("01", "02")  # measurements in which a traced circuit's named heads are looked for again
+
+
+def chosen(
+    base: Path, asked: Mapping[str, Any], identity: Identity, vocabulary: Vocabulary | None, typed: str
+) -> tuple[SuitePairs, Task]:
+    """The pairs of the suite that `task.group` names, or the largest, as a task.
+
+    `base`: the folder of the suites' results; `asked`: the task's section of the settings; `typed`: what the command that
+    runs the suites would repeat. UserError if no failures are on record, or for settings of drawn prompts: those of failures
+    are what the suite says.
+    """
+    name = asked.get("group")
+    own = name is not None and name not in declaration.names()
+    suite = "file suite.path=<its folder>" if own else name or ALL
+    stored = stored_pairs.read(base, identity.sha256, f"python run.py suite={suite}{typed}")
+    pairs = task.choose(stored, name, identity.name)
+    for setting in ("bos", "corruption"):
+        if asked[setting] is not None:
+            raise UserError(
+                f"task.{setting}={asked[setting]} has no meaning for failures, whose prompts are the suite's; leave it out"
+            )
+    return pairs, task.build(pairs, vocabulary, asked["metric"])
+
+
+def certify(
+    folder: Path, documents: Documents, settings: Mapping[str, Any], changed: Sequence[str], say: Callable[[str], None]
+) -> dict[str, Any]:
+    """The certificate of a circuit about failures: with the named heads on the confirmation half as a gate of tier 1.
+
+    They are written to 142_carriers.json and said in one line each.
+    """
+    limits = settings["measurement"]["difference"]
+    traced = results_io.read(_required(folder, hypothesis.NUMBER))
+    named = [carrier["head"] for carrier in traced["named"]]
+    measured = _measured(folder, confirmation.NEEDED)
+    gated, rules = confirmation.gated(documents, settings["certificate"], named, measured, limits)
+    folded = certificate.certify(gated, rules, changed)
+    records = confirmation.confirm(named, measured, limits) if measured else []
+    if measured:
+        path = folder / f"{confirmation.NUMBER}_{confirmation.ID}.json"
+        results_io.write(path, confirmation.document(records, traced, folder))
+    for one in records:
+        where = f" [{one['interval'][0]:.2f}, {one['interval'][1]:.2f}]" if one["interval"] else ""
+        say(f"{one['head']} restores {one['restored']:.2f}{where} on the confirmation half: {one['verdict']}")
+    return {**folded, "behaviour": {**traced["group"], "carriers": records}}
+
+
+def withdraw(folder: Path) -> None:
+    """Delete what an earlier run concluded about a hypothesis that there is no longer."""
+    for name in ("certificate.json", "circuit.yaml", "142_carriers.json"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _required(folder: Path, number: str) -> Path:
+    path = results_io.find(folder, number)
+    if path is None:
+        raise UserError(f"{folder} lacks result {number}, the trace of the failures; run task=failures again")
+    return path
+
+
+def _measured(folder: Path, numbers: Iterable[str]) -> dict[str, Any] | None:
+    """These measurements; None if one was not made."""
+    paths = {number: results_io.find(folder, number) for number in numbers}
+    return {number: results_io.read(path) for number, path in paths.items() if path} if all(paths.values()) else None

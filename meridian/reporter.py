@@ -1,0 +1,60 @@
+"""What a run tells the person who watches, and whoever follows it from afar."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from meridian.progress import Bar
+
+if TYPE_CHECKING:
+    from meridian.trackers import NeverFatal
+
+PLAIN_WIDTH = 160  # of output that goes to a file or a pipe
+
+
+class Reporter:
+    """One console and one tracker. It also counts what was run and how long it took, for the last line of a run."""
+
+    tracker: NeverFatal  # set as soon as it is open: a tracker that cannot be opened says so here
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+        self.started = time.monotonic()
+        self.pairs = 0  # (variant, prompt) pairs run so far
+
+    def say(self, sentence: str) -> None:
+        """One line for the person who watches."""
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def bar(self, title: str) -> Iterator[Bar]:
+        """A progress bar with rate and time left for one measurement."""
+        columns = (
+            TextColumn("{task.description:<28}"),
+            BarColumn(30),
+            TextColumn("{task.completed:>7,.0f}/{task.total:<7,.0f}"),
+            TextColumn("{task.fields[rate]:>8}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.console) as progress:
+            bar = Bar(progress, title, lambda *about: self.tracker("progress", *about))
+            yield bar
+        self.pairs += bar.done
+
+    def rate(self) -> str:
+        """Time taken, and pairs per second: "41 s, 61,200 variants x prompts at 1,493/s"."""
+        seconds = time.monotonic() - self.started
+        done = (
+            f"{self.pairs:,} variants x prompts at {self.pairs / seconds:,.0f}/s"
+            if self.pairs
+            else "nothing measured anew"
+        )
+        return f"{seconds:.0f} s, {done}"

@@ -1,0 +1,166 @@
+"""The three stages of a run as functions of its context (measure, calibrate, certify), and what is shown at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import results_io
+from calibrations import calibrate as calibrations
+from calibrations import certificate, preconditions, summary, table
+from calibrations.evidence import Evidence
+from meridian import aggregate
+from meridian.commandline import FAILURES, TRACED
+from meridian.context import RunContext
+from meridian.headline import headline
+from meridian.run_folder import CERTIFICATE, RunFolder
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from circuits.circuit import Circuit
+    from circuits.measure import Plan
+
+
+class NothingToCertify(Exception):
+    """What was traced names no head, so there is no claim about a circuit."""
+
+
+def measure(context: RunContext, task: str) -> Path:
+    """Stage 1 for one task; returns the folder of its results."""
+    plan = context.plan(task)
+    from circuits import measure
+
+    folder, shared = context.folder(task), context.folder(task, default=True)
+    plan.circuit = claimed_circuit(context, plan, folder)
+    numbers = numbers_read(context)
+    plan.require_reference()
+    measure.check(plan, numbers)
+    announce_replacement(context, plan, folder)
+    reporter, prompts = context.reporter, f"prompts-{plan.prompts_sha256[:12]}"
+    arguments = (reporter.bar, shared, reporter.say, lambda: context.alone(shared, prompts))
+    measure.measure(plan, folder, ["01"], *arguments)
+    if not context.settings["measurement"]["regardless"] and (absent := absent_behaviour(context, folder)):
+        measure.remove_stale(plan, folder, [number for number in numbers if number not in calibrations.ALWAYS_READ])
+        plan, numbers = plan.with_settings(plan.settings["without_behaviour"]), list(calibrations.ALWAYS_READ)
+        reporter.say(
+            f"{plan.identity.name} {absent}; the other measurements are left out (measurement.regardless=true: not)"
+        )
+    measure.measure(plan, folder, numbers, *arguments)
+    return folder
+
+
+def claimed_circuit(context: RunContext, plan: Plan, folder: Path) -> Circuit:
+    """The circuit that the run is about. NothingToCertify if failures were traced and no head was named."""
+    from circuits import claims
+
+    reporter = context.reporter
+    if not context.traced:
+        return claims.resolve(plan, context.settings["circuit"], folder, reporter.bar, reporter.say)
+    if plan.task.name != FAILURES:
+        raise UserError(f"circuit={TRACED} is about failures; run it with task={FAILURES}, or leave it out")
+    from meridian import failures
+    from suites.bridge import hypothesis
+
+    pairs = context.failures[0]
+    found = hypothesis.propose(plan, pairs, folder, reporter.bar, context.settings["circuit"]["method"])
+    for sentence in (pairs.sentence, *found.sentences):
+        reporter.say(sentence)
+    if found.circuit is None:
+        failures.withdraw(folder)
+        raise NothingToCertify("No component hypothesis, so nothing to certify")
+    return found.circuit
+
+
+def numbers_read(context: RunContext) -> list[str]:
+    """The measurements that the calibrations asked for read, in the order of their numbers."""
+    from circuits.measurements import MEASUREMENTS
+
+    if context.complete:
+        return list(MEASUREMENTS)
+    read = {*calibrations.measurements_of(context.identifiers)}
+    if context.traced:
+        from meridian.failures import CONFIRMED_BY
+
+        read |= {*CONFIRMED_BY}
+    return [number for number in MEASUREMENTS if number in read]
+
+
+def announce_replacement(context: RunContext, plan: Plan, folder: Path) -> None:
+    """Say so if the folder, of whose name `model.path` is no part, holds results of other weights."""
+    path, now = results_io.find(folder, "01"), plan.identity.sha256
+    try:
+        stored = results_io.read(path)["subject"]["model_sha256"] if path else now
+    except (UserError, KeyError):
+        return
+    if stored != now:
+        context.reporter.say(
+            f"{folder} holds results of other weights ({stored[:8]}, now {now[:8]}), which are replaced; "
+            "results=<another folder> keeps both"
+        )
+
+
+def absent_behaviour(context: RunContext, folder: Path) -> str | None:
+    """Why there is nothing for a circuit to explain, as 01 shows it; None if the model does the task."""
+    config = calibrations.section(context.settings["calibration"], calibrations.PRECONDITIONS)
+    return preconditions.absence(Evidence.load(folder, config, ("01",)), config)
+
+
+def calibrate(context: RunContext, folder: Path) -> calibrations.Documents:
+    """Stage 2 for one folder of results."""
+    return calibrations.calibrate(folder, context.identifiers, context.settings["calibration"])
+
+
+def certify(context: RunContext, folder: Path, documents: calibrations.Documents) -> dict[str, Any]:
+    """Stage 3: fold the verdicts and write certificate.json; a selection of calibrations makes none."""
+    settings = context.settings
+    changed = [text for text in context.overrides if text.startswith(("calibration.", "certificate."))]
+    if context.traced:
+        from meridian import failures
+
+        folded = failures.certify(folder, documents, settings, changed, context.reporter.say)
+    else:
+        folded = certificate.certify(documents, settings["certificate"], changed)
+    evidence = Evidence.load(folder, settings["calibration"]["common"], ("01", "20"))
+    folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
+    if context.complete:
+        results_io.write(folder / CERTIFICATE, folded)
+    context.reporter.tracker("judged", folded)
+    return folded
+
+
+def report(context: RunContext, folder: Path) -> None:
+    """report.html, and the finished folder for whoever follows; of a selection of calibrations there is none."""
+    if not context.complete:
+        return
+    from meridian import report
+
+    run = RunFolder.open(folder)
+    report.write(run)
+    context.reporter.tracker("finished", run)
+
+
+def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
+    """The certificate as a table, and where everything is."""
+    reporter = context.reporter
+    table.show(folded, folded["headline"], reporter.console, context.complete)
+    written = " · certificate.json · report.html" if context.complete else ""
+    reporter.say(f"Results {folder}{written} · {reporter.rate()}\n")
+
+
+def summarise(context: RunContext, refused: Collection[str] = ()) -> None:
+    """Pool every certificate under the results folder and run the global M93 over them.
+
+    UserError afterwards if tasks were `refused`, and at once if all were.
+    """
+    tasks = context.tasks()
+    left_out = f"{len(refused)} of {len(tasks)} tasks left out, for the reasons above: {', '.join(refused)}"
+    if len(refused) == len(tasks):
+        raise UserError(left_out)
+    pooled = aggregate.pool(context.results, context.settings["calibration"], context.reporter.say)
+    context.reporter.say(
+        f"{len(pooled['circuits'])} certificates pooled in {context.results / 'summary.json'}; "
+        f"{summary.sentence(pooled['multiplicity'])}"
+    )
+    if refused:
+        raise UserError(left_out)
