@@ -97,10 +97,10 @@ class RunContext:
         with self.alone(folder), self.reporter.tracker.following(lambda: self._followed(folder, task)):
             yield
 
-    def _followed(self, folder: Path, task: str) -> trackers.Subject:
+    def _followed(self, folder: Path, task: str) -> trackers.FollowedRun:
         weights = None if self.model_settings["kind"] == "endpoint" else self.identity.sha256
         name = str(folder.relative_to(self.results))
-        return trackers.Subject(name, self.model_settings["name"], task, weights, self.settings)
+        return trackers.FollowedRun(name, self.model_settings["name"], task, weights, self.settings)
 
     def choice(self, *groups: str) -> str:
         """What was typed about these groups, for a command that goes on with the same: " model=local model.path=folder"."""

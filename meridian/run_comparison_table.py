@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from calibrations.certificate_table import STYLES
 from calibrations.number_format import number
-from calibrations.table import STYLES
 from meridian.run_comparison import GAINED, LOST, RunComparison
 from meridian.run_differences import LEVEL, HeadDifferences, NoDifference
 

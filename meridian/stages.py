@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import results_io
 from calibrations import calibrate as calibrations
-from calibrations import certificate, preconditions, summary, table
+from calibrations import certificate, certificate_table, preconditions, summary
 from calibrations.evidence import Evidence
 from meridian import aggregate
 from meridian.commandline import FAILURES, TRACED
@@ -143,7 +143,7 @@ def report(context: RunContext, folder: Path) -> None:
 def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
     """The certificate as a table, and where everything is."""
     reporter = context.reporter
-    table.show(folded, folded["headline"], reporter.console, context.complete)
+    certificate_table.show(folded, folded["headline"], reporter.console, context.complete)
     written = " · certificate.json · report.html" if context.complete else ""
     reporter.say(f"Results {folder}{written} · {reporter.rate()}\n")
 

@@ -56,7 +56,7 @@ def run(
 ) -> SuiteRun:
     """Every suite on `model`; the record and the results go to `folder` (results/<model>/suites).
 
-    `progress(title)` is a context manager that yields an object with `expect(n)` and `advance(n)` (Session.bar). `context`:
+    `progress(title)` is a context manager that yields an object with `expect(n)` and `advance(n)` (a progress bar). `context`:
     the deployment context whose failure modes the coverage is over. `cache`: a file that runs share; None: `folder`'s own.
     Stopped and called again, it goes on where it stopped, and the results have the same bytes. UserError for two suites with
     one id, for a record that was changed, and for one that another run is writing.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from meridian.trackers.base import NeverFatal, Subject, Tracker, reason
+from meridian.trackers.base import FollowedRun, NeverFatal, Tracker, reason
 from results_io import UserError
 
-__all__ = ["NeverFatal", "Subject", "Tracker", "open_tracker"]
+__all__ = ["FollowedRun", "NeverFatal", "Tracker", "open_tracker"]
 
 
 def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str], Any]) -> NeverFatal:

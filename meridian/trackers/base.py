@@ -12,7 +12,7 @@ from meridian.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Subject:
+class FollowedRun:
     """The run that is followed: one model on one task, with the configuration and the weights' digest."""
 
     name: str  # "pocket/ioi" or "pocket/ioi/seed=1": the folder below results/
@@ -25,7 +25,7 @@ class Subject:
 class Tracker:
     """Follows one run at a time. This one follows nothing; another overrides what it tells."""
 
-    def begin(self, subject: Subject) -> None:
+    def begin(self, subject: FollowedRun) -> None:
         """A run begins, or goes on."""
 
     def progress(self, measurement: str, done: int, total: int, rate: float) -> None:
@@ -56,7 +56,7 @@ class NeverFatal:
         self._tracker, self._say = tracker, say
 
     @contextlib.contextmanager
-    def following(self, subject: Callable[[], Subject]) -> Iterator[None]:
+    def following(self, subject: Callable[[], FollowedRun]) -> Iterator[None]:
         """Follow what is done inside; it counts as failed if it raises."""
         about = subject()  # an error in here is the run's
         self("begin", about)

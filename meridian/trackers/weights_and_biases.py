@@ -25,7 +25,7 @@ from calibrations.certificate_row import rows_of
 from meridian import figures, report, tables
 from meridian.figures import plotly
 from meridian.run_folder import RunFolder
-from meridian.trackers.base import Subject, Tracker
+from meridian.trackers.base import FollowedRun, Tracker
 
 FOLDER = "wandb"  # below results/
 ID_LENGTH = 16
@@ -47,7 +47,7 @@ class WeightsAndBiases(Tracker):
         self.run: wandb.Run | None = None
         self.pairs, self.told = 0, float("-inf")
 
-    def begin(self, subject: Subject) -> None:
+    def begin(self, subject: FollowedRun) -> None:
         """Start the run, or go on with it if its folder and weights were followed before."""
         self.folder.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("WANDB_DATA_DIR", str(self.folder.resolve()))  # copies of artifacts wait there for a sync

@@ -365,7 +365,7 @@ def test_another_selection_makes_only_m93_stale(judged):
 def test_judging_needs_neither_torch_nor_the_measuring_side():
     code = (
         "import calibrations, calibrations.registry, calibrations.calibrate, calibrations.certificate\n"
-        "import calibrations.table, calibrations.summary, sys\n"
+        "import calibrations.certificate_table, calibrations.summary, sys\n"
         "loaded = {'torch', 'transformers', 'transformer_lens', 'circuits', 'hydra'} & set(sys.modules)\n"
         "sys.exit(', '.join(loaded) or 0)"
     )

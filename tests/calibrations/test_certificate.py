@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from calibrations import certificate, table
+from calibrations import certificate, certificate_table
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS
 
@@ -269,9 +269,9 @@ def test_the_ceiling_is_set_by_the_lowest_gate_that_wants_data():
 def test_without_the_behaviour_there_is_no_tier(verdict, name):
     folded = certify({"P.behaviour": verdict})
     assert (folded["tier"], folded["tier_name"]) == (None, name)
-    assert table.tier_sentence(folded).startswith(f"No tier: {name}, so there is nothing")
+    assert certificate_table.tier_sentence(folded).startswith(f"No tier: {name}, so there is nothing")
     assert folded["blocking"]["1"][0]["metric"] == "P.behaviour"
-    assert not any("Blocks" in line for line in table.blocking_lines(folded))
+    assert not any("Blocks" in line for line in certificate_table.blocking_lines(folded))
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_boundary_failures_are_shown_at_every_tier(metric, broken):
     folded = certify({metric: "fail", broken: "fail"})
     assert [gate["metric"] for gate in folded["warnings"]] == [metric]
     assert (folded["tier"] or 0) <= TIER_OF[broken] - 1
-    assert f"Failed, whatever the tier: {metric}" in table.blocking_lines(folded)
+    assert f"Failed, whatever the tier: {metric}" in certificate_table.blocking_lines(folded)
 
 
 def test_nothing_but_a_fail_is_warned_about():

@@ -247,7 +247,7 @@ def test_names_and_tags_are_such_as_wandb_takes() -> None:
 def follow(settings: dict[str, Any], results: Path, say) -> None:
     defaults = {"name": "wandb", "project": "p", "entity": None, "mode": None, "group": None, "tags": []}
     tracker = trackers.open_tracker({**defaults, "progress_seconds": 5, **settings}, results, say)
-    with tracker.following(lambda: trackers.Subject("m/t", "m" * 100, "t", "0", {})):
+    with tracker.following(lambda: trackers.FollowedRun("m/t", "m" * 100, "t", "0", {})):
         tracker("progress", "01", 1, 1, 2.0)
 
 
@@ -308,7 +308,7 @@ def test_an_error_is_said_once_and_the_run_goes_on(event) -> None:
     broken = Broken(event)
     tracker = trackers.NeverFatal(broken, said.append)
     done = []
-    with tracker.following(lambda: trackers.Subject("m/t", "m", "t", "0", {})):
+    with tracker.following(lambda: trackers.FollowedRun("m/t", "m", "t", "0", {})):
         for name in ("progress", "judged", "finished"):
             tracker(name, *[None] * {"progress": 4, "judged": 1, "finished": 1}[name])
             done.append(name)
@@ -322,7 +322,7 @@ def test_an_error_of_the_run_itself_is_not_swallowed_and_ends_the_tracking_as_fa
     silent = trackers.Tracker()
     silent.end = ended.append
     tracker = trackers.NeverFatal(silent, print)
-    with pytest.raises(results_io.UserError), tracker.following(lambda: trackers.Subject("m/t", "m", "t", "0", {})):
+    with pytest.raises(results_io.UserError), tracker.following(lambda: trackers.FollowedRun("m/t", "m", "t", "0", {})):
         raise results_io.UserError("refused")
     assert ended == [True]
 

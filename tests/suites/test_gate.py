@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 import results_io
+from meridian.commands import gate as gate_command
+from meridian.context import RunContext
+from meridian.reporter import Reporter
 from results_io import UserError
-from suites import commands, gate
+from suites import gate
 from suites.gate import RunScores, ScoredItem
 from suites.statistics import proportions
 
@@ -275,8 +277,8 @@ def _write_run(folder: Path, failed: list[bool], **extra: str) -> Path:
 
 def command(baseline: object, candidate: object, console: Console | None = None, **settings: object) -> int:
     """`run.py gate` behind the command line, where a UserError becomes exit code 2."""
-    config = {"baseline": baseline, "candidate": candidate, "gate": {**gate.defaults(), **settings}}
-    return commands.gate(SimpleNamespace(config=config, console=console or Console(quiet=True)))
+    given = {"baseline": baseline, "candidate": candidate, "gate": {**gate.defaults(), **settings}}
+    return gate_command.command(RunContext(given, (), (), (), Reporter(console or Console(quiet=True)), False))
 
 
 def test_the_command_has_an_exit_code_for_every_outcome(tmp_path: Path) -> None:
