@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -26,10 +26,13 @@ from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
 from circuits.models import Identity, Model
 from circuits.study import Progress, Study
-from results_io import VERSION, UserError
+from code_digest import code_version
+from results_io import UserError
 
 ProgressBar = Callable[[str], AbstractContextManager[Progress]]
 Exclusive = Callable[[], AbstractContextManager[None]]
+ROOT: Final = Path(__file__).parents[1]
+CODE_THAT_MEASURES: Final = ("circuits/**/*.py", "kernels/*.py", "results_io.py")
 
 
 @dataclass(eq=False)
@@ -122,7 +125,7 @@ class Plan:
             "settings": {name: self.settings[name] for name in MEASUREMENTS[number].SETTINGS},
             "device": models.device_of(self.model_settings),
             "torch": torch.__version__,
-            "measured_by": _code(),
+            "measured_by": measured_by(),
         }
 
     def _stored_circuits(self, number: str) -> dict[str, str] | None:
@@ -134,16 +137,19 @@ class Plan:
         return {name: stored[name].sha256 for name in of_tasks(self.task) if name in stored}
 
 
+def code_that_measures(root: Path = ROOT) -> list[Path]:
+    """The source files that a measurement depends on, so that changed code never meets an old result.
+
+    The doctor, training, experiments, the report, the docs and the calibrations are no part of it: no measured number comes
+    from them, and experiments and calibrations store digests of their own code.
+    """
+    return sorted(path for pattern in CODE_THAT_MEASURES for path in root.glob(pattern))
+
+
 @cache
-def _code() -> str:
-    """Version and a digest of the code that measures, so that changed code never meets an old result."""
-    root = Path(__file__).parent
-    sources = [
-        *sorted(root.rglob("*.py")),
-        *sorted((root.parent / "kernels").glob("*.py")),
-        root.parent / "results_io.py",
-    ]
-    return f"{VERSION}+{results_io.sha256([path.read_text() for path in sources])[:12]}"
+def measured_by() -> str:
+    """Version and digest of the code that measures: "0.1.0+3f2a90c1d2e4"."""
+    return code_version(code_that_measures())
 
 
 def path_of(folder: Path, number: str) -> Path:
@@ -274,7 +280,7 @@ def _header(plan: Plan, number: str) -> dict[str, Any]:
 def environment(plan: Plan) -> dict[str, Any]:
     """What a result was made with, besides its subject."""
     return {
-        "code_version": _code(),
+        "code_version": measured_by(),
         "revision": plan.identity.revision,
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -26,6 +26,7 @@ from circuits import circuit as circuit_files
 from circuits import hub
 from circuits.circuit import Circuit, Node
 from circuits.edges import Graph
+from code_digest import code_digest
 from results_io import UserError
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -415,8 +416,8 @@ def _identify_planted(settings: Mapping[str, Any]) -> Identity:
 
     seed = int(settings.get("seed", 0))
     stored = planted.claimed_circuits(settings["variant"], seed)
-    source = b"".join(path.read_bytes() for path in sorted(Path(planted.__file__).parent.glob("*.py")))
-    digest = hashlib.sha256(source + f"{settings['variant']}/{seed}".encode()).hexdigest()
+    compiled_by = code_digest(sorted(Path(planted.__file__).parent.glob("*.py")))
+    digest = hashlib.sha256(f"{compiled_by}/{settings['variant']}/{seed}".encode()).hexdigest()
     return Identity(settings["name"], "planted", digest, planted.N_LAYERS, planted.N_HEADS, stored)
 
 

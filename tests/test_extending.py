@@ -18,7 +18,15 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "extending.md"
 BLOCK = re.compile(r"^`(?P<path>[\w/.]+)`\n\n```\w+\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 COPIED = ("calibrations", "circuits", "configs", "kernels", "meridian", "scripts", "suites", "tests")
-FILES = ("run.py", "results_io.py", "result_types.py", "registries.py", "pyproject.toml", "results/README.md")
+FILES = (
+    "run.py",
+    "code_digest.py",
+    "results_io.py",
+    "result_types.py",
+    "registries.py",
+    "pyproject.toml",
+    "results/README.md",
+)
 RUN = (
     "task=color", "circuit=discovered", "circuit.method=AtP", "calibration=[x1]", "calibration.x1.margin=0.1",
     "prompts.evaluation=60", "prompts.held_out=30", "prompts.discovery=30", "prompts.reference=120",

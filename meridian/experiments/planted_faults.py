@@ -23,6 +23,7 @@ from circuits.measure import Plan, is_fresh, measure
 from circuits.measurements import MEASUREMENTS
 from circuits.study import Silent
 from circuits.tasks import lexicon
+from code_digest import code_digest
 from meridian.experiments import captured_head, processes
 from meridian.experiments.captured_head import Fault
 from suites import declaration, gate, runner
@@ -113,7 +114,7 @@ def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, An
         "configuration": {name: config[name] for name in READ},
         "weights": models.identify(config["model"]).sha256,
         "suites": {name: declaration.load(name).sha256 for name in (settings["suite"], settings["control"]) if name},
-        "code": code_digest(),
+        "code": _code(),
     }
     if not is_fresh(path, subject):
         row = _examined(copy, config, folder)
@@ -121,12 +122,12 @@ def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, An
     return results_io.read(path)["row"]
 
 
-def code_digest() -> str:
-    """Of all code that a row rests on."""
+def _code() -> str:
+    """Digest of all code that a row rests on, and of the gate's settings."""
     root = Path(__file__).parents[2]
     parts = [path for name in ("circuits", "calibrations", "suites", "kernels") for path in (root / name).rglob("*.py")]
-    parts += [Path(__file__), Path(results_io.__file__), gate.DEFAULTS]
-    return results_io.sha256([path.read_text() for path in sorted(parts)])[:12]
+    parts += [Path(__file__), Path(captured_head.__file__), Path(results_io.__file__)]
+    return results_io.sha256([code_digest(sorted(parts)), gate.DEFAULTS.read_text()])[:12]
 
 
 def _examined(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:

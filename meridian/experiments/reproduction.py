@@ -23,6 +23,7 @@ from circuits.engine import LensEngine
 from circuits.measure import Plan
 from circuits.prompts import PromptSet
 from circuits.study import Progress, Study
+from code_digest import code_digest
 from meridian import commandline, overrides
 from meridian.experiments.estimates import Estimate, Sample
 from results_io import UserError
@@ -176,7 +177,7 @@ class Reproduction:
             **self.plan.subject("01"),
             "experiment": measured_settings(self.settings),
             "seed": self.context.seed,
-            "reproduced_by": results_io.sha256([path.read_text() for path in sources(self.name)])[:12],
+            "reproduced_by": code_digest(sources(self.name))[:12],
         }
 
     def _read(self) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def _kind(subject: Subject) -> str:
 def coverage_document(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The numbered result: every interval's coverage."""
     return {
-        "subject": {"experiment": NAME, "settings": settings, "judged_by": calibrate.code_digest()},
+        "subject": {"experiment": NAME, "settings": settings, "judged_by": calibrate.judged_by()},
         "n": {"samples": settings["replicates"] * len(settings["prompts"])},
         "data": {"coverage": rows},
     }
@@ -177,7 +177,7 @@ def rates_document(
             "settings": settings,
             "calibration": config["calibration"],
             "certificate": config["certificate"],
-            "judged_by": calibrate.code_digest(),
+            "judged_by": calibrate.judged_by(),
         },
         "n": {"samples": sum(map(len, found.values())), "pools": n_pools},
         "data": {

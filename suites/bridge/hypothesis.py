@@ -29,6 +29,7 @@ from circuits import circuit as circuit_files
 from circuits import difference, discovery
 from circuits.circuit import Circuit, Node, Role, parse_head
 from circuits.measure import Plan, ProgressBar, environment, is_fresh
+from code_digest import code_digest
 from results_io import UserError
 from suites.bridge.pair import SuitePairs
 
@@ -112,8 +113,7 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
 @cache
 def _code() -> str:
     """Digest of the code that names heads, so that changed code never meets an old trace."""
-    sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(ratio.__file__)]
-    return results_io.sha256([path.read_text() for path in sources])[:12]
+    return code_digest([*sorted(Path(__file__).parent.glob("*.py")), Path(ratio.__file__)])[:12]
 
 
 def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:

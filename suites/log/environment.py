@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import code_digest
 import results_io
 
 ROOT = Path(__file__).parents[2]
@@ -22,8 +23,7 @@ THREADS = "OMP_NUM_THREADS"
 @cache
 def code_version() -> str:
     """Version and a digest of the code that asks and judges, so that changed rules never pass for the old ones."""
-    sources = [*sorted((ROOT / "suites").rglob("*.py")), ROOT / "results_io.py"]
-    return f"{results_io.VERSION}+{results_io.sha256([path.read_text() for path in sources])[:12]}"
+    return code_digest.code_version([*sorted((ROOT / "suites").rglob("*.py")), ROOT / "results_io.py"])
 
 
 @cache

@@ -343,7 +343,7 @@ def test_an_unreadable_file_is_made_again(judged, content):
 def test_verdicts_of_other_code_are_made_again(judged, monkeypatch):
     folder, found = judged
     before = snapshot(folder)
-    monkeypatch.setattr(calibrate, "code_digest", lambda: "0.1.0+other")
+    monkeypatch.setattr(calibrate, "judged_by", lambda: "0.1.0+other")
     again = calibrate.calibrate(folder, FEW, quick())
     assert rewritten(before, folder) == set(FILES.values())
     assert again["C11"]["subject"]["judged_by"] == "0.1.0+other" != found["C11"]["subject"]["judged_by"]

@@ -270,7 +270,7 @@ def test_another_stored_circuit_makes_those_that_read_it_stale(template, network
 
 def test_results_of_other_code_are_stale(template, plan, monkeypatch) -> None:
     assert results_io.read(stage.path_of(template[0], "01"))["subject"]["measured_by"].startswith("0.1.0+")
-    monkeypatch.setattr(stage, "_code", lambda: "0.1.0+other")
+    monkeypatch.setattr(stage, "measured_by", lambda: "0.1.0+other")
     assert stale(template[0], plan) == SHIPPED
 
 
