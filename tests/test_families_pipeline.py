@@ -148,6 +148,7 @@ def test_a_tokenizer_without_bos_ends_in_the_sentence_that_says_so(checkpoint, t
     assert not list(tmp_path.rglob("certificate.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(gpt2_tokenizer.merges() is None, reason="GPT-2's list of merges is not here")
 def test_gpt2_small_s_shape_at_random_has_its_published_circuit_and_no_tier(tmp_path) -> None:
     """12 layers x 12 heads, narrow, with the real tokenizer: model=gpt2 model.path=<folder>."""

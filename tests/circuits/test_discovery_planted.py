@@ -15,6 +15,8 @@ from circuits.discovery.nested import Nested
 from meridian import overrides
 from tests.circuits import toy
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 120}
 VARIANTS = ("sound", "backup", "negative_head")
 EXPECTED = {  # method: by variant, heads found, true heads among them, heads that are missed

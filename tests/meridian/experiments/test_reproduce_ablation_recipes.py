@@ -156,6 +156,7 @@ def test_the_whole_model_is_measured_in_logits(study, whole) -> None:
     assert experiment.behaviour(other) == pytest.approx(whole, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_random_model_has_all_rows_and_no_ratio(tmp_path) -> None:
     folder = reproduced.save_random(tmp_path / "model")
     outcome, document = reproduced.reproduce(

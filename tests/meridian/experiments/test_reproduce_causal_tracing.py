@@ -206,6 +206,7 @@ def test_few_known_facts_are_not_the_published_case(asked) -> None:
     assert sentence == "m knows 12 of the 20 facts."
 
 
+@pytest.mark.slow
 def test_pocket_s_capitals(tmp_path, capitals) -> None:
     """It knows them all; noise takes much of that away."""
     outcome, document = reproduced.reproduce(

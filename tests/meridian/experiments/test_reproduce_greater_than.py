@@ -165,6 +165,7 @@ def test_a_planted_circuit_does_it_all_and_what_is_left_nothing(found) -> None:
 # --- a random model of GPT-2's shape -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_random_model_runs_to_the_end(tmp_path) -> None:
     folder = reproduced.save_random(tmp_path / "model")
     outcome, document = reproduced.reproduce(

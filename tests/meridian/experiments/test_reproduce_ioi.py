@@ -273,6 +273,7 @@ def ran(tmp_path_factory):
     return reproduced.reproduce("reproduce_ioi", results, "model=gpt2", f"model.path={folder}", *SMALL)
 
 
+@pytest.mark.slow
 def test_a_random_model_runs_to_the_end_and_is_said_not_to_do_the_task(ran) -> None:
     outcome, document = ran
     assert "gpt2 does not do ioi" in outcome.output
@@ -289,6 +290,7 @@ def test_a_random_model_runs_to_the_end_and_is_said_not_to_do_the_task(ran) -> N
     assert all(map(math.isfinite, numbers))
 
 
+@pytest.mark.slow
 def test_the_share_of_pairs_is_one_position_for_each_of_the_26_heads(ran) -> None:
     data = ran[1]["data"]
     rows = {row["quantity"]: row["ours"]["value"] for row in ran[1]["rows"]}
