@@ -142,7 +142,7 @@ def guarded(main: Callable[[], Any]) -> int:
             aggregate.finish()
         return _refuse(job.args[1]) if job.args[1] else job.code
     except SystemExit as stop:  # from `refusing`
-        return stop.code
+        return stop.code if isinstance(stop.code, int) else CRASHED
     except (HydraException, OmegaConfBaseException) as error:
         return _refuse(sentence(error))
     except KeyboardInterrupt:
