@@ -196,7 +196,7 @@ def measured(published):
     behaviour = {"logit_diff": 3.0, "correct": 0.9, "answer_probability": 0.4}
     return SimpleNamespace(
         settings=SETTINGS,
-        plan=SimpleNamespace(circuit=published),
+        circuit=published,
         identity=SimpleNamespace(heads=[head(layer, index) for layer in range(12) for index in range(12)]),
         data={
             "behaviour": {name: np.full(N, value) for name, value in behaviour.items()} | {"positions": 15.0},
