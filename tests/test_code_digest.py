@@ -52,13 +52,14 @@ def shown ( name : str , * , wide : bool = False ) -> str : <newline>
 text = {0} {1} <newline>
 return ( "one" 'two' ) <newline>
 <dedent> class Empty : <newline>
-<indent> async def nothing ( self ) : ; {2} <newline> <dedent>"""
+<indent> async def nothing ( self ) : {3} ; {2} <newline> <dedent>"""
 LITERALS = (
     """f"é {name!r:>{10}} {'a' if wide else f'{name:.3f}'} {{x}}\"""",
     "rf'''{\n        name}'''",
     '"no docstring"',
+    '"é"',  # beside other code on one line
 )
-DIGEST = "49b1f96d4a9a86e74fa91239141b7677a838e9edb97a1992a320c1e8b90e49bf"
+DIGEST = "d5865565de8d17c378fe169afdfb29180d96bbb916f3145d6f1a9d906bd1af13"
 
 DOCSTRING = re.compile(r'(\A"""|^ *(?:def |class |\))[^\n]*:\n *""")', re.MULTILINE)  # its start, after a heading
 
@@ -76,7 +77,7 @@ def digest_of(tmp_path):
 
 
 def test_the_tokens_of_a_sample_by_hand() -> None:
-    expected = [LITERALS[int(word[1])] if word in ("{0}", "{1}", "{2}") else word for word in TOKENS.split()]
+    expected = [LITERALS[int(word[1])] if word in ("{0}", "{1}", "{2}", "{3}") else word for word in TOKENS.split()]
     assert list(tokens(SAMPLE)) == expected
 
 
@@ -104,6 +105,7 @@ def test_a_version_and_twelve_digits_are_stored(tmp_path) -> None:
         ('def f():\n    return "a"\n', 'def f():\n    return "b"\n'),
         ('if a:\n    "a"\n', 'if a:\n    "b"\n'),
         ('f"a"\n', 'f"b"\n'),  # an f-string is never a docstring
+        ('class A:\n    "a"; x = 1\n', 'class A:\n    "b"; x = 1\n'),  # one that shares its line counts as code
     ],
 )
 def test_code_counts(digest_of, one: str, other: str) -> None:
@@ -116,7 +118,6 @@ def test_code_counts(digest_of, one: str, other: str) -> None:
         ('"""a"""\nx = 1\n', "x = 1\n"),
         ('"a" \\\n  "b"\nx = 1\n', "# a\n\n\nx = 1\n"),
         ('("a"\n "b")\nx = 1\n', "x=1"),
-        ('class A:\n    "é"; x = 1\n', 'class A:\n    "another"; x = 1\n'),
         ("def f(a,\n      b):\n  return a\n", "def f(a, b):\n    # b\n    return a  # not b\n"),
         ("x = 1 + \\\n    2\n", "x = 1 + 2\n"),
     ],
