@@ -198,10 +198,10 @@ def commands(text):
 def test_every_command_is_understood(arguments):
     """Up to the first stage: each setting exists and has a value of its kind."""
     run = started(*arguments)
-    asked = run.config.get("suite")
+    asked = run.settings.get("suite")
     if asked and asked["name"] not in ("all", "file"):
         assert asked["name"] in declaration.names()
-    assert run.config["command"] == ("gate" if "gate" in arguments else None)
+    assert run.settings["command"] == ("gate" if "gate" in arguments else None)
 
 
 def test_links_and_files_exist():
