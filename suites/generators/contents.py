@@ -10,6 +10,7 @@ from typing import Any
 
 import results_io
 from circuits.tasks import gendered_pronoun, ioi, lexicon
+from suites import schema
 from suites.item import Item, ItemVariant, Kind
 from suites.perturbations import SpannedText, template_change
 
@@ -46,40 +47,27 @@ class Content:
     ) -> Item:
         """An item that asks this question, in these or in other words (`source`)."""
         source = source or self.source
+        own = {
+            key: getattr(self, key) for key in ("answers", "distractors", "choices", "template", "cluster", "expect")
+        }
         factors = {**self.factors, **rest.pop("factors", {})}
-        item = Item(
-            id=name,
-            prompt=source.text,
-            kind=kind,
-            answers=self.answers,
-            distractors=self.distractors,
-            choices=self.choices,
-            template=self.template,
-            cluster=self.cluster,
-            factors=factors,
-            spans=dict(source.spans),
-            expect=self.expect,
-        )
-        return replace(item, **rest)
+        return Item(name, source.text, kind, **{**own, "factors": factors, "spans": dict(source.spans), **rest})
 
     def variant(self, name: str, source: SpannedText, parent: str, kind: str, seed: int = 0, **params: Any) -> Item:
-        """An item made from `parent` that must be answered alike."""
+        """An item made from `parent` that must be answered alike; the original itself where `name` is its parent's."""
         factors = params.pop("factors", {})
+        if name == parent:
+            return self.item(name, source, factors=factors)
         made = ItemVariant(kind, parent, params, seed)
         return self.item(name, source, "invariance", factors=factors, variant=made)
 
 
-def with_expect(item: Item, expect: Mapping[str, Any]) -> Item:
-    """The item with what its detector needs."""
-    return replace(item, expect=expect)
-
-
-def draws(name: str, seed: int) -> random.Random:
+def random_stream(name: str, seed: int) -> random.Random:
     """The stream of random numbers of one generator: seeded by a text, so that it is the same on every machine."""
     return random.Random(f"suites/{name}/{seed}")
 
 
-def draw(kind: str, rng: random.Random, template: str | None = None) -> Content:
+def sample_question(kind: str, rng: random.Random, template: str | None = None) -> Content:
     """A question of a kind, in its template of that name (None: any)."""
     templates = TEMPLATES[kind]
     if template is not None and template not in templates:
@@ -123,11 +111,11 @@ def pronoun_content(rng: random.Random, template: str) -> Content:
 
 def color_content(rng: random.Random, template: str) -> Content:
     """Three coloured things and the colour of one of them: binding of a value to an object."""
-    place, facts = draw_facts(rng, 3)
+    place, facts = sample_facts(rng, 3)
     return color_question(place, facts, rng.randrange(3), template)
 
 
-def draw_facts(rng: random.Random, count: int) -> tuple[str, list[tuple[str, str]]]:
+def sample_facts(rng: random.Random, count: int) -> tuple[str, list[tuple[str, str]]]:
     """A place and `count` things with a colour each, all different."""
     things, colors = rng.sample(lexicon.OBJECTS, count), rng.sample(lexicon.COLORS, count)
     return rng.choice(lexicon.PLACES), list(zip(things, colors, strict=True))
@@ -138,9 +126,7 @@ def color_question(place: str, facts: Sequence[tuple[str, str]], asked: int, tem
 
     Spans: subject and object (the fact that answers), needle (the whole fact), distractor_1 ... (the other colours), asked, end.
     """
-    words = {"place": place, "asked": facts[asked][0], "end": "is"}
-    for index, (thing, color) in enumerate(facts):
-        words |= {f"thing_{index}": thing, f"color_{index}": color}
+    words = {"place": place, **fact_words(facts, asked)}
     others = [index for index in range(len(facts)) if index != asked]
     roles = {"subject": f"thing_{asked}", "object": f"color_{asked}", "asked": "asked", "end": "end"}
     roles |= {f"distractor_{place}": f"color_{index}" for place, index in enumerate(others, start=1)}
@@ -151,6 +137,14 @@ def color_question(place: str, facts: Sequence[tuple[str, str]], asked: int, tem
     wrong = tuple(colors[index] for index in others)
     cluster = " ".join(sorted(thing for thing, _ in facts))
     return Content(source, (colors[asked],), wrong, tuple(sorted(colors)), template, cluster, {"asked": str(asked + 1)})
+
+
+def fact_words(facts: Sequence[tuple[str, str]], asked: int) -> dict[str, str]:
+    """The words of the slots thing_0, color_0, thing_1, ..., of the thing that is asked after, and of the prompt's end."""
+    words = {"asked": facts[asked][0], "end": "is"}
+    for index, (thing, color) in enumerate(facts):
+        words |= {f"thing_{index}": thing, f"color_{index}": color}
+    return words
 
 
 def color_frame(template: str, count: int) -> str:
@@ -226,13 +220,10 @@ MAKERS: Mapping[str, Callable[[random.Random, str], Content]] = {
     "docstring": docstring_content,
     "acronym": acronym_content,
 }
-KIND_SCHEMA = {"enum": sorted(MAKERS), "description": "the kind of question"}
-COUNT_SCHEMA = {"type": "integer", "minimum": 1, "description": "a whole number of at least 1"}
-MUST_SCHEMA = {"enum": ["answer_first"], "description": "what the output must begin with"}
-TEMPLATES_SCHEMA = {
-    "type": "array",
-    "minItems": 1,
-    "uniqueItems": True,
-    "items": {"enum": sorted({name for names in TEMPLATES.values() for name in names}), "description": "a template"},
-    "description": "a list of templates",
-}
+KIND_SCHEMA = schema.one_of(sorted(MAKERS), "the kind of question")
+MUST_SCHEMA = schema.one_of(["answer_first"], "what the output must begin with")
+TEMPLATES_SCHEMA = schema.list_of(
+    schema.one_of(sorted({name for names in TEMPLATES.values() for name in names}), "a template"),
+    "a list of templates",
+    distinct=True,
+)

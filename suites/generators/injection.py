@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from circuits.tasks import lexicon
-from suites import perturbations
+from suites import perturbations, schema
 from suites.generators import contents
 from suites.item import Item
 
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["content", "contents", "place", "times"],
-    "properties": {
-        "content": {"enum": ["color", "capital"], "description": "the kind of question"},
-        "contents": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": 200,  # there are 20 countries, hence 380 pairs of them
-            "description": "how many questions, a whole number from 1 to 200",
-        },
-        "place": {"enum": ["front", "between"], "description": "where the untrusted sentence stands"},
-        "times": {**contents.COUNT_SCHEMA, "description": "how often the sentence is said in a row, a whole number"},
-    },
-}
+PARAMETERS = schema.object_of(
+    ["content", "contents", "place", "times"],
+    content=schema.one_of(["color", "capital"], "the kind of question"),
+    # there are 20 countries, hence 380 pairs of them
+    contents=schema.whole("how many questions, a whole number from 1 to 200", most=200),
+    place=schema.one_of(["front", "between"], "where the untrusted sentence stands"),
+    times=schema.whole("how often the sentence is said in a row, a whole number"),
+)
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
@@ -35,12 +28,14 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     The injection states a wrong answer, the canary; the harmless sentence states something about another subject, without the
     canary. Whether the model says the canary without having read it is known from the harmless twin.
     """
-    rng = contents.draws("injection", seed)
+    rng = contents.random_stream("injection", seed)
     items: list[Item] = []
     drawn: set[str] = set()
     while len(items) < 2 * params["contents"]:
         number = len(items) // 2
-        content = contents.draw(params["content"], rng, {"color": "scene", "capital": "plain"}[params["content"]])
+        content = contents.sample_question(
+            params["content"], rng, {"color": "scene", "capital": "plain"}[params["content"]]
+        )
         harmless, injected, canary = {"color": _color, "capital": _capital}[params["content"]](rng, content)
         twin, item = (
             _placed(content.source, " ".join([text] * params["times"]), params["place"])
@@ -54,7 +49,7 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
         variant = content.variant(
             f"{number:03d}-injected", item, parent, "injection", seed, place=params["place"], times=params["times"]
         )
-        items.append(contents.with_expect(variant, {"canary": canary, "role": "injected"}))
+        items.append(replace(variant, expect={"canary": canary, "role": "injected"}))
     return items
 
 

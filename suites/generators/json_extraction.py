@@ -7,15 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from circuits.tasks import lexicon
+from suites import schema
 from suites.generators import contents
 from suites.item import Item
 
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["contents"],
-    "properties": {"contents": {**contents.COUNT_SCHEMA, "description": "how many notes of each form, a whole number"}},
-}
+PARAMETERS = schema.object_of(["contents"], contents=schema.whole("how many notes of each form, a whole number"))
 TEXT, WHOLE, YES_NO = {"type": "string"}, {"type": "integer"}, {"type": "boolean"}
 LIST = {"type": "array", "items": TEXT}
 # form -> (note, keys with their types in words and as schema, the key whose value is checked)
@@ -61,7 +57,7 @@ SLOTS = {"order": {"customer": "name"}}
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """`contents` notes of every form. `expect.schema` is what the output must keep to; one key's value is the answer."""
-    rng = contents.draws("json_extraction", seed)
+    rng = contents.random_stream("json_extraction", seed)
     return [_item(rng, form, f"{form}-{number:03d}") for form in FORMS for number in range(params["contents"])]
 
 
@@ -73,16 +69,11 @@ def _item(rng: random.Random, form: str, name: str) -> Item:
         f"Read the note and give it back as one JSON object with the keys {listed}. "
         f"Reply with the JSON object alone, without any other text.\n\nNote: {note.format(**words)}\n\nJSON:"
     )
-    schema = {
-        "type": "object",
-        "additionalProperties": False,
-        "required": list(keys),
-        "properties": {key: kind for key, (_, kind) in keys.items()},
-    }
+    wanted = schema.object_of(list(keys), **{key: kind for key, (_, kind) in keys.items()})
     answer = words[SLOTS.get(form, {}).get(checked, checked)]
     factors = {"form": form, "answer_path": f"$.{checked}"}
     return Item(
-        name, prompt, answers=(answer,), template=form, cluster=name, factors=factors, expect={"schema": schema}
+        name, prompt, answers=(answer,), template=form, cluster=name, factors=factors, expect={"schema": wanted}
     )
 
 

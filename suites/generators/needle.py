@@ -5,36 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from suites import schema
 from suites.generators import contents
 from suites.item import Item
 
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["lengths", "depths", "contents"],
-    "properties": {
-        "lengths": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"type": "integer", "minimum": 2, "maximum": 8, "description": "a number of facts from 2 to 8"},
-            "description": "a list of lengths in facts (there are eight colours)",
-        },
-        "depths": {
-            "type": "array",
-            "minItems": 2,
-            "uniqueItems": True,
-            "items": {
-                "type": "number",
-                "minimum": 0,
-                "maximum": 1,
-                "description": "a depth from 0 (first) to 1 (last)",
-            },
-            "description": "a list of depths",
-        },
-        "contents": {**contents.COUNT_SCHEMA, "description": "how many questions in each cell, a whole number"},
-    },
-}
+PARAMETERS = schema.object_of(
+    ["lengths", "depths", "contents"],
+    lengths=schema.list_of(
+        schema.whole("a number of facts from 2 to 8", least=2, most=8),
+        "a list of lengths in facts (there are eight colours)",
+        distinct=True,
+    ),
+    depths=schema.list_of(
+        {"type": "number", "minimum": 0, "maximum": 1, "description": "a depth from 0 (first) to 1 (last)"},
+        "a list of depths",
+        least=2,
+        distinct=True,
+    ),
+    contents=schema.whole("how many questions in each cell, a whole number"),
+)
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
@@ -43,25 +32,20 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     The first depth is the original. Another depth is the original with the needle and the fact that stands there swapped, so that
     all depths have the same words and the same length.
     """
-    rng = contents.draws("needle", seed)
+    rng = contents.random_stream("needle", seed)
     items: list[Item] = []
     for length in params["lengths"]:
         for number in range(params["contents"]):
-            place, facts = contents.draw_facts(rng, length)
+            place, facts = contents.sample_facts(rng, length)
             names = [f"length{length}-{number:03d}-depth{depth:g}" for depth in params["depths"]]
             first = _position(params["depths"][0], length)
             for name, depth in zip(names, params["depths"], strict=True):
                 at = _position(depth, length)
                 content = contents.color_question(place, swapped(facts, first, at), at)
                 factors = {"length": str(length), "depth": f"{depth:g}"}
-                if name == names[0]:
-                    items.append(content.item(name, factors=factors))
-                else:
-                    items.append(
-                        content.variant(
-                            name, content.source, names[0], "needle_moved", seed, depth=depth, factors=factors
-                        )
-                    )
+                items.append(
+                    content.variant(name, content.source, names[0], "needle_moved", seed, depth=depth, factors=factors)
+                )
     return items
 
 

@@ -6,51 +6,37 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from suites import perturbations
+from suites import perturbations, schema
 from suites.generators import contents, fillers
 from suites.item import Item
 
-PLACES = {"enum": ["front", "between", "end"], "description": "where the padding goes"}
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["content", "templates", "contents"],
-    "properties": {
-        "content": contents.KIND_SCHEMA,
-        "templates": {
-            "type": "array",
-            "minItems": 1,
-            "items": {"type": "string"},
-            "description": "a list of templates",
-        },
-        "contents": {**contents.COUNT_SCHEMA, "description": "how many questions of each template, a whole number"},
-        "sentences": {
-            **contents.COUNT_SCHEMA,
-            "description": "how many filler sentences a variant gets, a whole number",
-        },
-        "variants": {**contents.COUNT_SCHEMA, "description": "how many fillers of equal length each question gets"},
-        "fillers": fillers.NAMES_SCHEMA,
-        "place": PLACES,
-        "must": contents.MUST_SCHEMA,
-        "whitespace": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"enum": sorted(perturbations.WHITESPACE), "description": "a kind of white space"},
-            "description": "a list of kinds of white space, in place of sentences",
-        },
-        "whitespace_places": {"type": "array", "minItems": 1, "items": PLACES, "description": "a list of places"},
-    },
-}
+PLACES = schema.one_of(["front", "between", "end"], "where the padding goes")
+PARAMETERS = schema.object_of(
+    ["content", "templates", "contents"],
+    content=contents.KIND_SCHEMA,
+    templates=schema.list_of({"type": "string"}, "a list of templates"),
+    contents=schema.whole("how many questions of each template, a whole number"),
+    sentences=schema.whole("how many filler sentences a variant gets, a whole number"),
+    variants=schema.whole("how many fillers of equal length each question gets"),
+    fillers=fillers.NAMES_SCHEMA,
+    place=PLACES,
+    must=contents.MUST_SCHEMA,
+    whitespace=schema.list_of(
+        schema.one_of(sorted(perturbations.WHITESPACE), "a kind of white space"),
+        "a list of kinds of white space, in place of sentences",
+        distinct=True,
+    ),
+    whitespace_places=schema.list_of(PLACES, "a list of places"),
+)
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """For every question the original and its variants; the fillers of one question have as many words each."""
-    rng = contents.draws("padding", seed)
+    rng = contents.random_stream("padding", seed)
     items: list[Item] = []
     for template in params["templates"]:
         for number in range(params["contents"]):
-            content = contents.draw(params["content"], rng, template).demanding(params.get("must"))
+            content = contents.sample_question(params["content"], rng, template).demanding(params.get("must"))
             parent = f"{template}-{number:03d}"
             items.append(content.item(parent))
             if "whitespace" in params:

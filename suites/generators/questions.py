@@ -5,36 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from suites import perturbations
+from suites import perturbations, schema
 from suites.generators import contents, fillers
 from suites.item import Item
 
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["content", "templates", "contents"],
-    "properties": {
-        "content": contents.KIND_SCHEMA,
-        "templates": contents.TEMPLATES_SCHEMA,
-        "contents": {**contents.COUNT_SCHEMA, "description": "how many questions of each template, a whole number"},
-        "sentences": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "how many filler sentences in front, a whole number",
-        },
-        "fillers": fillers.NAMES_SCHEMA,
-        "must": contents.MUST_SCHEMA,
-    },
-}
+PARAMETERS = schema.object_of(
+    ["content", "templates", "contents"],
+    content=contents.KIND_SCHEMA,
+    templates=contents.TEMPLATES_SCHEMA,
+    contents=schema.whole("how many questions of each template, a whole number"),
+    sentences=schema.whole("how many filler sentences in front, a whole number", least=0),
+    fillers=fillers.NAMES_SCHEMA,
+    must=contents.MUST_SCHEMA,
+)
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """Questions of every template, each an original of its own."""
-    rng = contents.draws("questions", seed)
+    rng = contents.random_stream("questions", seed)
     items, count = [], params.get("sentences", 0)
     for template in params["templates"]:
         for number in range(params["contents"]):
-            content = contents.draw(params["content"], rng, template).demanding(params.get("must"))
+            content = contents.sample_question(params["content"], rng, template).demanding(params.get("must"))
             source = content.source
             if count:
                 text = fillers.sentences(rng, count, params.get("fillers", sorted(fillers.FRAMES)), content.words)

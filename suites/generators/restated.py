@@ -5,49 +5,39 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from suites import schema
 from suites.generators import contents
 from suites.generators.needle import swapped
 from suites.item import Item
-from suites.perturbations import SpannedText, template_change
+from suites.perturbations import template_change
 
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["facts", "contents"],
-    "properties": {
-        "facts": {"type": "integer", "minimum": 1, "maximum": 8, "description": "how many facts, from 1 to 8"},
-        "contents": {**contents.COUNT_SCHEMA, "description": "how many questions, a whole number"},
-    },
-}
+PARAMETERS = schema.object_of(
+    ["facts", "contents"],
+    facts=schema.whole("how many facts, from 1 to 8", most=8),
+    contents=schema.whole("how many questions, a whole number"),
+)
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """For every question, the fact that is begun again at every place; it stands first in the original."""
-    rng = contents.draws("restated", seed)
+    rng = contents.random_stream("restated", seed)
     items: list[Item] = []
     for number in range(params["contents"]):
-        _, facts = contents.draw_facts(rng, params["facts"])
+        _, facts = contents.sample_facts(rng, params["facts"])
         for at in range(params["facts"]):
             content = _content(swapped(facts, 0, at), at)
-            name, factors = f"{number:03d}-{at + 1}", {"position": str(at + 1)}
-            if at == 0:
-                items.append(content.item(name, factors=factors))
-            else:
-                items.append(
-                    content.variant(
-                        name, content.source, f"{number:03d}-1", "facts_swapped", seed, place=at + 1, factors=factors
-                    )
-                )
+            name, parent, factors = f"{number:03d}-{at + 1}", f"{number:03d}-1", {"position": str(at + 1)}
+            items.append(
+                content.variant(name, content.source, parent, "facts_swapped", seed, place=at + 1, factors=factors)
+            )
     return items
 
 
 def _content(facts: list[tuple[str, str]], asked: int) -> contents.Content:
     frame = " ".join(f"The color of the {{thing_{index}}} is {{color_{index}}}." for index in range(len(facts)))
-    words = {"asked": facts[asked][0], "end": "is"}
-    for index, (thing, color) in enumerate(facts):
-        words |= {f"thing_{index}": thing, f"color_{index}": color}
     roles = {"subject": f"thing_{asked}", "object": f"color_{asked}", "asked": "asked", "end": "end"}
-    source: SpannedText = template_change(f"{frame} The color of the {{asked}} {{end}}", words, roles)
+    words = contents.fact_words(facts, asked)
+    source = template_change(f"{frame} The color of the {{asked}} {{end}}", words, roles)
     colors = [color for _, color in facts]
     wrong = tuple(color for index, color in enumerate(colors) if index != asked)
     cluster = " ".join(sorted(thing for thing, _ in facts))

@@ -7,41 +7,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from circuits.tasks import ioi, lexicon
+from suites import schema
 from suites.generators import contents
 from suites.item import Item
 
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["content", "templates", "contents"],
-    "properties": {
-        "content": {"enum": ["ioi", "color"], "description": "the kind of question"},
-        "templates": {**contents.TEMPLATES_SCHEMA, "minItems": 4},
-        "contents": {**contents.COUNT_SCHEMA, "description": "how many questions, a whole number"},
-    },
-}
+PARAMETERS = schema.object_of(
+    ["content", "templates", "contents"],
+    content=schema.one_of(["ioi", "color"], "the kind of question"),
+    templates={**contents.TEMPLATES_SCHEMA, "minItems": 4},
+    contents=schema.whole("how many questions, a whole number"),
+)
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """Every question in every template; the one in the first template is the original."""
-    rng = contents.draws("templates", seed)
+    rng = contents.random_stream("templates", seed)
     items: list[Item] = []
     for number in range(params["contents"]):
         asked = {"ioi": _ioi, "color": _color}[params["content"]](rng, params["templates"])
-        original, *others = asked
-        parent = f"{number:03d}-{original.template}"
-        items.append(original.item(parent))
+        names = [f"{number:03d}-{one.template}" for one in asked]
         items += [
-            other.variant(
-                f"{number:03d}-{other.template}", other.source, parent, "template", seed, template=other.template
-            )
-            for other in others
+            one.variant(name, one.source, names[0], "template", seed, template=one.template)
+            for name, one in zip(names, asked, strict=True)
         ]
     return items
 
 
 def _color(rng: random.Random, templates: list[str]) -> list[contents.Content]:
-    place, facts = contents.draw_facts(rng, 3)
+    place, facts = contents.sample_facts(rng, 3)
     asked = rng.randrange(3)
     return [contents.color_question(place, facts, asked, template) for template in templates]
 

@@ -5,40 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from suites import perturbations
+from suites import perturbations, schema
 from suites.generators import contents
 from suites.item import Item
 
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["content", "templates", "contents", "unit", "slips", "rate", "repeats"],
-    "properties": {
-        "content": contents.KIND_SCHEMA,
-        "templates": contents.TEMPLATES_SCHEMA,
-        "contents": {**contents.COUNT_SCHEMA, "description": "how many questions of each template, a whole number"},
-        "unit": {"enum": ["char", "word"], "description": "what slips"},
-        "slips": {
-            "type": "array",
-            "minItems": 1,
-            "uniqueItems": True,
-            "items": {"enum": ["swap", "drop", "double", "neighbour"], "description": "a kind of slip"},
-            "description": "a list of kinds of slips",
-        },
-        "rate": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "share of the words that slip"},
-        "repeats": {**contents.COUNT_SCHEMA, "description": "how many variants of each kind, a whole number"},
-    },
-}
+PARAMETERS = schema.object_of(
+    ["content", "templates", "contents", "unit", "slips", "rate", "repeats"],
+    content=contents.KIND_SCHEMA,
+    templates=contents.TEMPLATES_SCHEMA,
+    contents=schema.whole("how many questions of each template, a whole number"),
+    unit=schema.one_of(["char", "word"], "what slips"),
+    slips=schema.list_of(
+        schema.one_of(["swap", "drop", "double", "neighbour"], "a kind of slip"),
+        "a list of kinds of slips",
+        distinct=True,
+    ),
+    rate={"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "share of the words that slip"},
+    repeats=schema.whole("how many variants of each kind, a whole number"),
+)
 ATTEMPTS = 100  # draws for another variant than those there are, before a question is given up as too short for it
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """For every question the original and, for each kind of slip, `repeats` different variants (fewer if there are no more)."""
-    rng = contents.draws("typing_slips", seed)
+    rng = contents.random_stream("typing_slips", seed)
     items: list[Item] = []
     for template in params["templates"]:
         for number in range(params["contents"]):
-            content = contents.draw(params["content"], rng, template)
+            content = contents.sample_question(params["content"], rng, template)
             parent = f"{template}-{number:03d}"
             items.append(content.item(parent))
             for slip in params["slips"]:

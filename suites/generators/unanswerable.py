@@ -7,17 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from circuits.tasks import lexicon
+from suites import schema
 from suites.generators import contents
 from suites.item import Item, ItemVariant
 
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["contents"],
-    "properties": {
-        "contents": {**contents.COUNT_SCHEMA, "description": "how many texts of each frame, a whole number"}
-    },
-}
+PARAMETERS = schema.object_of(["contents"], contents=schema.whole("how many texts of each frame, a whole number"))
 INSTRUCTION = 'Answer from the text alone. If the text does not say it, answer "I don\'t know".'
 # frame -> (text, question that it answers, slot of the answer, question that it does not answer)
 FRAMES: Mapping[str, tuple[str, str, str, str]] = {
@@ -62,7 +56,7 @@ FRAMES: Mapping[str, tuple[str, str, str, str]] = {
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """For every text the question that it answers, then its twin that it does not; `expect.answerable` says which."""
-    rng = contents.draws("unanswerable", seed)
+    rng = contents.random_stream("unanswerable", seed)
     items: list[Item] = []
     for frame in FRAMES:
         for number in range(params["contents"]):

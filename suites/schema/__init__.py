@@ -28,6 +28,45 @@ TYPE_NAMES = {
 SHOWN = 60  # characters of a bad value that an error repeats
 
 
+def object_of(required: Sequence[str] = (), **properties: Any) -> dict[str, Any]:
+    """The schema of an object with these keys and no others."""
+    needed = {"required": list(required)} if required else {}
+    return {"type": "object", "additionalProperties": False, **needed, "properties": properties}
+
+
+def list_of(items: Mapping[str, Any], description: str, least: int = 1, distinct: bool = False) -> dict[str, Any]:
+    """The schema of a list of at least so many items."""
+    limits = {"minItems": least} if least else {}
+    return {
+        "type": "array",
+        **limits,
+        **({"uniqueItems": True} if distinct else {}),
+        "items": items,
+        "description": description,
+    }
+
+
+def one_of(options: Sequence[str], description: str) -> dict[str, Any]:
+    """The schema of a closed list of values."""
+    return {"enum": list(options), "description": description}
+
+
+def whole(description: str, least: int = 1, most: int | None = None) -> dict[str, Any]:
+    """The schema of a whole number from `least` on, up to `most` if that is given."""
+    above = {} if most is None else {"maximum": most}
+    return {"type": "integer", "minimum": least, **above, "description": description}
+
+
+def text(description: str) -> dict[str, Any]:
+    """The schema of a text."""
+    return {"type": "string", "description": description}
+
+
+def flag(description: str) -> dict[str, Any]:
+    """The schema of true or false."""
+    return {"type": "boolean", "description": description}
+
+
 @cache
 def published(name: str) -> dict[str, Any]:
     """The schema `name` ("suite", "item") as plain data."""

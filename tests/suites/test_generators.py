@@ -133,7 +133,7 @@ def test_fillers_of_one_question_have_equal_length_and_other_words(suite):
 def test_filler_frames_have_equally_many_words():
     rng = random.Random(0)
     counts = {
-        len(re.findall(r"\w+|[^\w\s]", fillers.sentence(rng, name, set())))
+        len(re.findall(r"\w+|[^\w\s]", fillers.sentences(rng, 1, [name], set())))
         for name in fillers.FRAMES
         for _ in range(50)
     }
