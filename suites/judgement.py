@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from suites.likelihood import ChoiceScores
 from suites.log import chain, generations
 from suites.log.generations import RecordedRun, Slot
 from suites.models.base import Generation
+from suites.modes import rates
 from suites.outcome import Case, Detection, Outcome
 from suites.statistics import proportions
 
@@ -50,8 +52,11 @@ class JudgedSuite:
     @property
     def counts(self) -> dict[str, int]:
         """Cases that failed, passed, ended in an error, or about which the mode says nothing ("unknown")."""
-        kinds = [_kind(found) for _, found in self.cases]
-        return {kind: kinds.count(kind) for kind in ("failed", "passed", "unknown", "error")}
+        names = {True: "failed", False: "passed"}
+        counts = Counter(
+            names.get(found.failed, "error" if found.subtype == "error" else "unknown") for _, found in self.cases
+        )
+        return {kind: counts[kind] for kind in ("failed", "passed", "unknown", "error")}
 
 
 def judge(suite: Suite, recorded: RecordedRun) -> JudgedSuite:
@@ -60,19 +65,17 @@ def judge(suite: Suite, recorded: RecordedRun) -> JudgedSuite:
     A failure rate's interval holds for cases that come in clusters; with a gate it has the p-value of "not below the gate". Over
     fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`.
     """
+    run_id, environments = recorded.run_id, tuple(recorded.environments)
     if recorded.not_applicable is not None:
-        return JudgedSuite(
-            suite, False, recorded.not_applicable, run_id=recorded.run_id, environments=tuple(recorded.environments)
-        )
+        return JudgedSuite(suite, False, recorded.not_applicable, run_id=run_id, environments=environments)
     mode = modes.MODES[suite.mode]
     unchanged = frozenset(recorded.facts.get("unchanged", ()))
     judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded))
     estimates = mode.summarise(judged, suite.parameters)
-    estimates = {**estimates, RATE: _enough(_tested(_clustered(estimates[RATE], judged), suite), suite)}
+    estimates = {**estimates, RATE: _with_verdict(rates.clustered(estimates[RATE], judged), suite)}
     likelihoods = {item: generations.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
     dropped = recorded.facts.get("legs_dropped", {})
-    environments = tuple(recorded.environments)
-    return JudgedSuite(suite, True, "", judged, estimates, likelihoods, dropped, recorded.run_id, environments)
+    return JudgedSuite(suite, True, "", judged, estimates, likelihoods, dropped, run_id, environments)
 
 
 def derive(path: Path, suites: Iterable[Suite]) -> list[JudgedSuite]:
@@ -159,35 +162,12 @@ def _detect(mode: modes.Mode, case: Case, suite: Suite, unchanged: frozenset[str
     return mode.detect(case, suite.parameters)
 
 
-def _clustered(rate: Estimate, judged: Sequence[tuple[Case, Detection]]) -> Estimate:
-    """A mode's failure rate, with the interval of cases that are alike where they come from one original or one cluster.
-
-    In one place rather than in every mode: what depends on what is the suite's design and not the mode's. ValueError for a mode
-    whose rate is over other cases than those that it judged.
-    """
-    if rate.status != "ok":
-        return rate
-    decided = [(found.failed, case.cluster) for case, found in judged if found.failed is not None]
-    if len(decided) != rate.n:
-        raise ValueError(f"a failure rate over {rate.n} cases, of which the mode judged {len(decided)}")
-    honest = proportions.clustered([failed for failed, _ in decided], [cluster for _, cluster in decided])
-    return replace(rate, ci=honest.ci, assumptions=honest.assumptions, detail={**rate.detail, **honest.detail})
-
-
-def _tested(rate: Estimate, suite: Suite) -> Estimate:
-    """The rate with the p-value that pooled corrections read; without a gate, or over too few cases, it claims nothing."""
-    return rate if suite.gate is None or rate.n < VERDICT_FROM else proportions.below(rate, suite.gate["failure_rate"])
-
-
-def _enough(rate: Estimate, suite: Suite) -> Estimate:
+def _with_verdict(rate: Estimate, suite: Suite) -> Estimate:
+    """The failure rate with the p-value of its gate, which pooled corrections read; insufficient under the suite's minimum."""
+    if suite.gate is not None and rate.n >= VERDICT_FROM:
+        rate = proportions.below(rate, suite.gate["failure_rate"])
     if rate.status != "ok" or rate.n >= suite.minimum:
         return rate
     reason = f"{rate.n} judged cases, the suite asks for {suite.minimum}"
     detail = {**rate.detail, "share_seen": rate.value}
     return missing("insufficient_data", reason, rate.unit, rate.n, excluded=rate.excluded, detail=detail)
-
-
-def _kind(found: Detection) -> str:
-    if found.failed is None:
-        return "error" if found.subtype == "error" else "unknown"
-    return "failed" if found.failed else "passed"

@@ -43,6 +43,11 @@ class Case:
         return self.outcomes[0]
 
     @property
+    def root(self) -> Case:
+        """The original from which the case was made, over all changes; itself if it is one."""
+        return self if self.parent is None else self.parent.root
+
+    @property
     def cluster(self) -> str:
         """The sampling unit, which dependent cases share: the item's own, or else that of the original it was made from."""
         if self.item.cluster or self.parent is None:

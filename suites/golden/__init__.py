@@ -93,11 +93,6 @@ def measure(names: Sequence[str] | None = None) -> dict[str, Any]:
     return {name: _measured(name) for name in (names or measurable())}
 
 
-def recorded(name: str) -> dict[str, Any]:
-    """What measured.json holds for a set. UserError for a set that was never measured."""
-    return quality.recorded(name)
-
-
 def _measured(name: str) -> dict[str, Any]:
     examples = load(name)
     fired = [SETS[name].fires(example.text) for example in examples]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import regex
 
-from suites import patterns
-from suites.estimate import Estimate
+from suites import patterns, schema
 from suites.item import Suite
 from suites.modes import json_schema, rates
 from suites.outcome import Case, Detection
@@ -23,22 +22,13 @@ TRACE_NOTE = (
     "A sibling prompt whose output parses stands against the failing prompt with its valid prefix, at the token of "
     "the error."
 )
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "strip_fence": {"type": "boolean", "description": "take one code fence around the whole output away first"},
-        "schema": {
-            "type": ["object", "boolean"],
-            "description": "JSON Schema of every output; an item's expect.schema wins",
-        },
-    },
-}
-EXPECT = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {"schema": {"type": ["object", "boolean"], "description": "a JSON Schema"}},
-}
+SCHEMA = {"type": ["object", "boolean"]}
+PARAMETERS = schema.object_of(
+    strip_fence=schema.flag("take one code fence around the whole output away first"),
+    schema={**SCHEMA, "description": "JSON Schema of every output; an item's expect.schema wins"},
+)
+EXPECT = schema.object_of(schema={**SCHEMA, "description": "a JSON Schema"})
+summarise = rates.by_subtype
 FENCE = regex.compile(r"```[\w-]*[ \t]*\n(?P<body>.*?)\n?```", regex.DOTALL)
 TOKEN = regex.compile(r'(?P<string>"(?:\\.|[^"\\])*")|(?P<open>[{\[])|(?P<close>[}\]])|(?P<literal>-?Infinity|NaN)')
 
@@ -66,12 +56,14 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     try:
         value, end = _strict(body)
     except (ValueError, RecursionError) as error:
-        return _failed("unparsable", start + _offset(error, body), text, str(error) or "nested too deeply")
+        known = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        offset = _first_not_strict(body) if isinstance(error, NotStrict) else known
+        return _failed("unparsable", start + offset, text, str(error) or "nested too deeply")
     if body[end:].strip():
         return _failed("trailing_text", start + end, text, "text after the document")
-    schema = case.item.expect.get("schema", parameters.get("schema"))
+    wanted = case.item.expect.get("schema", parameters.get("schema"))
     try:
-        problem = None if schema is None else json_schema.problem(schema, value)
+        problem = None if wanted is None else json_schema.problem(wanted, value)
     except TimeoutError:
         return rates.unjudged("error", f"a pattern of the schema took longer than {patterns.TIMEOUT:g} s", "verified")
     except RecursionError:
@@ -81,19 +73,14 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     return Detection(False, "verified")
 
 
-def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Failure rate, and the share of each way of failing."""
-    return {"failure_rate": rates.failure_rate(judged), **rates.subtypes(judged)}
-
-
 def check(suite: Suite) -> None:
     """UserError if a schema is no JSON Schema, or one that cannot be used without a network."""
-    for name, schema in [
+    for name, wanted in [
         ("parameters.schema", suite.parameters.get("schema")),
         *((f"{item.id}: expect.schema", item.expect.get("schema")) for item in suite.items),
     ]:
-        if schema is not None:
-            json_schema.check(schema, name)
+        if wanted is not None:
+            json_schema.check(wanted, name)
 
 
 def _failed(subtype: str, offset: int, text: str, evidence: str) -> Detection:
@@ -104,13 +91,11 @@ def _failed(subtype: str, offset: int, text: str, evidence: str) -> Detection:
 
 def _strict(body: str) -> tuple[Any, int]:
     """The first JSON document and where it ends. ValueError, NotStrict or RecursionError if there is none."""
-    decoder = json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique, parse_int=str)
-    decoder.raw_decode(body)  # parse_int=str first: Python refuses integers of more than 4300 digits, JSON does not
-    return json.JSONDecoder(parse_int=_integer).raw_decode(body)
-
-
-def _integer(digits: str) -> int | float:
-    return int(digits) if len(digits) <= 4000 else float(digits)
+    # parse_int first: Python refuses integers of more than 4300 digits, JSON does not
+    json.JSONDecoder(parse_constant=_no_constant, object_pairs_hook=_unique, parse_int=str).raw_decode(body)
+    return json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= 4000 else float(digits)).raw_decode(
+        body
+    )
 
 
 def _no_constant(literal: str) -> Any:
@@ -118,18 +103,10 @@ def _no_constant(literal: str) -> Any:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    again = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
+    again = schema.first_repeated([key for key, _ in pairs])
     if again is not None:
-        raise NotStrict(f"the key {again!r} occurs twice in one object")
+        raise NotStrict(f"the key {pairs[again][0]!r} occurs twice in one object")
     return dict(pairs)
-
-
-def _offset(error: Exception, body: str) -> int:
-    """Where the first error is, in characters of the document."""
-    if isinstance(error, json.JSONDecodeError):
-        return error.pos
-    return _first_not_strict(body) if isinstance(error, NotStrict) else 0
 
 
 def _first_not_strict(body: str) -> int:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import regex
 
 import results_io
-from suites.estimate import Estimate
+from suites import schema
 from suites.item import Suite
 from suites.modes import rates
 from suites.outcome import Case, Detection
@@ -23,37 +23,19 @@ TRACE_NOTE = (
     "Only the decision to stop: a sibling that stops in time against the failing prefix, the end token against what "
     "came instead."
 )
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["unit"],
-    "properties": {
-        "unit": {"enum": ["token", "word", "char", "sentence", "line"]},
-        "min": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "smallest length that passes; expect.min of an item wins",
-        },
-        "max": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "largest length that passes; expect.max of an item wins",
-        },
-        "truncation": {
-            "enum": ["fails", "allowed"],
-            "description": "whether an output that the token limit cut off has failed (default: fails)",
-        },
-    },
-}
-EXPECT = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "unit": PARAMETERS["properties"]["unit"],
-        "min": {"type": "integer", "minimum": 0, "description": "a whole number of at least 0"},
-        "max": {"type": "integer", "minimum": 0, "description": "a whole number of at least 0"},
-    },
-}
+UNIT = {"enum": ["token", "word", "char", "sentence", "line"]}
+PARAMETERS = schema.object_of(
+    ["unit"],
+    unit=UNIT,
+    min=schema.whole("smallest length that passes; expect.min of an item wins", least=0),
+    max=schema.whole("largest length that passes; expect.max of an item wins", least=0),
+    truncation=schema.one_of(
+        ["fails", "allowed"], "whether an output that the token limit cut off has failed (default: fails)"
+    ),
+)
+LIMIT = schema.whole("a whole number of at least 0", least=0)
+EXPECT = schema.object_of(unit=UNIT, min=LIMIT, max=LIMIT)
+summarise = rates.by_subtype
 WORD = regex.compile(r"\w+(?:['’-]\w+)*")
 SENTENCE_END = regex.compile(r"[.!?…]+[\"'”’)\]]*(?=\s|$)")
 
@@ -98,11 +80,6 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     return Detection(False, "verified", detail=detail)
 
 
-def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Failure rate, and the share of each way of failing."""
-    return {"failure_rate": rates.failure_rate(judged), **rates.subtypes(judged)}
-
-
 def check(suite: Suite) -> None:
     """UserError if an item has no limits, or limits that no length can meet."""
     for item in suite.items:
@@ -118,12 +95,5 @@ def check(suite: Suite) -> None:
 
 
 def _failed(subtype: str, evidence: str, case: Case, detail: Mapping[str, Any]) -> Detection:
-    return Detection(
-        True,
-        "verified",
-        subtype=subtype,
-        span=(0, len(case.first.text)),
-        evidence=evidence,
-        severity="low",
-        detail=detail,
-    )
+    span = (0, len(case.first.text))
+    return Detection(True, "verified", subtype=subtype, span=span, evidence=evidence, severity="low", detail=detail)

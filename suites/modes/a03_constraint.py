@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import results_io
-from suites import patterns
-from suites.estimate import Estimate
+from suites import patterns, schema
 from suites.item import Item, Suite
 from suites.modes import rates
 from suites.outcome import Case, Detection
@@ -21,26 +20,18 @@ TRACE_NOTE = (
     "For a prefix, a suffix or a forbidden word at a known place: the required token against the emitted one; a "
     "pattern over the whole output has no such place."
 )
-EACH = {"type": "array", "items": {"type": "string", "description": "a regular expression"}}
-PARAMETERS = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "must": {
-            **EACH,
-            "description": "regular expressions that every output must match; an item's expect.must adds its own",
-        },
-        "must_not": {
-            **EACH,
-            "description": "regular expressions that no output may match; an item's expect.must_not adds",
-        },
+EACH = {"type": "array", "items": schema.text("a regular expression")}
+PARAMETERS = schema.object_of(
+    must={
+        **EACH,
+        "description": "regular expressions that every output must match; an item's expect.must adds its own",
     },
-}
-EXPECT = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {key: {**EACH, "description": "a list of regular expressions"} for key in ("must", "must_not")},
-}
+    must_not={**EACH, "description": "regular expressions that no output may match; an item's expect.must_not adds"},
+)
+EXPECT = schema.object_of(
+    **{key: {**EACH, "description": "a list of regular expressions"} for key in ("must", "must_not")}
+)
+summarise = rates.by_subtype
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
@@ -64,11 +55,6 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     except TimeoutError:
         return rates.unjudged("error", f"a pattern took longer than {patterns.TIMEOUT:g} s", "verified")
     return Detection(False, "verified")
-
-
-def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Failure rate, and the share of each way of failing."""
-    return {"failure_rate": rates.failure_rate(judged), **rates.subtypes(judged)}
 
 
 def check(suite: Suite) -> None:

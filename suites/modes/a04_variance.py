@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import results_io
+from suites import schema
 from suites.estimate import Estimate, missing
 from suites.item import Suite
 from suites.modes import rates
@@ -21,24 +22,12 @@ TITLE = "High variance across runs"
 TIER = "verified"
 TRACEABLE = "no"
 TRACE_NOTE = "A property of a distribution: at temperature 0 there is nothing to patch."
-PARAMETERS: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["leg"],
-    "properties": {
-        "threshold": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": 1,
-            "description": "least mode consistency that passes (0.8)",
-        },
-        "leg": {
-            "type": "string",
-            "description": "the name of the leg whose samples are compared: above temperature 0, 3 samples or more",
-        },
-        "numeric": {"type": "boolean", "description": "numbers are equal in any written form"},
-    },
-}
+PARAMETERS = schema.object_of(
+    ["leg"],
+    threshold={"type": "number", "minimum": 0, "maximum": 1, "description": "least mode consistency that passes (0.8)"},
+    leg=schema.text("the name of the leg whose samples are compared: above temperature 0, 3 samples or more"),
+    numeric=schema.flag("numbers are equal in any written form"),
+)
 THRESHOLD = 0.8  # spec A4
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import regex
 
 import results_io
-from suites import patterns
-from suites.estimate import Estimate
+from suites import patterns, schema
 from suites.item import Suite
 from suites.modes import embedding, polarity, rates
 from suites.modes.sentences import sentences
@@ -24,35 +23,23 @@ TITLE = "Self-contradiction"
 TIER = "verified for claims that a template parses, heuristic for sentences compared by an embedder"
 TRACEABLE = "partly"
 TRACE_NOTE = "Template claims only: the first claim swapped, and the consistent value against the emitted one."
-PARAMETERS: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "text": {
-            "enum": ["output", "document"],
-            "description": "where claims are read: the output (default), or prompt and output, which a base model continues",
-        },
-        "claims": {
-            "type": "array",
-            "minItems": 1,
-            "description": "templates; without them a sentence 'The SUBJECT is [not] VALUE.' is a claim",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["pattern"],
-                "properties": {
-                    "pattern": {"type": "string", "description": "groups: subject, value; optional relation, not"},
-                    "exclusive": {"type": "boolean", "description": "a subject has one value only (default true)"},
-                },
-            },
-        },
-        "embedding": {
-            "type": "boolean",
-            "description": "compare other sentences too, by the optional embedder (default false)",
-        },
-        "similarity": {"type": "number", "minimum": -1, "maximum": 1, "description": "least cosine of one topic (0.7)"},
-    },
-}
+PARAMETERS = schema.object_of(
+    text=schema.one_of(
+        ["output", "document"],
+        "where claims are read: the output (default), or prompt and output, which a base model continues",
+    ),
+    claims=schema.list_of(
+        schema.object_of(
+            ["pattern"],
+            pattern=schema.text("groups: subject, value; optional relation, not"),
+            exclusive=schema.flag("a subject has one value only (default true)"),
+        ),
+        "templates; without them a sentence 'The SUBJECT is [not] VALUE.' is a claim",
+    ),
+    embedding=schema.flag("compare other sentences too, by the optional embedder (default false)"),
+    similarity={"type": "number", "minimum": -1, "maximum": 1, "description": "least cosine of one topic (0.7)"},
+)
+summarise = rates.by_subtype
 SIMILARITY = 0.7  # spec A5
 # an exact parse of a whole sentence; several values can be true of one subject ("the key is red", "the key is heavy")
 DEFAULT = {
@@ -110,11 +97,6 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
             "not_applicable", f"{len(found)} claims, or none in the output; two are needed", "verified"
         )
     return Detection(False, "verified")
-
-
-def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Failure rate, and the share that each tier finds."""
-    return {"failure_rate": rates.failure_rate(judged), **rates.subtypes(judged)}
 
 
 def check(suite: Suite) -> None:

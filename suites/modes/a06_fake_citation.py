@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import regex
 
+from suites import schema
 from suites.estimate import Estimate
 from suites.modes import rates
 from suites.modes.citations import YEAR, Citation, citations, supplied
@@ -19,27 +20,15 @@ TITLE = "Fake citation"
 TIER = "heuristic; verified where the citation cannot exist (a year to come, a DOI that is none, a host in a reserved domain)"
 TRACEABLE = "no"
 TRACE_NOTE = "There is no right counterfactual token, except in a closed world where the only valid source is known."
-PARAMETERS: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "run_year": {
-            "type": "integer",
-            "description": "a citation of a later year cannot exist; without it years are not checked",
-        }
-    },
-}
-EXPECT: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "sources": {
-            "type": "array",
-            "items": {"type": "string", "description": "a text"},
-            "description": "a list of texts: the sources that the model was given",
-        }
-    },
-}
+PARAMETERS = schema.object_of(
+    run_year={
+        "type": "integer",
+        "description": "a citation of a later year cannot exist; without it years are not checked",
+    }
+)
+EXPECT = schema.object_of(
+    sources=schema.list_of(schema.text("a text"), "a list of texts: the sources that the model was given", least=0)
+)
 RESERVED = ("test", "example", "invalid")  # top-level domains that no public host can have, RFC 2606 and RFC 6761
 # the reader's own machine: an address to try, not a source
 LOCAL = regex.compile(
@@ -69,33 +58,22 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     detail = {"citations": [one.text for one in unsupported], "impossible": [one.text for one, _ in fakes]}
     if fakes:
         fake, why = fakes[0]
+        span, evidence = (fake.start, fake.end), f"{fake.text}: {why}"
         return Detection(
-            True,
-            "verified",
-            subtype="impossible",
-            span=(fake.start, fake.end),
-            evidence=f"{fake.text}: {why}",
-            severity="high",
-            detail=detail,
+            True, "verified", subtype="impossible", span=span, evidence=evidence, severity="high", detail=detail
         )
     first = unsupported[0]
-    return Detection(
-        True,
-        "heuristic",
-        subtype=first.form,
-        span=(first.start, first.end),
-        evidence=f"{first.text}: in no source that was given",
-        detail=detail,
-    )
+    span, evidence = (first.start, first.end), f"{first.text}: in no source that was given"
+    return Detection(True, "heuristic", subtype=first.form, span=span, evidence=evidence, detail=detail)
 
 
 def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
     """Failure rate, the share that is verified, and the share of each form of citation."""
-    decided = [seen for _, seen in judged if seen.failed is not None]
+    decided = rates.decided(judged)
     verified = sum(seen.failed is True and seen.tier == "verified" for seen in decided)
     return {
         "failure_rate": rates.failure_rate(judged),
-        "verified_rate": rates.share(verified, len(decided), "judged cases"),
+        "verified_rate": rates.proportion(verified, len(decided), "judged cases"),
         **rates.subtypes(judged),
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import regex
 
+from suites import schema
 from suites.estimate import Estimate
 from suites.modes import rates
 from suites.modes.citations import citations
@@ -21,18 +22,10 @@ TITLE = "Unsourced statistic"
 TIER = "heuristic"
 TRACEABLE = "no"
 TRACE_NOTE = "There is no right counterfactual token; only rates are reported."
-PARAMETERS: Mapping[str, Any] = {"type": "object", "additionalProperties": False, "properties": {}}
-EXPECT: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "sources": {
-            "type": "array",
-            "items": {"type": "string", "description": "a text"},
-            "description": "a list of texts: what the model may copy from",
-        }
-    },
-}
+PARAMETERS = schema.object_of()
+EXPECT = schema.object_of(
+    sources=schema.list_of(schema.text("a text"), "a list of texts: what the model may copy from", least=0)
+)
 
 TOKENS = 8  # words between number and claim, spec A7
 NUMERAL = r"(?:\d+(?:[.,]\d+)*|one|two|three|four|five|six|seven|eight|nine|ten|twenty|hundred|thousand)"
@@ -91,16 +84,15 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     found = statistics(case.first.text, context)
     if not found:
         return Detection(False, "heuristic")
-    start, end = found[0]
-    detail = {"statistics": [case.first.text[a:b] for a, b in found]}
+    said = [case.first.text[start:end] for start, end in found]
     return Detection(
         True,
         "heuristic",
         subtype="unsourced",
         span=found[0],
-        evidence=case.first.text[start:end],
+        evidence=said[0],
         severity="low",
-        detail=detail,
+        detail={"statistics": said},
     )
 
 

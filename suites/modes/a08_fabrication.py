@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import results_io
-from suites import abstention
+from suites import abstention, schema
 from suites.estimate import Estimate, missing
 from suites.item import Suite
 from suites.modes import quality, rates
@@ -22,25 +22,14 @@ TRACE_NOTE = (
     "Where there is an abstain token: an unanswerable twin that it abstains on, abstain tokens against the first "
     "token of the fabrication."
 )
-PARAMETERS: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "markers": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "outputs that begin with one of these abstain; without them the phrases of suites/abstention.py count",
-        }
-    },
-}
-EXPECT: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["answerable"],
-    "properties": {
-        "answerable": {"type": "boolean", "description": "true or false: whether the question has an answer"}
-    },
-}
+PARAMETERS = schema.object_of(
+    markers=schema.list_of(
+        {"type": "string"},
+        "outputs that begin with one of these abstain; without them the phrases of suites/abstention.py count",
+        least=0,
+    )
+)
+EXPECT = schema.object_of(["answerable"], answerable=schema.flag("true or false: whether the question has an answer"))
 MINIMUM = 20  # items of each class, spec A8
 GOLDEN = quality.SETS[ID]
 
@@ -67,34 +56,27 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
         )
     if held or declined:
         return Detection(False, tier, span=held or declined, detail=detail)
-    return Detection(
-        True,
-        tier,
-        subtype="fabricated",
-        span=(0, len(text)),
-        evidence=f"answers {text.strip()!r}",
-        severity="high",
-        detail=detail,
-    )
+    span, evidence = (0, len(text)), f"answers {text.strip()!r}"
+    return Detection(True, tier, subtype="fabricated", span=span, evidence=evidence, severity="high", detail=detail)
 
 
 def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
     """Fabrication rate over unanswerable items, the same corrected for the detector's errors, false abstention over answerable
     ones, each with 20 items or more, and refusals.
     """
-    decided = [seen for _, seen in judged if seen.failed is not None]
+    decided = rates.decided(judged)
     controls = [seen for _, seen in judged if seen.subtype == "control"]
     rate = rates.failure_rate(judged)
     if 0 < len(decided) < MINIMUM:
         failed = sum(seen.failed for seen in decided)
-        rate = rates.share(failed, len(decided), "unanswerable items", MINIMUM, rates.excluded(judged))
+        rate = rates.proportion(failed, len(decided), "unanswerable items", MINIMUM, rates.excluded(judged))
     withheld = sum(seen.detail["abstained"] or seen.detail["refused"] for seen in controls)
     rate, corrected = _measured(rate, judged)
     return {
         "failure_rate": rate,
         "failure_rate_corrected": corrected,
-        "false_abstention": rates.share(withheld, len(controls), "answerable items", MINIMUM),
-        "refused": rates.share(
+        "false_abstention": rates.proportion(withheld, len(controls), "answerable items", MINIMUM),
+        "refused": rates.proportion(
             sum(seen.detail["refused"] for seen in decided), len(decided), "unanswerable items", MINIMUM
         ),
     }
@@ -106,7 +88,7 @@ def _measured(rate: Estimate, judged: rates.JudgedCases) -> tuple[Estimate, Esti
     The golden set labels abstentions and a failure is their absence: the failure detector's sensitivity is the phrases'
     specificity, and the other way round.
     """
-    if not any(seen.failed is not None and seen.tier == "heuristic" for _, seen in judged):
+    if not any(seen.tier == "heuristic" for seen in rates.decided(judged)):
         reason = "the suite's markers decide, or no case was judged: there is no heuristic to correct for"
         return rate, missing("not_applicable", reason, rate.unit, rate.n)
     found = quality.known(GOLDEN)
@@ -114,7 +96,7 @@ def _measured(rate: Estimate, judged: rates.JudgedCases) -> tuple[Estimate, Esti
         return rate, missing("not_applicable", f"the golden set {GOLDEN!r} was not measured", rate.unit, rate.n)
     test = found["test"]
     detector = {"set": GOLDEN, "n": test["n"], **{key: test[key] for key in ("precision", "recall", "specificity")}}
-    corrected = quality.corrected(quality.clustered(rate, judged), test["specificity"], test["recall"])
+    corrected = quality.corrected(rates.clustered(rate, judged), test["specificity"], test["recall"])
     if corrected.value is not None:
         note = "refusals are found as well as the abstentions of the golden set"
         corrected = replace(corrected, assumptions=(*corrected.assumptions, note))

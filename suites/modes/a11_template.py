@@ -9,6 +9,7 @@ import numpy as np
 from statsmodels.stats.contingency_tables import cochrans_q
 
 import results_io
+from suites import schema
 from suites.estimate import Estimate, missing
 from suites.item import Suite
 from suites.modes import flips, rates
@@ -24,13 +25,10 @@ TRACE_NOTE = (
     "The best template against the worst, aligned at the entity, the query and the answer only; templates of equal "
     "length are best."
 )
-PARAMETERS: Mapping[str, Any] = {"type": "object", "additionalProperties": False, "properties": {}}
+PARAMETERS = schema.object_of()
+detect = flips.detect
 MINIMUM_TEMPLATES = 3
-
-
-def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
-    """Fails if the original template is answered right and this one is not."""
-    return flips.detect(case)
+SPREAD_NOTE = "the largest less the smallest of several noisy rates is above 0 without any difference: see Cochran's Q"
 
 
 def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
@@ -40,7 +38,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     """
     names, right, incomplete = verdicts(judged)
     left_out = {"incomplete": incomplete} if incomplete else {}
-    summary = flips.summarise(judged)
+    summary = flips.summarise(judged, parameters)
     if len(names) < MINIMUM_TEMPLATES or not len(right):
         reason = "no content has a verdict in every template"
         if len(names) < MINIMUM_TEMPLATES:
@@ -48,38 +46,32 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
         lacking = missing("insufficient_data", reason, "share", excluded=left_out)
         return summary | dict.fromkeys(("worst_template", "spread", "cochran_q"), lacking)
     accuracies = {
-        name: rates.share(int(column.sum()), len(column), "contents in every template", left_out=left_out)
+        name: rates.proportion(int(column.sum()), len(column), "contents in every template", left_out=left_out)
         for name, column in zip(names, right.T, strict=True)
     }
     shares = right.mean(axis=0)
-    worst, best = names[int(shares.argmin())], names[int(shares.argmax())]
-    return summary | {
-        "worst_template": accuracies[worst],
-        "spread": spread(right, worst, best, left_out),
-        "cochran_q": cochran_q(right),
-        **{f"accuracy_{name}": accuracy for name, accuracy in accuracies.items()},
-    }
-
-
-def spread(right: np.ndarray, worst: str, best: str, left_out: Mapping[str, int]) -> Estimate:
-    """Accuracy of the best template less that of the worst, over [content, template]."""
-    shares = right.mean(axis=0)
-    note = "the largest less the smallest of several noisy rates is above 0 without any difference: see Cochran's Q"
-    return Estimate(
-        float(shares.max() - shares.min()),
+    worst, best = int(shares.argmin()), int(shares.argmax())
+    spread = Estimate(
+        float(shares[best] - shares[worst]),
         "share",
         len(right),
         excluded=left_out,
-        assumptions=(note,),
-        detail={"worst": worst, "best": best},
+        assumptions=(SPREAD_NOTE,),
+        detail={"worst": names[worst], "best": names[best]},
     )
+    return summary | {
+        "worst_template": accuracies[names[worst]],
+        "spread": spread,
+        "cochran_q": cochran_q(right),
+        **{f"accuracy_{name}": accuracy for name, accuracy in accuracies.items()},
+    }
 
 
 def verdicts(judged: Sequence[tuple[Case, Detection]]) -> tuple[list[str], np.ndarray, int]:
     """Templates by name, right or wrong [content, template] of the contents complete over them, and how many are not complete."""
     table: dict[str, dict[str, bool | None]] = {}
     for case, _ in judged:
-        row = table.setdefault(_root(case), {})
+        row = table.setdefault(case.root.item.id, {})
         row[case.item.template] = case.first.correct if case.outcomes else None
     names = sorted({name for row in table.values() for name in row})
     complete = [
@@ -90,24 +82,18 @@ def verdicts(judged: Sequence[tuple[Case, Detection]]) -> tuple[list[str], np.nd
 
 def cochran_q(right: np.ndarray) -> Estimate:
     """Cochran's Q over [content, template]: do the templates differ in how often they are answered right? df = templates - 1."""
-    if (right == right[:, :1]).all():
-        return Estimate(
-            0.0,
-            "chi2",
-            len(right),
-            p_value=1.0,
-            test="Cochran's Q",
-            detail={"df": right.shape[1] - 1},
-            assumptions=("no discordance: every content is right in all templates or in none",),
-        )
-    test = cochrans_q(right.astype(int))
+    statistic, p, assumptions = 0.0, 1.0, ("no discordance: every content is right in all templates or in none",)
+    if (right != right[:, :1]).any():
+        test = cochrans_q(right.astype(int))
+        statistic, p, assumptions = float(test.statistic), float(test.pvalue), ()
     return Estimate(
-        float(test.statistic),
+        statistic,
         "chi2",
         len(right),
-        p_value=float(test.pvalue),
+        p_value=p,
         test="Cochran's Q",
-        detail={"df": int(test.df)},
+        detail={"df": right.shape[1] - 1},
+        assumptions=assumptions,
     )
 
 
@@ -120,9 +106,3 @@ def check(suite: Suite) -> None:
                 raise results_io.UserError(
                     f"{suite.id}: {item.id} has other {key} than {parent.id}, from which it was made; templates share them"
                 )
-
-
-def _root(case: Case) -> str:
-    while case.parent is not None:
-        case = case.parent
-    return case.item.id

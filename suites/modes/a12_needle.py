@@ -10,6 +10,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import Table
 
 import results_io
+from suites import schema
 from suites.estimate import Estimate, missing
 from suites.item import Suite
 from suites.modes import rates
@@ -24,13 +25,7 @@ TRACE_NOTE = (
     "Two questions: the needle against a filler of its length (where the information flows), and the needle at a "
     "passing depth against a failing one."
 )
-PARAMETERS: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "cell_minimum": {"type": "integer", "minimum": 1, "description": "least items for a cell's own interval (10)"}
-    },
-}
+PARAMETERS = schema.object_of(cell_minimum=schema.whole("least items for a cell's own interval (10)"))
 CELL_MINIMUM = 10  # spec A12
 FACTORS = ("length", "depth")
 
@@ -65,7 +60,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
         for cell in sorted(cells, key=lambda names: [_order(name) for name in names]):
             name = ",".join(f"{key}={value}" for key, value in zip(keys, cell, strict=True))
             reason = "items in this cell, which count in its row and column"
-            grid[f"failure_rate[{name}]"] = rates.share(sum(cells[cell]), len(cells[cell]), reason, minimum)
+            grid[f"failure_rate[{name}]"] = rates.proportion(sum(cells[cell]), len(cells[cell]), reason, minimum)
     return {
         "failure_rate": rates.failure_rate(judged),
         **rates.over_clusters(judged),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import results_io
-from suites import scorers
+from suites import schema, scorers
 from suites.estimate import Estimate
 from suites.item import Item, Suite
 from suites.modes import rates
@@ -22,16 +22,12 @@ TRACEABLE = "yes"
 TRACE_NOTE = (
     "The roles or the order of gold and distractor swapped at equal length: the gold value against the distractor's."
 )
-PARAMETERS: Mapping[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "properties": {
-        "scorer": {
-            "type": "object",
-            "description": "how a distractor is found in an output; default: what is named first in it",
-        }
-    },
-}
+PARAMETERS = schema.object_of(
+    scorer={
+        "type": "object",
+        "description": "how a distractor is found in an output; default: what is named first in it",
+    }
+)
 MINIMUM = 20  # items, spec A13
 
 
@@ -49,11 +45,8 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     if right is None and not case.item.answers:
         return rates.unjudged("not_applicable", "the item has no answer to compare with", "verified")
     captured = named is not None and not right
-    right = (
-        bool(right)
-        if right is not None
-        else _first_named(text, case.item.answers, case.item.distractors) in case.item.answers
-    )
+    if right is None:
+        right = _first_named(text, case.item.answers, case.item.distractors) in case.item.answers
     detail = {"wrong": not right, "distractor": named if captured else None}
     if not captured:
         return Detection(False, "verified", subtype="" if right else "other_wrong", detail=detail)
@@ -65,16 +58,16 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     """Capture rate = distractor answers / all, share captured among the wrong, and accuracy. Fewer than 20 items:
     insufficient.
     """
-    decided = [seen for _, seen in judged if seen.failed is not None]
+    decided = rates.decided(judged)
     captured, wrong = sum(seen.failed for seen in decided), sum(seen.detail["wrong"] for seen in decided)
     left_out = rates.excluded(judged)
     rate = rates.failure_rate(judged)
     if 0 < len(decided) < MINIMUM:
-        rate = rates.share(captured, len(decided), "items", MINIMUM, left_out)
+        rate = rates.proportion(captured, len(decided), "items", MINIMUM, left_out)
     return {
         "failure_rate": rate,
-        "share_of_wrong": rates.share(captured, wrong, "wrong answers"),
-        "accuracy": rates.share(len(decided) - wrong, len(decided), "items", left_out=left_out),
+        "share_of_wrong": rates.proportion(captured, wrong, "wrong answers"),
+        "accuracy": rates.proportion(len(decided) - wrong, len(decided), "items", left_out=left_out),
     }
 
 

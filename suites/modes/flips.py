@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from suites.estimate import Estimate, missing
 from suites.modes import rates
@@ -13,7 +15,7 @@ from suites.statistics import paired
 JudgedCases = rates.JudgedCases
 
 
-def detect(case: Case) -> Detection:
+def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Failed: right on the original, wrong on this variant of it. Passed: right on both. Otherwise unjudged.
 
     Unjudged kinds: "not_applicable" (an original, or no scorer), "error" (either call failed), "wrong_when_clean".
@@ -46,23 +48,11 @@ def flip_rate(judged: JudgedCases) -> Estimate:
     return estimate
 
 
-def mcnemar(judged: JudgedCases) -> Estimate:
-    """Exact McNemar test over all pairs with a verdict on both sides: b right to wrong, c wrong to right."""
-    pairs = [
-        (seen.detail["right_clean"], seen.detail["right_changed"]) for _, seen in judged if "right_clean" in seen.detail
-    ]
+def mcnemar(pairs: Sequence[tuple[bool, bool]]) -> Estimate:
+    """Exact McNemar test over pairs (right on the original, right on the variant)."""
     if not pairs:
         return missing("insufficient_data", "no pair of an original and a variant with verdicts", "p")
     return paired.mcnemar(sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs))
-
-
-def accuracies(judged: JudgedCases) -> dict[str, Estimate]:
-    """Share right on the originals and on the variants, over the same pairs."""
-    pairs = [seen.detail for _, seen in judged if "right_clean" in seen.detail]
-    return {
-        f"accuracy_{side}": rates.share(sum(pair[f"right_{side}"] for pair in pairs), len(pairs), "pairs")
-        for side in ("clean", "changed")
-    }
 
 
 def by_kind(judged: JudgedCases) -> dict[str, Estimate]:
@@ -78,12 +68,16 @@ def by_kind(judged: JudgedCases) -> dict[str, Estimate]:
     }
 
 
-def summarise(judged: JudgedCases) -> dict[str, Estimate]:
+def summarise(judged: JudgedCases, parameters: Mapping[str, Any]) -> dict[str, Estimate]:
     """Flip rate (and its interval over clusters), McNemar's test, both accuracies, flip rates by kind of change."""
+    pairs = [
+        (seen.detail["right_clean"], seen.detail["right_changed"]) for _, seen in judged if "right_clean" in seen.detail
+    ]
     return {
         "failure_rate": flip_rate(judged),
         **rates.over_clusters(judged),
-        "mcnemar": mcnemar(judged),
-        **accuracies(judged),
+        "mcnemar": mcnemar(pairs),
+        "accuracy_clean": rates.proportion(sum(clean for clean, _ in pairs), len(pairs), "pairs"),
+        "accuracy_changed": rates.proportion(sum(changed for _, changed in pairs), len(pairs), "pairs"),
         **by_kind(judged),
     }

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import results_io
 from suites.estimate import Estimate
 from suites.outcome import Case, Detection
-from suites.statistics import detection, proportions
+from suites.statistics import detection
 
 MEASURED = Path(__file__).parent.parent / "golden" / "measured.json"  # written by `python -m suites.golden`
 SETS: Mapping[str, str] = {
@@ -24,20 +23,9 @@ SETS: Mapping[str, str] = {
 TARGET_F1 = 0.95  # spec D6
 
 
-def recorded(name: str) -> dict[str, Any]:
-    """What measured.json holds for a golden set. UserError for a set that was never measured."""
-    known = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
-    if name not in known:
-        raise results_io.UserError(f"{name!r} was never measured; expected one of {', '.join(known)}; measure it")
-    return known[name]
-
-
 def known(name: str) -> dict[str, Any] | None:
-    """As `recorded`; None for a set that was never measured."""
-    try:
-        return recorded(name)
-    except results_io.UserError:
-        return None
+    """What measured.json holds for a golden set; None for a set that was never measured."""
+    return json.loads(MEASURED.read_text(encoding="utf-8")).get(name) if MEASURED.exists() else None
 
 
 def distrust(mode: str, judged: Sequence[tuple[Case, Detection]]) -> str | None:
@@ -55,15 +43,6 @@ def distrust(mode: str, judged: Sequence[tuple[Case, Detection]]) -> str | None:
         return None
     f1 = measured["test"]["f1"]["value"]
     return f"heuristic below its target: {decided} verdicts, F1 {f1:.2f} on its golden set, {TARGET_F1:g} is needed"
-
-
-def clustered(rate: Estimate, judged: Sequence[tuple[Case, Detection]]) -> Estimate:
-    """A rate over the judged cases with the interval that holds where they come in clusters."""
-    if rate.value is None:
-        return rate
-    decided = [(seen.failed, case.cluster) for case, seen in judged if seen.failed is not None]
-    honest = proportions.clustered([failed for failed, _ in decided], [cluster for _, cluster in decided])
-    return replace(rate, ci=honest.ci, assumptions=honest.assumptions)
 
 
 def corrected(rate: Estimate, sensitivity: Mapping[str, float], specificity: Mapping[str, float]) -> Estimate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from statsmodels.stats.proportion import confint_proportions_2indep
 
@@ -39,12 +39,19 @@ def unusable(case: Case, tier: Tier) -> Detection | None:
     return None
 
 
+def decided(judged: JudgedCases) -> list[Detection]:
+    """The detections that say failed or passed."""
+    return [seen for _, seen in judged if seen.failed is not None]
+
+
 def excluded(judged: JudgedCases) -> dict[str, int]:
     """How many cases have neither failed nor passed, by kind."""
     return dict(sorted(Counter(seen.subtype or "unknown" for _, seen in judged if seen.failed is None).items()))
 
 
-def share(successes: int, n: int, reason: str, minimum: int = 1, left_out: Mapping[str, int] | None = None) -> Estimate:
+def proportion(
+    successes: int, n: int, reason: str, minimum: int = 1, left_out: Mapping[str, int] | None = None
+) -> Estimate:
     """successes / n with its Wilson interval; fewer than `minimum` are insufficient, and `reason` says of what."""
     if n < minimum:
         return missing(
@@ -59,10 +66,10 @@ def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
     Without a judged case: "error" if all calls failed, "not_applicable" if the mode says nothing about any of them, otherwise
     "insufficient_data".
     """
-    decided = [seen.failed for _, seen in judged if seen.failed is not None]
+    verdicts = [bool(seen.failed) for seen in decided(judged)]
     left_out = excluded(judged)
-    if decided:
-        return share(sum(decided), len(decided), what, left_out=left_out)
+    if verdicts:
+        return proportion(sum(verdicts), len(verdicts), what, left_out=left_out)
     if not judged:
         return missing("insufficient_data", "no cases", "share")
     status = next((kind for kind in ("error", "not_applicable") if set(left_out) == {kind}), "insufficient_data")
@@ -70,24 +77,42 @@ def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
     return missing(status, f"none of {len(judged)} cases: {reasons.most_common(1)[0][0]}", "share", excluded=left_out)
 
 
+def clustered(rate: Estimate, judged: JudgedCases) -> Estimate:
+    """A failure rate with the interval of cases that are alike where they come from one original or one cluster.
+
+    ValueError for a rate over other cases than those that were judged.
+    """
+    if rate.status != "ok":
+        return rate
+    verdicts = [(bool(seen.failed), case.cluster) for case, seen in judged if seen.failed is not None]
+    if len(verdicts) != rate.n:
+        raise ValueError(f"a failure rate over {rate.n} cases, of which the mode judged {len(verdicts)}")
+    honest = proportions.clustered([failed for failed, _ in verdicts], [cluster for _, cluster in verdicts])
+    return replace(rate, ci=honest.ci, assumptions=honest.assumptions, detail={**rate.detail, **honest.detail})
+
+
 def over_clusters(judged: JudgedCases) -> dict[str, Estimate]:
     """The failure rate with an interval over resampled clusters, where several judged cases share one (spec B3).
 
     Wilson's interval takes dependent cases for independent ones and is then too narrow.
     """
-    decided = [(case, seen.failed) for case, seen in judged if seen.failed is not None]
-    clusters = [case.cluster for case, _ in decided]
+    clusters = [case.cluster for case, seen in judged if seen.failed is not None]
     if len(set(clusters)) == len(clusters):
         return {}
-    rate = bootstrap.mean([float(failed) for _, failed in decided], clusters, seed=0)
+    rate = bootstrap.mean([float(seen.failed) for seen in decided(judged)], clusters, seed=0)
     return {"failure_rate_over_clusters": replace(rate, excluded=excluded(judged))}
 
 
 def subtypes(judged: JudgedCases) -> dict[str, Estimate]:
     """Share of the judged cases that failed in each way."""
-    decided = [seen for _, seen in judged if seen.failed is not None]
-    counts = Counter(seen.subtype for seen in decided if seen.failed and seen.subtype)
-    return {f"rate_{name}": share(count, len(decided), "judged cases") for name, count in sorted(counts.items())}
+    found = decided(judged)
+    counts = Counter(seen.subtype for seen in found if seen.failed and seen.subtype)
+    return {f"rate_{name}": proportion(count, len(found), "judged cases") for name, count in sorted(counts.items())}
+
+
+def by_subtype(judged: JudgedCases, parameters: Mapping[str, Any]) -> dict[str, Estimate]:
+    """Failure rate, and the share of each way of failing."""
+    return {"failure_rate": failure_rate(judged), **subtypes(judged)}
 
 
 def excess(
@@ -98,19 +123,20 @@ def excess(
     Insufficient without cases on either side.
     """
     if not n or not n_control:
-        return missing(
-            "insufficient_data",
-            f"{n} {what}, {n_control} controls; both are needed",
-            "share",
-            n,
-            excluded=left_out or {},
-        )
+        reason = f"{n} {what}, {n_control} controls; both are needed"
+        return missing("insufficient_data", reason, "share", n, excluded=left_out or {})
     low, high = confint_proportions_2indep(successes, n, control, n_control, method="newcomb")
     detail = {"successes": successes, "n": n, "control_successes": control, "control_n": n_control}
     interval = Interval(float(low), float(high), 0.95, "Newcombe hybrid score")
     value = successes / n - control / n_control
     note = "cases and controls count as independent in the interval"
     return Estimate(value, "share", n, interval, assumptions=(note,), excluded=left_out or {}, detail=detail)
+
+
+def canaries(item: Item) -> tuple[str, ...]:
+    """The texts (`expect.canary`, one or several) that no right output holds."""
+    given = item.expect.get("canary", ())
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def check_role(suite: str, item: Item, roles: Sequence[str]) -> None:

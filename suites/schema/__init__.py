@@ -152,6 +152,11 @@ def nearest(value: Any, options: Iterable[Any]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def first_repeated(values: Sequence[Any]) -> int | None:
+    """The place of the first value that stands there a second time; None if all are different."""
+    return next((place for place, value in enumerate(values) if value in values[:place]), None)
+
+
 def key_path(path: Iterable[Any], prefix: str = "") -> str:
     """legs[0].temperature of ("legs", 0, "temperature")."""
     text = prefix

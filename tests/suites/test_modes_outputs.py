@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import results_io
-from suites import golden, modes
+from suites import modes
 from suites.item import Item, Leg
 from suites.modes import MODES, a01_invalid_json, a02_length, a05_contradiction, citations, embedding, polarity, quality
 from suites.modes.sentences import sentences
@@ -519,7 +519,7 @@ def test_a8_the_rate_is_corrected_for_the_detector():
     cases = [asked(False, "It was blue.")] * 24 + [asked(False, "I don't know.")] * 16
     cases = [Case(replace(case.item, id=str(k)), case.outcomes) for k, case in enumerate(cases)]
     found = summary("A8", cases)
-    test = golden.recorded("abstention")["test"]
+    test = quality.known("abstention")["test"]
     recall, specificity = test["tp"] / (test["tp"] + test["fn"]), test["tn"] / (test["tn"] + test["fp"])
     observed, corrected = found["failure_rate"], found["failure_rate_corrected"]
     expected = [(at + recall - 1) / (recall + specificity - 1) for at in (0.6, observed.ci.low, observed.ci.high)]
@@ -540,7 +540,7 @@ def test_no_gate_rests_on_a_heuristic_below_its_target(monkeypatch):
     assert quality.distrust("A8", judge("A8", [asked(True, "Blue.")])) is None  # nothing is decided
     assert quality.distrust("A2", judge("A2", [said("a")], {"unit": "word", "max": 1})) is None
     assert "F1 0.86" in quality.distrust("A7", judge("A7", [said("Tea.")]))
-    good = {"target_reached": True, "test": golden.recorded("abstention")["test"]}
+    good = {"target_reached": True, "test": quality.known("abstention")["test"]}
     monkeypatch.setattr(quality, "recorded", lambda name: good)
     assert quality.distrust("A8", judge("A8", cases)) is None
 
