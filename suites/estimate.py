@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Status = Literal["ok", "insufficient_data", "undefined", "not_applicable", "error"]
@@ -45,6 +45,22 @@ class Estimate:
             raise ValueError(f"an estimate of {self.value} cannot have the status {self.status!r}")
         if self.status != "ok" and not self.reason:
             raise ValueError(f"an estimate with the status {self.status!r} needs a reason")
+
+    def to_record(self) -> dict[str, Any]:
+        """The estimate as data, with the keys of spec 4.5."""
+        return {
+            "value": self.value,
+            "unit": self.unit,
+            "n": self.n,
+            "n_excluded": dict(self.excluded),
+            "ci": None if self.ci is None else asdict(self.ci),
+            "p_value": self.p_value,
+            "test": self.test,
+            "status": self.status,
+            "reason": self.reason,
+            "assumptions": list(self.assumptions),
+            "detail": dict(self.detail),
+        }
 
 
 def missing(status: Status, reason: str, unit: str, n: int = 0, **rest: Any) -> Estimate:

@@ -17,10 +17,9 @@ Source: spec C8, B5, B9, B10.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,8 +125,7 @@ def defaults() -> dict[str, Any]:
 
 def read(folder: Path) -> RunScores:
     """The scores of a run, from results/<model>/suites. UserError if there are none, or a line is not one of them."""
-    folder = Path(folder)
-    path = folder / SCORES
+    path = Path(folder) / SCORES
     content = _content(path)
     lines = []
     for number, text in enumerate(content.rstrip(b"\n").split(b"\n"), 1):  # texts may hold U+2028
@@ -135,7 +133,9 @@ def read(folder: Path) -> RunScores:
             lines.append(json.loads(text.decode("utf-8")))
         except (ValueError, RecursionError) as error:
             raise UserError(f"line {number} of {path} is not JSON in UTF-8 ({error}); score the run again") from error
-    return of_lines(_model_of(folder), lines, results_io.sha256(content))
+    parts = path.resolve().parent.parts  # results/<model>/suites/...; elsewhere the folder's own name has to do
+    model = parts[parts.index(FOLDER) - 1] if FOLDER in parts[1:] else parts[-1]
+    return of_lines(model, lines, results_io.sha256(content))
 
 
 def _content(path: Path) -> bytes:
@@ -147,12 +147,6 @@ def _content(path: Path) -> bytes:
             f"{path} cannot be read ({error.strerror}); make it readable, or run the suites again"
         ) from error
     raise UserError(f"{path.parent} has no {SCORES}; expected the folder of a finished suite run: run the suites first")
-
-
-def _model_of(folder: Path) -> str:
-    """The model's part of results/<model>/suites/..., or the folder's own name elsewhere."""
-    parts = folder.resolve().parts
-    return parts[parts.index(FOLDER) - 1] if FOLDER in parts[1:] else parts[-1]
 
 
 def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") -> RunScores:
@@ -209,7 +203,8 @@ def compare(baseline: RunScores, candidate: RunScores, settings: Mapping[str, An
         for metric in chosen["metrics"]
         if _has(metric, pair[0])
     ]
-    metrics = tuple(_decide(one, chosen) for one in _adjusted(measured, chosen["alpha"]))
+    family = multiplicity.adjust({one.name: one.adjusted_p for one in measured}, "regression gate", chosen["alpha"])
+    metrics = tuple(_decide(replace(one, adjusted_p=family.adjusted.get(one.name)), chosen) for one in measured)
     absent = [suite for suite in baseline.suites if suite not in candidate.suites]
     reasons = tuple(f"{suite} is missing in {candidate.name}" for suite in absent)
     return GateVerdict(
@@ -338,7 +333,7 @@ def _pooled(matched: Mapping[str, Matched]) -> Matched:
 
     def joined(side: int) -> dict[str, ScoredItem]:
         return {
-            f"{suite}/{name}": dataclasses.replace(item, cluster=f"{suite}/{item.cluster}")
+            f"{suite}/{name}": replace(item, cluster=f"{suite}/{item.cluster}")
             for suite, pair in matched.items()
             for name, item in pair[side].items()
         }
@@ -369,7 +364,7 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
         return found
     judged = [item for item in a if a[item] is not None and b[item] is not None]
     changes = [int(bool(b[item])) - int(bool(a[item])) for item in judged]
-    found = dataclasses.replace(found, reproducibility=agreement.reproducibility(a, b))
+    found = replace(found, reproducibility=agreement.reproducibility(a, b))
     return _test(found, table, changes, [matched[0][item].cluster for item in judged], settings)
 
 
@@ -386,27 +381,22 @@ def _test(
     design_effect = paired.design_effect(changes, clusters, 1 - 2 * alpha)
     worth, delta = table.worth(design_effect), paired.difference(table, 1 - 2 * alpha)
     p_clusters = paired.cluster_p(changes, clusters) if dependent else delta.p_value
-    delta = dataclasses.replace(
+    delta = replace(
         delta,
         ci=paired.score_interval(worth, 1 - 2 * alpha),
         assumptions=("clusters are independent",) if dependent else delta.assumptions,
         detail={**delta.detail, "p_clusters": p_clusters, "clusters": len(set(clusters))},
     )
-    return dataclasses.replace(
+    before, after = ((table.both + only) / table.n for only in (table.only_a, table.only_b))
+    return replace(
         found,
         delta=delta,
         detectable=power.minimum_detectable_effect(int(worth.n), table.discordance, alpha, settings["power"]),
         adjusted_p=max(delta.p_value, p_clusters),
         noninferiority_p=paired.noninferiority_p(worth, found.margin),
         design_effect=design_effect,
-        effect=_effect(table),
+        effect=effect_size.cohen_h(before, after, int(table.n), int(table.n)).value,
     )
-
-
-def _effect(table: paired.Cells) -> float | None:
-    """Cohen's h from baseline to candidate over the items judged in both."""
-    before, after = ((table.both + only) / table.n for only in (table.only_a, table.only_b))
-    return effect_size.cohen_h(before, after, int(table.n), int(table.n)).value
 
 
 def _too_few(
@@ -422,22 +412,17 @@ def _too_few(
     return None
 
 
-def _adjusted(measured: Sequence[MetricVerdict], alpha: float) -> list[MetricVerdict]:
-    """The metrics with their p corrected over all of them."""
-    family = multiplicity.adjust({one.name: one.adjusted_p for one in measured}, "regression gate", alpha)
-    return [dataclasses.replace(one, adjusted_p=family.adjusted.get(one.name)) for one in measured]
-
-
 def _decide(one: MetricVerdict, settings: Mapping[str, Any]) -> MetricVerdict:
     """Fail, else inconclusive, else pass: see the top of this file."""
     failed, open_ = _failures(one, settings["alpha"]), list(one.reasons)
     if not open_:
         open_ = _doubts(one, settings)
     verdict: VerdictName = "fail" if failed else "inconclusive" if open_ else "pass"
-    return dataclasses.replace(one, verdict=verdict, reasons=tuple(failed or open_))
+    return replace(one, verdict=verdict, reasons=tuple(failed or open_))
 
 
 def _failures(one: MetricVerdict, alpha: float) -> list[str]:
+    """Why a metric fails; empty if it does not."""
     found = []
     if one.floor is not None and one.candidate.value is not None and one.candidate.value < one.floor - SLACK:
         found.append(f"{one.candidate.value:.3f} is under the floor of {one.floor:g}")
@@ -451,18 +436,17 @@ def _doubts(one: MetricVerdict, settings: Mapping[str, Any]) -> list[str]:
     smallest = one.detectable.value
     if smallest is None or smallest > one.margin + SLACK:
         shown = "nothing" if smallest is None else f"a change of {smallest:.3f} or more"
-        return [f"{one.delta.n} items can show {shown}, the margin is {one.margin:g}; {_needs(one, settings)}"]
+        discordance = max(one.margin, one.delta.detail["discordance"])
+        alone = power.items_for_paired(one.margin, discordance, settings["alpha"], settings["power"])
+        needed = round(alone.n * one.design_effect)
+        return [
+            f"{one.delta.n} items can show {shown}, the margin is {one.margin:g}; about {needed} items like these would"
+        ]
     if one.noninferiority_p >= settings["alpha"]:
-        low = one.delta.ci.low
-        return [f"a loss of {-low:.3f} is not excluded, margin {one.margin:g} (p = {one.noninferiority_p:.2g})"]
+        return [
+            f"a loss of {-one.delta.ci.low:.3f} is not excluded, margin {one.margin:g} (p = {one.noninferiority_p:.2g})"
+        ]
     return []
-
-
-def _needs(one: MetricVerdict, settings: Mapping[str, Any]) -> str:
-    """Items at which a loss of the margin would show, as many independent ones times the design effect."""
-    discordance = max(one.margin, one.delta.detail["discordance"])
-    needed = power.items_for_paired(one.margin, discordance, settings["alpha"], settings["power"])
-    return f"about {round(needed.n * one.design_effect)} items like these would"
 
 
 def _overall(
@@ -475,43 +459,29 @@ def _overall(
 
 
 def _record(one: MetricVerdict) -> dict[str, Any]:
-    delta = one.delta
+    same = one.reproducibility  # item by item (spec B14), which is another question than whether one run is worse
     return {
+        **one.delta.to_record(),
         "metric_id": f"R.{one.name}",
         "suite": one.suite,
         "family": "R",
         "role": "confirmatory" if one.required else "exploratory",
-        "value": delta.value,
-        "unit": delta.unit,
         "direction": "higher is better",
         "baseline": {"value": one.baseline.value, "kind": "measured", "source": "baseline run"},
-        "candidate": {"value": one.candidate.value, "ci": one.candidate.ci and dataclasses.asdict(one.candidate.ci)},
-        "n": delta.n,
-        "n_excluded": dict(delta.excluded),
-        "ci": delta.ci and dataclasses.asdict(delta.ci),
-        "p_value": delta.p_value,
+        "candidate": {"value": one.candidate.value, "ci": one.candidate.ci and asdict(one.candidate.ci)},
         "adjusted_p": one.adjusted_p,
         "noninferiority_p": one.noninferiority_p,
-        "test": delta.test,
         "effect": None if one.effect is None else {"name": "Cohen's h", "value": one.effect},
-        "reproducibility": _same_verdicts(one.reproducibility),
+        "reproducibility": None
+        if same is None or same.value is None
+        else {"value": same.value, "unit": same.unit, "n": same.n, **same.detail},
         "minimum_detectable_effect": one.detectable.value,
         "design_effect": one.design_effect,
         "threshold": {"margin": one.margin, "floor": one.floor},
         "passed": {"pass": True, "fail": False}.get(one.verdict),
         "verdict": one.verdict,
-        "status": delta.status,
-        "reason": "; ".join(one.reasons) or delta.reason,
-        "assumptions": list(delta.assumptions),
-        "detail": dict(delta.detail),
+        "reason": "; ".join(one.reasons) or one.delta.reason,
     }
-
-
-def _same_verdicts(found: Estimate | None) -> dict[str, Any] | None:
-    """Whether the runs say the same item by item (spec B14), which is another question than whether one is worse."""
-    if found is None or found.value is None:
-        return None
-    return {"value": found.value, "unit": found.unit, "n": found.n, **found.detail}
 
 
 def _table(verdict: GateVerdict) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,7 +89,13 @@ def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: Test
             "suites": {one.suite.id: _suite(one) for one in judged},
         },
         "records": [
-            _record(f"{BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}", estimate, one, subject, _direction(name))
+            _record(
+                f"{BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}",
+                estimate,
+                one,
+                subject,
+                HIGHER if name.startswith(GOOD) else LOWER,
+            )
             | _comparison(name, one.estimates)
             for one in judged
             for name, estimate in {**one.estimates, **repeats.estimates(one)}.items()
@@ -118,18 +124,11 @@ def likelihood_document(judged: Sequence[JudgedSuite], subject: TestedModel) -> 
 
 def likelihood_estimates(found: Sequence[ChoiceScores], seed: int) -> dict[str, Estimate]:
     """Accuracies by likelihood; calibration of softmax(L) and the area under risk-coverage, over items with an answer."""
-    confidence, right = _confidences(found)
-    errors = calibration(confidence, right, seed=seed)
-    curve = risk_coverage(confidence, right)
+    errors = calibration(*_confidences(found), seed=seed)
+    curve = risk_coverage(*_confidences(found))
     areas = {"aurc": curve.area, "e_aurc": curve.excess_area} if isinstance(curve, RiskCoverage) else {"aurc": curve}
-    return {
-        **accuracies(found),
-        "ece": errors.ece,
-        "mce": errors.mce,
-        "ece_equal_mass": errors.ece_equal_mass,
-        "brier": errors.brier,
-        **areas,
-    }
+    of_calibration = {name: getattr(errors, name) for name in ("ece", "mce", "ece_equal_mass", "brier")}
+    return {**accuracies(found), **of_calibration, **areas}
 
 
 def coverage(judged: Sequence[JudgedSuite], context: str | None = None) -> dict[str, Any]:
@@ -173,13 +172,12 @@ def coverage_document(judged: Sequence[JudgedSuite], subject: TestedModel, conte
 def _coverage_record(live: int, relevant: int, subject: TestedModel) -> dict[str, Any]:
     """Share of the relevant modes with a live suite: a count of what was looked at, so it has no interval and no verdict."""
     estimate = Estimate(live / relevant, "share of failure modes", relevant, detail={"live": live})
-    about = {"model_fingerprint": subject.fingerprint, "suite_hash": None, "snapshot": None}
     return {
         "metric_id": "F.taxonomy_coverage",
         "suite": None,
         "family": "F",
         "role": "descriptive",
-        "subject": about,
+        "subject": {"model_fingerprint": subject.fingerprint, "suite_hash": None, "snapshot": None},
         "direction": HIGHER,
         "threshold": None,
         "passed": None,
@@ -223,11 +221,10 @@ def environment_of(judged: Iterable[JudgedSuite]) -> dict[str, Any]:
 def worst(judged: JudgedSuite, most: int = WORST) -> list[tuple[Case, Detection]]:
     """The failures to look at first: by severity, then by how sure the model was of its output, then in the suite's order."""
 
-    def rank(pair: tuple[Case, Detection]) -> tuple[int, float]:
-        case, found = pair
-        return SEVERITIES.index(found.severity), -(case.first.confidence or 0.0)
-
-    return sorted(judged.failures, key=rank)[:most]
+    return sorted(
+        judged.failures,
+        key=lambda pair: (SEVERITIES.index(pair[1].severity), -(pair[0].first.confidence or 0.0)),
+    )[:most]
 
 
 def _header(number_: str, name: str, judged: Sequence[JudgedSuite], subject: TestedModel) -> dict[str, Any]:
@@ -300,16 +297,19 @@ def _record(
     Its p-value is that of "the rate is not below the gate", the inverse of the interval that `passed` rests on.
     """
     suite, is_rate = judged.suite, metric.endswith(f".{RATE}")
-    gated = is_rate and suite.gate is not None
+    limit = None if suite.gate is None or not is_rate else suite.gate["failure_rate"]
+    role: Role = "descriptive" if estimate.p_value is None else "exploratory"
+    if limit is not None and distrust(judged) is None:
+        role = "confirmatory"
     return {
         "metric_id": metric,
         "suite": suite.id,
         "family": metric.partition(".")[0],
-        "role": _role(estimate, gated and distrust(judged) is None),
+        "role": role,
         "subject": {"model_fingerprint": subject.fingerprint, "suite_hash": suite.sha256, "snapshot": None},
         "direction": direction,
-        "threshold": suite.gate["failure_rate"] if gated else None,
-        "passed": gate(judged) if gated else None,
+        "threshold": limit,
+        "passed": None if limit is None else gate(judged),
         "evidence": [case.item.id for case, _ in worst(judged)] if is_rate else [],
         **_plain(estimate),
     }
@@ -317,28 +317,10 @@ def _record(
 
 def _plain(estimate: Estimate) -> dict[str, Any]:
     """An estimate as data, with the keys of spec 4.5. Without an interval where it is over too few items to print one."""
-    shown, few = interval(estimate), ()
-    if estimate.ci is not None and shown is None:
-        few = (f"no interval: over {estimate.n}, fewer than {VERDICT_FROM}",)
-    return {
-        "value": estimate.value,
-        "unit": estimate.unit,
-        "baseline": None,
-        "n": estimate.n,
-        "n_excluded": dict(estimate.excluded),
-        "ci": None if shown is None else asdict(shown),
-        "p_value": estimate.p_value,
-        "test": estimate.test,
-        "effect": None,
-        "status": estimate.status,
-        "reason": estimate.reason,
-        "assumptions": [*estimate.assumptions, *few],
-        "detail": dict(estimate.detail),
-    }
-
-
-def _direction(name: str) -> str:
-    return HIGHER if name.startswith(GOOD) else LOWER
+    if estimate.ci is not None and interval(estimate) is None:
+        few = f"no interval: over {estimate.n}, fewer than {VERDICT_FROM}"
+        estimate = replace(estimate, ci=None, assumptions=(*estimate.assumptions, few))
+    return {**estimate.to_record(), "baseline": None, "effect": None}
 
 
 def _comparison(name: str, estimates: Mapping[str, Estimate]) -> dict[str, Any]:
@@ -356,16 +338,12 @@ def _comparison(name: str, estimates: Mapping[str, Estimate]) -> dict[str, Any]:
     }
 
 
-def _role(estimate: Estimate, gated: bool) -> Role:
-    if gated:
-        return "confirmatory"
-    return "descriptive" if estimate.p_value is None else "exploratory"
-
-
 def _why_missing(found: Sequence[JudgedSuite]) -> str:
-    if not found:
-        return "no suite"
-    return "; ".join(f"{one.suite.id}: {one.reason or one.estimates[RATE].reason}" for one in found)
+    return (
+        "no suite"
+        if not found
+        else "; ".join(f"{one.suite.id}: {one.reason or one.estimates[RATE].reason}" for one in found)
+    )
 
 
 def _confidences(found: Sequence[ChoiceScores]) -> tuple[list[float], list[bool]]:

@@ -27,7 +27,7 @@ import results_io
 from calibrations.statistics import Insufficient, ratio, ratio_of_means
 from circuits import circuit as circuit_files
 from circuits import difference, discovery
-from circuits.circuit import Circuit, Node, Role, parse_head
+from circuits.circuit import Circuit, Role, parse_head
 from circuits.measure import Plan, ProgressBar, environment, is_fresh
 from code_digest import code_digest
 from results_io import UserError
@@ -58,8 +58,8 @@ class Hypothesis:
 
     @property
     def sentences(self) -> list[str]:
-        """The evidence in the order in which it was found, for the person who watches."""
-        return sentences(self.document)
+        """The evidence in the order in which it was found, for the person who watches: one line each."""
+        return _sentences(self.document)
 
 
 def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, method: str) -> Hypothesis:
@@ -145,16 +145,13 @@ def intervals(
     with a dozen of them a bootstrap named a head in a fifth of null data sets. (-inf, inf) where an interval has no bounds.
     """
     level = 1 - (1 - float(settings["level"])) / len(effect)
-    return [_interval(one, gap, clusters, level) for one in effect]
-
-
-def _interval(
-    effect: Float[np.ndarray, " prompt"], gap: Float[np.ndarray, " prompt"], clusters: np.ndarray, level: float
-) -> tuple[float, float]:
-    try:
-        return ratio_of_means(effect, gap, clusters).fieller(level)
-    except Insufficient:
-        return -np.inf, np.inf
+    found = []
+    for one in effect:
+        try:
+            found.append(ratio_of_means(one, gap, clusters).fieller(level))
+        except Insufficient:
+            found.append((-np.inf, np.inf))
+    return found
 
 
 def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -> tuple[Circuit, dict[str, Any]]:
@@ -169,7 +166,10 @@ def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -
         searched = {"method": method, "found": [str(node) for node in found.circuit.heads], "reason": ""}
     inside = {node for role in roles.values() for node in role.heads}
     if added := tuple(sorted(set(heads) - inside)):
-        roles[CARRIER] = Role(added, assigned_by="function", evidence="; ".join(map(_evidence, _of(heads, added))))
+        evidence = "; ".join(
+            f"{heads[node].head} restores {heads[node].restored:.2f} of the difference" for node in added
+        )
+        roles[CARRIER] = Role(added, assigned_by="function", evidence=evidence)
     provenance = {
         "kind": "traced",
         "source": f"failures of suite {group.suite}; {method} search on their passing twins",
@@ -181,16 +181,8 @@ def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -
     return Circuit(name, study.task.name, study.model.name, roles, provenance), searched
 
 
-def _of(heads: Mapping[Node, Carrier], nodes: tuple[Node, ...]) -> list[Carrier]:
-    return [heads[node] for node in nodes]
-
-
-def _evidence(carrier: Carrier) -> str:
-    return f"{carrier.head} restores {carrier.restored:.2f} of the difference"
-
-
-def sentences(document: Mapping[str, Any]) -> list[str]:
-    """Attention, emergence, sites, heads: one line each."""
+def _sentences(document: Mapping[str, Any]) -> list[str]:
+    """Attention, emergence, sites, heads."""
     data, group = document["data"], document["group"]
     lines = [
         f"Trace of {group['suite']} on {data['prompts']} discovery pairs ({data['clusters']} clusters), "

@@ -19,7 +19,7 @@ As many failures as possible are paired and, among such assignments, the one wit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -99,27 +99,26 @@ def group(judged: JudgedSuite, model: LocalModel | Any) -> SuitePairs:
     """All failures of one judged suite as pairs, and the passing prompts left over as references."""
     suite, tally = judged.suite, _Tally()
     failing = [case for case, _ in judged.failures]
+    pairs: list[TracePair] = []
+    references: list[ReferencePrompt] = []
     reason = _untraceable(judged, model)
-    if reason or not failing:
+    if reason:
         for case in failing:
             tally.reject(case.item.id, reason)
-        return _group(judged, (), (), tally, bos=False)
-    runs = _runs(judged.cases, model)
-    drafts = _candidates(failing, runs, judged.cases, tally)
-    for reason, step in (
-        (
-            "not reproduced at temperature 0",
-            partial(_reproduced, model=model, legs={leg.name: leg for leg in suite.legs}),
-        ),
-        ("without a diverging token", _diverging),
-        (f"weak (below {MARGIN} nats)", partial(_strong, model=model)),
-        ("with a twin that another failure has", _assigned),
-    ):
-        drafts = tally.filter(drafts, step, reason)
-    roles = _common_roles(drafts, model)
-    pairs = [pair for draft in drafts if (pair := _written(draft, roles, suite.trace["strategy"], model, tally))]
-    pairs, references = _with_references(pairs, _Spare(judged.cases, runs, pairs, roles, model), tally)
-    return _group(judged, pairs, references, tally, bos=_adds_bos(model))
+    elif failing:
+        pairs, references = _paired(judged, failing, model, tally)
+    return SuitePairs(
+        suite=suite.id,
+        mode=suite.mode,
+        title=suite.title,
+        failures=len(failing),
+        pairs=tuple(pairs),
+        references=tuple(references),
+        rejected=tally.counts,
+        bos=bool(failing) and not reason and _adds_bos(model),
+        sha256=suite.sha256,
+        related=tuple(suite.trace.get("related", ())),
+    )
 
 
 def _untraceable(judged: JudgedSuite, model: Any) -> str:
@@ -127,27 +126,29 @@ def _untraceable(judged: JudgedSuite, model: Any) -> str:
     mode = modes.MODES[judged.suite.mode]
     if "activations" not in model.capabilities:
         return "not traceable (an endpoint, or a model with an intervention: its activations are out of reach)"
-    if mode.TRACEABLE == "no" or judged.suite.trace["strategy"] == NONE:
-        return f"not traceable ({mode.TRACE_NOTE.rstrip('.')})" if mode.TRACEABLE == "no" else "not traceable by design"
-    return ""
+    if mode.TRACEABLE == "no":
+        return f"not traceable ({mode.TRACE_NOTE.rstrip('.')})"
+    return "not traceable by design" if judged.suite.trace["strategy"] == NONE else ""
 
 
-def _group(
-    judged: JudgedSuite, pairs: Iterable[TracePair], references: Iterable[ReferencePrompt], tally: _Tally, bos: bool
-) -> SuitePairs:
-    suite = judged.suite
-    return SuitePairs(
-        suite=suite.id,
-        mode=suite.mode,
-        title=suite.title,
-        failures=len(judged.failures),
-        pairs=tuple(pairs),
-        references=tuple(references),
-        rejected=tally.counts,
-        bos=bos,
-        sha256=suite.sha256,
-        related=tuple(suite.trace.get("related", ())),
-    )
+def _paired(
+    judged: JudgedSuite, failing: Sequence[Case], model: LocalModel, tally: _Tally
+) -> tuple[list[TracePair], list[ReferencePrompt]]:
+    """The failures that pass every filter, each with its twin, and the reference prompts of their templates."""
+    runs = _runs(judged.cases, model)
+    legs = {leg.name: leg for leg in judged.suite.legs}
+    drafts = _candidates(failing, runs, judged.cases, tally)
+    for reason, step in (
+        ("not reproduced at temperature 0", partial(_reproduced, model=model, legs=legs)),
+        ("without a diverging token", _diverging),
+        (f"weak (below {MARGIN} nats)", partial(_strong, model=model)),
+        ("with a twin that another failure has", _assigned),
+    ):
+        drafts = tally.filter(drafts, step, reason)
+    roles, strategy = _common_roles(drafts, model), judged.suite.trace["strategy"]
+    pairs = [pair for draft in drafts if (pair := _written(draft, roles, strategy, model, tally))]
+    passing = [runs[case.item.id] for case, found in judged.cases if passes(case, found)]
+    return _with_references(pairs, passing, roles, model, tally)
 
 
 def passes(case: Case, found: Detection) -> bool:
@@ -158,17 +159,17 @@ def passes(case: Case, found: Detection) -> bool:
 
 def _runs(cases: Sequence[tuple[Case, Detection]], model: LocalModel) -> dict[str, _Run]:
     """Every case by item id, as the model reads it; one whose call failed has nothing to trace."""
-    found = {}
-    for case, _ in cases:
-        item = case.item
-        if case.first.error is not None:
-            continue
-        text = model.encoding.rendered(item.prompt, item.system)
-        found[item.id] = _Run(case, text, model.encoding.prompt(item.prompt, item.system))
-    return found
+    encoding = model.encoding
+    return {
+        case.item.id: _Run(case, encoding.rendered(*asked), encoding.prompt(*asked))
+        for case, _ in cases
+        if case.first.error is None
+        for asked in [(case.item.prompt, case.item.system)]
+    }
 
 
-def _root(case: Case) -> str:
+def _original(case: Case) -> str:
+    """The id of the item from which the case's was made; its own if it is an original."""
     return case.item.variant.parent if case.item.variant else case.item.id
 
 
@@ -179,15 +180,15 @@ def _candidates(
     passing: dict[str, list[_Run]] = {}
     for case, found in cases:
         if passes(case, found):
-            passing.setdefault(_root(case), []).append(runs[case.item.id])
+            passing.setdefault(_original(case), []).append(runs[case.item.id])
     drafts, seen = [], set()
     for case in failing:
-        if tuple(runs[case.item.id].ids) in seen:
-            tally.reject(case.item.id, "the same prompt as another failure")
-            continue
-        seen.add(tuple(runs[case.item.id].ids))
         run, wanted = runs[case.item.id], set(case.item.answers)
-        relatives = [other for other in passing.get(_root(case), []) if set(other.case.item.answers) == wanted]
+        if tuple(run.ids) in seen:
+            tally.reject(run.id, "the same prompt as another failure")
+            continue
+        seen.add(tuple(run.ids))
+        relatives = [other for other in passing.get(_original(case), []) if set(other.case.item.answers) == wanted]
         aligned = [other for other in relatives if len(other.ids) == len(run.ids) and other.ids != run.ids]
         if not aligned:
             tally.reject(run.id, "without a passing twin of the same length" if relatives else "without a passing twin")
@@ -198,14 +199,13 @@ def _candidates(
 def _reproduced(drafts: Sequence[_Draft], model: LocalModel, legs: Mapping[str, Leg]) -> list[_Draft]:
     """All prompts run anew as they were asked, but at temperature 0; the drafts of which both say what was recorded."""
     runs = {run.id: run for draft in drafts for run in (draft.failing, draft.passing)}
-    requests = [_request(run.case, legs[run.case.first.leg]) for run in runs.values()]
+    requests = []
+    for run in runs.values():
+        item, leg = run.case.item, legs[run.case.first.leg]
+        requests.append(Request(item.prompt, item.system, max_tokens=leg.max_tokens, stop=leg.stop))
     for run, again in zip(runs.values(), model.generate(requests, lambda _: None), strict=True):
         run.output, run.said = tuple(again.tokens or ()), again.text
     return [draft for draft in drafts if all(run.said == run.case.first.text for run in (draft.failing, draft.passing))]
-
-
-def _request(case: Case, leg: Leg) -> Request:
-    return Request(case.item.prompt, case.item.system, max_tokens=leg.max_tokens, stop=leg.stop)
 
 
 def _diverging(drafts: Sequence[_Draft]) -> list[_Draft]:
@@ -256,14 +256,10 @@ def _assigned(drafts: Sequence[_Draft]) -> list[_Draft]:
     for draft in drafts:
         place = failing.index(draft.failing.id), passing.index(tuple(draft.passing.ids))
         places[place] = draft
-        cost[place] = _distance(draft.passing.ids, draft.failing.ids)
+        cost[place] = sum(a != b for a, b in zip(draft.passing.ids, draft.failing.ids, strict=True))
     rows, columns = linear_sum_assignment(cost)
     chosen = [places[place] for place in zip(rows.tolist(), columns.tolist(), strict=True) if place in places]
     return sorted(chosen, key=lambda draft: failing.index(draft.failing.id))
-
-
-def _distance(first: Sequence[int], second: Sequence[int]) -> int:
-    return sum(a != b for a, b in zip(first, second, strict=True))
 
 
 def _common_roles(drafts: Sequence[_Draft], model: LocalModel) -> tuple[str, ...]:
@@ -283,21 +279,19 @@ def _common_roles(drafts: Sequence[_Draft], model: LocalModel) -> tuple[str, ...
 
 def _written(draft: _Draft, roles: Sequence[str], strategy: str, model: LocalModel, tally: _Tally) -> TracePair | None:
     """The pair as text, if the tokenizer reads the same tokens back."""
-    clean = _text(draft.passing, draft.prefix, model)
-    corrupted = _text(draft.failing, draft.prefix, model)
-    words = _words(draft, model)
-    if clean is None or corrupted is None or words is None:
+    clean, corrupted = (_text(run, draft.prefix, model) for run in (draft.passing, draft.failing))
+    words = _words(draft, clean, model)
+    if corrupted is None or words is None:
         tally.reject(draft.failing.id, "not the same tokens when written as text")
         return None
     answer, wrong, joint = words
-    ids = (draft.passing.ids, draft.failing.ids)
-    differ = [i for i, (a, b) in enumerate(zip(*ids, strict=True)) if a != b]
+    differ = [i for i, (a, b) in enumerate(zip(draft.passing.ids, draft.failing.ids, strict=True)) if a != b]
     return TracePair(
         source=draft.failing.id,
         partner=draft.passing.id,
         strategy=strategy,
         template=_label(draft.passing, len(draft.prefix)),
-        cluster=draft.failing.case.item.cluster or _root(draft.failing.case),
+        cluster=draft.failing.case.item.cluster or _original(draft.failing.case),
         clean=clean,
         corrupted=corrupted,
         answer=answer,
@@ -321,7 +315,7 @@ def _adds_bos(model: LocalModel) -> bool:
     return model.encoding.bos and not model.encoding.chat
 
 
-def _read(text: str, model: LocalModel) -> list[int]:
+def _tokens(text: str, model: LocalModel) -> list[int]:
     return model.encoding.tokens(text, bos=_adds_bos(model))
 
 
@@ -330,20 +324,19 @@ def _text(run: _Run, prefix: Sequence[int], model: LocalModel) -> str | None:
     wanted = run.ids + list(prefix)
     forced = model.tokenizer.decode(list(prefix)) if prefix else ""
     candidates = (run.text + forced, f"{run.text} {forced}".rstrip() if forced else run.text)
-    return next((text for text in candidates if _read(text, model) == wanted), None)
+    return next((text for text in candidates if _tokens(text, model) == wanted), None)
 
 
-def _words(draft: _Draft, model: LocalModel) -> tuple[str, str, str] | None:
-    """Answer and foil as words, and what joins them to the text; None if a word is not that token there."""
-    text = _text(draft.passing, draft.prefix, model)
+def _words(draft: _Draft, text: str | None, model: LocalModel) -> tuple[str, str, str] | None:
+    """Answer and foil as words, and what joins them to the passing text; None if a word is not that token there."""
     tokens = (draft.answer, draft.wrong)
     words = [model.tokenizer.decode([token]).strip() for token in tokens]
     if text is None or not all(words) or not all(map(model.encoding.reads, words)):
         return None
-    before = _read(text, model)
+    before = _tokens(text, model)
     whole = [model.tokenizer.decode([token]) for token in tokens]  # with the space that byte-level tokens begin with
     for joint, written in ((" ", words), ("", words), ("", whole)):
-        read = [_read(f"{text}{joint}{word}", model) for word in written]
+        read = [_tokens(f"{text}{joint}{word}", model) for word in written]
         if all(ids == [*before, token] for ids, token in zip(read, tokens, strict=True)):
             return written[0], written[1], joint
     return None
@@ -365,40 +358,29 @@ def _offset(run: _Run) -> int:
     return place if place >= 0 else run.text.find(prompt.strip()) - (len(prompt) - len(prompt.lstrip()))
 
 
-class _Spare:
-    """Passing prompts that are in no pair, as references of a template."""
-
-    def __init__(
-        self,
-        cases: Sequence[tuple[Case, Detection]],
-        runs: Mapping[str, _Run],
-        pairs: Sequence[TracePair],
-        roles: Sequence[str],
-        model: LocalModel,
-    ) -> None:
-        self.runs = [runs[case.item.id] for case, found in cases if passes(case, found)]
-        self.used = {text for pair in pairs for text in (pair.clean, pair.corrupted)}
-        self.roles, self.model = roles, model
-
-    def like(self, pair: TracePair) -> list[ReferencePrompt]:
-        """Spare prompts of the pair's template that are as long as its texts; only for pairs without forced tokens."""
-        found = {}
-        for run in self.runs:
-            fits = _label(run, 0) == pair.template and set(self.roles) <= set(run.case.item.spans)
-            if fits and (text := _text(run, (), self.model)) is not None and text not in self.used:
-                places = _positions(run, text, self.roles, self.model, pair.changed[1])
-                found[text] = ReferencePrompt(text, pair.template, run.case.item.cluster or _root(run.case), places)
-        return list(found.values())[:MOST_REFERENCES]
+def _spare(
+    pair: TracePair, passing: Sequence[_Run], used: Collection[str], roles: Sequence[str], model: LocalModel
+) -> list[ReferencePrompt]:
+    """Passing prompts that are in no pair, of the pair's template and length; only for pairs without forced tokens."""
+    found = {}
+    for run in passing:
+        fits = _label(run, 0) == pair.template and set(roles) <= set(run.case.item.spans)
+        if fits and (text := _text(run, (), model)) is not None and text not in used:
+            places = _positions(run, text, roles, model, pair.changed[1])
+            cluster = run.case.item.cluster or _original(run.case)
+            found[text] = ReferencePrompt(text, pair.template, cluster, places)
+    return list(found.values())[:MOST_REFERENCES]
 
 
 def _with_references(
-    pairs: Sequence[TracePair], spare: _Spare, tally: _Tally
+    pairs: Sequence[TracePair], passing: Sequence[_Run], roles: Sequence[str], model: LocalModel, tally: _Tally
 ) -> tuple[list[TracePair], list[ReferencePrompt]]:
     """Reference prompts of every pair's template; where a template has too few, some of its pairs become such."""
+    used = {text for pair in pairs for text in (pair.clean, pair.corrupted)}
     kept, references = [], []
     for label in sorted({pair.template for pair in pairs}):
         own = [pair for pair in pairs if pair.template == label]
-        found = spare.like(own[0])
+        found = _spare(own[0], passing, used, roles, model)
         while len(found) < MINIMUM_REFERENCES and len(own) > MINIMUM_REFERENCES:
             given = own.pop()
             tally.reject(given.source, "kept as reference prompts")

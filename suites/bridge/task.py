@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from circuits import tasks
 from circuits.tasks import Example, Task
@@ -76,7 +77,15 @@ def split(group: SuitePairs) -> dict[str, tuple[Example, ...]]:
         target = max(SHARES, key=lambda name: SHARES[name] * len(group.pairs) - len(given[name]))
         given[target] += [_example(pair) for pair in by_cluster[cluster]]
     foils = {pair.template: pair for pair in group.pairs}
-    given["reference"] = [_reference(one, foils[one.template]) for one in _in_turn(group.references)]
+    given["reference"] = [
+        # only the activations of its clean run are read, so its answer is the template's
+        _example(
+            replace(
+                foils[one.template], clean=one.text, corrupted=one.text, cluster=one.cluster, positions=one.positions
+            )
+        )
+        for one in _in_turn(group.references)
+    ]
     return {name: tuple(examples) for name, examples in given.items()}
 
 
@@ -100,18 +109,4 @@ def _example(pair: TracePair) -> Example:
         cluster=pair.cluster,
         positions=dict(pair.positions),
         joint=pair.joint,
-    )
-
-
-def _reference(one: ReferencePrompt, like: TracePair) -> Example:
-    """Only the activations of its clean run are read, so its answer is the template's."""
-    return Example(
-        clean=one.text,
-        corrupted=one.text,
-        answers=(like.answer,),
-        wrong=(like.wrong,),
-        template=one.template,
-        cluster=one.cluster,
-        positions=dict(one.positions),
-        joint=like.joint,
     )
