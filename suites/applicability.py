@@ -47,13 +47,15 @@ class Applicability:
 
 def before_asking(suite: Suite, model: ModelUnderTest) -> Applicability:
     """What is known before the model is asked anything: `requires` against its capabilities, prompts against its words."""
-    legs = tuple(leg for leg in suite.legs if _sampling_missing(leg, model) is None)
-    dropped = tuple((leg.name, missing) for leg in suite.legs if (missing := _sampling_missing(leg, model)) is not None)
+    legs = tuple(leg for leg in suite.legs if leg.temperature == 0 or "sampling" in model.capabilities)
+    dropped = tuple((leg.name, MISSING["sampling"]) for leg in suite.legs if leg not in legs)
     lacking = [MISSING[name] for name in suite.requires if name in CAPABILITIES and name not in model.capabilities]
     if not lacking and not legs:
         lacking = [dropped[0][1]]
     if not lacking and READS in suite.requires:
-        lacking = _unreadable(suite, model)
+        bad = [item.id for item in suite.items if not model.reads(f"{item.system or ''}{item.prompt}")]
+        shown = f"{len(bad)} of {len(suite.items)} prompts (for example {', '.join(bad[:SHOWN])})"
+        lacking = [f"the model's vocabulary cannot write {shown}"] if bad else []
     if lacking:
         return Applicability("; ".join(lacking), legs, dropped)
     return Applicability(None, legs, dropped, _unchanged(suite, model))
@@ -85,19 +87,6 @@ def _does(suite: Suite, case: Case, noted: str, phrases: Callable[[str], object]
     """Whether an output abstains or refuses: what the mode's detector notes (it knows the suite's words), or else by phrases."""
     detail = modes.MODES[suite.mode].detect(case, suite.parameters).detail
     return bool(detail[noted]) if noted in detail else phrases(case.first.text) is not None
-
-
-def _sampling_missing(leg: Leg, model: ModelUnderTest) -> str | None:
-    return MISSING["sampling"] if leg.temperature > 0 and "sampling" not in model.capabilities else None
-
-
-def _unreadable(suite: Suite, model: ModelUnderTest) -> list[str]:
-    """One reason if the model's vocabulary cannot write some prompts."""
-    bad = [item.id for item in suite.items if not model.reads(f"{item.system or ''}{item.prompt}")]
-    if not bad:
-        return []
-    shown = ", ".join(bad[:SHOWN])
-    return [f"the model's vocabulary cannot write {len(bad)} of {len(suite.items)} prompts (for example {shown})"]
 
 
 def _unchanged(suite: Suite, model: ModelUnderTest) -> tuple[str, ...]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from suites.item import Item, Leg, Suite
 from suites.log import cache
 from suites.log.cache import Cache
 from suites.log.generations import GenerationLog, Slot, run_id, to_generation
-from suites.models.base import Generation, ModelUnderTest, Request
+from suites.models.base import ModelUnderTest, Request
 
 
 class Progress(Protocol):
@@ -32,25 +32,14 @@ class Question:
 
 def questions(suite: Suite, legs: Sequence[Leg], seed: int, items: Sequence[Item] | None = None) -> list[Question]:
     """One question for each item, leg and sample. Greedy legs have no seed: there is nothing that it would change."""
-    return [
-        Question(suite, Slot(item.id, leg.name, sample), _request(item, leg, sample, seed))
-        for item in (suite.items if items is None else items)
-        for leg in legs
-        for sample in range(leg.samples)
-    ]
-
-
-def _request(item: Item, leg: Leg, sample: int, seed: int) -> Request:
-    drawn = leg.temperature > 0
-    return Request(
-        prompt=item.prompt,
-        system=item.system,
-        max_tokens=leg.max_tokens,
-        temperature=leg.temperature,
-        stop=leg.stop,
-        seed=seed if drawn else 0,
-        sample=sample,
-    )
+    found = []
+    for item in suite.items if items is None else items:
+        for leg in legs:
+            drawn = seed if leg.temperature > 0 else 0
+            for sample in range(leg.samples):
+                request = Request(item.prompt, item.system, leg.max_tokens, leg.temperature, leg.stop, drawn, sample)
+                found.append(Question(suite, Slot(item.id, leg.name, sample), request))
+    return found
 
 
 class Asker:
@@ -85,10 +74,17 @@ class Asker:
     def _ask_chunk(self, wanted: dict[Request, list[Question]], bar: Progress) -> None:
         open_ = {request: [q for q in slots if not self._has(q)] for request, slots in wanted.items()}
         keys = {request: cache.key(self.log.identity, request) for request, slots in open_.items() if slots}
-        answers = {request: known for request in keys if (known := self._recall(keys[request], request)) is not None}
+        answers = {
+            request: known
+            for request, key in keys.items()
+            if (known := self._known.get(key) or self.store.get(self.log.identity, request)) is not None
+        }
         bar.advance(len(wanted) - len(keys) + len(answers))
         new = [request for request in keys if request not in answers]
-        fresh = dict(zip(new, _generate(self.model, new, bar.advance), strict=True)) if new else {}
+        outputs = self.model.generate(new, bar.advance) if new else []
+        if len(outputs) != len(new):  # silence must not shift answers to other prompts
+            raise ValueError(f"{self.model.name} gave {len(outputs)} generations for {len(new)} requests")
+        fresh = dict(zip(new, outputs, strict=True))
         # the cache first: if the run dies between the two, the whole chunk is known to the one that goes on
         self.store.put(self.log.identity, fresh.items())
         self.asked += len(new)
@@ -108,19 +104,3 @@ class Asker:
         run = self.log.runs[run_id(question.suite, self.log.identity, self.log.seed)]
         line = run.generations.get(question.slot)
         return line is not None and line["error"] is None
-
-    def _recall(self, key: str, request: Request) -> Generation | None:
-        return self._known.get(key) or self.store.get(self.log.identity, request)
-
-
-def _generate(model: ModelUnderTest, requests: list[Request], done: Callable[[int], Any]) -> list[Generation]:
-    """ValueError if the model gives more or fewer outputs than requests: silence must not shift answers to other prompts."""
-    found = model.generate(requests, done)
-    if len(found) != len(requests):
-        raise ValueError(f"{model.name} gave {len(found)} generations for {len(requests)} requests")
-    return found
-
-
-def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """`values` in pieces of `size`."""
-    return (values[start : start + size] for start in range(0, len(values), size))

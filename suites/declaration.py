@@ -22,7 +22,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         plain = [key for key, _ in node.value if key.tag != MERGE]
         keys = [self.construct_object(key, deep=True) for key in plain]
-        again = next((place for place, key in enumerate(keys) if key in keys[:place]), None)
+        again = schema.first_repeated(keys)
         if again is not None:
             mark = plain[again].start_mark
             raise yaml.constructor.ConstructorError(None, None, f"the key {keys[again]!r} stands there twice", mark)
@@ -31,9 +31,13 @@ class _Loader(yaml.SafeLoader):
 
 def names() -> list[str]:
     """The ids of the catalogue's suites, sorted by mode and then by name."""
-    return sorted(
-        (path.parent.name for path in CATALOGUE.glob(f"*/{FILE}")), key=lambda name: (_mode_number(name), name)
-    )
+
+    def mode_number(name: str) -> int:
+        digits = name.split("_")[0][1:]
+        return int(digits) if digits.isdigit() else 1000  # suites that are not named after a mode come last
+
+    known = (path.parent.name for path in CATALOGUE.glob(f"*/{FILE}"))
+    return sorted(known, key=lambda name: (mode_number(name), name))
 
 
 def load(suite: str | Path) -> Suite:
@@ -79,7 +83,11 @@ def read(folder: Path) -> Declaration:
         raise results_io.UserError(
             f"{declaration.file}: id is {declaration.data['id']!r}; expected the folder's name {folder.name!r}; rename one"
         )
-    _check_legs(declaration)
+    legs = [leg["name"] for leg in declaration.data["legs"]]
+    if (again := schema.first_repeated(legs)) is not None:  # outputs are recorded under it
+        raise results_io.UserError(
+            f"{declaration.file}: legs[{again}].name is {legs[again]!r} again; expected another name for every leg; rename it"
+        )
     if declaration.scorer:
         scorers.check(declaration.scorer, declaration.file)
     parameters = modes.MODES[declaration.data["mode"]].PARAMETERS
@@ -135,18 +143,3 @@ def read_yaml(path: Path) -> dict[str, Any]:
         )
     schema.check_plain(data, where)
     return data
-
-
-def _check_legs(declaration: Declaration) -> None:
-    """UserError for two legs of one name: outputs are recorded under it."""
-    legs = [leg["name"] for leg in declaration.data["legs"]]
-    for place, name in enumerate(legs):
-        if name in legs[:place]:
-            raise results_io.UserError(
-                f"{declaration.file}: legs[{place}].name is {name!r} again; expected another name for every leg; rename it"
-            )
-
-
-def _mode_number(name: str) -> int:
-    digits = name.split("_")[0][1:]
-    return int(digits) if digits.isdigit() else 1000  # suites that are not named after a mode come last

@@ -379,11 +379,11 @@ def _test(
     """The metric with its difference, its p-values and what its items can show, dependent items counting for less."""
     alpha, dependent = settings["alpha"], len(set(clusters)) < len(clusters)
     design_effect = paired.design_effect(changes, clusters, 1 - 2 * alpha)
-    worth, delta = table.worth(design_effect), paired.difference(table, 1 - 2 * alpha)
+    effective, delta = table.worth(design_effect), paired.difference(table, 1 - 2 * alpha)
     p_clusters = paired.cluster_p(changes, clusters) if dependent else delta.p_value
     delta = replace(
         delta,
-        ci=paired.score_interval(worth, 1 - 2 * alpha),
+        ci=paired.score_interval(effective, 1 - 2 * alpha),
         assumptions=("clusters are independent",) if dependent else delta.assumptions,
         detail={**delta.detail, "p_clusters": p_clusters, "clusters": len(set(clusters))},
     )
@@ -391,9 +391,9 @@ def _test(
     return replace(
         found,
         delta=delta,
-        detectable=power.minimum_detectable_effect(int(worth.n), table.discordance, alpha, settings["power"]),
+        detectable=power.minimum_detectable_effect(int(effective.n), table.discordance, alpha, settings["power"]),
         adjusted_p=max(delta.p_value, p_clusters),
-        noninferiority_p=paired.noninferiority_p(worth, found.margin),
+        noninferiority_p=paired.noninferiority_p(effective, found.margin),
         design_effect=design_effect,
         effect=effect_size.cohen_h(before, after, int(table.n), int(table.n)).value,
     )

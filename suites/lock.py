@@ -23,12 +23,11 @@ HASHES = ("prompt_hash", "item_hash")
 
 @dataclass(frozen=True)
 class Lock:
-    """Frozen items: in the file's order, with the hash of each and of all."""
+    """Frozen items in the file's order, with the hash of all."""
 
     suite: str
     version: str
     items: tuple[Item, ...]
-    hashes: tuple[str, ...]
     suite_hash: str
     source: str
 
@@ -232,7 +231,7 @@ def _verified(header: dict[str, Any], lines: list[dict[str, Any]], where: str, d
         hashes.append(computed["item_hash"])
     if header.get("items") != len(items) or header["suite_hash"] != suite_hash(hashes):
         raise _damaged(where, 1, f"the suite hash is not that of the {len(items)} items below")
-    return Lock(header["suite"], header["version"], tuple(items), tuple(hashes), header["suite_hash"], header["source"])
+    return Lock(header["suite"], header["version"], tuple(items), header["suite_hash"], header["source"])
 
 
 def _check_belongs(header: Mapping[str, Any], declaration: Declaration, where: str) -> None:
@@ -300,10 +299,9 @@ def _read_items(declaration: Declaration) -> list[Item]:
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """The object of JSON's pairs. ValueError for a key that stands there twice: the plain parser keeps the last of them."""
-    keys = [key for key, _ in pairs]
-    again = next((key for place, key in enumerate(keys) if key in keys[:place]), None)
+    again = schema.first_repeated([key for key, _ in pairs])
     if again is not None:
-        raise ValueError(f"the key {again!r} stands there twice")
+        raise ValueError(f"the key {pairs[again][0]!r} stands there twice")
     return dict(pairs)
 
 

@@ -7,7 +7,7 @@ chance that one, some or all of k pass (pass@k, pass^k), those at temperature 0 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from suites.estimate import Estimate, missing
@@ -44,17 +44,20 @@ def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
     outputs = [(case.cluster, _of_leg(case, leg)) for case in cases]
     kept = [(cluster, own) for cluster, own in outputs if all(one.correct is not None for one in own)]
     attempts = [(len(own), sum(bool(one.correct) for one in own)) for _, own in kept]
-    excluded = dict(
-        sorted(Counter(_why_none(own) for _, own in outputs if any(o.correct is None for o in own)).items())
-    )
+    unjudged = [own for _, own in outputs if any(one.correct is None for one in own)]
+    why = Counter("error" if any(one.error is not None for one in own) else "not scored" for own in unjudged)
+    excluded = dict(sorted(why.items()))
     names = [("pass_at_k", passing.pass_at_k, 1)]
     if leg.samples > 1:
         names += [("pass_at_k", passing.pass_at_k, leg.samples), ("pass_hat_k", passing.pass_hat_k, leg.samples)]
     found = {}
     for name, function, k in names:
-        estimate = (
-            function(attempts, k, seed=SEED, clusters=[cluster for cluster, _ in kept]) if kept else _none(k, excluded)
-        )
+        if kept:
+            estimate = function(attempts, k, seed=SEED, clusters=[cluster for cluster, _ in kept])
+        else:
+            status = "insufficient_data" if "error" in excluded else "not_applicable"
+            reason = "the suite's scorer has a verdict on every sample of no item"
+            estimate = missing(status, reason, f"share at k = {k}")
         found[f"{name}[leg={leg.name},k={k}]"] = replace(estimate, excluded=excluded)
     return found
 
@@ -67,12 +70,3 @@ def _determinism(cases: Sequence[Case], leg: Leg) -> Estimate:
 
 def _of_leg(case: Case, leg: Leg) -> list[Outcome]:
     return [one for one in case.outcomes if one.leg == leg.name]
-
-
-def _why_none(outputs: Sequence[Outcome]) -> str:
-    return "error" if any(one.error is not None for one in outputs) else "not scored"
-
-
-def _none(k: int, excluded: Mapping[str, int]) -> Estimate:
-    status = "insufficient_data" if "error" in excluded else "not_applicable"
-    return missing(status, "the suite's scorer has a verdict on every sample of no item", f"share at k = {k}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +30,12 @@ Note = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class SuiteRun:
-    """What `run` gives back: every suite judged, the files written, and how many outputs were asked now, known, failed."""
+    """What `run` gives back: every suite judged, and how many outputs were asked now, known, failed."""
 
     model: str
     identity: Mapping[str, Any]
     suites: tuple[JudgedSuite, ...]
     coverage: Mapping[str, Any]
-    written: tuple[Path, ...]
     asked: int
     reused: int
     errors: int
@@ -71,15 +71,15 @@ def run(
     ):
         asker = Asker(model, log, store, chunk)
         recorded = _record(suites, model, log, asker, progress or _no_bar, seed)
-        _say_errors(recorded, say)
-        _say_versions(log, say)
+        _report_errors(recorded, say)
+        _report_versions(log, say)
         judged = tuple(judgement.judge(suite, recorded[suite.id]) for suite in suites)
         judgement.write(folder / judgement.NAME, judged)
     subject = results.TestedModel(model.name, model.identity, seed)
     coverage = results.coverage(judged, context)
-    written = (path, folder / judgement.NAME, *results.write(folder, judged, subject, context))
+    results.write(folder, judged, subject, context)
     errors = sum(len(one.errors) for one in recorded.values())
-    return SuiteRun(model.name, model.identity, judged, coverage, written, asker.asked, asker.reused, errors, path)
+    return SuiteRun(model.name, model.identity, judged, coverage, asker.asked, asker.reused, errors, path)
 
 
 def _record(
@@ -153,7 +153,12 @@ def _ask_likelihoods(
     suites: Sequence[Suite], model: ModelUnderTest, log: GenerationLog, progress: Callable[[str], Any]
 ) -> None:
     """Record the likelihoods of every item that has none yet; a chunk is asked as a whole, for the reason of `Asker.ask`."""
-    wanted = [(suite, chunk) for suite in suites for chunk in asking.chunks(_with_choices(suite, model), CHUNK)]
+    wanted = [
+        (suite, items[start : start + CHUNK])
+        for suite in suites
+        for items in [_with_choices(suite, model)]
+        for start in range(0, len(items), CHUNK)
+    ]
     if not wanted:
         return
     with progress("likelihoods") as bar:
@@ -171,15 +176,14 @@ def _run_of(log: GenerationLog, suite: Suite) -> RecordedRun:
 
 
 def _require_distinct(suites: Sequence[Suite]) -> None:
-    ids = [suite.id for suite in suites]
+    ids = Counter(suite.id for suite in suites)
     if not ids:
         raise UserError("no suite was given; name at least one, or suite=all")
-    again = sorted({one for one in ids if ids.count(one) > 1})
-    if again:
-        raise UserError(f"the suite {again[0]} is there {ids.count(again[0])} times; name every suite once")
+    if again := sorted(one for one in ids if ids[one] > 1):
+        raise UserError(f"the suite {again[0]} is there {ids[again[0]]} times; name every suite once")
 
 
-def _say_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
+def _report_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
     """Failed calls are left out of every rate, which nobody should have to find in a file."""
     for suite, one in recorded.items():
         if one.errors:
@@ -189,7 +193,7 @@ def _say_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
             )
 
 
-def _say_versions(log: GenerationLog, say: Note) -> None:
+def _report_versions(log: GenerationLog, say: Note) -> None:
     """Outputs of an endpoint that changed, in this run or since an earlier one of the folder, are not of one model."""
     own = [run_ for run_ in log.runs.values() if run_.started["model_fingerprint"] == log.fingerprint]
     lines = [line for run_ in own for line in run_.generations.values() if line["error"] is None]
@@ -197,7 +201,7 @@ def _say_versions(log: GenerationLog, say: Note) -> None:
         say(change)
 
 
-class _Silent:
+class _NoProgress:
     def expect(self, pairs: int) -> None:
         pass
 
@@ -207,4 +211,4 @@ class _Silent:
 
 @contextlib.contextmanager
 def _no_bar(title: str) -> Iterator[Progress]:
-    yield _Silent()
+    yield _NoProgress()

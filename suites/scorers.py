@@ -12,17 +12,16 @@ import jsonschema
 import regex
 
 import results_io
-from suites import patterns
+from suites import patterns, schema
 from suites.item import Item
 from suites.normalise import normalise, number, numbers
 
-WHICH = {"enum": ["first", "last"], "description": "which of several answers that are found counts (default: last)"}
-NUMERIC = {"type": "boolean", "description": "numbers are equal in any written form: 1,000.0 is 1000"}
+WHICH = schema.one_of(["first", "last"], "which of several answers that are found counts (default: last)")
+NUMERIC = schema.flag("numbers are equal in any written form: 1,000.0 is 1000")
 
 
 def _kind(name: str, required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
-    keys = {"kind": {"const": name}, **properties}
-    return {"type": "object", "additionalProperties": False, "required": ["kind", *required], "properties": keys}
+    return schema.object_of(["kind", *required], kind={"const": name}, **properties)
 
 
 SCHEMA: Mapping[str, Any] = {
@@ -68,8 +67,8 @@ def check(scorer: Mapping[str, Any], name: str) -> None:
     kind = scorer.get("kind")
     if kind not in KINDS:
         raise results_io.UserError(f"{name}: scorer.kind is {kind!r}; expected one of {', '.join(KINDS)}")
-    schema = next(one for one in SCHEMA["oneOf"] if one["properties"]["kind"]["const"] == kind)
-    problem = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(schema).iter_errors(dict(scorer)))
+    wanted = next(one for one in SCHEMA["oneOf"] if one["properties"]["kind"]["const"] == kind)
+    problem = jsonschema.exceptions.best_match(jsonschema.Draft202012Validator(wanted).iter_errors(dict(scorer)))
     if problem is not None:
         raise results_io.UserError(f"{name}: scorer is not one of kind {kind!r} ({problem.message}); correct it")
     if kind == "regex":

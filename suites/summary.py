@@ -107,10 +107,10 @@ def _cells(judged: JudgedSuite) -> list[str | Text]:
         return [suite.mode, suite.id, "", "", "not applicable", limit, "-", ""]
     estimate, word = judged.estimates[RATE], verdict(judged)
     shown = Text(word, STYLES[word])
-    return [suite.mode, suite.id, str(estimate.n), worth(estimate), rate(estimate), limit, shown, tier(judged)]
+    return [suite.mode, suite.id, str(estimate.n), effective_size(estimate), rate(estimate), limit, shown, tier(judged)]
 
 
-def worth(estimate: Estimate) -> str:
+def effective_size(estimate: Estimate) -> str:
     """The effective sample size that an interval rests on, rounded; empty without a rate."""
     return "" if estimate.status != "ok" else f"{estimate.detail.get('effective_n', estimate.n):.0f}"
 

@@ -32,12 +32,7 @@ def key(identity: Mapping[str, Any], request: Request) -> str:
             "model": identity,
             "prompt": request.prompt,
             "system": request.system,
-            "sampling": {
-                "max_tokens": request.max_tokens,
-                "temperature": request.temperature,
-                "stop": request.stop,
-                "seed": request.seed,
-            },
+            "sampling": request.sampling,
             "sample": request.sample,
         }
     )

@@ -35,7 +35,6 @@ from suites.models.base import Generation, Request
 SCHEMA = 1
 NAME = "generations.jsonl"
 RUN_ID_DIGITS = 16
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 class Slot(NamedTuple):
@@ -236,7 +235,7 @@ class GenerationLog:
             leg=slot.leg,
             sample_index=slot.sample,
             model_fingerprint=self.fingerprint,
-            request=_sampling(request),
+            request=request.sampling,
             request_sha256=hashed([request.system, request.prompt]),  # of both, so that their seam cannot move
             **_output(generation),
             cached=cached,
@@ -320,46 +319,24 @@ def to_scores(line: Mapping[str, Any]) -> ChoiceScores:
     )
 
 
-def _sampling(request: Request) -> dict[str, Any]:
-    return {
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "stop": list(request.stop),
-        "seed": request.seed,
-    }
-
-
 def _output(generation: Generation) -> dict[str, Any]:
     """What came back, as the log holds it; `to_generation` is the way back."""
     text = _writable(generation.text)
+    failed = generation.finish == "error" or generation.error is not None
+    # an endpoint may send -inf for a log-probability, which JSON cannot hold
+    finite = generation.logprob is not None and math.isfinite(generation.logprob)
     return {
         "response_text": text,
-        "response_hash": _digest(text),
+        "response_hash": hashlib.sha256(text.encode()).hexdigest(),
         "response_tokens": None if generation.tokens is None else list(generation.tokens),
         "tokens_in": generation.tokens_in,
         "tokens_out": generation.tokens_out,
         "finish_reason": generation.finish,
         "latency_ms": round(generation.seconds * 1000, 3),
-        "logprob": _finite(generation.logprob),
-        "error": _error(generation),
+        "logprob": generation.logprob if finite else None,
+        "error": _writable(generation.error or "the call failed and does not say why") if failed else None,
         "reported": generation.reported,
     }
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _error(generation: Generation) -> str | None:
-    """What went wrong, in words; None for an output."""
-    if generation.finish == "error" or generation.error is not None:
-        return _writable(generation.error or "the call failed and does not say why")
-    return None
-
-
-def _finite(value: float | None) -> float | None:
-    """An endpoint may send -inf for a log-probability, which JSON cannot hold."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _writable(text: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +12,8 @@ from suites.models.base import Generation, Likelihood, Request
 from suites.models.connection import EndpointError
 
 FINISHES = {"length": "length", "max_tokens": "length"}  # everything else is an end of the model's or the server's own
-DECLARED = (
-    "version",
-    "revision",
-    "digest",
-    "root",
-)  # not `created`, which with some servers is the time of the question
+# not `created`, which with some servers is the time of the question
+DECLARED = ("version", "revision", "digest", "root")
 VERSIONS_SHOWN, SHOWN = 3, 200  # versions, and characters of an error, that a sentence has
 
 
@@ -29,7 +26,7 @@ class Echo:
     logprobs: tuple[float | None, ...]
     greedy: tuple[bool, ...]
 
-    def after(self, context: str, continuation: str) -> Likelihood:
+    def likelihood_after(self, context: str, continuation: str) -> Likelihood:
         """log p of what follows the context; white space at its end belongs to the continuation.
 
         EndpointError if nothing does, or the server gives no number (of the first token of a text there is none).
@@ -38,19 +35,17 @@ class Echo:
         own = [place for place, offset in enumerate(self.offsets) if offset >= start]
         numbers = [self.logprobs[place] for place in own]
         if not own or None in numbers:
-            why = (
-                "adds no token to its context"
-                if not own
-                else "begins the text, of whose first token there is no number"
-            )
+            begins = "begins the text, of whose first token there is no number"
+            why = begins if own else "adds no token to its context"
             raise EndpointError(f"the choice {continuation!r} {why}; change the item")
         return Likelihood(sum(numbers), all(self.greedy[place] for place in own), len(own))
 
 
-def reading(read: Callable[[Mapping[str, Any]], Any], answer: Mapping[str, Any]) -> Any:
-    """read(answer); EndpointError if something is missing in it."""
+@contextmanager
+def expected_form() -> Iterator[None]:
+    """EndpointError if something is missing in an answer that is read within this context."""
     try:
-        return read(answer)
+        yield
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         problem = f"{type(error).__name__} {str(error)[:SHOWN]}"
         raise EndpointError(
@@ -141,7 +136,7 @@ def echo_of(answer: Mapping[str, Any], prompt: str) -> Echo:
     return Echo(
         tuple(offsets[place] for place in own),
         tuple(logprobs[place] for place in own),
-        tuple(_is_best(logprobs[place], best[place]) for place in own),
+        tuple(_is_likeliest(logprobs[place], best[place]) for place in own),
     )
 
 
@@ -155,5 +150,5 @@ def _offsets(stated: Sequence[int] | None, tokens: Sequence[str]) -> list[int]:
     return ends[:-1]
 
 
-def _is_best(logprob: float | None, best: Mapping[str, float] | None) -> bool:
+def _is_likeliest(logprob: float | None, best: Mapping[str, float] | None) -> bool:
     return logprob is not None and bool(best) and logprob >= max(best.values())

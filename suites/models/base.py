@@ -21,6 +21,16 @@ class Request:
     seed: int = 0
     sample: int = 0
 
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """How the output is drawn, as data."""
+        return {
+            "max_tokens": self.max_tokens,
+            "temperature": self.temperature,
+            "stop": list(self.stop),
+            "seed": self.seed,
+        }
+
 
 @dataclass(frozen=True)
 class Generation:

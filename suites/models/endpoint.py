@@ -54,11 +54,8 @@ class Endpoint:
 
     @cached_property
     def capabilities(self) -> frozenset[str]:
-        found = {"generation", "sampling"}
-        found |= {"logprobs"} if self.probe.echo else set()
-        found |= {"chat"} if self.probe.chat else set()
-        found |= {"seed"} if self.probe.seed else set()
-        return frozenset(found)
+        found = {"logprobs": self.probe.echo, "chat": self.probe.chat, "seed": self.probe.seed}
+        return frozenset({"generation", "sampling", *(name for name, has in found.items() if has)})
 
     @cached_property
     def identity(self) -> Mapping[str, Any]:
@@ -125,10 +122,8 @@ class Endpoint:
         try:
             path, body = self._body(request)
             answer = self.connection.post(path, body, request.max_tokens + _bytes(request.prompt, request.system))
-            chat = self.probe.chat
-            found = answers.reading(
-                lambda own: answers.generation(own, chat, request, time.perf_counter() - start), answer
-            )
+            with answers.expected_form():
+                found = answers.generation(answer, self.probe.chat, request, time.perf_counter() - start)
         except UserError as error:
             return Generation("", "error", error=str(error), seconds=time.perf_counter() - start)
         self.reported.add(found.reported)
@@ -136,11 +131,7 @@ class Endpoint:
 
     def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
         """(path, JSON) of a request. UserError for a system text where there is no chat."""
-        body: dict[str, Any] = {
-            "model": self.name,
-            "max_tokens": request.max_tokens,
-            "temperature": request.temperature,
-        }
+        body = {"model": self.name, "max_tokens": request.max_tokens, "temperature": request.temperature}
         if request.stop:
             body["stop"] = list(request.stop[:MOST_STOPS])
         if self.probe.seed:
@@ -169,7 +160,9 @@ class Endpoint:
         }
         try:
             answer = self.connection.post(COMPLETIONS, body, count + _bytes(prompt))
-            self._known[pair] = answers.reading(lambda own: answers.echo_of(own, prompt), answer).after(*pair)
+            with answers.expected_form():
+                echo = answers.echo_of(answer, prompt)
+            self._known[pair] = echo.likelihood_after(*pair)
         except UserError as error:
             return error
         return None

@@ -17,8 +17,6 @@ from circuits.circuit import Node, parse_head
 from circuits.models import Identity, UnsupportedArchitectureError
 from results_io import UserError
 
-Run = Callable[[], Any]
-
 
 @dataclass(frozen=True)
 class HeadAblation:

@@ -54,7 +54,8 @@ class Prober:
         asked = {"messages": [{"role": "user", "content": PROMPT}]} if chat else {"prompt": PROMPT}
         body = {"model": self.name, "max_tokens": max_tokens, "temperature": 0, **asked, **settings}
         answer = self.connection.post(CHAT if chat else COMPLETIONS, body, max_tokens + len(PROMPT.encode()))
-        answers.reading(lambda found: answers.text_of(found, chat), answer)
+        with answers.expected_form():
+            answers.text_of(answer, chat)
         return answer
 
     def attempt(self, what: str, question: Callable[[], Any]) -> Any:
@@ -70,20 +71,23 @@ class Prober:
     def echo_tokens(self) -> int | None:
         """How many tokens the endpoint has to generate to give those of the prompt; None if it never does."""
         for count in (0, 1):  # some servers refuse to generate none
-            found = self.attempt("echo", lambda count=count: self._echo(count))
-            if found is not None:
+
+            def echo(count: int = count) -> answers.Echo:
+                answer = self.ask(False, count, echo=True, logprobs=1)
+                with answers.expected_form():
+                    return answers.echo_of(answer, PROMPT)
+
+            if self.attempt("echo", echo) is not None:
                 self.why.pop("echo", None)
                 return count
         return None
 
-    def _echo(self, count: int) -> answers.Echo:
-        answer = self.ask(False, count, echo=True, logprobs=1)
-        return answers.reading(lambda found: answers.echo_of(found, PROMPT), answer)
-
     def declared(self) -> dict[str, str] | None:
         """What the list of models says of this one's version; None where there is no list or it says nothing."""
         try:
-            return answers.reading(lambda found: answers.declared_by(found, self.name), self.connection.get(MODELS))
+            models = self.connection.get(MODELS)
+            with answers.expected_form():
+                return answers.declared_by(models, self.name)
         except BudgetError:
             raise
         except EndpointError:  # not every server has such a list
@@ -92,7 +96,8 @@ class Prober:
     def has_logprobs(self, chat: bool) -> bool:
         def read() -> tuple[float, ...] | None:
             answer = self.ask(chat, logprobs=True if chat else 1)
-            return answers.reading(lambda found: answers.logprobs_of(found, chat), answer)
+            with answers.expected_form():
+                return answers.logprobs_of(answer, chat)
 
         return bool(self.attempt("logprobs", read))
 
@@ -101,10 +106,10 @@ class Prober:
         return len({answers.text_of(self.ask(chat, DRAWN), chat) for _ in range(2)}) == 1
 
     def has_seed(self, chat: bool) -> bool:
-        def draw(seed: int) -> str:
-            return answers.text_of(self.ask(chat, DRAWN, temperature=1.0, seed=seed), chat)
+        def outputs() -> list[str]:
+            return [answers.text_of(self.ask(chat, DRAWN, temperature=1.0, seed=seed), chat) for seed in SEEDS]
 
-        drawn = self.attempt("seed", lambda: [draw(seed) for seed in SEEDS])
+        drawn = self.attempt("seed", outputs)
         return drawn is not None and drawn[0] == drawn[1] and len(set(drawn)) > 1
 
 
