@@ -154,8 +154,8 @@ def clean_and_dirty(
         return CleanAndDirty(clean, dirty, missing("undefined", reason, "share", clean.n + dirty.n, excluded=excluded))
     gap = dirty.value - clean.value
     interval = Interval(
-        gap - math.hypot(dirty.value - dirty.ci.low, clean.ci.high - clean.value),
-        gap + math.hypot(dirty.ci.high - dirty.value, clean.value - clean.ci.low),
+        gap - math.hypot(dirty.value - dirty.bounds.low, clean.bounds.high - clean.value),
+        gap + math.hypot(dirty.bounds.high - dirty.value, clean.value - clean.bounds.low),
         level,
         "Newcombe hybrid score",
     )

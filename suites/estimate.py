@@ -46,6 +46,20 @@ class Estimate:
         if self.status != "ok" and not self.reason:
             raise ValueError(f"an estimate with the status {self.status!r} needs a reason")
 
+    @property
+    def number(self) -> float:
+        """The value, for where there must be one; ValueError otherwise."""
+        if self.value is None:
+            raise ValueError(f"an estimate with the status {self.status!r} has no value: {self.reason}")
+        return self.value
+
+    @property
+    def bounds(self) -> Interval:
+        """The interval, for where there must be one; ValueError otherwise."""
+        if self.ci is None:
+            raise ValueError(f"the estimate {self.value} of {self.n} has no interval")
+        return self.ci
+
     def to_record(self) -> dict[str, Any]:
         """The estimate as data, with the keys of spec 4.5."""
         return {

@@ -392,7 +392,7 @@ def _test(
         found,
         delta=delta,
         detectable=power.minimum_detectable_effect(int(effective.n), table.discordance, alpha, settings["power"]),
-        adjusted_p=max(delta.p_value, p_clusters),
+        adjusted_p=max(p for p in (delta.p_value, p_clusters) if p is not None),
         noninferiority_p=paired.noninferiority_p(effective, found.margin),
         design_effect=design_effect,
         effect=effect_size.cohen_h(before, after, int(table.n), int(table.n)).value,
@@ -426,8 +426,9 @@ def _failures(one: MetricVerdict, alpha: float) -> list[str]:
     found = []
     if one.floor is not None and one.candidate.value is not None and one.candidate.value < one.floor - SLACK:
         found.append(f"{one.candidate.value:.3f} is under the floor of {one.floor:g}")
-    if one.delta.value is not None and one.adjusted_p < alpha and one.delta.value <= -one.margin + SLACK:
-        found.append(f"lost {-one.delta.value:.3f}, margin {one.margin:g} (adjusted p = {one.adjusted_p:.2g})")
+    lost = one.delta.value is not None and one.delta.value <= -one.margin + SLACK
+    if lost and one.adjusted_p is not None and one.adjusted_p < alpha:
+        found.append(f"lost {-one.delta.number:.3f}, margin {one.margin:g} (adjusted p = {one.adjusted_p:.2g})")
     return found
 
 
@@ -438,14 +439,13 @@ def _doubts(one: MetricVerdict, settings: Mapping[str, Any]) -> list[str]:
         shown = "nothing" if smallest is None else f"a change of {smallest:.3f} or more"
         discordance = max(one.margin, one.delta.detail["discordance"])
         alone = power.items_for_paired(one.margin, discordance, settings["alpha"], settings["power"])
-        needed = round(alone.n * one.design_effect)
+        needed = round(alone.n * (one.design_effect or 1.0))
         return [
             f"{one.delta.n} items can show {shown}, the margin is {one.margin:g}; about {needed} items like these would"
         ]
-    if one.noninferiority_p >= settings["alpha"]:
-        return [
-            f"a loss of {-one.delta.ci.low:.3f} is not excluded, margin {one.margin:g} (p = {one.noninferiority_p:.2g})"
-        ]
+    p = 1.0 if one.noninferiority_p is None else one.noninferiority_p
+    if p >= settings["alpha"]:
+        return [f"a loss of {-one.delta.bounds.low:.3f} is not excluded, margin {one.margin:g} (p = {p:.2g})"]
     return []
 
 

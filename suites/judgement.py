@@ -52,7 +52,7 @@ class JudgedSuite:
     @property
     def counts(self) -> dict[str, int]:
         """Cases that failed, passed, ended in an error, or about which the mode says nothing ("unknown")."""
-        names = {True: "failed", False: "passed"}
+        names: dict[bool | None, str] = {True: "failed", False: "passed"}
         counts = Counter(
             names.get(found.failed, "error" if found.subtype == "error" else "unknown") for _, found in self.cases
         )

@@ -195,12 +195,13 @@ def gate(judged: JudgedSuite) -> bool | None:
     rate = judged.estimates.get(RATE)
     if distrust(judged) is not None:
         return None
-    if judged.suite.gate is None or rate is None or rate.status != "ok" or interval(rate) is None:
+    shown = None if rate is None or rate.status != "ok" else interval(rate)
+    if judged.suite.gate is None or shown is None:
         return None
     limit = judged.suite.gate["failure_rate"]
-    if rate.ci.high <= limit:
+    if shown.high <= limit:
         return True
-    return False if rate.ci.low > limit else None
+    return False if shown.low > limit else None
 
 
 def distrust(judged: JudgedSuite) -> str | None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-import jsonpath_ng.ext
 import jsonschema
+import jsonschema.exceptions
 import regex
+from jsonpath_ng.ext import parser
 
 import results_io
 from suites import patterns, schema
@@ -59,7 +60,7 @@ def score(scorer: Mapping[str, Any], item: Item, text: str) -> bool | None:
     kind = scorer.get("kind", "none")
     if kind not in KINDS:
         raise results_io.UserError(f"scorer.kind is {kind!r}; expected one of {', '.join(KINDS)}")
-    return None if kind == "none" or not item.answers else KINDS[kind](scorer, item, text)
+    return KINDS[kind](scorer, item, text) if item.answers else None
 
 
 def check(scorer: Mapping[str, Any], name: str) -> None:
@@ -132,18 +133,19 @@ def _regex(scorer: Mapping[str, Any], item: Item, text: str) -> bool | None:
 
 
 def _numeric(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
-    wanted = {answer: number(answer) for answer in item.answers}
-    for answer, value in wanted.items():
-        if value is None:
+    wanted: list[Decimal] = []
+    for answer in item.answers:
+        if (value := number(answer)) is None:
             raise results_io.UserError(
                 f"{item.id}: the answer {answer!r} is no number, which the scorer 'numeric' compares"
             )
+        wanted.append(value)
     said = numbers(text)
     if not said:
         return False
     absolute, relative = (Decimal(str(scorer.get(key, 0))) for key in ("absolute", "relative"))
     value = _chosen(scorer, said)
-    return any(abs(value - other) <= max(absolute, relative * abs(other)) for other in wanted.values())
+    return any(abs(value - other) <= max(absolute, relative * abs(other)) for other in wanted)
 
 
 def _json_path(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
@@ -214,13 +216,13 @@ def _chosen(scorer: Mapping[str, Any], found: list[Any]) -> Any:
 
 def _path(path: str) -> Any:
     try:
-        return jsonpath_ng.ext.parse(path)
+        return parser.parse(path)
     except Exception as error:  # the parser raises plain Exception
         raise results_io.UserError(f"{path!r} is not a JSON path ({error}); correct scorer.path in the suite") from None
 
 
-KINDS: Mapping[str, Callable[[Mapping[str, Any], Item, str], bool | None] | None] = {
-    "none": None,
+KINDS: Mapping[str, Callable[[Mapping[str, Any], Item, str], bool | None]] = {
+    "none": lambda scorer, item, text: None,
     "exact": _exact,
     "contains": _contains,
     "prefix_word": _prefix_word,

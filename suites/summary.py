@@ -74,7 +74,7 @@ def rate(estimate: Estimate) -> str:
         return estimate.status.replace("_", " ")
     interval = results.interval(estimate)
     shown = "" if interval is None else f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
-    return f"{100 * estimate.value:.1f} %{shown}"
+    return f"{100 * estimate.number:.1f} %{shown}"
 
 
 def _coverage(run: SuiteRun) -> str:

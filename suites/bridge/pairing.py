@@ -53,7 +53,7 @@ class _Run:
     ids: list[int]
     output: tuple[int, ...] = ()
     said: str = ""
-    offsets: list[tuple[int, int]] | None = None
+    offsets: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def id(self) -> str:
@@ -229,15 +229,16 @@ def _strong(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
     for i, draft in enumerate(drafts):
         clean, corrupted = (logits[tuple(sequences[2 * i + side])] for side in (0, 1))
         right = int(clean.argmax()) == draft.answer and int(corrupted.argmax()) == draft.wrong
-        draft.logit_diffs = tuple(float(row[draft.answer] - row[draft.wrong]) for row in (clean, corrupted))
-        if right and draft.logit_diffs[0] >= MARGIN and draft.logit_diffs[1] <= -MARGIN:
+        passing, failing = (float(row[draft.answer] - row[draft.wrong]) for row in (clean, corrupted))
+        draft.logit_diffs = passing, failing
+        if right and passing >= MARGIN and failing <= -MARGIN:
             kept.append(draft)
     return kept
 
 
 def _token_at(run: _Run, span: tuple[int, int], model: LocalModel) -> int | None:
     """Index of the last token of the prompt's text that overlaps a span of the prompt."""
-    if run.offsets is None:
+    if not run.offsets:
         run.offsets = model.tokenizer(run.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
     start, end = (_offset(run) + place for place in span)
     inside = [i for i, (first, last) in enumerate(run.offsets) if first < end and last > start]
@@ -281,7 +282,7 @@ def _written(draft: _Draft, roles: Sequence[str], strategy: str, model: LocalMod
     """The pair as text, if the tokenizer reads the same tokens back."""
     clean, corrupted = (_text(run, draft.prefix, model) for run in (draft.passing, draft.failing))
     words = _words(draft, clean, model)
-    if corrupted is None or words is None:
+    if clean is None or corrupted is None or words is None:
         tally.reject(draft.failing.id, "not the same tokens when written as text")
         return None
     answer, wrong, joint = words

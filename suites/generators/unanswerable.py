@@ -72,16 +72,16 @@ def _twins(rng: random.Random, frame: str, name: str) -> list[Item]:
         f"{INSTRUCTION}\n\nText: {text.format(**words)}\n\nQuestion: {question.format(**words)}"
         for question in (answered, open_question)
     ]
-    shared = {"template": frame, "cluster": name}
     return [
-        Item(parent, prompts[0], answers=(words[slot],), expect={"answerable": True}, **shared),
+        Item(parent, prompts[0], answers=(words[slot],), template=frame, cluster=name, expect={"answerable": True}),
         Item(
             f"{name}-unanswerable",
             prompts[1],
             kind="directional",
+            template=frame,
+            cluster=name,
             expect={"answerable": False},
             variant=ItemVariant("unanswerable", parent),
-            **shared,
         ),
     ]
 

@@ -115,4 +115,4 @@ def _measured(name: str) -> dict[str, Any]:
 
 
 def _plain(rate: Estimate) -> dict[str, Any]:
-    return {"value": round(rate.value, 6), "low": round(rate.ci.low, 6), "high": round(rate.ci.high, 6)}
+    return {"value": round(rate.number, 6), "low": round(rate.bounds.low, 6), "high": round(rate.bounds.high, 6)}

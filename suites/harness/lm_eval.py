@@ -50,7 +50,7 @@ class MeridianLM(TemplateLM):
         self.model = copy.copy(model)
         self.model.encoding = replace(model.encoding, chat=False)
         if isinstance(batch_size, int) or str(batch_size).isdigit():
-            self.model.most_rows = int(batch_size)
+            self.model.most_rows = int(str(batch_size))
 
     @property
     def tokenizer(self) -> Any:
@@ -65,7 +65,7 @@ class MeridianLM(TemplateLM):
         return self.tokenizer.eos_token_id
 
     @property
-    def prefix_token_id(self) -> int:
+    def prefix_token_id(self) -> Any:
         return self.model.encoding.prefix
 
     @property
@@ -104,7 +104,9 @@ class MeridianLM(TemplateLM):
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         asked: Counter[str] = Counter()
-        generations = self.model.generate([self._request(*request.args, asked) for request in requests])
+        generations = self.model.generate(
+            [self._request(request.args[0], request.args[1], asked) for request in requests]
+        )
         for generation in generations:
             if generation.error:
                 raise UserError(generation.error)
@@ -113,7 +115,7 @@ class MeridianLM(TemplateLM):
     @staticmethod
     def _request(prompt: str, wanted: dict[str, Any], asked: Counter[str]) -> Request:
         """The n-th time that a prompt is `asked` is its n-th sample. UserError for an unknown generation setting."""
-        settings = normalize_gen_kwargs(wanted, MAX_GEN_TOKS)
+        settings: dict[str, Any] = dict(normalize_gen_kwargs(wanted, MAX_GEN_TOKS))
         unknown = sorted(set(settings) - READ)
         if unknown:
             raise UserError(f"generation setting {unknown[0]!r} is unknown; use {', '.join(sorted(READ))}")

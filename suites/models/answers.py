@@ -33,8 +33,8 @@ class Echo:
         """
         start = len(context.rstrip())
         own = [place for place, offset in enumerate(self.offsets) if offset >= start]
-        numbers = [self.logprobs[place] for place in own]
-        if not own or None in numbers:
+        numbers = [number for place in own if (number := self.logprobs[place]) is not None]
+        if not own or len(numbers) < len(own):
             begins = "begins the text, of whose first token there is no number"
             why = begins if own else "adds no token to its context"
             raise EndpointError(f"the choice {continuation!r} {why}; change the item")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from results_io import UserError
@@ -27,7 +28,7 @@ class Encoding:
         """What stands for an empty context: BOS, or end of text in a tokenizer without."""
         return self.tokenizer.eos_token_id if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """Over the tokenizer's own serialisation, its special tokens and its chat template."""
         parts = (self.tokenizer.backend_tokenizer.to_str(), sorted(self.tokenizer.special_tokens_map.items()))
@@ -37,7 +38,7 @@ class Encoding:
         """Ids of a text; `bos` overrides the policy. A text that begins with BOS does not get a second one."""
         ids = self._ids(text)
         first = self.tokenizer.bos_token_id
-        wanted = self.bos if bos is None else bos and first is not None
+        wanted = first is not None and (self.bos if bos is None else bos)
         return [first, *ids] if wanted and ids[:1] != [first] else ids
 
     def prompt(self, prompt: str, system: str | None = None) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from functools import cached_property
 from typing import Any
 
 import results_io
@@ -52,12 +51,12 @@ class Endpoint:
         self.reported = {self.probe.reported}
         self._known: dict[tuple[str, str], Likelihood] = {}
 
-    @cached_property
+    @property
     def capabilities(self) -> frozenset[str]:
         found = {"logprobs": self.probe.echo, "chat": self.probe.chat, "seed": self.probe.seed}
         return frozenset({"generation", "sampling", *(name for name, has in found.items() if has)})
 
-    @cached_property
+    @property
     def identity(self) -> Mapping[str, Any]:
         """What was asked, where and how, and what the server declares of it. The version that an answer reports and what only a
         draw can show (the seed) are none of it: with servers behind one address they change by the answer, and a run could not

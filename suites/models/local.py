@@ -30,7 +30,7 @@ MOST_ROWS = 64  # more rows a batch are no faster on the CPU for models of the p
 # float64's is minus infinity, and float16's becomes it with a score added: no number then, which spreads to all positions.
 PADDED = (torch.float32, torch.bfloat16)
 SAMPLER = "inverse CDF in float64, uniforms of PCG64(SHA-256 of seed, sample and prompt tokens)"
-Row = tuple[Sequence[int], Sequence[int]]  # ids of a context and of what follows it
+Row = tuple[tuple[int, ...], tuple[int, ...]]  # ids of a context and of what follows it
 
 
 @dataclass(eq=False)
@@ -92,7 +92,7 @@ class LocalModel:
         stated = stated if isinstance(stated, list) else [stated]
         return frozenset(token for token in (*stated, self.tokenizer.eos_token_id) if token is not None)
 
-    @cached_property
+    @property
     def identity(self) -> Mapping[str, Any]:
         """Content alone: the same weights under another name, or from the hub instead of a folder, are the same model."""
         return {
@@ -274,7 +274,7 @@ class LocalModel:
         tokens = self.encoding.tokens
         return self.score([likelihood.split(tokens, *pair, self.encoding.prefix) for pair in pairs])
 
-    def score(self, rows: Sequence[Row]) -> list[Likelihood]:
+    def score(self, rows: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Likelihood]:
         """The same on ids. Contexts lose tokens on the left where both together are longer than the model reads."""
         for before, after in rows:
             if not before:

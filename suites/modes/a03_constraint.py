@@ -28,9 +28,8 @@ PARAMETERS = schema.object_of(
     },
     must_not={**EACH, "description": "regular expressions that no output may match; an item's expect.must_not adds"},
 )
-EXPECT = schema.object_of(
-    **{key: {**EACH, "description": "a list of regular expressions"} for key in ("must", "must_not")}
-)
+LISTED = {**EACH, "description": "a list of regular expressions"}
+EXPECT = schema.object_of(must=LISTED, must_not=LISTED)
 summarise = rates.by_subtype
 
 

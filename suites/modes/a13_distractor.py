@@ -59,7 +59,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     insufficient.
     """
     decided = rates.decided(judged)
-    captured, wrong = sum(seen.failed for seen in decided), sum(seen.detail["wrong"] for seen in decided)
+    captured, wrong = sum(bool(seen.failed) for seen in decided), sum(seen.detail["wrong"] for seen in decided)
     left_out = rates.excluded(judged)
     rate = rates.failure_rate(judged)
     if 0 < len(decided) < MINIMUM:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 import results_io
-from suites.estimate import Estimate, Interval, missing
+from suites.estimate import Estimate, Interval, Status, missing
 from suites.item import Item
 from suites.outcome import Case, Detection, Tier
 from suites.statistics import bootstrap, proportions
@@ -72,7 +72,9 @@ def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
         return proportion(sum(verdicts), len(verdicts), what, left_out=left_out)
     if not judged:
         return missing("insufficient_data", "no cases", "share")
-    status = next((kind for kind in ("error", "not_applicable") if set(left_out) == {kind}), "insufficient_data")
+    alone: tuple[Status, ...] = ("error", "not_applicable")
+    found = [kind for kind in alone if set(left_out) == {kind}]
+    status: Status = found[0] if found else "insufficient_data"
     reasons = Counter(seen.reason for _, seen in judged)
     return missing(status, f"none of {len(judged)} cases: {reasons.most_common(1)[0][0]}", "share", excluded=left_out)
 
@@ -99,7 +101,7 @@ def over_clusters(judged: JudgedCases) -> dict[str, Estimate]:
     clusters = [case.cluster for case, seen in judged if seen.failed is not None]
     if len(set(clusters)) == len(clusters):
         return {}
-    rate = bootstrap.mean([float(seen.failed) for seen in decided(judged)], clusters, seed=0)
+    rate = bootstrap.mean([float(bool(seen.failed)) for seen in decided(judged)], clusters, seed=0)
     return {"failure_rate_over_clusters": replace(rate, excluded=excluded(judged))}
 
 
