@@ -564,6 +564,282 @@ class PathPatching(TypedDict):
     edges_by_size: EdgesBySize
 
 
+# --- behavioural suites ----------------------------------------------------------------------------------------------
+
+
+class Bounds(TypedDict):
+    """A confidence interval."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+
+class SuitesSubject(TypedDict):
+    """What suites were run on: `suites` has the hash of each by its id."""
+
+    model: str
+    identity: Mapping[str, Any]
+    model_fingerprint: str
+    suites: dict[str, str]
+
+
+class EstimateRecord(TypedDict):
+    """One estimate of one suite, or of all (`suite` null)."""
+
+    metric_id: str
+    suite: str | None
+    family: str
+    role: Literal["confirmatory", "exploratory", "descriptive"]
+    subject: dict[str, str | None]
+    direction: str
+    threshold: float | None
+    passed: bool | None
+    evidence: list[str]
+    value: float | None
+    unit: str
+    baseline: dict[str, Any] | None
+    n: int
+    n_excluded: dict[str, int]
+    ci: Bounds | None
+    p_value: float | None
+    test: str | None
+    effect: dict[str, Any] | None
+    status: str
+    reason: str
+    assumptions: list[str]
+    detail: Mapping[str, Any]
+
+
+class SuitesResult(TypedDict):
+    """101 to 115, 121 and 131: `data` is one of the next three types."""
+
+    schema_version: int
+    number: str
+    id: str
+    kind: Literal["behaviour"]
+    subject: SuitesSubject
+    n: dict[str, int]
+    data: Mapping[str, Any]
+    records: list[EstimateRecord]
+    inputs_sha256: dict[str, str]
+    environment: Mapping[str, Any]
+
+
+class ShownFailure(TypedDict):
+    """One of a suite's worst failures, in full."""
+
+    item: str
+    prompt: str
+    expected: list[str]
+    output: str
+    subtype: str
+    evidence: str
+    span: list[int] | None
+    severity: Literal["low", "medium", "high"]
+    tier: Literal["heuristic", "verified"]
+
+
+class SuiteGate(TypedDict):
+    """The largest failure rate that passes, and whether it did; `distrust`: why no gate rests on the verdicts."""
+
+    failure_rate: float
+    reason: str
+    passed: bool | None
+    distrust: str | None
+
+
+class SuiteSummary(TypedDict):
+    """One suite in the result of its failure mode. `failures`: ids of the items that failed."""
+
+    title: str
+    version: str
+    sha256: str
+    settings: Mapping[str, Any]
+    applies: bool
+    reason: str
+    counts: dict[str, int]
+    tiers: list[str]
+    legs_dropped: dict[str, str]
+    gate: SuiteGate | None
+    minimum: int
+    failures: list[str]
+    worst: list[ShownFailure]
+
+
+class FailureMode(TypedDict):
+    """101 to 115: one failure mode over its suites, by id."""
+
+    mode: str
+    title: str
+    tier: str
+    traceable: Literal["yes", "partly", "no"]
+    trace_note: str
+    suites: dict[str, SuiteSummary]
+
+
+class RiskCoverageCurve(TypedDict):
+    """Risk among the share `coverage` of items with a confidence above `threshold` (null: infinite)."""
+
+    threshold: Gaps
+    coverage: Vector
+    risk: Vector
+
+
+class ChoiceLikelihoods(TypedDict):
+    """121. By suite."""
+
+    risk_coverage: dict[str, RiskCoverageCurve]
+
+
+class TaxonomyCoverage(TypedDict):
+    """131. Failure modes with suites that say something (`live`: their ids), and why the others have none."""
+
+    context: str | None
+    relevant: list[str]
+    live: dict[str, list[str]]
+    missing: dict[str, str]
+
+
+class StoredPair(TypedDict):
+    """A failing prompt (`corrupted`) beside its passing twin (`clean`): `suites.bridge.pair.TracePair`."""
+
+    source: str
+    partner: str
+    strategy: str
+    template: str
+    cluster: str
+    clean: str
+    corrupted: str
+    answer: str
+    wrong: str
+    joint: str
+    changed: list[int]
+    positions: dict[str, list[int]]
+    clean_logit_diff: float
+    corrupted_logit_diff: float
+
+
+class StoredReference(TypedDict):
+    """`suites.bridge.pair.ReferencePrompt`."""
+
+    text: str
+    template: str
+    cluster: str
+    positions: dict[str, list[int]]
+
+
+class StoredSuitePairs(TypedDict):
+    """`suites.bridge.pair.SuitePairs`."""
+
+    suite: str
+    mode: str
+    title: str
+    failures: int
+    pairs: list[StoredPair]
+    references: list[StoredReference]
+    rejected: dict[str, int]
+    bos: bool
+    sha256: str
+    related: list[str]
+
+
+class PairCounts(TypedDict):
+    """What became of one suite's failures."""
+
+    suite: str
+    mode: str
+    failures: int
+    traceable: int
+    rejected: dict[str, int]
+
+
+class PairSubject(TypedDict):
+    """The model's identity, and the hash of every suite that was run."""
+
+    model: Mapping[str, Any]
+    suites: dict[str, str]
+
+
+class PairGroups(TypedDict):
+    """The data of 132."""
+
+    groups: list[StoredSuitePairs]
+
+
+class TracePairsResult(TypedDict):
+    """132, all of it."""
+
+    schema_version: int
+    number: str
+    id: str
+    kind: Literal["behaviour"]
+    subject: PairSubject
+    n: dict[str, int]
+    data: PairGroups
+    records: list[PairCounts]
+
+
+class TracedSuite(TypedDict):
+    """Whose failures were traced."""
+
+    suite: str
+    suite_sha256: str
+    mode: str
+    pairs: int
+    failures: int
+
+
+class NamedHead(TypedDict):
+    """A head and the share of the difference that it alone restores, with an interval that holds all heads at once."""
+
+    head: str
+    restored: float
+    low: float
+    high: float
+    broken: float
+
+
+class TraceResult(TypedDict):
+    """141, all of it: `data` is what `circuits.difference.trace` found on the discovery half."""
+
+    schema_version: int
+    number: str
+    id: str
+    kind: Literal["behaviour"]
+    subject: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    group: TracedSuite
+    data: Mapping[str, Any]
+    named: list[NamedHead]
+    search: Mapping[str, Any] | None
+    circuit_sha256: str | None
+
+
+class HeadVerdict(TypedDict):
+    """What the confirmation half says of a named head."""
+
+    head: str
+    restored: float
+    interval: Vector | None
+    p: float | None
+    verdict: Literal["confirmed", "refuted", "undecided"]
+
+
+class CarriersResult(TypedDict):
+    """142, all of it."""
+
+    schema_version: int
+    number: str
+    id: str
+    kind: Literal["behaviour"]
+    subject: Mapping[str, Any]
+    group: TracedSuite
+    records: list[HeadVerdict]
+    inputs_sha256: dict[str, str]
+
+
 MEASUREMENTS: Mapping[str, type] = {
     "01": Baseline,
     "02": ActivationPatching,

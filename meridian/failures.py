@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import results_io
 from calibrations import certificate
+from result_types import TraceResult
 from results_io import UserError
 from suites import declaration
 from suites.bridge import confirmation, hypothesis, stored_pairs, task
@@ -53,7 +54,7 @@ def certify(
     They are written to 142_carriers.json and said in one line each.
     """
     limits = settings["measurement"]["difference"]
-    traced = results_io.read(_required(folder, hypothesis.NUMBER))
+    traced = cast(TraceResult, results_io.read(_required(folder, hypothesis.NUMBER)))
     named = [carrier["head"] for carrier in traced["named"]]
     measured = _measured(folder, confirmation.NEEDED)
     gated, rules = confirmation.gated(documents, settings["certificate"], named, measured, limits)

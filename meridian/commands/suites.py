@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import results_io
 from meridian.context import RunContext
+from result_types import TraceResult
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def known_traces(folder: Path, weights: str | None, suites: Mapping[str, str]) -
 
     lines = []
     for path in sorted(folder.rglob(f"{hypothesis.NUMBER}_{hypothesis.ID}.json")):
-        traced = results_io.read(path)
+        traced = cast(TraceResult, results_io.read(path))
         group = traced["group"]
         if traced["subject"]["model_sha256"] == weights and suites.get(group["suite"]) == group["suite_sha256"]:
             heads = ", ".join(f"{one['head']} ({one['restored']:.2f})" for one in traced["named"]) or "no head"

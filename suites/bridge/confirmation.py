@@ -19,6 +19,7 @@ from calibrations.calibrate import PRECONDITIONS, Documents
 from calibrations.record import Record
 from calibrations.statistics import Insufficient, ratio_of_means
 from circuits.circuit import Node
+from result_types import HeadVerdict, TraceResult
 from suites.bridge import hypothesis
 
 NUMBER, ID = "142", "carriers"
@@ -30,7 +31,7 @@ VERDICTS = {"confirmed": "pass", "refuted": "fail", "undecided": "inconclusive"}
 
 def confirm(
     named: Sequence[str], documents: Mapping[str, Any], settings: Mapping[str, Any], split: str | None = None
-) -> list[dict[str, Any]]:
+) -> list[HeadVerdict]:
     """Every named head on the prompts of a split, or (None) on the whole confirmation half.
 
     confirmed: the lower end of the simultaneous interval over the named heads is above `minimum_share`; refuted: the upper
@@ -66,7 +67,7 @@ def _p_value(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray, least: f
     return float(stats.t.sf((ratio.value - least) / ratio.standard_error, ratio.degrees_of_freedom))
 
 
-def document(records: Sequence[Mapping[str, Any]], traced: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def document(records: Sequence[HeadVerdict], traced: TraceResult, folder: Path) -> dict[str, Any]:
     """142_carriers.json: the verdict on every named head, and what it rests on."""
     inputs = [(number, results_io.find(folder, number)) for number in (*NEEDED, hypothesis.NUMBER)]
     return {
@@ -103,10 +104,10 @@ def gated(
     return documents, rules
 
 
-def _record(found: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _record(found: Sequence[HeadVerdict], settings: Mapping[str, Any]) -> dict[str, Any]:
     """All named heads together: pass if all are confirmed, fail if one is refuted; p is the largest."""
     verdicts = [VERDICTS[one["verdict"]] for one in found]
-    values = [one["p"] for one in found]
+    known = [one["p"] for one in found if one["p"] is not None]
     least = min(found, key=lambda one: one["restored"])
     record = Record(
         metric=GATE,
@@ -115,7 +116,7 @@ def _record(found: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> 
         published_verdict="none",
         verdict=next(verdict for verdict in ("fail", "inconclusive", "pass") if verdict in verdicts),
         estimate=least["restored"],
-        p=None if None in values else max(values),
+        p=max(known) if len(known) == len(found) else None,
         p_kind="t test over clusters",
         reasons=tuple(
             f"{one['head']} restores {one['restored']:.2f} of the difference: {one['verdict']} as more than "

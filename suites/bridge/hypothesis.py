@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -30,6 +30,7 @@ from circuits import difference, discovery
 from circuits.circuit import Circuit, Role, parse_head
 from circuits.measure import Plan, ProgressBar, environment, is_fresh
 from code_digest import code_digest
+from result_types import TraceResult
 from results_io import UserError
 from suites.bridge.pair import SuitePairs
 
@@ -54,7 +55,7 @@ class Hypothesis:
     """What the discovery half suggests. `circuit` is None if no head is named: there is nothing to certify."""
 
     circuit: Circuit | None
-    document: Mapping[str, Any]
+    document: TraceResult
 
     @property
     def sentences(self) -> list[str]:
@@ -77,7 +78,7 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
         "traced_by": _code(),
     }
     if is_fresh(path, subject):
-        stored = results_io.read(path)
+        stored = cast(TraceResult, results_io.read(path))
         circuit = circuit_files.load(claimed) if stored["named"] else None
         if circuit is None or stored["circuit_sha256"] == circuit.sha256:
             return Hypothesis(circuit, stored)
@@ -107,7 +108,7 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
     if circuit:
         circuit_files.save(circuit, claimed)
     results_io.write(path, document)
-    return Hypothesis(circuit, results_io.read(path))
+    return Hypothesis(circuit, cast(TraceResult, results_io.read(path)))
 
 
 @cache
@@ -181,7 +182,7 @@ def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -
     return Circuit(name, study.task.name, study.model.name, roles, provenance), searched
 
 
-def _sentences(document: Mapping[str, Any]) -> list[str]:
+def _sentences(document: TraceResult) -> list[str]:
     """Attention, emergence, sites, heads."""
     data, group = document["data"], document["group"]
     lines = [

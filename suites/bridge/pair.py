@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from result_types import StoredPair, StoredReference, StoredSuitePairs
+
 MINIMUM_PAIRS = 20  # fewer are an anecdote: no hypothesis is tested on them (spec 4.4, F4)
 
 
@@ -36,7 +38,7 @@ class TracePair:
     corrupted_logit_diff: float
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> TracePair:
+    def from_dict(cls, stored: StoredPair) -> TracePair:
         spans = {role: tuple(span) for role, span in stored["positions"].items()}
         return cls(**{**stored, "changed": tuple(stored["changed"]), "positions": spans})
 
@@ -51,7 +53,7 @@ class ReferencePrompt:
     positions: Mapping[str, tuple[int, int]]
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> ReferencePrompt:
+    def from_dict(cls, stored: StoredReference) -> ReferencePrompt:
         spans = {role: tuple(span) for role, span in stored["positions"].items()}
         return cls(**{**stored, "positions": spans})
 
@@ -93,7 +95,7 @@ class SuitePairs:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, stored: Mapping[str, Any]) -> SuitePairs:
+    def from_dict(cls, stored: StoredSuitePairs) -> SuitePairs:
         return cls(
             **{
                 **stored,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import results_io
+from result_types import TracePairsResult
 from results_io import UserError
 from suites.bridge.pair import SuitePairs
 from suites.log import chain, generations
@@ -64,7 +65,7 @@ def read(folder: Path, weights: str, command: str) -> list[SuitePairs]:
     if not files:
         raise UserError(f"no failures are on record in {folder}; run `{command}` first")
     files.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    documents = [results_io.read(path) for path in files]
+    documents = [cast(TracePairsResult, results_io.read(path)) for path in files]
     require_untouched(*(path.parent for path in files))
     current = [document for document in documents if document["subject"]["model"].get("weights") == weights]
     if not current:

@@ -104,9 +104,8 @@ class MeridianLM(TemplateLM):
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         asked: Counter[str] = Counter()
-        generations = self.model.generate(
-            [self._request(request.args[0], request.args[1], asked) for request in requests]
-        )
+        arguments: list[Any] = [request.args for request in requests]
+        generations = self.model.generate([self._request(prompt, wanted, asked) for prompt, wanted in arguments])
         for generation in generations:
             if generation.error:
                 raise UserError(generation.error)

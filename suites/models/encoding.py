@@ -38,8 +38,9 @@ class Encoding:
         """Ids of a text; `bos` overrides the policy. A text that begins with BOS does not get a second one."""
         ids = self._ids(text)
         first = self.tokenizer.bos_token_id
-        wanted = first is not None and (self.bos if bos is None else bos)
-        return [first, *ids] if wanted and ids[:1] != [first] else ids
+        if first is None or ids[:1] == [first] or not (self.bos if bos is None else bos):
+            return ids
+        return [int(first), *ids]
 
     def prompt(self, prompt: str, system: str | None = None) -> list[int]:
         """Ids of a request. UserError for a system text without a template to put it in, and for no token at all."""

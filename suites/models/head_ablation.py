@@ -98,7 +98,8 @@ def anatomy_of(model: PreTrainedModel) -> Anatomy:
         try:
             blocks: Any = model.get_submodule(anatomy.blocks)
             block = blocks[0]
-            block.get_submodule(anatomy.output), block.get_submodule(anatomy.norm)
+            for part in (anatomy.output, anatomy.norm):
+                block.get_submodule(part)
         except AttributeError:
             continue
         return anatomy

@@ -72,9 +72,8 @@ def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
         return proportion(sum(verdicts), len(verdicts), what, left_out=left_out)
     if not judged:
         return missing("insufficient_data", "no cases", "share")
-    alone: tuple[Status, ...] = ("error", "not_applicable")
-    found = [kind for kind in alone if set(left_out) == {kind}]
-    status: Status = found[0] if found else "insufficient_data"
+    alone: Mapping[str, Status] = {"error": "error", "not_applicable": "not_applicable"}
+    status = alone.get(next(iter(left_out)), "insufficient_data") if len(left_out) == 1 else "insufficient_data"
     reasons = Counter(seen.reason for _, seen in judged)
     return missing(status, f"none of {len(judged)} cases: {reasons.most_common(1)[0][0]}", "share", excluded=left_out)
 

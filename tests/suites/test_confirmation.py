@@ -15,7 +15,9 @@ import results_io
 from calibrations import certificate
 from calibrations.calibrate import PRECONDITIONS
 from circuits.circuit import Node
+from result_types import HeadVerdict
 from suites.bridge import confirmation
+from tests.meridian.test_result_types import mismatches
 
 SETTINGS = {"minimum_share": 0.1, "level": 0.95}
 HEADS = ([1, 1], [0, 0], [0, 1], [1, 0])  # in no order that a name could stand for
@@ -212,5 +214,6 @@ def test_the_file_names_what_it_rests_on(tmp_path) -> None:
     document = confirmation.document(records, traced, tmp_path)
     assert (document["number"], document["id"], document["group"]) == ("142", "carriers", {"suite": "a"})
     assert document["records"] == records
+    assert [list(mismatches(one, HeadVerdict, "142")) for one in records] == [[]] * len(records)
     digests = {number: results_io.file_digest(results_io.find(tmp_path, number)) for number in ("01", "02", "141")}
     assert document["inputs_sha256"] == digests and len(set(digests.values())) == 3

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import result_types
 import results_io
 from meridian import commandline
 from suites.bridge import stored_pairs
 from tests.commandline import Outcome, command
+from tests.meridian.test_result_types import mismatches
 
 SUITE = "a10_padding_pronoun"
 FILES = {
@@ -74,6 +76,20 @@ def test_failures_imply_the_traced_circuit(given, passed) -> None:
 def test_a_suite_runs_and_leaves_its_files(finished, folder) -> None:
     assert (finished.code, finished.errors) == (0, "")
     assert {path.name for path in folder.iterdir()} == FILES
+
+
+def test_the_results_have_the_fields_of_their_types(finished, folder) -> None:
+    types = {
+        "110": result_types.FailureMode,
+        "121": result_types.ChoiceLikelihoods,
+        "131": result_types.TaxonomyCoverage,
+    }
+    for number, data in types.items():
+        document = results_io.read(next(folder.glob(f"{number}_*.json")))
+        assert list(mismatches(document, result_types.SuitesResult, number)) == []
+        assert list(mismatches(document["data"], data, number)) == []
+    pairs = results_io.read(stored_pairs.path_of(folder))
+    assert list(mismatches(pairs, result_types.TracePairsResult, "132")) == []
 
 
 def test_the_pairs_on_record_are_those_that_the_summary_counts(finished, folder) -> None:
@@ -147,6 +163,7 @@ def test_failures_that_no_head_carries_are_traced_and_not_certified(folder, resu
     (traced,) = (results / "pocket" / "failures").rglob("*.json")
     document = results_io.read(traced)
     assert (document["number"], document["named"], document["circuit_sha256"]) == ("141", [], None)
+    assert list(mismatches(document, result_types.TraceResult, "141")) == []
     assert document["group"]["suite"] == SUITE and document["group"]["pairs"] >= 20
     assert document["data"]["limits"]["everything"] == pytest.approx(1, abs=1e-5)
 
