@@ -6,7 +6,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ ITEMS_FILE = "items.jsonl"
 FORMAT = 1  # of the lock file
 HEADER = {"format", "items", "scorer", "source", "suite", "suite_hash", "version"}
 HASHES = ("prompt_hash", "item_hash")
+DEFAULTS = {field.name: field.default for field in fields(Item)}
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ def suite_hash(item_hashes: Iterable[str]) -> str:
 
 def plain_item(item: Item) -> dict[str, Any]:
     """The fields of an item that are not at their default, as JSON data."""
-    defaults = {field.name: field.default for field in fields(Item)}
-    return {key: value for key, value in _plain(asdict(item)).items() if value not in ([], {}, defaults[key])}
+    return {key: value for key, value in _plain(item).items() if value not in ([], {}, DEFAULTS[key])}
 
 
 def parse_item(data: Mapping[str, Any]) -> Item:
@@ -88,15 +88,15 @@ def parse_item(data: Mapping[str, Any]) -> Item:
 
 def compile_items(declaration: Declaration) -> tuple[Item, ...]:
     """The items that a declaration asks for: inline, of items.jsonl, or drawn by its generator; checked, in NFC with LF."""
-    data = declaration.data
+    data, where = declaration.data, declaration.file
     if "items" in data:
         items = [parse_item(item) for item in data["items"]]
     elif "generator" in data:
-        items = generators.generate(data["generator"], declaration.file)
+        items = generators.generate(data["generator"], where)
     else:
         items = _read_items(declaration)
-    items = [_normalised_item(item, declaration.file) for item in items]
-    check_set(items, declaration.file)
+    items = [_normalised_item(item, where) for item in items]
+    check_set(items, where)
     return tuple(items)
 
 
@@ -313,13 +313,15 @@ def _normalised_item(item: Item, where: str) -> Item:
             f"{where}: item {item.id}: the prompt is not in Unicode NFC with LF line ends, which would move its spans; "
             "write it in that form"
         )
-    return parse_item(_plain(asdict(item)) | {"prompt": prompt})
+    return parse_item(_plain(item) | {"prompt": prompt})
 
 
 def _plain(value: Any) -> Any:
-    """JSON data with every text in NFC with LF; tuples become lists."""
+    """JSON data with every text in NFC with LF; tuples become lists, items and their variants objects."""
     if isinstance(value, str):
         return normalised(value)
+    if isinstance(value, (Item, ItemVariant)):
+        return _plain(vars(value))  # `dataclasses.asdict` copies deeply what is built anew here
     if isinstance(value, Mapping):
         return {normalised(str(key)): _plain(below) for key, below in value.items()}
     if isinstance(value, (list, tuple)):

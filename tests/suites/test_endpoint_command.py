@@ -8,17 +8,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
+import yaml
 
 import results_io
+from suites import declaration, lock
 from suites.models import open_model
 from suites.models.base import Request
 from tests.commandline import command
 
 POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu", "dtype": "float32"}
-SUITE, RESULT = (
-    "a14_repeated_injection_color",
-    "114_injection.json",
-)  # 120 prompts, and pocket fails most of the attacks
+SUITE, RESULT = "repeated_injection", "114_injection.json"
+PROMPTS = 40  # a third of a14_repeated_injection_color, of which pocket fails most
 PAIRS = "132_trace_pairs.json"
 KEY = "sk-b42ac7d09e1f4c55"
 SAME = ("metric_id", "suite", "value", "ci", "n", "n_excluded", "status", "passed", "detail")
@@ -50,10 +50,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.model, self.lock, self.asked = open_model(POCKET), threading.Lock(), []
-        self.versions, self.says = (
-            0,
-            None,
-        )  # fingerprints that take turns; dots before the key in the errors that quote it
+        self.versions, self.says = 0, None  # fingerprints that take turns; dots before the key in errors that quote it
 
     def answer(self, body):
         prompt = body["prompt"] if self.model.reads(body["prompt"]) else "The"  # the probe's words
@@ -88,6 +85,17 @@ def server(monkeypatch):
     found.server_close()
 
 
+@pytest.fixture(scope="module")
+def suite(tmp_path_factory):
+    """The settings that name the suite."""
+    folder = tmp_path_factory.mktemp("suite")
+    declared = declaration.read_yaml(declaration.find("a14_repeated_injection_color") / declaration.FILE)
+    declared["generator"]["params"]["contents"] = PROMPTS // 2
+    (folder / declaration.FILE).write_text(yaml.safe_dump(declared | {"id": SUITE}), encoding="utf-8")
+    (folder / lock.FILE).write_text(lock.freeze(declaration.read(folder)), encoding="utf-8")
+    return "suite=file", f"suite.path={folder}"
+
+
 def settings(server):
     return (
         "model=endpoint",
@@ -102,9 +110,9 @@ def records(folder, name):
     ]
 
 
-def test_a_suite_over_http_gives_the_local_numbers_and_nothing_to_trace(server, tmp_path):
-    served = command(f"suite={SUITE}", *settings(server), f"results={tmp_path}")
-    local = command(f"suite={SUITE}", "model=pocket", "model.device=cpu", f"results={tmp_path}")
+def test_a_suite_over_http_gives_the_local_numbers_and_nothing_to_trace(server, suite, tmp_path):
+    served = command(*suite, *settings(server), f"results={tmp_path}")
+    local = command(*suite, "model=pocket", "model.device=cpu", f"results={tmp_path}")
     assert (served.code, local.code) == (0, 0), served.errors + local.errors
     assert records(tmp_path, "served") == records(tmp_path, "pocket")
     rate = records(tmp_path, "served")[0]
@@ -117,40 +125,42 @@ def test_a_suite_over_http_gives_the_local_numbers_and_nothing_to_trace(server, 
     assert (identity["kind"], identity["requested"], identity["greedy"]) == ("endpoint", "served", "temperature 0")
 
 
-def test_a_second_run_asks_only_what_the_endpoint_can_do(server, tmp_path):
-    arguments = (f"suite={SUITE}", *settings(server), f"results={tmp_path}")
+def test_a_second_run_asks_only_what_the_endpoint_can_do(server, suite, tmp_path):
+    arguments = (*suite, *settings(server), f"results={tmp_path}")
     assert command(*arguments).code == 0
     asked, rate = len(server.asked), records(tmp_path, "served")[0]
     again = command(*arguments)
     probes = len(server.asked) - asked
-    assert again.code == 0 and 0 < probes <= 12 and "0 outputs asked, 120 known before" in again.output
+    assert again.code == 0 and 0 < probes <= 12 and f"0 outputs asked, {PROMPTS} known before" in again.output
     assert records(tmp_path, "served")[0] == rate
 
 
-def test_versions_that_take_turns_are_no_reason_to_ask_again(server, tmp_path):
+def test_versions_that_take_turns_are_no_reason_to_ask_again(server, suite, tmp_path):
     """Of three, so that the two runs' first answers, and their probes, have different ones."""
     server.versions = 3
-    arguments = (f"suite={SUITE}", *settings(server), f"results={tmp_path}")
+    arguments = (*suite, *settings(server), f"results={tmp_path}")
     assert command(*arguments).code == 0
     document = (tmp_path / "served" / "suites" / SUITE / RESULT).read_bytes()
     server.asked.append(None)
     asked, again = len(server.asked), command(*arguments)
     assert (
-        again.code == 0 and 0 < len(server.asked) - asked <= 12 and "0 outputs asked, 120 known before" in again.output
+        again.code == 0
+        and 0 < len(server.asked) - asked <= 12
+        and f"0 outputs asked, {PROMPTS} known before" in again.output
     )
     assert (tmp_path / "served" / "suites" / SUITE / RESULT).read_bytes() == document
     assert "the endpoint reported 3 versions with the outputs on record, " in again.output
     lines = (tmp_path / "served" / "suites" / SUITE / "generations.jsonl").read_text().splitlines()
     reported = [line["reported"] for line in map(json.loads, lines) if line["kind"] == "generation"]
-    assert set(reported) == {"fp-0", "fp-1", "fp-2"} and len(reported) == 120
+    assert set(reported) == {"fp-0", "fp-1", "fp-2"} and len(reported) == PROMPTS
 
 
 @pytest.mark.parametrize(("end", "dots"), [("\n", 180), ("", 0)])
-def test_no_file_and_no_line_holds_a_piece_of_the_key(end, dots, server, tmp_path, monkeypatch):
+def test_no_file_and_no_line_holds_a_piece_of_the_key(end, dots, server, suite, tmp_path, monkeypatch):
     """The server quotes it in its errors: whole, or where the quote of 200 characters ends in the middle of it."""
     monkeypatch.setenv("TEST_KEY", KEY + end)
     server.says = dots
-    found = command(f"suite={SUITE}", *settings(server), "model.api_key_env=TEST_KEY", f"results={tmp_path}")
+    found = command(*suite, *settings(server), "model.api_key_env=TEST_KEY", f"results={tmp_path}")
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     texts = [found.output, found.errors, *(path.read_bytes().decode(errors="replace") for path in files)]
     assert any(path.name == "generations.jsonl" and "Bearer ***" in path.read_text() for path in files)
@@ -158,12 +168,12 @@ def test_no_file_and_no_line_holds_a_piece_of_the_key(end, dots, server, tmp_pat
     assert [piece for piece in pieces for text in texts if piece in text] == []
 
 
-def test_a_budget_that_is_used_up_is_said_and_nothing_counts_as_wrong(server, tmp_path):
-    found = command(f"suite={SUITE}", *settings(server), "model.max_requests=60", f"results={tmp_path}")
-    assert "calls failed and are asked again next time" in found.output and "max_requests=60" in found.output
+def test_a_budget_that_is_used_up_is_said_and_nothing_counts_as_wrong(server, suite, tmp_path):
+    found = command(*suite, *settings(server), "model.max_requests=30", f"results={tmp_path}")
+    assert "calls failed and are asked again next time" in found.output and "max_requests=30" in found.output
     rates = records(tmp_path, "served")
     assert rates[0]["n_excluded"]["error"] > 0
-    assert command(f"suite={SUITE}", *settings(server), f"results={tmp_path}").code == 0
+    assert command(*suite, *settings(server), f"results={tmp_path}").code == 0
     assert "error" not in records(tmp_path, "served")[0]["n_excluded"]
 
 
@@ -190,6 +200,6 @@ def test_what_needs_activations_is_one_sentence(arguments, tmp_path):
         (("model.name=../served", "model.base_url=http://localhost:1/v1"), "leads out of the results folder"),
     ],
 )
-def test_missing_settings_are_one_sentence(given, sentence, tmp_path):
-    found = command(f"suite={SUITE}", "model=endpoint", *given, f"results={tmp_path}")
+def test_missing_settings_are_one_sentence(given, sentence, suite, tmp_path):
+    found = command(*suite, "model=endpoint", *given, f"results={tmp_path}")
     assert found.code == 2 and sentence in found.errors and found.errors.count("\n") == 1, found.errors

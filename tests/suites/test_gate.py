@@ -217,6 +217,7 @@ def test_a_candidate_worse_by_the_margin_rarely_passes() -> None:
     assert _rates(600, gain=0.04, loss=0.14, repeats=100)["pass"] == 0
 
 
+@pytest.mark.slow
 def test_a_candidate_as_good_rarely_fails_and_usually_passes() -> None:
     rates = _rates(800, gain=0.08, loss=0.08)
     assert rates["fail"] <= ALPHA
@@ -239,6 +240,7 @@ def _clustered(
     return tuple(run(name, side, labels) for name, side in zip("ab", sides, strict=True))
 
 
+@pytest.mark.slow
 def test_items_that_change_together_count_as_one() -> None:
     rng = np.random.default_rng(1)
     equal = [gate.compare(*_clustered(rng, 0.0)) for _ in range(200)]

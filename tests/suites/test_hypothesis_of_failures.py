@@ -96,7 +96,16 @@ def test_copies_of_the_prompts_within_their_clusters_are_no_new_evidence() -> No
     assert [one.low for one in once] == pytest.approx([one.low for one in again], rel=1e-9)
 
 
-@pytest.mark.parametrize(("clusters", "share"), [(12, 0.0), (8, 0.1), (12, 0.1), (40, 0.1)], ids=str)
+@pytest.mark.parametrize(
+    ("clusters", "share"),
+    [
+        pytest.param(12, 0.0, marks=pytest.mark.slow),
+        (8, 0.1),
+        pytest.param(12, 0.1, marks=pytest.mark.slow),
+        pytest.param(40, 0.1, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_null_data_name_a_head_in_at_most_five_percent(clusters, share) -> None:
     """No head restores more than the minimum share. The worst such null: all 32 restore exactly that."""
     runs, rng = 500, np.random.default_rng(clusters)

@@ -181,7 +181,10 @@ def compare(scores, docs, theirs, accuracies, tolerance=TOLERANCE):
     return float(np.abs(ours - theirs).max())
 
 
-@pytest.mark.parametrize(("name", "bos"), [("pocket", True), ("byte_level", True), ("byte_level", False)])
+@pytest.mark.parametrize(
+    ("name", "bos"),
+    [pytest.param("pocket", True, marks=pytest.mark.slow), ("byte_level", True), ("byte_level", False)],
+)
 def test_our_model_inside_lm_eval_gives_our_numbers(name, bos, settings, docs, tmp_path):
     model = open_model({**settings[name], "bos": bos})
     found, greedy, accuracies = evaluate(MeridianLM(model), docs(name), tmp_path)
@@ -193,9 +196,9 @@ def test_our_model_inside_lm_eval_gives_our_numbers(name, bos, settings, docs, t
 @pytest.mark.parametrize(
     ("name", "bos", "rows"),
     [
-        ("pocket", True, 16),
-        ("pocket", False, 16),
-        ("byte_level", True, 1),
+        pytest.param("pocket", True, 16, marks=pytest.mark.slow),
+        pytest.param("pocket", False, 16, marks=pytest.mark.slow),
+        pytest.param("byte_level", True, 1, marks=pytest.mark.slow),
         ("byte_level", True, 16),
         ("byte_level", False, 16),
     ],
@@ -211,6 +214,7 @@ def test_lm_evals_own_model_gives_our_numbers(name, bos, rows, settings, docs, b
     assert np.mean([one.greedy for one in model.loglikelihood(pairs)] == greedy.ravel()) == 1
 
 
+@pytest.mark.slow
 def test_an_ablated_model_inside_lm_eval_is_another_model(settings, docs, tmp_path):
     intact, ablated = (
         open_model({**settings["pocket"], "intervention": heads}) for heads in (None, {"heads": ["L3H2", "L2H1"]})
