@@ -42,6 +42,8 @@ def added(tmp_path, monkeypatch):
         sys.modules.pop(f"{package.__name__}.{name}", None)
         monkeypatch.setattr(package, "__path__", [*package.__path__, str(folder)])
 
+    # a module that is written twice within a second would be read from the first one's bytecode
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     with mock.patch.dict(sys.modules):  # what a test imports is forgotten
         yield add
 

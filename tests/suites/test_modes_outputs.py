@@ -541,7 +541,7 @@ def test_no_gate_rests_on_a_heuristic_below_its_target(monkeypatch):
     assert quality.distrust("A2", judge("A2", [said("a")], {"unit": "word", "max": 1})) is None
     assert "F1 0.86" in quality.distrust("A7", judge("A7", [said("Tea.")]))
     good = {"target_reached": True, "test": quality.known("abstention")["test"]}
-    monkeypatch.setattr(quality, "recorded", lambda name: good)
+    monkeypatch.setattr(quality, "known", lambda name: good)
     assert quality.distrust("A8", judge("A8", cases)) is None
 
 
