@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BOTTOM = {"kernels", "registries", "results_io", "result_types", "code_digest"}
 LAYERS = {  # each part of the project: the parts that it may import besides itself
-    "results_io": {"code_digest"},
-    "code_digest": set(),
+    "results_io": set(),
+    "code_digest": {"results_io"},
     "result_types": set(),
     "registries": {"results_io"},
     "kernels": {"registries", "results_io"},
