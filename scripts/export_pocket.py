@@ -17,9 +17,8 @@ import transformers
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import EMBEDDED, TASKS
 from meridian.training.export import POCKET, half_precision, model_card, save_folder, storage_dtype
-from meridian.training.run import Run
+from meridian.training.run import CHECKPOINT, Run
 from meridian.training.scoring import score
-from scripts.train_pocket import CHECKPOINT
 
 PROMPTS = 400
 

@@ -21,12 +21,11 @@ import transformers
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import EMBEDDED, TASKS
 from meridian.training.export import save_folder
-from meridian.training.run import Recipe, Run
+from meridian.training.run import CHECKPOINT, Recipe, Run
 from meridian.training.scoring import CONFIDENT, Scores, score
 
 REPORT_PROMPTS, FINAL_PROMPTS = 150, 400
 LOSS_SMOOTHING = 0.98
-CHECKPOINT = "checkpoint.pt"
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

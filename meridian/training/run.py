@@ -24,6 +24,7 @@ MUON_MOMENTUM, MUON_WEIGHT_DECAY = 0.95, 0.01
 ADAM_BETAS, ADAM_WEIGHT_DECAY = (0.9, 0.98), 0.01
 MAX_GRADIENT_NORM = 1.0
 LAST_RATE = 0.02  # share of the learning rate that is left at the end
+CHECKPOINT = "checkpoint.pt"  # the file of a run in progress
 
 
 @dataclass(frozen=True)

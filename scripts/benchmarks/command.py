@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
-from scripts.benchmarks import clock, comparison, engines, growth, record, subjects, tables, workloads
+from scripts.benchmarks import clock, comparison, csv_rows, engines, growth, subjects, tables, workloads
 from scripts.benchmarks.comparison import Budget, EngineComparison, Machine
+from scripts.benchmarks.csv_rows import BenchmarkRow
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.plain import PlainModel
-from scripts.benchmarks.record import BenchmarkRow
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "benchmark.py"
@@ -78,12 +78,12 @@ def _folder(options: argparse.Namespace) -> Path:
     """Where the rows go: those of a quick run, which measure nothing of use, to a new temporary folder unless told."""
     if options.folder is not None:
         return options.folder
-    return Path(tempfile.mkdtemp(prefix="benchmark-quick-")) if options.quick else record.FOLDER
+    return Path(tempfile.mkdtemp(prefix="benchmark-quick-")) if options.quick else csv_rows.FOLDER
 
 
 def _measure_model(model: str, options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
     """The works that the file does not have yet for all the engines asked for."""
-    todo = _todo(model, options, machine, record.read(path))
+    todo = _todo(model, options, machine, csv_rows.read(path))
     if not todo:
         return
     folder = subjects.folder_of(model, scratch)
@@ -126,7 +126,7 @@ def _setting(row: BenchmarkRow) -> tuple:
 def _store(path: Path, found: EngineComparison) -> None:
     """Put the rows of one comparison in place of older ones of the same setting, and likewise those of its kernels."""
     settings = {_setting(row) for row in found.records}
-    record.write(path, [*(row for row in record.read(path) if _setting(row) not in settings), *found.records])
+    csv_rows.write(path, [*(row for row in csv_rows.read(path) if _setting(row) not in settings), *found.records])
     if not found.candidates:
         return
     own = path.with_name(path.stem + tables.KERNELS)
@@ -134,10 +134,10 @@ def _store(path: Path, found: EngineComparison) -> None:
     dtypes = {row.signature.split()[0] for row in found.candidates}
     kept = [
         row
-        for row in record.read_rows(own, Candidate)
+        for row in csv_rows.read_rows(own, Candidate)
         if (row.device, row.model, row.work) not in works or row.signature.split()[0] not in dtypes
     ]
-    record.write(own, [*kept, *found.candidates])
+    csv_rows.write(own, [*kept, *found.candidates])
 
 
 def _report(rows: Sequence[BenchmarkRow]) -> None:
@@ -152,12 +152,12 @@ def _report(rows: Sequence[BenchmarkRow]) -> None:
 def _measure_growth(options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
     """Points that are missing, then the plot."""
     own = path.with_name(path.stem + tables.GROWTH)
-    done = {(p.axis, p.value, p.engine) for p in record.read_rows(own, Point) if p.device == machine.device_name}
+    done = {(p.axis, p.value, p.engine) for p in csv_rows.read_rows(own, Point) if p.device == machine.device_name}
     names = [name for name in GROWTH_ENGINES if name in options.engines]
     repeats = 1 if options.quick else 3
     for point in growth.measure(machine, names, repeats, scratch, options.quick, done):
-        record.append(own, [point])
-    points = record.read_rows(own, Point)
+        csv_rows.append(own, [point])
+    points = csv_rows.read_rows(own, Point)
     if points:
         growth.plot(points, own.with_suffix(".svg"))
     else:

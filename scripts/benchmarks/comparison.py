@@ -12,11 +12,11 @@ import torch
 
 from circuits.interventions import Sweep
 from circuits.prompts import PromptSet
-from scripts.benchmarks import baselines, clock, engines, flops, kernels, record, subjects, workloads
+from scripts.benchmarks import baselines, clock, csv_rows, engines, flops, kernels, subjects, workloads
 from scripts.benchmarks.clock import Timing
+from scripts.benchmarks.csv_rows import BenchmarkRow
 from scripts.benchmarks.kernels import Candidate
 from scripts.benchmarks.plain import PlainModel
-from scripts.benchmarks.record import BenchmarkRow
 from scripts.benchmarks.subjects import BenchmarkModel
 from scripts.benchmarks.workloads import Workload
 
@@ -52,7 +52,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class EngineComparison:
-    """One record for every engine, and what the fused engine's kernels measured (nothing on a CPU)."""
+    """One row for every engine, and what the fused engine's kernels measured (nothing on a CPU)."""
 
     records: list[BenchmarkRow]
     candidates: list[Candidate]
@@ -135,7 +135,7 @@ def _row(
         "variants": variants,
         "variants_timed": len(part),
         "repeats": len(timings),
-        "versions": record.versions(),
+        "versions": csv_rows.versions(),
     } | _speed(
         variants / len(part),
         timings,

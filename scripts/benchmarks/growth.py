@@ -15,7 +15,7 @@ import numpy as np
 from transformers import GPT2Config
 
 from results_io import UserError
-from scripts.benchmarks import clock, engines, record, subjects, workloads
+from scripts.benchmarks import clock, csv_rows, engines, subjects, workloads
 from scripts.benchmarks.comparison import Machine
 
 AXES = ("variants", "prompts", "layers", "length")
@@ -113,7 +113,7 @@ def _points(
     for name, timings in clock.interleaved(runs, repeats, machine.device).items():
         seconds = statistics.median(timing.wall for timing in timings)
         size = (len(prompts), cell.length, len(sweep), cell.layers)
-        yield Point(machine.device_name, axis, value, name, *size, seconds, record.versions())
+        yield Point(machine.device_name, axis, value, name, *size, seconds, csv_rows.versions())
 
 
 def exponent(values: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:

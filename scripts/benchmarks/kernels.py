@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.benchmarks import record
+from scripts.benchmarks import csv_rows
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def candidates(device: str, model: str, work: str, choices: Mapping[str, Mapping
             choice["seconds"].get(name),
             choice["difference"].get(name),
             choice["dropped"].get(name, ""),
-            record.versions(),
+            csv_rows.versions(),
         )
         for operation, by_signature in choices.items()
         for signature, choice in by_signature.items()

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from meridian import generated_parts
-from scripts.benchmarks import engines, growth, kernels, record, subjects, workloads
+from scripts.benchmarks import csv_rows, engines, growth, kernels, subjects, workloads
+from scripts.benchmarks.csv_rows import FOLDER, BenchmarkRow
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
-from scripts.benchmarks.record import FOLDER, BenchmarkRow
 
 PART = "performance"  # of the README
 GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
@@ -41,9 +41,9 @@ KERNEL_HEADER = (
 def performance(folder: Path = FOLDER) -> str:
     """The whole section in markdown: a table for each machine and model, the growth exponents, what is missing."""
     files = sorted(path for path in folder.glob("*.csv") if not path.name.endswith((GROWTH, KERNELS)))
-    rows = [row for path in files for row in record.read(path)]
-    points = [p for path in sorted(folder.glob(f"*{GROWTH}")) for p in record.read_rows(path, Point)]
-    measured = [c for path in sorted(folder.glob(f"*{KERNELS}")) for c in record.read_rows(path, Candidate)]
+    rows = [row for path in files for row in csv_rows.read(path)]
+    points = [p for path in sorted(folder.glob(f"*{GROWTH}")) for p in csv_rows.read_rows(path, Point)]
+    measured = [c for path in sorted(folder.glob(f"*{KERNELS}")) for c in csv_rows.read_rows(path, Candidate)]
     return "\n\n".join([_legend(), *_machines(rows), *_exponents(points), *_kernels(measured), *_missing(rows)])
 
 

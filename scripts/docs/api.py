@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import itertools
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 
 from scripts.docs import markdown, source
 
 # title, purpose, modules; a name that ends with .* means every public module below it that has no page of its own
 PAGES = (
     ("meridian", "The public Python API, and what reads results for people.", "meridian meridian.*"),
+    ("meridian.experiments", "Many runs with one table at the end.", "meridian.experiments meridian.experiments.*"),
+    ("meridian.doctor", "Is it the model or the library?", "meridian.doctor meridian.doctor.*"),
+    ("meridian.training", "How the shipped models were made.", "meridian.training meridian.training.*"),
     (
         "circuits",
         "Everything that touches a model.",
@@ -63,8 +70,19 @@ def _modules(pattern: str) -> Iterator[str]:
 
 def connect(app) -> None:
     """Let autodoc show our docstrings and signatures as they are meant."""
+    for *_, patterns in PAGES:
+        for name in (name for pattern in patterns.split() for name in _modules(pattern)):
+            _import_types(importlib.import_module(name))
     app.connect("autodoc-process-docstring", _process_docstring)
     app.connect("autodoc-process-signature", _process_signature)
+
+
+def _import_types(module: ModuleType) -> None:
+    """Make the imports that a module makes for type checkers alone: autodoc links no type of a signature it cannot evaluate."""
+    file = Path(str(module.__file__))
+    for statement in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
+            exec(compile(ast.Module(statement.body, []), file, "exec"), vars(module))
 
 
 def _process_docstring(app, what: str, name: str, documented: object, options: object, lines: list[str]) -> None:

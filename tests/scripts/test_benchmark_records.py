@@ -11,12 +11,12 @@ import pytest
 
 from meridian import generated_parts
 from results_io import UserError
-from scripts.benchmarks import clock, command, comparison, engines, growth, kernels, record, tables, workloads
+from scripts.benchmarks import clock, command, comparison, csv_rows, engines, growth, kernels, tables, workloads
 from scripts.benchmarks.comparison import EngineComparison, Machine
+from scripts.benchmarks.csv_rows import FOLDER, BenchmarkRow
 from scripts.benchmarks.flops import Shape
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
-from scripts.benchmarks.record import FOLDER, BenchmarkRow
 
 ROOT = FOLDER.parents[1]
 GPT2_SMALL = Shape(12, 12, 768, 3072, 50257)
@@ -97,24 +97,24 @@ def point(axis: str, value: int, engine: str, seconds: float) -> Point:
 def test_rows_come_back_as_they_were_written(tmp_path):
     path = tmp_path / "cpu.csv"
     first, second = row("hook loop", 2.0), row("fused", 0.5, tf32=True, peak_memory_mib=120.5, times_hook_loop=None)
-    record.append(path, [first])
-    record.append(path, [second])
-    assert record.read(path) == [first, second]
+    csv_rows.append(path, [first])
+    csv_rows.append(path, [second])
+    assert csv_rows.read(path) == [first, second]
     assert path.read_text().count("seconds_min") == 1  # one header
 
 
 def test_numbers_are_stored_with_four_digits(tmp_path):
     path = tmp_path / "cpu.csv"
-    record.append(path, [row("fused", 0.123456)])
-    assert record.read(path)[0].seconds == 0.1235
+    csv_rows.append(path, [row("fused", 0.123456)])
+    assert csv_rows.read(path)[0].seconds == 0.1235
 
 
 def test_other_columns_are_refused(tmp_path):
     path = tmp_path / "cpu.csv"
     path.write_text("device,seconds\ncpu,1\n")
     with pytest.raises(UserError, match="other columns"):
-        record.read(path)
-    assert record.read(tmp_path / "none.csv") == []
+        csv_rows.read(path)
+    assert csv_rows.read(tmp_path / "none.csv") == []
 
 
 def test_every_column_is_documented():
@@ -147,7 +147,7 @@ def test_plot_is_the_same_file_for_the_same_points(tmp_path):
 
 
 def test_readme_table_has_the_ratios(tmp_path):
-    record.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("expert loop", 1.0), row("fused", 0.5)])
+    csv_rows.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("expert loop", 1.0), row("fused", 0.5)])
     text = tables.performance(tmp_path)
     line = next(line for line in text.splitlines() if line.startswith("| all-heads patching |"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -158,7 +158,7 @@ def test_readme_table_has_the_ratios(tmp_path):
 
 
 def test_measured_gpu_rows_are_no_longer_missing(tmp_path):
-    record.append(tmp_path / "gpu.csv", [row("fused", 0.5, device="NVIDIA H100 80GB HBM3")])
+    csv_rows.append(tmp_path / "gpu.csv", [row("fused", 0.5, device="NVIDIA H100 80GB HBM3")])
     text = tables.performance(tmp_path)
     assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKLOADS) - 1 + 1  # and the kernels
     assert "NVIDIA H100 80GB HBM3, float32" in text
@@ -166,7 +166,7 @@ def test_measured_gpu_rows_are_no_longer_missing(tmp_path):
 
 def test_growth_exponents_are_in_the_table(tmp_path):
     points = [point("layers", value, "fused", value**2 / 8) for value in (2, 4, 8)]
-    record.append(tmp_path / "cpu-growth.csv", points)
+    csv_rows.append(tmp_path / "cpu-growth.csv", points)
     line = next(line for line in tables.performance(tmp_path).splitlines() if line.startswith("| layers |"))
     assert line.endswith("| 2.00 |")
 
@@ -176,7 +176,7 @@ def test_updating_the_readme_twice_changes_nothing(tmp_path, folder):
     source = FOLDER
     if folder == "synthetic":
         source = tmp_path
-        record.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("fused", 0.5)])
+        csv_rows.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("fused", 0.5)])
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n\n{START}\nold\n{END}\n\nafter\n")
     tables.update_readme(readme, source)
@@ -301,9 +301,9 @@ def test_a_row_of_another_setting_does_not_count(change):
 def test_rows_of_the_same_setting_are_replaced(tmp_path):
     path = tmp_path / "cpu.csv"
     old, other, new = pocket_row("fused", 0.5), pocket_row("fused", 8.0, threads=1), pocket_row("fused", 0.25)
-    record.append(path, [old, other])
+    csv_rows.append(path, [old, other])
     command._store(path, EngineComparison([new], []))
-    assert record.read(path) == [other, new]
+    assert csv_rows.read(path) == [other, new]
     assert not (tmp_path / "cpu-kernels.csv").exists()
 
 
@@ -324,7 +324,7 @@ def test_growth_measures_the_missing_points_alone(tmp_path, monkeypatch):
         return [point(axis, value, name, 0.1 * value) for name in names]
 
     monkeypatch.setattr(growth, "_points", measured)
-    record.append(tmp_path / "cpu-growth.csv", [point("layers", 2, "fused", 1.0)])
+    csv_rows.append(tmp_path / "cpu-growth.csv", [point("layers", 2, "fused", 1.0)])
     asked = options("--engines", "fused", "hook loop", "--quick")
     command._measure_growth(asked, MACHINE, path, tmp_path)
     assert ("layers", 2, ("hook loop",)) in seen
@@ -332,7 +332,7 @@ def test_growth_measures_the_missing_points_alone(tmp_path, monkeypatch):
     assert len(seen) == 2 * len(growth.AXES)
     command._measure_growth(asked, MACHINE, path, tmp_path)
     assert len(seen) == 2 * len(growth.AXES)
-    assert len(record.read_rows(tmp_path / "cpu-growth.csv", Point)) == 4 * len(growth.AXES)
+    assert len(csv_rows.read_rows(tmp_path / "cpu-growth.csv", Point)) == 4 * len(growth.AXES)
 
 
 def test_growth_without_a_point_is_said(tmp_path, capsys):
@@ -373,8 +373,8 @@ def test_kernel_rows_say_what_was_measured(tmp_path):
     assert dropped["compiled"] == (None, None, "out of memory")
     assert dropped["triton"][:2] == (None, 0.5)
     assert kernels.against_others(rows, "triton") == pytest.approx([1.5, 0.25], rel=1e-12)
-    record.append(tmp_path / "gpu-kernels.csv", rows)
-    assert record.read_rows(tmp_path / "gpu-kernels.csv", Candidate) == rows
+    csv_rows.append(tmp_path / "gpu-kernels.csv", rows)
+    assert csv_rows.read_rows(tmp_path / "gpu-kernels.csv", Candidate) == rows
     fixed = {"chosen": "reference", "why": "fixed by name", "seconds": {}, "difference": {}, "dropped": {}}
     assert kernels.candidates("CPU", "pocket", WORK, {"logit_difference": {"float32": fixed}}) == []
 
@@ -402,5 +402,5 @@ def test_kernels_of_a_work_measured_again_are_replaced(tmp_path):
         changed = choice | {"seconds": choice["seconds"] | {"reference": seconds}}
         chosen = {"packed_attention": {"float32 B=1024 H=12 S=20 D=64 G=12": changed}}
         command._store(path, EngineComparison(rows, kernels.candidates("NVIDIA H200", "pocket", WORK, chosen)))
-    found = record.read_rows(tmp_path / "gpu-kernels.csv", Candidate)
+    found = csv_rows.read_rows(tmp_path / "gpu-kernels.csv", Candidate)
     assert [(r.candidate, r.seconds) for r in found] == [("reference", 8e-4), ("compiled", 2e-4), ("triton", 3e-4)]
