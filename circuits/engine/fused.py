@@ -19,7 +19,7 @@ from torch import Tensor
 
 from circuits.engine import decoder, trie
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
-from circuits.engine.paths import Hook, first_change
+from circuits.engine.paths import first_change
 from circuits.engine.rows import Inputs, Rows
 from circuits.engine.scores import Scores
 from circuits.engine.sources import Sources

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Edge, Graph, Reader
-from circuits.engine.decoder import Decoder
+from circuits.engine.decoder import Decoder, Hook
 from circuits.engine.lens import DeadHookError
 from circuits.engine.paths import STREAM, project, prove_wiring, writer_hook
 from circuits.engine.scores import gather
@@ -48,7 +48,7 @@ FINAL = "ln_final.hook_in"
 Z = "blocks.{}.attn.hook_z"
 Advance = Callable[[int], None]
 Norm = Callable[[Tensor], Tensor]
-Hook = tuple[str, Callable[..., Any]]
+GroupKind = Literal["attention", "mlp", "logits"]
 Values = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
 
 
@@ -123,7 +123,7 @@ class Group:
     the projections, before it where it has a single reader, whose gradient there is the reader's own.
     """
 
-    kind: Literal["attention", "mlp", "logits"]
+    kind: GroupKind
     layer: int
     readers: tuple[Reader, ...]
     start: int
@@ -153,9 +153,9 @@ def stages_of(graph: Graph) -> tuple[Stage, ...]:
 
 def groups_of(graph: Graph) -> tuple[Group, ...]:
     """Layer by layer the projections and the MLP, then the logits, in the order of `graph.readers`."""
-    grouped: dict[tuple[str, int], list[Reader]] = {}
+    grouped: dict[tuple[GroupKind, int], list[Reader]] = {}
     for reader in graph.readers:
-        kind = "attention" if reader.kind in PROJECTIONS else reader.kind
+        kind = reader.kind if reader.kind in ("mlp", "logits") else "attention"
         grouped.setdefault((kind, reader.layer), []).append(reader)
     return tuple(
         Group(kind, layer, tuple(found), graph.readers.index(found[0])) for (kind, layer), found in grouped.items()
@@ -521,8 +521,11 @@ class GradientEngine:
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's last position, in float32 at least; by the bridge if a hook is none of the decoder's."""
         tokens, decoder = tokens.to(self.model.device), self.decoder
-        own = decoder is not None and (decoder.longest is None or tokens.shape[1] <= decoder.longest)
-        if own and all(name in decoder.names for name, _ in hooks):
+        if (
+            decoder is not None
+            and (decoder.longest is None or tokens.shape[1] <= decoder.longest)
+            and all(name in decoder.names for name, _ in hooks)
+        ):
             return decoder.forward(tokens, end, hooks)
         logits = self.model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits")
         last = logits[torch.arange(len(end), device=logits.device), end.to(logits.device)]
@@ -636,7 +639,7 @@ def _pull_back(
     upstream: Float[Tensor, "reader prompt position d_model"],
 ) -> Float[Tensor, "reader prompt position d_model"]:
     """J^T upstream, J the Jacobian of a norm at `stream`."""
-    _, transposed = torch.func.vjp(norm, stream)
+    transposed = torch.func.vjp(norm, stream)[1]
     (found,) = torch.vmap(transposed)(upstream.to(stream.dtype))
     return found.to(upstream.dtype)
 

@@ -17,7 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.circuit import Node
-from circuits.engine.paths import Hook, Rewiring, prove_wiring, writer_hook
+from circuits.engine.decoder import Hook
+from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Activations, Reference, Sources
 from circuits.interventions import Base, Effects, EveryBut, Intervention, PathIntervention, Recipe, Sweep, Variant
@@ -356,14 +357,15 @@ def _replace(
 def places(batch: PromptSet, role: str | EveryBut) -> tuple[Int[Tensor, " place"], Int[Tensor, " place"]]:
     """(prompt, position) of every token that a role names; padding is no position."""
     if isinstance(role, EveryBut):
-        position = torch.arange(batch.clean.shape[1])
-        chosen = position[None] <= batch.end[:, None]
+        chosen = torch.arange(batch.clean.shape[1])[None] <= batch.end[:, None]
         for other in role.roles:
             chosen[places(batch, other)] = False
-        return chosen.nonzero(as_tuple=True)
-    if role == CHANGED:
-        return (batch.clean != batch.corrupted).nonzero(as_tuple=True)
-    return torch.arange(len(batch)), batch.positions[role]
+    elif role == CHANGED:
+        chosen = batch.clean != batch.corrupted
+    else:
+        return torch.arange(len(batch)), batch.positions[role]
+    prompt, position = chosen.nonzero(as_tuple=True)
+    return prompt, position
 
 
 def _at_end(logits: Float[Tensor, "row position vocabulary"], end: Int[Tensor, " row"]) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Reader
+from circuits.engine.decoder import Hook
 from circuits.engine.sources import Sources
 from circuits.interventions import Base, Recipe, Variant
 from circuits.models import Model, UnsupportedArchitectureError
@@ -28,7 +29,6 @@ from circuits.prompts import PromptSet
 STREAM = "blocks.{}.hook_resid_pre"
 
 Place = tuple[int, str]  # a layer and "attention", "mlp" or "logits"
-Hook = tuple[str, Callable[..., Tensor]]
 
 
 class UnknownWiringError(UnsupportedArchitectureError):

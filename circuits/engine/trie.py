@@ -74,7 +74,7 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
     every, steps = [_edits(variant, n_layers - 1, at_end) for variant in variants], {}
     for stage in ((layer, part) for layer in range(n_layers) for part in STAGES):
         edits = [own.get(stage, NOTHING) for own in every]
-        for number in np.flatnonzero(intact):
+        for number in np.flatnonzero(intact).tolist():
             if _restores(edits[number], variants[number].base):
                 edits[number] = NOTHING
             intact[number] = not edits[number]
@@ -102,13 +102,15 @@ def read_out(variant: Variant) -> tuple[Shift, ...] | None:
     for edge in seen:
         if edge.writer.layer < before:
             held.setdefault(edge.writer, intact)
-    if any(edge.reader.kind != "logits" or held.get(edge.writer) is None for edge in seen):
-        return None
-    if any(edge.writer.kind == "embedding" for edge in seen):
-        return None  # as a writer it is the stream that enters layer 0, as a node the embedding without positions
-    return tuple(
-        (edge.writer, held[edge.writer], recipe) for edge, recipe in sorted(seen.items(), key=lambda item: item[0])
-    )
+    shifts: list[Shift] = []
+    for edge, recipe in sorted(seen.items(), key=lambda item: item[0]):
+        holds = held.get(edge.writer)
+        if edge.reader.kind != "logits" or holds is None:
+            return None
+        if edge.writer.kind == "embedding":
+            return None  # as a writer it is the stream that enters layer 0, as a node the embedding without positions
+        shifts.append((edge.writer, holds, recipe))
+    return tuple(shifts)
 
 
 def _step(states: Int[np.ndarray, " variant"], edits: Sequence[tuple]) -> tuple[Step, Int[np.ndarray, " variant"]]:

@@ -66,7 +66,10 @@ class Selection:
 class Estimator(Protocol):
     """Conditional mutual information of columns with the target, given other columns."""
 
-    most_given: int  # the largest number of columns that can be conditioned on
+    @property
+    def most_given(self) -> int:
+        """The largest number of columns that can be conditioned on."""
+        ...
 
     def information(self, candidates: Sequence[int], given: Sequence[int]) -> Float[np.ndarray, " candidate"]:
         """I(X_j; Y | X_given) of every candidate; 0 if `given` determines the candidate."""
@@ -191,7 +194,9 @@ class Gaussian:
         explained = np.divide(largest, squares, out=np.zeros_like(squares), where=squares > 0)
         return float(self._nats(1.0, upper_quantile(explained, self.alpha), 0.0, len(given)))
 
-    def _nats(self, left: float, explained: float | np.ndarray, noise: float, n_given: int) -> float | np.ndarray:
+    def _nats(
+        self, left: float | np.ndarray, explained: float | np.ndarray, noise: float, n_given: int
+    ) -> float | np.ndarray:
         """From the sum of squares left of the target given Z, and what X explains of it."""
         freedom = len(self.target) - 1 - n_given
         without = left / freedom + noise

@@ -81,7 +81,10 @@ class Sampling:
     def of(cls, settings: Mapping[str, Any]) -> Sampling:
         """From a section of the configuration, which may hold other keys. UserError for a value that cannot work."""
         read = {field.name: (settings[field.name], field.type) for field in fields(cls)}
-        sampling = cls(**{name: float(value) if kind == "float" else value for name, (value, kind) in read.items()})
+        values: dict[str, Any] = {
+            name: float(value) if kind == "float" else value for name, (value, kind) in read.items()
+        }
+        sampling = cls(**values)
         for name, least in LEAST.items():
             if getattr(sampling, name) < least:
                 raise UserError(f"{name}={getattr(sampling, name)} cannot sample a posterior; give at least {least}")
@@ -357,7 +360,7 @@ def diagnose(
 
     LLC = mean over chains of their mean n beta (L_b(w) - L_b(w*)); its standard error is that over chains.
     """
-    sound = np.isfinite(trace).all(1)
+    sound = np.all(np.isfinite(trace), axis=1)
     means = tuple(float(chain.mean()) if ok else None for chain, ok in zip(trace, sound, strict=True))
     if math.isnan(step_size) or not sound.all():
         if math.isnan(step_size):
@@ -368,7 +371,8 @@ def diagnose(
             reason = f"{(~sound).sum()} of {len(trace)} chains left the neighbourhood of the minimum"
         size = None if math.isnan(step_size) else step_size
         return Estimate(None, None, means, None, None, None, size, acceptance, (), reason)
-    llc, error, half = float(np.mean(means)), _standard_error(np.array(means)), trace.shape[1] // 2
+    values, half = np.array(means, float), trace.shape[1] // 2
+    llc, error = float(values.mean()), _standard_error(values)
     r_hat = split_r_hat(trace)
     reason = _disagreement(llc, error, r_hat, sampling)
     return Estimate(

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node
+from circuits.circuit import Kind, Node
 from circuits.interventions import Effects, Sweep, Variant, denoise, noise
 from circuits.study import Study
 
 NUMBER, ID = "02", "activation_patching"
 SETTINGS = ("site_prompts",)
 DEPENDS_ON_CIRCUIT = False
-SITES = ("residual", "attention", "mlp")
+SITES: tuple[Kind, ...] = ("residual", "attention", "mlp")
 
 
 def measure(study: Study) -> dict[str, Any]:

@@ -11,12 +11,12 @@ the clean and the corrupted prompt differ:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from circuits.circuit import Node
+from circuits.circuit import Kind, Node
 from circuits.edges import EMBEDDING
 from circuits.interventions import Effects, Intervention, Recipe, Sweep, Variant
 from circuits.prompts import CHANGED
@@ -26,7 +26,7 @@ from results_io import UserError
 NUMBER, ID = "06", "causal_tracing"
 SETTINGS = ("site_prompts", "corruption")
 DEPENDS_ON_CIRCUIT = False
-SITES = ("residual", "attention", "mlp")
+SITES: tuple[Kind, ...] = ("residual", "attention", "mlp")
 STRATEGIES = ("noise", "entity_swap", "span_deletion")
 
 
@@ -59,8 +59,8 @@ def measure(study: Study) -> dict[str, Any]:
         "rows": rows,
         "impact": dict(zip(SITES, impact.mean(1).reshape(shape), strict=True)),
         "standard_error": dict(zip(SITES, error.reshape(shape), strict=True)),
-        "clean_probability": float(runs[0].answer_probability[0].mean()),
-        "corrupted_probability": float(np.mean([run.answer_probability[1].mean() for run in runs])),
+        "clean_probability": float(_probability(runs[0])[0].mean()),
+        "corrupted_probability": float(np.mean([_probability(run)[1].mean() for run in runs])),
     }
 
 
@@ -82,7 +82,7 @@ def corruptions(settings: Mapping[str, Any]) -> list[Variant]:
     return [Variant("corrupted", (Intervention((EMBEDDING,), recipe, (CHANGED,)),)) for recipe in recipes]
 
 
-def trace(places: list[tuple[str, int, str]], corrupted: Variant) -> Sweep:
+def trace(places: Sequence[tuple[Kind, int, str]], corrupted: Variant) -> Sweep:
     """Clean, corrupted, and corrupted with each place restored from the clean run."""
     variants = [Variant("clean"), corrupted]
     for kind, layer, role in places:
@@ -93,4 +93,11 @@ def trace(places: list[tuple[str, int, str]], corrupted: Variant) -> Sweep:
 
 def _impact(effects: Effects) -> np.ndarray:
     """P(answer | restored) - P(answer | corrupted), [place, prompt]."""
-    return effects.answer_probability[2:].astype(float) - effects.answer_probability[1]
+    probability = _probability(effects)
+    return probability[2:].astype(float) - probability[1]
+
+
+def _probability(effects: Effects) -> np.ndarray:
+    """P(answer), [variant, prompt], which the sweep asks for."""
+    assert effects.answer_probability is not None
+    return effects.answer_probability

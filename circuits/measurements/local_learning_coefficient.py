@@ -139,14 +139,19 @@ def _reliability(estimates: list[Estimate]) -> float | None:
 
     None with fewer than two scores or if all are equal.
     """
-    scored = [each for each in estimates if each.llc is not None]
-    variance = np.var([each.llc for each in scored], ddof=1) if len(scored) > 1 else 0.0
-    return float(1 - np.mean([each.standard_error**2 for each in scored]) / variance) if variance else None
+    scored = [
+        (each.llc, each.standard_error)
+        for each in estimates
+        if each.llc is not None and each.standard_error is not None
+    ]
+    variance = np.var([llc for llc, _ in scored], ddof=1) if len(scored) > 1 else 0.0
+    return float(1 - np.mean([error**2 for _, error in scored]) / variance) if variance else None
 
 
 def matrix_units(model: Model) -> tuple[float, float, float, float]:
     """Root mean square of all entries of W_Q, W_K, W_V and W_O of the model."""
-    return tuple(float(getattr(model.bridge, name).detach().double().square().mean().sqrt()) for name in MATRICES)
+    q, k, v, o = (float(getattr(model.bridge, name).detach().double().square().mean().sqrt()) for name in MATRICES)
+    return q, k, v, o
 
 
 def answer_loss(logits: Float[Tensor, "row vocabulary"], answers: Int[Tensor, "row answer"]) -> Float[Tensor, " row"]:
@@ -217,8 +222,9 @@ class LayerLosses:
 def _fused(study: Study, prompts: PromptSet, layer: int) -> FusedLayers | None:
     """The layers run from their weights; None unless the study's engine has proved that these are the model's formulas."""
     weights = getattr(study.engine, "decoder", None)
-    seen = weights is not None and (weights.longest is None or int(prompts.end.max()) < weights.longest)
-    return FusedLayers(study, prompts, layer, weights) if seen else None
+    if weights is None or (weights.longest is not None and int(prompts.end.max()) >= weights.longest):
+        return None
+    return FusedLayers(study, prompts, layer, weights)
 
 
 class FusedLayers:

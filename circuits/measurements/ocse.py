@@ -142,7 +142,7 @@ def refit(
     """The heads that the Gaussian estimator selects in bootstrap resample number `draw` of the clusters."""
     weights = bootstrap_weights(clusters, [settings["seed"], draw])
     rows = np.flatnonzero(weights)
-    drawn = [clusters[row] for row in rows]
+    drawn = [clusters[row] for row in rows.tolist()]
     orders = exchangeable_orders(drawn, settings["bootstrap"]["permutations"], settings["seed"])
     resample = Gaussian(features[rows], target[rows], weights[rows], orders, **_gaussian_settings(settings))
     return select(resample, range(features.shape[1])).columns

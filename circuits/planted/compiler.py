@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
 from circuits.circuit import Node, head
 from circuits.planted.features import (
@@ -152,6 +154,7 @@ def compile_model(heads: Mapping[Node, Mechanism | Decoy], seed: int) -> GPT2LMH
         places = [head(layer, index) for index in range(N_HEADS)]
         compiled = [compile_head(heads[node], node, seed) for node in places]
         read = [torch.cat([getattr(one, part) for one in compiled]) for part in ("query", "key", "value")]
-        block.attn.c_attn.weight.data = torch.cat(read).T.contiguous()
-        block.attn.c_proj.weight.data = balanced(torch.cat([one.output for one in compiled]))
+        attention = cast(GPT2Attention, block.attn)
+        attention.c_attn.weight.data = torch.cat(read).T.contiguous()
+        attention.c_proj.weight.data = balanced(torch.cat([one.output for one in compiled]))
     return model
