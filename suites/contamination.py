@@ -152,6 +152,7 @@ def clean_and_dirty(
     if clean.value is None or dirty.value is None:
         reason = f"{clean.n} clean and {dirty.n} flagged items were judged; a difference needs both"
         return CleanAndDirty(clean, dirty, missing("undefined", reason, "share", clean.n + dirty.n, excluded=excluded))
+    assert clean.ci is not None and dirty.ci is not None  # a rate with a value has an interval
     gap = dirty.value - clean.value
     interval = Interval(
         gap - math.hypot(dirty.value - dirty.ci.low, clean.ci.high - clean.value),

@@ -385,7 +385,9 @@ def _test(
     alpha, dependent = settings["alpha"], len(set(clusters)) < len(clusters)
     design_effect = paired.design_effect(changes, clusters, 1 - 2 * alpha)
     worth, delta = table.worth(design_effect), paired.difference(table, 1 - 2 * alpha)
-    p_clusters = paired.cluster_p(changes, clusters) if dependent else delta.p_value
+    p_items = delta.p_value
+    assert p_items is not None  # there are items enough for a test
+    p_clusters = paired.cluster_p(changes, clusters) if dependent else p_items
     delta = dataclasses.replace(
         delta,
         ci=paired.score_interval(worth, 1 - 2 * alpha),
@@ -396,7 +398,7 @@ def _test(
         found,
         delta=delta,
         detectable=power.minimum_detectable_effect(int(worth.n), table.discordance, alpha, settings["power"]),
-        adjusted_p=max(delta.p_value, p_clusters),
+        adjusted_p=max(p_items, p_clusters),
         noninferiority_p=paired.noninferiority_p(worth, found.margin),
         design_effect=design_effect,
         effect=_effect(table),
@@ -441,8 +443,9 @@ def _failures(one: MetricVerdict, alpha: float) -> list[str]:
     found = []
     if one.floor is not None and one.candidate.value is not None and one.candidate.value < one.floor - SLACK:
         found.append(f"{one.candidate.value:.3f} is under the floor of {one.floor:g}")
-    if one.delta.value is not None and one.adjusted_p < alpha and one.delta.value <= -one.margin + SLACK:
-        found.append(f"lost {-one.delta.value:.3f}, margin {one.margin:g} (adjusted p = {one.adjusted_p:.2g})")
+    change, p = one.delta.value, one.adjusted_p  # both or neither
+    if change is not None and p is not None and p < alpha and change <= -one.margin + SLACK:
+        found.append(f"lost {-change:.3f}, margin {one.margin:g} (adjusted p = {p:.2g})")
     return found
 
 
@@ -453,8 +456,10 @@ def _doubts(one: MetricVerdict, settings: Mapping[str, Any]) -> list[str]:
         shown = "nothing" if smallest is None else f"a change of {smallest:.3f} or more"
         return [f"{one.delta.n} items can show {shown}, the margin is {one.margin:g}; {_needs(one, settings)}"]
     if one.noninferiority_p >= settings["alpha"]:
-        low = one.delta.ci.low
-        return [f"a loss of {-low:.3f} is not excluded, margin {one.margin:g} (p = {one.noninferiority_p:.2g})"]
+        assert one.delta.ci is not None  # a tested difference has an interval
+        return [
+            f"a loss of {-one.delta.ci.low:.3f} is not excluded, margin {one.margin:g} (p = {one.noninferiority_p:.2g})"
+        ]
     return []
 
 
@@ -462,6 +467,7 @@ def _needs(one: MetricVerdict, settings: Mapping[str, Any]) -> str:
     """Items at which a loss of the margin would show, as many independent ones times the design effect."""
     discordance = max(one.margin, one.delta.detail["discordance"])
     needed = power.items_for_paired(one.margin, discordance, settings["alpha"], settings["power"])
+    assert one.design_effect is not None  # of every metric that was tested
     return f"about {round(needed.n * one.design_effect)} items like these would"
 
 

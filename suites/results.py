@@ -197,12 +197,14 @@ def gate(judged: JudgedSuite) -> bool | None:
     rate = judged.estimates.get(RATE)
     if distrust(judged) is not None:
         return None
-    if judged.suite.gate is None or rate is None or rate.status != "ok" or interval(rate) is None:
+    if judged.suite.gate is None or rate is None or rate.status != "ok":
         return None
-    limit = judged.suite.gate["failure_rate"]
-    if rate.ci.high <= limit:
+    limit, known = judged.suite.gate["failure_rate"], interval(rate)
+    if known is None:
+        return None
+    if known.high <= limit:
         return True
-    return False if rate.ci.low > limit else None
+    return False if known.low > limit else None
 
 
 def distrust(judged: JudgedSuite) -> str | None:
@@ -308,7 +310,7 @@ def _record(
         "role": _role(estimate, gated and distrust(judged) is None),
         "subject": {"model_fingerprint": subject.fingerprint, "suite_hash": suite.sha256, "snapshot": None},
         "direction": direction,
-        "threshold": suite.gate["failure_rate"] if gated else None,
+        "threshold": suite.gate["failure_rate"] if gated and suite.gate is not None else None,
         "passed": gate(judged) if gated else None,
         "evidence": [case.item.id for case, _ in worst(judged)] if is_rate else [],
         **_plain(estimate),

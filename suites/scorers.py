@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-import jsonpath_ng.ext
+import jsonpath_ng.ext.parser
 import jsonschema
+import jsonschema.exceptions
 import regex
 
 import results_io
@@ -60,7 +61,8 @@ def score(scorer: Mapping[str, Any], item: Item, text: str) -> bool | None:
     kind = scorer.get("kind", "none")
     if kind not in KINDS:
         raise results_io.UserError(f"scorer.kind is {kind!r}; expected one of {', '.join(KINDS)}")
-    return None if kind == "none" or not item.answers else KINDS[kind](scorer, item, text)
+    rule = KINDS[kind]
+    return None if rule is None or not item.answers else rule(scorer, item, text)
 
 
 def check(scorer: Mapping[str, Any], name: str) -> None:
@@ -133,18 +135,20 @@ def _regex(scorer: Mapping[str, Any], item: Item, text: str) -> bool | None:
 
 
 def _numeric(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
-    wanted = {answer: number(answer) for answer in item.answers}
-    for answer, value in wanted.items():
-        if value is None:
+    wanted: list[Decimal] = []
+    for answer in item.answers:
+        expected = number(answer)
+        if expected is None:
             raise results_io.UserError(
                 f"{item.id}: the answer {answer!r} is no number, which the scorer 'numeric' compares"
             )
+        wanted.append(expected)
     said = numbers(text)
     if not said:
         return False
     absolute, relative = (Decimal(str(scorer.get(key, 0))) for key in ("absolute", "relative"))
     value = _chosen(scorer, said)
-    return any(abs(value - other) <= max(absolute, relative * abs(other)) for other in wanted.values())
+    return any(abs(value - other) <= max(absolute, relative * abs(other)) for other in wanted)
 
 
 def _json_path(scorer: Mapping[str, Any], item: Item, text: str) -> bool:
@@ -215,7 +219,7 @@ def _chosen(scorer: Mapping[str, Any], found: list[Any]) -> Any:
 
 def _path(path: str) -> Any:
     try:
-        return jsonpath_ng.ext.parse(path)
+        return jsonpath_ng.ext.parser.parse(path)
     except Exception as error:  # the parser raises plain Exception
         raise results_io.UserError(f"{path!r} is not a JSON path ({error}); correct scorer.path in the suite") from None
 

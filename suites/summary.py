@@ -72,6 +72,7 @@ def rate(estimate: Estimate) -> str:
     """Failure rate with its interval in percent: "12.5 % [7.1, 21.0]"; without a rate its status."""
     if estimate.status != "ok":
         return estimate.status.replace("_", " ")
+    assert estimate.value is not None  # its status is ok
     interval = results.interval(estimate)
     shown = "" if interval is None else f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
     return f"{100 * estimate.value:.1f} %{shown}"

@@ -18,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.engine import decoder, trie
+from circuits.engine.decoder import Hook
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
 from circuits.engine.paths import first_change
 from circuits.engine.rows import Inputs, Rows

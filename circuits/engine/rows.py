@@ -282,7 +282,7 @@ class Rows:
 
     # --- edits -----------------------------------------------------------------------------------------------------
 
-    def _edit(self, rows: Tensor, edit: Sequence[tuple[str, Part]], layer: int, start: int) -> None:
+    def _edit(self, rows: Tensor, edit: Sequence[tuple[Kind, Part]], layer: int, start: int) -> None:
         """Put the parts of an edit in place in one state's [prompt, position, ...], whose first position is `start`."""
         for kind, (recipe, heads, positions) in edit:
             source = self.inputs.source(kind, layer, recipe)[:, start:]

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from circuits.circuit import Node
+from circuits.circuit import Kind, Node
 from circuits.interventions import Base, EveryBut, Recipe, Variant
 
 Places = tuple[str | EveryBut, ...]
 Part = tuple[Recipe, tuple[int, ...], Places | None]  # what, in which heads (none: all of it), at which roles
-Edit = tuple[tuple[str, Part], ...]  # (kind of site, part), in the order in which they are applied
+Edit = tuple[tuple[Kind, Part], ...]  # (kind of site, part), in the order in which they are applied
 Stage = tuple[int, str]  # a layer, and which of its STAGES
 Shift = tuple[Node, Recipe, Recipe]  # a writer, what it holds and what the final norm is to see of it instead
 STAGES = ("stream", "attention", "mlp")  # of a layer, in the order in which a block computes them
@@ -144,7 +144,7 @@ def _restores(edit: Edit, base: Base) -> bool:
 
 def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, Edit]:
     """What a variant does at each stage, as the shortest list that says it."""
-    parts: dict[tuple[int, str], list[Part]] = {}  # (layer, kind of site), in the order in which they are applied
+    parts: dict[tuple[int, Kind], list[Part]] = {}  # (layer, kind of site), in the order in which they are applied
     for intervention in variant.on_nodes:
         touched: dict[tuple[int, str], list[int]] = {}
         for node in intervention.nodes:

@@ -60,7 +60,9 @@ def _sites(study: Study) -> dict[str, Any]:
     rows = study.subset(study.settings["site_prompts"])
     prompts = study.prompts.select(rows)
     roles = tuple(prompts.positions)
-    places = [(kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles]
+    places: list[tuple[Kind, int, str]] = [
+        (kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles
+    ]
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
     variants += [denoise([Node(kind, layer)], f"{kind}{layer}@{role}", (role,)) for kind, layer, role in places]
     effects = study.run(Sweep(tuple(variants), probabilities=True), prompts)  # so that 06 can share the run

@@ -47,7 +47,9 @@ def measure(study: Study) -> dict[str, Any]:
         )
     prompts = study.prompts.select(rows)
     roles = tuple(prompts.positions)
-    places = [(kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles]
+    places: list[tuple[Kind, int, str]] = [
+        (kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles
+    ]
     runs = [study.run(trace(places, corrupt), prompts) for corrupt in corruptions(corruption)]
     impact = np.mean([_impact(run) for run in runs], axis=0)  # [place, prompt], averaged over draws
     shape = (len(SITES), study.model.n_layers, len(roles))

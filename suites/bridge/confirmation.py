@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import stats
@@ -76,7 +76,9 @@ def document(records: Sequence[Mapping[str, Any]], traced: Mapping[str, Any], fo
         "subject": traced["subject"],
         "group": traced["group"],
         "records": records,
-        "inputs_sha256": {number: results_io.file_digest(path) for number, path in inputs.items()},
+        "inputs_sha256": {
+            number: results_io.file_digest(cast(Path, path)) for number, path in inputs.items()
+        },  # all were read
     }
 
 

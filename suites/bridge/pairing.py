@@ -229,18 +229,22 @@ def _strong(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
     for i, draft in enumerate(drafts):
         clean, corrupted = (logits[tuple(sequences[2 * i + side])] for side in (0, 1))
         right = int(clean.argmax()) == draft.answer and int(corrupted.argmax()) == draft.wrong
-        draft.logit_diffs = tuple(float(row[draft.answer] - row[draft.wrong]) for row in (clean, corrupted))
-        if right and draft.logit_diffs[0] >= MARGIN and draft.logit_diffs[1] <= -MARGIN:
+        passing, failing = (float(row[draft.answer] - row[draft.wrong]) for row in (clean, corrupted))
+        draft.logit_diffs = passing, failing
+        if right and passing >= MARGIN and failing <= -MARGIN:
             kept.append(draft)
     return kept
 
 
 def _token_at(run: _Run, span: tuple[int, int], model: LocalModel) -> int | None:
     """Index of the last token of the prompt's text that overlaps a span of the prompt."""
-    if run.offsets is None:
-        run.offsets = model.tokenizer(run.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    offsets = run.offsets
+    if offsets is None:
+        offsets = run.offsets = model.tokenizer(run.text, add_special_tokens=False, return_offsets_mapping=True)[
+            "offset_mapping"
+        ]
     start, end = (_offset(run) + place for place in span)
-    inside = [i for i, (first, last) in enumerate(run.offsets) if first < end and last > start]
+    inside = [i for i, (first, last) in enumerate(offsets) if first < end and last > start]
     return max(inside, default=None)
 
 

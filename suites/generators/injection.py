@@ -58,7 +58,7 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     return items
 
 
-def _placed(source: perturbations.SpannedText, sentence: str, place: str) -> perturbations.SpannedText:
+def _placed(source: perturbations.SpannedText, sentence: str, place: perturbations.Place) -> perturbations.SpannedText:
     padded = perturbations.pad(source, sentence, place)
     spans = dict(padded.spans)
     spans["injection"] = spans.pop("filler")

@@ -46,7 +46,9 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     return items
 
 
-def _variants(content: contents.Content, parent: str, slip: str, params: Mapping[str, Any], seed: int) -> list[Item]:
+def _variants(
+    content: contents.Content, parent: str, slip: perturbations.Slip, params: Mapping[str, Any], seed: int
+) -> list[Item]:
     unit, rate = params["unit"], params["rate"]
     changed: dict[str, tuple[perturbations.SpannedText, int]] = {}
     for attempt in range(ATTEMPTS):

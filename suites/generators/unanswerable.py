@@ -78,7 +78,7 @@ def _twins(rng: random.Random, frame: str, name: str) -> list[Item]:
         f"{INSTRUCTION}\n\nText: {text.format(**words)}\n\nQuestion: {question.format(**words)}"
         for question in (answered, open_question)
     ]
-    shared = {"template": frame, "cluster": name}
+    shared: dict[str, Any] = {"template": frame, "cluster": name}
     return [
         Item(parent, prompts[0], answers=(words[slot],), expect={"answerable": True}, **shared),
         Item(

@@ -120,4 +120,5 @@ def _measured(name: str) -> dict[str, Any]:
 
 
 def _plain(rate: Estimate) -> dict[str, Any]:
+    assert rate.value is not None and rate.ci is not None  # every set has examples of both kinds
     return {"value": round(rate.value, 6), "low": round(rate.ci.low, 6), "high": round(rate.ci.high, 6)}

@@ -22,6 +22,7 @@ from inspect_ai.model import (
     ModelAPI,
     ModelOutput,
     ModelUsage,
+    StopReason,
     modelapi,
 )
 from inspect_ai.tool import ToolChoice, ToolInfo
@@ -32,7 +33,7 @@ from suites.models.local import LocalModel
 
 WINDOW = 0.01  # seconds that a batch waits for more requests: little beside a forward pass
 MAX_TOKENS = 16  # where a task does not say; base models do not stop by themselves
-FINISH = {"stop": "stop", "length": "max_tokens"}
+FINISH: dict[str, StopReason] = {"stop": "stop", "length": "max_tokens"}
 
 
 @modelapi(name="meridian")
@@ -115,6 +116,7 @@ class MeridianAPI(ModelAPI):
             if ticket.generation is None:
                 await anyio.sleep(WINDOW)
                 await self._run()
+        assert ticket.generation is not None  # the batch that has just run held it
         return ticket.generation
 
     async def _run(self) -> None:
@@ -130,10 +132,12 @@ class MeridianAPI(ModelAPI):
             stop_reason=FINISH[generation.finish],
             logprobs=self._logprobs(generation) if logprobs else None,
         )
+        assert generation.tokens is not None  # a local model's are known
         read, written = generation.tokens_in or 0, len(generation.tokens)
         usage = ModelUsage(input_tokens=read, output_tokens=written, total_tokens=read + written)
         return ModelOutput(model=self.model_name, choices=[choice], usage=usage, time=generation.seconds)
 
     def _logprobs(self, generation: Generation) -> Logprobs:
+        assert generation.tokens is not None and generation.logprobs is not None  # a local model's are known
         pairs = zip(generation.tokens, generation.logprobs, strict=True)
         return Logprobs(content=[Logprob(token=self.model.tokenizer.decode([t]), logprob=value) for t, value in pairs])

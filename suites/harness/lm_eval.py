@@ -11,7 +11,7 @@ import copy
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from lm_eval import utils
 from lm_eval.api.instance import Instance
@@ -49,7 +49,7 @@ class MeridianLM(TemplateLM):
             model = LocalModel({**settings, "device": device})
         self.model = copy.copy(model)
         self.model.encoding = replace(model.encoding, chat=False)
-        if isinstance(batch_size, int) or str(batch_size).isdigit():
+        if isinstance(batch_size, int) or (batch_size is not None and batch_size.isdigit()):
             self.model.most_rows = int(batch_size)
 
     @property
@@ -66,7 +66,7 @@ class MeridianLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
-        return self.model.encoding.prefix
+        return cast(int, self.model.encoding.prefix)  # lm-eval has no word for a model without
 
     @property
     def max_length(self) -> int:
@@ -104,7 +104,9 @@ class MeridianLM(TemplateLM):
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         asked: Counter[str] = Counter()
-        generations = self.model.generate([self._request(*request.args, asked) for request in requests])
+        generations = self.model.generate(
+            [self._request(request.args[0], request.args[1], asked) for request in requests]
+        )
         for generation in generations:
             if generation.error:
                 raise UserError(generation.error)
@@ -113,7 +115,7 @@ class MeridianLM(TemplateLM):
     @staticmethod
     def _request(prompt: str, wanted: dict[str, Any], asked: Counter[str]) -> Request:
         """The n-th time that a prompt is `asked` is its n-th sample. UserError for an unknown generation setting."""
-        settings = normalize_gen_kwargs(wanted, MAX_GEN_TOKS)
+        settings: dict[str, Any] = dict(normalize_gen_kwargs(wanted, MAX_GEN_TOKS))
         unknown = sorted(set(settings) - READ)
         if unknown:
             raise UserError(f"generation setting {unknown[0]!r} is unknown; use {', '.join(sorted(READ))}")

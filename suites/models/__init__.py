@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from suites.models.base import ModelUnderTest
 
@@ -16,7 +16,7 @@ def open_model(settings: Mapping[str, Any]) -> ModelUnderTest:
     if settings["kind"] == "endpoint":
         from suites.models.endpoint import Endpoint
 
-        return Endpoint(settings)
+        return cast(ModelUnderTest, Endpoint(settings))  # whose properties are cached: to pyright none
     from suites.models.local import LocalModel  # needs torch, which endpoints do without
 
-    return LocalModel(settings)
+    return cast(ModelUnderTest, LocalModel(settings))

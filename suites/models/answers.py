@@ -36,8 +36,8 @@ class Echo:
         """
         start = len(context.rstrip())
         own = [place for place, offset in enumerate(self.offsets) if offset >= start]
-        numbers = [self.logprobs[place] for place in own]
-        if not own or None in numbers:
+        numbers = [number for place in own if (number := self.logprobs[place]) is not None]
+        if not own or len(numbers) < len(own):
             why = (
                 "adds no token to its context"
                 if not own

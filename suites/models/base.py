@@ -65,18 +65,23 @@ class ModelUnderTest(Protocol):
     def identity(self) -> Mapping[str, Any]:
         """What its outputs depend on: hashes of weights, tokenizer and intervention, or an endpoint's address and declared
         version; backend, dtype, versions. Part of every cache key and every record."""
+        ...
 
     def generate(self, requests: Sequence[Request], done: Callable[[int], Any]) -> list[Generation]:
         """One generation for each request, in order. `done(k)` hears of every k more that are finished.
 
         A request that fails is a Generation with `finish` "error"; nothing is raised for it.
         """
+        ...
 
     def loglikelihood(self, pairs: Sequence[tuple[str, str]]) -> list[Likelihood]:
         """log p(continuation | context) of each (context, continuation). Needs the capability "logprobs"."""
+        ...
 
     def reads(self, text: str) -> bool:
         """False if the model's vocabulary has no way to write `text` (an unknown-word token would stand in for a part)."""
+        ...
 
     def same_tokens(self, first: str, second: str) -> bool | None:
         """Whether two texts are the same tokens to the model; None where nobody can know."""
+        ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from results_io import UserError
 
@@ -38,7 +38,7 @@ class Encoding:
         ids = self._ids(text)
         first = self.tokenizer.bos_token_id
         wanted = self.bos if bos is None else bos and first is not None
-        return [first, *ids] if wanted and ids[:1] != [first] else ids
+        return [cast(int, first), *ids] if wanted and ids[:1] != [first] else ids
 
     def prompt(self, prompt: str, system: str | None = None) -> list[int]:
         """Ids of a request. UserError for a system text without a template to put it in, and for no token at all."""

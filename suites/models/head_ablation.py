@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -62,15 +62,15 @@ def parse(settings: Mapping[str, Any]) -> HeadAblation:
 # --- where families keep their heads ------------------------------------------------------------------------------
 
 
-def _joint_values(block: nn.Module, blank: Tensor, heads: int) -> Float[Tensor, "head d_head"]:
+def _joint_values(block: Any, blank: Tensor, heads: int) -> Float[Tensor, "head d_head"]:
     return block.attn.c_attn(blank).chunk(3, -1)[2].reshape(heads, -1)
 
 
-def _interleaved_values(block: nn.Module, blank: Tensor, heads: int) -> Float[Tensor, "head d_head"]:
+def _interleaved_values(block: Any, blank: Tensor, heads: int) -> Float[Tensor, "head d_head"]:
     return block.attention.query_key_value(blank).reshape(heads, 3, -1)[:, 2]
 
 
-def _grouped_values(block: nn.Module, blank: Tensor, heads: int) -> Float[Tensor, "head d_head"]:
+def _grouped_values(block: Any, blank: Tensor, heads: int) -> Float[Tensor, "head d_head"]:
     attention = block.self_attn
     shared = attention.v_proj(blank).reshape(-1, attention.head_dim)
     return shared.repeat_interleave(heads // len(shared), 0)
@@ -98,7 +98,7 @@ def anatomy_of(model: PreTrainedModel) -> Anatomy:
     """UnsupportedArchitectureError for a family that is not in ANATOMIES."""
     for anatomy in ANATOMIES:
         try:
-            block = model.get_submodule(anatomy.blocks)[0]
+            block = cast(nn.ModuleList, model.get_submodule(anatomy.blocks))[0]
             block.get_submodule(anatomy.output), block.get_submodule(anatomy.norm)
         except AttributeError:
             continue
@@ -154,7 +154,7 @@ def prepare(
             f"0-{identity.n_heads - 1}; choose a head inside it"
         )
     anatomy = anatomy_of(model)
-    blocks = model.get_submodule(anatomy.blocks)
+    blocks = cast(nn.ModuleList, model.get_submodule(anatomy.blocks))
     layers = sorted({node.layer for node in ablation.heads})
     projections = {layer: blocks[layer].get_submodule(anatomy.output) for layer in layers}
     if ablation.kind == "mean":
@@ -174,14 +174,14 @@ def _constants(block: nn.Module, anatomy: Anatomy, heads: int) -> Float[Tensor, 
     """Each head's output where attention finds nothing: its value of an input of which the norm leaves the bias alone."""
     norm = block.get_submodule(anatomy.norm)
     bias = getattr(norm, "bias", None)
-    return anatomy.values(block, torch.zeros_like(norm.weight) if bias is None else bias, heads)
+    return anatomy.values(block, torch.zeros_like(cast(Tensor, norm.weight)) if bias is None else bias, heads)
 
 
 def _means(
     model: PreTrainedModel, projections: Mapping[int, nn.Module], reference: Sequence[Sequence[int]], heads: int
 ) -> dict[int, Float[Tensor, "head d_head"]]:
     """Mean over all positions of all reference texts, run one by one, summed in float64."""
-    sums: dict[int, Tensor] = dict.fromkeys(projections, 0.0)
+    sums = dict.fromkeys(projections, torch.zeros((), dtype=torch.float64))
 
     def adding(layer: int) -> Callable[[nn.Module, tuple], None]:
         def add(_: nn.Module, arguments: tuple) -> None:

@@ -295,7 +295,7 @@ class LocalModel:
 
     @torch.no_grad()
     def _scored(self, rows: Sequence[Row]) -> list[Likelihood]:
-        read = [(before + after)[-(self.context + 1) : -1] for before, after in rows]
+        read = [(*before, *after)[-(self.context + 1) : -1] for before, after in rows]
         tokens, mask = self._padded(read)
         keep = max(len(after) for _, after in rows)
         logits = self._logits(tokens, mask, keep)

@@ -74,8 +74,9 @@ def check(suite: Suite) -> None:
     """UserError if the suite's mode cannot judge its items: an `expect` of another form, a pattern that does not compile."""
     mode = MODES[suite.mode]
     expected = getattr(mode, "EXPECT", None)
-    for item in suite.items if expected is not None else ():
-        schema.check(dict(item.expect), expected, f"{suite.id}: {item.id}", "expect")
+    if expected is not None:
+        for item in suite.items:
+            schema.check(dict(item.expect), expected, f"{suite.id}: {item.id}", "expect")
     checked = getattr(mode, "check", None)
     if checked is not None:
         checked(suite)

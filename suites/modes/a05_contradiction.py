@@ -190,7 +190,9 @@ def opposed(text: str, embed: embedding.Embedder, similarity: float = SIMILARITY
         for first, second in itertools.combinations(range(len(said)), 2)
         if spans[second][1] > start and (why := polarity.conflict(said[first], said[second]))
     ]
-    vectors = embed(said) if conflicts else None
+    if not conflicts:
+        return None
+    vectors = embed(said)
     for first, second, why in conflicts:
         cosine = float(vectors[first] @ vectors[second])
         if cosine >= similarity:

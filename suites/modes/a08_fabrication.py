@@ -86,7 +86,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     controls = [seen for _, seen in judged if seen.subtype == "control"]
     rate = rates.failure_rate(judged)
     if 0 < len(decided) < MINIMUM:
-        failed = sum(seen.failed for seen in decided)
+        failed = sum(seen.failed is True for seen in decided)
         rate = rates.share(failed, len(decided), "unanswerable items", MINIMUM, rates.excluded(judged))
     withheld = sum(seen.detail["abstained"] or seen.detail["refused"] for seen in controls)
     rate, corrected = _measured(rate, judged)

@@ -115,7 +115,9 @@ def check(suite: Suite) -> None:
     """UserError unless every item has the answers of the item that it was made from: else templates cannot be compared."""
     for item in suite.items:
         parent = suite.by_id.get(item.variant.parent) if item.variant else None
-        for key in ("answers", "choices") if parent is not None else ():
+        if parent is None:
+            continue
+        for key in ("answers", "choices"):
             if {normalise(text) for text in getattr(item, key)} != {normalise(text) for text in getattr(parent, key)}:
                 raise results_io.UserError(
                     f"{suite.id}: {item.id} has other {key} than {parent.id}, from which it was made; templates share them"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import stats
@@ -90,18 +90,20 @@ def depth_trend(decided: Sequence[tuple[Case, bool]]) -> Estimate:
     scores = _scores(names)
     index = np.array([names.index(case.item.factors.get("depth", "")) for case, _ in decided])
     table = np.array([np.bincount(index[failed == outcome], minlength=len(names)) for outcome in (False, True)])
-    trend = Table(table, shift_zeros=False).test_ordinal_association(col_scores=scores)
-    slope = stats.linregress(scores[index], failed.astype(float)).slope
+    # the libraries name the fields of these results when they run
+    trend = cast(Any, Table(table, shift_zeros=False).test_ordinal_association(col_scores=scores))
+    line = cast(Any, stats.linregress(scores[index], failed.astype(float)))
+    any_difference = cast(Any, stats.chi2_contingency(table, correction=False))
     detail = {
         "depths": names,
         "failed": table[1].tolist(),
         "n": table.sum(axis=0).tolist(),
         "z": float(trend.zscore),
-        "p_any_difference": float(stats.chi2_contingency(table, correction=False).pvalue),
+        "p_any_difference": float(any_difference.pvalue),
     }
     few = (f"a depth has fewer than {CELL_MINIMUM} items",) if min(detail["n"]) < CELL_MINIMUM else ()
     return Estimate(
-        float(slope),
+        float(line.slope),
         "share per depth",
         len(decided),
         assumptions=few,

@@ -66,7 +66,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     insufficient.
     """
     decided = [seen for _, seen in judged if seen.failed is not None]
-    captured, wrong = sum(seen.failed for seen in decided), sum(seen.detail["wrong"] for seen in decided)
+    captured, wrong = sum(seen.failed is True for seen in decided), sum(seen.detail["wrong"] for seen in decided)
     left_out = rates.excluded(judged)
     rate = rates.failure_rate(judged)
     if 0 < len(decided) < MINIMUM:

@@ -80,7 +80,7 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
         status = "not_applicable" if plain else "insufficient_data"
         reason = f"none of {len(plain)} plain requests is refused" if plain else "no plain request to compare with"
         return {key: missing(status, reason, "share", len(decided), excluded=rates.excluded(judged)) for key in keys}
-    failed = sum(seen.failed for seen in decided)
+    failed = sum(seen.failed is True for seen in decided)
     return {
         "failure_rate": rates.failure_rate(judged),
         "excess": rates.excess(failed, len(decided), complied, len(plain), "wrapped requests", rates.excluded(judged)),

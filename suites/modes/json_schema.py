@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jsonschema
+import jsonschema.exceptions
+import jsonschema.validators
 import referencing
 import referencing.exceptions
 import referencing.jsonschema

@@ -10,7 +10,7 @@ from typing import Literal
 from statsmodels.stats.proportion import confint_proportions_2indep
 
 import results_io
-from suites.estimate import Estimate, Interval, missing
+from suites.estimate import Estimate, Interval, Status, missing
 from suites.item import Item
 from suites.outcome import Case, Detection, Tier
 from suites.statistics import bootstrap, proportions
@@ -65,7 +65,8 @@ def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
         return share(sum(decided), len(decided), what, left_out=left_out)
     if not judged:
         return missing("insufficient_data", "no cases", "share")
-    status = next((kind for kind in ("error", "not_applicable") if set(left_out) == {kind}), "insufficient_data")
+    reasons_for_none: tuple[Status, ...] = ("error", "not_applicable")
+    status = next((kind for kind in reasons_for_none if set(left_out) == {kind}), "insufficient_data")
     reasons = Counter(seen.reason for _, seen in judged)
     return missing(status, f"none of {len(judged)} cases: {reasons.most_common(1)[0][0]}", "share", excluded=left_out)
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jsonschema
 import referencing
@@ -72,19 +72,21 @@ def check_plain(value: Any, where: str, path: Sequence[Any] = ()) -> None:
 def sentence(error: jsonschema.ValidationError, prefix: str = "") -> str:
     """What is wrong at which key, what was expected, and the nearest known key of an unknown one."""
     path = key_path(error.absolute_path, prefix)
+    schema = cast(Mapping[str, Any], error.schema)  # every schema here that can fail is a mapping
+    instance, value = cast(Any, error.instance), cast(Any, error.validator_value)
     if error.validator in ("additionalProperties", "unevaluatedProperties"):
-        known = sorted(error.schema.get("properties", {}))
-        unknown = sorted(set(error.instance) - set(known), key=str)[0]
+        known = sorted(schema.get("properties", {}))
+        unknown = sorted(set(instance) - set(known), key=str)[0]
         return f"the key {key_path([*error.absolute_path, unknown], prefix)} is not known; {suggestion(str(unknown), known)}"
     if error.validator == "required":
-        absent = next(key for key in error.validator_value if key not in error.instance)
+        absent = next(key for key in value if key not in instance)
         full = key_path([*error.absolute_path, absent], prefix)
-        return f"the key {full} is missing; expected {expected(error.schema.get('properties', {}).get(absent, {}))}; add it"
+        return f"the key {full} is missing; expected {expected(schema.get('properties', {}).get(absent, {}))}; add it"
     if error.validator == "uniqueItems":
         return f"{path or 'the document'} names something twice; expected every entry once; take the second one out"
-    wanted = expected(error.schema, error.validator, error.validator_value)
-    hint = nearest(error.instance, error.schema.get("enum", ()))
-    return f"{path or 'the document'} is {shown(error.instance)}; expected {wanted}{hint}"
+    wanted = expected(schema, cast(str, error.validator), value)
+    hint = nearest(instance, schema.get("enum", ()))
+    return f"{path or 'the document'} is {shown(instance)}; expected {wanted}{hint}"
 
 
 def expected(schema: Mapping[str, Any], keyword: str = "type", value: Any = None) -> str:
@@ -157,4 +159,4 @@ def _published_validator(name: str) -> jsonschema.Draft202012Validator:
 @cache
 def _registry() -> referencing.Registry:
     resources = [referencing.Resource.from_contents(published(name)) for name in ("suite", "item")]
-    return referencing.Registry().with_resources([(resource.id(), resource) for resource in resources])
+    return resources @ referencing.Registry()  # each by its own $id
