@@ -146,7 +146,7 @@ def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, 
     """What a variant does at each stage, as the shortest list that says it."""
     parts: dict[tuple[int, Kind], list[Part]] = {}  # (layer, kind of site), in the order in which they are applied
     for intervention in variant.on_nodes:
-        touched: dict[tuple[int, str], list[int]] = {}
+        touched: dict[tuple[int, Kind], list[int]] = {}
         for node in intervention.nodes:
             touched.setdefault((node.layer, node.kind), []).extend([node.index] if node.kind == "head" else [])
         for (layer, kind), heads in touched.items():
