@@ -163,7 +163,7 @@ def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, 
     return edits
 
 
-def _last(kind: str, parts: Sequence[Part]) -> list[tuple[str, Part]]:
+def _last(kind: Kind, parts: Sequence[Part]) -> list[tuple[Kind, Part]]:
     """Parts of one kind without those that a later one overwrites everywhere."""
     if any(positions is not None for _, _, positions in parts):
         return [(kind, part) for part in parts]

@@ -105,7 +105,7 @@ class MeridianLM(TemplateLM):
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         asked: Counter[str] = Counter()
         generations = self.model.generate(
-            [self._request(request.args[0], request.args[1], asked) for request in requests]
+            [self._request(*cast(tuple[str, dict[str, Any]], request.args), asked) for request in requests]
         )
         for generation in generations:
             if generation.error:

@@ -65,8 +65,12 @@ def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
         return share(sum(decided), len(decided), what, left_out=left_out)
     if not judged:
         return missing("insufficient_data", "no cases", "share")
-    reasons_for_none: tuple[Status, ...] = ("error", "not_applicable")
-    status = next((kind for kind in reasons_for_none if set(left_out) == {kind}), "insufficient_data")
+    only = set(left_out)
+    status: Status = "insufficient_data"
+    if only == {"error"}:
+        status = "error"
+    elif only == {"not_applicable"}:
+        status = "not_applicable"
     reasons = Counter(seen.reason for _, seen in judged)
     return missing(status, f"none of {len(judged)} cases: {reasons.most_common(1)[0][0]}", "share", excluded=left_out)
 
