@@ -121,8 +121,7 @@ def _random_circuits(study: Study) -> dict[str, Any]:
     seed = int(study.settings["seed"])
     rng = random.Random(f"random circuits {seed}")
     circuits = [
-        matched_heads(study.claim.heads, study.model.heads, rng)
-        for _ in range(study.settings["random_circuits"])
+        matched_heads(study.claim.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
     ]
     share = 1 / int(study.settings["random_circuit_prompt_share"])
     rows = [

@@ -103,9 +103,7 @@ def _without_each_pathway(
 
 def _without(study: Study, pathway: Pathway, recipe: Recipe) -> Variant:
     graph = study.model.graph
-    return scrub(
-        hypothesis_edges(study.claim, graph, pathway), graph, recipe, f"without {pathway}/{recipe.draw}"
-    )
+    return scrub(hypothesis_edges(study.claim, graph, pathway), graph, recipe, f"without {pathway}/{recipe.draw}")
 
 
 def _describe(study: Study) -> dict[str, Any]:

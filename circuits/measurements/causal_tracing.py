@@ -61,8 +61,8 @@ def measure(study: Study) -> dict[str, Any]:
         "rows": rows,
         "impact": dict(zip(SITES, impact.mean(1).reshape(shape), strict=True)),
         "standard_error": dict(zip(SITES, error.reshape(shape), strict=True)),
-        "clean_probability": float(_probability(runs[0])[0].mean()),
-        "corrupted_probability": float(np.mean([_probability(run)[1].mean() for run in runs])),
+        "clean_probability": float(runs[0].probabilities[0][0].mean()),
+        "corrupted_probability": float(np.mean([run.probabilities[0][1].mean() for run in runs])),
     }
 
 
@@ -95,11 +95,5 @@ def trace(places: Sequence[tuple[Kind, int, str]], corrupted: Variant) -> Sweep:
 
 def _impact(effects: Effects) -> np.ndarray:
     """P(answer | restored) - P(answer | corrupted), [place, prompt]."""
-    probability = _probability(effects)
-    return probability[2:].astype(float) - probability[1]
-
-
-def _probability(effects: Effects) -> np.ndarray:
-    """P(answer), [variant, prompt], which the sweep asks for."""
-    assert effects.answer_probability is not None
-    return effects.answer_probability
+    answers, _ = effects.probabilities
+    return answers[2:].astype(float) - answers[1]
