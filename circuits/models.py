@@ -214,7 +214,7 @@ class Model:
         weight = norm.weight.detach().float().cpu()
         return 1 + weight if norm.uses_weight_offset else weight
 
-    def read_out(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row vocabulary"]:
+    def logits_of(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row vocabulary"]:
         """The model's own final norm, unembedding and bound of the logits, on any residual stream of one position a row."""
         logits = self.bridge.unembed(self.bridge.ln_final(stream[:, None]))[:, 0]
         return self.bridge.adapter.apply_output_logits_transform(logits)

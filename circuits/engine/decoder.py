@@ -87,7 +87,7 @@ class Layer:
         )
 
 
-class Tally:
+class FlopCount:
     """Counts the floating-point operations of matrix products, in any number of threads."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Decoder:
     activation: Callable[[Tensor], Tensor]
     angles_of: Callable[[int], tuple[Tensor, Tensor]] | None
     longest: int | None
-    flops: Tally = field(default_factory=Tally)
+    flops: FlopCount = field(default_factory=FlopCount)
     _angles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
 

@@ -20,7 +20,7 @@ from circuits.circuit import Node
 from circuits.engine.decoder import Hook
 from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
-from circuits.engine.sources import Activations, Reference, Sources
+from circuits.engine.sources import Activations, ReferenceActivations, Sources
 from circuits.interventions import Base, Effects, EveryBut, Intervention, PathIntervention, Recipe, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
@@ -65,7 +65,7 @@ class LensEngine:
         self.model = model
         self.rows_per_forward = rows_per_forward
         self.prompts_per_batch = prompts_per_batch
-        self.reference = Reference(reference, self.activations)
+        self.reference = ReferenceActivations(reference, self.activations)
         self.why = "asked for"
         self._alive: set[str] = set()
         self._wired = False
@@ -73,7 +73,7 @@ class LensEngine:
     def on(self, reference: PromptSet) -> LensEngine:
         """The same engine with other reference prompts."""
         other = copy(self)
-        other.reference = Reference(reference, other.activations)
+        other.reference = ReferenceActivations(reference, other.activations)
         return other
 
     def describe(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Rows:
         for layer in range(self.decoder.n_layers):
             stream = self._enter(layer, stream)  # in two steps, so that no third copy is alive
             stream = self._block(layer, stream)
-        return self._read_out(stream[:, :, 0], probabilities)
+        return self._score_last_position(stream[:, :, 0], probabilities)
 
     # --- one layer -------------------------------------------------------------------------------------------------
 
@@ -303,7 +303,7 @@ class Rows:
 
     # --- read-out --------------------------------------------------------------------------------------------------
 
-    def _read_out(self, stream: Float[Tensor, "state prompt d_model"], probabilities: bool) -> Scores:
+    def _score_last_position(self, stream: Float[Tensor, "state prompt d_model"], probabilities: bool) -> Scores:
         decoder, batch = self.decoder, self.batch
         if not self.trie.shifts.trivial:
             stream = stream[self._index(self.trie.shifts.parent)]

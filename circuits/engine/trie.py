@@ -28,7 +28,7 @@ NOTHING: Edit = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class TrieStage:
     """The children of one stage, in the order of their parents, and the edit that makes each."""
 
     parent: Int[np.ndarray, " child"]
@@ -52,8 +52,8 @@ class Trie:
     position.
     """
 
-    steps: Mapping[Stage, Step]
-    shifts: Step
+    steps: Mapping[Stage, TrieStage]
+    shifts: TrieStage
     leaves: Int[np.ndarray, " variant"]
     at_end: frozenset[str]
 
@@ -82,14 +82,14 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
         if stage[1] == "stream":
             after = [own.get((stage[0], "attention"), NOTHING) for own in every]
             steps[stage], states = _arrange(steps[stage], states, after)
-    shifts, states = _step(states, [read_out(variant) or NOTHING for variant in variants])
+    shifts, states = _step(states, [final_norm_change(variant) or NOTHING for variant in variants])
     return Trie(steps, shifts, states, frozenset(at_end))
 
 
-def read_out(variant: Variant) -> tuple[Shift, ...] | None:
+def final_norm_change(variant: Variant) -> tuple[Shift, ...] | None:
     """What the paths of a variant change in the final norm's input, or None if they do more or it takes a run to know.
 
-    Known is what a writer holds that the variant replaces as a whole, or that stands before all that it replaces.
+    A writer's value is known if the variant replaces all of it, or if it precedes every replaced node.
     """
     held = {
         node: intervention.recipe if intervention.positions is None else None
@@ -113,18 +113,18 @@ def read_out(variant: Variant) -> tuple[Shift, ...] | None:
     return tuple(shifts)
 
 
-def _step(states: Int[np.ndarray, " variant"], edits: Sequence[tuple]) -> tuple[Step, Int[np.ndarray, " variant"]]:
+def _step(states: Int[np.ndarray, " variant"], edits: Sequence[tuple]) -> tuple[TrieStage, Int[np.ndarray, " variant"]]:
     """The distinct (state, edit) pairs as children, and the child of each variant."""
     known = {edit: number for number, edit in enumerate(dict.fromkeys(edits))}
     keys = np.array([known[edit] for edit in edits], np.int64)
     pairs, children = np.unique(states * len(known) + keys, return_inverse=True)
     distinct = list(known)
-    return Step(pairs // len(known), tuple(distinct[key] for key in pairs % len(known))), children
+    return TrieStage(pairs // len(known), tuple(distinct[key] for key in pairs % len(known))), children
 
 
 def _arrange(
-    step: Step, states: Int[np.ndarray, " variant"], edits: Sequence[Edit]
-) -> tuple[Step, Int[np.ndarray, " variant"]]:
+    step: TrieStage, states: Int[np.ndarray, " variant"], edits: Sequence[Edit]
+) -> tuple[TrieStage, Int[np.ndarray, " variant"]]:
     """The same step with its children in another order: those that go on alike, by the one edit that follows, together."""
     following: dict[int, set[Edit]] = {}
     for state, edit in zip(states.tolist(), edits, strict=True):
@@ -134,7 +134,7 @@ def _arrange(
     order = np.argsort(kinds, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    return Step(step.parent[order], tuple(step.edits[old] for old in order)), place[states]
+    return TrieStage(step.parent[order], tuple(step.edits[old] for old in order)), place[states]
 
 
 def _restores(edit: Edit, base: Base) -> bool:

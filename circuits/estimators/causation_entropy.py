@@ -37,7 +37,7 @@ from results_io import UserError
 
 
 @dataclass(frozen=True)
-class Step:
+class ColumnTest:
     """A test of one column: its information, in nats, and the threshold that it has to exceed."""
 
     column: int
@@ -57,9 +57,9 @@ class Selection:
     """
 
     columns: tuple[int, ...]
-    forward: tuple[Step, ...]
-    rejected: Step | None
-    pruned: tuple[Step, ...]
+    forward: tuple[ColumnTest, ...]
+    rejected: ColumnTest | None
+    pruned: tuple[ColumnTest, ...]
 
 
 @runtime_checkable
@@ -87,14 +87,14 @@ def select(estimator: Estimator, columns: Sequence[int]) -> Selection:
     return Selection(tuple(kept), tuple(forward), rejected, tuple(pruned))
 
 
-def _forward(estimator: Estimator, columns: Sequence[int]) -> tuple[list[Step], Step | None]:
-    steps: list[Step] = []
+def _forward(estimator: Estimator, columns: Sequence[int]) -> tuple[list[ColumnTest], ColumnTest | None]:
+    steps: list[ColumnTest] = []
     rest = list(columns)
     while rest and len(steps) < estimator.most_given:
         given = [step.column for step in steps]
         information = estimator.information(rest, given)
         best = int(information.argmax())
-        step = Step(rest[best], float(information[best]), estimator.threshold(rest, given))
+        step = ColumnTest(rest[best], float(information[best]), estimator.threshold(rest, given))
         if not step.significant:
             return steps, step
         steps.append(step)
@@ -102,7 +102,7 @@ def _forward(estimator: Estimator, columns: Sequence[int]) -> tuple[list[Step], 
     return steps, None
 
 
-def _backward(estimator: Estimator, chosen: Sequence[int]) -> tuple[list[int], list[Step]]:
+def _backward(estimator: Estimator, chosen: Sequence[int]) -> tuple[list[int], list[ColumnTest]]:
     kept, pruned = list(chosen), []
     while kept:
         tests = [_unique_information(estimator, column, kept) for column in kept]
@@ -115,10 +115,10 @@ def _backward(estimator: Estimator, chosen: Sequence[int]) -> tuple[list[int], l
     return kept, pruned
 
 
-def _unique_information(estimator: Estimator, column: int, chosen: Sequence[int]) -> Step:
+def _unique_information(estimator: Estimator, column: int, chosen: Sequence[int]) -> ColumnTest:
     others = [other for other in chosen if other != column]
     information = estimator.information([column], others)
-    return Step(column, float(information[0]), estimator.threshold([column], others))
+    return ColumnTest(column, float(information[0]), estimator.threshold([column], others))
 
 
 def scores(estimator: Estimator, selected: Sequence[int], n_columns: int) -> Float[np.ndarray, " column"]:

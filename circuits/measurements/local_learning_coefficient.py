@@ -35,9 +35,9 @@ from transformers import Cache
 from circuits.engine.decoder import Decoder
 from circuits.engine.displaced_layer import Change, DisplacedLayer
 from circuits.engine.scores import gather
-from circuits.engine.workers import side_by_side
+from circuits.engine.workers import run_parallel
 from circuits.estimators import learning_coefficient
-from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior, Run, Sampling
+from circuits.estimators.learning_coefficient import CoefficientEstimate, Losses, Posterior, Run, Sampling
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from circuits.study import Study
@@ -103,7 +103,7 @@ def _side_by_side(layers: Sequence[LayerLosses]) -> Run:
     """How to run a function for every layer: beside one another unless the model's own modules get hooks for it."""
     if not all(losses.fused for losses in layers):
         return map
-    return lambda work, items: side_by_side(lambda item: [work(item)], items, layers[0].model.device)
+    return lambda work, items: run_parallel(lambda item: [work(item)], items, layers[0].model.device)
 
 
 def _posteriors(
@@ -128,13 +128,13 @@ def _expect(study: Study, sampling: Sampling) -> None:
     study.progress.expect(PASSES * len(study.model.heads) * sampling.chains * sampling.batch * evaluations)
 
 
-def _per_head(estimates: list[Estimate]) -> dict[str, list[Any]]:
+def _per_head(estimates: list[CoefficientEstimate]) -> dict[str, list[Any]]:
     fields = ("standard_error", "chains", "r_hat", "effective_samples", "drift", "step_size", "acceptance", "reason")
     columns = {name: [getattr(each, name) for each in estimates] for name in (*fields, "trace")}
     return {"score": [each.llc for each in estimates], **columns}
 
 
-def _reliability(estimates: list[Estimate]) -> float | None:
+def _reliability(estimates: list[CoefficientEstimate]) -> float | None:
     """1 - mean squared standard error / variance of the scores over heads: the share of the latter that is no noise.
 
     None with fewer than two scores or if all are equal.
@@ -329,7 +329,7 @@ class UpperLayers:
             output = block(residual, *arguments, **named)
             residual = output[0] if isinstance(output, tuple) else output
         last = residual[torch.arange(len(end), device=residual.device), end.to(residual.device)]
-        return self.model.read_out(last)
+        return self.model.logits_of(last)
 
     def _record(self, block: torch.nn.Module, arguments: tuple, named: dict[str, Any]) -> None:
         """What a block is handed but for the residual stream, without the cache of keys and values."""

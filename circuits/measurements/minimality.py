@@ -34,7 +34,7 @@ Removed = frozenset[Node]  # heads taken out of the circuit
 
 
 @dataclass(frozen=True)
-class Choice:
+class ContextSet:
     """The set K beside which head `node` counts most: what kind it is and F(C \\ K) - F(C \\ (K u v)), nats."""
 
     node: Node
@@ -98,7 +98,7 @@ def measure(study: Study) -> dict[str, Any]:
     }
 
 
-def choose(study: Study) -> list[Choice]:
+def choose(study: Study) -> list[ContextSet]:
     """For each circuit head the set K with the largest score on the discovery prompts; ties to the earlier kind.
 
     Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy
@@ -112,7 +112,7 @@ def choose(study: Study) -> list[Choice]:
     found = []
     for node, sets in candidates.items():
         kind = max(sets, key=lambda name, node=node, sets=sets: abs(losses.mean(node, sets[name])))
-        found.append(Choice(node, sets[kind], kind, losses.mean(node, sets[kind])))
+        found.append(ContextSet(node, sets[kind], kind, losses.mean(node, sets[kind])))
     return found
 
 

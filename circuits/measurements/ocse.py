@@ -30,11 +30,11 @@ from jaxtyping import Float
 
 from circuits.circuit import Node
 from circuits.estimators.causation_entropy import (
+    ColumnTest,
     Estimator,
     Gaussian,
     NearestNeighbour,
     Selection,
-    Step,
     bootstrap_weights,
     exchangeable_orders,
     scores,
@@ -163,7 +163,7 @@ def _stability(
 
 
 def _report(estimator: Estimator, selection: Selection, heads: Sequence[Node]) -> dict[str, Any]:
-    def steps(tests: Sequence[Step]) -> list[dict[str, Any]]:
+    def steps(tests: Sequence[ColumnTest]) -> list[dict[str, Any]]:
         return [
             {"head": _pairs([test.column], heads)[0], "information": test.information, "threshold": test.threshold}
             for test in tests

@@ -32,7 +32,7 @@ LAYER_NORM_EPSILON = 2.0**16  # residual variance is about 3: its effect on the 
 
 
 @dataclass(frozen=True)
-class HeadWeights:
+class CompiledHead:
     """Query, key and value read the residual stream, output writes it; scores are divided by sqrt(D_HEAD) later."""
 
     query: Float[Tensor, "d_head d_model"]
@@ -41,7 +41,7 @@ class HeadWeights:
     output: Float[Tensor, "d_head d_model"]
 
 
-def compile_mechanism(mechanism: Mechanism) -> HeadWeights:
+def compile_mechanism(mechanism: Mechanism) -> CompiledHead:
     """Weights of a described head: each term takes as many dimensions of the head as its subspaces are wide.
 
     Raises ValueError if the terms need more than D_HEAD dimensions or join subspaces of different widths.
@@ -50,7 +50,7 @@ def compile_mechanism(mechanism: Mechanism) -> HeadWeights:
     copies = [(term.source, term.destination, term.gain) for term in mechanism.copies]
     key, query = joined(scores)
     value, output = joined(copies)
-    return HeadWeights(query, key, value, output)
+    return CompiledHead(query, key, value, output)
 
 
 def joined(
@@ -76,13 +76,13 @@ def joined(
     return first_matrix, second_matrix
 
 
-def compile_decoy(decoy: Decoy, generator: torch.Generator) -> HeadWeights:
+def compile_decoy(decoy: Decoy, generator: torch.Generator) -> CompiledHead:
     """Gaussian weights with the decoy's standard deviations, zero outside its source and destination."""
     query, key, value, output = (torch.randn(D_HEAD, D_MODEL, generator=generator) for _ in range(4))
     inside_source, inside_destination = torch.zeros(D_MODEL), torch.zeros(D_MODEL)
     inside_source[columns(decoy.source)] = 1
     inside_destination[columns(decoy.destination)] = 1
-    return HeadWeights(
+    return CompiledHead(
         query * decoy.attention_sd,
         key * decoy.attention_sd,
         value * decoy.value_sd * inside_source,
@@ -132,7 +132,7 @@ def subspaces_read(heads: Mapping[Node, Mechanism | Decoy]) -> set[str]:
     return attended | {term.source for one in mechanisms for term in one.copies}
 
 
-def compile_head(description: Mechanism | Decoy, node: Node, seed: int) -> HeadWeights:
+def compile_head(description: Mechanism | Decoy, node: Node, seed: int) -> CompiledHead:
     """Weights of one head; a decoy's depend on the seed and its place only, not on the other heads."""
     if isinstance(description, Mechanism):
         return compile_mechanism(description)
