@@ -99,6 +99,7 @@ def patch(study: Study, prompts: PromptSet, places: Sequence[tuple[str, Node, tu
     found = study.run(Sweep(tuple(variants), probabilities=True), prompts)
     clean, corrupted, *rows = found.logit_diff.astype(float)
     effects, n = np.stack(rows), len(places)
+    assert found.answer_probability is not None  # the sweep asks for it
     probability = found.answer_probability.astype(float)
     return Patched(
         names=tuple(name for name, _, _ in places),

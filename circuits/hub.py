@@ -61,8 +61,15 @@ def fetch(repository: str, revision: str | None) -> Snapshot:
 def _cached(repository: str, revision: str | None) -> Snapshot | None:
     """What an earlier run downloaded; None if it is not there or not whole."""
     try:
-        patterns = {"allow_patterns": FILES, "ignore_patterns": NOT_FILES}  # else what was left out counts as missing
-        folder = Path(snapshot_download(repository, revision=revision, local_files_only=True, **patterns))
+        folder = Path(
+            snapshot_download(
+                repository,
+                revision=revision,
+                local_files_only=True,
+                allow_patterns=FILES,  # else what was left out counts as missing
+                ignore_patterns=NOT_FILES,
+            )
+        )
     except (LocalEntryNotFoundError, HFValidationError):
         return None
     return Snapshot(folder, folder.name) if _is_whole(folder) else None

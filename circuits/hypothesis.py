@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import cast
 
 from circuits.circuit import INPUT, OUTPUT, Circuit, Node, Pathway, Role
-from circuits.edges import EMBEDDING, PROJECTIONS, Edge, Graph, Reader
+from circuits.edges import EMBEDDING, PROJECTIONS, Edge, Graph, Reader, ReaderKind
 from circuits.interventions import Intervention, PathIntervention, Recipe, Variant
 
 
@@ -65,7 +66,7 @@ def pathway_edges(pathway: Pathway, circuit: Circuit, graph: Graph) -> frozenset
     if pathway.receiver == OUTPUT:
         readers = {graph.logits}
     else:
-        kinds = PROJECTIONS if pathway.input is None else (pathway.input,)
+        kinds = PROJECTIONS if pathway.input is None else (cast(ReaderKind, pathway.input),)  # q, k or v
         readers = {graph.reader_of(node, kind) for node in circuit.roles[pathway.receiver].heads for kind in kinds}
     return frozenset(Edge(w, reader) for w in writers for reader in readers if graph.connects(w, reader))
 

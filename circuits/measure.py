@@ -181,14 +181,14 @@ def measure(
         if is_fresh(path := path_of(folder, number), plan.subject(number)):
             continue
         with nullcontext() if number in DEPEND_ON_CIRCUIT else exclusive():
-            if (known := _elsewhere(plan, folder, number, shared)) is not None:
+            if (known := _same_result_in_another_folder(plan, folder, number, shared)) is not None:
                 results_io.write_text(path, known.read_text(encoding="utf-8"))
             elif _measured(plan, path, number, progress, note):
                 done.append(number)
     return done
 
 
-def _elsewhere(plan: Plan, folder: Path, number: str, shared: Path | None) -> Path | None:
+def _same_result_in_another_folder(plan: Plan, folder: Path, number: str, shared: Path | None) -> Path | None:
     """The same result in another folder; None if there is none.
 
     Only folders of the same prompts are read in full. Seeds are compared as well: they are no part of every subject, but stand
@@ -228,7 +228,7 @@ def check(plan: Plan, numbers: Iterable[str]) -> None:
                 raise UserError(
                     f"{registries.file_of(module)} reads the setting {name!r}, which no file in configs/measurement/ has; add it"
                 )
-        getattr(module, "check", _anything_goes)(plan.settings)
+        getattr(module, "check", _accepts_any_settings)(plan.settings)
 
 
 def remove_stale(plan: Plan, folder: Path, numbers: Iterable[str]) -> None:
@@ -238,7 +238,7 @@ def remove_stale(plan: Plan, folder: Path, numbers: Iterable[str]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _anything_goes(settings: Mapping[str, Any]) -> None:
+def _accepts_any_settings(settings: Mapping[str, Any]) -> None:
     """A measurement without a `check` of its own takes any settings of the right kinds."""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from jaxtyping import Float
@@ -76,7 +76,10 @@ class Identity:
         """Where the weights come from, in words: a folder read in place of the hub is not the hub."""
         if self.kind != "hub":
             return self.kind
-        return f"hub, revision {self.revision[:8]}" if self.revision else f"folder {self.folder.name}"
+        if self.revision:
+            return f"hub, revision {self.revision[:8]}"
+        assert self.folder is not None  # only a model built in memory has none
+        return f"folder {self.folder.name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +214,7 @@ class Model:
         weight = norm.weight.detach().float().cpu()
         return 1 + weight if norm.uses_weight_offset else weight
 
-    def read_out(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row vocabulary"]:
+    def logits_of(self, stream: Float[Tensor, "row d_model"]) -> Float[Tensor, "row vocabulary"]:
         """The model's own final norm, unembedding and bound of the logits, on any residual stream of one position a row."""
         logits = self.bridge.unembed(self.bridge.ln_final(stream[:, None]))[:, 0]
         return self.bridge.adapter.apply_output_logits_transform(logits)
@@ -275,7 +278,8 @@ def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrai
 
         built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
         built.model.set_attn_implementation("eager")
-        return built.model.to(device, dtype).eval(), built.tokenizer
+        cast(torch.nn.Module, built.model).to(device, dtype).eval()  # transformers' own `to` hides what it takes
+        return built.model, built.tokenizer
     tokenizer = load_tokenizer(identity)
     loading = {"dtype": dtype, "attn_implementation": "eager", "local_files_only": True}
     try:
@@ -283,7 +287,8 @@ def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrai
             plain = _CompleteModel.from_pretrained(str(identity.folder), **loading)
     except SafetensorError as error:
         raise UserError(f"the weights in {identity.folder} cannot be read ({error}); copy them there anew") from error
-    return plain.to(device).eval(), tokenizer
+    cast(torch.nn.Module, plain).to(device).eval()
+    return plain, tokenizer
 
 
 def load_tokenizer(identity: Identity) -> Any:
@@ -291,6 +296,7 @@ def load_tokenizer(identity: Identity) -> Any:
 
     UserError if there is none that transformers can read, or it cannot say where in the text its tokens stand.
     """
+    assert identity.folder is not None  # a model built in memory comes with its tokenizer
     if not any((identity.folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty one
         raise UserError(f"model folder {identity.folder} has no tokenizer; put its tokenizer.json there")
     try:
@@ -440,7 +446,8 @@ class _CompleteModel:
 
     @staticmethod
     def from_pretrained(folder: str, **settings: Any) -> PreTrainedModel:
-        model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
+        loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
+        model, report = cast(tuple[PreTrainedModel, dict[str, Any]], loaded)  # a pair, as the loading info is asked for
         missing = sorted(report["missing_keys"])
         if missing:
             raise UserError(

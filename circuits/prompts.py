@@ -149,6 +149,7 @@ def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, 
     """
     if task.given is not None:
         return {name: list(task.given[name][:size]) for name, size in sizes.items()}
+    assert task.sample is not None  # only a task whose examples are given has none
     rng = random.Random(f"{task.name}/{seed}")
     drawn: dict[str, list[Example]] = {name: [] for name in sizes}
     places = {name: Places(size, task.templates) for name, size in sizes.items()}

@@ -31,7 +31,7 @@ class Progress(Protocol):
         """`pairs` of them are done."""
 
 
-class Silent:
+class NoProgress:
     """A Progress that shows nothing."""
 
     def expect(self, pairs: int) -> None: ...
@@ -58,7 +58,7 @@ class Study:
     seed: int
     circuit: Circuit | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=NoProgress)
     done: dict[tuple[LensEngine, str, str], Effects] = field(default_factory=dict)
 
     @property

@@ -53,7 +53,7 @@ COMPARED_PARTS = 32
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """What runs for one signature, and why.
 
     `seconds`: of the candidates that agree with the reference. `difference`: largest absolute difference to the reference
@@ -90,7 +90,7 @@ class Operations:
         self._candidates = candidates or default_candidates()
         self._clock = clock or cuda_seconds
         self._measures = clock is not None or self.device.type == "cuda"
-        self._choices: dict[str, dict[str, Choice]] = {operation: {} for operation in MODULES}
+        self._choices: dict[str, dict[str, KernelChoice]] = {operation: {} for operation in MODULES}
         known = sorted({name for functions in self._candidates.values() for name in functions})
         if implementation is not None and implementation not in known:
             raise UserError(f"implementation {implementation!r} is unknown; use one of {', '.join(known)}")
@@ -145,7 +145,7 @@ class Operations:
         return self._run(logit_difference, (x, directions, bias, parent, eps, centred), note)
 
     def chosen(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """{operation: {signature: choice}} so far, as JSON data; `Choice` says what the fields mean."""
+        """{operation: {signature: choice}} so far, as JSON data; `KernelChoice` says what the fields mean."""
         return {
             operation: {signature: asdict(choice) for signature, choice in choices.items()}
             for operation, choices in self._choices.items()
@@ -164,15 +164,15 @@ class Operations:
             choices[signature] = self._choose(functions, arguments)
         return functions[choices[signature].chosen](*arguments)
 
-    def _choose(self, functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...]) -> Choice:
+    def _choose(self, functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...]) -> KernelChoice:
         if self.implementation is not None:
-            return Choice(self.implementation, "fixed by name")
+            return KernelChoice(self.implementation, "fixed by name")
         if not self._measures:
-            return Choice(REFERENCE, f"nothing is timed on {self.device.type}")
+            return KernelChoice(REFERENCE, f"nothing is timed on {self.device.type}")
         return fastest(functions, arguments, self._clock)
 
 
-def fastest(functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...], clock: Clock) -> Choice:
+def fastest(functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...], clock: Clock) -> KernelChoice:
     """Check every function against the reference, time those that agree, and choose.
 
     Errors of the reference propagate; those of any other candidate drop it.
@@ -201,7 +201,7 @@ def fastest(functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any
     if "out of memory" in dropped.values() and torch.cuda.is_available():
         torch.cuda.empty_cache()
     why = f"fastest of {len(seconds)} that agree" if len(seconds) > 1 else "no other candidate agrees"
-    return Choice(min(seconds, key=seconds.__getitem__), why, seconds, differences, dropped)
+    return KernelChoice(min(seconds, key=seconds.__getitem__), why, seconds, differences, dropped)
 
 
 def compare(result: Tensor, expected: Tensor) -> tuple[float | None, str | None]:

@@ -32,7 +32,8 @@ def kernel(function: Callable[..., None]) -> Any:
     """
     parameters = inspect.signature(function).parameters.values()
     counts = [p.name for p in parameters if not p.name.endswith("_ptr") and "constexpr" not in str(p.annotation)]
-    return triton.jit(function, do_not_specialize=counts)
+    assert triton is not None  # kernels are defined where Triton is there
+    return triton.jit(do_not_specialize=counts)(function)
 
 
 def require_shapes(operation: str, layouts: dict[str, str], tensors: dict[str, Tensor]) -> dict[str, int]:

@@ -75,6 +75,7 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
     pairs, queries = batch * groups, heads // groups * positions
     settings = launch.attention_settings(pairs * queries, pairs * positions, d_head, q.dtype)
     pairs_per_tile, tiles_per_pair = launch.packing(queries, settings["BLOCK_Q"])
+    assert triton is not None  # `require_launchable` has asked for it
     tiles = triton.cdiv(pairs, pairs_per_tile) * tiles_per_pair
     with torch.cuda.device_of(out):
         _kernel[(tiles,)](

@@ -15,14 +15,14 @@ FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelWork:
     """Floating point operations and bytes of one call."""
 
     flops: int
     bytes: int
 
-    def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.bytes + other.bytes)
+    def __add__(self, other: KernelWork) -> KernelWork:
+        return KernelWork(self.flops + other.flops, self.bytes + other.bytes)
 
     def seconds(self, flops_per_second: float, bytes_per_second: float) -> float:
         """The least time on a machine with these peaks."""
@@ -38,17 +38,19 @@ class Work:
         return self.seconds(flops_per_second, bytes_per_second) / seconds
 
 
-def select_project(*, U: int, R: int, H: int, D: int, M: int, C: int, K: int, itemsize: int, bias: bool = True) -> Work:
+def select_project(
+    *, U: int, R: int, H: int, D: int, M: int, C: int, K: int, itemsize: int, bias: bool = True
+) -> KernelWork:
     """C R rows of a [H D] x [H D, M] product, plus the residual and the bias: C R M (2 H D + 1 + bias) operations.
 
     Bytes: z, sources, weight, bias and the parents' residual once, picks and parents, and the output.
     """
     flops = C * R * M * (2 * H * D + 1 + bias)
     components = (U + K) * R * H * D + H * D * M + bias * M + U * R * M + C * R * M
-    return Work(flops, itemsize * components + INDEX_BYTES * C * (H + 1))
+    return KernelWork(flops, itemsize * components + INDEX_BYTES * C * (H + 1))
 
 
-def suffix_attention(*, U: int, n: int, H: int, G: int, S: int, P: int, D: int, itemsize: int) -> Work:
+def suffix_attention(*, U: int, n: int, H: int, G: int, S: int, P: int, D: int, itemsize: int) -> KernelWork:
     """A query at suffix position s scores and sums P + s + 1 keys of D components: 4 D operations each.
 
     The softmax's few operations a score are left out, as usual. Bytes: q, k, v and the output of every variant, the
@@ -56,19 +58,19 @@ def suffix_attention(*, U: int, n: int, H: int, G: int, S: int, P: int, D: int, 
     """
     keys = S * P + S * (S + 1) // 2
     components = U * n * S * D * (2 * H + 2 * G) + 2 * n * G * P * D
-    return Work(4 * D * U * n * H * keys, itemsize * components)
+    return KernelWork(4 * D * U * n * H * keys, itemsize * components)
 
 
-def packed_attention(*, B: int, H: int, G: int, S: int, D: int, itemsize: int) -> Work:
+def packed_attention(*, B: int, H: int, G: int, S: int, D: int, itemsize: int) -> KernelWork:
     """Suffix attention of B sequences without a prefix."""
     return suffix_attention(U=B, n=1, H=H, G=G, S=S, P=0, D=D, itemsize=itemsize)
 
 
-def logit_difference(*, U: int, n: int, M: int, V: int, itemsize: int, centred: bool) -> Work:
+def logit_difference(*, U: int, n: int, M: int, V: int, itemsize: int, centred: bool) -> KernelWork:
     """For each state and prompt the sum of squares and the dot product, 4 M; centring adds 2 M (mean, subtraction).
 
     Bytes: x once, directions and bias once in fp32, parents, and the fp32 output. Root, quotient and bias, three a row,
     are left out.
     """
     flops = U * n * M * (6 if centred else 4)
-    return Work(flops, itemsize * U * n * M + FLOAT32_BYTES * (n * M + n + V * n) + INDEX_BYTES * V)
+    return KernelWork(flops, itemsize * U * n * M + FLOAT32_BYTES * (n * M + n + V * n) + INDEX_BYTES * V)

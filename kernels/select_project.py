@@ -85,7 +85,12 @@ def select_project(
     launch.require_indices(OPERATION, "parent", parent, 0, sizes["U"])
     out = torch.empty(sizes["C"], sizes["R"], sizes["M"], dtype=z.dtype, device=z.device)
     if out.numel():
-        _launch(out, *(item.contiguous() for item in (z, sources, pick, parent, weight)), bias, residual.contiguous())
+        _launch(
+            out,
+            *(item.contiguous() for item in (z, sources, pick, parent, weight)),
+            bias=bias,
+            residual=residual.contiguous(),
+        )
     return out
 
 
@@ -112,6 +117,7 @@ def _launch(
     children, rows, d_model = out.shape
     parents, _, heads, d_head = z.shape
     settings = calculate_settings(rows, d_head, d_model, z.dtype)
+    assert triton is not None  # `require_launchable` has asked for it
     row_blocks, model_blocks = triton.cdiv(rows, settings["BLOCK_R"]), triton.cdiv(d_model, settings["BLOCK_M"])
     with torch.cuda.device_of(out):
         _kernel[(children * row_blocks * model_blocks,)](

@@ -78,7 +78,7 @@ def suffix_attention(
     launch.require_launchable(OPERATION, values)
     out = torch.empty(*(sizes[axis] for axis in "UnSHD"), dtype=q.dtype, device=q.device)
     if out.numel():
-        _launch(out, *(item.contiguous() for item in values.values()), scale)
+        _launch(out, *(item.contiguous() for item in values.values()), scale=scale)
     return out
 
 
@@ -88,6 +88,7 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, prefix_k: Tensor, pref
     queries = heads // groups * positions
     settings = launch.attention_settings(variants * queries, max(variants * positions, prefix), d_head, q.dtype)
     variants_per_tile, tiles_per_variant = launch.packing(queries, settings["BLOCK_Q"])
+    assert triton is not None  # `require_launchable` has asked for it
     tiles = triton.cdiv(variants, variants_per_tile) * tiles_per_variant
     with torch.cuda.device_of(out):
         _kernel[(prompts * groups * tiles,)](

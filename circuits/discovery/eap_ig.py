@@ -34,5 +34,6 @@ def rank(study: Study, prompts: PromptSet) -> EdgeRanking:
     study.progress.expect(engine.edge_passes(METHOD, steps) * len(prompts))
     advance = study.progress.advance
     scores = engine.edge_scores(prompts, "corrupted", METHOD, steps, advance, by_prompt=True).by_prompt
+    assert scores is not None  # by_prompt asks for them
     mean = scores.mean(0, dtype=np.float64)
     return EdgeRanking(engine.graph.edges, by_size(scores), mean, graph=engine.graph)

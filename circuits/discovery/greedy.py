@@ -38,7 +38,7 @@ RESAMPLES = "greedy_resamples"  # each prunes anew
 RECIPE = Recipe("mean")
 
 
-class Announced:
+class ExpectedWork:
     """A Progress to which all pairs that may come were announced at once."""
 
     def __init__(self, progress: Progress) -> None:
@@ -62,7 +62,7 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
     """Heads in reverse order of their pruning; it has no scores. Tells the progress of all prunings of a search."""
     heads = study.model.heads
     study.progress.expect(pairs(len(heads), len(prompts), study.settings["discovery"]))
-    announced = replace(study, progress=Announced(study.progress))
+    announced = replace(study, progress=ExpectedWork(study.progress))
 
     def order(weights: Weights) -> Int[np.ndarray, " head"]:
         path = [kept for kept, _ in prune(announced, prompts, weights)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
 
@@ -82,7 +82,7 @@ class EdgeRanking(Ranking):
     reaches nothing: leaving it out changes no logit, and it is no part of the circuit.
     """
 
-    graph: Graph | None = None
+    graph: Graph = field(kw_only=True)
 
     unit, recipe, all_sizes = "edges", Recipe("patch", source="corrupted"), False
 

@@ -87,7 +87,7 @@ class Layer:
         )
 
 
-class Tally:
+class FlopCount:
     """Counts the floating-point operations of matrix products, in any number of threads."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Decoder:
     activation: Callable[[Tensor], Tensor]
     angles_of: Callable[[int], tuple[Tensor, Tensor]] | None
     longest: int | None
-    flops: Tally = field(default_factory=Tally)
+    flops: FlopCount = field(default_factory=FlopCount)
     _angles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
 
@@ -160,7 +160,8 @@ class Decoder:
         """q [*state, position, head, d_head], k and v [*state, position, group, d_head] of a normalised stream."""
         joint = self._linear(normed, weights.qkv, weights.qkv_bias)
         sizes = (weights.n_heads, weights.n_groups, weights.n_groups)
-        return joint.unflatten(-1, (sum(sizes), weights.d_head)).split(sizes, -2)
+        q, k, v = joint.unflatten(-1, (sum(sizes), weights.d_head)).split(sizes, -2)
+        return q, k, v
 
     def keys_values_and_last_query(
         self, weights: Layer, normed: Float[Tensor, "*state position d_model"], last: Float[Tensor, "*state d_model"]
@@ -192,6 +193,7 @@ class Decoder:
 
     def angles(self, length: int) -> tuple[Tensor, Tensor]:
         """cos and sin [position, rotated dimension] of a sequence of `length` tokens."""
+        assert self.angles_of is not None  # `rotate` asks for none where there are none
         with self._lock:  # the model itself is run for them, which no two threads may do
             if length not in self._angles:
                 self._angles[length] = self.angles_of(length)

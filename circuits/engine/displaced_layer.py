@@ -184,4 +184,5 @@ class DisplacedLayer:
         weights = self.decoder.layers[-1]
         sizes = (weights.n_heads * weights.d_head, 2 * weights.n_groups * weights.d_head)
         bias = weights.qkv.new_zeros(sum(sizes)) if weights.qkv_bias is None else weights.qkv_bias
-        return weights.qkv.split(sizes), bias.split(sizes)
+        (w_q, w_kv), (b_q, b_kv) = weights.qkv.split(sizes), bias.split(sizes)
+        return (w_q, w_kv), (b_q, b_kv)

@@ -18,13 +18,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.engine import decoder, trie
+from circuits.engine.decoder import Hook
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
-from circuits.engine.paths import Hook, first_change
+from circuits.engine.paths import first_change
 from circuits.engine.rows import Inputs, Rows
 from circuits.engine.scores import Scores
 from circuits.engine.sources import Sources
 from circuits.engine.trie import Trie
-from circuits.engine.workers import at_once, side_by_side
+from circuits.engine.workers import run_parallel, worker_count
 from circuits.interventions import Base, Effects, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
@@ -48,7 +49,7 @@ Piece = Callable[[], Iterator[Found]]
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class VariantBatch:
     """Variants (by their number in the sweep) on one base run that change nothing before position `first`."""
 
     base: Base
@@ -86,7 +87,7 @@ class FusedEngine(LensEngine):
         self.decoder = decoder.of(model)
         self.operations = operations or Operations(model.device)
         per_token = STREAMS * self.decoder.d_model * self.decoder.dtype.itemsize
-        self.tokens_held = max(1, int(memory_mib * 2**20 / per_token) // at_once(model.device))
+        self.tokens_held = max(1, int(memory_mib * 2**20 / per_token) // worker_count(model.device))
         device = "cuda" if model.device.type == "cuda" else "cpu"
         self.tokens_per_block = tokens_per_block or TOKENS_PER_BLOCK[device]
         self.smallest_product = SMALLEST_PRODUCT[device]
@@ -105,10 +106,10 @@ class FusedEngine(LensEngine):
         self._check(sweep, prompts)
         self._prefetch_reference(sweep)
         scores = Scores.empty(sweep, prompts, self.model.dtype)
-        by_rows = [number for number, variant in enumerate(sweep.variants) if trie.read_out(variant) is None]
+        by_rows = [number for number, variant in enumerate(sweep.variants) if trie.final_norm_change(variant) is None]
         by_trie = sorted(set(range(len(sweep))) - set(by_rows))
         pieces = [*self._along_paths(sweep, by_rows, prompts), *self._on_nodes(sweep, by_trie, prompts)]
-        for numbers, rows, found in side_by_side(lambda piece: piece(), pieces, self.model.device):
+        for numbers, rows, found in run_parallel(lambda piece: piece(), pieces, self.model.device):
             scores.put(numbers, rows, found)
             if advance is not None:
                 advance(len(numbers) * len(rows))
@@ -132,11 +133,11 @@ class FusedEngine(LensEngine):
         """All other variants, bucket by bucket."""
         known: dict[object, Trie] = {}
 
-        def run(rows: list[int], groups: list[Group]) -> Iterator[Found]:
+        def run(rows: list[int], groups: list[VariantBatch]) -> Iterator[Found]:
             for index, own, found in self._bucket(sweep, prompts.select(rows), groups):
                 yield own, [rows[place] for place in index], found
 
-        buckets = _shared(list(_buckets(prompts)), at_once(self.model.device))
+        buckets = _shared(list(_buckets(prompts)), worker_count(self.model.device))
         for rows in buckets if numbers else ():
             yield partial(run, rows, self._groups(sweep, numbers, prompts.select(rows), known))
 
@@ -173,7 +174,7 @@ class FusedEngine(LensEngine):
 
     def _groups(
         self, sweep: Sweep, on_nodes: Sequence[int], bucket: PromptSet, known: dict[object, Trie]
-    ) -> list[Group]:
+    ) -> list[VariantBatch]:
         """Some variants of the sweep by base run and first changed position; `known` keeps tries between buckets."""
         at_end = {role for role, where in bucket.positions.items() if bool((where == bucket.end).any())} | {CHANGED}
         together: dict[tuple[Base, int], list[int]] = {}
@@ -187,11 +188,11 @@ class FusedEngine(LensEngine):
             key = (tuple(numbers), frozenset(at_end))
             if key not in known:
                 known[key] = trie.build([sweep.variants[n] for n in numbers], self.decoder.n_layers, at_end)
-            groups.append(Group(base, first, numbers, known[key]))
+            groups.append(VariantBatch(base, first, numbers, known[key]))
         return groups
 
     def _bucket(
-        self, sweep: Sweep, bucket: PromptSet, groups: list[Group]
+        self, sweep: Sweep, bucket: PromptSet, groups: list[VariantBatch]
     ) -> Iterator[tuple[list[int], list[int], Scores]]:
         """(rows of the bucket, numbers of variants, their scores): as many at a time as the memory takes."""
         length = int(bucket.end[0]) + 1
@@ -218,13 +219,13 @@ class FusedEngine(LensEngine):
             if left:
                 pending.insert(0, (some, left))
 
-    def _inputs(self, sweep: Sweep, batch: PromptSet, groups: Sequence[Group]) -> Inputs:
+    def _inputs(self, sweep: Sweep, batch: PromptSet, groups: Sequence[VariantBatch]) -> Inputs:
         """What all variants on one batch of prompts put in place."""
         sources = Sources(batch, self.reference, self.activations)
         self._prefetch(_part(sweep, [number for group in groups for number in group.numbers]), sources)
         return Inputs(self.decoder, sources, self.model.device)
 
-    def _halves(self, sweep: Sweep, group: Group) -> list[Group]:
+    def _halves(self, sweep: Sweep, group: VariantBatch) -> list[VariantBatch]:
         """The same variants in two groups that share as little as possible."""
         order = [group.numbers[place] for place in np.argsort(group.trie.leaves, kind="stable")]
         parts = (order[: len(order) // 2], order[len(order) // 2 :])
@@ -236,7 +237,7 @@ class FusedEngine(LensEngine):
             for part in parts
         ]
 
-    def _use_less_memory(self, group: Group, n_prompts: int, length: int) -> None:
+    def _use_less_memory(self, group: VariantBatch, n_prompts: int, length: int) -> None:
         """After running out of memory; raises on if there is nothing left to make smaller."""
         if n_prompts > 1 or len(group.numbers) > 1:
             self.tokens_held = max(1, group.tokens(n_prompts, length) // 2)

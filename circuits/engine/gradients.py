@@ -28,11 +28,11 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Edge, Graph, Reader
-from circuits.engine.decoder import Decoder
+from circuits.engine.decoder import Decoder, Hook
 from circuits.engine.lens import DeadHookError
-from circuits.engine.paths import STREAM, project, prove_wiring, writer_hook
+from circuits.engine.paths import STREAM, prove_wiring, writer_hook
 from circuits.engine.scores import gather
-from circuits.engine.workers import side_by_side
+from circuits.engine.workers import run_parallel
 from circuits.interventions import Base
 from circuits.models import Model
 from circuits.prompts import PromptSet
@@ -48,7 +48,7 @@ FINAL = "ln_final.hook_in"
 Z = "blocks.{}.attn.hook_z"
 Advance = Callable[[int], None]
 Norm = Callable[[Tensor], Tensor]
-Hook = tuple[str, Callable[..., Any]]
+GroupKind = Literal["attention", "mlp", "logits"]
 Values = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
 
 
@@ -116,14 +116,14 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Group:
+class ReaderGroup:
     """Readers behind one norm: all projections of a layer, its MLP, or the logits. `start` is the first one's row.
 
     `stream` is the hook of what the norm reads, `inner` the hooks at which gradients are taken: behind the norm those of
     the projections, before it where it has a single reader, whose gradient there is the reader's own.
     """
 
-    kind: Literal["attention", "mlp", "logits"]
+    kind: GroupKind
     layer: int
     readers: tuple[Reader, ...]
     start: int
@@ -151,14 +151,15 @@ def stages_of(graph: Graph) -> tuple[Stage, ...]:
     return tuple(Stage(tuple(found), graph.writers.index(found[0])) for found in by_hook.values())
 
 
-def groups_of(graph: Graph) -> tuple[Group, ...]:
+def groups_of(graph: Graph) -> tuple[ReaderGroup, ...]:
     """Layer by layer the projections and the MLP, then the logits, in the order of `graph.readers`."""
-    grouped: dict[tuple[str, int], list[Reader]] = {}
+    grouped: dict[tuple[GroupKind, int], list[Reader]] = {}
     for reader in graph.readers:
-        kind = "attention" if reader.kind in PROJECTIONS else reader.kind
+        kind = reader.kind if reader.kind in ("mlp", "logits") else "attention"
         grouped.setdefault((kind, reader.layer), []).append(reader)
     return tuple(
-        Group(kind, layer, tuple(found), graph.readers.index(found[0])) for (kind, layer), found in grouped.items()
+        ReaderGroup(kind, layer, tuple(found), graph.readers.index(found[0]))
+        for (kind, layer), found in grouped.items()
     )
 
 
@@ -177,7 +178,7 @@ def midpoints(steps: int) -> list[float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class PathPoint:
     """What one point of an integration path contributes to edge scores: the writers of `stages`, `weight` times."""
 
     replaced: Values
@@ -221,7 +222,7 @@ class GradientEngine:
         passes = self.head_passes(dropping)
 
         def estimate(batch: PromptSet) -> tuple[Tensor, Tensor]:
-            gate = Gate()
+            gate = GradientStop()
             difference, kept = self._run(batch, base, hooks, extra=gate.hooks(layers) if dropping else ())
             change = self._change(batch, base, kept)
             plain = _dots(change, _gradients(difference, kept, retain=dropping))
@@ -292,33 +293,6 @@ class GradientEngine:
         mean = np.where(self._is_edge, total / count, np.nan)
         variance = np.maximum(squares / count - mean**2, 0) * (count / (count - 1) if count > 1 else np.nan)
         return EdgeScores(self.graph, mean, np.sqrt(variance / count), float(effect) / count, count, single)
-
-    def edge_integrated_gradient(
-        self, edge: Edge, prompts: PromptSet, base: Base, steps: int, advance: Advance | None = None
-    ) -> Float[np.ndarray, " prompt"]:
-        """Integrated gradient along one edge: sum over positions of (u_other - u_base) . mean of dLD/d(input of r).
-
-        The mean is over base runs in which r, and nobody else, reads stream + a (u_other - u_base), 0 <= a <= 1. As steps
-        grow it becomes the exact effect of the edge, LD(base with the edge patched) - LD(base). UserError if the graph
-        has no such edge, UnknownWiringError if the model is no pre-norm decoder.
-        """
-        self.graph.require(edge)
-        self._prove_wired(prompts)
-        places = midpoints(steps)
-
-        def estimate(batch: PromptSet) -> tuple[Tensor]:
-            stage = next(stage for stage in self.stages if edge.writer in stage.writers)
-            _, changes, _ = self._contrast(batch, base, [stage.hook])
-            change = self._written(stage, changes[stage.hook])[stage.writers.index(edge.writer)]
-            total = change.new_zeros(len(batch))
-            for place in places:
-                shift = (place * change).to(self.model.dtype).requires_grad_()
-                logit_diff, _ = self._run(batch, base, (), extra=self._shifted(edge.reader, shift))
-                gradient = _gradients(logit_diff, {str(edge): shift})[str(edge)]
-                total += (change * gradient).sum((1, 2)) / steps
-            return (total,)
-
-        return self._collect(prompts, estimate, 2 + 2 * steps, advance)[0]
 
     def head_passes(self, dropping: bool) -> int:
         """Forward and backward passes that `head_effects` makes of each prompt."""
@@ -393,7 +367,12 @@ class GradientEngine:
         return scores.double().cpu().numpy(), effect.double().cpu().numpy()
 
     def _add_scores(
-        self, scores: Float[Tensor, "prompt reader writer"], run: Run, batch: PromptSet, base: Base, change: Values
+        self,
+        scores: Float[Tensor, "prompt reader writer"],
+        run: PathPoint,
+        batch: PromptSet,
+        base: Base,
+        change: Values,
     ) -> None:
         """Add what one run contributes; readers and writers of one layer at a time, so that memory stays small."""
         groups = [g for g in self.groups if self.graph.connects(run.stages[0].writers[0], g.readers[0])]
@@ -421,15 +400,15 @@ class GradientEngine:
         at_other, other = self._run_without_gradient(batch, _other(base), hooks)
         return values, {name: other[name] - values[name] for name in hooks}, at_other - at_base
 
-    def _runs(self, method: Method, steps: int, values: Values, change: Values) -> Iterator[Run]:
+    def _runs(self, method: Method, steps: int, values: Values, change: Values) -> Iterator[PathPoint]:
         """The runs whose gradients a method takes, and which writers each is for."""
         if method == "eap":
-            yield Run({}, 1.0, self.stages)
+            yield PathPoint({}, 1.0, self.stages)
             return
         for stage in self.stages if method == "eap_ig_activations" else self.stages[:1]:
             for place in midpoints(steps):
                 replaced = {stage.hook: values[stage.hook] + place * change[stage.hook]}
-                yield Run(replaced, 1 / steps, (stage,) if method == "eap_ig_activations" else self.stages)
+                yield PathPoint(replaced, 1 / steps, (stage,) if method == "eap_ig_activations" else self.stages)
 
     def _written(self, stage: Stage, value: Tensor) -> Float[Tensor, "writer prompt position d_model"]:
         """What the writers of a stage add to the stream, in the precision of the scores."""
@@ -439,7 +418,7 @@ class GradientEngine:
         weights = self.model.projections["o"][stage.writers[0].layer].to(value)
         return einsum(value, weights, "prompt position head dh, head dh d -> head prompt position d")
 
-    def _upstream(self, group: Group, gradient: Values) -> Float[Tensor, "reader prompt position d_model"]:
+    def _upstream(self, group: ReaderGroup, gradient: Values) -> Float[Tensor, "reader prompt position d_model"]:
         """dLD/d(what the norm hands to each projection), through it and no other way; of a single reader, dLD/d(stream)."""
         if group.kind != "attention":
             return gradient[group.inner[0]][None]
@@ -454,23 +433,6 @@ class GradientEngine:
     def _norm(self, layer: int) -> Norm:
         """What queries, keys and values of a layer are read through."""
         return self.model.bridge.blocks[layer].ln1 if self.decoder is None else self.decoder.norm
-
-    def _shifted(self, reader: Reader, shift: Float[Tensor, "prompt position d_model"]) -> list[Hook]:
-        """Hooks that let one reader read stream + shift."""
-        if reader.kind not in PROJECTIONS:
-            name = FINAL if reader.kind == "logits" else f"blocks.{reader.layer}.ln2.hook_in"
-            return [(name, lambda tensor, hook: tensor + shift)]
-        stream: list[Tensor] = []
-
-        def keep(tensor: Tensor, hook: object) -> None:
-            stream.append(tensor)
-
-        def replace(tensor: Tensor, hook: object) -> Tensor:
-            normed = self._norm(reader.layer)(stream[0] + shift)
-            own = project(self.model, reader.layer, reader.kind, normed, [reader.index])
-            return torch.cat([tensor[:, :, : reader.index], own, tensor[:, :, reader.index + 1 :]], 2)
-
-        return [(STREAM.format(reader.layer), keep), (f"blocks.{reader.layer}.attn.hook_{reader.kind}", replace)]
 
     # --- running ---------------------------------------------------------------------------------------------------
 
@@ -521,8 +483,11 @@ class GradientEngine:
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's last position, in float32 at least; by the bridge if a hook is none of the decoder's."""
         tokens, decoder = tokens.to(self.model.device), self.decoder
-        own = decoder is not None and (decoder.longest is None or tokens.shape[1] <= decoder.longest)
-        if own and all(name in decoder.names for name, _ in hooks):
+        if (
+            decoder is not None
+            and (decoder.longest is None or tokens.shape[1] <= decoder.longest)
+            and all(name in decoder.names for name, _ in hooks)
+        ):
             return decoder.forward(tokens, end, hooks)
         logits = self.model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits")
         last = logits[torch.arange(len(end), device=logits.device), end.to(logits.device)]
@@ -542,7 +507,7 @@ class GradientEngine:
                 for rows in batches:
                     yield from self._halving(prompts, rows, work)
             else:
-                yield from side_by_side(lambda rows: self._halving(prompts, rows, work), batches, self.model.device)
+                yield from run_parallel(lambda rows: self._halving(prompts, rows, work), batches, self.model.device)
 
     def _halving(
         self, prompts: PromptSet, rows: list[int], work: Callable[[PromptSet], Any]
@@ -589,7 +554,7 @@ class GradientEngine:
 
 
 @dataclass
-class Gate:
+class GradientStop:
     """Keeps the gradient from passing through the outputs of layer `closed` (None: through no layer's)."""
 
     closed: int | None = field(default=None)
@@ -636,7 +601,7 @@ def _pull_back(
     upstream: Float[Tensor, "reader prompt position d_model"],
 ) -> Float[Tensor, "reader prompt position d_model"]:
     """J^T upstream, J the Jacobian of a norm at `stream`."""
-    _, transposed = torch.func.vjp(norm, stream)
+    transposed = torch.func.vjp(norm, stream)[1]
     (found,) = torch.vmap(transposed)(upstream.to(stream.dtype))
     return found.to(upstream.dtype)
 

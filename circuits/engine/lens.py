@@ -17,9 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.circuit import Node
-from circuits.engine.paths import Hook, Rewiring, prove_wiring, writer_hook
+from circuits.engine.decoder import Hook
+from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
-from circuits.engine.sources import Activations, Reference, Sources
+from circuits.engine.sources import Activations, ReferenceActivations, Sources
 from circuits.interventions import Base, Effects, EveryBut, Intervention, PathIntervention, Recipe, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
@@ -64,7 +65,7 @@ class LensEngine:
         self.model = model
         self.rows_per_forward = rows_per_forward
         self.prompts_per_batch = prompts_per_batch
-        self.reference = Reference(reference, self.activations)
+        self.reference = ReferenceActivations(reference, self.activations)
         self.why = "asked for"
         self._alive: set[str] = set()
         self._wired = False
@@ -72,7 +73,7 @@ class LensEngine:
     def on(self, reference: PromptSet) -> LensEngine:
         """The same engine with other reference prompts."""
         other = copy(self)
-        other.reference = Reference(reference, other.activations)
+        other.reference = ReferenceActivations(reference, other.activations)
         return other
 
     def describe(self) -> dict[str, Any]:
@@ -356,14 +357,15 @@ def _replace(
 def places(batch: PromptSet, role: str | EveryBut) -> tuple[Int[Tensor, " place"], Int[Tensor, " place"]]:
     """(prompt, position) of every token that a role names; padding is no position."""
     if isinstance(role, EveryBut):
-        position = torch.arange(batch.clean.shape[1])
-        chosen = position[None] <= batch.end[:, None]
+        chosen = torch.arange(batch.clean.shape[1])[None] <= batch.end[:, None]
         for other in role.roles:
             chosen[places(batch, other)] = False
-        return chosen.nonzero(as_tuple=True)
-    if role == CHANGED:
-        return (batch.clean != batch.corrupted).nonzero(as_tuple=True)
-    return torch.arange(len(batch)), batch.positions[role]
+    elif role == CHANGED:
+        chosen = batch.clean != batch.corrupted
+    else:
+        return torch.arange(len(batch)), batch.positions[role]
+    prompt, position = chosen.nonzero(as_tuple=True)
+    return prompt, position
 
 
 def _at_end(logits: Float[Tensor, "row position vocabulary"], end: Int[Tensor, " row"]) -> Tensor:

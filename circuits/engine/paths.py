@@ -20,6 +20,7 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Reader
+from circuits.engine.decoder import Hook
 from circuits.engine.sources import Sources
 from circuits.interventions import Base, Recipe, Variant
 from circuits.models import Model, UnsupportedArchitectureError
@@ -28,7 +29,6 @@ from circuits.prompts import PromptSet
 STREAM = "blocks.{}.hook_resid_pre"
 
 Place = tuple[int, str]  # a layer and "attention", "mlp" or "logits"
-Hook = tuple[str, Callable[..., Tensor]]
 
 
 class UnknownWiringError(UnsupportedArchitectureError):
@@ -43,7 +43,7 @@ def writer_hook(writer: Node) -> str:
 
 
 @dataclass(frozen=True)
-class Replacement:
+class ReplacedWriters:
     """Writers at one hook that the same readers see under the same recipe: one vector to add."""
 
     hook: str
@@ -53,18 +53,18 @@ class Replacement:
 
 
 @dataclass(frozen=True)
-class Plan:
+class VariantPaths:
     """The path interventions of one variant.
 
     `replacements` are in the order in which their writers write. `inputs` says for each place what its readers see
     replaced: indices of replacements -> the readers with that input.
     """
 
-    replacements: tuple[Replacement, ...]
+    replacements: tuple[ReplacedWriters, ...]
     inputs: Mapping[Place, Mapping[tuple[int, ...], tuple[Reader, ...]]]
 
 
-def plan(variant: Variant) -> Plan:
+def plan(variant: Variant) -> VariantPaths:
     """The path interventions of a variant, readers with equal inputs together.
 
     Of two interventions on one edge the second counts.
@@ -77,7 +77,7 @@ def plan(variant: Variant) -> Plan:
     for (writer, recipe), readers in sorted(seen_by.items(), key=lambda item: _written(item[0][0])):
         together.setdefault((writer_hook(writer), recipe, frozenset(readers)), []).append(writer)
     replacements = tuple(
-        Replacement(hook, recipe, tuple(own), readers) for (hook, recipe, readers), own in together.items()
+        ReplacedWriters(hook, recipe, tuple(own), readers) for (hook, recipe, readers), own in together.items()
     )
     seen: dict[Reader, list[int]] = {}
     for index, replacement in enumerate(replacements):
@@ -87,7 +87,7 @@ def plan(variant: Variant) -> Plan:
     for reader in sorted(seen):
         alike = inputs.setdefault(_place(reader), {})
         alike[tuple(seen[reader])] = (*alike.get(tuple(seen[reader]), ()), reader)
-    return Plan(replacements, inputs)
+    return VariantPaths(replacements, inputs)
 
 
 def first_change(variant: Variant) -> int:
@@ -96,7 +96,7 @@ def first_change(variant: Variant) -> int:
     return min([*nodes, *(edge.reader.layer for path in variant.on_paths for edge in path.edges)])
 
 
-def _is_intact(replacement: Replacement, variant: Variant) -> bool:
+def _is_intact(replacement: ReplacedWriters, variant: Variant) -> bool:
     """True if a replaced writer stands before all that its variant changes."""
     return replacement.writers[0].layer < first_change(variant)
 
@@ -154,7 +154,7 @@ class Rewiring:
                     current = self.sources.run_on(replacement.hook, variant.base).to(self.model.device)
                     self._room(number, current)[index] = self._change(replacement, current)
 
-    def _replacements(self) -> Iterator[Replacement]:
+    def _replacements(self) -> Iterator[ReplacedWriters]:
         return (replacement for one in self.plans for replacement in one.replacements)
 
     def _list_actions(self) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
@@ -207,7 +207,7 @@ class Rewiring:
             self._changes[variant] = like.new_zeros(shape)
         return self._changes[variant]
 
-    def _change(self, replacement: Replacement, current: Tensor) -> Float[Tensor, "prompt position d_model"]:
+    def _change(self, replacement: ReplacedWriters, current: Tensor) -> Float[Tensor, "prompt position d_model"]:
         source = self.sources.get(replacement.hook, replacement.recipe)
         writer, heads = replacement.writers[0], [writer.index for writer in replacement.writers]
         if writer.kind != "head":

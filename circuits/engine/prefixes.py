@@ -49,7 +49,7 @@ class Prefixes:
     of_token: Int[Tensor, "chain token"]
     place: Int[Tensor, "chain node"]
     at_end: Int[Tensor, "chain row"]
-    ends: Int[Tensor, chain * row]
+    ends: Int[Tensor, " chain*row"]
     length: int
 
     @classmethod

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits.circuit import Node
+from circuits.circuit import Kind, Node
 from circuits.engine.decoder import Decoder, Layer
 from circuits.engine.lens import hook_name, places
 from circuits.engine.scores import Scores, of_logits
@@ -36,7 +36,7 @@ class Inputs:
         tokens = self.batch.clean if base == "clean" else self.batch.corrupted
         return tokens[:, : self.length].to(self.device)
 
-    def source(self, kind: str, layer: int, recipe: Recipe) -> Float[Tensor, "prompt position ..."]:
+    def source(self, kind: Kind, layer: int, recipe: Recipe) -> Float[Tensor, "prompt position ..."]:
         """What a recipe puts in place at a site; of an embedding, as it stands in the stream."""
         key = (kind, layer, recipe)
         if key not in self._kept:
@@ -52,7 +52,8 @@ class Inputs:
             return empty, empty
         if base not in self._past:
             self._past[base] = self._run(base)
-        return tuple(x[:, :, :first] for x in self._past[base][layer])
+        k, v = self._past[base][layer]
+        return k[:, :, :first], v[:, :, :first]
 
     def _run(self, base: Base) -> list[KeysValues]:
         """Keys and values of all but the last position."""
@@ -72,7 +73,8 @@ class Rows:
     """One trie on one batch. Positions before `first` are the base run's and are not computed."""
 
     def __init__(self, engine: Any, inputs: Inputs, base: Base, first: int, trie: Trie) -> None:
-        self.engine, self.inputs, self.base, self.first, self.trie = engine, inputs, base, first, trie
+        self.base: Base = base
+        self.engine, self.inputs, self.first, self.trie = engine, inputs, first, trie
         self.decoder, self.batch = inputs.decoder, inputs.batch
         self.n = len(self.batch)
 
@@ -83,7 +85,7 @@ class Rows:
         for layer in range(self.decoder.n_layers):
             stream = self._enter(layer, stream)  # in two steps, so that no third copy is alive
             stream = self._block(layer, stream)
-        return self._read_out(stream[:, :, 0], probabilities)
+        return self._score_last_position(stream[:, :, 0], probabilities)
 
     # --- one layer -------------------------------------------------------------------------------------------------
 
@@ -192,6 +194,7 @@ class Rows:
         replaced = {head: recipe for _, (recipe, heads, _) in edit for head in heads}
         kept = [head for head in range(weights.n_heads) if head not in replaced]
         constant = weights.output_bias
+        assert constant is not None  # every layer of the model has one, of zeros if need be
         for _, (recipe, heads, _) in edit:
             source = self.inputs.source("head", layer, recipe)[:, start:, list(heads)]
             constant = constant + self.decoder.project(weights.keep(heads), source)
@@ -279,7 +282,7 @@ class Rows:
 
     # --- edits -----------------------------------------------------------------------------------------------------
 
-    def _edit(self, rows: Tensor, edit: Sequence[tuple[str, Part]], layer: int, start: int) -> None:
+    def _edit(self, rows: Tensor, edit: Sequence[tuple[Kind, Part]], layer: int, start: int) -> None:
         """Put the parts of an edit in place in one state's [prompt, position, ...], whose first position is `start`."""
         for kind, (recipe, heads, positions) in edit:
             source = self.inputs.source(kind, layer, recipe)[:, start:]
@@ -300,7 +303,7 @@ class Rows:
 
     # --- read-out --------------------------------------------------------------------------------------------------
 
-    def _read_out(self, stream: Float[Tensor, "state prompt d_model"], probabilities: bool) -> Scores:
+    def _score_last_position(self, stream: Float[Tensor, "state prompt d_model"], probabilities: bool) -> Scores:
         decoder, batch = self.decoder, self.batch
         if not self.trie.shifts.trivial:
             stream = stream[self._index(self.trie.shifts.parent)]

@@ -38,6 +38,7 @@ class Scores:
         where = np.ix_(variants, prompts)
         self.logit_diff[where], self.correct[where] = found.logit_diff, found.correct
         if self.answer_probability is not None:
+            assert self.foil_probability is not None  # a sweep asks for both or neither
             self.answer_probability[where] = found.answer_probability
             self.foil_probability[where] = found.foil_probability
 
@@ -61,15 +62,14 @@ def of_logits(
     wrong = gather(logits, batch.wrong.repeat(n_variants, 1))
     difference = torch.nanmean(answers, 1) - torch.nanmean(wrong, 1)
     mass, foils = _log_sum(answers), _log_sum(wrong)
-    whole = torch.logsumexp(logits, 1) if probabilities else None
-    found = {
-        "logit_diff": difference,
-        "correct": mass > foils,
-        "answer_probability": (mass - whole).exp() if probabilities else None,
-        "foil_probability": (foils - whole).exp() if probabilities else None,
-    }
-    shape = (n_variants, len(batch))
-    return Scores(**{k: None if v is None else v.reshape(shape).cpu().numpy() for k, v in found.items()})
+
+    def table(values: Tensor) -> np.ndarray:
+        return values.reshape(n_variants, len(batch)).cpu().numpy()
+
+    if not probabilities:
+        return Scores(table(difference), table(mass > foils), None)
+    whole = torch.logsumexp(logits, 1)
+    return Scores(table(difference), table(mass > foils), table((mass - whole).exp()), table((foils - whole).exp()))
 
 
 def gather(

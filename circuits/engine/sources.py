@@ -22,7 +22,7 @@ MINIMUM_REFERENCE_PROMPTS = 5  # per template: a mean over fewer is mostly the p
 Activations = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
 
 
-class Reference:
+class ReferenceActivations:
     """Activations on the reference prompts: where means, donors and noise scales come from."""
 
     def __init__(self, prompts: PromptSet, run: Callable[[PromptSet, Base, tuple[str, ...]], Activations]) -> None:
@@ -75,7 +75,10 @@ class Sources:
     """Replacement activations for one batch of prompts, computed once each."""
 
     def __init__(
-        self, prompts: PromptSet, reference: Reference, run: Callable[[PromptSet, Base, tuple[str, ...]], Activations]
+        self,
+        prompts: PromptSet,
+        reference: ReferenceActivations,
+        run: Callable[[PromptSet, Base, tuple[str, ...]], Activations],
     ) -> None:
         self.prompts = prompts
         self.reference = reference

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from circuits.circuit import Node
+from circuits.circuit import Kind, Node
 from circuits.interventions import Base, EveryBut, Recipe, Variant
 
 Places = tuple[str | EveryBut, ...]
 Part = tuple[Recipe, tuple[int, ...], Places | None]  # what, in which heads (none: all of it), at which roles
-Edit = tuple[tuple[str, Part], ...]  # (kind of site, part), in the order in which they are applied
+Edit = tuple[tuple[Kind, Part], ...]  # (kind of site, part), in the order in which they are applied
 Stage = tuple[int, str]  # a layer, and which of its STAGES
 Shift = tuple[Node, Recipe, Recipe]  # a writer, what it holds and what the final norm is to see of it instead
 STAGES = ("stream", "attention", "mlp")  # of a layer, in the order in which a block computes them
@@ -28,7 +28,7 @@ NOTHING: Edit = ()
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class TrieStage:
     """The children of one stage, in the order of their parents, and the edit that makes each."""
 
     parent: Int[np.ndarray, " child"]
@@ -52,8 +52,8 @@ class Trie:
     position.
     """
 
-    steps: Mapping[Stage, Step]
-    shifts: Step
+    steps: Mapping[Stage, TrieStage]
+    shifts: TrieStage
     leaves: Int[np.ndarray, " variant"]
     at_end: frozenset[str]
 
@@ -74,7 +74,7 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
     every, steps = [_edits(variant, n_layers - 1, at_end) for variant in variants], {}
     for stage in ((layer, part) for layer in range(n_layers) for part in STAGES):
         edits = [own.get(stage, NOTHING) for own in every]
-        for number in np.flatnonzero(intact):
+        for number in np.flatnonzero(intact).tolist():
             if _restores(edits[number], variants[number].base):
                 edits[number] = NOTHING
             intact[number] = not edits[number]
@@ -82,14 +82,14 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
         if stage[1] == "stream":
             after = [own.get((stage[0], "attention"), NOTHING) for own in every]
             steps[stage], states = _arrange(steps[stage], states, after)
-    shifts, states = _step(states, [read_out(variant) or NOTHING for variant in variants])
+    shifts, states = _step(states, [final_norm_change(variant) or NOTHING for variant in variants])
     return Trie(steps, shifts, states, frozenset(at_end))
 
 
-def read_out(variant: Variant) -> tuple[Shift, ...] | None:
+def final_norm_change(variant: Variant) -> tuple[Shift, ...] | None:
     """What the paths of a variant change in the final norm's input, or None if they do more or it takes a run to know.
 
-    Known is what a writer holds that the variant replaces as a whole, or that stands before all that it replaces.
+    A writer's value is known if the variant replaces all of it, or if it precedes every replaced node.
     """
     held = {
         node: intervention.recipe if intervention.positions is None else None
@@ -102,27 +102,29 @@ def read_out(variant: Variant) -> tuple[Shift, ...] | None:
     for edge in seen:
         if edge.writer.layer < before:
             held.setdefault(edge.writer, intact)
-    if any(edge.reader.kind != "logits" or held.get(edge.writer) is None for edge in seen):
-        return None
-    if any(edge.writer.kind == "embedding" for edge in seen):
-        return None  # as a writer it is the stream that enters layer 0, as a node the embedding without positions
-    return tuple(
-        (edge.writer, held[edge.writer], recipe) for edge, recipe in sorted(seen.items(), key=lambda item: item[0])
-    )
+    shifts: list[Shift] = []
+    for edge, recipe in sorted(seen.items(), key=lambda item: item[0]):
+        holds = held.get(edge.writer)
+        if edge.reader.kind != "logits" or holds is None:
+            return None
+        if edge.writer.kind == "embedding":
+            return None  # as a writer it is the stream that enters layer 0, as a node the embedding without positions
+        shifts.append((edge.writer, holds, recipe))
+    return tuple(shifts)
 
 
-def _step(states: Int[np.ndarray, " variant"], edits: Sequence[tuple]) -> tuple[Step, Int[np.ndarray, " variant"]]:
+def _step(states: Int[np.ndarray, " variant"], edits: Sequence[tuple]) -> tuple[TrieStage, Int[np.ndarray, " variant"]]:
     """The distinct (state, edit) pairs as children, and the child of each variant."""
     known = {edit: number for number, edit in enumerate(dict.fromkeys(edits))}
     keys = np.array([known[edit] for edit in edits], np.int64)
     pairs, children = np.unique(states * len(known) + keys, return_inverse=True)
     distinct = list(known)
-    return Step(pairs // len(known), tuple(distinct[key] for key in pairs % len(known))), children
+    return TrieStage(pairs // len(known), tuple(distinct[key] for key in pairs % len(known))), children
 
 
 def _arrange(
-    step: Step, states: Int[np.ndarray, " variant"], edits: Sequence[Edit]
-) -> tuple[Step, Int[np.ndarray, " variant"]]:
+    step: TrieStage, states: Int[np.ndarray, " variant"], edits: Sequence[Edit]
+) -> tuple[TrieStage, Int[np.ndarray, " variant"]]:
     """The same step with its children in another order: those that go on alike, by the one edit that follows, together."""
     following: dict[int, set[Edit]] = {}
     for state, edit in zip(states.tolist(), edits, strict=True):
@@ -132,7 +134,7 @@ def _arrange(
     order = np.argsort(kinds, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    return Step(step.parent[order], tuple(step.edits[old] for old in order)), place[states]
+    return TrieStage(step.parent[order], tuple(step.edits[old] for old in order)), place[states]
 
 
 def _restores(edit: Edit, base: Base) -> bool:
@@ -142,9 +144,9 @@ def _restores(edit: Edit, base: Base) -> bool:
 
 def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, Edit]:
     """What a variant does at each stage, as the shortest list that says it."""
-    parts: dict[tuple[int, str], list[Part]] = {}  # (layer, kind of site), in the order in which they are applied
+    parts: dict[tuple[int, Kind], list[Part]] = {}  # (layer, kind of site), in the order in which they are applied
     for intervention in variant.on_nodes:
-        touched: dict[tuple[int, str], list[int]] = {}
+        touched: dict[tuple[int, Kind], list[int]] = {}
         for node in intervention.nodes:
             touched.setdefault((node.layer, node.kind), []).extend([node.index] if node.kind == "head" else [])
         for (layer, kind), heads in touched.items():
@@ -161,7 +163,7 @@ def _edits(variant: Variant, last: int, at_end: Collection[str]) -> dict[Stage, 
     return edits
 
 
-def _last(kind: str, parts: Sequence[Part]) -> list[tuple[str, Part]]:
+def _last(kind: Kind, parts: Sequence[Part]) -> list[tuple[Kind, Part]]:
     """Parts of one kind without those that a later one overwrites everywhere."""
     if any(positions is not None for _, _, positions in parts):
         return [(kind, part) for part in parts]

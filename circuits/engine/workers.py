@@ -11,15 +11,16 @@ from typing import TypeVar
 
 import torch
 
-Item, Result = TypeVar("Item"), TypeVar("Result")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
-def at_once(device: torch.device) -> int:
+def worker_count(device: torch.device) -> int:
     """How many items run side by side."""
     return torch.get_num_threads() if device.type == "cpu" else 1
 
 
-def side_by_side(
+def run_parallel(
     work: Callable[[Item], Iterable[Result]], items: Iterable[Item], device: torch.device
 ) -> Iterator[Result]:
     """What `work(item)` gives for every item, in order; on a CPU as many items at a time as torch has threads.
@@ -27,7 +28,7 @@ def side_by_side(
     `work` must not touch what keeps state, such as hooks on a model's own modules. An error in one item is raised here; items
     that were not begun are then left out.
     """
-    threads, items = at_once(device), list(items)
+    threads, items = worker_count(device), list(items)
     if threads == 1 or len(items) == 1:
         for item in items:
             yield from work(item)

@@ -37,7 +37,7 @@ from results_io import UserError
 
 
 @dataclass(frozen=True)
-class Step:
+class ColumnTest:
     """A test of one column: its information, in nats, and the threshold that it has to exceed."""
 
     column: int
@@ -57,16 +57,19 @@ class Selection:
     """
 
     columns: tuple[int, ...]
-    forward: tuple[Step, ...]
-    rejected: Step | None
-    pruned: tuple[Step, ...]
+    forward: tuple[ColumnTest, ...]
+    rejected: ColumnTest | None
+    pruned: tuple[ColumnTest, ...]
 
 
 @runtime_checkable
 class Estimator(Protocol):
     """Conditional mutual information of columns with the target, given other columns."""
 
-    most_given: int  # the largest number of columns that can be conditioned on
+    @property
+    def most_given(self) -> int:
+        """The largest number of columns that can be conditioned on."""
+        ...
 
     def information(self, candidates: Sequence[int], given: Sequence[int]) -> Float[np.ndarray, " candidate"]:
         """I(X_j; Y | X_given) of every candidate; 0 if `given` determines the candidate."""
@@ -84,14 +87,14 @@ def select(estimator: Estimator, columns: Sequence[int]) -> Selection:
     return Selection(tuple(kept), tuple(forward), rejected, tuple(pruned))
 
 
-def _forward(estimator: Estimator, columns: Sequence[int]) -> tuple[list[Step], Step | None]:
-    steps: list[Step] = []
+def _forward(estimator: Estimator, columns: Sequence[int]) -> tuple[list[ColumnTest], ColumnTest | None]:
+    steps: list[ColumnTest] = []
     rest = list(columns)
     while rest and len(steps) < estimator.most_given:
         given = [step.column for step in steps]
         information = estimator.information(rest, given)
         best = int(information.argmax())
-        step = Step(rest[best], float(information[best]), estimator.threshold(rest, given))
+        step = ColumnTest(rest[best], float(information[best]), estimator.threshold(rest, given))
         if not step.significant:
             return steps, step
         steps.append(step)
@@ -99,7 +102,7 @@ def _forward(estimator: Estimator, columns: Sequence[int]) -> tuple[list[Step], 
     return steps, None
 
 
-def _backward(estimator: Estimator, chosen: Sequence[int]) -> tuple[list[int], list[Step]]:
+def _backward(estimator: Estimator, chosen: Sequence[int]) -> tuple[list[int], list[ColumnTest]]:
     kept, pruned = list(chosen), []
     while kept:
         tests = [_unique_information(estimator, column, kept) for column in kept]
@@ -112,10 +115,10 @@ def _backward(estimator: Estimator, chosen: Sequence[int]) -> tuple[list[int], l
     return kept, pruned
 
 
-def _unique_information(estimator: Estimator, column: int, chosen: Sequence[int]) -> Step:
+def _unique_information(estimator: Estimator, column: int, chosen: Sequence[int]) -> ColumnTest:
     others = [other for other in chosen if other != column]
     information = estimator.information([column], others)
-    return Step(column, float(information[0]), estimator.threshold([column], others))
+    return ColumnTest(column, float(information[0]), estimator.threshold([column], others))
 
 
 def scores(estimator: Estimator, selected: Sequence[int], n_columns: int) -> Float[np.ndarray, " column"]:
@@ -191,7 +194,9 @@ class Gaussian:
         explained = np.divide(largest, squares, out=np.zeros_like(squares), where=squares > 0)
         return float(self._nats(1.0, upper_quantile(explained, self.alpha), 0.0, len(given)))
 
-    def _nats(self, left: float, explained: float | np.ndarray, noise: float, n_given: int) -> float | np.ndarray:
+    def _nats(
+        self, left: float | np.ndarray, explained: float | np.ndarray, noise: float, n_given: int
+    ) -> float | np.ndarray:
         """From the sum of squares left of the target given Z, and what X explains of it."""
         freedom = len(self.target) - 1 - n_given
         without = left / freedom + noise

@@ -81,7 +81,10 @@ class Sampling:
     def of(cls, settings: Mapping[str, Any]) -> Sampling:
         """From a section of the configuration, which may hold other keys. UserError for a value that cannot work."""
         read = {field.name: (settings[field.name], field.type) for field in fields(cls)}
-        sampling = cls(**{name: float(value) if kind == "float" else value for name, (value, kind) in read.items()})
+        values: dict[str, Any] = {
+            name: float(value) if kind == "float" else value for name, (value, kind) in read.items()
+        }
+        sampling = cls(**values)
         for name, least in LEAST.items():
             if getattr(sampling, name) < least:
                 raise UserError(f"{name}={getattr(sampling, name)} cannot sample a posterior; give at least {least}")
@@ -133,7 +136,7 @@ class Posterior:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CoefficientEstimate:
     """The LLC of one problem; `llc` and `standard_error` (over chains) are None where `reason` says why.
 
     `chains` are the chains' own estimates (None for one that diverged); `drift` is the mean of their second halves
@@ -177,7 +180,7 @@ def _first_acceptance(posterior: Posterior, sampling: Sampling) -> Float[np.ndar
 
 def estimate(
     posterior: Posterior, sampling: Sampling, accepted: Float[np.ndarray, " problem"] | None = None
-) -> tuple[Estimate, ...]:
+) -> tuple[CoefficientEstimate, ...]:
     """The LLC of every problem: choose its step size, sample its chains together with all others, diagnose.
 
     `accepted` is the acceptance of the largest step if `widest` has found it. UserError if a minibatch is larger than
@@ -352,12 +355,12 @@ def _generator(seed: int, *parts: object) -> torch.Generator:
 
 def diagnose(
     trace: Float[np.ndarray, "chain draw"], sampling: Sampling, step_size: float, acceptance: float
-) -> Estimate:
+) -> CoefficientEstimate:
     """The estimate that the chains of one problem support, or the reason why there is none.
 
     LLC = mean over chains of their mean n beta (L_b(w) - L_b(w*)); its standard error is that over chains.
     """
-    sound = np.isfinite(trace).all(1)
+    sound = np.all(np.isfinite(trace), axis=1)
     means = tuple(float(chain.mean()) if ok else None for chain, ok in zip(trace, sound, strict=True))
     if math.isnan(step_size) or not sound.all():
         if math.isnan(step_size):
@@ -367,11 +370,12 @@ def diagnose(
         else:
             reason = f"{(~sound).sum()} of {len(trace)} chains left the neighbourhood of the minimum"
         size = None if math.isnan(step_size) else step_size
-        return Estimate(None, None, means, None, None, None, size, acceptance, (), reason)
-    llc, error, half = float(np.mean(means)), _standard_error(np.array(means)), trace.shape[1] // 2
+        return CoefficientEstimate(None, None, means, None, None, None, size, acceptance, (), reason)
+    values, half = np.array(means, float), trace.shape[1] // 2
+    llc, error = float(values.mean()), _standard_error(values)
     r_hat = split_r_hat(trace)
     reason = _disagreement(llc, error, r_hat, sampling)
-    return Estimate(
+    return CoefficientEstimate(
         llc=None if reason else llc,
         standard_error=None if reason else error,
         chains=means,

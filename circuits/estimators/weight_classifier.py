@@ -84,8 +84,8 @@ def fit(training: Mapping[str, TaskHeads], settings: Mapping[str, Any]) -> Class
         C=settings["inverse_penalty"], class_weight="balanced", solver="newton-cholesky", tol=settings["tolerance"]
     )
     estimator = make_pipeline(StandardScaler(), regression)
-    left_out = cross_val_predict(
-        estimator, features, member, groups=task, cv=LeaveOneGroupOut(), method="predict_proba"
+    left_out = np.asarray(
+        cross_val_predict(estimator, features, member, groups=task, cv=LeaveOneGroupOut(), method="predict_proba")
     )
     return Classifier(estimator.fit(features, member), best_threshold(left_out[:, 1], member, task))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from circuits.circuit import Node
-from circuits.interventions import Recipe, Sweep, Variant, ablate
+from circuits.interventions import Recipe, RecipeKind, Sweep, Variant, ablate
 from circuits.measurements import direct_logit_attribution, head_statistics
 from circuits.study import Study
 from results_io import UserError
@@ -45,7 +45,7 @@ def measure(study: Study) -> dict[str, Any]:
     conditions = list(_conditions(study, baselines))
     effects = study.run(Sweep(tuple(variant for _, variant in conditions)))
     return {
-        "circuit": study.circuit.to_dict(),
+        "circuit": study.claim.to_dict(),
         "conditions": [condition for condition, _ in conditions],
         "logit_diff": effects.logit_diff,
         "random_circuits": _random_circuits(study),
@@ -61,7 +61,7 @@ def recipes(study: Study, method: str) -> list[Recipe]:
     if method == "mean_pooled":
         return [Recipe("mean", pooled=True)]
     scale = float(study.settings["noise_scale"]) if method == "noise" else 1.0
-    return [Recipe(method, scale=scale, seed=seed, draw=draw) for draw in range(draws)]
+    return [Recipe(cast(RecipeKind, method), scale=scale, seed=seed, draw=draw) for draw in range(draws)]
 
 
 def matched_heads(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
@@ -93,7 +93,7 @@ def _baselines(study: Study) -> dict[str, tuple[Node, ...]]:
 
     Ties go to the lower (layer, head).
     """
-    size, heads = len(study.circuit.heads), study.model.heads
+    size, heads = len(study.claim.heads), study.model.heads
     norm = head_statistics.output_norms(study, study.discovery).mean(0)
     attribution = direct_logit_attribution.attribute(study, study.discovery)["attribution"].numpy()
 
@@ -104,10 +104,10 @@ def _baselines(study: Study) -> dict[str, tuple[Node, ...]]:
 
 
 def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterator[tuple[dict[str, Any], Variant]]:
-    heads, circuit = set(study.model.heads), set(study.circuit.heads)
+    heads, circuit = set(study.model.heads), set(study.claim.heads)
     intact: dict[str, set[Node]] = {"circuit": circuit, "complement": heads - circuit, "empty": set()}
     intact |= {name: set(chosen) for name, chosen in baselines.items()}
-    intact |= {f"without:{name}": heads - set(role.heads) for name, role in study.circuit.roles.items()}
+    intact |= {f"without:{name}": heads - set(role.heads) for name, role in study.claim.roles.items()}
     for subset, kept in intact.items():
         for method in study.settings["battery"].get(subset.partition(":")[0], ()):
             for recipe in recipes(study, method):
@@ -121,7 +121,7 @@ def _random_circuits(study: Study) -> dict[str, Any]:
     seed = int(study.settings["seed"])
     rng = random.Random(f"random circuits {seed}")
     circuits = [
-        matched_heads(study.circuit.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
+        matched_heads(study.claim.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
     ]
     share = 1 / int(study.settings["random_circuit_prompt_share"])
     rows = [

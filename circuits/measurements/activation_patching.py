@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node
+from circuits.circuit import Kind, Node
 from circuits.interventions import Effects, Sweep, Variant, denoise, noise
 from circuits.study import Study
 
 NUMBER, ID = "02", "activation_patching"
 SETTINGS = ("site_prompts",)
 DEPENDS_ON_CIRCUIT = False
-SITES = ("residual", "attention", "mlp")
+SITES: tuple[Kind, ...] = ("residual", "attention", "mlp")
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -60,7 +60,9 @@ def _sites(study: Study) -> dict[str, Any]:
     rows = study.subset(study.settings["site_prompts"])
     prompts = study.prompts.select(rows)
     roles = tuple(prompts.positions)
-    places = [(kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles]
+    places: list[tuple[Kind, int, str]] = [
+        (kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles
+    ]
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
     variants += [denoise([Node(kind, layer)], f"{kind}{layer}@{role}", (role,)) for kind, layer, role in places]
     effects = study.run(Sweep(tuple(variants), probabilities=True), prompts)  # so that 06 can share the run

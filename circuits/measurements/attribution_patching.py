@@ -75,7 +75,7 @@ def _nodes(study: Study, engine: GradientEngine, prompts: PromptSet, settings: M
 
 
 def _summary(estimates: NodeEstimates) -> dict[str, Any]:
-    summary = {"heads": [[reader.layer, reader.index] for reader in estimates.readers]}
+    summary: dict[str, Any] = {"heads": [[reader.layer, reader.index] for reader in estimates.readers]}
     for name, effect in (("effect", estimates.plain), ("corrected", estimates.corrected)):
         summary[name] = None if effect is None else effect.mean(0, dtype=float)
         summary[f"{name}_standard_error"] = None if effect is None else sem(effect.astype(float))

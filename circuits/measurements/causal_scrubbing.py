@@ -75,7 +75,7 @@ def _conditions(study: Study, recipe: Recipe) -> Float[np.ndarray, "condition pr
 
     With nothing relevant all that is left is the donor's run, which is the run on the donor's embeddings.
     """
-    circuit, graph = study.circuit, study.model.graph
+    circuit, graph = study.claim, study.model.graph
     variants = (
         ablate([EMBEDDING], recipe, f"nothing relevant/{recipe.draw}"),
         scrub(hypothesis_edges(circuit, graph), graph, recipe, f"scrubbed/{recipe.draw}"),
@@ -92,7 +92,7 @@ def _without_each_pathway(
     The draws run one by one, as those of a pass would each hold activations of their own.
     """
     rows = study.subset(_positive(study.settings, "prompts"))
-    claimed = pathways(study.circuit)
+    claimed = pathways(study.claim)
     total = np.zeros((len(claimed), len(rows)))
     for recipe in recipes:
         variants = (_without(study, pathway, recipe) for pathway in claimed)
@@ -103,12 +103,12 @@ def _without_each_pathway(
 
 def _without(study: Study, pathway: Pathway, recipe: Recipe) -> Variant:
     graph = study.model.graph
-    return scrub(hypothesis_edges(study.circuit, graph, pathway), graph, recipe, f"without {pathway}/{recipe.draw}")
+    return scrub(hypothesis_edges(study.claim, graph, pathway), graph, recipe, f"without {pathway}/{recipe.draw}")
 
 
 def _describe(study: Study) -> dict[str, Any]:
     """What was taken to be relevant: the pathways with their edges, and how many edges there are in all."""
-    circuit, graph = study.circuit, study.model.graph
+    circuit, graph = study.claim, study.model.graph
     return {
         "pathways": [
             {

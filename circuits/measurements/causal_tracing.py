@@ -11,12 +11,12 @@ the clean and the corrupted prompt differ:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from circuits.circuit import Node
+from circuits.circuit import Kind, Node
 from circuits.edges import EMBEDDING
 from circuits.interventions import Effects, Intervention, Recipe, Sweep, Variant
 from circuits.prompts import CHANGED
@@ -26,7 +26,7 @@ from results_io import UserError
 NUMBER, ID = "06", "causal_tracing"
 SETTINGS = ("site_prompts", "corruption")
 DEPENDS_ON_CIRCUIT = False
-SITES = ("residual", "attention", "mlp")
+SITES: tuple[Kind, ...] = ("residual", "attention", "mlp")
 STRATEGIES = ("noise", "entity_swap", "span_deletion")
 
 
@@ -47,7 +47,9 @@ def measure(study: Study) -> dict[str, Any]:
         )
     prompts = study.prompts.select(rows)
     roles = tuple(prompts.positions)
-    places = [(kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles]
+    places: list[tuple[Kind, int, str]] = [
+        (kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles
+    ]
     runs = [study.run(trace(places, corrupt), prompts) for corrupt in corruptions(corruption)]
     impact = np.mean([_impact(run) for run in runs], axis=0)  # [place, prompt], averaged over draws
     shape = (len(SITES), study.model.n_layers, len(roles))
@@ -59,8 +61,8 @@ def measure(study: Study) -> dict[str, Any]:
         "rows": rows,
         "impact": dict(zip(SITES, impact.mean(1).reshape(shape), strict=True)),
         "standard_error": dict(zip(SITES, error.reshape(shape), strict=True)),
-        "clean_probability": float(runs[0].answer_probability[0].mean()),
-        "corrupted_probability": float(np.mean([run.answer_probability[1].mean() for run in runs])),
+        "clean_probability": float(runs[0].probabilities[0][0].mean()),
+        "corrupted_probability": float(np.mean([run.probabilities[0][1].mean() for run in runs])),
     }
 
 
@@ -82,7 +84,7 @@ def corruptions(settings: Mapping[str, Any]) -> list[Variant]:
     return [Variant("corrupted", (Intervention((EMBEDDING,), recipe, (CHANGED,)),)) for recipe in recipes]
 
 
-def trace(places: list[tuple[str, int, str]], corrupted: Variant) -> Sweep:
+def trace(places: Sequence[tuple[Kind, int, str]], corrupted: Variant) -> Sweep:
     """Clean, corrupted, and corrupted with each place restored from the clean run."""
     variants = [Variant("clean"), corrupted]
     for kind, layer, role in places:
@@ -93,4 +95,5 @@ def trace(places: list[tuple[str, int, str]], corrupted: Variant) -> Sweep:
 
 def _impact(effects: Effects) -> np.ndarray:
     """P(answer | restored) - P(answer | corrupted), [place, prompt]."""
-    return effects.answer_probability[2:].astype(float) - effects.answer_probability[1]
+    answers, _ = effects.probabilities
+    return answers[2:].astype(float) - answers[1]

@@ -98,7 +98,8 @@ def prediction_errors(
             f"{prompts.task} has {count} clusters of evaluation prompts and the prediction error needs {settings['folds']}, "
             "one for each fold; use more prompts"
         )
-        return {"prediction_error_ratio": [None] * end_z.shape[1], "prediction_error_unavailable": reason}
+        nothing: list[float | None] = [None] * end_z.shape[1]
+        return {"prediction_error_ratio": nothing, "prediction_error_unavailable": reason}
     streams = _at_end(study, prompts, "hook_resid_pre")
     layers = rearrange(end_z, "prompt (layer head) dh -> layer prompt head dh", layer=len(streams)).numpy()
     ratios = [
@@ -135,7 +136,7 @@ def unpredicted_share(
         groups=clusters,
         cv=GroupKFold(settings["folds"], shuffle=True, random_state=settings["seed"]),
     )
-    error = np.square(centred - predicted.reshape(z.shape)).sum((0, 2))
+    error = np.square(centred - np.asarray(predicted).reshape(z.shape)).sum((0, 2))
     total = np.square(centred).sum((0, 2))
     return [float(error[head] / total[head]) if varies[head] else None for head in range(z.shape[1])]
 

@@ -35,9 +35,9 @@ from transformers import Cache
 from circuits.engine.decoder import Decoder
 from circuits.engine.displaced_layer import Change, DisplacedLayer
 from circuits.engine.scores import gather
-from circuits.engine.workers import side_by_side
+from circuits.engine.workers import run_parallel
 from circuits.estimators import learning_coefficient
-from circuits.estimators.learning_coefficient import Estimate, Losses, Posterior, Run, Sampling
+from circuits.estimators.learning_coefficient import CoefficientEstimate, Losses, Posterior, Run, Sampling
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from circuits.study import Study
@@ -103,7 +103,7 @@ def _side_by_side(layers: Sequence[LayerLosses]) -> Run:
     """How to run a function for every layer: beside one another unless the model's own modules get hooks for it."""
     if not all(losses.fused for losses in layers):
         return map
-    return lambda work, items: side_by_side(lambda item: [work(item)], items, layers[0].model.device)
+    return lambda work, items: run_parallel(lambda item: [work(item)], items, layers[0].model.device)
 
 
 def _posteriors(
@@ -128,25 +128,30 @@ def _expect(study: Study, sampling: Sampling) -> None:
     study.progress.expect(PASSES * len(study.model.heads) * sampling.chains * sampling.batch * evaluations)
 
 
-def _per_head(estimates: list[Estimate]) -> dict[str, list[Any]]:
+def _per_head(estimates: list[CoefficientEstimate]) -> dict[str, list[Any]]:
     fields = ("standard_error", "chains", "r_hat", "effective_samples", "drift", "step_size", "acceptance", "reason")
     columns = {name: [getattr(each, name) for each in estimates] for name in (*fields, "trace")}
     return {"score": [each.llc for each in estimates], **columns}
 
 
-def _reliability(estimates: list[Estimate]) -> float | None:
+def _reliability(estimates: list[CoefficientEstimate]) -> float | None:
     """1 - mean squared standard error / variance of the scores over heads: the share of the latter that is no noise.
 
     None with fewer than two scores or if all are equal.
     """
-    scored = [each for each in estimates if each.llc is not None]
-    variance = np.var([each.llc for each in scored], ddof=1) if len(scored) > 1 else 0.0
-    return float(1 - np.mean([each.standard_error**2 for each in scored]) / variance) if variance else None
+    scored = [
+        (each.llc, each.standard_error)
+        for each in estimates
+        if each.llc is not None and each.standard_error is not None
+    ]
+    variance = np.var([llc for llc, _ in scored], ddof=1) if len(scored) > 1 else 0.0
+    return float(1 - np.mean([error**2 for _, error in scored]) / variance) if variance else None
 
 
 def matrix_units(model: Model) -> tuple[float, float, float, float]:
     """Root mean square of all entries of W_Q, W_K, W_V and W_O of the model."""
-    return tuple(float(getattr(model.bridge, name).detach().double().square().mean().sqrt()) for name in MATRICES)
+    q, k, v, o = (float(getattr(model.bridge, name).detach().double().square().mean().sqrt()) for name in MATRICES)
+    return q, k, v, o
 
 
 def answer_loss(logits: Float[Tensor, "row vocabulary"], answers: Int[Tensor, "row answer"]) -> Float[Tensor, " row"]:
@@ -217,8 +222,9 @@ class LayerLosses:
 def _fused(study: Study, prompts: PromptSet, layer: int) -> FusedLayers | None:
     """The layers run from their weights; None unless the study's engine has proved that these are the model's formulas."""
     weights = getattr(study.engine, "decoder", None)
-    seen = weights is not None and (weights.longest is None or int(prompts.end.max()) < weights.longest)
-    return FusedLayers(study, prompts, layer, weights) if seen else None
+    if weights is None or (weights.longest is not None and int(prompts.end.max()) >= weights.longest):
+        return None
+    return FusedLayers(study, prompts, layer, weights)
 
 
 class FusedLayers:
@@ -323,7 +329,7 @@ class UpperLayers:
             output = block(residual, *arguments, **named)
             residual = output[0] if isinstance(output, tuple) else output
         last = residual[torch.arange(len(end), device=residual.device), end.to(residual.device)]
-        return self.model.read_out(last)
+        return self.model.logits_of(last)
 
     def _record(self, block: torch.nn.Module, arguments: tuple, named: dict[str, Any]) -> None:
         """What a block is handed but for the residual stream, without the cache of keys and values."""

@@ -56,7 +56,7 @@ class Lens:
 def lens(study: Study, prompts: PromptSet, base: Base = "clean") -> Lens:
     """The logit lens at the last position of one of the two runs: entering each layer, and after the last."""
     prompt = torch.arange(len(prompts))
-    layers = [read_out(study, stream[prompt, prompts.end]) for stream in _streams(study, prompts, base)]
+    layers = [lens_logits(study, stream[prompt, prompts.end]) for stream in _streams(study, prompts, base)]
     scores = [_score(logits, prompts) for logits in layers]
     rank, probability, logit_diff = (torch.stack(values).numpy() for values in zip(*scores, strict=True))
     error = float((layers[-1] - study.engine.end_logits(prompts, base)).abs().max())
@@ -73,7 +73,7 @@ def by_position(study: Study) -> dict[str, Any]:
     prompts = study.prompts.select(rows)
     prompt, roles = torch.arange(len(prompts)), list(prompts.positions)
     scores = [
-        [_score(read_out(study, stream[prompt, prompts.positions[role]]), prompts) for role in roles]
+        [_score(lens_logits(study, stream[prompt, prompts.positions[role]]), prompts) for role in roles]
         for stream in _streams(study, prompts, "clean")
     ]
     return {
@@ -95,7 +95,7 @@ def examples(study: Study) -> list[dict[str, Any]]:
         one = study.prompts.select([row])
         end = int(one.end[0]) + 1
         many = study.prompts.select([row] * end)  # each position of the prompt is scored as a prompt
-        layers = [read_out(study, stream[0, :end]) for stream in _streams(study, one, "clean")]
+        layers = [lens_logits(study, stream[0, :end]) for stream in _streams(study, one, "clean")]
         top = [logits.softmax(1).max(1) for logits in layers]
         shown.append(
             {
@@ -123,9 +123,9 @@ def _streams(study: Study, prompts: PromptSet, base: Base) -> list[Float[Tensor,
     return [stored[name] for name in names]
 
 
-def read_out(study: Study, residual: Float[Tensor, "prompt d_model"]) -> Float[Tensor, "prompt vocabulary"]:
+def lens_logits(study: Study, residual: Float[Tensor, "prompt d_model"]) -> Float[Tensor, "prompt vocabulary"]:
     """The model's own final norm and unembedding, applied to any residual stream."""
-    return study.model.read_out(residual.to(study.model.device)).float().cpu()
+    return study.model.logits_of(residual.to(study.model.device)).float().cpu()
 
 
 def emergence(rank: np.ndarray) -> list[int | None]:

@@ -104,11 +104,11 @@ def _moved(study: Study, rows: list[int]) -> Float[Tensor, "prompt head"]:
     for layer, name in zip(layers, names, strict=True):
         change = (corrupted[name] - clean[name])[at_end]
         moved = einsum(change, model.projections["o"][layer].to(change), "prompt h dh, h dh d -> prompt h d")
-        values.append(_read_out(study, stream[:, None] + moved, direction))
-    return torch.cat(values, 1) - _read_out(study, stream[:, None], direction)
+        values.append(_logit_difference_of(study, stream[:, None] + moved, direction))
+    return torch.cat(values, 1) - _logit_difference_of(study, stream[:, None], direction)
 
 
-def _read_out(
+def _logit_difference_of(
     study: Study, stream: Float[Tensor, "prompt head d_model"], direction: Float[Tensor, "prompt d_model"]
 ) -> Float[Tensor, "prompt head"]:
     """Logit difference, but for the unembedding's bias, of a stream at the last position."""

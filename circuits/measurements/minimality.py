@@ -34,7 +34,7 @@ Removed = frozenset[Node]  # heads taken out of the circuit
 
 
 @dataclass(frozen=True)
-class Choice:
+class ContextSet:
     """The set K beside which head `node` counts most: what kind it is and F(C \\ K) - F(C \\ (K u v)), nats."""
 
     node: Node
@@ -56,7 +56,7 @@ class Losses:
         new = sorted({removed for removed in sets if removed not in self.known}, key=sorted)
         if not new:
             return
-        outside = set(self.study.model.heads) - set(self.study.circuit.heads)
+        outside = set(self.study.model.heads) - set(self.study.claim.heads)
         variants = (ablate(sorted(outside | removed), RECIPE, _name(removed)) for removed in new)
         self.known.update(zip(new, self.study.run(Sweep(tuple(variants)), self.prompts).logit_diff, strict=True))
 
@@ -77,7 +77,7 @@ def check(settings: Mapping[str, Any]) -> None:
 def measure(study: Study) -> dict[str, Any]:
     """Per-prompt loss for each head and role of the circuit, and for each head beside the set that shows it best."""
     chosen = choose(study)
-    circuit, alone = study.circuit, frozenset[Node]()
+    circuit, alone = study.claim, frozenset[Node]()
     losses = Losses(study, study.prompts)
     roles = [frozenset(role.heads) for role in circuit.roles.values()]
     needed = [alone, *(alone | {node} for node in circuit.heads), *roles]
@@ -98,27 +98,27 @@ def measure(study: Study) -> dict[str, Any]:
     }
 
 
-def choose(study: Study) -> list[Choice]:
+def choose(study: Study) -> list[ContextSet]:
     """For each circuit head the set K with the largest score on the discovery prompts; ties to the earlier kind.
 
     Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy
     set). UserError if either is not positive.
     """
     losses = Losses(study, study.discovery_subset(_positive(study.settings, "discovery_prompts")))
-    candidates = {node: _declared(study, node) for node in study.circuit.heads}
+    candidates = {node: _declared(study, node) for node in study.claim.heads}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
     for node, beside in _grow(losses, study).items():
         candidates[node].setdefault("greedy", beside)
     found = []
     for node, sets in candidates.items():
         kind = max(sets, key=lambda name, node=node, sets=sets: abs(losses.mean(node, sets[name])))
-        found.append(Choice(node, sets[kind], kind, losses.mean(node, sets[kind])))
+        found.append(ContextSet(node, sets[kind], kind, losses.mean(node, sets[kind])))
     return found
 
 
 def _declared(study: Study, node: Node) -> dict[str, Removed]:
     """Nothing and each role without `node`; a role that leaves nothing over is not a set of its own."""
-    roles = {f"role:{name}": frozenset(role.heads) - {node} for name, role in study.circuit.roles.items()}
+    roles = {f"role:{name}": frozenset(role.heads) - {node} for name, role in study.claim.roles.items()}
     return {"none": frozenset()} | {kind: beside for kind, beside in roles.items() if beside}
 
 
@@ -127,8 +127,8 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
 
     All heads take a step together, so that sets which several of them ask for are run once.
     """
-    circuit = set(study.circuit.heads)
-    grown = {node: frozenset[Node]() for node in study.circuit.heads}
+    circuit = set(study.claim.heads)
+    grown = {node: frozenset[Node]() for node in study.claim.heads}
     growing = list(grown)
     for _ in range(_positive(study.settings, "greedy_steps")):
         options = {v: [grown[v] | {u} for u in sorted(circuit - grown[v] - {v})] for v in growing}

@@ -30,11 +30,11 @@ from jaxtyping import Float
 
 from circuits.circuit import Node
 from circuits.estimators.causation_entropy import (
+    ColumnTest,
     Estimator,
     Gaussian,
     NearestNeighbour,
     Selection,
-    Step,
     bootstrap_weights,
     exchangeable_orders,
     scores,
@@ -142,7 +142,7 @@ def refit(
     """The heads that the Gaussian estimator selects in bootstrap resample number `draw` of the clusters."""
     weights = bootstrap_weights(clusters, [settings["seed"], draw])
     rows = np.flatnonzero(weights)
-    drawn = [clusters[row] for row in rows]
+    drawn = [clusters[row] for row in rows.tolist()]
     orders = exchangeable_orders(drawn, settings["bootstrap"]["permutations"], settings["seed"])
     resample = Gaussian(features[rows], target[rows], weights[rows], orders, **_gaussian_settings(settings))
     return select(resample, range(features.shape[1])).columns
@@ -163,7 +163,7 @@ def _stability(
 
 
 def _report(estimator: Estimator, selection: Selection, heads: Sequence[Node]) -> dict[str, Any]:
-    def steps(tests: Sequence[Step]) -> list[dict[str, Any]]:
+    def steps(tests: Sequence[ColumnTest]) -> list[dict[str, Any]]:
         return [
             {"head": _pairs([test.column], heads)[0], "information": test.information, "threshold": test.threshold}
             for test in tests

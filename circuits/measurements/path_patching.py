@@ -74,7 +74,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 def candidates(study: Study) -> tuple[Edge, ...]:
     """Edges from the circuit's heads to the inputs of its later heads and to the logits, receivers layer by layer."""
-    graph, inside = study.model.graph, circuit_edges(study.circuit, study.model.graph)
+    graph, inside = study.model.graph, circuit_edges(study.claim, study.model.graph)
     readers = (*PROJECTIONS, "logits")
     return tuple(e for e in graph.edges if e in inside and e.writer.kind == "head" and e.reader.kind in readers)
 
@@ -84,7 +84,7 @@ def without_edges(study: Study, pruned: Iterable[Edge], recipe: Recipe, name: st
 
     Heads outside it are ablated as nodes, which is the same as replacing each edge from them and cheaper.
     """
-    outside, pruned = tuple(sorted(set(study.model.heads) - set(study.circuit.heads))), tuple(pruned)
+    outside, pruned = tuple(sorted(set(study.model.heads) - set(study.claim.heads))), tuple(pruned)
     nodes = (Intervention(outside, recipe),) if outside else ()
     return Variant(name, (*nodes, PathIntervention(pruned, recipe)) if pruned else nodes)
 
@@ -140,7 +140,7 @@ def _named(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
     `receivers` names the circuit's first head that uses the input, `receiver_heads` all heads of the model that do.
     """
     sharing = [study.model.graph.heads_of(edge.reader) for edge in edges]
-    claimed = set(study.circuit.heads)
+    claimed = set(study.claim.heads)
     return {
         "senders": _pairs(edge.writer for edge in edges),
         "receivers": [_pairs(node for node in heads if node in claimed)[0] if heads else "logits" for heads in sharing],
@@ -164,7 +164,7 @@ def _circuits(study: Study, edges: tuple[Edge, ...], kept: np.ndarray) -> dict[s
     scored = {
         name: {form: effects.row(f"{name}/{form}") for form in ("node_wise", "edge_wise", "empty")} for name in RECIPES
     }
-    between = len(circuit_edges(study.circuit, study.model.graph))
+    between = len(circuit_edges(study.claim, study.model.graph))
     return {
         "kept": kept,
         "edges": {

@@ -274,4 +274,6 @@ def _pairs(study: Study, chosen: np.ndarray) -> list[list[int]]:
 
 def _nullable(values: Tensor) -> np.ndarray:
     """The values, None where there is none."""
-    return np.where(values.isnan(), None, values.numpy())
+    found = values.numpy().astype(object)
+    found[values.isnan().numpy()] = None
+    return found

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
 from circuits.circuit import Node, head
 from circuits.planted.features import (
@@ -30,7 +32,7 @@ LAYER_NORM_EPSILON = 2.0**16  # residual variance is about 3: its effect on the 
 
 
 @dataclass(frozen=True)
-class HeadWeights:
+class CompiledHead:
     """Query, key and value read the residual stream, output writes it; scores are divided by sqrt(D_HEAD) later."""
 
     query: Float[Tensor, "d_head d_model"]
@@ -39,7 +41,7 @@ class HeadWeights:
     output: Float[Tensor, "d_head d_model"]
 
 
-def compile_mechanism(mechanism: Mechanism) -> HeadWeights:
+def compile_mechanism(mechanism: Mechanism) -> CompiledHead:
     """Weights of a described head: each term takes as many dimensions of the head as its subspaces are wide.
 
     Raises ValueError if the terms need more than D_HEAD dimensions or join subspaces of different widths.
@@ -48,7 +50,7 @@ def compile_mechanism(mechanism: Mechanism) -> HeadWeights:
     copies = [(term.source, term.destination, term.gain) for term in mechanism.copies]
     key, query = joined(scores)
     value, output = joined(copies)
-    return HeadWeights(query, key, value, output)
+    return CompiledHead(query, key, value, output)
 
 
 def joined(
@@ -74,13 +76,13 @@ def joined(
     return first_matrix, second_matrix
 
 
-def compile_decoy(decoy: Decoy, generator: torch.Generator) -> HeadWeights:
+def compile_decoy(decoy: Decoy, generator: torch.Generator) -> CompiledHead:
     """Gaussian weights with the decoy's standard deviations, zero outside its source and destination."""
     query, key, value, output = (torch.randn(D_HEAD, D_MODEL, generator=generator) for _ in range(4))
     inside_source, inside_destination = torch.zeros(D_MODEL), torch.zeros(D_MODEL)
     inside_source[columns(decoy.source)] = 1
     inside_destination[columns(decoy.destination)] = 1
-    return HeadWeights(
+    return CompiledHead(
         query * decoy.attention_sd,
         key * decoy.attention_sd,
         value * decoy.value_sd * inside_source,
@@ -130,7 +132,7 @@ def subspaces_read(heads: Mapping[Node, Mechanism | Decoy]) -> set[str]:
     return attended | {term.source for one in mechanisms for term in one.copies}
 
 
-def compile_head(description: Mechanism | Decoy, node: Node, seed: int) -> HeadWeights:
+def compile_head(description: Mechanism | Decoy, node: Node, seed: int) -> CompiledHead:
     """Weights of one head; a decoy's depend on the seed and its place only, not on the other heads."""
     if isinstance(description, Mechanism):
         return compile_mechanism(description)
@@ -152,6 +154,7 @@ def compile_model(heads: Mapping[Node, Mechanism | Decoy], seed: int) -> GPT2LMH
         places = [head(layer, index) for index in range(N_HEADS)]
         compiled = [compile_head(heads[node], node, seed) for node in places]
         read = [torch.cat([getattr(one, part) for one in compiled]) for part in ("query", "key", "value")]
-        block.attn.c_attn.weight.data = torch.cat(read).T.contiguous()
-        block.attn.c_proj.weight.data = balanced(torch.cat([one.output for one in compiled]))
+        attention = cast(GPT2Attention, block.attn)
+        attention.c_attn.weight.data = torch.cat(read).T.contiguous()
+        attention.c_proj.weight.data = balanced(torch.cat([one.output for one in compiled]))
     return model

@@ -163,7 +163,7 @@ def constant_writer(destination: str) -> Mechanism:
     return Mechanism(attends=(rest_on_bos(ATTENTION_SHARPNESS),), copies=(Copy("constant", destination, 1.0),))
 
 
-def also(mechanism: Mechanism, attends: tuple[Attend, ...] = (), copies: tuple[Copy, ...] = ()) -> Mechanism:
+def with_terms(mechanism: Mechanism, attends: tuple[Attend, ...] = (), copies: tuple[Copy, ...] = ()) -> Mechanism:
     """The same head with further terms in its score and further outputs."""
     return Mechanism(mechanism.attends + attends, mechanism.copies + copies)
 

@@ -19,13 +19,13 @@ from circuits.planted.mechanisms import (
     Copy,
     Decoy,
     Mechanism,
-    also,
     brought_to_end,
     constant_writer,
     decoys,
     duplicate_token,
     name_mover,
     s_inhibition,
+    with_terms,
 )
 
 IOI = "ioi"
@@ -215,7 +215,7 @@ def backed_up(pathology: str, last_role: str, last: Role) -> Design:
     The movers mark it at every position, whatever they read: only setting them to zero takes the mark away. The roles
     are claimed with `last` as the last one.
     """
-    movers = {node: also(name_mover(gain), copies=(present(gain),)) for node, gain in EARLIER_MOVERS.items()}
+    movers = {node: with_terms(name_mover(gain), copies=(present(gain),)) for node, gain in EARLIER_MOVERS.items()}
     inhibition = role(MIDDLE, SOUND_ROLES["s_inhibition"].evidence, (1, 3), (1, 6))
     unless_present = Attend("mover_present", "is_name", -24.0)
     pathways = [
@@ -356,7 +356,7 @@ def shared() -> Design:
         Attend("expects_verb", "distance_from_bos", -40.0),
     )
     movers = {
-        node: also(
+        node: with_terms(
             name_mover(gain, inhibition=INHIBITION),
             attends,
             (Copy("gender", "answer_gender", 0.8 * gain), Copy("plurality", "answer_plurality", 0.5 * gain)),
@@ -385,7 +385,7 @@ def loud() -> Design:
     constant = (Copy("constant", "unread", LOUDNESS),)
     return altered(
         "The claim is right, but its heads are simply those of largest output norm: it adds nothing to that ranking.",
-        rewritten={node: also(SOUND_MECHANISMS[node], copies=constant) for node in SOUND_HEADS},
+        rewritten={node: with_terms(SOUND_MECHANISMS[node], copies=constant) for node in SOUND_HEADS},
         fillers=decoys(QUIET_JUNK_WRITER, QUIET_NOISE_HEAD),
     )
 

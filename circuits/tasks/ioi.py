@@ -47,7 +47,9 @@ def draw_surface(rng: random.Random, frame: str) -> dict[str, str]:
 
 def following_token(text: str, position: int) -> tuple[int, int]:
     """Return the span of the word or punctuation mark that begins at or after `position`."""
-    return NEXT_TOKEN.match(text, position).span(1)
+    found = NEXT_TOKEN.match(text, position)
+    assert found is not None  # every name of a frame is followed by something
+    return found.span(1)
 
 
 def sample(rng: random.Random) -> Example:

@@ -23,9 +23,9 @@ from transformers import PreTrainedModel
 
 from circuits import models
 from circuits.engine import FusedEngine
-from circuits.engine.choice import prove_parity
 from circuits.engine.lens import LensEngine
 from circuits.engine.scores import gather
+from circuits.engine.selection import prove_parity
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from circuits.study import Study

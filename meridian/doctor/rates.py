@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from circuits.engine.gradients import PROMPTS_PER_BACKWARD, GradientEngine
-from circuits.engine.workers import side_by_side
+from circuits.engine.workers import run_parallel
 from circuits.hypothesis import hypothesis_edges, scrub
 from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise, patch_paths
 from circuits.measurements import local_learning_coefficient, path_patching
@@ -181,7 +181,7 @@ def _chains(study: Study) -> Timed:
             return [local_learning_coefficient.PASSES * rows.numel()]
 
         fused = all(losses.fused for losses in every)
-        return sum(side_by_side(step, every, study.model.device) if fused else (step(one)[0] for one in every))
+        return sum(run_parallel(step, every, study.model.device) if fused else (step(one)[0] for one in every))
 
     return run
 

@@ -21,7 +21,7 @@ from circuits import difference, models
 from circuits.circuit import Node
 from circuits.measure import Plan, is_fresh, measure
 from circuits.measurements import MEASUREMENTS
-from circuits.study import Silent
+from circuits.study import NoProgress
 from circuits.tasks import lexicon
 from code_digest import code_digest
 from meridian.experiments import captured_head, processes
@@ -259,9 +259,9 @@ class _silent:
     """A progress bar that shows nothing, as a context manager."""
 
     def __init__(self, title: str) -> None:
-        self.bar = Silent()
+        self.bar = NoProgress()
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> NoProgress:
         return self.bar
 
     def __exit__(self, *error: object) -> None: ...

@@ -16,7 +16,7 @@ from circuits import claims, models, tasks
 from circuits.circuit import Role, head
 from circuits.discovery import Discovery
 from circuits.measure import Plan
-from circuits.study import Silent
+from circuits.study import NoProgress
 from results_io import UserError
 from tests.circuits import toy
 
@@ -39,7 +39,7 @@ SETTINGS = {**toy.SETTINGS, "discovery": DISCOVERY}
 
 @contextlib.contextmanager
 def silent(title: str):
-    yield Silent()
+    yield NoProgress()
 
 
 @pytest.fixture

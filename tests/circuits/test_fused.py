@@ -504,7 +504,7 @@ def into_logits(model) -> tuple[Variant, ...]:
 def test_paths_into_the_logits_are_read_out(architecture, engine, lens, plain, reference, few, monkeypatch) -> None:
     one = engine(architecture)
     sweep = Sweep((Variant("clean"), *into_logits(one.model)))
-    assert all(trie.read_out(variant) is not None for variant in sweep.variants)
+    assert all(trie.final_norm_change(variant) is not None for variant in sweep.variants)
     expected = lens(architecture).run(sweep, few)
     one._check(sweep, few)  # the wiring is proved and the hooks are alive
     one.run(sweep, few)

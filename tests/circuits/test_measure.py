@@ -19,7 +19,7 @@ from circuits import models, tasks
 from circuits.circuit import Role, head
 from circuits.measure import Plan
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, ablation_battery
-from circuits.study import Silent
+from circuits.study import NoProgress
 from tests.circuits import toy
 
 SIZES = {"evaluation": 8, "held_out": 4, "discovery": 6, "reference": 150}
@@ -48,7 +48,7 @@ class Progress:
 
 @contextlib.contextmanager
 def silent(title: str):
-    yield Silent()
+    yield NoProgress()
 
 
 @pytest.fixture(scope="module")
@@ -356,7 +356,7 @@ def test_only_what_depends_on_no_circuit_is_measured_exclusively(plan, tmp_path)
     @contextlib.contextmanager
     def titles(title: str):
         events.append(title[:2])
-        yield Silent()
+        yield NoProgress()
 
     stage.measure(plan, tmp_path, ["01", "22", "21"], titles, exclusive=exclusive)
     assert events == ["begin", "01", "end", "22", "begin", "21", "end"]

@@ -11,7 +11,7 @@ import pytest
 from circuits.circuit import Node, head
 from circuits.edges import EMBEDDING, Edge, Reader
 from circuits.engine import trie
-from circuits.engine.trie import NOTHING, STAGES, Step
+from circuits.engine.trie import NOTHING, STAGES, TrieStage
 from circuits.interventions import (
     EveryBut,
     Intervention,
@@ -230,10 +230,10 @@ def test_states_that_go_on_alike_stand_together() -> None:
 
 
 def test_a_trivial_step_is_the_identity() -> None:
-    assert Step(np.arange(3), (NOTHING,) * 3).trivial
-    assert not Step(np.array([0, 2, 1]), (NOTHING,) * 3).trivial
-    assert not Step(np.array([0, 0]), (NOTHING,) * 2).trivial
-    assert not Step(np.arange(2), (NOTHING, (("mlp", (ZERO, (), None)),))).trivial
+    assert TrieStage(np.arange(3), (NOTHING,) * 3).trivial
+    assert not TrieStage(np.array([0, 2, 1]), (NOTHING,) * 3).trivial
+    assert not TrieStage(np.array([0, 0]), (NOTHING,) * 2).trivial
+    assert not TrieStage(np.arange(2), (NOTHING, (("mlp", (ZERO, (), None)),))).trivial
 
 
 # --- paths into the logits --------------------------------------------------------------------------------------
@@ -247,30 +247,30 @@ def path(*writers, recipe=CORRUPTED):
 
 
 def test_without_paths_there_is_nothing_to_read_out() -> None:
-    assert trie.read_out(Variant("clean")) == ()
-    assert trie.read_out(noise([WRITER], "n")) == ()
-    assert trie.read_out(patch_paths([], CORRUPTED, "none")) == ()
+    assert trie.final_norm_change(Variant("clean")) == ()
+    assert trie.final_norm_change(noise([WRITER], "n")) == ()
+    assert trie.final_norm_change(patch_paths([], CORRUPTED, "none")) == ()
 
 
 def test_a_path_of_a_held_writer_is_a_shift_of_the_final_norm_s_input() -> None:
     held = Intervention((WRITER, OTHER), MEAN)
-    assert trie.read_out(Variant("a", (held, path(OTHER, WRITER)))) == (
+    assert trie.final_norm_change(Variant("a", (held, path(OTHER, WRITER)))) == (
         (WRITER, MEAN, CORRUPTED),
         (OTHER, MEAN, CORRUPTED),
     )
     twice = Variant("a", (held, path(WRITER), path(WRITER, recipe=ZERO)))
-    assert trie.read_out(twice) == ((WRITER, MEAN, ZERO),)
+    assert trie.final_norm_change(twice) == ((WRITER, MEAN, ZERO),)
     over = Variant("a", (Intervention((WRITER,), ZERO, ("s2",)), held, path(WRITER)))
-    assert trie.read_out(over) == ((WRITER, MEAN, CORRUPTED),)
+    assert trie.final_norm_change(over) == ((WRITER, MEAN, CORRUPTED),)
 
 
 @pytest.mark.parametrize("base", ["clean", "corrupted"])
 def test_a_writer_before_all_changes_is_the_base_run_s(base) -> None:
     intact = Recipe("patch", source=base)
     for items in ((path(WRITER),), (Intervention((head(1, 2), OTHER), MEAN, ("s2",)), path(WRITER))):
-        assert trie.read_out(Variant("a", items, base)) == ((WRITER, intact, CORRUPTED),)
+        assert trie.final_norm_change(Variant("a", items, base)) == ((WRITER, intact, CORRUPTED),)
     held = Variant("a", (Intervention((OTHER,), MEAN), path(WRITER, OTHER, recipe=ZERO)), base)
-    assert trie.read_out(held) == ((WRITER, intact, ZERO), (OTHER, MEAN, ZERO))
+    assert trie.final_norm_change(held) == ((WRITER, intact, ZERO), (OTHER, MEAN, ZERO))
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_writer_before_all_changes_is_the_base_run_s(base) -> None:
 )
 def test_what_takes_a_run_to_know_is_not_read_out(items) -> None:
     """Writers after a change that are not held or in part alone; readers other than the logits."""
-    assert trie.read_out(Variant("a", items)) is None
+    assert trie.final_norm_change(Variant("a", items)) is None
 
 
 def test_variants_that_differ_in_shifts_alone_share_every_stage() -> None:

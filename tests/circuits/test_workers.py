@@ -11,7 +11,7 @@ import torch
 
 from circuits.engine import FusedEngine, fused
 from circuits.engine.gradients import GradientEngine
-from circuits.engine.workers import at_once, side_by_side
+from circuits.engine.workers import run_parallel, worker_count
 from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise, patch_paths
 from tests.circuits import toy
 
@@ -36,7 +36,7 @@ def test_results_come_in_order_from_several_threads(threads) -> None:
         time.sleep(0.02 * (4 - item % 4))
         return [item, -item]
 
-    found = list(side_by_side(work, range(8), CPU))
+    found = list(run_parallel(work, range(8), CPU))
     assert found == [sign * item for item in range(8) for sign in (1, -1)]
     assert 1 < len(seen) <= 3
     assert threading.get_ident() not in seen
@@ -46,16 +46,16 @@ def test_results_come_in_order_from_several_threads(threads) -> None:
 def test_one_thread_and_other_devices_take_the_plain_way(threads) -> None:
     threads(1)
     here = threading.get_ident()
-    assert list(side_by_side(lambda item: [threading.get_ident()], range(2), CPU)) == [here, here]
+    assert list(run_parallel(lambda item: [threading.get_ident()], range(2), CPU)) == [here, here]
     threads(2)
-    assert at_once(CPU) == 2
-    assert at_once(torch.device("cuda")) == 1
-    assert list(side_by_side(lambda item: [threading.get_ident()], range(2), torch.device("meta"))) == [here, here]
+    assert worker_count(CPU) == 2
+    assert worker_count(torch.device("cuda")) == 1
+    assert list(run_parallel(lambda item: [threading.get_ident()], range(2), torch.device("meta"))) == [here, here]
 
 
 def test_a_single_item_keeps_torch_s_own_threads(threads) -> None:
     threads(2)
-    assert list(side_by_side(lambda item: [torch.get_num_threads()], [0], CPU)) == [2]
+    assert list(run_parallel(lambda item: [torch.get_num_threads()], [0], CPU)) == [2]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_error_reaches_the_caller_and_the_threads_are_put_back(threads) -> No
         return [item]
 
     with pytest.raises(torch.OutOfMemoryError, match="one"):
-        list(side_by_side(work, range(50), CPU))
+        list(run_parallel(work, range(50), CPU))
     assert len(begun) < 50
     assert torch.get_num_threads() == 2
 
@@ -90,7 +90,7 @@ def test_an_error_reaches_the_caller_and_the_threads_are_put_back(threads) -> No
 def test_threads_inherit_whether_gradients_are_wanted(wanted, threads) -> None:
     threads(2)
     with torch.set_grad_enabled(wanted):
-        assert list(side_by_side(lambda item: [torch.is_grad_enabled()], range(4), CPU)) == [wanted] * 4
+        assert list(run_parallel(lambda item: [torch.is_grad_enabled()], range(4), CPU)) == [wanted] * 4
 
 
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)

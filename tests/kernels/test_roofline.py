@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernels import roofline
-from kernels.roofline import Work
+from kernels.roofline import KernelWork
 
 
 def test_select_project_by_hand():
@@ -56,13 +56,13 @@ def test_logit_difference_by_hand():
 
 
 def test_the_roof_is_the_slower_of_arithmetic_and_memory():
-    work = Work(flops=600, bytes=80)
+    work = KernelWork(flops=600, bytes=80)
     assert work.seconds(flops_per_second=100, bytes_per_second=20) == 6
     assert work.seconds(flops_per_second=1000, bytes_per_second=20) == 4
     assert work.fraction(12, flops_per_second=100, bytes_per_second=20) == 0.5
-    assert work + work == Work(1200, 160)
+    assert work + work == KernelWork(1200, 160)
 
 
 def test_a_call_of_no_time_is_refused():
     with pytest.raises(ValueError, match="took 0 seconds"):
-        Work(1, 1).fraction(0, 1, 1)
+        KernelWork(1, 1).fraction(0, 1, 1)

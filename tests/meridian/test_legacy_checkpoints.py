@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from circuits import models, tasks
 from circuits import prompts as prompt_sets
-from circuits.engine import choice
+from circuits.engine import selection
 from meridian import legacy_checkpoints
 from results_io import UserError
 from scripts import convert_legacy
@@ -213,8 +213,8 @@ def test_lens_and_fused_engines_agree_on_docstring_prompts(converted) -> None:
     task = tasks.get("docstring", tasks.Vocabulary(model.tokenizer))
     drawn = prompt_sets.draw_examples(task, {"evaluation": 12, "reference": 24}, 0)
     sets = {name: prompt_sets.tokenize(task, rows, model.tokenizer, name) for name, rows in drawn.items()}
-    exact = {**choice.DEFAULTS, "name": "fused", "tolerance": {"float64": 1e-10}}
-    engine = choice.choose(exact, model, sets["reference"], sets["evaluation"])
+    exact = {**selection.DEFAULTS, "name": "fused", "tolerance": {"float64": 1e-10}}
+    engine = selection.choose(exact, model, sets["reference"], sets["evaluation"])
     assert engine.why == "parity with lens within 1e-10"
     prompts = sets["evaluation"]
     truth = forward(legacy(), prompts.clean)[torch.arange(len(prompts)), prompts.end]

@@ -112,7 +112,7 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
     nouns = single_pairs(vocabulary, list(PLURAL_OF.items()))
     both = "one token in singular and plural"
     require_enough(len(nouns), len(PLURAL_OF), f"nouns of task {NAME}", FEWEST_NOUNS, both)
-    clause_verbs = single_pairs(vocabulary, [tuple(pair.split("/")) for pair in CLAUSE_VERBS])
+    clause_verbs = single_pairs(vocabulary, [(one, two) for one, two in (pair.split("/") for pair in CLAUSE_VERBS)])
     require_enough(len(clause_verbs), len(CLAUSE_VERBS), f"clause verbs of task {NAME}", FEWEST_WORDS, both)
     prompts = Prompts(
         nouns=nouns,

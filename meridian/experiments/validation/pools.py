@@ -17,7 +17,7 @@ from circuits import planted, tasks
 from circuits.claims import random_claim
 from circuits.measure import Plan, measure
 from circuits.measurements import DEPEND_ON_CIRCUIT
-from circuits.study import Silent
+from circuits.study import NoProgress
 from meridian import config_files
 from meridian.experiments.validation.declared import RANDOM, Subject
 from meridian.experiments.validation.stored import Pool
@@ -109,4 +109,4 @@ def _plan(config: Mapping[str, Any], model: Mapping[str, Any], pool: int, seed: 
 
 def _measure(plan: Plan, folder: Path, settings: Mapping[str, Any], on_claim: bool) -> None:
     numbers = [number for number in settings["numbers"] if (number in DEPEND_ON_CIRCUIT) == on_claim]
-    measure(plan, folder, numbers, lambda title: contextlib.nullcontext(Silent()))
+    measure(plan, folder, numbers, lambda title: contextlib.nullcontext(NoProgress()))

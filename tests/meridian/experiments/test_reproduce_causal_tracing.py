@@ -12,7 +12,7 @@ import yaml
 from circuits.circuit import Node
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.engine import LensEngine
-from circuits.study import Silent
+from circuits.study import NoProgress
 from circuits.tasks import lexicon
 from meridian.experiments import facts
 from meridian.experiments import reproduce_causal_tracing as experiment
@@ -180,7 +180,7 @@ def one_state(tmp_path_factory, asked):
 def test_where_one_state_carries_everything_its_effect_is_the_total_one(one_state, asked) -> None:
     prompts = facts.prompt_set(asked, toy.VOCABULARY)
     made = [v for v in experiment.variants(3, SETTINGS, 0) if v.name.partition(" ")[0] in ("clean", "noise", "state")]
-    found = experiment.traced(one_state, prompts, made, Silent())
+    found = experiment.traced(one_state, prompts, made, NoProgress())
     total, states = experiment.total_effect([found]), experiment.indirect_effects([found], "state", 3)
     assert np.abs(total).max() > 1e-3
     assert states[0] == pytest.approx(total, abs=1e-6)

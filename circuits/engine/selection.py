@@ -79,6 +79,7 @@ def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolera
     except (UnknownWiringError, DeadHookError) as error:  # which the reference backend has just not found
         raise UnsupportedArchitectureError(f"{differ} more than rounding ({error}); use engine=lens") from error
     scale = float(np.abs(expected.logit_diff).max()) or 1.0
+    assert found.answer_probability is not None and expected.answer_probability is not None  # the sweep asks for them
     errors = (
         float(np.abs(found.logit_diff - expected.logit_diff).max()) / scale,
         float(np.abs(found.answer_probability - expected.answer_probability).max()),

@@ -17,7 +17,7 @@ from transformers import PhiConfig, PhiForCausalLM
 from circuits import study as studies
 from circuits import tasks
 from circuits.circuit import head
-from circuits.engine import DEFAULTS, FusedEngine, LensEngine, choice, choose, decoder
+from circuits.engine import DEFAULTS, FusedEngine, LensEngine, choose, decoder, selection
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measure import Plan, measure
 from circuits.models import UnsupportedArchitectureError
@@ -53,7 +53,7 @@ def test_parity_is_asked_as_closely_as_the_dtype_allows(dtype, tolerance, load, 
 
 
 def test_lens_is_taken_where_it_is_asked_for(model, reference, scored, monkeypatch) -> None:
-    monkeypatch.setattr(choice, "prove_parity", lambda *_: pytest.fail("nothing to compare"))
+    monkeypatch.setattr(selection, "prove_parity", lambda *_: pytest.fail("nothing to compare"))
     engine = ask(model, reference, scored, "lens", rows_per_forward=77)
     assert type(engine) is LensEngine
     assert engine.rows_per_forward == 77
@@ -153,12 +153,12 @@ def test_a_layer_whose_heads_write_nothing_is_no_reason_to_refuse(tmp_path, refe
 
 
 def test_probes_have_as_many_lengths_as_there_are(scored) -> None:
-    rows = choice._of_different_lengths(scored)
+    rows = selection._of_different_lengths(scored)
     lengths = set(scored.end.tolist())
-    assert len(rows) == len(set(rows)) == choice.PROBES
-    assert len(set(scored.end[rows].tolist())) == min(len(lengths), choice.PROBES)
-    assert choice._of_different_lengths(scored.select([0])) == [0]
-    assert len(choice._of_different_lengths(scored.select([0, 1, 2, 3, 4]))) == choice.PROBES
+    assert len(rows) == len(set(rows)) == selection.PROBES
+    assert len(set(scored.end[rows].tolist())) == min(len(lengths), selection.PROBES)
+    assert selection._of_different_lengths(scored.select([0])) == [0]
+    assert len(selection._of_different_lengths(scored.select([0, 1, 2, 3, 4]))) == selection.PROBES
 
 
 # --- one check for one model ------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_other_reference_prompts_keep_the_backend_without_a_new_check(
     name, model, reference, scored, sets, monkeypatch
 ) -> None:
     engine = ask(model, reference, scored, name)
-    monkeypatch.setattr(choice, "prove_parity", lambda *_: pytest.fail("checked again"))
+    monkeypatch.setattr(selection, "prove_parity", lambda *_: pytest.fail("checked again"))
     other = engine.on(sets("greater_than")["reference"])
     assert type(other) is type(engine)
     assert other.why == engine.why
@@ -185,7 +185,7 @@ def test_other_reference_prompts_keep_the_backend_without_a_new_check(
 
 def test_a_companion_task_is_run_on_the_same_backend(make_study, monkeypatch) -> None:
     study = make_study()
-    monkeypatch.setattr(choice, "prove_parity", lambda *_: pytest.fail("checked again"))
+    monkeypatch.setattr(selection, "prove_parity", lambda *_: pytest.fail("checked again"))
     other = studies.companion(study, "greater_than", 4)
     assert type(other.engine) is type(study.engine) is FusedEngine
     assert other.engine.reference.prompts.task == "greater_than"
@@ -205,7 +205,7 @@ def test_a_result_names_the_backend_and_its_numbers_do_not_depend_on_it(folder, 
             settings=toy.SETTINGS,
             engine={**toy.ENGINE, "name": name},
         )
-        measure(plan, tmp_path / name, ["01"], lambda title: nullcontext(studies.Silent()))
+        measure(plan, tmp_path / name, ["01"], lambda title: nullcontext(studies.NoProgress()))
         (path,) = (tmp_path / name).rglob("01*.json")
         results[name] = json.loads(path.read_text())
     engines = {name: result["environment"]["engine"] for name, result in results.items()}
