@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
 from calibrations.statistics import Insufficient, reportable_ratio
-from circuits.circuit import HEAD_NAME, Circuit, Node, parse_head
+from circuits.circuit import HEAD_NAME, Circuit, Kind, Node, parse_head
 from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise
 from circuits.measurements import (
     ablation_battery,
@@ -228,7 +228,8 @@ class Lab:
         if site not in SITES:
             raise UserError(f"site={site} is unknown; use {', '.join(SITES)}")
         roles, layers = tuple(self.prompts.positions), range(self.model.n_layers)
-        places = [(site, layer, role) for layer in layers for role in roles]
+        kind = cast("Kind", site)  # one of SITES
+        places = [(kind, layer, role) for layer in layers for role in roles]
         settings = {**self.study.settings["corruption"], "strategy": strategy}
         runs = [self.study.run(causal_tracing.trace(places, one)) for one in causal_tracing.corruptions(settings)]
         answers = np.mean([np.asarray(run.answer_probability, dtype=float) for run in runs], axis=0)

@@ -168,7 +168,7 @@ def test_an_added_mode_and_generator_are_found_and_incomplete_or_misnamed_ones_r
     assert list(modes._find()) == [*modes.MODES, "A16"]
     for change, sentence in (
         (
-            ("def summarise", "def summed"),
+            ("detect, summarise = flips.detect, flips.summarise", "detect = flips.detect"),
             r"suites/modes/a16_extra\.py does not define summarise; add summarise\(judged",
         ),
         (('"A16"', '"A17"'), r"a16_extra\.py has ID 'A17' and NAME 'extra'; call the file a17_extra\.py"),

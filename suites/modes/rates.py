@@ -73,7 +73,8 @@ def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
     if not judged:
         return missing("insufficient_data", "no cases", "share")
     alone: Mapping[str, Status] = {"error": "error", "not_applicable": "not_applicable"}
-    status = alone.get(next(iter(left_out)), "insufficient_data") if len(left_out) == 1 else "insufficient_data"
+    only = next(iter(left_out)) if len(left_out) == 1 else ""
+    status: Status = alone.get(only, "insufficient_data")
     reasons = Counter(seen.reason for _, seen in judged)
     return missing(status, f"none of {len(judged)} cases: {reasons.most_common(1)[0][0]}", "share", excluded=left_out)
 

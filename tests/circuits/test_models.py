@@ -89,7 +89,10 @@ def test_planted_models_differ_by_seed_and_are_the_code_that_builds_them(monkeyp
     changed = shutil.copytree(Path(planted.__file__).parent, tmp_path / "planted")
     monkeypatch.setattr(planted, "__file__", str(changed / "__init__.py"))
     assert models.identify(settings).sha256 == found.sha256
-    (changed / "variants.py").write_bytes((changed / "variants.py").read_bytes() + b"\n")
+    variants = changed / "variants.py"
+    variants.write_text(variants.read_text() + "\n# says nothing new\n")
+    assert models.identify(settings).sha256 == found.sha256
+    variants.write_text(variants.read_text() + "ANOTHER = 1\n")
     assert models.identify(settings).sha256 != found.sha256
     assert sorted(found.circuits) == sorted(planted.claimed_circuits("sound", 0))
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 import results_io
 from circuits.study import Study
+from meridian import overrides
 from meridian.experiments import reproduction
 from meridian.experiments.estimates import Estimate, undefined
 from meridian.experiments.reproduction import Row
@@ -18,7 +21,6 @@ from tests.commandline import command, started
 from tests.meridian.experiments import reproduced
 
 EXPERIMENTS = ("ioi", "greater_than", "causal_tracing", "ablation_recipes", "induction")
-CONFIG = {"model": {"name": "pocket", "path": "/a/folder"}, "experiment": {"model": "gpt2"}}
 INDUCTION = (
     "model=pocket",
     "experiment.repeated_tokens={seed: 0, length: 8, sequences: 2}",
@@ -37,15 +39,29 @@ def test_every_experiment_says_what_it_reproduces(name) -> None:
 
 
 def test_the_model_is_the_experiment_s_unless_the_command_line_names_one() -> None:
-    own = reproduction.model_settings(CONFIG, ["experiment=reproduce_ioi"], {})
+    def chosen(*typed: str) -> dict[str, Any]:
+        return reproduction.model_settings(started("experiment=reproduce_ioi", *typed))
+
+    own = chosen()
     assert (own["name"], own["kind"]) == ("gpt2", "hub")
     assert own["path"] is None
-    there = reproduction.model_settings(CONFIG, ["experiment=reproduce_ioi", "model.path=/a/folder"], {})
+    there = chosen("model.path=/a/folder")
     assert (there["name"], there["path"]) == ("gpt2", "/a/folder")
-    given = reproduction.model_settings(CONFIG, ["model=pocket", "experiment=reproduce_ioi"], {})
-    assert given == CONFIG["model"]
+    assert chosen("model=pocket") == overrides.group("model", "pocket")
+    assert chosen("model=pocket", "seed=1", "model.dtype=bfloat16")["dtype"] == "bfloat16"
     with pytest.raises(UserError, match=r"experiment\.model=none is no model; use one of .*gpt2"):
-        reproduction.model_settings({**CONFIG, "experiment": {"model": "none"}}, [], {})
+        chosen("experiment.model=none")
+
+
+def test_an_experiment_leaves_the_settings_of_its_run_alone() -> None:
+    """It measures another model with other prompts than the command line's default, in a context of its own."""
+    context = started("experiment=reproduce_ioi", "experiment.model=pocket")
+    context = replace(context, settings={**context.settings, "model": overrides.group("model", "gpt2")})
+    before = copy.deepcopy(context.settings)
+    work = reproduction.Reproduction(context, "ioi")
+    assert context.settings == before
+    assert work.context.settings["model"]["name"] == work.identity.name == "pocket"
+    assert work.context.settings["prompts"] == work.settings["prompts"] != before["prompts"]
 
 
 def test_parts_are_measured_once(tmp_path, monkeypatch) -> None:
