@@ -105,6 +105,14 @@ def file_digest(path: Path) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
+def required(folder: Path, number: str) -> Path:
+    """The file of result `number` in `folder`. UserError if there is none."""
+    path = find(folder, number)
+    if path is None:
+        raise UserError(f"{folder} lacks result {number}; run the command that made the folder again")
+    return path
+
+
 def find(folder: Path, number: str) -> Path | None:
     """The file of result `number` in `folder`, or None."""
     matches = sorted(Path(folder).glob(f"{number}_*.json"))

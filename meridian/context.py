@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -188,8 +188,13 @@ class RunContext:
         return failures.chosen(base, asked, self.identity, self.vocabulary, typed)
 
 
-def start(config: DictConfig, console: Console | None = None) -> RunContext:
-    """The context of the run that Hydra composed. UserError for a setting of the wrong kind."""
+def start(
+    config: DictConfig, console: Console | None = None, warn: Callable[[str], object] | None = None
+) -> RunContext:
+    """The context of the run that Hydra composed. UserError for a setting of the wrong kind.
+
+    `warn` is told of a tracker that fails; without it the console is.
+    """
     _keep_freed_memory()
     settings = config_files.plain(config)
     identifiers = selected(settings["select"])
@@ -207,7 +212,7 @@ def start(config: DictConfig, console: Console | None = None) -> RunContext:
         differs = [text for text in differs if text != f"circuit={TRACED}"]
     reporter, results = Reporter(console), Path(settings["results"])
     had_results = results.exists()
-    reporter.tracker = trackers.open_tracker(settings["tracker"], results, reporter.say)
+    reporter.tracker = trackers.open_tracker(settings["tracker"], results, warn or reporter.say)
     return RunContext(settings, tuple(given), tuple(differs), tuple(identifiers), reporter, had_results)
 
 

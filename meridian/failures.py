@@ -54,7 +54,7 @@ def certify(
     They are written to 142_carriers.json and said in one line each.
     """
     limits = settings["measurement"]["difference"]
-    traced = cast(TraceResult, results_io.read(_required(folder, hypothesis.NUMBER)))
+    traced = cast(TraceResult, results_io.read(results_io.required(folder, hypothesis.NUMBER)))
     named = [carrier["head"] for carrier in traced["named"]]
     measured = _measured(folder, confirmation.NEEDED)
     gated, rules = confirmation.gated(documents, settings["certificate"], named, measured, limits)
@@ -73,13 +73,6 @@ def withdraw(folder: Path) -> None:
     """Delete what an earlier run concluded about a hypothesis that there is no longer."""
     for name in ("certificate.json", "circuit.yaml", "142_carriers.json"):
         (folder / name).unlink(missing_ok=True)
-
-
-def _required(folder: Path, number: str) -> Path:
-    path = results_io.find(folder, number)
-    if path is None:
-        raise UserError(f"{folder} lacks result {number}, the trace of the failures; run task=failures again")
-    return path
 
 
 def _measured(folder: Path, numbers: Iterable[str]) -> dict[str, Any] | None:

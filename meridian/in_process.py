@@ -56,7 +56,7 @@ def started(settings: Iterable[str], results: str | Path | None = None, show: bo
         hydra.set_config(config)
         with open_dict(config):
             del config["hydra"]
-        yield context.start(config, None if show and not Console().is_jupyter else _console(show))
+        yield context.start(config, None if show and not Console().is_jupyter else _console(show), warnings.warn)
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(commandline.sentence(error)) from error
     finally:

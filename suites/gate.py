@@ -133,7 +133,7 @@ def read(folder: Path) -> RunScores:
             lines.append(json.loads(text.decode("utf-8")))
         except (ValueError, RecursionError) as error:
             raise UserError(f"line {number} of {path} is not JSON in UTF-8 ({error}); score the run again") from error
-    parts = path.resolve().parent.parts  # results/<model>/suites/...; elsewhere the folder's own name has to do
+    parts = path.parent.resolve().parts  # results/<model>/suites/...; elsewhere the folder's own name has to do
     model = parts[parts.index(FOLDER) - 1] if FOLDER in parts[1:] else parts[-1]
     return of_lines(model, lines, results_io.sha256(content))
 

@@ -20,13 +20,14 @@ LAYERS = {  # each part of the project: the parts that it may import besides its
     "result_types": set(),
     "registries": {"results_io"},
     "kernels": {"registries", "results_io"},
-    "calibrations": BOTTOM,
+    "calibrations": BOTTOM - {"kernels"},  # which import torch
     "circuits": BOTTOM,
     "suites": {"circuits", "calibrations", *BOTTOM},
     "meridian": {"suites", "circuits", "calibrations", *BOTTOM},
     "run": {"meridian"},
     "scripts": {"meridian", "suites", "circuits", "calibrations", *BOTTOM},  # imported by nobody
 }
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public, whatever they are called
 NO_TORCH = ("calibrations", "registries", "results_io", "result_types", "code_digest")
 
 
@@ -42,7 +43,7 @@ def modules(root: Path = ROOT) -> Mapping[str, Path]:
 
 
 def imports(path: Path, known: Mapping[str, Path]) -> Iterator[tuple[int, str, str]]:
-    """(line, module, name taken from it or "") of every import of a module of the project."""
+    """(line, module, name taken from it, "" for the module itself) of every import of a module of the project."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name, "") for alias in node.names if alias.name in known)
@@ -53,6 +54,22 @@ def imports(path: Path, known: Mapping[str, Path]) -> Iterator[tuple[int, str, s
                     yield node.lineno, inner, ""
                 elif node.module in known:
                     yield node.lineno, node.module, alias.name
+        elif isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in ("import_module", "__import__"):
+            given = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
+            yield from ((node.lineno, name, "") for name in given if name in known)
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` as text; "" for anything but names and attributes."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (before := dotted(node.value)):
+        return f"{before}.{node.attr}"
+    return ""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in OF_NAMED_TUPLES
 
 
 def broken_layers(root: Path = ROOT) -> list[str]:
@@ -95,23 +112,24 @@ def circles(root: Path = ROOT) -> list[list[str]]:
 
 
 def private_names_used(root: Path = ROOT) -> list[str]:
-    """`from a import _b` and `a._b` where a is another module of the project."""
+    """Uses of another module's private names: `from a import _b`, `from a import B` with `B._c`, `a._b`, and a module `_a`."""
     known, found = modules(root), []
     for path in known.values():
-        local = {}
+        file, taken = path.relative_to(root), set()
         for line, target, name in imports(path, known):
-            if name.startswith("_") and not name.startswith("__"):
-                found.append(f"{path.relative_to(root)}:{line} takes {name} from {target}")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                local |= {a.asname or a.name: a.name for a in node.names if f"{node.module}.{a.name}" in known}
+            if is_private(name) or (not name and is_private(target.rpartition(".")[2])):
+                found.append(
+                    f"{file}:{line} takes {name or target} from {target if name else target.rpartition('.')[0]}"
+                )
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in LAYERS:
+                taken |= {alias.asname or alias.name for alias in node.names}
             elif isinstance(node, ast.Import):
-                local |= {a.asname or a.name: a.name for a in node.names if a.name in known}
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
-                continue
-            if node.value.id in local and node.attr.startswith("_") and not node.attr.startswith("__"):
-                found.append(f"{path.relative_to(root)}:{node.lineno} uses {node.value.id}.{node.attr}")
+                taken |= {alias.asname or alias.name for alias in node.names if alias.name in known}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and is_private(node.attr) and dotted(node.value) in taken:
+                found.append(f"{file}:{node.lineno} uses {dotted(node)}")
     return found
 
 
@@ -164,6 +182,31 @@ def test_the_judging_side_needs_no_torch() -> None:
             {"suites/a.py": "from suites.b import x\n", "suites/b.py": "def f():\n    from suites import a\n"},
             circles,
             ["suites.a", "suites.b"],
+        ),
+        (
+            {"suites/a.py": 'from importlib import import_module\nimport_module("meridian.b")\n', "meridian/b.py": ""},
+            broken_layers,
+            "suites/a.py:2 imports meridian.b",
+        ),
+        (
+            {"calibrations/a.py": "from kernels import b\n", "kernels/b.py": ""},
+            broken_layers,
+            "calibrations/a.py:1 imports kernels.b",
+        ),
+        (
+            {"suites/a.py": "import suites.b\n\nsuites.b._x()\n", "suites/b.py": "def _x(): ...\n"},
+            private_names_used,
+            "suites/a.py:3 uses suites.b._x",
+        ),
+        (
+            {"suites/a.py": "from suites.b import B\n\nB._x()\n", "suites/b.py": "class B: ...\n"},
+            private_names_used,
+            "suites/a.py:3 uses B._x",
+        ),
+        (
+            {"suites/a.py": "from suites import _b\n", "suites/_b.py": ""},
+            private_names_used,
+            "suites/a.py:1 takes suites._b from suites",
         ),
         (
             {"suites/a.py": "from suites.b import _x\n", "suites/b.py": "_x = 1\n"},

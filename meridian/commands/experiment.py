@@ -5,11 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 
 from meridian.context import RunContext
-from results_io import UserError
 
 
 def command(context: RunContext) -> None:
     """Run the experiment; its configuration file and its module in meridian/experiments share the name."""
-    if "experiment" not in context.settings:
-        raise UserError("no experiment is named; add for example experiment=reproduce_ioi")
     import_module(f"meridian.experiments.{context.settings['experiment']['name']}").run(context)

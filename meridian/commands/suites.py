@@ -19,8 +19,6 @@ ALL = "all"
 
 def command(context: RunContext) -> None:
     """Every applicable suite on the model, the summary, and which failures a circuit could explain."""
-    if "suite" not in context.settings:
-        raise UserError("no suite is named; add for example suite=all")
     folder = folder_asked(context)
     with context.followed(folder, "suites"):
         run(context, folder)
@@ -56,8 +54,9 @@ def folder_asked(context: RunContext) -> Path:
     from suites import declaration
     from suites.bridge import stored_pairs
 
-    asked, base = context.settings["suite"], context.model_folder / stored_pairs.FOLDER
-    return base if asked["name"] == ALL else base / declaration.load_all(_names(asked))[0].id
+    asked = context.settings["suite"]
+    below = "" if asked["name"] == ALL else declaration.load_all(_names(asked))[0].id
+    return context.model_folder / stored_pairs.FOLDER / below
 
 
 def _names(asked: Mapping[str, Any]) -> list[str] | None:

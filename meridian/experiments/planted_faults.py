@@ -238,8 +238,7 @@ def _traced(group: SuitePairs, config: Mapping[str, Any], model: Mapping[str, An
 
 
 def _measured(folder: Path) -> dict[str, Any]:
-    found = {number: results_io.find(folder, number) for number in confirmation.NEEDED}
-    return {number: results_io.read(path) for number, path in found.items() if path}
+    return {number: results_io.read(results_io.required(folder, number)) for number in confirmation.NEEDED}
 
 
 def confirmations(folder: Path, named: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -267,7 +267,11 @@ def model_settings(context: RunContext) -> dict[str, Any]:
     name, known = context.settings["experiment"]["model"], commandline.choices("model")
     if name not in known:
         raise UserError(f"experiment.model={name} is no model; use one of {', '.join(known)}")
-    typed = [text for text, key in zip(context.typed, keys, strict=True) if key.startswith("model.")]
+    typed = [
+        text if text.startswith("~") else f"++{text.lstrip('+')}"
+        for text, key in zip(context.typed, keys, strict=True)
+        if key.startswith("model.")
+    ]
     return overrides.group("model", name, typed)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import results_io
 from calibrations import calibrate
+from code_digest import code_digest
 from meridian.experiments.validation import declared, figure, judging, page, rates
 from meridian.experiments.validation.declared import RANDOM, Subject
 from meridian.experiments.validation.judging import Rules, Work
@@ -143,6 +144,12 @@ def merged(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any
     return {**base, **{name: {**base.get(name, {}), **section} for name, section in changed.items()}}
 
 
+def simulated_by() -> str:
+    """Digest of the code that samples, simulates and counts, which is no part of the calibrations."""
+    here = Path(__file__)
+    return code_digest([here, *sorted(here.with_name("validation").glob("*.py"))])[:12]
+
+
 def _kind(subject: Subject) -> str:
     return RANDOM if subject.name == RANDOM else subject.truth
 
@@ -150,7 +157,12 @@ def _kind(subject: Subject) -> str:
 def coverage_document(settings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The numbered result: every interval's coverage."""
     return {
-        "subject": {"experiment": NAME, "settings": settings, "judged_by": calibrate.judged_by()},
+        "subject": {
+            "experiment": NAME,
+            "settings": settings,
+            "judged_by": calibrate.judged_by(),
+            "simulated_by": simulated_by(),
+        },
         "n": {"samples": settings["replicates"] * len(settings["prompts"])},
         "data": {"coverage": rows},
     }
@@ -178,6 +190,7 @@ def rates_document(
             "calibration": config["calibration"],
             "certificate": config["certificate"],
             "judged_by": calibrate.judged_by(),
+            "simulated_by": simulated_by(),
         },
         "n": {"samples": sum(map(len, found.values())), "pools": n_pools},
         "data": {

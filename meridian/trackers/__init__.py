@@ -12,7 +12,7 @@ from results_io import UserError
 __all__ = ["FollowedRun", "NeverFatal", "Tracker", "open_tracker"]
 
 
-def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str], Any]) -> NeverFatal:
+def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str], object]) -> NeverFatal:
     """The tracker that the `tracker` section of the configuration asks for; nothing is started yet.
 
     A tracker that cannot be made is said in one line and left out. UserError for an unknown `tracker.mode`.

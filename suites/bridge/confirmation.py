@@ -69,7 +69,7 @@ def _p_value(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray, least: f
 
 def document(records: Sequence[HeadVerdict], traced: TraceResult, folder: Path) -> dict[str, Any]:
     """142_carriers.json: the verdict on every named head, and what it rests on."""
-    inputs = [(number, results_io.find(folder, number)) for number in (*NEEDED, hypothesis.NUMBER)]
+    inputs = {number: results_io.required(folder, number) for number in (*NEEDED, hypothesis.NUMBER)}
     return {
         "number": NUMBER,
         "id": ID,
@@ -77,7 +77,7 @@ def document(records: Sequence[HeadVerdict], traced: TraceResult, folder: Path) 
         "subject": traced["subject"],
         "group": traced["group"],
         "records": records,
-        "inputs_sha256": {number: results_io.file_digest(path) for number, path in inputs if path},
+        "inputs_sha256": {number: results_io.file_digest(path) for number, path in inputs.items()},
     }
 
 

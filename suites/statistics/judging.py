@@ -235,6 +235,9 @@ def agreement_of_table(
 
 def panel_agreement(counts: Sequence[Sequence[int]]) -> Estimate:
     """Fleiss' kappa of `counts` [item][label], how many raters chose the label. Undefined if all chose the same. Fleiss 1971."""
+    if not counts or len({len(item) for item in counts}) > 1:
+        sizes = sorted({len(item) for item in counts})
+        raise UserError(f"items have {sizes or 'no'} labels; give every item a count of each of the same labels")
     table = np.asarray(counts)
     if table.ndim != 2 or len(set(table.sum(axis=1))) > 1:
         raise UserError("items have different numbers of raters; use krippendorff_alpha for missing ratings")
