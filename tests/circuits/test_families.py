@@ -173,6 +173,7 @@ def test_interventions_on_nodes_are_the_brute_force_ones(family, lens, few, plai
     assert (found.correct == truth.correct).all()
 
 
+@pytest.mark.every_architecture
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_fused_agrees_or_is_refused_and_auto_falls_back(family, load, lens, reference, few) -> None:
     model, settings = load(family, "float64"), {**toy.ENGINE, "tolerance": {"float64": EXACT}}
@@ -217,6 +218,7 @@ def test_interventions_on_paths_are_the_brute_force_ones(family, lens, few, plai
     assert relative_error(lens(family).run(Sweep(variants), prompts).logit_diff, truth) < EXACT
 
 
+@pytest.mark.every_architecture
 @pytest.mark.parametrize("family", ["gemma2", "gemma3"])
 def test_paths_through_a_norm_after_the_attention_are_refused(family, lens, load, few) -> None:
     sweep = Sweep((patch_paths(EDGES[:1], CORRUPTED, "path"),))
