@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from jaxtyping import install_import_hook
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -50,3 +51,16 @@ def parameters(item: pytest.Item) -> Iterator[str]:
     """The words among a test's parameters, those of its fixtures too."""
     for value in item.callspec.params.values() if hasattr(item, "callspec") else ():
         yield from (word for word in (value if isinstance(value, tuple) else (value,)) if isinstance(word, str))
+
+
+@pytest.fixture(scope="session")
+def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of tests/small_run.py, made by the first worker that asks for it."""
+    from tests import small_run
+
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "small_run"
+    with FileLock(f"{place}.lock"):
+        if not (place / small_run.STATES).exists():
+            small_run.make(place)
+    return place

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,7 +21,8 @@ from circuits import circuit as circuit_files
 from circuits import models
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
 from meridian import overrides
-from tests.commandline import ROOT, SMALL, Outcome, command
+from tests.commandline import ROOT, SMALL, command
+from tests.small_run import MEASURED, Run, finish, state, states
 
 DIFFERS = (
     "measurement.attention_prompts=20,measurement.companion_prompts=10,measurement.llc.draws=8,"
@@ -34,65 +30,21 @@ DIFFERS = (
     "prompts.held_out=20,prompts.reference=120"
 )
 P, H, L, ROLES = 60, 32, 4, ["io", "s1", "s1_plus_1", "s2", "end"]
-MEASURED = [f"{number}_{module.ID}.json" for number, module in MEASUREMENTS.items()]
 README = (ROOT / "results" / "README.md").read_text()
 JUDGED = [f"{module.NUMBER}_{module.NAME}.json" for module in CALIBRATIONS.values()]
 FILES = sorted([*MEASURED, *JUDGED, "P_preconditions.json", "certificate.json", "report.html"])
 
 
-@dataclass(frozen=True)
-class Run:
-    """The state of a folder of results after a run, and what the run printed."""
-
-    results: Path
-    outcome: Outcome
-    files: dict[str, bytes]
-    times: dict[str, int]
-
-    @property
-    def folder(self) -> Path:
-        return next(self.results.glob("pocket/ioi/*"))
-
-    def data(self, number: str) -> dict:
-        return results_io.read(results_io.find(self.folder, number))["data"]
-
-
-def finish(results: Path) -> Run:
-    return state(results, command(*SMALL, f"results={results}"))
-
-
-def state(results: Path, outcome: Outcome) -> Run:
-    paths = [path for path in sorted(results.rglob("*")) if path.is_file() and ".locks" not in path.parts]
-    return Run(
-        results,
-        outcome,
-        {str(path.relative_to(results)): path.read_bytes() for path in paths},
-        {path.name: path.stat().st_mtime_ns for path in paths},
-    )
-
-
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory) -> Run:
+def killed(small_run) -> Run:
     """A run that was killed (SIGKILL) when its third measurement had appeared."""
-    results = tmp_path_factory.mktemp("pipeline") / "results"
-    line = [sys.executable, "run.py", *SMALL, f"results={results}"]
-    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    until = time.monotonic() + 240
-    while len(list(results.rglob("*.json"))) < 3:
-        assert process.poll() is None and time.monotonic() < until, process.stderr.read().decode()
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    folder = next(results.glob("pocket/ioi/*"))
-    (folder / f".{MEASURED[4]}.abc.partial").write_text('{"as if killed while writing')
-    return state(results, Outcome(process.returncode, "", ""))
+    return states(small_run)[0]
 
 
 @pytest.fixture(scope="module")
-def first(killed) -> Run:
-    """The same command again: it goes on from there and finishes."""
-    return finish(killed.results)
+def first(small_run) -> Run:
+    """The same command again: it went on from there and finished. Nobody else uses this folder."""
+    return states(small_run)[1]
 
 
 @pytest.fixture
@@ -103,6 +55,10 @@ def mended(first):
         path = first.results / name
         if not path.is_file() or path.read_bytes() != content:
             path.write_bytes(content)
+
+
+def data_of(run: Run, number: str) -> dict:
+    return results_io.read(results_io.required(run.folder, number))["data"]
 
 
 def no_model(monkeypatch) -> None:
@@ -174,13 +130,13 @@ def test_measurements_have_the_common_form(first, number) -> None:
 
 def chosen(run: Run, size: int, split: str = "evaluation") -> list[int]:
     """The rows that a measurement on some of a split's prompts takes: those of the lowest prompt id."""
-    base = run.data("01")
+    base = data_of(run, "01")
     rows = [row for row, name in enumerate(base["split"]) if name == split]
     return sorted(rows, key=lambda row: base["prompt_id"][row])[:size]
 
 
 def test_01_baseline(first) -> None:
-    data = first.data("01")
+    data = data_of(first, "01")
     assert Counter(data["split"]) == {"evaluation": 40, "held_out": 20} and len(set(data["prompt_id"])) == P
     assert data["heads"] == [[layer, index] for layer in range(L) for index in range(8)]
     assert (data["n_layers"], data["n_heads_per_layer"], len(data["examples"])) == (4, 8, 3)
@@ -200,7 +156,7 @@ def test_01_baseline(first) -> None:
 
 
 def test_02_activation_patching(first) -> None:
-    data, base = first.data("02"), first.data("01")
+    data, base = data_of(first, "02"), data_of(first, "01")
     clean, corrupted = np.array(base["clean_logit_diff"]), np.array(base["corrupted_logit_diff"])
     for direction in ("denoising", "noising"):
         effect = np.array(data[direction])
@@ -217,7 +173,7 @@ def test_02_activation_patching(first) -> None:
 
 
 def test_03_direct_logit_attribution(first) -> None:
-    data, clean = first.data("03"), np.array(first.data("01")["clean_logit_diff"])
+    data, clean = data_of(first, "03"), np.array(data_of(first, "01")["clean_logit_diff"])
     parts = np.array(data["attribution"]), np.array(data["mlp"])
     assert (parts[0].shape, parts[1].shape) == ((P, H), (P, L))
     total = parts[0].sum(1) + parts[1].sum(1) + data["embedding"] + np.array(data["bias"])
@@ -225,7 +181,7 @@ def test_03_direct_logit_attribution(first) -> None:
 
 
 def test_04_logit_lens(first) -> None:
-    data, base = first.data("04"), first.data("01")
+    data, base = data_of(first, "04"), data_of(first, "01")
     rank, difference = np.array(data["rank"]), np.array(data["logit_diff"])
     assert rank.shape == difference.shape == np.shape(data["probability"]) == (L + 1, P)
     assert np.abs(difference[-1] - base["clean_logit_diff"]).max() < 1e-3
@@ -238,7 +194,7 @@ def test_04_logit_lens(first) -> None:
 
 
 def test_06_causal_tracing(first) -> None:
-    data = first.data("06")
+    data = data_of(first, "06")
     assert data["corruption"]["strategy"] == "entity_swap" and data["strategies"] == [
         "noise",
         "entity_swap",
@@ -249,14 +205,14 @@ def test_06_causal_tracing(first) -> None:
             ("residual", "attention", "mlp"), (L, 5)
         )
     assert data["rows"] == chosen(first, 10)
-    clean = np.mean(np.array(first.data("01")["answer_probability"])[data["rows"]])
+    clean = np.mean(np.array(data_of(first, "01")["answer_probability"])[data["rows"]])
     assert data["clean_probability"] == pytest.approx(clean, abs=1e-5)
     assert data["corrupted_probability"] < 0.3 * clean
     assert max(max(row) for row in data["impact"]["residual"]) > 0.2
 
 
 def test_20_ablation_battery(first) -> None:
-    data, clean = first.data("20"), np.array(first.data("01")["clean_logit_diff"])
+    data, clean = data_of(first, "20"), np.array(data_of(first, "01")["clean_logit_diff"])
     roles = data["circuit"]["roles"]
     members = sorted(tuple(node) for role in roles.values() for node in role["heads"])
     counts = Counter((condition["subset"], condition["method"]) for condition in data["conditions"])
@@ -280,19 +236,23 @@ def test_20_ablation_battery(first) -> None:
     assert np.shape(random["heads"]) == (20, len(members), 2) and np.shape(random["logit_diff"]) == (20, 15)
     layers = Counter(layer for layer, _ in members)
     assert all(Counter(layer for layer, _ in heads) == layers for heads in random["heads"])
-    norms = np.argsort(-np.array(first.data("26")["discovery_norm"]), kind="stable")[: len(members)]
+    norms = np.argsort(-np.array(data_of(first, "26")["discovery_norm"]), kind="stable")[: len(members)]
     assert data["baselines"]["top_k_norm"] == sorted([int(i) // 8, int(i) % 8] for i in norms)
 
 
 def test_21_and_22_knockouts_and_minimality(first) -> None:
-    knockouts, minimality, battery = np.array(first.data("21")["effect"]), first.data("22"), first.data("20")
+    knockouts, minimality, battery = (
+        np.array(data_of(first, "21")["effect"]),
+        data_of(first, "22"),
+        data_of(first, "20"),
+    )
     assert knockouts.shape == (P, H)
     roles = battery["circuit"]["roles"]
     assert sorted(minimality["roles"]) == list(roles)  # the keys of a stored mapping are sorted
     assert sorted(map(tuple, minimality["heads"])) == sorted(tuple(n) for r in roles.values() for n in r["heads"])
     assert np.shape(minimality["effect"]) == (len(minimality["heads"]), P)
     single = {name: role["heads"][0] for name, role in roles.items() if len(role["heads"]) == 1}
-    clean = np.array(first.data("01")["clean_logit_diff"])
+    clean = np.array(data_of(first, "01")["clean_logit_diff"])
     rows = {c["name"]: np.array(v) for c, v in zip(battery["conditions"], battery["logit_diff"], strict=True)}
     for name, (layer, index) in single.items():
         without = clean - rows[f"without:{name}/mean/0"]
@@ -304,7 +264,7 @@ def test_21_and_22_knockouts_and_minimality(first) -> None:
 
 
 def test_25_26_and_27(first) -> None:
-    attention, statistics, companions = first.data("25"), first.data("26"), first.data("27")["tasks"]
+    attention, statistics, companions = data_of(first, "25"), data_of(first, "26"), data_of(first, "27")["tasks"]
     assert all(0 <= value <= 1 for value in attention["entropy"]) and len(attention["entropy"]) == H
     assert list(attention["to_position"]) == sorted(ROLES)
     assert all(len(attention["to_position"][query][key]) == H for query in ROLES for key in ROLES)
