@@ -25,14 +25,15 @@ LAYERS = {  # each part of the project: the parts that it may import besides its
     "suites": {"circuits", "calibrations", *BOTTOM},
     "meridian": {"suites", "circuits", "calibrations", *BOTTOM},
     "run": {"meridian"},
-    "scripts": {"meridian", "suites", "circuits", "calibrations", *BOTTOM},  # imported by nobody
+    # no other entry lists scripts, so nobody may import it
+    "scripts": {"meridian", "suites", "circuits", "calibrations", *BOTTOM},
 }
 NO_TORCH = ("calibrations", "registries", "results_io", "result_types", "code_digest")
 
 
 @cache
 def modules(root: Path = ROOT) -> Mapping[str, Path]:
-    """Every module of the project by its dotted name; a package goes by its own name."""
+    """Every module of the project by its dotted name; a package is named without `.__init__`."""
     found = {}
     for part in LAYERS:
         for path in [root / f"{part}.py"] if (root / f"{part}.py").is_file() else sorted((root / part).rglob("*.py")):
@@ -42,7 +43,7 @@ def modules(root: Path = ROOT) -> Mapping[str, Path]:
 
 
 def imports(path: Path, known: Mapping[str, Path]) -> Iterator[tuple[int, str, str]]:
-    """(line, module, name taken from it or "") of every import of a module of the project."""
+    """(line, module, imported name; "" if a module was imported) of every import of a module of the project."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name, "") for alias in node.names if alias.name in known)
@@ -66,7 +67,7 @@ def broken_layers(root: Path = ROOT) -> list[str]:
 
 
 def circles(root: Path = ROOT) -> list[list[str]]:
-    """Modules that reach each other by imports: the strongly connected components of more than one (Tarjan)."""
+    """Import cycles of any length: the strongly connected components of more than one module (Tarjan)."""
     known = modules(root)
     arrows = {name: sorted({target for _, target, _ in imports(path, known)} - {name}) for name, path in known.items()}
     index: dict[str, int] = {}
@@ -95,7 +96,7 @@ def circles(root: Path = ROOT) -> list[list[str]]:
 
 
 def private_names_used(root: Path = ROOT) -> list[str]:
-    """`from a import _b` and `a._b` where a is another module of the project."""
+    """Uses of another module's private names: `from a import _b`, or `a._b`."""
     known, found = modules(root), []
     for path in known.values():
         local = {}
@@ -120,7 +121,7 @@ def test_imports_point_down() -> None:
     assert broken_layers() == []
 
 
-def test_no_two_modules_import_each_other() -> None:
+def test_there_is_no_cycle_of_imports() -> None:
     assert circles() == []
 
 
