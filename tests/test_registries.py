@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import sys
 from pathlib import Path
 from unittest import mock
@@ -12,15 +13,18 @@ import pytest
 
 import calibrations
 import registries
+import results_io
 from calibrations import calibrate
 from calibrations import registry as calibration_registry
 from circuits import measurements, tasks
 from circuits.tasks import published
+from meridian import run_folder
 from results_io import UserError
-from suites import gate, generators, modes, results
+from suites import declaration, gate, generators, lock, modes, results
 from suites.bridge import confirmation, hypothesis, stored_pairs
 from tests.calibrations.synthetic import COMMON, evidence
 
+SUITES = declaration.CATALOGUE
 CALIBRATION = """
 ID, NUMBER, NAME, TITLE, INPUTS = "Z9", "Z9", "extra", "extra", ("01", "20")
 def calibrate(evidence, config): return []
@@ -168,10 +172,11 @@ def test_an_added_mode_and_generator_are_found_and_incomplete_or_misnamed_ones_r
     assert list(modes._find()) == [*modes.MODES, "A16"]
     for change, sentence in (
         (
-            ("def summarise", "def summed"),
+            ("detect, summarise =", "detect, summed ="),
             r"suites/modes/a16_extra\.py does not define summarise; add summarise\(judged",
         ),
         (('"A16"', '"A17"'), r"a16_extra\.py has ID 'A17' and NAME 'extra'; call the file a17_extra\.py"),
+        (('"A16"', '"A0"'), r"a16_extra\.py has ID 'A0' and NAME 'extra'; .*, or take an ID such as 'A16'"),
         (('"A16"', '"Z9"'), r"a16_extra\.py has ID 'Z9' and NAME 'extra'; .*, or take an ID such as 'A16'"),
         (('"A16"', '"A2"'), r"suites/modes/a02_length\.py and suites/modes/a16_extra\.py both have ID 'A2'; give"),
         (('"extra"', '"length"'), r"a02_length\.py and suites/modes/a16_extra\.py both have NAME 'length'; give"),
@@ -179,11 +184,41 @@ def test_an_added_mode_and_generator_are_found_and_incomplete_or_misnamed_ones_r
         added(modes, "a16_extra", mode.replace(*change))
         with pytest.raises(UserError, match=sentence):
             modes._find()
+    added(modes, "a16_extra", mode)
+    added(modes, "a21_many", mode.replace('"A16"', '"A21"').replace('"extra"', '"many"'))
+    with pytest.raises(UserError, match=r"a21_many\.py has ID 'A21', and from 121 on .*; take an ID up to 'A20'"):
+        modes._find()
     added(generators, "extra", "PARAMETERS = {}\ndef generate(params, seed): return []")
     assert set(generators._find()) == {*generators.GENERATORS, "extra"}
     added(generators, "extra", "PARAMETERS = {}")
     with pytest.raises(UserError, match=r"suites/generators/extra\.py does not define generate; .* HELPERS"):
         generators._find()
+
+
+def test_a_suite_of_an_added_mode_is_read_frozen_and_its_result_found(added, monkeypatch, tmp_path):
+    shipped = Path(modes.MODES["A3"].__file__).read_text()
+    suite = (SUITES / "a03_docstring_parameter" / "suite.yaml").read_text().replace("mode: A3", "mode: A16")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "suite.yaml").write_text(re.sub("^id: .*", "id: mine", suite, flags=re.MULTILINE))
+    with pytest.raises(UserError, match=r"mode is 'A16'; expected the failure mode: one of A1, A2, .*A15"):
+        declaration.read(folder)
+    added(
+        modes, "a16_extra", shipped.replace('ID = "A3"', 'ID = "A16"').replace('NAME = "constraint"', 'NAME = "extra"')
+    )
+    monkeypatch.setattr(modes, "MODES", modes._find())
+    (folder / lock.FILE).write_text(lock.freeze(declaration.read(folder)))
+    read = declaration.load(folder)
+    assert read.mode == "A16" and read.items
+    document = results.mode_document(modes.MODES["A16"], [], results.TestedModel("m", {}, 0))
+    results_io.write(tmp_path / f"{document['number']}_{document['id']}.json", document)
+    assert set(run_folder.suite_documents(tmp_path)) == {"116"}
+
+
+def test_numbers_of_failure_modes_end_where_those_of_other_results_begin():
+    numbers = [str(results.number(f"A{n}")) for n in range(1, modes.MOST + 1)]
+    assert list(run_folder.SUITE_NUMBERS) == numbers
+    assert int(numbers[-1]) + 1 == int(results.LIKELIHOOD) < int(results.COVERAGE)
 
 
 def test_no_two_numbered_results_have_one_number():
