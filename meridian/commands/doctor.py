@@ -15,7 +15,7 @@ def command(context: RunContext) -> int:
     from meridian import doctor
 
     settings, reporter = context.settings, context.reporter
-    # the circuit's size is for the estimate of time alone: a search would take longer than the rest of the examination
+    # the circuit only serves the estimate of time, which assumes one where none is stored; a search would be a run of its own
     if settings["circuit"]["kind"] != "discovered" and plan.task.name in plan.identity.circuits:
         plan.circuit = claims.resolve(plan, settings["circuit"], context.folder(plan.task.name), reporter.bar)
     report = doctor.examine(plan, reporter.say)
