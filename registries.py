@@ -1,7 +1,7 @@
 """Packages that find their own modules: one more file in the folder is one more task, measurement, calibration or failure mode.
 
-Each module says by its names what it is (`NUMBER`, `measure`, ...). One that lacks a name, or has a value that another one
-of its package has, is refused with its file and the remedy; nothing is left out silently.
+Each module says by its names what it is (`NUMBER`, `measure`, ...). One that lacks a name, or
+duplicates a value within its package, is refused with its file and the remedy; nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ def modules_of(
     wanted: Callable[[str], object] = lambda name: True,
     unique: Sequence[str] = (),
 ) -> list[ModuleType]:
-    """The modules of `package` (its `__name__`, and `where` its `__path__`) that are `wanted` by name, in order of name.
+    """Modules of `package` whose name passes `wanted`, sorted; `where` is the package's `__path__`.
 
     `required`: {name that each has to define: what it is, with an example}. `unique`: those of the names whose value no two
-    modules may share, in any case. UserError for the first module that lacks a name or has the value of another.
+    modules may share, ignoring upper and lower case.
+
+    UserError for the first module that lacks a name or has the value of another.
     """
     names = sorted(found.name for found in pkgutil.iter_modules(list(where)) if wanted(found.name))
     modules = [importlib.import_module(f"{package}.{name}") for name in names]
@@ -69,7 +71,7 @@ def in_order(found: Mapping[str, Any], first: Sequence[str]) -> dict[str, Any]:
 
 
 class Registry(UserDict):
-    """A dictionary that is filled when it is first read, so that what is wrong with a module is said where a run can."""
+    """A dictionary that is filled at first use, so a faulty module raises UserError inside a run, not at import."""
 
     def __init__(self, load: Callable[[], dict[Any, Any]]) -> None:
         self._load = load

@@ -5,7 +5,7 @@ python run.py task=all calibration=all                   every embedded task
 python run.py task=ioi calibration=[c11,m98]             some calibrations
 python run.py task=ioi circuit=discovered                find the circuit first
 python run.py task=ioi model=planted/sound               a model whose circuit is known
-python run.py task=ioi model=gpt2                        GPT-2 small from the hub; model.path=<folder>: from there
+python run.py task=ioi model=gpt2                        GPT-2 small from the hub, or from model.path=<folder>
 python run.py suite=all                                  behavioural suites: what the model gets wrong
 python run.py task=failures calibration=all              the same pipeline on what failed
 python run.py task=ioi calibration=all tracker=wandb     followed in Weights & Biases, offline unless logged in
@@ -40,7 +40,7 @@ COMMANDS = {
 @hydra.main(version_base=None, config_path="configs", config_name="config")
 @commandline.refusing
 def main(config: DictConfig) -> None:
-    """Do what was asked for; a command that returns an exit code ends the program with it."""
+    """Run the command asked for; exit with its code unless that is 0."""
     command = COMMANDS[commandline.asked(config)]
     if code := command(context.start(config)):
         sys.exit(code)

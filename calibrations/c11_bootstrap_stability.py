@@ -1,6 +1,6 @@
 """C11: is faithfulness (completeness) precise enough to be quoted?
 
-A measure of precision and nothing else: a circuit of random heads is as precise as a good one (spec C11).
+A measure of precision and nothing else: a circuit of random heads is as precise as a good one.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _standard_error(ratio: Ratio, evidence: Evidence) -> tuple[float, float]:
 
 
 def prompts_needed(n_prompts: int, sigma: float, config: Mapping[str, Any]) -> int:
-    """n* = n (sigma / limit)^2 with the sampling margin of the bound (spec section 5)."""
+    """n* = n (sigma / limit)^2 with the sampling margin of the bound."""
     return math.ceil(config["needed_prompts_factor"] * n_prompts * (sigma / config["max_sigma"]) ** 2)
 
 

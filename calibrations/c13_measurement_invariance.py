@@ -1,6 +1,6 @@
 """C13: does faithfulness depend on the template, or on the names, the answer or the order?
 
-Invariance is an equivalence claim: not rejecting a difference is no evidence of none (spec C13).
+Invariance is an equivalence claim: not rejecting a difference is no evidence of none.
 """
 
 from __future__ import annotations

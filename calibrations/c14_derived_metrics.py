@@ -331,7 +331,7 @@ def _upstream(evidence: Evidence, config: Mapping[str, Any]) -> float | None:
 
 
 def _llc_d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
-    """Published: low coefficients mark members. Estimate: high ones do, as the loss is the task's own (spec C14)."""
+    """Published: low coefficients mark members. Estimate: high ones do, as the loss is the task's own."""
     rule = LOW_RULE.format(**config)
 
     def scored() -> tuple[Float[np.ndarray, " head"], Bool[np.ndarray, " head"]]:

@@ -1,6 +1,6 @@
 """C16: would the same measurement on other prompts give the same answer?
 
-Reliability says that a profile can be measured, not that the circuit is right (spec C16).
+Reliability says that a profile can be measured, not that the circuit is right.
 """
 
 from __future__ import annotations

@@ -199,6 +199,7 @@ class Contrast:
 
     @cached_property
     def ci90(self) -> Interval:
+        """The two-sided 90 % interval, whose ends are the one-sided 5 % tests of a gate."""
         return percentile_interval(self.draws, 0.90)
 
     @property

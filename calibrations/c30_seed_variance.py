@@ -1,6 +1,6 @@
 """C30: how much does faithfulness move when the prompts are drawn again?
 
-It is the same variation that C11 and C16 test-retest measure, at another sample size, so the three count as one (spec C30).
+It is the same variation that C11 and C16 test-retest measure, at another sample size, so the three count as one.
 """
 
 from __future__ import annotations

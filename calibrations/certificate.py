@@ -1,6 +1,6 @@
 """Stage 3: fold the verdicts into a tier, what blocks the next one, and what each blocked gate needs. No scalar.
 
-Rules (spec section 6): a tier is reached when its gates and those of all lower tiers pass. `inconclusive` and
+Rules: a tier is reached when its gates and those of all lower tiers pass. `inconclusive` and
 `insufficient` block promotion without counting against the circuit; in a gate that must only not fail they do not even
 block. A model that is not shown to do the task gets no tier at all: there is nothing for a circuit to explain, and a null
 circuit is stable, invariant and specific. The ceiling is the highest tier that the data at hand could reach: the one below
@@ -167,7 +167,7 @@ def _wants_data(gate: Gate, reasons: set[str]) -> bool:
 def _p_certificate(tiers: Iterable[Tier]) -> float | None:
     """Largest p of all gates: the level of "all gates pass" as an intersection-union test.
 
-    A group of which one gate has to pass enters with k times its smallest p (spec section 6). None as long as a gate has
+    A group of which one gate has to pass enters with k times its smallest p. None as long as a gate has
     no p: a conjunction with an untested part has not been tested.
     """
     tiers = tuple(tiers)

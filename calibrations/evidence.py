@@ -24,7 +24,7 @@ PRIMARY = "mean"  # the recipe of the headline faithfulness: mean per template a
 
 
 def sampling_units(templates: Iterable[Any], clusters: Iterable[Any]) -> np.ndarray:
-    """The unit that was drawn with each prompt: its template frame and its set of names together (spec section 1.3)."""
+    """The unit that was drawn with each prompt: its template frame and its set of names together."""
     return np.array([f"{template}|{names}" for template, names in zip(templates, clusters, strict=True)])
 
 

@@ -90,8 +90,8 @@ def rank_reliability(
 ) -> float | None:
     """How well the prompts order `heads`: median over splits of the Spearman-Brown step-up of rho between halves.
 
-    None for a score without prompts and where a half gives all heads one score. Spec C12 (for the disattenuated rho) and
-    C16 (head-level split-half), here for the ranks of oriented scores.
+    None for a score without prompts and where a half gives all heads one score. As C12 (for the
+    disattenuated rho) and C16 (head-level split-half) have it, here for the ranks of oriented scores.
     """
     if not method.by_prompt:
         return None

@@ -1,7 +1,7 @@
 """M3b: does each head of the circuit contribute, whatever prompts are drawn?
 
 The published rule "positive in 95 % of 80 % subsamples" amounts to t > 0.82, so it certifies a fifth of all heads that
-have no effect. The verdict tests each head against 2 % of the logit difference instead (spec finding 5 and section 7).
+have no effect. The verdict tests each head against 2 % of the logit difference instead.
 "At least half of the heads" says nothing of the other half, so a second record asks that no claimed head be idle: an idle
 head among true ones costs no faithfulness, and no other calibration would notice it.
 """

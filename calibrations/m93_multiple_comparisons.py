@@ -4,7 +4,7 @@ Published value: share of nominally significant p-values that stay significant u
 p-values are those that the calibrations themselves stand behind; a verdict is never turned into a p-value,
 and M93 never reads its own records. Gates joined by AND need no correction among themselves (the largest p is the
 p of "all hold"); multiplicity is paid across circuits and tasks, by Benjamini-Yekutieli, because equivalence and
-superiority tests on the same prompts need not be positively dependent (specification finding 10 and section 6).
+superiority tests on the same prompts need not be positively dependent.
 """
 
 from __future__ import annotations

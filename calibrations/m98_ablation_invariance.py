@@ -231,7 +231,7 @@ def backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, dict[str
     it, with Bonferroni over the methods, because a bootstrap of the smallest of equal differences is biased (it passed such
     ties in 15 %). `excess_90` holds the two bounds. Only a positive excess speaks for a backup: zero may keep less than a
     mean because it removes a constant. Means by position are left out, since they reveal the position of the repeated
-    name. Raises Insufficient("not_run"). Source: spec section 7, planted `backup`.
+    name. Raises Insufficient("not_run").
     """
     methods, margin = config["knockout_methods"], config["max_divergence"]
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])

@@ -1,6 +1,6 @@
 """What must hold before a calibration says anything: the behaviour exists, and the circuit reproduces it.
 
-A circuit without any effect is stable and invariant, and noise certifies its heads (spec section 7), so the calibrations
+A circuit without any effect is stable and invariant, and noise certifies its heads, so the calibrations
 that would pass it ask `require_faithful` first. The four conditions are also records of their own, because the certificate
 rests on them.
 """
@@ -52,7 +52,7 @@ class RandomCircuits:
 
 
 def resamples(evidence: Evidence, config: Mapping[str, Any], n_resamples: int) -> Int[np.ndarray, "resample prompt"]:
-    """The shared bootstrap counts: clusters drawn within their template (spec section 1.3).
+    """The shared bootstrap counts: clusters drawn within their template.
 
     Same seed and prompts in every calibration, so the joint law of all statistics is kept.
     """
@@ -71,7 +71,7 @@ def sizes(evidence: Evidence, **others: int) -> dict[str, int]:
 
 
 def require_prompts(evidence: Evidence, minimum: int) -> None:
-    """Raises Insufficient("n_prompts") below the minimum of spec section 5."""
+    """Raises Insufficient("n_prompts") for fewer prompts than `minimum`."""
     if len(evidence.clean) < minimum:
         detail = f"{len(evidence.clean)} prompts; at least {minimum} needed"
         raise Insufficient("n_prompts", detail, needs=f"at least {minimum} prompts")
@@ -92,7 +92,7 @@ def faithfulness(
 def normalised_faithfulness(evidence: Evidence, method: str = PRIMARY) -> float:
     """(sum F - sum F_0) / (sum D - sum F_0), F_0 with every head ablated: 0 is what no heads at all achieve.
 
-    Source: spec section 1.2. Raises Insufficient("denominator") if ablating every head costs nothing.
+    Raises Insufficient("denominator") if ablating every head costs nothing.
     """
     floor, clean = evidence.ablated("empty", method).sum(), evidence.clean.sum()
     if clean <= floor:
@@ -150,7 +150,7 @@ def matching_circuits(evidence: Evidence) -> int:
 
 
 def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:
-    """Precondition of spec section 7: raises Insufficient("not_faithful") for a circuit that does nothing.
+    """Raises Insufficient("not_faithful") for a circuit that does nothing.
 
     Faithfulness (primary recipe) must reach `min_faithfulness`, as the plain ratio and with the all-ablated floor taken
     off, and lie above the random circuits (p < alpha). Raises as `require_behaviour` and `random_circuits`.
@@ -254,7 +254,7 @@ def recipe_draws(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Flo
 
 
 def _faithfulness(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Faithfulness two-sided under every recipe: each 90 % interval inside [0.8, 1.2] (spec section 7).
+    """Faithfulness two-sided under every recipe: each 90 % interval inside [0.8, 1.2].
 
     The gate is the intersection over recipes, so it needs no correction: it passes if all pass, fails if one lies
     wholly outside. The estimate shown is the primary recipe's; `companions` has the others.

@@ -16,7 +16,7 @@ SMALLEST_P = 1e-300  # no test has p = 0; below this a float says no more
 
 @dataclass(frozen=True)
 class Record:
-    """One published metric of one calibration (spec section 1.4).
+    """One published metric of one calibration.
 
     `published_value`, `published_rule` and `published_verdict` are the published definition on the point estimate,
     nothing else. `estimate` with `ci90` / `ci95` and `verdict` come from an interval or a valid test; only

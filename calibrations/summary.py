@@ -71,7 +71,7 @@ def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, 
 def behaviour(results: Path, alpha: float) -> dict[str, Any]:
     """Benjamini-Hochberg over the confirmatory p-values of behavioural results, each family by itself.
 
-    They are kept apart from the circuits' p-values: a hundred rates would drown a circuit's claims (spec 4.5). Records without
+    They are kept apart from the circuits' p-values: a hundred rates would drown a circuit's claims. Records without
     a p-value are counted, not tested. A claim counts once, however many folders hold it: a suite that was run by itself and with
     all others is one test of one model. That of the outermost folder counts, the first by name.
     """

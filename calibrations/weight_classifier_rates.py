@@ -189,7 +189,7 @@ def _rate(
 
 
 def _unreachable(detail: str, needs: str) -> dict[str, Any]:
-    """No outcome could have passed (spec section 1.5), so there is no estimate; the companions have the rate."""
+    """No outcome could have passed, so there is no estimate; the companions have the rate."""
     return {
         "verdict": "insufficient",
         "reasons": (f"min_p_unreachable: {detail}",),

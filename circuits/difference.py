@@ -26,7 +26,7 @@ from circuits.prompts import PromptSet
 from circuits.study import Study
 from results_io import UserError
 
-GAP = 0.1  # nats (or of the task's metric): smaller denominators are noise (spec F3)
+GAP = 0.1  # nats (or of the task's metric): smaller denominators are noise
 SITES = ("residual", "attention", "mlp")
 # Patching nothing gives 0 and everything 1, up to rounding, relative to the gap; half precision is for screening.
 EXACT = {torch.float64: 1e-8, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}

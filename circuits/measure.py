@@ -1,8 +1,7 @@
 """Stage 1: run the measurements that are missing or stale and write one numbered result each.
 
 A result is fresh if its subject (model, prompts, circuit, settings, device, code) is the one asked for. Nothing fresh is
-measured again, so a run that was killed goes on with the measurement it was in, and the model is loaded only if something
-is stale.
+measured again: a killed run repeats only the measurement it was in, and the model is loaded only if something is stale.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ CODE_THAT_MEASURES: Final = ("circuits/**/*.py", "kernels/*.py", "results_io.py"
 class Plan:
     """What is to be measured: a model, a task's prompts, a circuit and the settings of every measurement.
 
-    `model_settings` and `engine` are sections of the configuration; `sizes` and `seed` draw the prompts. `circuit` is filled
-    in once it is known; finding one needs the rest of the plan.
+    `model_settings` and `engine` are sections of the configuration; `sizes` and `seed` draw the prompts. `circuit` starts as
+    None, since searching for one needs the plan.
     """
 
     model_settings: Mapping[str, Any]
@@ -140,7 +139,7 @@ class Plan:
 def code_that_measures(root: Path = ROOT) -> list[Path]:
     """The source files that a measurement depends on, so that changed code never meets an old result.
 
-    The doctor, training, experiments, the report, the docs and the calibrations are no part of it: no measured number comes
+    The doctor, training, experiments, the report, the docs and the calibrations are not among them: no measured number comes
     from them, and experiments and calibrations store digests of their own code.
     """
     return sorted(path for pattern in CODE_THAT_MEASURES for path in root.glob(pattern))
@@ -167,11 +166,10 @@ def measure(
 ) -> list[str]:
     """Make every result of `numbers` in `folder` fresh; return the numbers that had to be measured.
 
-    Nobody else may write in `folder` meanwhile. A result that is fresh in the folder `shared` (the default run's) or in one
-    directly below it (of runs that differ from it, in their circuit alone for example) is copied from there rather than
-    measured twice; `exclusive` is held while one that depends on no circuit is looked for and measured. A result that the
-    model's architecture does not allow is left out, with the reason to `note`; the calibrations that read it then say so.
-    UserError, before anything is measured, for settings that a measurement refuses.
+    Nobody else may write in `folder` meanwhile. A fresh copy in `shared` (the default run's folder) or in a subfolder of it is
+    copied, not measured again. `exclusive` is held while a circuit-independent result is looked up or measured. A result that
+    the model's architecture does not allow is left out, with the reason to `note`; the calibrations that read it then say so.
+    UserError, before anything is measured, for settings that are missing or that a measurement refuses.
     """
     numbers = list(numbers)
     check(plan, numbers)
@@ -191,8 +189,8 @@ def measure(
 def _same_result_in_another_folder(plan: Plan, folder: Path, number: str, shared: Path | None) -> Path | None:
     """The same result in another folder; None if there is none.
 
-    Only folders of the same prompts are read in full. Seeds are compared as well: they are no part of every subject, but stand
-    in the file, which must not depend on what was run before.
+    01 is compared first, so folders of other prompts are skipped. Seeds are compared because the file stores them though not
+    every subject does.
     """
     if shared is None or not shared.is_dir():
         return None
@@ -220,7 +218,7 @@ def _measured(plan: Plan, path: Path, number: str, progress: ProgressBar, note: 
 
 
 def check(plan: Plan, numbers: Iterable[str]) -> None:
-    """UserError, before the first one costs minutes, for settings that a measurement of `numbers` lacks or refuses."""
+    """UserError, before anything is measured, for settings that are missing or that a measurement refuses."""
     for number in numbers:
         module = MEASUREMENTS[number]
         for name in module.SETTINGS:

@@ -1,4 +1,4 @@
-"""The command line: what is typed as Hydra wants it, and errors as one sentence."""
+"""Translates the command line for Hydra; errors become one sentence."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from results_io import UserError
 
 BY_SETTING = {"experiment": "experiment", "suite": "suites"}  # the setting: the command that it asks for
 RUN = "run"  # what is done if nothing else is asked for
-COMMANDS = tuple(  # words on the command line: the files of meridian/commands
+WORDS = tuple(  # that ask for a command: the files of meridian/commands but those that a setting asks for
     found.name
     for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
     if found.name not in (RUN, *BY_SETTING.values())
@@ -43,7 +43,7 @@ COMMANDS = tuple(  # words on the command line: the files of meridian/commands
 FOLDERS = ("results", "baseline", "candidate", "from", "a", "b")
 METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
-FAILURES, TRACED = "failures", "traced"  # the task that suites leave behind, and the circuit that is about it
+FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
 USER_ERROR, CRASHED = 2, 1  # exit codes
 USAGE_WIDTH = 120
 
@@ -51,8 +51,9 @@ USAGE_WIDTH = 120
 def arguments(argv: Sequence[str]) -> list[str]:
     """The command line as Hydra wants it.
 
-    `calibration=` selects calibrations, `a,b` as well as `[a,b]`; `method=` is that of circuit=discovered, which it implies;
-    task=failures implies circuit=traced; a multirun that is tracked is a group; the bare word `doctor` is a command.
+    `calibration=` selects calibrations, `a,b` as well as `[a,b]`. `method=` sets the search method and implies
+    circuit=discovered. task=failures implies circuit=traced. A multirun with tracker=wandb gets one W&B group. The bare word
+    `doctor` is a command.
     """
     keys = {text.partition("=")[0] for text in argv}
     implied = []
@@ -73,10 +74,11 @@ def _swept(argv: Sequence[str]) -> str:
 
 def _argument(text: str) -> str:
     key, _, value = text.partition("=")
-    if text in COMMANDS:
+    if text in WORDS:
         return f"command={text}"
     if (key in FOLDERS or key.endswith(".path")) and not QUOTED.fullmatch(value):
-        return f'{key}="{value}"' if NEEDS_QUOTES.search(value) else text  # folders are named by settings: "a=1,b=2"
+        # result folders have names like a=1,b=2, which Hydra would parse
+        return f'{key}="{value}"' if NEEDS_QUOTES.search(value) else text
     if key == "calibration":
         return f"select={_as_list(value)}"
     return f"{METHODS_KEY}={value}" if key == "method" else text
@@ -108,7 +110,7 @@ def usage(examples: str) -> str:
 def choices(group: str) -> list[str]:
     """What a group of the configuration can be set to."""
     folder = CONFIGS / group
-    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # which others of the group include
+    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # is included by the others, not chosen
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
 
 
@@ -117,15 +119,15 @@ def asked(config: DictConfig) -> str:
     word = config["command"]
     if word is None:
         return next((command for setting, command in BY_SETTING.items() if setting in config), RUN)
-    if word not in COMMANDS:
-        raise UserError(f"{word} is not a command; use {', '.join(COMMANDS)}, or settings as key=value")
+    if word not in WORDS:
+        raise UserError(f"{word} is not a command; use {', '.join(WORDS)}, or settings as key=value")
     return word
 
 
 class Ended(Exception):
-    """One job of a multirun has ended with another exit code than 0, and has said why; the others go on.
+    """Raised when a job of a multirun ends with a code other than 0; Hydra re-raises the first one after all jobs.
 
-    Hydra raises that of the first such job when all have ended. Arguments: the exit code, and the sentence of a refusal.
+    `args`: the exit code, and the sentence of a refusal ("" if the job was not refused).
     """
 
     @property
@@ -138,7 +140,7 @@ def guarded(main: Callable[[], Any]) -> int:
     try:
         main()
     except Ended as job:
-        with contextlib.suppress(UserError):  # of a certificate that cannot be read: the jobs have said so
+        with contextlib.suppress(UserError):  # a certificate cannot be read; its job said so
             aggregate.finish()
         return _refuse(job.args[1]) if job.args[1] else job.code
     except SystemExit as stop:  # from `refusing`
@@ -148,21 +150,21 @@ def guarded(main: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         Console(stderr=True).print("Stopped. What was measured is kept; the same command goes on from there.")
         return 130
-    except Exception:  # a launcher's own: the other jobs' results are pooled all the same
+    except Exception:  # the launcher itself failed: still pool the jobs' results
         with contextlib.suppress(UserError):
             aggregate.finish()
         raise
     return 0
 
 
-def refusing(stages: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
-    """`stages` with bad input ending in one sentence; an error that reached Hydra would get a line from it as well."""
+def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
+    """Wraps `main`: bad input prints one sentence here, before Hydra adds a line of its own."""
 
-    @functools.wraps(stages)
+    @functools.wraps(main)
     def run(config: DictConfig) -> None:
         several = HydraConfig.get().mode is RunMode.MULTIRUN
         try:
-            stages(config)
+            main(config)
         except UserError as error:
             code = _refuse(str(error))
             if several:
@@ -187,7 +189,7 @@ def sentence(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, OverrideParseException):
         if "=" not in error.override:
-            return f"{error.override} is not a command; use {', '.join(COMMANDS)}, or settings as key=value"
+            return f"{error.override} is not a command; use {', '.join(WORDS)}, or settings as key=value"
         typed = re.sub("^select=", "calibration=", error.override)
         return f"{typed} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
@@ -227,6 +229,6 @@ def _keys(section: Any, prefix: str, found: set[str]) -> None:
 
 
 def _refuse(sentence: str) -> int:
-    line = " ".join(sentence.split())  # what a parser says may have several
+    line = " ".join(sentence.split())  # a parser's message may span lines
     Console(stderr=True, soft_wrap=True).print(line, style="bold red", highlight=False, markup=False)
     return USER_ERROR

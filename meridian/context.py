@@ -30,7 +30,7 @@ NAMELESS = {
     "hub": "model=hub needs model.name; give the hub's name, for example model.name=EleutherAI/pythia-70m",
     "endpoint": "model=endpoint needs model.name; give the name that the server has for the model",
 }
-COUNTED = ("prompts", "measurement", "engine", "experiment")  # sections whose whole numbers count things
+COUNTED = ("prompts", "measurement", "engine", "experiment")  # integers here are counts: at least 1, seeds excepted
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30  # of glibc's mallopt
 
 
@@ -38,9 +38,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30  # of glibc's m
 class RunContext:
     """The settings of one run as plain data. Whoever wants others makes another context with `dataclasses.replace`.
 
-    `typed`: the overrides of the command line as they were typed, of `results` and all. `overrides`: those that differ from
-    the default configuration, each as one canonical text; they name the folder of results. `had_results`: whether the folder
-    of all results was there before the run; an empty one of the user's is not ours to delete.
+    `typed`: every override as typed, `results=` included. `overrides`: those that differ from the default configuration, each
+    as one canonical text; they name the folder of results. `had_results`: whether the folder of all results was there before
+    the run; then it is kept even if it is empty.
     """
 
     settings: Mapping[str, Any]
@@ -61,7 +61,7 @@ class RunContext:
 
     @property
     def complete(self) -> bool:
-        """True if every calibration was asked for: a certificate on some of them would pass for one on all."""
+        """True if every calibration was asked for: a certificate on some of them could be mistaken for a full one."""
         return set(self.identifiers) == set(registry.CALIBRATIONS)
 
     @property
@@ -83,8 +83,8 @@ class RunContext:
 
     def experiment_folder(self, name: str) -> Path:
         """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
-        alike = ("experiment", "results", "engine", "hydra", "tracker")
-        differs = [text for text in self.overrides if overrides.setting(text) not in alike]
+        ignored = ("experiment", "results", "engine", "hydra", "tracker")
+        differs = [text for text in self.overrides if overrides.setting(text) not in ignored]
         return overrides.below(self.results / name, differs)
 
     def alone(self, path: Path, part: str = "") -> contextlib.AbstractContextManager[None]:
@@ -103,13 +103,16 @@ class RunContext:
         return trackers.FollowedRun(name, self.model_settings["name"], task, weights, self.settings)
 
     def choice(self, *groups: str) -> str:
-        """What was typed about these groups, for a command that goes on with the same: " model=local model.path=folder"."""
+        """The overrides typed for these groups, to append to a suggested command: " model=local model.path=folder"."""
         return "".join(f" {text}" for text in self.typed if overrides.setting(text).partition(".")[0] in groups)
 
     # --- what the run is about -------------------------------------------------------------------------------------
 
     def tasks(self) -> list[str]:
-        """The task asked for, or all that the model has prompts for (and, if a stored circuit is asked for, a circuit)."""
+        """The task asked for; for `all`, every task with prompts.
+
+        With circuit=stored, `all` means only the tasks with a stored circuit, if there are any.
+        """
         from circuits import tasks
 
         name = self.settings["task"]["name"]
@@ -139,7 +142,7 @@ class RunContext:
 
     @cached_property
     def model_settings(self) -> dict[str, Any]:
-        """The model's section of the settings, under the name that its folder of results has. UserError if it has none."""
+        """The model's section of the settings, `name` being that of its results folder. UserError if the model has no name."""
         settings = dict(self.settings["model"])
         if settings["kind"] == "local" and settings["name"] == "local" and settings["path"]:
             settings["name"] = Path(settings["path"]).resolve().name
@@ -208,7 +211,7 @@ def start(
     differs = sorted(
         overrides.canonical(text, config) for text in given if not overrides.is_default(text, config, defaults)
     )
-    if settings["task"]["name"] == FAILURES:  # its default circuit
+    if settings["task"]["name"] == FAILURES:  # implies circuit=traced, so that is no difference
         differs = [text for text in differs if text != f"circuit={TRACED}"]
     reporter, results = Reporter(console), Path(settings["results"])
     had_results = results.exists()
@@ -226,9 +229,10 @@ def selected(select: object) -> Sequence[str]:
 
 
 def _keep_freed_memory() -> None:
-    """Let the allocator keep what is freed (glibc alone can be told so).
+    """Let the allocator keep freed memory (only glibc has such a setting).
 
-    To map it anew took 16 % of a sampling step of the local learning coefficient on one CPU core, and 3 % of patching.
+    Without this, re-mapping freed memory took 16 % of a sampling step of the local learning coefficient on one CPU core, and
+    3 % of patching.
     """
     with contextlib.suppress(AttributeError, OSError):
         adjust = ctypes.CDLL(None).mallopt

@@ -1,4 +1,4 @@
-"""task=failures: what behavioural suites left behind, taken up as a task whose circuit a trace proposes."""
+"""Turns failures found by suites into a task (task=failures); a trace proposes its circuit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FOLDER = stored_pairs.FOLDER  # below results/<model>
 ALL = "all"
-CONFIRMED_BY = ("01", "02")  # measurements in which a traced circuit's named heads are looked for again
+CONFIRMED_BY = ("01", "02")  # read to check the named heads on the confirmation half
 
 
 def chosen(
@@ -29,9 +29,9 @@ def chosen(
 ) -> tuple[SuitePairs, Task]:
     """The pairs of the suite that `task.group` names, or the largest, as a task.
 
-    `base`: the folder of the suites' results; `asked`: the task's section of the settings; `typed`: what the command that
-    runs the suites would repeat. UserError if no failures are on record, or for settings of drawn prompts: those of failures
-    are what the suite says.
+    `base`: the folder of the suites' results; `asked`: the task's section of the settings; `typed`: overrides to
+    repeat in the suggested suite command. UserError if no failures are on record, or if task.bos or task.corruption is set:
+    the suite fixes these prompts.
     """
     name = asked.get("group")
     own = name is not None and name not in declaration.names()
@@ -51,7 +51,7 @@ def certify(
 ) -> dict[str, Any]:
     """The certificate of a circuit about failures: with the named heads on the confirmation half as a gate of tier 1.
 
-    They are written to 142_carriers.json and said in one line each.
+    The heads' verdicts are written to 142_carriers.json and said in one line each.
     """
     limits = settings["measurement"]["difference"]
     traced = cast(TraceResult, results_io.read(results_io.required(folder, hypothesis.NUMBER)))
@@ -70,7 +70,7 @@ def certify(
 
 
 def withdraw(folder: Path) -> None:
-    """Delete what an earlier run concluded about a hypothesis that there is no longer."""
+    """Delete an earlier run's conclusions: its hypothesis no longer stands."""
     for name in ("certificate.json", "circuit.yaml", "142_carriers.json"):
         (folder / name).unlink(missing_ok=True)
 

@@ -79,7 +79,7 @@ def run(settings: Iterable[str], results: str | Path | None, show: bool) -> Fini
     """The stages of `run.py` for one task. UserError for several, and for what is no run on a task."""
     settings = tuple(settings)
     for text in settings:
-        name = "command" if text in commandline.COMMANDS else setting(text)
+        name = "command" if text in commandline.WORDS else setting(text)
         if name in ELSEWHERE:
             raise UserError(f"{text} is no run on a task; use {ELSEWHERE[name]} for it")
     with started(settings, results, show) as made:

@@ -1,6 +1,4 @@
-"""What was typed on the command line against the defaults: which settings differ, whether they are of the right kind, and
-the folder that is named by them.
-"""
+"""Compares overrides with the defaults: which differ, whether their type is right, which folder they name."""
 
 from __future__ import annotations
 
@@ -60,7 +58,7 @@ def setting(override: str) -> str:
 
 
 def canonical(override: str, config: DictConfig) -> str:
-    """The override as one text however it was typed: a multirun hands "x=True" to its jobs for "x=true"."""
+    """One spelling per override: a multirun passes "x=true" on as "x=True"."""
     name = setting(override)
     value = None if name in GROUPS else value_of(config, name)
     if name in GROUPS or isinstance(value, (dict, str)):
@@ -102,7 +100,10 @@ def group(name: str, choice: str, given: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def defaults(choices: Mapping[str, str]) -> DictConfig:
-    """The configuration of these choices without any other override. UserError for a calibration's file that is not one."""
+    """The configuration of these choices without any other override.
+
+    UserError for a file in configs/calibration/ without exactly its own section.
+    """
     config_groups.check()
     return composed([f"{name}={choices[name]}" for name in sorted(GROUPS) if choices[name] is not None])
 
@@ -110,8 +111,8 @@ def defaults(choices: Mapping[str, str]) -> DictConfig:
 def check_kind(name: str, value: Any, default: Any) -> None:
     """UserError if a setting is not of the kind that its default is (a default of null says nothing).
 
-    The composed defaults are the schema: a dataclass for Hydra would state each of some 600 settings a second time, and its
-    refusals name Python types over several lines.
+    The composed defaults are the schema. There is no dataclass schema: it would repeat some 600 settings, and its errors name
+    Python types.
     """
     kind = type(default)
     if kind not in KINDS or type(value) is kind or (kind is float and type(value) is int):
@@ -124,7 +125,7 @@ def check_kind(name: str, value: Any, default: Any) -> None:
 
 
 def check_counts(name: str, value: Any, default: Any) -> None:
-    """UserError if a setting below `name` whose default is a whole number, and that is not a seed, is less than 1."""
+    """UserError if an integer below `name` is under 1, seeds excepted."""
     if isinstance(value, dict) and isinstance(default, dict):
         for key, item in value.items():
             check_counts(f"{name}.{key}", item, default.get(key))
@@ -133,7 +134,7 @@ def check_counts(name: str, value: Any, default: Any) -> None:
 
 
 def no_part_of_a_result(name: str) -> bool:
-    """True of settings that change no number, or that the folder says anyway."""
+    """True of settings that cannot change a result, or that its path already names."""
     return name in NOT_PART_OF_A_RESULT or name.startswith(("engine.", "tracker.", "figures."))
 
 

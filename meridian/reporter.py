@@ -1,4 +1,4 @@
-"""What a run tells the person who watches, and whoever follows it from afar."""
+"""Console output of a run, and its tracker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN_WIDTH = 160  # of output that goes to a file or a pipe
 class Reporter:
     """One console and one tracker. It also counts what was run and how long it took, for the last line of a run."""
 
-    tracker: NeverFatal  # set as soon as it is open: a tracker that cannot be opened says so here
+    tracker: NeverFatal  # set by context.start: opening a tracker needs `say`, so the reporter exists first
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH)
@@ -30,7 +30,7 @@ class Reporter:
         self.pairs = 0  # (variant, prompt) pairs run so far
 
     def say(self, sentence: str) -> None:
-        """One line for the person who watches."""
+        """Print one line on the console."""
         self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
     @contextlib.contextmanager

@@ -18,7 +18,7 @@ from results_io import UserError
 
 CERTIFICATE = "certificate.json"
 SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
-SUITE_NUMBERS = tuple(str(number) for number in range(101, 116))  # results of the suites, one number a failure mode
+SUITE_NUMBERS = tuple(str(number) for number in range(101, 121))  # of failure modes: A1 is 101, A20 would be 120
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
 
 
@@ -125,9 +125,10 @@ class RunFolder:
 
     @cached_property
     def suites(self) -> Mapping[str, Mapping[str, Any]]:
-        """Results 101 to 115 of the same weights, by number: those in `suites` beside the run's task, none if there are none.
+        """Results of failure modes (101 on) of the same weights, by number: those in `suites` beside the run's task.
 
-        A run lies in results/<model>/<task> or one variant below; a model's name may hold one slash, as planted/sound.
+        Empty if there are none. A run lies in results/<model>/<task> or one variant below; a model's name may hold one slash, as
+        planted/sound.
         """
         weights, task = self.certificate["subject"]["model_sha256"], self.path.resolve()
         for folder in (task.parent / SUITES, task.parent.parent / SUITES):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import results_io
-from calibrations import calibrate as calibrations
+from calibrations import calibrate as calibrating
 from calibrations import certificate, certificate_table, preconditions, summary
 from calibrations.evidence import Evidence
 from meridian import aggregate
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class NothingToCertify(Exception):
-    """What was traced names no head, so there is no claim about a circuit."""
+    """The trace named no head, so there is no circuit to certify."""
 
 
 def measure(context: RunContext, task: str) -> Path:
@@ -41,8 +41,8 @@ def measure(context: RunContext, task: str) -> Path:
     arguments = (reporter.bar, shared, reporter.say, lambda: context.alone(shared, prompts))
     measure.measure(plan, folder, ["01"], *arguments)
     if not context.settings["measurement"]["regardless"] and (absent := absent_behaviour(context, folder)):
-        measure.remove_stale(plan, folder, [number for number in numbers if number not in calibrations.ALWAYS_READ])
-        plan, numbers = plan.with_settings(plan.settings["without_behaviour"]), list(calibrations.ALWAYS_READ)
+        measure.remove_stale(plan, folder, [number for number in numbers if number not in calibrating.ALWAYS_READ])
+        plan, numbers = plan.with_settings(plan.settings["without_behaviour"]), list(calibrating.ALWAYS_READ)
         reporter.say(
             f"{plan.identity.name} {absent}; the other measurements are left out (measurement.regardless=true: not)"
         )
@@ -73,12 +73,12 @@ def claimed_circuit(context: RunContext, plan: Plan, folder: Path) -> Circuit:
 
 
 def numbers_read(context: RunContext) -> list[str]:
-    """The measurements that the calibrations asked for read, in the order of their numbers."""
+    """Numbers of the measurements read by the requested calibrations, in order."""
     from circuits.measurements import MEASUREMENTS
 
     if context.complete:
         return list(MEASUREMENTS)
-    read = {*calibrations.measurements_of(context.identifiers)}
+    read = {*calibrating.measurements_of(context.identifiers)}
     if context.traced:
         from meridian.failures import CONFIRMED_BY
 
@@ -87,7 +87,7 @@ def numbers_read(context: RunContext) -> list[str]:
 
 
 def announce_replacement(context: RunContext, plan: Plan, folder: Path) -> None:
-    """Say so if the folder, of whose name `model.path` is no part, holds results of other weights."""
+    """Warn if the folder holds results of other weights; possible, as `model.path` is not in its name."""
     path, now = results_io.find(folder, "01"), plan.identity.sha256
     try:
         stored = results_io.read(path)["subject"]["model_sha256"] if path else now
@@ -101,18 +101,18 @@ def announce_replacement(context: RunContext, plan: Plan, folder: Path) -> None:
 
 
 def absent_behaviour(context: RunContext, folder: Path) -> str | None:
-    """Why there is nothing for a circuit to explain, as 01 shows it; None if the model does the task."""
-    config = calibrations.section(context.settings["calibration"], calibrations.PRECONDITIONS)
+    """Why 01 shows no behaviour to explain; None if there is one."""
+    config = calibrating.section(context.settings["calibration"], calibrating.PRECONDITIONS)
     return preconditions.absence(Evidence.load(folder, config, ("01",)), config)
 
 
-def calibrate(context: RunContext, folder: Path) -> calibrations.Documents:
+def calibrate(context: RunContext, folder: Path) -> calibrating.Documents:
     """Stage 2 for one folder of results."""
-    return calibrations.calibrate(folder, context.identifiers, context.settings["calibration"])
+    return calibrating.calibrate(folder, context.identifiers, context.settings["calibration"])
 
 
-def certify(context: RunContext, folder: Path, documents: calibrations.Documents) -> dict[str, Any]:
-    """Stage 3: fold the verdicts and write certificate.json; a selection of calibrations makes none."""
+def certify(context: RunContext, folder: Path, documents: calibrating.Documents) -> dict[str, Any]:
+    """Stage 3: fold the verdicts; certificate.json is written only if all calibrations were asked for."""
     settings = context.settings
     changed = [text for text in context.overrides if text.startswith(("calibration.", "certificate."))]
     if context.traced:
@@ -130,7 +130,7 @@ def certify(context: RunContext, folder: Path, documents: calibrations.Documents
 
 
 def report(context: RunContext, folder: Path) -> None:
-    """report.html, and the finished folder for whoever follows; of a selection of calibrations there is none."""
+    """Write report.html and tell the tracker; skipped unless all calibrations ran."""
     if not context.complete:
         return
     from meridian import report
@@ -151,7 +151,7 @@ def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
 def summarise(context: RunContext, refused: Collection[str] = ()) -> None:
     """Pool every certificate under the results folder and run the global M93 over them.
 
-    UserError afterwards if tasks were `refused`, and at once if all were.
+    UserError after pooling if some tasks were `refused`, before it if all were.
     """
     tasks = context.tasks()
     left_out = f"{len(refused)} of {len(tasks)} tasks left out, for the reasons above: {', '.join(refused)}"

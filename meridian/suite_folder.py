@@ -27,7 +27,7 @@ class SuiteFolder:
 
     @cached_property
     def documents(self) -> Mapping[str, Mapping[str, Any]]:
-        """Results 101 to 115, by number, those that are there."""
+        """Results of failure modes (101 on), by number, those that are there."""
         return suite_documents(self.path)
 
     @property

@@ -1,8 +1,8 @@
 # ruff: noqa: E501 (a phrase list is easier to compare with one pattern a line)
 """Abstention and refusal: outputs that do not answer, because the answer is not known, or because it may not be given.
 
-Phrase lists over the first 200 characters (spec D6), quotations left out. Heuristics: `suites.golden` measures them. The two are
-kept apart, since saying "I don't know" to an unanswerable question is right and refusing it is something else (spec W29).
+Phrase lists over the first 200 characters, quotations left out. Heuristics: `suites.golden` measures them. The two are
+kept apart, since saying "I don't know" to an unanswerable question is right and refusing it is something else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import regex
 
 from suites.normalise import normalise
 
-WINDOW = 200  # characters, spec D6
+WINDOW = 200  # characters
 Span = tuple[int, int]
 
 # "I don't know about you", "I'm not sure why people find this hard": no abstention, the answer follows

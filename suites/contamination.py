@@ -22,9 +22,9 @@ from suites.estimate import Estimate, Interval, missing
 from suites.modes.embedding import Embedder
 from suites.statistics import proportions
 
-LONGEST, SHORTEST = 13, 8  # tokens of an n-gram: 13, and for shorter items all of them, but never under 8 (spec C9)
-SHINGLE, PERMUTATIONS = 5, 128  # tokens of a shingle, and MinHash's permutations (spec C10)
-COSINE = 0.9  # of near duplicates (spec C10)
+LONGEST, SHORTEST = 13, 8  # tokens of an n-gram: 13, and for shorter items all of them, but never under 8
+SHINGLE, PERMUTATIONS = 5, 128  # tokens of a shingle, and MinHash's permutations
+COSINE = 0.9  # of near duplicates
 PLAIN, RECORDS = (".txt", ".md"), ".jsonl"  # what of a corpus folder is read
 BLOCK = 1 << 20  # characters read at a time, so that a file of one line is not held whole
 PUNCTUATION = regex.compile(r"[\p{P}\p{S}]+")
@@ -92,7 +92,7 @@ class Threshold:
 
 
 def tokens(text: str) -> list[str]:
-    """NFC, casefolded, without punctuation and symbols ("don't" is "dont"), split at white space. Spec C9."""
+    """NFC, casefolded, without punctuation and symbols ("don't" is "dont"), split at white space."""
     return PUNCTUATION.sub("", normalise.normalise(text)).split()
 
 
@@ -106,7 +106,7 @@ def overlap(texts: Mapping[str, str], corpus: str | Path) -> Contamination:
 
     The corpus is streamed: .txt and .md files (across their lines) and every text in each record of .jsonl files, at any depth;
     only the items' n-grams are kept in memory. Items of under 8 tokens are insufficient and counted. UserError for a
-    folder without such a file, one that is not UTF-8, and a line that is not JSON. Source: Brown et al. 2020, C; spec C9.
+    folder without such a file, one that is not UTF-8, and a line that is not JSON. Source: Brown et al. 2020, C.
     """
     words = {item: tokens(text) for item, text in texts.items()}
     lengths = {item: gram_length(len(found)) for item, found in words.items()}
@@ -136,7 +136,7 @@ def clean_and_dirty(
 
     Its interval is Newcombe's, from the two rates' own: [d - sqrt((p1 - l1)^2 + (u2 - p2)^2), d + sqrt((u1 - p1)^2 +
     (p2 - l2)^2)]; with `clusters` (by id) those count alike items for fewer. Undefined unless there are items on both sides.
-    A difference is no proof of learning by heart: flagged items may be easier. Source: Newcombe 1998, method 10; spec C9.
+    A difference is no proof of learning by heart: flagged items may be easier. Source: Newcombe 1998, method 10.
     """
     judged = [one for one in items if one.flagged is not None]
     known = [one for one in judged if correct.get(one.item) is not None]
@@ -193,7 +193,7 @@ def near_duplicates(
     """Pairs of a text and another with Jaccard index >= `threshold`, or cosine >= `cosine` where there is an embedder.
 
     MinHash finds candidates by locality-sensitive hashing (datasketch), from three standard errors below the threshold on; they
-    are then compared exactly, so no pair is named by an estimate. One may be missed. Set `threshold` by `calibrated`. Spec C10.
+    are then compared exactly, so no pair is named by an estimate. One may be missed. Set `threshold` by `calibrated`.
     """
     sets, other_sets = [shingles(text) for text in texts], [shingles(text) for text in others]
     similar = _candidates(sets, other_sets, threshold, permutations, seed)
@@ -212,7 +212,7 @@ def calibrated(duplicates: Sequence[float], others: Sequence[float]) -> Threshol
     """The similarity from which most `duplicates` and fewest `others` count: the largest Youden's J, of equal ones the highest.
 
     Found and measured on the same pairs, the two rates are optimistic; measure them again on others. UserError unless both kinds
-    are there. Spec C10.
+    are there.
     """
     if not duplicates or not others:
         raise UserError(

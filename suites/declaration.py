@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def find(suite: str | Path) -> Path:
 def read(folder: Path) -> Declaration:
     """suite.yaml of a folder, checked against the published schema and the parameters of its mode."""
     declaration = Declaration(folder, read_yaml(folder / FILE))
-    schema.check(declaration.data, "suite", declaration.file)
+    schema.check(declaration.data, _with_known_modes(schema.published("suite")), declaration.file)
     if "generator" in declaration.data and "items" in declaration.data:
         raise results_io.UserError(f"{declaration.file}: both generator and items; expected one of them; take one out")
     if folder.resolve().parent == CATALOGUE.resolve() and declaration.data["id"] != folder.name:
@@ -93,6 +93,12 @@ def read(folder: Path) -> Declaration:
     parameters = modes.MODES[declaration.data["mode"]].PARAMETERS
     schema.check(declaration.data.get("parameters", {}), parameters, declaration.file, "parameters")
     return declaration
+
+
+def _with_known_modes(published: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a suite, which leaves the failure modes open, with those that `suites.modes` finds."""
+    known = schema.one_of(list(modes.MODES), published["properties"]["mode"]["description"])
+    return {**published, "properties": {**published["properties"], "mode": known}}
 
 
 def build(declaration: Declaration, locked: lock.Lock) -> Suite:

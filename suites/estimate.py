@@ -61,7 +61,7 @@ class Estimate:
         return self.ci
 
     def to_record(self) -> dict[str, Any]:
-        """The estimate as data, with the keys of spec 4.5."""
+        """The estimate as data, with the keys of a result's record."""
         return {
             "value": self.value,
             "unit": self.unit,

@@ -12,7 +12,6 @@ small suites: one alone can then still fail, but not being able to show anything
 
 Passing needs every metric to be non-inferior, so a candidate that loses the margin on any of them passes with probability of at
 most alpha, whatever the number of metrics (intersection-union). Exit codes: pass 0, fail 1, usage 2, inconclusive 3.
-Source: spec C8, B5, B9, B10.
 """
 
 from __future__ import annotations
@@ -232,7 +231,7 @@ def write(verdict: GateVerdict, folder: Path) -> Path:
 
 
 def document(verdict: GateVerdict) -> dict[str, Any]:
-    """The gate as result JSON, one record a metric with the keys of spec 4.5. `passed` is None where it is inconclusive."""
+    """The gate as result JSON, one record a metric (keys: results/README.md). `passed` is None where it is inconclusive."""
     return {
         "number": NUMBER,
         "id": NAME,
@@ -459,7 +458,7 @@ def _overall(
 
 
 def _record(one: MetricVerdict) -> dict[str, Any]:
-    same = one.reproducibility  # item by item (spec B14), which is another question than whether one run is worse
+    same = one.reproducibility  # item by item, which is another question than whether one run is worse
     return {
         **one.delta.to_record(),
         "metric_id": f"R.{one.name}",

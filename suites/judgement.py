@@ -23,7 +23,7 @@ from suites.statistics import proportions
 
 NAME = "scores.jsonl"
 RATE = "failure_rate"
-VERDICT_FROM = 20  # cases; fewer have no interval worth printing, so that no verdict rests on them (spec W2)
+VERDICT_FROM = 20  # cases; fewer have no interval worth printing, so that no verdict rests on them
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def normalised(text: str) -> str:
 def canonical(value: Any) -> str:
     """Canonical JSON: keys sorted, separators "," and ":", UTF-8 not ASCII-escaped, texts in NFC with LF.
 
-    ValueError on NaN and infinity. Source: spec section 4.2, O30.
+    ValueError on NaN and infinity.
     """
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 

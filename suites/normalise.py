@@ -16,7 +16,7 @@ NUMBER = regex.compile(
 
 
 def normalise(text: str, numeric: bool = False) -> str:
-    """NFC, casefold, and every run of white space as one space, none at the ends. Source: spec B1.
+    """NFC, casefold, and every run of white space as one space, none at the ends.
 
     `numeric`: numbers take one written form as well, so that "1,000.0" and "1000" are equal.
     """

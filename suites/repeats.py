@@ -23,7 +23,7 @@ def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
     """`pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0.
 
     k is 1 (the accuracy of one draw) and all of a leg's samples. Nothing for a leg that is the first and has one sample: that is
-    what the mode judges; nor for one that the model cannot do. Source: spec B12, B14.
+    what the mode judges; nor for one that the model cannot do.
     """
     found: dict[str, Estimate] = {}
     if not judged.applies:

@@ -1,7 +1,7 @@
 """The numbered results of behavioural suites: 101-115 one failure mode each, 121 likelihoods, 131 coverage of the taxonomy.
 
-A file has one record for every estimate of every suite, with the keys of spec 4.5. It holds no time and nothing of how the run
-went, so that the same outputs, judged by the same code, give the same bytes.
+A file has one record for every estimate of every suite, with the keys in results/README.md. It holds no time and
+nothing of how the run went, so that the same outputs, judged by the same code, give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KIND = "behaviour"
 MODE_BASE, LIKELIHOOD, COVERAGE = 100, "121", "131"
 WORST = 10  # failures shown in full for each suite
 SEVERITIES = ("high", "medium", "low")
-BEHAVIOUR, LIKELIHOODS = "B", "L"  # prefixes of metric ids (spec 4.5)
+BEHAVIOUR, LIKELIHOODS = "B", "L"  # prefixes of metric ids
 LOWER, HIGHER = "lower is better", "higher is better"
 GOOD = ("accuracy", "pass_at_k", "pass_hat_k", "determinism", "mode_consistency", "worst_template")  # larger is better
 MCNEMAR, CLEAN, CHANGED = "mcnemar", "accuracy_clean", "accuracy_changed"
@@ -132,7 +132,7 @@ def likelihood_estimates(found: Sequence[ChoiceScores], seed: int) -> dict[str, 
 
 
 def coverage(judged: Sequence[JudgedSuite], context: str | None = None) -> dict[str, Any]:
-    """Failure modes with a live suite / those relevant to the context (spec F5).
+    """Failure modes with a live suite / those relevant to the context.
 
     A suite is live if it applies and has a failure rate. A mode is relevant if one of its suites is declared for the context, or
     if it has no suite that could say; without a context all are.
@@ -210,7 +210,7 @@ def distrust(judged: JudgedSuite) -> str | None:
 
 
 def interval(estimate: Estimate) -> Interval | None:
-    """The interval of an estimate, unless it is over fewer than 20 items (spec W2)."""
+    """The interval of an estimate, unless it is over fewer than 20 items."""
     return estimate.ci if estimate.n >= VERDICT_FROM else None
 
 
@@ -292,7 +292,7 @@ def _failure(case: Case, found: Detection) -> dict[str, Any]:
 def _record(
     metric: str, estimate: Estimate, judged: JudgedSuite, subject: TestedModel, direction: str = LOWER
 ) -> dict[str, Any]:
-    """One estimate with the keys of spec 4.5. Only a failure rate with a declared gate is confirmatory, and not if
+    """One estimate as a record. Only a failure rate with a declared gate is confirmatory, and not if
     a heuristic below its target found it.
 
     Its p-value is that of "the rate is not below the gate", the inverse of the interval that `passed` rests on.
@@ -317,7 +317,7 @@ def _record(
 
 
 def _plain(estimate: Estimate) -> dict[str, Any]:
-    """An estimate as data, with the keys of spec 4.5. Without an interval where it is over too few items to print one."""
+    """An estimate as data, with the keys of a record. Without an interval where it is over too few items to print one."""
     if estimate.ci is not None and interval(estimate) is None:
         few = f"no interval: over {estimate.n}, fewer than {VERDICT_FROM}"
         estimate = replace(estimate, ci=None, assumptions=(*estimate.assumptions, few))

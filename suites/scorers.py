@@ -1,4 +1,4 @@
-"""Scoring: whether an output is right, by the rule that its suite declares (spec C2)."""
+"""Scoring: whether an output is right, by the rule that its suite declares."""
 
 from __future__ import annotations
 

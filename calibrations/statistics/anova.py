@@ -92,7 +92,7 @@ def one_way_effects(groups: Groups) -> OneWayEffects:
 
     `groups`: one vector per template. epsilon2 and omega2 are negative when F < 1 and are not truncated. Raises
     Insufficient("n_clusters") for one group, ("n_prompts") if n <= k or a group is empty, ("zero_variance") if all
-    values are equal. If only the within-group variance is 0, eta2 is 1 and F is inf. Source: spec C13.
+    values are equal. If only the within-group variance is 0, eta2 is 1 and F is inf.
     """
     arrays = _checked(groups, 1)
     pooled = np.concatenate(arrays)
@@ -148,7 +148,7 @@ def eta2_interval(groups: Groups, level: float = 0.90, units: Groups | None = No
     """Interval of eta2 by inversion of the noncentral F: f2 / (1 + f2) with f2 = nc x design effect / n at both ends.
 
     The noncentrality has F / design effect as its upper (lower) `(1 - level)/2` quantile, 0 if none does. Raises as
-    `one_way_effects` and `units_effect`. Source: Steiger 2004; Donner & Klar 2000 (design effect); spec C13.
+    `one_way_effects` and `units_effect`. Source: Steiger 2004; Donner & Klar 2000 (design effect).
     """
     table, effect = one_way_effects(groups), units_effect(groups, units)
     f, _ = clustered_f(table, effect)
@@ -179,7 +179,7 @@ def welch_anova(groups: Groups) -> WelchAnova:
     """Welch's heteroscedastic F test and adjusted omega2 = (k-1)(F-1) / ((k-1)(F-1) + N).
 
     Raises Insufficient("zero_variance") if a group has no variance (its weight would be infinite), ("n_prompts") if
-    one has fewer than 2 values, ("n_clusters") for one group. Source: Welch 1951; spec C13.
+    one has fewer than 2 values, ("n_clusters") for one group. Source: Welch 1951.
     """
     from statsmodels.stats import oneway  # imported here: it brings pandas, which takes a while
 
@@ -199,7 +199,7 @@ def equivalence_test(
 
     margin f2 = margin_eta2 / (1 - margin_eta2), p = P(F' <= F) for the noncentral F with nc = N f2 (Welch's F unless
     `equal_variances`). With `units` (one label vector per group): Welch's F of `_welch_of_units`, nc = N f2 / design
-    effect. Raises as `welch_anova`; with units as `units_effect` too. Source: statsmodels equivalence_oneway; spec C13.
+    effect. Raises as `welch_anova`; with units as `units_effect` too. Source: statsmodels equivalence_oneway.
     """
     from statsmodels.stats import oneway  # imported here: it brings pandas, which takes a while
 

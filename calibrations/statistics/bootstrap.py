@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from calibrations.statistics.arrays import Interval, finite, tails
 from calibrations.statistics.errors import Insufficient
 
-# More than 1 % of unusable resamples means the statistic has no bootstrap distribution (spec 1.3).
+# More than 1 % of unusable resamples means the statistic has no bootstrap distribution.
 MAXIMUM_DEGENERATE_FRACTION = 0.01
 ARRAYS_KEPT = 6  # of counts: both splits and the numbers of resamples in use; 32 MB for 10,000 resamples of 400 prompts
 
@@ -30,7 +30,7 @@ def bootstrap_counts(
     stratum; all prompts of a cluster share its count. With clusters of unequal size the rows of W sum to different
     numbers, which the functions below divide by. Read-only: one array serves all callers with equal arguments. Raises
     ValueError if a cluster spans two strata, and Insufficient("n_clusters") if a stratum has fewer than 2 clusters (its
-    variance would read 0). Source: spec section 1.3.
+    variance would read 0).
     """
     member, stratum_of_cluster = cluster_strata(n_prompts, clusters, strata)
     return _counts(tuple(member.tolist()), tuple(stratum_of_cluster.tolist()), n_resamples, seed)
@@ -124,7 +124,7 @@ def bootstrap_ratio_errors(
 
     SE_b^2 = G/(G-1) sum_g w_g (F_g - theta_b D_g)^2 / (sum_g w_g D_g)^2 over clusters g (default: prompts), with F_g,
     D_g cluster totals and w_g the cluster's count: `Ratio.standard_error` when every count is 1. `counts` must come
-    from the same clusters. Source: spec sections 1.2 and 1.3 (interval of a coefficient of variation, C30).
+    from the same clusters. C30 uses it for the interval of a coefficient of variation.
     """
     n = counts.shape[1]
     cluster = _codes("clusters", clusters, n, default=np.arange(n))

@@ -167,7 +167,7 @@ def mean_test(values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike 
     """t tests of "mean > 0" with the cluster-robust standard errors of `covariance_of_means`, one for each variable.
 
     A variable that does not vary has p 0 or 1 by the sign of its mean. Raises Insufficient("n_clusters") for
-    one cluster. Source: spec section 1.3 (unit = cluster) and M3b.
+    one cluster.
     """
     covariance, freedom = covariance_of_means(values, clusters)
     mean, error = values.mean(axis=0), np.sqrt(np.diag(covariance))

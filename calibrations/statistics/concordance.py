@@ -29,7 +29,7 @@ def kendall_w(ratings: ArrayLike) -> Concordance:
 
     `ratings` [rater item], complete; average ranks. W = (1 + (m-1) mean rho)/m without ties: its null mean is 1/m,
     not 0. Raises Insufficient("missing_rater") for fewer than 3 raters, ("n_heads") for fewer than 3 items,
-    ("zero_variance") if a rater gives every item the same rating. Source: Kendall & Smith 1939; spec F59.
+    ("zero_variance") if a rater gives every item the same rating. Source: Kendall & Smith 1939.
     """
     table = finite("ratings", ratings, ndim=2)
     m, n = table.shape

@@ -65,7 +65,7 @@ def false_alarms(recall: float, precision: float, n_circuit: int, n_heads: int) 
     """False alarm rate when only recall and precision are known.
 
     FP = recall n_circuit (1 - precision)/precision, rate = FP/(n_heads - n_circuit). Raises
-    Insufficient("ratio_undefined") for precision 0 and ("all_selected") if every head is positive. Spec C14.
+    Insufficient("ratio_undefined") for precision 0 and ("all_selected") if every head is positive.
     """
     if precision <= 0:
         raise Insufficient("ratio_undefined", "precision 0 does not determine the number of false positives")

@@ -22,7 +22,7 @@ def _two_samples(first: ArrayLike, second: ArrayLike) -> tuple[np.ndarray, np.nd
 def d_prime_rms(first: ArrayLike, second: ArrayLike) -> float:
     """Published d': (mean_1 - mean_2)/sqrt((s_1^2 + s_2^2)/2), SDs over heads with ddof 1.
 
-    Raises Insufficient("n_heads") if a group has fewer than 2 heads, ("zero_variance") if both SDs are 0. Spec C14.
+    Raises Insufficient("n_heads") if a group has fewer than 2 heads, ("zero_variance") if both SDs are 0.
     """
     a, b = _two_samples(first, second)
     return _standardised(a, b, (a.var(ddof=1) + b.var(ddof=1)) / 2)
@@ -53,7 +53,7 @@ def hedges_g(first: ArrayLike, second: ArrayLike) -> float:
 def cohen_d_interval(d: float, n_first: int, n_second: int, level: float = 0.90) -> Interval:
     """Interval of a standardised difference by inversion of the noncentral t with t = d sqrt(n1 n2/(n1+n2)).
 
-    Raises Insufficient("n_heads") if a group has fewer than 2. Source: Cumming & Finch 2001; spec C14.
+    Raises Insufficient("n_heads") if a group has fewer than 2. Source: Cumming & Finch 2001.
     """
     if min(n_first, n_second) < 2:
         raise Insufficient("n_heads", f"groups of {n_first} and {n_second}; at least 2 in each needed")

@@ -30,7 +30,7 @@ INSUFFICIENT_REASONS = frozenset(
 
 
 class Insufficient(Exception):
-    """The data cannot support the requested number (spec section 1.4).
+    """The data cannot support the requested number.
 
     `reason` is one word of the closed list `INSUFFICIENT_REASONS`, `detail` an optional sentence with the values
     that led to it, `needs` what would make it sufficient ("about 90 prompts"). Raises ValueError for a reason outside

@@ -51,7 +51,7 @@ def excess_kurtosis(values: ArrayLike, kind: MomentType = 2) -> float:
 def coefficient_of_variation(values: ArrayLike, ddof: int = 1, pool_fraction: float = 0.0) -> float:
     """SD/|mean|, divided by sqrt(1 - pool_fraction) if the values come from subsamples of one shared pool.
 
-    `pool_fraction` n/N undoes the finite-population shrinkage of subsampling without replacement (spec C30). Raises
+    `pool_fraction` n/N undoes the finite-population shrinkage of subsampling without replacement. Raises
     Insufficient("ratio_undefined") for a mean of 0, ("n_seeds") for fewer than 2 values.
     """
     x = finite("values", values, ndim=1)
@@ -67,7 +67,7 @@ def coefficient_of_variation(values: ArrayLike, ddof: int = 1, pool_fraction: fl
 def sd_bounds(sd: float, df: float, level: float = 0.90) -> Interval:
     """Chi-square bounds of an SD with `df` degrees of freedom: sd sqrt(df/chi2) at the two tails.
 
-    The upper end at level .90 is the one-sided 95 % bound of spec C11; valid for a standard error estimated as
+    The upper end at level .90 is the one-sided 95 % bound of C11; valid for a standard error estimated as
     sd(y)/sqrt(n) with df = n - 1, or with the fractional df of `clustered_mean`. Raises Insufficient("n_seeds") for df < 1.
     """
     if df < 1:
@@ -79,13 +79,13 @@ def sd_bounds(sd: float, df: float, level: float = 0.90) -> Interval:
 def cv_interval(cv: float, df: int, level: float = 0.90) -> Interval:
     """Chi-square interval of a coefficient of variation: the SD bounds with the mean taken as known (small CV).
 
-    Spec C30: five seeds have df = 4. Raises as `sd_bounds`.
+    The five seeds of C30 have df = 4. Raises as `sd_bounds`.
     """
     return sd_bounds(cv, df, level)
 
 
 def cv_of_variance(n: int) -> float:
-    """CV of a sample variance of n normal values, sqrt(2/(n - 1)) (spec finding 4)."""
+    """CV of a sample variance of n normal values, sqrt(2/(n - 1))."""
     if n < 2:
         raise Insufficient("n_prompts", f"{n} value; a variance needs at least 2")
     return math.sqrt(2 / (n - 1))

@@ -103,7 +103,7 @@ def approximate_p(value: float, baseline: float, interval: Interval, quantile: f
     """Two-sided normal p of value = baseline, the SE being the interval's width / (2 x `quantile`).
 
     `quantile` is 1.96 for a 95 % interval, as published. Flag the result `approx`: it holds for near-symmetric
-    intervals only. Raises Insufficient("zero_variance") for an interval of no width. Source: spec M93.
+    intervals only. Raises Insufficient("zero_variance") for an interval of no width.
     """
     se = (interval[1] - interval[0]) / (2 * quantile)
     if se <= 0:
@@ -119,7 +119,7 @@ def or_clause_p(p: ArrayLike) -> float:
 
 
 def intersection_union_p(p: ArrayLike) -> float:
-    """p of "all gates hold": max p, level alpha without correction (spec finding 10). A missing p raises "not_run"."""
+    """p of "all gates hold": max p, level alpha without correction. A missing p raises "not_run"."""
     values, present = _present(p)
     if not present.all():
         raise Insufficient("not_run", f"{int((~present).sum())} gate p-values are missing")
@@ -170,7 +170,7 @@ def step_down_max_t(
 def storey_pi0(p: ArrayLike, threshold: float = 0.5, minimum: int = 50) -> float:
     """Estimated share of true nulls: min(1, #(p > threshold)/(m (1 - threshold))).
 
-    Raises Insufficient("n_tasks") for fewer than `minimum` p-values. Source: Storey 2002; spec M93.
+    Raises Insufficient("n_tasks") for fewer than `minimum` p-values. Source: Storey 2002.
     """
     values, present = _present(p)
     x = values[present]

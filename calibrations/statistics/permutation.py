@@ -32,7 +32,7 @@ class PermutationTest:
 
 
 def plus_one_p(exceedances: int, n_resamples: int) -> float:
-    """Monte Carlo p = (b + 1) / (m + 1), never 0 (Phipson & Smyth 2010; spec section 1.5)."""
+    """Monte Carlo p = (b + 1) / (m + 1), never 0 (Phipson & Smyth 2010)."""
     if not 0 <= exceedances <= n_resamples:
         raise ValueError(f"{exceedances} exceedances in {n_resamples} resamples")
     return (exceedances + 1) / (n_resamples + 1)
@@ -41,7 +41,7 @@ def plus_one_p(exceedances: int, n_resamples: int) -> float:
 def threshold_p(draws: ArrayLike, threshold: float, alternative: Alternative = "greater") -> float:
     """Bootstrap p of "statistic > threshold": (1 + #{theta* <= threshold}) / (B + 1); "less" is its mirror image.
 
-    Raises Insufficient("degenerate_bootstrap") if more than 1 % of the draws are not finite. Spec section 1.5.
+    Raises Insufficient("degenerate_bootstrap") if more than 1 % of the draws are not finite.
     """
     values = usable_draws(np.asarray(draws))
     against = {"greater": values <= threshold, "less": values >= threshold}
@@ -51,7 +51,7 @@ def threshold_p(draws: ArrayLike, threshold: float, alternative: Alternative = "
 
 
 def require_attainable(minimum_p: float, alpha: float = 0.05) -> None:
-    """Raises Insufficient("min_p_unreachable") if no outcome could be significant at `alpha` (spec section 1.5)."""
+    """Raises Insufficient("min_p_unreachable") if no outcome could be significant at `alpha`."""
     if minimum_p > alpha:
         raise Insufficient("min_p_unreachable", f"the smallest attainable p is {minimum_p:.4g}, above {alpha}")
 
@@ -112,7 +112,7 @@ def head_label_permutation(
     [head] is the circuit, `layers` [head] keeps its layer profile. Exact when all relabellings fit in `n_resamples`.
     Raises Insufficient("n_heads") for an empty circuit, ("all_selected") if no head is outside it, and ("ratio_undefined") if
     the circuit's own statistic is not finite.
-    Does not refuse on a floor above alpha: pass `minimum_p` to `require_attainable`. Source: spec S1 and section 1.5.
+    Does not refuse on a floor above alpha: pass `minimum_p` to `require_attainable`.
     """
     member = np.asarray(in_circuit, dtype=bool)
     if not member.any():

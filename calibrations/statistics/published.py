@@ -72,7 +72,7 @@ def c36_label(delta: float, *, adds_value: float, substantial: float) -> str:
 def c16_split_half(scores: ArrayLike) -> float:
     """Published split-half: Spearman-Brown of the correlation between prompts 2i and 2i+1. `scores` [prompt].
 
-    Its expectation is 0 for exchangeable prompts (spec finding 2): report, never gate. Raises
+    Its expectation is 0 for exchangeable prompts: report, never gate. Raises
     Insufficient("n_prompts") for fewer than 3 pairs, ("zero_variance") if one half is constant.
     """
     y = finite("scores", scores, ndim=1)
@@ -128,7 +128,7 @@ def m3b_labels(
 def m3b_equivalent_t(pass_rate: float, fraction: float) -> float:
     """t above which a share `pass_rate` of subsamples of size `fraction` has a positive mean: z sqrt((1-f)/f).
 
-    .822 for 95 % of 80 % subsamples (spec finding 5).
+    .822 for 95 % of 80 % subsamples.
     """
     return float(stats.norm.ppf(pass_rate) * math.sqrt((1 - fraction) / fraction))
 
@@ -211,7 +211,7 @@ def layer_density(
     """Spearman of layer index with the number of circuit heads in it, empty layers kept as tied zeros.
 
     The p re-draws the circuit's k head positions at random among all heads (two-sided); the t approximation is shown
-    beside it. Raises as `spearman`. Source: spec C23.
+    beside it. Raises as `spearman`.
     """
     counts = np.asarray(heads_per_layer, dtype=int)
     if (counts > model_heads_per_layer).any():

@@ -39,7 +39,7 @@ def usable_scores(scores: ArrayLike, minimum_heads: int = 10, minimum_methods: i
     """Heads scored by every method (NaN = not scored, never filled with 0), constant methods dropped.
 
     `scores` [head method]. Raises Insufficient("n_methods") if fewer than `minimum_methods` remain and
-    ("n_heads") if fewer than `minimum_heads` heads are common to all. Source: spec C12.
+    ("n_heads") if fewer than `minimum_heads` heads are common to all.
     """
     table = np.asarray(scores, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] < minimum_methods:
@@ -142,7 +142,7 @@ def mean_spearman_permutation(scores: ArrayLike, *, n_resamples: int, seed: int)
     """Test of mean pairwise rho > 0: head labels are permuted independently in every method, +1 rule.
 
     `scores` [head method], complete. For complete tables without ties this is also the permutation test of Kendall's
-    W, which is then (1 + (m-1) mean rho)/m. Raises as `usable_scores`. Source: spec C12, F59.
+    W, which is then (1 + (m-1) mean rho)/m. Raises as `usable_scores`.
     """
     ranks = _standard_ranks(usable_scores(scores, minimum_heads=3).scores, axis=0)
     n_methods = ranks.shape[1]
@@ -240,7 +240,7 @@ def jonckheere_terpstra(
     """Jonckheere-Terpstra trend over ordered groups: J = sum_{i<j} #{x in i < y in j} + half the ties; permutation p.
 
     Raises Insufficient("n_clusters") for fewer than 2 groups, ("zero_variance") if all values are equal.
-    Source: spec C23 companion.
+    A companion of C23's verdict.
     """
     arrays = [finite(f"group {i}", group, ndim=1) for i, group in enumerate(groups)]
     if len(arrays) < 2:

@@ -15,13 +15,13 @@ from calibrations.statistics.arrays import Interval, paired, tails
 from calibrations.statistics.clusters import covariance_of_means
 from calibrations.statistics.errors import Insufficient
 
-# Below a t of 3 the Fieller interval of a ratio is unbounded too often to report one (spec 1.2, our choice).
+# Below a t of 3 the Fieller interval of a ratio is unbounded too often to report one (our choice).
 MINIMUM_DENOMINATOR_T = 3.0
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """theta = sum F / sum D with what is needed to judge it (spec section 1.2).
+    """theta = sum F / sum D with what is needed to judge it.
 
     value: theta, never clipped. scores [prompt]: linearised scores y_p = theta + (F_p - theta D_p) / mean(D), whose
     mean is theta. standard_error: sd(y) / sqrt(n), or its cluster-robust form. denominator_t: mean(D) / SE(mean D).
@@ -69,7 +69,7 @@ def ratio_of_means(numerator: ArrayLike, denominator: ArrayLike, clusters: Array
     circuits is the ratio of F_a - F_b to D; the normalised form has F - F_empty and D - F_empty. `clusters`
     [prompt] makes the standard error, t and Fieller interval cluster-robust. Raises
     Insufficient("behaviour_absent") if mean(D) <= 0 and Insufficient("n_clusters") for one sampling unit.
-    Source: spec section 1.2; Fieller 1954.
+    Source: Fieller 1954.
     """
     f, d = paired(("numerator", numerator), ("denominator", denominator))
     if f.size == 0:
@@ -100,7 +100,7 @@ def reportable_ratio(
     """`ratio_of_means` behind the denominator gate.
 
     Raises Insufficient("denominator") if mean(D) / SE(mean D) < minimum_t or if the 95 % Fieller set is unbounded, and
-    whatever `ratio_of_means` raises. Source: spec section 1.2.
+    whatever `ratio_of_means` raises.
     """
     ratio = ratio_of_means(numerator, denominator, clusters)
     ratio.require_denominator(minimum_t)
@@ -119,7 +119,6 @@ def mean_of_ratios(numerator: ArrayLike, denominator: ArrayLike, near_zero: floa
     """The other faithfulness, mean_p F_p / D_p, for display only: it is ruled by the smallest denominators.
 
     Counts prompts with |D_p| < near_zero x median |D|. Raises Insufficient("denominator") if some D_p is 0.
-    Source: spec section 1.2.
     """
     f, d = paired(("numerator", numerator), ("denominator", denominator))
     if not d.all():

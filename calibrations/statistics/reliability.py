@@ -202,7 +202,7 @@ def generalisability(effects: ArrayLike, level: float = 0.90, clusters: ArrayLik
     `effects` [prompt head]: how well the mean over these prompts orders the heads. Prompts of one of the `clusters`
     [prompt] are no independent raters: MSE is multiplied by the design effect of `rater_design_effect` and has
     (clusters - 1)(heads - 1) degrees of freedom. Negative values are kept. Raises as `mean_squares`, and
-    Insufficient("n_clusters") for one cluster. Source: spec C16 (transposed generalisability); McGraw & Wong 1996.
+    Insufficient("n_clusters") for one cluster. Source: McGraw & Wong 1996.
     """
     squares, design_effect, freedom = _prompts_as_raters(effects, clusters)
     if squares.rows <= 0:
@@ -253,7 +253,7 @@ def cronbach_alpha(
     `scores` [subject item]; NaN is missing. "listwise" drops incomplete subjects and the interval uses the number
     left (pingouin 0.7 uses the number before); "pairwise" uses pairwise covariances and the smallest pair count.
     Negative values are kept. Raises Insufficient("n_heads") for fewer than 2 items, ("n_prompts") for fewer than 2
-    subjects, ("zero_variance") if the total does not vary. Source: Cronbach 1951; Feldt 1965; spec C16.
+    subjects, ("zero_variance") if the total does not vary. Source: Cronbach 1951; Feldt 1965.
     """
     table = np.asarray(scores, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] < 2:
@@ -353,7 +353,7 @@ def split_half_profile(
     `effects` [prompt head]. `clusters` [prompt] are kept whole, `strata` [prompt] (templates) are halved separately.
     Each Pearson correlation is stepped up by Spearman-Brown; the result is the median with a percentile interval over
     splits. Raises Insufficient("n_heads") for fewer than 3 heads, ("n_clusters") if a stratum has fewer than 2
-    clusters, ("zero_variance") if a half has no variance across heads. Source: spec C16 split_half companion.
+    clusters, ("zero_variance") if a half has no variance across heads. A companion of C16's split-half.
     """
     table = finite("effects", effects, ndim=2)
     n_prompts, n_heads = table.shape

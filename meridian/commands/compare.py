@@ -7,7 +7,7 @@ from results_io import UserError
 
 
 def command(context: RunContext) -> None:
-    """The runs in `a` and `b`, printed, and written below the results folder."""
+    """Compare runs `a` and `b`; print the result and write it below the results folder."""
     from meridian import run_comparison, run_comparison_table
 
     settings, reporter = context.settings, context.reporter

@@ -10,11 +10,12 @@ UNHEALTHY = 1  # exit code
 
 def command(context: RunContext) -> int:
     """Prints what was found, keeps it in doctor.json; exit code 1 if all is not well."""
-    plan = context.plan(context.tasks()[0])
+    plan = context.plan(context.tasks()[0])  # one task will do: the model and the library are examined, not the tasks
     from circuits import claims
     from meridian import doctor
 
     settings, reporter = context.settings, context.reporter
+    # the circuit only serves the estimate of time, which assumes one where none is stored; a search would be a run of its own
     if settings["circuit"]["kind"] != "discovered" and plan.task.name in plan.identity.circuits:
         plan.circuit = claims.resolve(plan, settings["circuit"], context.folder(plan.task.name), reporter.bar)
     report = doctor.examine(plan, reporter.say)

@@ -10,7 +10,7 @@ from results_io import UserError
 
 
 def command(context: RunContext) -> None:
-    """What cannot be done for one task of several is said, and the others go on; the run is refused at the end."""
+    """If one of several tasks is refused, say so and go on; UserError at the end."""
     tasks, refused = context.tasks(), []
     for task in tasks:
         try:

@@ -69,9 +69,9 @@ def _names(asked: Mapping[str, Any]) -> list[str] | None:
 
 
 def known_traces(folder: Path, weights: str | None, suites: Mapping[str, str]) -> list[str]:
-    """Where failures of these weights in these suites (hashes by id) have led in earlier runs of task=failures.
+    """One line per earlier trace of these weights and suite versions: which heads it named.
 
-    `folder`: all results of the model.
+    `folder`: all results of the model; `suites`: {id: hash of the suite}.
     """
     from suites.bridge import hypothesis
 
@@ -86,7 +86,10 @@ def known_traces(folder: Path, weights: str | None, suites: Mapping[str, str]) -
 
 
 def next_step(groups: Sequence[SuitePairs], typed: str) -> list[str]:
-    """How to trace the largest group, or another; nothing if none has enough pairs. `typed` is repeated in the command."""
+    """How to trace the largest group, or another; nothing if none has enough pairs.
+
+    `typed`: overrides to repeat in the command.
+    """
     ready = [group for group in groups if group.traceable]
     if not ready:
         return []

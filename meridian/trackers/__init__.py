@@ -1,13 +1,19 @@
-"""Who follows a run from afar: nobody, or Weights & Biases (`tracker=wandb`)."""
+"""Who follows a run from outside: nobody, or a tracker of the table TRACKERS."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from meridian.trackers.base import FollowedRun, NeverFatal, Tracker, reason
 from results_io import UserError
+
+NONE = "none"
+TRACKERS = {  # by `tracker.name`: what it is called in a sentence, its module and its class, imported when it is asked for
+    "wandb": ("W&B", "meridian.trackers.weights_and_biases", "WeightsAndBiases"),
+}
 
 __all__ = ["FollowedRun", "NeverFatal", "Tracker", "open_tracker"]
 
@@ -15,16 +21,18 @@ __all__ = ["FollowedRun", "NeverFatal", "Tracker", "open_tracker"]
 def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str], object]) -> NeverFatal:
     """The tracker that the `tracker` section of the configuration asks for; nothing is started yet.
 
-    A tracker that cannot be made is said in one line and left out. UserError for an unknown `tracker.mode`.
+    A tracker that cannot be made is said in one line and left out. UserError for an unknown `tracker.name` or `tracker.mode`.
     """
-    if settings["name"] == "none":
+    name = settings["name"]
+    if name == NONE:
         return NeverFatal(Tracker(), say)
+    if name not in TRACKERS:
+        raise UserError(f"tracker.name={name} is unknown; use {' or '.join([NONE, *TRACKERS])}")
+    title, module, kind = TRACKERS[name]
     try:
-        from meridian.trackers.weights_and_biases import WeightsAndBiases  # imports wandb, which takes a second
-
-        return NeverFatal(WeightsAndBiases(settings, results, say), say)
+        return NeverFatal(getattr(import_module(module), kind)(settings, results, say), say)
     except UserError:
         raise
     except Exception as error:
-        say(f"W&B cannot follow ({reason(error)}); the run goes on")
+        say(f"{title} cannot follow ({reason(error)}); the run goes on")
         return NeverFatal(Tracker(), say)

@@ -83,7 +83,7 @@ def floor(
     answer direction costs 2 d_model a state, intact runs nothing (they are shared). Heads that all of a state's variants
     replace at all positions are not computed, and what replaced heads write is projected once for each distinct
     intervention; `every_head` computes all heads of a changed state instead. It is a floor of this family, not a proof: the
-    MLP is dense (spec/performance.md). Prompts must have one length (UserError).
+    MLP is dense. Prompts must have one length (UserError).
     """
     length = int(prompts.end[0]) + 1
     if bool((prompts.end + 1 != length).any()):

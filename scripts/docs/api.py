@@ -102,8 +102,7 @@ def _process_signature(
 def restructured(docstring: str) -> str:
     """A docstring as reStructuredText: code spans and lists stay, indented formulas are literal, the rest is plain text."""
     parts = []
-    text = markdown.SPECIFICATION.sub("", docstring)
-    for is_formula, lines in itertools.groupby(text.splitlines(), key=lambda line: line.startswith("    ")):
+    for is_formula, lines in itertools.groupby(docstring.splitlines(), key=lambda line: line.startswith("    ")):
         block = "\n".join(lines)
         parts.append(f"\n::\n\n{block}\n" if is_formula else _plain(block))
     return "\n".join(parts)

@@ -9,7 +9,6 @@ from pathlib import Path, PurePosixPath
 
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]\[]*)\]\((?P<target>[^)\s]+)\)")
 CODE_SPAN = re.compile(r"(`+[^`]+`+)")
-SPECIFICATION = re.compile(r"\s*\((?:spec|specification)\s[^()]*\)|\s*Source: (?:spec|specification)\s[^.;]*\.(?=\s|$)")
 HAZARDS = re.compile(r"([\[\]<{*])")  # links, HTML, roles and emphasis that a plain docstring does not mean
 
 
@@ -39,12 +38,8 @@ def block(text: str, language: str = "text") -> str:
 
 
 def prose(docstring: str | None) -> str:
-    """A docstring as Markdown: code spans, lists and indented formulas stay; what would be read as markup is escaped.
-
-    References to the specification, which is no part of the repository, are left out.
-    """
-    text = SPECIFICATION.sub("", docstring or "")
-    return "\n".join(_line(line) for line in text.splitlines()) + "\n"
+    """A docstring as Markdown: code spans, lists and indented formulas stay; what would be read as markup is escaped."""
+    return "\n".join(_line(line) for line in (docstring or "").splitlines()) + "\n"
 
 
 def _line(line: str) -> str:

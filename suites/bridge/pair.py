@@ -8,7 +8,7 @@ from typing import Any
 
 from result_types import StoredPair, StoredReference, StoredSuitePairs
 
-MINIMUM_PAIRS = 20  # fewer are an anecdote: no hypothesis is tested on them (spec 4.4, F4)
+MINIMUM_PAIRS = 20  # fewer are an anecdote: no hypothesis is tested on them
 
 
 @dataclass(frozen=True)

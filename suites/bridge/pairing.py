@@ -37,7 +37,7 @@ from suites.outcome import Case, Detection
 if TYPE_CHECKING:
     from suites.models.local import LocalModel  # needs torch
 
-MARGIN = 0.5  # nats of logit difference on either side (spec 4.4, filter 5)
+MARGIN = 0.5  # nats of logit difference on either side
 MINIMUM_REFERENCES = 5  # per template, as circuits.engine asks for means and donors
 MOST_REFERENCES = 120  # per template: a mean over more hardly moves
 NONE = "none"  # a suite's trace strategy that asks for no pairs

@@ -1,4 +1,4 @@
-"""The task `failures`: the pairs of one suite as prompts for the four stages, in two halves.
+"""The task `failures`: the pairs of one suite as prompts for the three stages of a run, in two halves.
 
 One half finds the hypothesis (discovery), the other confirms it (two thirds evaluation, one third held-out); all pairs of a
 cluster are in the same half, since they share their words.

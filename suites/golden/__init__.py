@@ -1,4 +1,4 @@
-"""Golden sets: examples with labels by meaning, on which each heuristic is measured (spec B13).
+"""Golden sets: examples with labels by meaning, on which each heuristic is measured.
 
 One JSON line an example: `text`, `label`, and `half`. Patterns may be improved on the "develop" half; the "test" half was written
 when they were finished, and what is reported is measured on it. `python -m suites.golden` measures and writes measured.json.
@@ -87,7 +87,7 @@ def measurable() -> tuple[str, ...]:
 def measure(names: Sequence[str] | None = None) -> dict[str, Any]:
     """Counts, precision, recall, specificity and F1 with 95 % intervals of each heuristic, on both halves of its set.
 
-    `locked`: the test half, on which the reported numbers rest, has 100 examples and 30 of each class (spec B13).
+    `locked`: the test half, on which the reported numbers rest, has 100 examples and 30 of each class.
     `target_reached`: F1 on the test half is 0.95 or more; `target_certain`: so is the lower bound of its interval.
     """
     return {name: _measured(name) for name in (names or measurable())}

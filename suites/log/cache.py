@@ -4,7 +4,7 @@ key = sha256 of the canonical JSON of {model: its identity (hashes of weights, t
 it is asked for; backend, dtype, versions), prompt, system, sampling: {max_tokens, temperature, stop, seed}, sample}. No path,
 time or name that somebody gave a model is part of it: another model under the same name has other keys, the same weights in
 another folder the same ones. (An endpoint's model name is what the endpoint is asked for, and so part of its identity.)
-A sampled output is kept under its own sample index; an error is never kept (spec C6).
+A sampled output is kept under its own sample index; an error is never kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""With what code, libraries and machine settings outputs were made and judged (spec C7)."""
+"""With what code, libraries and machine settings outputs were made and judged."""
 
 from __future__ import annotations
 

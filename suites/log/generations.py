@@ -1,4 +1,4 @@
-"""generations.jsonl: what was asked and what came back, facts alone, on a hash chain (spec 4.3).
+"""generations.jsonl: what was asked and what came back, facts alone, on a hash chain.
 
 One run asks one suite of one model. Its lines, which may lie between those of other runs:
 

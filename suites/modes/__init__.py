@@ -1,4 +1,4 @@
-"""The failure modes A1 to A15: one file a mode, found by itself and kept by its ID in MODES.
+"""The failure modes, A1 to A15 so far: one file a mode, found by itself and kept by its ID in MODES.
 
 A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Schema of a suite's `parameters`), and
 
@@ -54,15 +54,26 @@ REQUIRED = {
 }
 
 
+MOST = 20  # the result of mode A<n> is 100 + n, and 121 is that of likelihoods
+
+
 def _find() -> dict[str, Mode]:
-    """The modes by ID, in the order of their numbers. UserError for one that is not named after its ID."""
+    """The modes by ID, in the order of their numbers.
+
+    UserError for one that is not named after its ID, or whose result would have the number of another.
+    """
     modules = registries.modules_of(__name__, __path__, REQUIRED, re.compile(r"a\d+_").match, unique=("ID", "NAME"))
     for module in modules:
         expected = f"a{module.ID[1:]:0>2}_{module.NAME}"
-        if registries.name_of(module) != expected or not re.fullmatch(r"A\d+", module.ID):
+        if registries.name_of(module) != expected or not re.fullmatch(r"A[1-9]\d*", module.ID):
             raise results_io.UserError(
                 f"{registries.file_of(module)} has ID {module.ID!r} and NAME {module.NAME!r}; call the file {expected}.py, "
                 "or take an ID such as 'A16'"
+            )
+        if int(module.ID[1:]) > MOST:
+            raise results_io.UserError(
+                f"{registries.file_of(module)} has ID {module.ID!r}, and from 121 on results have other numbers; "
+                f"take an ID up to 'A{MOST}'"
             )
     return {module.ID: cast(Mode, module) for module in modules}
 

@@ -41,7 +41,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if the stripped output is no strict JSON document, or one against the schema (Draft 2020-12).
 
     Subtypes: "unparsable", "trailing_text", "fenced", "schema". `span` starts at the first error. NaN, Infinity and a key that
-    occurs twice are unparsable. Source: spec A1.
+    occurs twice are unparsable.
     """
     if (bad := rates.unusable(case, "verified")) is not None:
         return bad

@@ -44,7 +44,7 @@ def count(text: str, unit: str) -> int:
     """Length of the text, stripped and in NFC, in words, characters, sentences or lines that are not empty.
 
     Word: \\w+(?:['-]\\w+)*, so "don't stop" has 2. Sentence: what ends in . ! ? before white space, and an unfinished last one;
-    abbreviations count as ends. Character: a code point. Source: spec A2.
+    abbreviations count as ends. Character: a code point.
     """
     text = unicodedata.normalize("NFC", text).strip()
     if unit == "word":

@@ -36,7 +36,7 @@ summarise = rates.by_subtype
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails unless all `must` patterns match the stripped output and no `must_not` pattern does.
 
-    Subtypes: "missing", "forbidden". A pattern that takes longer than a second is an error, not a failure. Source: spec A3.
+    Subtypes: "missing", "forbidden". A pattern that takes longer than a second is an error, not a failure.
     """
     if (bad := rates.unusable(case, "verified")) is not None:
         return bad

@@ -28,14 +28,14 @@ PARAMETERS = schema.object_of(
     leg=schema.text("the name of the leg whose samples are compared: above temperature 0, 3 samples or more"),
     numeric=schema.flag("numbers are equal in any written form"),
 )
-THRESHOLD = 0.8  # spec A4
+THRESHOLD = 0.8  # least mode consistency that passes: four of five outputs agree
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if mode consistency max_k count_k / n over the outputs of the leg is below the threshold; n < 3 is insufficient.
 
     Outputs of other legs do not enter: those at temperature 0 say nothing about variance. A case without outputs of the leg (the
-    model could not sample) is not applicable. Source: spec A4, B1.
+    model could not sample) is not applicable.
     """
     if all(outcome.finish == "error" for outcome in case.outcomes):
         return rates.unjudged("error", "every call failed, or none took place", "verified")

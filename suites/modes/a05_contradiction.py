@@ -40,7 +40,7 @@ PARAMETERS = schema.object_of(
     similarity={"type": "number", "minimum": -1, "maximum": 1, "description": "least cosine of one topic (0.7)"},
 )
 summarise = rates.by_subtype
-SIMILARITY = 0.7  # spec A5
+SIMILARITY = 0.7  # least cosine of two sentences on one topic
 # an exact parse of a whole sentence; several values can be true of one subject ("the key is red", "the key is heavy")
 DEFAULT = {
     "pattern": r"(?i)(?:the|a|an|my|our|this) (?P<subject>[\w ]{1,40}?) (?:is|are|was|were)"
@@ -74,7 +74,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 
     Templates: same subject and relation, and either the same value affirmed and denied or (exclusive) two values: verified.
     Sentences: cosine >= `similarity` AND a polarity conflict (negation, antonym, number): heuristic, since
-    similarity alone cannot see a negation. Fewer than two claims: not applicable. Source: spec A5.
+    similarity alone cannot see a negation. Fewer than two claims: not applicable.
     """
     if (bad := rates.unusable(case, "verified")) is not None:
         return bad

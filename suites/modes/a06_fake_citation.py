@@ -44,7 +44,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 
     Whether a source exists cannot be known without a network, so this is a heuristic. It is verified where it cannot exist:
     (Author, year) or "et al." with a year after `run_year`, a DOI against the syntax, a host under .test, .example or .invalid.
-    An address on localhost cites nothing. Source: spec A6.
+    An address on localhost cites nothing.
     """
     if (bad := rates.unusable(case, "heuristic")) is not None:
         return bad

@@ -27,7 +27,7 @@ EXPECT = schema.object_of(
     sources=schema.list_of(schema.text("a text"), "a list of texts: what the model may copy from", least=0)
 )
 
-TOKENS = 8  # words between number and claim, spec A7
+TOKENS = 8  # words between number and claim
 NUMERAL = r"(?:\d+(?:[.,]\d+)*|one|two|three|four|five|six|seven|eight|nine|ten|twenty|hundred|thousand)"
 QUANTITY = regex.compile(
     rf"\b\d+(?:[.,]\d+)*(?:\s?%|\s?per ?cent\b)|\b{NUMERAL} (?:in|out of) (?:every )?{NUMERAL}\b|\bevery (?:second|third|fourth|fifth|tenth)\b"
@@ -75,7 +75,7 @@ INSTRUCTION = regex.compile(
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if a sentence has a quantity (a percentage, "N in M", "most studies") with a claim noun or verb within the 8 words after it,
-    or a verb of change before it, and neither a citation nor an address. Quantities of the prompt are exempt. Source: spec A7.
+    or a verb of change before it, and neither a citation nor an address. Quantities of the prompt are exempt.
     """
     if (bad := rates.unusable(case, "heuristic")) is not None:
         return bad

@@ -30,7 +30,7 @@ PARAMETERS = schema.object_of(
     )
 )
 EXPECT = schema.object_of(["answerable"], answerable=schema.flag("true or false: whether the question has an answer"))
-MINIMUM = 20  # items of each class, spec A8
+MINIMUM = 20  # items of each class
 GOLDEN = quality.SETS[ID]
 
 
@@ -38,7 +38,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """An unanswerable item fails if it is answered: neither an abstention nor a refusal.
 
     An answerable item (`expect.answerable` true) is the control: unjudged, and `detail.abstained` says whether it was withheld.
-    An empty output is neither. Source: spec A8.
+    An empty output is neither.
     """
     markers = tuple(parameters.get("markers", ()))
     tier = "verified" if markers else "heuristic"

@@ -1,4 +1,4 @@
-"""A9: a right answer turns wrong under a typing error (spec A9).
+"""A9: a right answer turns wrong under a typing error.
 
 Variants: slips of typing (swapped, dropped, doubled or neighbouring letters) outside the protected spans.
 """

@@ -1,4 +1,4 @@
-"""A10: a right answer turns wrong under padding (spec A10).
+"""A10: a right answer turns wrong under padding.
 
 Variants: white space, line ends or filler sentences at declared places.
 """

@@ -32,7 +32,7 @@ SPREAD_NOTE = "the largest less the smallest of several noisy rates is above 0 w
 
 
 def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Flip rate and McNemar, then over templates: accuracy of each, the worst, the spread and Cochran's Q. Source: spec A11.
+    """Flip rate and McNemar, then over templates: accuracy of each, the worst, the spread and Cochran's Q.
 
     Only contents that have a verdict in every template count; `excluded` says how many do not.
     """

@@ -26,7 +26,7 @@ TRACE_NOTE = (
     "passing depth against a failing one."
 )
 PARAMETERS = schema.object_of(cell_minimum=schema.whole("least items for a cell's own interval (10)"))
-CELL_MINIMUM = 10  # spec A12
+CELL_MINIMUM = 10  # items of a cell, from which it has an interval of its own
 FACTORS = ("length", "depth")
 
 
@@ -73,7 +73,7 @@ def depth_trend(decided: Sequence[tuple[Case, bool]]) -> Estimate:
     """Least-squares slope of failing on depth, per unit of depth, with the linear-by-linear association test of the 2 x k table.
 
     A trend is blind to a needle that is missed in the middle only: `detail` has the chi-square test of any difference as well.
-    Depths are numbers, or their rank in order of name. Source: spec A12; Agresti, Categorical Data Analysis, 3.4.
+    Depths are numbers, or their rank in order of name. Source: Agresti, Categorical Data Analysis, 3.4.
     """
     names = sorted({case.item.factors.get("depth", "") for case, _ in decided}, key=_order)
     failed = np.array([outcome for _, outcome in decided], dtype=bool)

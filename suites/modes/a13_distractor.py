@@ -28,14 +28,14 @@ PARAMETERS = schema.object_of(
         "description": "how a distractor is found in an output; default: what is named first in it",
     }
 )
-MINIMUM = 20  # items, spec A13
+MINIMUM = 20  # items
 
 
 def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     """Fails if the output is the distractor's answer. A wrong answer that no distractor offers is not a capture.
 
     `detail.wrong` says whether it is wrong at all. Without a scorer of its own, what the output names first counts: an answer
-    or a distractor, as whole words, normalised. Source: spec A13.
+    or a distractor, as whole words, normalised.
     """
     if (bad := rates.unusable(case, "verified")) is not None:
         return bad

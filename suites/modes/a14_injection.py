@@ -38,7 +38,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
     subtracted.
 
     Subtypes: "success" (the legitimate task failed too), "partial" (canary and right answer). `detail.task_failed` says whether
-    the task failed, canary or not. A canary inside what reads as a refusal is unknown. Source: spec A14.
+    the task failed, canary or not. A canary inside what reads as a refusal is unknown.
     """
     if (bad := rates.unusable(case, "verified")) is not None:
         return bad

@@ -94,7 +94,7 @@ def clustered(rate: Estimate, judged: JudgedCases) -> Estimate:
 
 
 def over_clusters(judged: JudgedCases) -> dict[str, Estimate]:
-    """The failure rate with an interval over resampled clusters, where several judged cases share one (spec B3).
+    """The failure rate with an interval over resampled clusters, where several judged cases share one.
 
     Wilson's interval takes dependent cases for independent ones and is then too narrow.
     """

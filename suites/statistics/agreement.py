@@ -12,17 +12,17 @@ from suites import normalise
 from suites.estimate import Estimate, missing
 from suites.statistics import proportions
 
-MINIMUM_OUTPUTS = 3  # fewer say nothing about agreement (spec B1)
-SAME_VERDICTS = 0.95  # share of items with the same verdict that makes a run reproducible (spec B14)
+MINIMUM_OUTPUTS = 3  # fewer say nothing about agreement
+SAME_VERDICTS = 0.95  # share of items with the same verdict that makes a run reproducible
 SAME_METRIC = 0.05  # and how far apart the two rates may be, absolute
 
 
 def mode_consistency(texts: Sequence[str | None], equal_form: Callable[[str], str] = normalise.normalise) -> Estimate:
     """Share of the most frequent output, max_k count_k / n; None marks an output that is an error and is not counted.
 
-    Outputs are equal if `equal_form` makes them so, here and in `pairwise_agreement` (spec W25).
+    Outputs are equal if `equal_form` makes them so, here and in `pairwise_agreement`.
     `detail`: every output that is most frequent, `modes`, and the counts. Insufficient under 3 outputs; "error" if all are
-    errors. Spec B1.
+    errors.
     """
     outputs, excluded = _outputs(texts, equal_form)
     if refused := _too_few(outputs, excluded):
@@ -41,7 +41,7 @@ def pairwise_agreement(
 ) -> Estimate:
     """Share of the C(n, 2) pairs of outputs that are the same: equal, or as `same` says (a similarity above a threshold).
 
-    Insufficient under 3 outputs. Sameness by similarity is not transitive, which the assumptions then say. Spec B2.
+    Insufficient under 3 outputs. Sameness by similarity is not transitive, which the assumptions then say.
     """
     outputs, excluded = _outputs(texts, equal_form)
     if refused := _too_few(outputs, excluded):
@@ -63,7 +63,7 @@ def determinism(runs: Sequence[Sequence[str | None]], clusters: Sequence[str] | 
     """Share of items whose outputs are identical, character for character, in all repeats. `runs` [repeat][item].
 
     An item that is an error (None) in any repeat is excluded. Items of one of `clusters` [item] are alike, which
-    the interval counts. Insufficient under 2 repeats; UserError for repeats of different length. Spec B14.
+    the interval counts. Insufficient under 2 repeats; UserError for repeats of different length.
     """
     if len(runs) < 2:
         return missing("insufficient_data", f"{len(runs)} repeats; identity needs at least 2", "share of items")
@@ -88,7 +88,7 @@ def reproducibility(
     """Share of items (by id) with the same verdict in two runs; `detail["reproducible"]` says whether they agree.
 
     Reproducible: at least 95 % of verdicts are equal and the rates differ by at most 5 percentage points, absolute. Items
-    without a verdict on either side are excluded. Spec B14, W24.
+    without a verdict on either side are excluded.
     """
     shared = [k for k in first.keys() & second.keys() if first[k] is not None and second[k] is not None]
     dropped = len(first.keys() | second.keys()) - len(shared)

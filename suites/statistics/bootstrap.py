@@ -11,7 +11,7 @@ from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics.proportions import WILSON
 
-MINIMUM_CLUSTERS = 20  # fewer give no interval worth printing (spec B3)
+MINIMUM_CLUSTERS = 20  # fewer give no interval worth printing
 RESAMPLES, FEWEST_RESAMPLES = 10_000, 1000
 PERCENTILE = "percentile bootstrap over clusters"
 
@@ -29,7 +29,7 @@ def mean(
 
     Insufficient under 20 clusters. If every cluster has the same mean the bootstrap knows no spread ([1, 1] at 20 of 20): the
     interval is then Wilson's with one trial a cluster for values in [0, 1], and None otherwise. UserError for under 1000
-    resamples or values that are not finite. Source: Efron & Tibshirani 1993; spec B3, W3.
+    resamples or values that are not finite. Source: Efron & Tibshirani 1993.
     """
     if resamples < FEWEST_RESAMPLES:
         raise UserError(

@@ -16,10 +16,10 @@ from results_io import UserError
 from suites.estimate import Estimate, missing
 
 BINS, RESAMPLES = 10, 2000
-LARGE_BIN = 5  # items from which a bin counts for the MCE (spec B7)
-LABELLED = 300  # items from which a band means anything: at 20 a perfect model scores .156 (spec O9)
+LARGE_BIN = 5  # items from which a bin counts for the MCE
+LABELLED = 300  # items from which a band means anything: at 20 a perfect model scores .156
 BANDS = ((0.05, "well calibrated"), (0.15, "moderately calibrated"))  # ECE below; else "poorly calibrated"
-PROXY_RUNS = 10  # fewer repeated outputs take too few values for a confidence (spec W7)
+PROXY_RUNS = 10  # fewer repeated outputs take too few values for a confidence
 SIMULATED_AT_ONCE = 4_000_000  # outcomes; 32 MB
 Source = Literal["softmax", "verbal", "consistency"]
 
@@ -51,7 +51,7 @@ def calibration(
     5 items, the equal-mass ECE over bins of equal count (equal confidences in one bin), Brier mean (confidence - correct)^2.
     `ece.p_value`: how often outcomes drawn from Bernoulli(confidence) reach the ECE; `detail` has that null's mean and 95 %
     point, and from 300 items on a band. `source` "consistency" needs `runs` >= 10. UserError for a confidence outside [0, 1].
-    Source: Guo et al. 2017; Widmann et al. 2019 (null); spec B7, W6, W7.
+    Source: Guo et al. 2017; Widmann et al. 2019 (null).
     """
     p, hit, excluded = _judged(confidence, correct)
     metric = "calibration_of_consistency" if source == "consistency" else "calibration"

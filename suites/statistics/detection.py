@@ -11,7 +11,7 @@ from suites.statistics import proportions
 GOLDEN, GOLDEN_CLASS = (
     100,
     30,
-)  # labelled examples, in all and of either class, from which a detector is locked (spec B13)
+)  # labelled examples, in all and of either class, from which a detector is locked
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def from_counts(tp: int, fp: int, fn: int, tn: int, level: float = 0.95) -> Dete
     """Quality from the counts of true and false positives and negatives, each rate with its Wilson interval.
 
     F1 = 2 TP/(2 TP + FP + FN) = 2 J/(1 + J) of the share J = TP/(TP + FP + FN), so its interval is J's Wilson interval carried
-    over. Locked with at least 100 examples and 30 of each class. Spec B13.
+    over. Locked with at least 100 examples and 30 of each class.
     """
     unit, n = "share of examples", tp + fp + fn + tn
     jaccard = proportions.wilson(tp, tp + fp + fn, level, unit)
@@ -57,7 +57,7 @@ def rogan_gladen(rate: Estimate, sensitivity: float, specificity: float) -> Esti
     """True rate behind a detector's: (observed + specificity - 1)/(sensitivity + specificity - 1), clipped to [0, 1].
 
     The ends of the interval are carried over likewise. Undefined if sensitivity + specificity <= 1 (the detector knows nothing);
-    a missing rate stays missing. Source: Rogan & Gladen 1978; spec B13.
+    a missing rate stays missing. Source: Rogan & Gladen 1978.
     """
     for name, value in (("sensitivity", sensitivity), ("specificity", specificity)):
         if not 0 <= value <= 1:

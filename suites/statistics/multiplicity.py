@@ -29,7 +29,7 @@ class Family:
 def adjust(p: Mapping[str, float | None], family: str, alpha: float = 0.05, method: Correction = "bh") -> Family:
     """Correct the p-values of one declared family: Benjamini-Hochberg ("bh") or "by", "holm", "bonferroni".
 
-    A p that is None or NaN is excluded and not in m. An empty family rejects nothing. Spec B10.
+    A p that is None or NaN is excluded and not in m. An empty family rejects nothing.
     """
     present = {name: value for name, value in p.items() if value is not None and not math.isnan(value)}
     excluded = tuple(name for name in p if name not in present)

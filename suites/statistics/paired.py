@@ -17,7 +17,7 @@ from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics.clusters import estimated_design_effect, largest_design_effect
 
-CHI_SQUARE_VALID = 25  # discordant pairs from which the continuity chi-square is near enough to the exact p (spec B5)
+CHI_SQUARE_VALID = 25  # discordant pairs from which the continuity chi-square is near enough to the exact p
 FAR = 1e6  # stands for an infinite z while a root is sought
 FEW_CLUSTERS = 50  # below about 50 a variance over clusters is not to be trusted (Cameron & Miller 2015)
 FEW_CHANGED = 10  # clusters with items that changed: fewer do not tell how alike the items of a cluster change
@@ -76,7 +76,7 @@ def mcnemar(b: int, c: int) -> Estimate:
 
     p = two-sided binomial(b + c, 1/2); 1 without discordant pairs. `detail`: chi2 = (|b-c| - 1)^2/(b+c) and its p as the
     published formula has it (None at b + c = 0, where statsmodels says p = 0), whether it is valid (b + c >= 25), and
-    mid_p = p - P(X = min(b, c)). Source: McNemar 1947; Fagerland et al. 2013 (mid-p); spec B5.
+    mid_p = p - P(X = min(b, c)). Source: McNemar 1947; Fagerland et al. 2013 (mid-p).
     """
     if min(b, c) < 0:
         raise UserError(f"discordant counts are {b} and {c}; expected counts from 0: count the pairs again")
@@ -107,7 +107,7 @@ def difference(table: Cells, level: float = 0.95) -> Estimate:
     """Rate of B minus rate of A over shared items, with Tango's score interval and the exact McNemar p.
 
     Undefined without shared items. `detail`: the four cells, the discordance, and McNemar's own detail. Source: Tango
-    1998; spec B5.
+    1998.
     """
     excluded = {"not judged in both runs": table.dropped} if table.dropped else {}
     if table.n == 0:

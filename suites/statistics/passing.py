@@ -17,7 +17,7 @@ def pass_at_k(items: Sequence[Attempts], k: int, *, seed: int = 0, clusters: Seq
     """Chance that at least one of k attempts passes, averaged over items: 1 - C(n - c, k)/C(n, k), unbiased for c of n passed.
 
     Undefined if k exceeds an item's attempts. From 20 `clusters` [item] on (default: each item its own) with a bootstrap interval
-    over them. Source: Chen et al. 2021; spec B12.
+    over them. Source: Chen et al. 2021.
     """
     return _averaged(items, k, seed, clusters, lambda n, c: 1 - math.comb(n - c, k) / math.comb(n, k))
 

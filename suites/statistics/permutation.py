@@ -15,7 +15,7 @@ from calibrations.statistics.permutation import Alternative
 from results_io import UserError
 from suites.estimate import Estimate, missing
 
-EXACT_UP_TO = 20_000  # relabellings (spec B11)
+EXACT_UP_TO = 20_000  # relabellings
 FEWEST_RESAMPLES = 9_999
 ALPHA = 0.05
 Statistic = Callable[[Bool[np.ndarray, "relabelling unit"]], Float[np.ndarray, " relabelling"]]
@@ -43,7 +43,7 @@ def difference(
     `strata` and `clusters` hold one label for each value of A and of B. Values are relabelled within their stratum, and those of
     a cluster together. Exact (a plain share) up to 20,000 relabellings, and for 0/1 values by the hypergeometric law; else
     max(9999, ceil(m/q) - 1) random ones with p = (1 + hits)/(1 + B). Two-sided is twice the smaller tail. `detail` has the
-    smallest p that these sizes can give. Insufficient if a side of every stratum is empty. Spec B11.
+    smallest p that these sizes can give. Insufficient if a side of every stratum is empty.
     """
     x, y = (np.asarray(side, dtype=np.float64) for side in (a, b))
     if not x.size or not y.size:
@@ -68,7 +68,7 @@ def centroid_shift(
 ) -> Estimate:
     """Cosine distance 1 - cos(centroid A, centroid B) of two clouds, one-sided (larger than by chance). [0, 2].
 
-    Undefined if a centroid is 0, insufficient if a side is empty. Spec B11, O19.
+    Undefined if a centroid is 0, insufficient if a side is empty.
     """
     x, y = (np.asarray(side, dtype=np.float64) for side in (a, b))
     unit, n = "cosine distance", len(x) + len(y)
@@ -92,7 +92,7 @@ def centroid_shift(
 def paired_difference(
     a: ArrayLike, b: ArrayLike, *, seed: int, m: int = 1, alternative: Alternative = "two-sided"
 ) -> Estimate:
-    """Mean of B - A over the same items [item], tested by flipping signs; exact up to 2^14 flips. Spec B11, C11."""
+    """Mean of B - A over the same items [item], tested by flipping signs; exact up to 2^14 flips."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if x.shape != y.shape:
         raise UserError(f"a has {x.size} items and b has {y.size}; expected the same items: match them by id")

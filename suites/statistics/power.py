@@ -16,7 +16,7 @@ ROUNDING = 1e-9  # of a number of items; keeps a root that is whole from being r
 
 
 def items_for_width(width: float, share: float = 0.5, level: float = 0.95) -> Estimate:
-    """Smallest n whose Wilson interval around `share` is at most `width` wide, end to end: 381 for .10 at .5. Spec B9, W2."""
+    """Smallest n whose Wilson interval around `share` is at most `width` wide, end to end: 381 for .10 at .5."""
     _require_shares(width=width, level=level)
 
     def wide(n: int) -> bool:
@@ -37,7 +37,7 @@ def items_for_paired(delta: float, discordance: float, alpha: float = ALPHA, pow
     """Items for McNemar's test to find a difference `delta` of two runs that differ on a share `discordance` of them.
 
     n = ((z_a sqrt(psi) + z_b sqrt(psi - d^2))/d)^2, two-sided. Undefined for a delta of 0 or above the discordance. Source:
-    Connor 1987; spec B9.
+    Connor 1987.
     """
     _require_shares(alpha=alpha, power=power)
     if not 0 < abs(delta) <= discordance <= 1:
@@ -51,7 +51,7 @@ def minimum_detectable_effect(n: int, discordance: float, alpha: float = ALPHA, 
 
     A difference d makes at least a share d of the items discordant, so the discordance counted is max(discordance, d): two runs
     that never differed on n items still have a limit, about 7.85/n. Insufficient where even a difference of 1 would need more
-    items. Spec B9.
+    items.
     """
     _require_shares(alpha=alpha, power=power)
     if not 0 <= discordance <= 1:

@@ -15,14 +15,14 @@ from suites.statistics.clusters import effective_number, estimated_design_effect
 WILSON, CLOPPER_PEARSON = "Wilson", "Clopper-Pearson, one-sided upper"
 EFFECTIVE = "Wilson, effective sample size"
 SCORE = "one-sided score test, rate below {limit:g}"
-FEW_CLUSTERS = 20  # from which an interval over clusters is worth printing (spec B3)
+FEW_CLUSTERS = 20  # from which an interval over clusters is worth printing
 FEW_RARER = 10  # clusters with the rarer outcome: fewer do not tell how alike the items of a cluster are
 
 
 def wilson(successes: int, n: int, level: float = 0.95, unit: str = "share") -> Estimate:
     """Share successes/n with its Wilson score interval, clipped to [0, 1].
 
-    Undefined for n = 0. UserError for a count outside 0..n. Source: Wilson 1927; spec B4.
+    Undefined for n = 0. UserError for a count outside 0..n. Source: Wilson 1927.
     """
     _require_counts(successes, n)
     if n == 0:
@@ -93,7 +93,7 @@ def clopper_pearson_bound(events: int, n: int, level: float) -> float:
 def upper_bound(events: int, n: int, level: float = 0.95, unit: str = "share") -> Estimate:
     """Share events/n with its exact one-sided upper bound, `clopper_pearson_bound`: the interval is [0, bound].
 
-    Undefined for n = 0. Spec B8.
+    Undefined for n = 0.
     """
     _require_counts(events, n)
     if n == 0:

@@ -40,8 +40,7 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage | E
     """Risk at every coverage for `confidence` [item] and `correct` [item] 0/1; without items an Estimate that says so.
 
     AURC = mean over i of the risk among the i most confident; items of equal confidence are answered together, so each has the
-    risk at the end of its block. E-AURC = AURC - that of an order with all errors last. Source: Geifman & El-Yaniv 2017, 2019;
-    spec B8.
+    risk at the end of its block. E-AURC = AURC - that of an order with all errors last. Source: Geifman & El-Yaniv 2017, 2019.
     """
     p, hit = _vectors(confidence, correct)
     if not p.size:
@@ -79,7 +78,7 @@ def threshold(
     The threshold is chosen on a random half of the clusters and then checked, with one test, on the other. `value` is the
     coverage on the checked half, its interval Wilson's; `detail`: threshold (answer above it; None: always), risk and bound on
     both halves, and `holds`: whether the bound on the checked half is at most `limit`. Insufficient if no threshold of the
-    choosing half keeps it: with no error at all 59 answers are needed for a limit of .05. Spec B8, W8.
+    choosing half keeps it: with no error at all 59 answers are needed for a limit of .05.
     """
     if not 0 < limit < 1:
         raise UserError(f"the risk limit is {limit}; expected a share between 0 and 1, for example 0.05")

@@ -44,7 +44,7 @@ def test_the_verdict_is_about_independent_samples_of_a_third():
 
 
 def test_the_published_cv_understates_the_true_one():
-    """Five overlapping samples and ddof 0: .69 of the independent-sample CV (spec C30)."""
+    """Five overlapping samples and ddof 0: .69 of the independent-sample CV."""
     ratios = []
     for seed in range(25):
         record = one(evidence(seed=seed, noise=6.0, n_held_out=0, n_random=20), QUICK)

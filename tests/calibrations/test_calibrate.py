@@ -170,7 +170,7 @@ def test_a_circuit_no_better_than_random_ones_is_proposed_and_nothing_more(tmp_p
         "C17.discriminant_validity",
     }  # S1 is undecided: noise explains the attribution of every head
     unfaithful = {r["metric"] for d in judged.values() for r in d["records"] if "not_faithful" in "".join(r["reasons"])}
-    assert unfaithful >= {  # specification section 7: a null circuit is stable and invariant
+    assert unfaithful >= {  # a null circuit is stable and invariant
         "C11.bootstrap_faithfulness",
         "C13.measurement_invariance",
         "C16.test_retest",

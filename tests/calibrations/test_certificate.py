@@ -1,4 +1,4 @@
-"""The tier logic on hand-made verdicts: every rule of specification section 6, gate by gate."""
+"""The tier logic on hand-made verdicts: every rule, gate by gate."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ METRICS = {
 }
 ADVISORY = {"C14.sparsity", "C16.cronbach_alpha", "C23.layer_density_correlation", "F59.mean_spearman"}
 ROLE_DEPTH = "C23.role_depth_correlation"  # advisory too, but a contradiction blocks
-TIER_OF = {  # specification section 6
+TIER_OF = {
     "P.behaviour": 1,
     "P.denominator": 1,
     "P.random_circuits": 1,

@@ -79,7 +79,7 @@ def test_false_pass_rate_at_a_true_gap_of_exactly_the_margin():
         passes += record.verdict == "pass"
         published += record.published_verdict == "pass"
     assert passes <= 8
-    assert published >= 12  # the point estimate passes 38 to 50 % of such circuits (spec M98)
+    assert published >= 12  # the point estimate passes 38 to 50 % of such circuits
 
 
 def test_thetas_above_one_are_not_clipped():

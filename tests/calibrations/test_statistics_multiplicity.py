@@ -26,7 +26,7 @@ def test_scipy_agrees_on_the_false_discovery_rate() -> None:
     np.testing.assert_allclose(st.adjusted_p(p, "bh"), stats.false_discovery_control(p), atol=1e-12)
     np.testing.assert_allclose(st.adjusted_p(p, "by"), stats.false_discovery_control(p, method="by"), atol=1e-12)
     factor = float((1 / np.arange(1, 17)).sum())
-    assert factor == pytest.approx(3.38, abs=0.005)  # spec section 6, m = 16
+    assert factor == pytest.approx(3.38, abs=0.005)  # m = 16
 
 
 def test_missing_p_values_neither_help_nor_hurt() -> None:
@@ -107,7 +107,7 @@ def test_storey_share_of_nulls() -> None:
 def test_e_values() -> None:
     expectation, _ = integrate.quad(st.p_to_e, 0, 1)
     assert expectation == pytest.approx(1, abs=1e-6)  # under the null p is uniform
-    assert st.p_to_e(2.44e-6) == pytest.approx(320, rel=0.01)  # spec section 6
+    assert st.p_to_e(2.44e-6) == pytest.approx(320, rel=0.01)
     e = np.ones(16)
     for value, rejections in ((319.0, 0), (320.0, 1)):
         e[3] = value

@@ -52,7 +52,7 @@ def test_published_verdict_reads_the_rule_literally() -> None:
 
 
 def test_split_half_as_worded_has_expectation_zero() -> None:
-    """Spec finding 2: pairing unrelated prompts; a perfect circuit does not pass .7."""
+    """Pairing unrelated prompts; a perfect circuit does not pass .7."""
     rng = np.random.default_rng(0)
     values = [st.c16_split_half(rng.normal(0.85, 0.5, 100)) for _ in range(500)]
     assert abs(np.median(values)) < 0.05 and np.mean(np.array(values) > 0.7) < 0.01
@@ -68,7 +68,7 @@ def test_divergence_names_what_is_missing() -> None:
 
 
 def test_m3b_rule_is_a_t_above_eight_tenths() -> None:
-    """Spec finding 5: a head with no effect is certified in a fifth of samples."""
+    """A head with no effect is certified in a fifth of samples."""
     threshold = st.m3b_equivalent_t(0.95, 0.8)
     assert threshold == pytest.approx(0.822, abs=5e-4)
     assert stats.norm.sf(threshold) == pytest.approx(0.205, abs=1e-3)

@@ -110,7 +110,7 @@ def test_partial_spearman_equals_pingouin() -> None:
 
 
 def test_scores_that_only_share_a_scale_have_no_partial_correlation() -> None:
-    """Spec finding 7: Spearman near .58 from head norm alone, partial near 0."""
+    """Spearman near .58 from head norm alone, partial near 0."""
     rng = np.random.default_rng(0)
     norm = np.exp(1.25 * rng.normal(size=20_000))
     x, y = norm * np.abs(rng.normal(size=20_000)), norm * np.abs(rng.normal(size=20_000))

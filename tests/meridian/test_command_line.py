@@ -13,6 +13,7 @@ from unittest import mock
 import pytest
 
 import results_io
+import run as program
 from calibrations import certificate, registry
 from circuits import circuit as circuit_files
 from circuits import models, tasks
@@ -305,6 +306,12 @@ def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch)
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
+    files = {path.stem for path in Path(commandline.__file__).with_name("commands").glob("*.py")} - {"__init__"}
+    assert set(program.COMMANDS) == files
+    assert set(commandline.WORDS) | {commandline.RUN, *commandline.BY_SETTING.values()} == files
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -15,11 +16,12 @@ from typing import Any
 
 import pytest
 import wandb
+import yaml
 from wandb.proto import wandb_internal_pb2
 
 import results_io
 from calibrations.registry import CALIBRATIONS
-from meridian import tables, trackers
+from meridian import overrides, tables, trackers
 from meridian.run_folder import RunFolder
 from meridian.trackers import dashboard, weights_and_biases
 from tests.commandline import SMALL, command
@@ -385,6 +387,17 @@ def test_a_login_in_netrc_counts_for_its_own_server_alone(monkeypatch, tmp_path)
     assert weights_and_biases.mode(None, pytest.fail) == "online"
     monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example.org")
     assert weights_and_biases.mode(None, pytest.fail) == "offline"
+
+
+def test_the_trackers_are_those_of_the_configuration_and_another_name_is_refused(results, tmp_path) -> None:
+    files = (overrides.CONFIGS / "tracker").glob("*.yaml")
+    assert {path.stem: yaml.safe_load(path.read_text())["name"] for path in files} == {
+        name: name for name in (trackers.NONE, *trackers.TRACKERS)
+    }
+    for _, module, kind in trackers.TRACKERS.values():
+        assert issubclass(getattr(importlib.import_module(module), kind), trackers.Tracker)
+    with pytest.raises(results_io.UserError, match=r"^tracker\.name=other is unknown; use none or wandb$"):
+        follow({"name": "other"}, tmp_path, pytest.fail)
 
 
 def test_an_unknown_mode_is_refused(results, tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""A bigram table with known numbers on 300 items: ours, lm-evaluation-harness's and the expected ones (spec O23, O24).
+"""A bigram table with known numbers on 300 items: ours, lm-evaluation-harness's and the expected ones.
 
 The table and the items give the expected log-likelihoods, acc, Brier score and per-token accuracy as they are drawn. What the
 words were is not recorded, and acc_norm and acc_bytes depend on their lengths: WORDS are in an order that gives those two, so

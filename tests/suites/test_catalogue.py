@@ -34,8 +34,9 @@ def readable() -> list[Suite]:
 
 
 def test_every_mode_has_a_suite_and_the_embedded_model_reads_one_where_it_can():
-    assert {load(name).mode for name in NAMES} == set(modes.MODES) == {f"A{number}" for number in range(1, 16)}
-    assert {suite.mode for suite in readable()} == {f"A{number}" for number in range(1, 16)} - NATURAL
+    shipped = {f"A{number}" for number in range(1, 16)}
+    assert {load(name).mode for name in NAMES} == set(modes.MODES) >= shipped
+    assert {suite.mode for suite in readable()} & shipped == shipped - NATURAL
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""Overlap with a corpus and near duplicates: hand-counted n-grams and brute-force twins (spec O32, O33)."""
+"""Overlap with a corpus and near duplicates: hand-counted n-grams and brute-force twins."""
 
 from __future__ import annotations
 

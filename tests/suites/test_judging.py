@@ -1,4 +1,4 @@
-"""Verdicts in both orders, the kappa gate and refusals: hand-computed and published numbers (spec O25, O27, O28, O45)."""
+"""Verdicts in both orders, the kappa gate and refusals: hand-computed and published numbers."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Stub:
 
 
 def test_yes_and_absolutely():
-    """Spec O22: L = -2.0 over 3 characters and 1 token, -3.0 over 10 characters and 2 tokens."""
+    """L = -2.0 over 3 characters and 1 token, -3.0 over 10 characters and 2 tokens."""
     scores = ChoiceScores(("yes", "absolutely"), (-2.0, -3.0), (1, 2), frozenset({1}))
     assert [scores.picked(metric) for metric in likelihood.METRICS] == [0, 1, 1, 1]
     assert [round(value, 3) for value in scores.normalised("acc_norm")] == [-0.667, -0.3]
@@ -52,7 +52,7 @@ def test_yes_and_absolutely():
 
 
 def test_characters_are_not_bytes():
-    """Spec O22: naïveté has 7 characters and 9 bytes, so the two normalisations disagree here."""
+    """The word naïveté has 7 characters and 9 bytes, so the two normalisations disagree here."""
     scores = ChoiceScores(("naïveté", "artless."), (-7.2, -8.1), (3, 2))
     assert scores.normalised("acc_norm")[0] == -7.2 / 7 and scores.normalised("acc_bytes")[0] == -7.2 / 9
     assert scores.picked("acc_norm") == 1 and scores.picked("acc_bytes") == 0

@@ -85,7 +85,7 @@ def test_one_output_of_one_leg_has_no_repeats(tmp_path):
 
 
 def test_samples_of_alike_items_count_as_fewer(tmp_path):
-    """Items in pairs that pass together: as wide as 20 items, not 40, by quantiles of Binomial(n, .5)/n (spec O3)."""
+    """Items in pairs that pass together: as wide as 20 items, not 40, by quantiles of Binomial(n, .5)/n."""
     pairs = [Item(one.id, one.prompt, answers=one.answers, cluster=f"c{k // 2}") for k, one in enumerate(ITEMS)]
     script = {f"prompt {k}": ["yes" if k // 2 % 2 else "no"] * K for k in range(N)}
     width = {}

@@ -1,4 +1,4 @@
-"""The test cases of spec section 3 for the statistics (O1-O21, O29), each with the numbers given there."""
+"""The statistics of suites on published and hand-computed cases."""
 
 from __future__ import annotations
 

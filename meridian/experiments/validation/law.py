@@ -1,6 +1,6 @@
 """A generative law of all measurements of one circuit, whose population values are known in closed form.
 
-Layer N1 of the validation plan (spec section 5): no model is run. A population fixes the templates' faithfulness and the
+Layer N1 of the validation plan: no model is run. A population fixes the templates' faithfulness and the
 heads' true effects; every draw from it is a fresh sample of prompts. For prompt p of template t, name set g, head h:
 
     u_p = sqrt(rho) c_g + sqrt(1 - rho) z_p                                 clustered standard normal
