@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,39 @@ TOKEN: Final = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+
+
+ROOT: Final = Path(__file__).parent
+CODE: Final = {  # what is stored: the files of the project that it depends on
+    "measurements": ("circuits/**/*.py", "kernels/*.py", "results_io.py"),
+    "verdicts": ("calibrations/**/*.py", "results_io.py"),
+    "suites": ("suites/**/*.py", "calibrations/statistics/*.py", "results_io.py"),
+    "traces of failures": ("suites/bridge/*.py", "calibrations/statistics/ratio.py"),
+    "error rates": ("meridian/experiments/validate_calibrations.py", "meridian/experiments/validation/*.py"),
+    "planted faults": (
+        "circuits/**/*.py",
+        "calibrations/**/*.py",
+        "suites/**/*.py",
+        "kernels/*.py",
+        "meridian/experiments/planted_faults.py",
+        "meridian/experiments/captured_head.py",
+        "results_io.py",
+    ),
+}  # besides: a planted model's weights (circuits/models.py), a reproduction (meridian/experiments/reproduction.py)
+
+
+def files(stored: str, root: Path = ROOT) -> list[Path]:
+    """The source files that what is `stored` (a key of CODE) depends on, in the order of their names.
+
+    The doctor, training, the report, figures and docs are in none: no stored number comes from them.
+    """
+    return sorted({path for pattern in CODE[stored] for path in root.glob(pattern)})
+
+
+@cache
+def version_of(stored: str) -> str:
+    """Version of Meridian and the digest of the code that what is `stored` depends on: "0.1.0+3f2a90c1d2e4"."""
+    return code_version(files(stored))
 
 
 def code_version(paths: Iterable[Path]) -> str:

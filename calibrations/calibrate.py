@@ -15,13 +15,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import code_digest
 import registries
 import results_io
 from calibrations import preconditions
 from calibrations.evidence import Evidence
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
-from code_digest import code_version
 
 ALWAYS_READ = ("01", "20")  # prompts, circuit and what the preconditions need
 MULTIPLICITY = "M93"
@@ -171,7 +171,11 @@ def _judged(file: ResultFile) -> dict[str, Any]:
 def _subject(folder: Path, file: ResultFile) -> dict[str, Any]:
     battery = results_io.find(folder, "20")
     about = results_io.read(battery)["subject"] if battery else {}
-    return {**{name: about.get(name) for name in ABOUT}, "settings": file.settings, "judged_by": judged_by()}
+    return {
+        **{name: about.get(name) for name in ABOUT},
+        "settings": file.settings,
+        "judged_by": code_digest.version_of("verdicts"),
+    }
 
 
 def _digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
@@ -180,13 +184,7 @@ def _digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
 
 
 @cache
-def judged_by() -> str:
-    """Version and a digest of the code that judges, so that a changed rule never meets an old verdict."""
-    return code_version([*sorted(Path(__file__).parent.rglob("*.py")), Path(results_io.__file__)])
-
-
-@cache
 def environment() -> dict[str, str]:
     """Versions of the code that judges and of the libraries that it calls."""
     packages = ("numpy", "scipy", "statsmodels", "pingouin", "scikit-learn")
-    return {"code_version": judged_by(), **{name: metadata.version(name) for name in packages}}
+    return {"code_version": code_digest.version_of("verdicts"), **{name: metadata.version(name) for name in packages}}

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
+import code_digest
 import registries
 import results_io
 from circuits import models, prompts, study, tasks
@@ -25,13 +26,11 @@ from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
 from circuits.models import Identity, Model
 from circuits.study import Progress, Study
-from code_digest import code_version
 from results_io import UserError
 
 ProgressBar = Callable[[str], AbstractContextManager[Progress]]
 Exclusive = Callable[[], AbstractContextManager[None]]
 ROOT: Final = Path(__file__).parents[1]
-CODE_THAT_MEASURES: Final = ("circuits/**/*.py", "kernels/*.py", "results_io.py")
 
 
 @dataclass(eq=False)
@@ -124,7 +123,7 @@ class Plan:
             "settings": {name: self.settings[name] for name in MEASUREMENTS[number].SETTINGS},
             "device": models.device_of(self.model_settings),
             "torch": torch.__version__,
-            "measured_by": measured_by(),
+            "measured_by": code_digest.version_of("measurements"),
         }
 
     def _stored_circuits(self, number: str) -> dict[str, str] | None:
@@ -134,21 +133,6 @@ class Plan:
             return None
         stored = self.identity.circuits
         return {name: stored[name].sha256 for name in of_tasks(self.task) if name in stored}
-
-
-def code_that_measures(root: Path = ROOT) -> list[Path]:
-    """The source files that a measurement depends on, so that changed code never meets an old result.
-
-    The doctor, training, experiments, the report, the docs and the calibrations are not among them: no measured number comes
-    from them, and experiments and calibrations store digests of their own code.
-    """
-    return sorted(path for pattern in CODE_THAT_MEASURES for path in root.glob(pattern))
-
-
-@cache
-def measured_by() -> str:
-    """Version and digest of the code that measures: "0.1.0+3f2a90c1d2e4"."""
-    return code_version(code_that_measures())
 
 
 def path_of(folder: Path, number: str) -> Path:
@@ -278,7 +262,7 @@ def _header(plan: Plan, number: str) -> dict[str, Any]:
 def environment(plan: Plan) -> dict[str, Any]:
     """What a result was made with, besides its subject."""
     return {
-        "code_version": measured_by(),
+        "code_version": code_digest.version_of("measurements"),
         "revision": plan.identity.revision,
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from circuits.measure import code_that_measures
-from code_digest import code_digest, code_version, tokens
+from code_digest import code_digest, code_version, files, tokens
 
 ROOT = Path(__file__).parents[1]
 
@@ -163,7 +162,7 @@ def digest_before(tree: Path) -> str:
 
 
 def measuring(tree: Path) -> str:
-    return code_digest(code_that_measures(tree))
+    return code_digest(files("measurements", tree))
 
 
 @pytest.fixture
@@ -182,7 +181,7 @@ def rewrite(tree: Path):
 
 
 def test_the_code_that_measures_is_all_of_circuits_the_kernels_and_the_format_of_results() -> None:
-    found = {path.relative_to(ROOT) for path in code_that_measures()}
+    found = {path.relative_to(ROOT) for path in files("measurements")}
     assert {path.parts[0] for path in found} == {"circuits", "kernels", "results_io.py"}
     assert {Path("circuits/engine/fused.py"), Path("circuits/measurements/baseline.py")} < found
     assert {path.relative_to(ROOT) for path in (ROOT / "circuits").rglob("*.py")} < found
@@ -203,7 +202,7 @@ def test_changed_code_makes_a_measurement_stale(tree, digest_before, rewrite, na
 
 
 def test_prose_and_blank_lines_make_no_measurement_stale(tree, digest_before, rewrite) -> None:
-    for path in code_that_measures(tree):
+    for path in files("measurements", tree):
         text = DOCSTRING.sub(r"\1Another word. ", path.read_text())
         text = re.sub(r"^(def|class|from) ", r"# a comment\n\n\1 ", text, flags=re.MULTILINE)
         rewrite(path, f"{text}\n# the end\n")

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import code_digest
 import results_io
 from calibrations import calibrate, certificate, registry
 from circuits import difference, models
@@ -23,7 +24,6 @@ from circuits.measure import Plan, is_fresh, measure
 from circuits.measurements import MEASUREMENTS
 from circuits.study import NoProgress
 from circuits.tasks import lexicon
-from code_digest import code_digest
 from meridian.experiments import captured_head, processes
 from meridian.experiments.captured_head import Fault
 from suites import declaration, gate, runner
@@ -114,20 +114,13 @@ def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, An
         "configuration": {name: config[name] for name in READ},
         "weights": models.identify(config["model"]).sha256,
         "suites": {name: declaration.load(name).sha256 for name in (settings["suite"], settings["control"]) if name},
-        "code": _code(),
+        "code": code_digest.version_of("planted faults"),
+        "gate": results_io.sha256(gate.DEFAULTS.read_bytes()),
     }
     if not is_fresh(path, subject):
         row = _examined(copy, config, folder)
         results_io.write(path, {"subject": subject, "row": row})
     return results_io.read(path)["row"]
-
-
-def _code() -> str:
-    """Digest of all code that a row rests on, and of the gate's settings."""
-    root = Path(__file__).parents[2]
-    parts = [path for name in ("circuits", "calibrations", "suites", "kernels") for path in (root / name).rglob("*.py")]
-    parts += [Path(__file__), Path(captured_head.__file__), Path(results_io.__file__)]
-    return results_io.sha256([code_digest(sorted(parts)), gate.DEFAULTS.read_text()])[:12]
 
 
 def _examined(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:

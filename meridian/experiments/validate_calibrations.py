@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import code_digest
 import results_io
 from calibrations import calibrate
-from code_digest import code_digest
 from meridian.experiments.validation import declared, figure, judging, page, rates
 from meridian.experiments.validation.declared import RANDOM, Subject
 from meridian.experiments.validation.judging import Rules, Work
@@ -144,12 +144,6 @@ def merged(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any
     return {**base, **{name: {**base.get(name, {}), **section} for name, section in changed.items()}}
 
 
-def simulated_by() -> str:
-    """Digest of the code that samples, simulates and counts, which is no part of the calibrations."""
-    here = Path(__file__)
-    return code_digest([here, *sorted(here.with_name("validation").glob("*.py"))])[:12]
-
-
 def _kind(subject: Subject) -> str:
     return RANDOM if subject.name == RANDOM else subject.truth
 
@@ -160,8 +154,8 @@ def coverage_document(settings: Mapping[str, Any], rows: Sequence[Mapping[str, A
         "subject": {
             "experiment": NAME,
             "settings": settings,
-            "judged_by": calibrate.judged_by(),
-            "simulated_by": simulated_by(),
+            "judged_by": code_digest.version_of("verdicts"),
+            "simulated_by": code_digest.version_of("error rates"),
         },
         "n": {"samples": settings["replicates"] * len(settings["prompts"])},
         "data": {"coverage": rows},
@@ -189,8 +183,8 @@ def rates_document(
             "settings": settings,
             "calibration": config["calibration"],
             "certificate": config["certificate"],
-            "judged_by": calibrate.judged_by(),
-            "simulated_by": simulated_by(),
+            "judged_by": code_digest.version_of("verdicts"),
+            "simulated_by": code_digest.version_of("error rates"),
         },
         "n": {"samples": sum(map(len, found.values())), "pools": n_pools},
         "data": {

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
 
+import code_digest
 import results_io
-from calibrations.statistics import Insufficient, ratio, ratio_of_means
+from calibrations.statistics import Insufficient, ratio_of_means
 from circuits import circuit as circuit_files
 from circuits import difference, discovery
 from circuits.circuit import Circuit, Role, parse_head
 from circuits.measure import Plan, ProgressBar, environment, is_fresh
-from code_digest import code_digest
 from result_types import TraceResult
 from results_io import UserError
 from suites.bridge.pair import SuitePairs
@@ -75,7 +74,7 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
         "suite": group.suite,
         "method": method,
         "settings": {key: plan.settings[key] for key in READS},
-        "traced_by": _code(),
+        "traced_by": code_digest.version_of("traces of failures"),
     }
     if is_fresh(path, subject):
         stored = cast(TraceResult, results_io.read(path))
@@ -109,12 +108,6 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
         circuit_files.save(circuit, claimed)
     results_io.write(path, document)
     return Hypothesis(circuit, cast(TraceResult, results_io.read(path)))
-
-
-@cache
-def _code() -> str:
-    """Digest of the code that names heads, so that changed code never meets an old trace."""
-    return code_digest([*sorted(Path(__file__).parent.glob("*.py")), Path(ratio.__file__)])[:12]
 
 
 def carriers(traced: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Carrier]:
