@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+import code_digest
 import results_io
 from calibrations import calibrate, certificate
 from calibrations.evidence import Evidence
@@ -343,7 +344,7 @@ def test_an_unreadable_file_is_made_again(judged, content):
 def test_verdicts_of_other_code_are_made_again(judged, monkeypatch):
     folder, found = judged
     before = snapshot(folder)
-    monkeypatch.setattr(calibrate, "judged_by", lambda: "0.1.0+other")
+    monkeypatch.setattr(code_digest, "version_of", lambda stored: "0.1.0+other")
     again = calibrate.calibrate(folder, FEW, quick())
     assert rewritten(before, folder) == set(FILES.values())
     assert again["C11"]["subject"]["judged_by"] == "0.1.0+other" != found["C11"]["subject"]["judged_by"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import code_digest
 import results_io
 from circuits import circuit as circuit_files
 from circuits import measure as stage
@@ -270,7 +271,7 @@ def test_another_stored_circuit_makes_those_that_read_it_stale(template, network
 
 def test_results_of_other_code_are_stale(template, plan, monkeypatch) -> None:
     assert results_io.read(stage.path_of(template[0], "01"))["subject"]["measured_by"].startswith("0.1.0+")
-    monkeypatch.setattr(stage, "measured_by", lambda: "0.1.0+other")
+    monkeypatch.setattr(code_digest, "version_of", lambda stored: "0.1.0+other")
     assert stale(template[0], plan) == SHIPPED
 
 
