@@ -233,6 +233,7 @@ def test_the_search_sees_the_discovery_split_and_the_settings(plan, tmp_path, se
     assert study.settings["discovery"] == DISCOVERY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [
@@ -285,6 +286,7 @@ def test_wrong_settings_are_refused_before_the_model_is_loaded(folder, monkeypat
     assert refusal(plan, "discovered").startswith("measurement.discovery.shares is [0.5]; expected rising shares")
 
 
+@pytest.mark.slow
 def test_the_classifier_searches_again_when_what_it_learns_from_changes(folder, tmp_path, searches) -> None:
     path = Path(shutil.copytree(folder("gpt2"), tmp_path / "copied"))
     plan, kept = make_plan(path), tmp_path / "kept"
@@ -320,6 +322,7 @@ def test_settings_that_the_search_does_not_read_leave_it_alone(folder, tmp_path,
     assert resolve(other, "discovered", tmp_path).name == "found 1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoilt", ["circuit.yaml", "discovery.json"])
 @pytest.mark.parametrize("how", ["deleted", "cut", "edited"])
 def test_a_circuit_that_is_not_the_one_found_is_searched_for_again(plan, tmp_path, searches, spoilt, how) -> None:

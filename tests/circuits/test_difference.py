@@ -255,6 +255,7 @@ def test_the_limits_are_as_exact_as_the_numbers(dtype, exact, pocket) -> None:
                 assert found["everything"] == pytest.approx(1 + everything, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_pocket_in_bfloat16_is_traced(pocket, traced) -> None:
     """Its shares within five hundredths of those in float32: some 8 bits, over a mean gap of many nats."""
     study = studies.prepare(models.load({**POCKET, "dtype": "bfloat16"}), tasks.get("ioi"), SIZES, seed=0)

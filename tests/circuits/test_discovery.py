@@ -167,6 +167,7 @@ class Counted:
         self.done += pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("resamples", "prunings"), [(1, 2), (3, 5)])
 def test_all_prunings_of_a_search_are_announced_once_and_are_no_more_than_that(able, resamples, prunings) -> None:
     stability = {**SETTINGS["stability"], "greedy_resamples": resamples}

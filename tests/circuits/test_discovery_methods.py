@@ -97,6 +97,7 @@ def test_a_sound_circuit_is_found_head_by_head(found, method) -> None:
     assert result.document["head_faithfulness"]["value"] == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["AtP", "EAP-IG"])
 def test_a_head_that_works_against_the_answer_is_part_of_the_circuit(found, method) -> None:
     result, truth = found(method, "negative_head"), planted.truth("negative_head").heads
@@ -125,6 +126,7 @@ def test_edges_found_are_those_of_the_planted_pathways(found, planted_study) -> 
     assert all(edge.writer == EMBEDDING and edge.reader.kind in ("q", "k") for edge in missed)
 
 
+@pytest.mark.slow
 def test_what_is_alike_in_both_runs_is_invisible_to_contrasts(found, planted_study) -> None:
     """Greater-than keeps its century when corrupted, so the head that notes the century has nothing to patch."""
     truth = planted_study("sound", "greater_than").model.circuits["greater_than"].heads
@@ -316,6 +318,7 @@ class Untouchable(PromptSet):
         raise AssertionError("a search counted the scored prompts")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", QUICK)
 def test_the_same_search_finds_the_same_without_a_look_at_scored_prompts(
     found, planted_study, method, monkeypatch

@@ -284,6 +284,7 @@ def test_zeroing_every_head_and_mlp_leaves_the_last_embedding(engine, plain, sco
 # --- invariances --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "prompts_per_batch"), [(1, 128), (7, 3), (64, 5), (10_000, 1), (10_000, 10_000)])
 def test_batch_and_chunk_size_change_nothing(
     rows, prompts_per_batch, model, sweep, lens_effects, scored, reference

@@ -97,6 +97,7 @@ def spoiled(request, monkeypatch):
     monkeypatch.setattr(decoder, "of", lambda model: SPOILED[request.param](make(model)))
 
 
+@pytest.mark.slow
 def test_auto_falls_back_and_says_why_and_fused_refuses(spoiled, model, reference, scored) -> None:
     engine = ask(model, reference, scored)
     assert type(engine) is LensEngine

@@ -325,6 +325,7 @@ def test_leaving_positions_out_changes_nothing(architecture, share, engine, lens
 # --- batching ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("least", [1, 3, 1000])
 def test_how_prompts_are_bucketed_changes_nothing(least, engine, sample, effects, scored, monkeypatch) -> None:
     monkeypatch.setattr(fused, "PROMPTS_PER_BUCKET", least)

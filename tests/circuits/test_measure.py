@@ -158,6 +158,7 @@ def test_the_measurements_agree_with_each_other(template) -> None:
     assert data["20"]["baselines"]["top_k_norm"] == sorted([int(i) // 4, int(i) % 4] for i in largest)
 
 
+@pytest.mark.slow
 def test_the_recorded_settings_are_exactly_those_that_each_measurement_reads(plan) -> None:
     for number in ALL:
         seen = set()
@@ -182,6 +183,7 @@ def test_a_second_run_loads_no_model_and_touches_no_file(measured, plan, monkeyp
     assert snapshot(measured) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["03", "20", "27"])
 def test_a_deleted_measurement_is_measured_again_alone_with_the_same_bytes(measured, plan, number) -> None:
     before = snapshot(measured)

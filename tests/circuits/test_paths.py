@@ -268,6 +268,7 @@ def effects(engine, sample, scored):
     return engine().run(sample, scored).logit_diff
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "prompts"), [(1, 1), (7, 3), (64, 5), (4096, 4096)])
 def test_chunk_sizes_change_nothing(rows, prompts, backend, engine, sample, effects, scored, reference) -> None:
     columns = [0, 5] if rows == 1 else list(range(0, len(scored), 2))
@@ -335,6 +336,7 @@ def test_out_of_memory_halves_the_rows_and_changes_nothing(
     assert capacity / 2 < small.rows_per_forward <= capacity
 
 
+@pytest.mark.slow
 def test_out_of_memory_between_the_hooks_of_a_pass_is_survived(
     backend, engine, reference, sample, effects, scored, monkeypatch
 ) -> None:

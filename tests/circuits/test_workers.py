@@ -93,6 +93,7 @@ def test_threads_inherit_whether_gradients_are_wanted(wanted, threads) -> None:
         assert list(run_parallel(lambda item: [torch.is_grad_enabled()], range(4), CPU)) == [wanted] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_a_sweep_s_numbers_do_not_depend_on_threads(architecture, load, reference, scored, threads) -> None:
     """A fresh engine each time: what it finds out about the model on the way, it must find out once."""

@@ -277,6 +277,7 @@ def test_every_answer_is_drawn_both_ways(lab) -> None:
         assert isinstance(answer.table, pd.DataFrame) and str(answer.figure.caption).endswith(".")
 
 
+@pytest.mark.slow
 def test_more_prompts_of_a_seed_begin_with_fewer_and_another_seed_draws_others(lab) -> None:
     few = meridian.explore(prompts=12, settings=SAME, split="evaluation", seed=1).prompts.ids
     again = meridian.explore(prompts=20, settings=SAME, split="evaluation", seed=1).prompts.ids

@@ -210,6 +210,7 @@ def _rates(n: int, gain: float, loss: float, repeats: int = 300, seed: int = 0) 
     return {name: found.count(name) / repeats for name in gate.EXIT_CODES}
 
 
+@pytest.mark.slow
 def test_a_candidate_worse_by_the_margin_rarely_passes() -> None:
     # The edge of the null: a true loss of .05, items enough (psi .15: 469). At most alpha, 2 standard errors allowed.
     at_margin = _rates(600, gain=0.05, loss=0.10)

@@ -59,6 +59,7 @@ def measured(make_study):
 # --- against patches -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_estimates_of_a_trained_model_agree_with_exact_patches() -> None:
     """Sixty prompts of the pocket model (all 400: rank correlation .996 for denoising, .93 for noising)."""
     model = models.load({"kind": "embedded", "name": "pocket", "path": "pocket"})
@@ -134,6 +135,7 @@ def test_edges_stand_where_the_graph_has_them(architecture, measured) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_embedding_s_edges_come_closer_to_the_whole_effect_with_more_steps(measured) -> None:
     study, data = measured("gpt2")
     few, many = data, attribution_patching.measure(with_settings(study, steps=20))

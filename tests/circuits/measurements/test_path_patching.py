@@ -257,6 +257,7 @@ def planted():
     return path_patching.measure(study), true, path_patching.candidates(study), study
 
 
+@pytest.mark.slow
 def test_in_a_planted_circuit_the_edges_that_were_built_carry_everything(planted) -> None:
     """Duplicate-token heads write a mark that S-inhibition's keys read and a name that its values read; S-inhibition writes
     what name movers' queries read; name movers write what the logits read.

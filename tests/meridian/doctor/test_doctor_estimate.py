@@ -55,6 +55,7 @@ def first(make_study) -> tuple[Study, dict[str, Count]]:
     return make_study(), counted(make_study(), IN_SWEEPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", IN_SWEEPS)
 def test_every_measurement_is_counted_exactly_or_bounded(number, first) -> None:
     study, found = first
@@ -83,6 +84,7 @@ def test_what_is_not_counted_reports_no_progress(make_study) -> None:
     assert all(count.done == 0 for count in counted(make_study(), ("04", "25")).values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", ["05", "06", "08", "20", "24", "28"])
 def test_other_settings_and_grouped_query_attention_are_counted_too(number, make_study) -> None:
     study = make_study("qwen2")

@@ -130,6 +130,7 @@ def test_the_task_is_done_if_the_difference_is_above_its_error(logit_diff, error
     assert behaviour.sentence == f"the model {'does' if present else 'does not do'} the task"
 
 
+@pytest.mark.slow
 def test_a_planted_model_is_built_in_memory_and_healthy(monkeypatch) -> None:
     monkeypatch.setattr(rates, "SECONDS", 0.0)
     settings = {"name": "planted/sound", "kind": "planted", "variant": "sound", "seed": 0, "device": "cpu"}

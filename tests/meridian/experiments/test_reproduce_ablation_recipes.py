@@ -36,6 +36,7 @@ def whole(study):
     return study.run(Sweep((Variant("model"),))).logit_diff[0].astype(float)
 
 
+@pytest.mark.slow
 def test_a_sound_circuit_is_faithful_in_every_way(found, whole) -> None:
     assert len(found) == 6 * 3 + 2
     for name, f in found.items():
