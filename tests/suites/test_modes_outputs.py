@@ -142,10 +142,8 @@ def test_a1_a_slow_pattern_is_an_error(schema):
     document = json.dumps(text if "pattern" in schema else {text: 1})
     start = time.monotonic()
     found = only("A1", said(document, expect={"schema": schema}))
-    assert (found.failed, found.subtype) == (
-        None,
-        "error",
-    ) and time.monotonic() - start < 60  # without a limit it would take years
+    assert (found.failed, found.subtype) == (None, "error")
+    assert time.monotonic() - start < 60  # the limit is a second; without one it would take years
 
 
 def test_a1_patterns_judge_as_the_library_does():
