@@ -218,7 +218,7 @@ def test_lens_and_fused_engines_agree_on_docstring_prompts(converted) -> None:
     assert engine.why == "parity with lens within 1e-10"
     prompts = sets["evaluation"]
     truth = forward(legacy(), prompts.clean)[torch.arange(len(prompts)), prompts.end]
-    mine = engine.run(choice.Sweep((choice.Variant("clean"),)), prompts).logit_diff[0]
+    mine = engine.run(selection.Sweep((selection.Variant("clean"),)), prompts).logit_diff[0]
     for row in range(len(prompts)):
         right, wrong = ([i for i in ids[row].tolist() if i >= 0] for ids in (prompts.answers, prompts.wrong))
         expected = float(truth[row, right].mean() - truth[row, wrong].mean())
