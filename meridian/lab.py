@@ -229,7 +229,7 @@ class Lab:
             raise UserError(f"site={site} is unknown; use {', '.join(SITES)}")
         roles, layers = tuple(self.prompts.positions), range(self.model.n_layers)
         kind = cast("Kind", site)  # one of SITES
-        places = [(kind, layer, role) for layer in layers for role in roles]
+        places: list[tuple[Kind, int, str]] = [(kind, layer, role) for layer in layers for role in roles]
         settings = {**self.study.settings["corruption"], "strategy": strategy}
         runs = [self.study.run(causal_tracing.trace(places, one)) for one in causal_tracing.corruptions(settings)]
         answers = np.mean([np.asarray(run.answer_probability, dtype=float) for run in runs], axis=0)

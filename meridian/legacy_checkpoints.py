@@ -64,7 +64,7 @@ Weights = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Source:
+class LegacyFiles:
     """The files of a model in the legacy format; `tokenizer` is a folder or a hub repository."""
 
     config: Path
@@ -72,7 +72,7 @@ class Source:
     tokenizer: str | None = None
 
 
-def convert(source: Source, folder: Path) -> float:
+def convert(source: LegacyFiles, folder: Path) -> float:
     """Write the model as a GPT-2 folder; the largest difference of log-probabilities from TransformerLens' reading.
 
     UserError if the folder has something in it, a file cannot be read, or the model is none that a GPT-2 can be.
@@ -96,7 +96,7 @@ def convert(source: Source, folder: Path) -> float:
     return gap
 
 
-def download(repository: str, revision: str | None) -> Source:
+def download(repository: str, revision: str | None) -> LegacyFiles:
     """The configuration and the last checkpoint of a hub repository; UserError if they cannot be had."""
     try:
         kept = ["config.json", "*final.pth"]
@@ -112,7 +112,7 @@ def download(repository: str, revision: str | None) -> Source:
             f"{repository} has {len(found)} files *final.pth where one beside a config.json is expected; fetch the right "
             "ones and give them with --config and --checkpoint"
         )
-    return Source(folder / "config.json", found[0])
+    return LegacyFiles(folder / "config.json", found[0])
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -138,7 +138,7 @@ class RunFolder:
         return {}
 
 
-class Carrier(NamedTuple):
+class TracedHead(NamedTuple):
     """A head named as one that carries failures, on one half of the pairs: share of the difference that it restores."""
 
     head: str  # "L2H1"
@@ -149,14 +149,14 @@ class Carrier(NamedTuple):
     verdict: str | None  # confirmed, refuted or undecided, on the confirmation half
 
 
-def carriers_of(run: RunFolder) -> list[Carrier]:
+def carriers_of(run: RunFolder) -> list[TracedHead]:
     """The named heads of a run on failures (141), then what the confirmation half says of them (142); none of another run."""
     named = (run.document("141") or {"named": ()})["named"]
     judged = (run.document("142") or {"records": ()})["records"]
-    found = [Carrier(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named]
+    found = [TracedHead(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named]
     for one in judged:
         low, high = one["interval"] or (None, None)
-        found.append(Carrier(one["head"], "confirmation", one["restored"], low, high, one["verdict"]))
+        found.append(TracedHead(one["head"], "confirmation", one["restored"], low, high, one["verdict"]))
     return found
 
 

@@ -21,7 +21,7 @@ from meridian import legacy_checkpoints
 from results_io import UserError
 
 
-def _source(options: argparse.Namespace) -> legacy_checkpoints.Source:
+def _source(options: argparse.Namespace) -> legacy_checkpoints.LegacyFiles:
     """UserError unless the command line names the model once: by its repository, or by both of its files."""
     by_files = options.config is not None and options.checkpoint is not None
     if (options.config is None) != (options.checkpoint is None) or by_files == (options.repository is not None):
@@ -29,7 +29,7 @@ def _source(options: argparse.Namespace) -> legacy_checkpoints.Source:
             "the command line names no model, half of one or two; give --repository, or --checkpoint and --config"
         )
     if by_files:
-        return legacy_checkpoints.Source(options.config, options.checkpoint, options.tokenizer)
+        return legacy_checkpoints.LegacyFiles(options.config, options.checkpoint, options.tokenizer)
     return replace(legacy_checkpoints.download(options.repository, options.revision), tokenizer=options.tokenizer)
 
 

@@ -21,8 +21,8 @@ import transformers
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import EMBEDDED, TASKS
 from meridian.training.export import save_folder
-from meridian.training.run import CHECKPOINT, Recipe, Run
-from meridian.training.scoring import CONFIDENT, Scores, score
+from meridian.training.run import CHECKPOINT, Run, TrainingRecipe
+from meridian.training.scoring import CONFIDENT, TaskScores, score
 
 REPORT_PROMPTS, FINAL_PROMPTS = 150, 400
 LOSS_SMOOTHING = 0.98
@@ -31,11 +31,11 @@ LOSS_SMOOTHING = 0.98
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Return the command line's options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seed", type=int, default=Recipe.seed)
-    parser.add_argument("--steps", type=int, default=Recipe.steps)
-    parser.add_argument("--documents", type=int, default=Recipe.documents, help="documents per step")
-    parser.add_argument("--muon-rate", type=float, default=Recipe.muon_rate)
-    parser.add_argument("--adam-rate", type=float, default=Recipe.adam_rate)
+    parser.add_argument("--seed", type=int, default=TrainingRecipe.seed)
+    parser.add_argument("--steps", type=int, default=TrainingRecipe.steps)
+    parser.add_argument("--documents", type=int, default=TrainingRecipe.documents, help="documents per step")
+    parser.add_argument("--muon-rate", type=float, default=TrainingRecipe.muon_rate)
+    parser.add_argument("--adam-rate", type=float, default=TrainingRecipe.adam_rate)
     parser.add_argument("--threads", type=int, default=1, help="more than one is slower on a busy machine")
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint and the final scores")
     parser.add_argument("--export-to", type=Path, help="folder for a Hugging Face copy of the weights")
@@ -44,7 +44,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def score_all(run: Run, prompts: int) -> list[Scores]:
+def score_all(run: Run, prompts: int) -> list[TaskScores]:
     """Return the scores of the run's model on every task."""
     run.model.eval()
     scores = [score(run.model, run.tokenizer, TASKS[task], prompts) for task in EMBEDDED]
@@ -52,7 +52,7 @@ def score_all(run: Run, prompts: int) -> list[Scores]:
     return scores
 
 
-def report(run: Run, loss: float, scores: list[Scores]) -> None:
+def report(run: Run, loss: float, scores: list[TaskScores]) -> None:
     """Print the progress line."""
     tasks = "  ".join(
         f"{one.task} {one.accuracy:.3f} (ld {one.logit_difference:.1f}, >{CONFIDENT} {one.confident:.2f})"
@@ -63,7 +63,7 @@ def report(run: Run, loss: float, scores: list[Scores]) -> None:
 
 def start_or_resume(options: argparse.Namespace) -> Run:
     """Return a run of the command line's recipe, from its checkpoint if there is one."""
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         seed=options.seed,
         steps=options.steps,
         documents=options.documents,

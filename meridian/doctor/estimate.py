@@ -9,15 +9,15 @@ from circuits.circuit import Circuit
 from circuits.measurements import MEASUREMENTS
 from circuits.study import Study
 from meridian.doctor import rates, work
-from meridian.doctor.rates import Rate
-from meridian.doctor.work import SHRINK, SHRINKS_ALL, Work
+from meridian.doctor.rates import Throughput
+from meridian.doctor.work import SHRINK, SHRINKS_ALL, PlannedWork
 
 DOMINANT = 3  # measurements that the advice names
 MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Item:
+class TimedWork:
     """One measurement's work of one kind and the minutes it takes at the rate measured."""
 
     number: str
@@ -41,13 +41,13 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """`circuit` says whose; `assumed` if no circuit is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
 
     `left_out`: {kind of work: why this architecture does not allow it}.
     """
 
-    items: tuple[Item, ...]
+    items: tuple[TimedWork, ...]
     rates: Mapping[str, float]
     left_out: Mapping[str, str]
     circuit: str
@@ -58,14 +58,14 @@ class Estimate:
     memory: Memory
 
 
-def estimate(study: Study, circuit: Circuit | None, memory_mib: float, say: Callable[[str], object]) -> Estimate:
+def estimate(study: Study, circuit: Circuit | None, memory_mib: float, say: Callable[[str], object]) -> RunEstimate:
     """The work of `task=... calibration=all` counted, each kind of it timed on a few prompts."""
     study, assumed = work.with_circuit(study, circuit)
     todo = work.of(study)
     with rates.peak_memory(study.model) as peak:
         measured, left_out = rates.measure(study, todo, say)
     items = tuple(_item(one, measured) for one in todo if one.kind in measured and one.pairs)
-    return Estimate(
+    return RunEstimate(
         items=items,
         rates={kind: rate.per_second for kind, rate in measured.items()},
         left_out=left_out,
@@ -96,12 +96,12 @@ def _bytes_of_weights(study: Study) -> int:
     return sum(parameter.numel() * parameter.element_size() for parameter in study.model.bridge.parameters())
 
 
-def _item(one: Work, measured: Mapping[str, Rate]) -> Item:
+def _item(one: PlannedWork, measured: Mapping[str, Throughput]) -> TimedWork:
     name = MEASUREMENTS[one.number].ID.replace("_", " ")
-    return Item(one.number, name, one.kind, one.pairs, one.bound, one.pairs / measured[one.kind].per_second / 60)
+    return TimedWork(one.number, name, one.kind, one.pairs, one.bound, one.pairs / measured[one.kind].per_second / 60)
 
 
-def _advice(items: tuple[Item, ...]) -> tuple[str, ...]:
+def _advice(items: tuple[TimedWork, ...]) -> tuple[str, ...]:
     """The measurements that take longest, and the settings that make them shorter."""
     minutes: dict[str, float] = {}
     for one in items:

@@ -22,7 +22,7 @@ from circuits.measurements.ablation_battery import METHODS, matched_heads, recip
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from circuits.study import Study
-from meridian.doctor.work import Work
+from meridian.doctor.work import PlannedWork
 
 FEWEST_PROMPTS = 4
 SECONDS = 1.0  # that a measurement of speed should take; it is given twice the prompts until it does
@@ -33,7 +33,7 @@ Timed = Callable[[PromptSet], int]  # does the work on some prompts and returns 
 
 
 @dataclass(frozen=True)
-class Rate:
+class Throughput:
     """`pairs` took `seconds` on `prompts` prompts."""
 
     kind: str
@@ -47,8 +47,8 @@ class Rate:
 
 
 def measure(
-    study: Study, work: tuple[Work, ...], say: Callable[[str], object]
-) -> tuple[dict[str, Rate], dict[str, str]]:
+    study: Study, work: tuple[PlannedWork, ...], say: Callable[[str], object]
+) -> tuple[dict[str, Throughput], dict[str, str]]:
     """{kind: rate} of every kind of work that is to be done, and {kind: why} of those that this architecture does not allow."""
     kinds = {"heads": _heads, "circuits": _circuits, "paths": _paths, "scrubs": _scrubs}
     kinds |= {"gradients": _gradients, "edges": _edges, "chains": _chains}
@@ -62,7 +62,7 @@ def measure(
     return found, left_out
 
 
-def _timed(kind: str, work: Timed, study: Study) -> Rate:
+def _timed(kind: str, work: Timed, study: Study) -> Throughput:
     """Twice as many prompts at a time until it takes SECONDS; the first run warms up and does not count."""
     rows = _alike(study)
     size = FEWEST_PROMPTS
@@ -74,7 +74,7 @@ def _timed(kind: str, work: Timed, study: Study) -> Rate:
         _wait(study.model.device)
         seconds = time.perf_counter() - start
         if seconds >= SECONDS or size >= len(rows):
-            return Rate(kind, pairs, len(prompts), max(seconds, 1e-9))
+            return Throughput(kind, pairs, len(prompts), max(seconds, 1e-9))
         size *= 2
 
 

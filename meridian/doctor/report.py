@@ -7,10 +7,10 @@ from typing import Any
 
 import results_io
 from meridian.doctor.architecture import Architecture
-from meridian.doctor.estimate import Estimate
+from meridian.doctor.estimate import RunEstimate
 from meridian.doctor.parity import Parity
 from meridian.doctor.selftests import SelfTests
-from meridian.doctor.tokens import Tokens
+from meridian.doctor.tokens import ExamplePrompt
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Report:
     architecture: Architecture
     parity: Parity
     task: str
-    tokens: Tokens
+    tokens: ExamplePrompt
     self_tests: SelfTests
-    estimate: Estimate
+    estimate: RunEstimate
     faults: tuple[str, ...]
     warnings: tuple[str, ...]
 

@@ -29,7 +29,7 @@ NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
-class Ranking:
+class TopHeads:
     """The heads that score highest, with `uniform`: what a head scores that attends to all earlier tokens alike."""
 
     score: str
@@ -77,7 +77,7 @@ class Behaviour:
 class SelfTests:
     """`rankings` on `sequences` sequences of `length` random tokens said twice; none if `unavailable` says why."""
 
-    rankings: tuple[Ranking, ...]
+    rankings: tuple[TopHeads, ...]
     length: int
     sequences: int
     expectations: tuple[Expectation, ...]
@@ -97,7 +97,7 @@ def run(study: Study, engine: Mapping[str, Any], expected: Mapping[str, Any] | N
     scores = repeated_scores(study, length, sequences, together)
     ranked = {name: sorted(study.model.heads, key=lambda node: -scores[name][node]) for name in SCORES}
     rankings = tuple(
-        Ranking(
+        TopHeads(
             name,
             tuple(map(str, ranked[name][:SHOWN])),
             tuple(scores[name][node] for node in ranked[name][:SHOWN]),

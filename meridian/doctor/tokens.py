@@ -31,7 +31,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class ExamplePrompt:
     """The example and the rules that made it.
 
     `bos_wanted` is the task's policy, `bos` the tokenizer's token (None: it has none), `by_itself` what the tokenizer puts
@@ -73,7 +73,7 @@ def bos_warning(task: Task, tokenizer: Any) -> str | None:
     return None
 
 
-def describe(study: Study) -> Tokens:
+def describe(study: Study) -> ExamplePrompt:
     """The first scored prompt pair, and the tokenizer's rules."""
     prompts, tokenizer = study.prompts, study.model.tokenizer
     end = int(prompts.end[0]) + 1
@@ -83,7 +83,7 @@ def describe(study: Study) -> Tokens:
         Place(at, *pair, tuple(role for role, where in roles.items() if where == at))
         for at, pair in enumerate(zip(clean, corrupted, strict=True))
     )
-    return Tokens(
+    return ExamplePrompt(
         places=places,
         answers=_named(tokenizer, [i for i in prompts.answers[0].tolist() if i >= 0]),
         wrong=_named(tokenizer, [i for i in prompts.wrong[0].tolist() if i >= 0]),

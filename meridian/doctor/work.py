@@ -55,7 +55,7 @@ ASSUMED_SHARE = 26 / 144  # of all heads in a circuit that nobody knows yet: the
 
 
 @dataclass(frozen=True)
-class Work:
+class PlannedWork:
     """`pairs` of one kind in one measurement. `bound`: "exact", "at most" or, where more may be tried, "at least"."""
 
     number: str
@@ -65,7 +65,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Shape:
+class RunSize:
     """The numbers that the work depends on."""
 
     heads: int
@@ -86,7 +86,7 @@ class Shape:
         return 2 + len(causal_tracing.SITES) * self.layers * self.roles
 
     @classmethod
-    def of(cls, study: Study) -> Shape:
+    def of(cls, study: Study) -> RunSize:
         return cls(
             heads=len(study.model.heads),
             layers=study.model.n_layers,
@@ -98,9 +98,9 @@ class Shape:
         )
 
 
-def of(study: Study) -> tuple[Work, ...]:
+def of(study: Study) -> tuple[PlannedWork, ...]:
     """All the work of a run on `study`, whose circuit is known or assumed."""
-    shape, settings = Shape.of(study), study.settings
+    shape, settings = RunSize.of(study), study.settings
     return (
         *_patching(shape, settings),
         *_gradients(shape, settings, study.model),
@@ -124,45 +124,45 @@ def assume_circuit(model: Model, task: str) -> Circuit:
 # --- one measurement each -----------------------------------------------------------------------------------------
 
 
-def _patching(shape: Shape, settings: Mapping[str, Any]) -> Iterator[Work]:
+def _patching(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWork]:
     """01 to 07, 21 and 27: single heads and sites, whatever the circuit."""
     sites = shape.sites * min(settings["site_prompts"], shape.evaluation)
     corruption = settings["corruption"]
     runs = len(causal_tracing.corruptions(corruption))
-    yield Work("01", "heads", 2 * shape.scored)
-    yield Work("02", "heads", 2 * (1 + shape.heads) * shape.scored + sites)
-    yield Work("03", "heads", shape.scored)
+    yield PlannedWork("01", "heads", 2 * shape.scored)
+    yield PlannedWork("02", "heads", 2 * (1 + shape.heads) * shape.scored + sites)
+    yield PlannedWork("03", "heads", shape.scored)
     if settings["mediation"]["onward"]:  # the patched heads themselves are those of 02
-        yield Work("05", "heads", shape.heads * shape.scored)
+        yield PlannedWork("05", "heads", shape.heads * shape.scored)
     if corruption["strategy"] != "entity_swap":  # otherwise the sites of 02
-        yield Work("06", "heads", runs * sites)
-    yield Work("07", "heads", shape.evaluation)
-    yield Work("21", "heads", (1 + shape.heads) * shape.scored)
+        yield PlannedWork("06", "heads", runs * sites)
+    yield PlannedWork("07", "heads", shape.evaluation)
+    yield PlannedWork("21", "heads", (1 + shape.heads) * shape.scored)
     others = min(settings["companions"], shape.companions)
-    yield Work("27", "heads", others * (2 + shape.heads) * settings["companion_prompts"])
+    yield PlannedWork("27", "heads", others * (2 + shape.heads) * settings["companion_prompts"])
 
 
-def _gradients(shape: Shape, settings: Mapping[str, Any], model: Model) -> Iterator[Work]:
+def _gradients(shape: RunSize, settings: Mapping[str, Any], model: Model) -> Iterator[PlannedWork]:
     """08: passes instead of variants."""
     own, engine = settings["attribution_patching"], GradientEngine(model)
     some = min(own["prompts"], shape.evaluation)
     dropping = own["gradient_dropping"] and shape.layers > 1
     heads = engine.head_passes(dropping) + engine.head_passes(False)
     nodes = engine.node_passes(own["query_key_correction"])
-    yield Work("08", "gradients", heads * shape.scored + nodes * some)
-    yield Work("08", "edges", sum(engine.edge_passes(method, own["steps"]) for method in METHODS) * some)
+    yield PlannedWork("08", "gradients", heads * shape.scored + nodes * some)
+    yield PlannedWork("08", "edges", sum(engine.edge_passes(method, own["steps"]) for method in METHODS) * some)
 
 
-def _sampling(shape: Shape, settings: Mapping[str, Any]) -> Iterator[Work]:
+def _sampling(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWork]:
     """10: forward and backward of every row, the first pilot run and the sampling."""
     own = settings["llc"]
     batch = min(own["batch"], own["prompts"], shape.evaluation)
     evaluations = own["pilot"] + 1 + own["burn_in"] + own["draws"]
     rows = local_learning_coefficient.PASSES * shape.heads * own["chains"] * batch
-    yield Work("10", "chains", rows * evaluations, "at least")
+    yield PlannedWork("10", "chains", rows * evaluations, "at least")
 
 
-def _battery(study: Study, shape: Shape) -> Iterator[Work]:
+def _battery(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     """20: what stays intact x recipes, and random circuits on a share of each split."""
     settings, battery = study.settings, study.settings["battery"]
     subsets = dict.fromkeys(ablation_battery.SUBSETS, 1) | {"without": len(study.claim.roles)}
@@ -170,10 +170,10 @@ def _battery(study: Study, shape: Shape) -> Iterator[Work]:
     conditions = sum(count * sum(draws[m] for m in battery.get(subset, ())) for subset, count in subsets.items())
     share = 1 / int(settings["random_circuit_prompt_share"])
     some = sum(round(share * size) for size in (shape.evaluation, shape.held_out))
-    yield Work("20", "circuits", conditions * shape.scored + settings["random_circuits"] * some)
+    yield PlannedWork("20", "circuits", conditions * shape.scored + settings["random_circuits"] * some)
 
 
-def _minimality(study: Study, shape: Shape) -> Iterator[Work]:
+def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     """22: distinct sets of heads taken out. A step of the greedy search that brings nothing ends it, so no more than these.
 
     On the discovery prompts nothing, each role without each head, and what the steps try: at step k, for each head, sets of k
@@ -194,29 +194,29 @@ def _minimality(study: Study, shape: Shape) -> Iterator[Work]:
     search = 1 + size + sum(larger.values())
     scored = {frozenset(), *(frozenset([node]) for node in circuit.heads), *roles}
     chosen = min(len(scored) + 2 * size, 2**size)
-    yield Work(
+    yield PlannedWork(
         "22", "circuits", search * min(own["discovery_prompts"], shape.discovery) + chosen * shape.scored, "at most"
     )
 
 
-def _paths(study: Study, shape: Shape) -> Iterator[Work]:
+def _paths(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     """24 and 28: the hypothesis scrubbed, and single edges patched."""
     scrubbing, own = study.settings["scrubbing"], study.settings["path_patching"]
     ways = len(pathways(study.claim))
     some = min(scrubbing["prompts"], shape.evaluation)
-    yield Work("24", "scrubs", scrubbing["draws"] * (3 * shape.scored + ways * some) + shape.scored)
+    yield PlannedWork("24", "scrubs", scrubbing["draws"] * (3 * shape.scored + ways * some) + shape.scored)
     edges, recipes = len(path_patching.candidates(study)), len(path_patching.RECIPES)
     evaluation, discovery = min(own["prompts"], shape.evaluation), min(own["discovery_prompts"], shape.discovery)
-    yield Work("28", "paths", (1 + edges) * (discovery + 2 * evaluation))
+    yield PlannedWork("28", "paths", (1 + edges) * (discovery + 2 * evaluation))
     by_size = 1 + recipes * (1 + len(own["edge_sizes"]))
-    yield Work("28", "scrubs", (1 + 3 * recipes) * shape.scored + by_size * evaluation)
+    yield PlannedWork("28", "scrubs", (1 + 3 * recipes) * shape.scored + by_size * evaluation)
 
 
-def _by_themselves(study: Study) -> Iterator[Work]:
+def _by_themselves(study: Study) -> Iterator[PlannedWork]:
     """Measurements that say themselves how many pairs they run."""
     for number, module in MEASUREMENTS.items():
         for kind, pairs in module.pairs(study).items() if hasattr(module, "pairs") else ():
-            yield Work(number, kind, pairs)
+            yield PlannedWork(number, kind, pairs)
 
 
 def with_circuit(study: Study, circuit: Circuit | None) -> tuple[Study, bool]:

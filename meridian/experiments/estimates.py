@@ -1,4 +1,4 @@
-"""Estimate and Sample: a number with its 95 % interval over prompts, or the reason why there is none."""
+"""PromptEstimate and PromptSample: a number with its 95 % interval over prompts, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Statistic = Callable[[Weights], Float[np.ndarray, " resample"]]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class PromptEstimate:
     """`value` with the ends of its 95 % interval. None where the data support none; `reason` then says why."""
 
     value: float | None
@@ -41,7 +41,7 @@ class Estimate:
             return None
         return 1 if self.low > 0 else -1
 
-    def less_from(self, whole: float) -> Estimate:
+    def less_from(self, whole: float) -> PromptEstimate:
         """`whole` minus this."""
         low, high = (None if end is None else whole - end for end in (self.high, self.low))
         return replace(self, value=None if self.value is None else whole - self.value, low=low, high=high)
@@ -50,13 +50,13 @@ class Estimate:
         return {"value": self.value, "interval": [self.low, self.high], "reason": self.reason}
 
 
-def undefined(reason: str) -> Estimate:
+def undefined(reason: str) -> PromptEstimate:
     """No number, and why."""
-    return Estimate(None, reason=reason)
+    return PromptEstimate(None, reason=reason)
 
 
 @dataclass(frozen=True)
-class Sample:
+class PromptSample:
     """Prompts whose clusters are the sampling units: intervals are percentiles of a cluster bootstrap.
 
     `resamples` and `seed` make the bootstrap; statistics of one sample share their resamples.
@@ -73,7 +73,7 @@ class Sample:
     def counts(self) -> Weights:
         return bootstrap_counts(len(self), self.resamples, seed=self.seed, clusters=np.array(self.clusters))
 
-    def of(self, statistic: Statistic) -> Estimate:
+    def of(self, statistic: Statistic) -> PromptEstimate:
         """A statistic of weighted prompts, its value being that of equal weights.
 
         No interval where prompts are too few or the statistic is undefined in over 1 % of the resamples.
@@ -83,11 +83,11 @@ class Sample:
             if not np.isfinite(value):
                 return undefined("division by nothing")
             try:
-                return Estimate(value, *percentile_interval(statistic(self.counts)))
+                return PromptEstimate(value, *percentile_interval(statistic(self.counts)))
             except Insufficient as missing:
-                return Estimate(value, reason=str(missing))
+                return PromptEstimate(value, reason=str(missing))
 
-    def mean(self, values: ArrayLike) -> Estimate:
+    def mean(self, values: ArrayLike) -> PromptEstimate:
         """sum_p w_p x_p / sum_p w_p over the prompts where x is a number."""
         array = np.asarray(values, float)
         known = np.isfinite(array)
@@ -96,7 +96,7 @@ class Sample:
         filled = np.where(known, array, 0.0)
         return self.of(lambda weights: (weights @ filled) / (weights @ known))
 
-    def spread(self, values: ArrayLike) -> Estimate:
+    def spread(self, values: ArrayLike) -> PromptEstimate:
         """Standard deviation of x over prompts: sqrt(mean x^2 - (mean x)^2)."""
         array = np.asarray(values, float)
         centred = array - array.mean()
@@ -104,20 +104,20 @@ class Sample:
             lambda weights: np.sqrt(np.clip(_mean(weights, centred**2) - _mean(weights, centred) ** 2, 0, None))
         )
 
-    def ratio(self, numerator: ArrayLike, denominator: ArrayLike) -> Estimate:
+    def ratio(self, numerator: ArrayLike, denominator: ArrayLike) -> PromptEstimate:
         """mean F / mean D with its Fieller interval; no value unless D is clearly above 0."""
         try:
             found = reportable_ratio(numerator, denominator, np.array(self.clusters))
         except Insufficient as missing:
             return undefined(missing.detail or str(missing))
-        return Estimate(found.value, *found.fieller())
+        return PromptEstimate(found.value, *found.fieller())
 
-    def mean_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike) -> Estimate:
+    def mean_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike) -> PromptEstimate:
         """mean_p F_p / D_p; prompts whose D is exactly 0 are left out."""
         f, d = np.asarray(numerator, float), np.asarray(denominator, float)
         return self.mean(np.divide(f, d, out=np.full(len(f), np.nan), where=d != 0))
 
-    def difference_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike, first: ArrayLike) -> Estimate:
+    def difference_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike, first: ArrayLike) -> PromptEstimate:
         """mean F / mean D over the prompts that are in `first`, minus the same over the others."""
         f, d, inside = np.asarray(numerator, float), np.asarray(denominator, float), np.asarray(first, bool)
         parts = [self.part(inside).ratio(f[inside], d[inside]), self.part(~inside).ratio(f[~inside], d[~inside])]
@@ -130,7 +130,7 @@ class Sample:
 
         return self.of(statistic)
 
-    def part(self, chosen: ArrayLike) -> Sample:
+    def part(self, chosen: ArrayLike) -> PromptSample:
         """The prompts that are chosen, as a sample of their own."""
         rows: Iterable[int] = np.flatnonzero(np.asarray(chosen, bool))
         return replace(self, clusters=tuple(self.clusters[row] for row in rows))

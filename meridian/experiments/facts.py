@@ -35,7 +35,7 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenizedFact:
     """A fact in tokens: the whole prompt, the positions of the subject, the first token of the answer."""
 
     fact: Fact
@@ -66,7 +66,7 @@ def _fact(relation: str, subject: str, answer: str) -> Fact:
     return Fact(relation.replace(SLOT, subject), answer, start, start + len(subject))
 
 
-def tokenized(facts: Sequence[Fact], tokenizer: Any, bos: bool) -> list[Tokens]:
+def tokenized(facts: Sequence[Fact], tokenizer: Any, bos: bool) -> list[TokenizedFact]:
     """Those facts whose every token the tokenizer knows, with a BOS token before them or not.
 
     UserError if there is to be a BOS token and the tokenizer has none.
@@ -89,11 +89,11 @@ def tokenized(facts: Sequence[Fact], tokenizer: Any, bos: bool) -> list[Tokens]:
             for place, (first, last) in enumerate(encoded["offset_mapping"])
             if first < fact.end and last > fact.start
         ]
-        found.append(Tokens(fact, (*start, *ids), tuple(inside), both[len(ids)]))
+        found.append(TokenizedFact(fact, (*start, *ids), tuple(inside), both[len(ids)]))
     return found
 
 
-def prompt_set(facts: Sequence[Tokens], vocabulary: int) -> PromptSet:
+def prompt_set(facts: Sequence[TokenizedFact], vocabulary: int) -> PromptSet:
     """The facts as prompts: of their twins nothing is read but that they differ in the subject's tokens alone.
 
     The role "changed" then names the subject's tokens.
@@ -116,7 +116,7 @@ def prompt_set(facts: Sequence[Tokens], vocabulary: int) -> PromptSet:
     )
 
 
-def subjects(facts: Sequence[Tokens]) -> PromptSet:
+def subjects(facts: Sequence[TokenizedFact]) -> PromptSet:
     """The subjects' tokens alone, whose embeddings say how large the noise is."""
     rows = [torch.tensor([one.ids[place] for place in one.subject]) for one in facts]
     none = torch.zeros(len(rows), 1, dtype=torch.long)

@@ -40,7 +40,7 @@ READ = ("experiment", "measurement", "calibration", "certificate", "engine", "se
 
 
 @dataclass(frozen=True)
-class Copy:
+class FaultyCopy:
     """One changed copy of the model. A sham has a `twin`: the fault of its head and size, whose words do occur in prompts."""
 
     name: str
@@ -77,7 +77,7 @@ def run(context: RunContext) -> None:
         context.reporter.say(line)
 
 
-def draw(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[Copy]:
+def draw(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[FaultyCopy]:
     """Faults on heads drawn without replacement while there are some, words and wrong answers at random; then shams alike."""
     rng = random.Random(f"planted faults {settings['seed']}")
 
@@ -89,10 +89,10 @@ def draw(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[Copy]:
             found.append(Fault(order.pop(), months, rng.choice(lexicon.NAMES), settings["pull"], settings["push"]))
         return found
 
-    copies = [Copy(f"fault_{number:02d}", fault) for number, fault in enumerate(faults(settings["faults"]))]
+    copies = [FaultyCopy(f"fault_{number:02d}", fault) for number, fault in enumerate(faults(settings["faults"]))]
     for number, twin in enumerate(faults(settings["shams"])):
         words = tuple(rng.sample(list(settings["sham_words"]), settings["words"]))
-        copies.append(Copy(f"sham_{number:02d}", replace(twin, words=words), twin))
+        copies.append(FaultyCopy(f"sham_{number:02d}", replace(twin, words=words), twin))
     return copies
 
 
@@ -105,7 +105,7 @@ def examine_intact(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {"rate": judged.estimates["failure_rate"].value, "pairs_of_control": len(group.pairs), "named": named}
 
 
-def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def examine(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """One copy from weights to verdict, kept in row.json: a run that was stopped goes on with the next copy."""
     path = folder / copy.name / "row.json"
     settings = config["experiment"]
@@ -123,7 +123,7 @@ def examine(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, An
     return results_io.read(path)["row"]
 
 
-def _examined(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _examined(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The weights are deleted afterwards: the seed makes them again."""
     settings, own = config["experiment"], folder / copy.name
     model = _planted(copy, config, own / "model")
@@ -150,7 +150,7 @@ def _examined(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, 
         shutil.rmtree(own / "model", ignore_errors=True)
 
 
-def _planted(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _planted(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The copy as a Hugging Face folder, and the configuration that names it."""
     identity = models.identify(config["model"])
     plain, tokenizer = models.load_plain(config["model"], identity)

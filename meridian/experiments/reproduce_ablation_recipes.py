@@ -26,7 +26,7 @@ from circuits.interventions import Recipe, Sweep, Variant
 from circuits.models import UnsupportedArchitectureError
 from circuits.study import Study
 from meridian.experiments import head_positions, reproduction
-from meridian.experiments.estimates import Estimate, Sample, undefined
+from meridian.experiments.estimates import PromptEstimate, PromptSample, undefined
 from meridian.experiments.reproduction import Reproduction, Row, positive
 from results_io import UserError
 
@@ -152,7 +152,11 @@ def recipe_of(value: str, settings: Mapping[str, Any]) -> Recipe:
 
 
 def rows(
-    found: Found, d: Float[np.ndarray, " prompt"], orders: Sequence[str], sample: Sample, settings: Mapping[str, Any]
+    found: Found,
+    d: Float[np.ndarray, " prompt"],
+    orders: Sequence[str],
+    sample: PromptSample,
+    settings: Mapping[str, Any],
 ) -> list[Row]:
     """The faithfulness of every way, their spread, and the published statements about each axis."""
     paper, gap = settings["paper"], settings["recipe_differences"]
@@ -166,7 +170,7 @@ def rows(
     return [*every, *spread(ratios, paper, gap), *statements(found, d, orders, sample, (small, large), paper, gap)]
 
 
-def spread(ratios: Mapping[str, Estimate], paper: Mapping[str, Any], gap: Mapping[str, str]) -> Iterator[Row]:
+def spread(ratios: Mapping[str, PromptEstimate], paper: Mapping[str, Any], gap: Mapping[str, str]) -> Iterator[Row]:
     """The lowest and the highest of all ways, whose difference is the recipe's alone.
 
     They are chosen on the prompts that give their intervals.
@@ -200,7 +204,7 @@ def statements(
     found: Found,
     d: Float[np.ndarray, " prompt"],
     orders: Sequence[str],
-    sample: Sample,
+    sample: PromptSample,
     sizes: tuple[int, int],
     paper: Mapping[str, Any],
     gap: Mapping[str, str],
@@ -233,8 +237,8 @@ def statements(
 
 
 def by_order(
-    f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], orders: Sequence[str], sample: Sample
-) -> Estimate:
+    f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], orders: Sequence[str], sample: PromptSample
+) -> PromptEstimate:
     """Faithfulness on prompts with the order BABA less that on the others."""
     is_baba = np.array([order == "BABA" for order in orders], bool)
     if not is_baba.any() or is_baba.all():
@@ -242,7 +246,7 @@ def by_order(
     return sample.difference_of_ratios(f, d, is_baba)
 
 
-def averages(f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], sample: Sample) -> Estimate:
+def averages(f: Float[np.ndarray, " prompt"], d: Float[np.ndarray, " prompt"], sample: PromptSample) -> PromptEstimate:
     """mean_p F_p / D_p less mean F / mean D, over prompts whose D is not 0."""
     ratio = sample.ratio(f, d)
     if ratio.value is None:

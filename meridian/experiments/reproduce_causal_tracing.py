@@ -25,7 +25,7 @@ from circuits.interventions import Intervention, Recipe, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
 from meridian.experiments import facts
-from meridian.experiments.estimates import Estimate, Sample
+from meridian.experiments.estimates import PromptEstimate, PromptSample
 from meridian.experiments.reproduction import Reproduction, Row
 from results_io import UserError
 
@@ -55,11 +55,11 @@ def run(context: RunContext) -> None:
         made = variants(engine.model.n_layers, settings, draw)
         work.measure(f"draw {draw}", lambda bar, made=made: traced(engine, prompts, made, bar))
     draws = [work.data[f"draw {draw}"] for draw in range(settings["noise"]["draws"])]
-    sample = Sample(tuple(prompts.clusters), **settings["bootstrap"])
+    sample = PromptSample(tuple(prompts.clusters), **settings["bootstrap"])
     work.finish(rows(draws, work.identity.n_layers, sample, settings), sentence)
 
 
-def _asked(work: Reproduction, read: Sequence[facts.Fact]) -> list[facts.Tokens]:
+def _asked(work: Reproduction, read: Sequence[facts.Fact]) -> list[facts.TokenizedFact]:
     """The facts that the tokenizer can say. UserError if these are fewer than two."""
     found = facts.tokenized(read, work.plan.model.tokenizer, work.settings["bos"])
     if len(found) < 2:
@@ -70,7 +70,7 @@ def _asked(work: Reproduction, read: Sequence[facts.Fact]) -> list[facts.Tokens]
     return found
 
 
-def _prepared(work: Reproduction, chosen: Sequence[facts.Tokens]) -> tuple[PromptSet, LensEngine]:
+def _prepared(work: Reproduction, chosen: Sequence[facts.TokenizedFact]) -> tuple[PromptSet, LensEngine]:
     """The facts as prompts, and an engine whose reference prompts are their subjects."""
     model = work.plan.model
     prompts = facts.prompt_set(chosen, int(model.bridge.cfg.d_vocab))
@@ -80,7 +80,7 @@ def _prepared(work: Reproduction, chosen: Sequence[facts.Tokens]) -> tuple[Promp
 # --- what is measured ------------------------------------------------------------------------------------------------
 
 
-def known(model: Model, asked: Sequence[facts.Tokens]) -> list[int]:
+def known(model: Model, asked: Sequence[facts.TokenizedFact]) -> list[int]:
     """Which facts the model knows, by number."""
     prompts = facts.prompt_set(asked, int(model.bridge.cfg.d_vocab))
     best = LensEngine(model, facts.subjects(asked)).end_logits(prompts).argmax(1)
@@ -88,8 +88,8 @@ def known(model: Model, asked: Sequence[facts.Tokens]) -> list[int]:
 
 
 def choose_facts(
-    asked: Sequence[facts.Tokens], known_: Sequence[int], name: str
-) -> tuple[Sequence[facts.Tokens], list[str]]:
+    asked: Sequence[facts.TokenizedFact], known_: Sequence[int], name: str
+) -> tuple[Sequence[facts.TokenizedFact], list[str]]:
     """The known facts, or all if hardly any is known; and what has to be said about that."""
     if len(known_) >= min(FEWEST, len(asked)):
         return [asked[number] for number in known_], [f"{name} knows {len(known_)} of the {len(asked)} facts."]
@@ -147,7 +147,7 @@ def indirect_effects(
 
 
 def rows(
-    draws: Sequence[Mapping[str, Sequence[float]]], n_layers: int, sample: Sample, settings: Mapping[str, Any]
+    draws: Sequence[Mapping[str, Sequence[float]]], n_layers: int, sample: PromptSample, settings: Mapping[str, Any]
 ) -> Iterator[Row]:
     """Total effect; indirect effects at the published layer (at the same depth in a model of another), and largest."""
     paper, gap = settings["paper"], settings["recipe_differences"]
@@ -163,7 +163,7 @@ def rows(
     yield Row("total effect (ATE)", sample.mean(total_effect(draws)), paper["total"], True, gap["facts"])
     yield line("AIE of the state that leaves layer {}", STATE, layer, paper["state"], gap["noise"])
     yield line("largest AIE of a state: layer {}", STATE, best[STATE], paper["state"], gap["peak"])
-    place = Estimate(float(best[STATE]), reason="a place")
+    place = PromptEstimate(float(best[STATE]), reason="a place")
     yield Row("layer of the largest AIE of a state", place, f"{paper['layer']} of {paper['layers']}", gap=gap["depth"])
     yield line("largest AIE of MLPs: window around layer {}", MLP, best[MLP], paper["mlp"], gap["peak"])
     yield line("AIE of attention, the same window ({})", ATTENTION, best[MLP], paper["attention"], gap["noise"])

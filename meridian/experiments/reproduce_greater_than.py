@@ -30,7 +30,7 @@ from circuits.interventions import Recipe, Sweep, Variant, patch_paths
 from circuits.prompts import PADDING, PromptSet
 from circuits.study import Study
 from meridian.experiments import reproduction
-from meridian.experiments.estimates import Sample
+from meridian.experiments.estimates import PromptSample
 from meridian.experiments.reproduction import Reproduction, Row
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _from_outside(edge: Edge, circuit: Circuit) -> bool:
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def rows(found: Mapping[str, Any], sample: Sample, settings: Mapping[str, Any]) -> Iterator[Row]:
+def rows(found: Mapping[str, Any], sample: PromptSample, settings: Mapping[str, Any]) -> Iterator[Row]:
     """Probability differences and cutoff sharpness of the whole model, the circuit and the complement."""
     paper, gap = settings["paper"], settings["recipe_differences"]
     difference = {name: np.array(values, float) for name, values in found["difference"].items()}

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from circuits.circuit import Node, parse_head
 from circuits.measurements.attention import repeated_token_scores
 from circuits.study import Study
-from meridian.experiments.estimates import Sample, undefined
+from meridian.experiments.estimates import PromptSample, undefined
 from meridian.experiments.reproduction import Reproduction, Row
 from results_io import UserError
 
@@ -125,8 +125,8 @@ def uniform(length: int, bos: bool) -> float:
     return float(np.mean(1 / (np.arange(length + 1, 2 * length + 1) + bos)))
 
 
-def _sample(values: Float[np.ndarray, "sequence head"], settings: Mapping[str, Any]) -> Sample:
-    return Sample(tuple(map(str, range(len(values)))), **settings["bootstrap"])
+def _sample(values: Float[np.ndarray, "sequence head"], settings: Mapping[str, Any]) -> PromptSample:
+    return PromptSample(tuple(map(str, range(len(values)))), **settings["bootstrap"])
 
 
 def _words(name: str) -> str:

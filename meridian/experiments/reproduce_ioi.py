@@ -22,7 +22,7 @@ from circuits.interventions import Recipe, Sweep, Variant
 from circuits.prompts import PromptSet
 from circuits.study import Study
 from meridian.experiments import head_positions, reproduction
-from meridian.experiments.estimates import Estimate, Sample, undefined
+from meridian.experiments.estimates import PromptEstimate, PromptSample, undefined
 from meridian.experiments.head_positions import Nodes
 from meridian.experiments.reproduction import Reproduction, Row
 
@@ -227,7 +227,7 @@ def grow(
 # --- the table -------------------------------------------------------------------------------------------------------
 
 
-def rows_of_the_whole(work: Reproduction, sample: Sample) -> Iterator[Row]:
+def rows_of_the_whole(work: Reproduction, sample: PromptSample) -> Iterator[Row]:
     """Behaviour, faithfulness, the naive circuit, the name movers."""
     paper, gap = work.settings["paper"], work.settings["recipe_differences"]
     intact, found = work.data["behaviour"], {k: np.asarray(v, float) for k, v in work.data["knock-outs"].items()}
@@ -264,7 +264,7 @@ def rows_of_the_whole(work: Reproduction, sample: Sample) -> Iterator[Row]:
     yield Row("lost by the model without its name movers", less, paper["movers_lost"], True, gap["movers"])
 
 
-def rows_of_completeness(work: Reproduction, sample: Sample) -> Iterator[Row]:
+def rows_of_completeness(work: Reproduction, sample: PromptSample) -> Iterator[Row]:
     """F(C without K) - F(M without K) with its sign, for K each class, random sets and the first greedy set.
 
     An interval of a size never holds 0. The greedy sets stand in the order of the discovery prompts.
@@ -289,7 +289,7 @@ def rows_of_completeness(work: Reproduction, sample: Sample) -> Iterator[Row]:
     )
     yield Row(
         f"incompleteness, mean size over {len(drawn)} random K",
-        Estimate(float(np.abs(drawn.mean(1)).mean()), reason="a size is never below 0"),
+        PromptEstimate(float(np.abs(drawn.mean(1)).mean()), reason="a size is never below 0"),
         paper["class_words"],
         gap=gap["completeness"],
     )
@@ -309,7 +309,7 @@ def difference(found: Losses, name: str) -> np.ndarray:
     return one - other
 
 
-def rows_of_minimality(work: Reproduction, sample: Sample) -> Iterator[Row]:
+def rows_of_minimality(work: Reproduction, sample: PromptSample) -> Iterator[Row]:
     """F(C without K and v) and F(C without K), a line each, for every head v."""
     found, gap = work.data["knock-outs"], work.settings["recipe_differences"]["minimality"]
     for line in lines(work.circuit, work.settings):

@@ -25,7 +25,7 @@ from circuits.prompts import PromptSet
 from circuits.study import Progress, Study
 from code_digest import code_digest
 from meridian import commandline, overrides
-from meridian.experiments.estimates import Estimate, Sample
+from meridian.experiments.estimates import PromptEstimate, PromptSample
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Row:
     """
 
     quantity: str
-    ours: Estimate
+    ours: PromptEstimate
     paper: float | str | None = None
     percent: bool = False
     gap: str = ""
@@ -96,7 +96,7 @@ class Row:
         return f"{value:.3f}" if 0 < abs(value) < 0.1 else f"{value:.2f}"
 
 
-def positive(quantity: str, ours: Estimate, paper: str, **rest: Any) -> Row:
+def positive(quantity: str, ours: PromptEstimate, paper: str, **rest: Any) -> Row:
     """A published statement that a difference is positive: it holds if the whole interval is."""
     return Row(quantity, ours, paper, holds=None if ours.sign is None else ours.sign > 0, **rest)
 
@@ -275,9 +275,9 @@ def model_settings(context: RunContext) -> dict[str, Any]:
     return overrides.group("model", name, typed)
 
 
-def sample_of(settings: Mapping[str, Any], prompts: PromptSet) -> Sample:
+def sample_of(settings: Mapping[str, Any], prompts: PromptSet) -> PromptSample:
     """The prompts as sampling units: those of one cluster go together."""
-    return Sample(tuple(prompts.clusters), **settings["bootstrap"])
+    return PromptSample(tuple(prompts.clusters), **settings["bootstrap"])
 
 
 def corrupted_reference(study: Study, per_template: int | None = None) -> LensEngine:
@@ -300,7 +300,7 @@ def _on_corrupted(engine: LensEngine, per_template: int | None) -> LensEngine:
     return engine.on(replace(chosen, clean=chosen.corrupted, corrupted=chosen.clean))
 
 
-def absence(difference: Estimate, correct: float, name: str, task: str) -> list[str]:
+def absence(difference: PromptEstimate, correct: float, name: str, task: str) -> list[str]:
     """A sentence if the model does not do the task, so that nobody takes the rest for a failed reproduction."""
     if difference.sign == 1 and correct > 0.5:
         return []

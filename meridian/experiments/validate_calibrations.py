@@ -15,9 +15,9 @@ import code_digest
 import results_io
 from calibrations import calibrate
 from meridian.experiments.validation import declared, figure, judging, page, rates
-from meridian.experiments.validation.declared import RANDOM, Subject
-from meridian.experiments.validation.judging import Rules, Work
-from meridian.experiments.validation.rates import Outcome, Rate
+from meridian.experiments.validation.declared import RANDOM, KnownClaim
+from meridian.experiments.validation.judging import Rules, SampleBatch
+from meridian.experiments.validation.rates import JudgedSample, PassRate
 from meridian.experiments.validation.stored import Pool
 from results_io import UserError
 
@@ -28,7 +28,7 @@ NAME = "validate_calibrations"
 RATES, INTERVALS = ("V1", "error_rates"), ("V2", "coverage")
 EMBEDDED = ("pocket",)  # models with a circuit of their own, whose size and layers random claims take
 
-Outcomes = Mapping[tuple[str, int], Sequence[Outcome]]  # by subject and number of prompts
+Outcomes = Mapping[tuple[str, int], Sequence[JudgedSample]]  # by subject and number of prompts
 
 
 def run(context: RunContext) -> None:
@@ -82,17 +82,17 @@ def write(folder: Path, which: tuple[str, str], inputs: Mapping[str, str], conte
     results_io.write(folder / f"{number}_{name}.json", {"number": number, "id": name, **common, **content})
 
 
-def judged(context: RunContext, subjects: Mapping[str, Subject], pools: Sequence[Pool]) -> Outcomes:
+def judged(context: RunContext, subjects: Mapping[str, KnownClaim], pools: Sequence[Pool]) -> Outcomes:
     """Every sample of every pool, judged."""
     settings = context.settings["experiment"]
     calibration = merged(context.settings["calibration"], settings["calibration"])
     rules = Rules(calibration, context.settings["certificate"], settings["seed"])
     works = [
-        Work(pool, prompts, tuple(range(settings["replicates"][_kind(subjects[pool.subject])])))
+        SampleBatch(pool, prompts, tuple(range(settings["replicates"][_kind(subjects[pool.subject])])))
         for pool in pools
         for prompts in settings["prompts"]
     ]
-    found: dict[tuple[str, int], list[Outcome]] = defaultdict(list)
+    found: dict[tuple[str, int], list[JudgedSample]] = defaultdict(list)
     with context.reporter.bar("samples judged") as bar:
         bar.expect(sum(len(work.replicates) for work in works))
         for work, outcomes in judging.judged(works, rules):
@@ -113,7 +113,7 @@ def simulated(context: RunContext) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["metric"], row["heads"], row["interval"], row["n"]))
 
 
-def measured(context: RunContext, subjects: Mapping[str, Subject], folder: Path) -> list[Pool]:
+def measured(context: RunContext, subjects: Mapping[str, KnownClaim], folder: Path) -> list[Pool]:
     """The pools of the planted subjects and of random claims on the embedded model, by subject."""
     from meridian.experiments.validation import measuring, pools
 
@@ -130,7 +130,7 @@ def measured(context: RunContext, subjects: Mapping[str, Subject], folder: Path)
     return sorted(found, key=lambda pool: (list(subjects).index(pool.subject), pool.files))
 
 
-def random_subject(settings: Mapping[str, Any]) -> Subject:
+def random_subject(settings: Mapping[str, Any]) -> KnownClaim:
     """Random claims on an ordinary model, as one more subject: of them nothing is true."""
     sentence = (
         f"Heads of {settings['random_circuits']['model']} drawn at random, as many in each layer as its circuit has."
@@ -144,7 +144,7 @@ def merged(base: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any
     return {**base, **{name: {**base.get(name, {}), **section} for name, section in changed.items()}}
 
 
-def _kind(subject: Subject) -> str:
+def _kind(subject: KnownClaim) -> str:
     return RANDOM if subject.name == RANDOM else subject.truth
 
 
@@ -163,7 +163,7 @@ def coverage_document(settings: Mapping[str, Any], rows: Sequence[Mapping[str, A
 
 
 def rates_document(
-    subjects: Mapping[str, Subject], found: Outcomes, config: Mapping[str, Any], n_pools: int
+    subjects: Mapping[str, KnownClaim], found: Outcomes, config: Mapping[str, Any], n_pools: int
 ) -> dict[str, Any]:
     """The numbered result: every cell, the tiers, how often each truth was certified."""
     settings = config["experiment"]
@@ -174,7 +174,7 @@ def rates_document(
         for cell in rates.cells(subjects[name], prompts, outcomes, settings["targets"], at_default=prompts == default)
     ]
 
-    def by_size(count: Callable[[Sequence[Outcome]], Any]) -> dict[str, dict[str, Any]]:
+    def by_size(count: Callable[[Sequence[JudgedSample]], Any]) -> dict[str, dict[str, Any]]:
         return {name: {str(n): count(found[name, n]) for n in settings["prompts"]} for name in subjects}
 
     return {
@@ -197,7 +197,7 @@ def rates_document(
     }
 
 
-def _described(subject: Subject) -> dict[str, Any]:
+def _described(subject: KnownClaim) -> dict[str, Any]:
     return {
         "truth": subject.truth,
         "sentence": subject.sentence,
@@ -206,13 +206,13 @@ def _described(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _certified(subjects: Mapping[str, Subject], found: Outcomes, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _certified(subjects: Mapping[str, KnownClaim], found: Outcomes, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Rate of the highest tier over all subjects of a truth, by number of prompts."""
     highest = settings["highest_tier"]
     return {
         truth: {
             str(prompts): rates.pooled(
-                Rate(sum(one.tier == highest for one in found[name, prompts]), len(found[name, prompts]))
+                PassRate(sum(one.tier == highest for one in found[name, prompts]), len(found[name, prompts]))
                 for name, subject in subjects.items()
                 if subject.truth == truth
             ).to_dict()

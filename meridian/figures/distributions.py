@@ -49,7 +49,7 @@ class Draws:
 
 
 @dataclass(frozen=True)
-class Source:
+class DrawnMetric:
     """One figure: which metric it explains, how its draws are made, and what is said of them."""
 
     name: str
@@ -213,41 +213,41 @@ def recipe_differences(evidence: Evidence, settings: Settings) -> Draws:
 
 _HALVES = "Two random halves of the prompts agree about the heads this well."
 SOURCES = (
-    Source("random_circuits", "P.random_circuits", "Random circuits", "faithfulness",
+    DrawnMetric("random_circuits", "P.random_circuits", "Random circuits", "faithfulness",
            "Random circuits with as many heads in every layer, mean ablation, on a share of the prompts. The circuit on "
            "the same prompts has to lie beyond 95 % of them.", random_circuits),
-    Source("faithfulness", "P.faithfulness", "Faithfulness by recipe, bootstrap", "faithfulness",
+    DrawnMetric("faithfulness", "P.faithfulness", "Faithfulness by recipe, bootstrap", "faithfulness",
            "Clusters of prompts drawn again within their templates. Each recipe's 90 % interval has to lie between the lines.",
            faithfulness_by_recipe),
-    Source("c11", "C11.bootstrap_faithfulness", "C11: faithfulness and completeness, bootstrap", "share of the clean value",
+    DrawnMetric("c11", "C11.bootstrap_faithfulness", "C11: faithfulness and completeness, bootstrap", "share of the clean value",
            "Prompts drawn again, as published; the spread of these draws is the published sigma.", published_bootstrap),
-    Source("c12", "C12.convergent_validity", "C12: agreement of methods", "mean Spearman rho",
+    DrawnMetric("c12", "C12.convergent_validity", "C12: agreement of methods", "mean Spearman rho",
            "What chance gives (heads relabelled in every method), and the estimate drawn again over heads and over prompts.",
            convergence),
-    Source("c14", "C14.d_prime", "C14: circuit heads against others", "difference of mean effects",
+    DrawnMetric("c14", "C14.d_prime", "C14: circuit heads against others", "difference of mean effects",
            "Mean patching effect of the circuit's heads less that of the others, and the same for random head sets of its "
            "size.", separation),
-    Source("c16_test_retest", "C16.test_retest", "C16: test-retest", "1 - CV",
+    DrawnMetric("c16_test_retest", "C16.test_retest", "C16: test-retest", "1 - CV",
            "CV of faithfulness over batches of prompts.", test_retest),
-    Source("c16_split_half", "C16.split_half", "C16: split-half", "reliability", _HALVES, split_half),
-    Source("c17", "C17.discriminant_validity", "C17: own task against others", "own effect - factor x other's",
+    DrawnMetric("c16_split_half", "C16.split_half", "C16: split-half", "reliability", _HALVES, split_half),
+    DrawnMetric("c17", "C17.discriminant_validity", "C17: own task against others", "own effect - factor x other's",
            "Factor {threshold_ratio:g}. Has to be above 0 for every other task: the circuit's heads then matter that many times "
            "more for their own.",
            discrimination),
-    Source("c30", "C30.seed_variance", "C30: faithfulness on other prompts", "CV of faithfulness",
+    DrawnMetric("c30", "C30.seed_variance", "C30: faithfulness on other prompts", "CV of faithfulness",
            "Coefficient of variation over samples of one prompt in {pool_factor}.", seed_variance),
-    Source("c36", "C36.incremental_validity", "C36: gain on a naive circuit", "faithfulness gained",
+    DrawnMetric("c36", "C36.incremental_validity", "C36: gain on a naive circuit", "faithfulness gained",
            "Over the same number of heads with the largest output norm.", gain),
-    Source("f59", "F59.kendalls_w", "F59: agreement of raters", "mean Spearman rho",
+    DrawnMetric("f59", "F59.kendalls_w", "F59: agreement of raters", "mean Spearman rho",
            "Three measurements rank the heads; the prompts are drawn again.", agreement),
-    Source("s1", "S1.distributional_characterization", "S1: share of direct attribution", "share",
+    DrawnMetric("s1", "S1.distributional_characterization", "S1: share of direct attribution", "share",
            "The circuit's share, and that of random head sets of its size.", attribution_share),
-    Source("s3", "S3.distributional_stability", "S3: heads with a stable attribution", "share of circuit heads",
+    DrawnMetric("s3", "S3.distributional_stability", "S3: heads with a stable attribution", "share of circuit heads",
            "Share of heads whose mean and variance vary little between subsets; the values are multiples of one head.",
            stable_heads),
-    Source("m98", "M98.ablation_invariance", "M98: differences between recipes", "difference of faithfulness",
+    DrawnMetric("m98", "M98.ablation_invariance", "M98: differences between recipes", "difference of faithfulness",
            "Every pair has to stay between the lines.", recipe_differences),
-    Source("e1b", "E1b.method_invariance", "E1b: differences between recipes", "difference of faithfulness",
+    DrawnMetric("e1b", "E1b.method_invariance", "E1b: differences between recipes", "difference of faithfulness",
            "Every pair has to stay between the lines.", recipe_differences),
 )  # fmt: skip
 

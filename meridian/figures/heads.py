@@ -18,7 +18,7 @@ REPEATED = "mean attention weight on random tokens said twice, not on the task's
 
 
 @dataclass(frozen=True)
-class Measure:
+class HeadQuantity:
     """One quantity per head: where it is stored, what it is called, and how it is measured.
 
     `field` is a path in the data of result `number`, parts separated by a dot. `per_prompt` values are [P][H] and are
@@ -36,44 +36,44 @@ class Measure:
 
 
 MEASURES = (
-    Measure("02", "denoising", "Activation patching, denoising",
+    HeadQuantity("02", "denoising", "Activation patching, denoising",
             "what the head's clean output adds to the corrupted run", EFFECT, True),
-    Measure("02", "noising", "Activation patching, noising",
+    HeadQuantity("02", "noising", "Activation patching, noising",
             "what the head's corrupted output takes from the clean run", EFFECT, True),
-    Measure("03", "attribution", "Direct logit attribution",
+    HeadQuantity("03", "attribution", "Direct logit attribution",
             "what the head writes into the logit difference itself", "nats", True),
-    Measure("05", "natural_indirect", "Mediation, natural indirect effect",
+    HeadQuantity("05", "natural_indirect", "Mediation, natural indirect effect",
             "the part of the corruption's effect that passes through the head", EFFECT, True),
-    Measure("05", "natural_direct", "Mediation, natural direct effect",
+    HeadQuantity("05", "natural_direct", "Mediation, natural direct effect",
             "the part of the corruption's effect that stays if the head keeps its clean value", EFFECT, True),
-    Measure("05", "interaction", "Mediation, interaction",
+    HeadQuantity("05", "interaction", "Mediation, interaction",
             "total effect less direct and indirect effect", EFFECT, True),
-    Measure("07", "score", "Optimal causation entropy",
+    HeadQuantity("07", "score", "Optimal causation entropy",
             "information about the logit difference that the selected heads do not hold", "nats", diverging=False),
-    Measure("08", "effect", "Attribution patching",
+    HeadQuantity("08", "effect", "Attribution patching",
             "first-order estimate of the denoising effect", EFFECT, True),
-    Measure("08", "effect_graddrop", "Attribution patching, AtP*",
+    HeadQuantity("08", "effect_graddrop", "Attribution patching, AtP*",
             "mean size of the estimate with the gradient dropped in one layer at a time", EFFECT, True, diverging=False),
-    Measure("09", "ov_norm", "Weights: output along the answer",
+    HeadQuantity("09", "ov_norm", "Weights: output along the answer",
             "norm of W_V W_O u, u the direction of the answer", "norm", diverging=False),
-    Measure("09", "copying", "Weights: copying",
+    HeadQuantity("09", "copying", "Weights: copying",
             "sum of the eigenvalues of W_E W_V W_O W_U over the sum of their sizes", "-1 to 1"),
-    Measure("10", "score", "Local learning coefficient",
+    HeadQuantity("10", "score", "Local learning coefficient",
             "of the task's loss in the head's own parameters", "coefficient", error="standard_error", diverging=False),
-    Measure("21", "effect", "Knock-out",
+    HeadQuantity("21", "effect", "Knock-out",
             "what is lost when the head alone is mean-ablated", EFFECT, True),
-    Measure("25", "entropy", "Attention entropy",
+    HeadQuantity("25", "entropy", "Attention entropy",
             "mean over {attention} prompts and their queries; 0: one key, 1: all keys alike", "share of log keys",
             diverging=False),
-    Measure("25", "previous_token", "Attention to the previous token",
+    HeadQuantity("25", "previous_token", "Attention to the previous token",
             REPEATED, "weight", diverging=False),
-    Measure("25", "duplicate_token", "Attention to an earlier occurrence",
+    HeadQuantity("25", "duplicate_token", "Attention to an earlier occurrence",
             f"{REPEATED}, on the same token, earlier", "weight", diverging=False),
-    Measure("25", "induction", "Attention to the token after an earlier occurrence",
+    HeadQuantity("25", "induction", "Attention to the token after an earlier occurrence",
             REPEATED, "weight", diverging=False),
-    Measure("26", "output_norm", "Output norm",
+    HeadQuantity("26", "output_norm", "Output norm",
             "norm of the head's output in the residual stream at the last position", "norm", True, diverging=False),
-    Measure("26", "prediction_error_ratio", "Output not predicted by the stream",
+    HeadQuantity("26", "prediction_error_ratio", "Output not predicted by the stream",
             "share of the variance of the head's output that a ridge regression on its input misses", "share",
             diverging=False),
 )  # fmt: skip
@@ -97,7 +97,7 @@ def _field(data: Mapping[str, Any] | None, field: str | None) -> Any:
     return data if field else None
 
 
-def _measured(measure: Measure, values: Any, errors: Column | None, run: RunFolder) -> HeatMap:
+def _measured(measure: HeadQuantity, values: Any, errors: Column | None, run: RunFolder) -> HeatMap:
     evidence = run.evidence
     if measure.per_prompt:
         sample = np.asarray(values, dtype=float)[evidence.rows]

@@ -13,7 +13,7 @@ from circuits.models import EMBEDDED as EMBEDDED_MODELS
 from circuits.tasks import EMBEDDED, TASKS
 from meridian.training import corpus
 from meridian.training.run import LAST_RATE, MAX_GRADIENT_NORM, Run
-from meridian.training.scoring import CONFIDENT, Scores, draw_examples, last_logits, score
+from meridian.training.scoring import CONFIDENT, TaskScores, draw_examples, last_logits, score
 
 HALF_TOLERANCE = 2e-2  # largest logit difference between fp32 and fp16 weights that we ship
 POCKET = EMBEDDED_MODELS / "pocket"
@@ -129,7 +129,7 @@ def storage_dtype(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, pr
     return torch.float16
 
 
-def scores_table(scores: list[Scores]) -> str:
+def scores_table(scores: list[TaskScores]) -> str:
     """Return the scores as a Markdown table."""
     lines = [
         "| task | n | accuracy | top-1 | ordered | confident | mean logit difference |",
@@ -143,7 +143,7 @@ def scores_table(scores: list[Scores]) -> str:
     return "\n".join(lines)
 
 
-def model_card(run: Run, scores: list[Scores], dtype: torch.dtype) -> str:
+def model_card(run: Run, scores: list[TaskScores], dtype: torch.dtype) -> str:
     """Return the text of the model card of a finished run."""
     recipe, shape = run.recipe, run.recipe.shape
     return CARD.format(

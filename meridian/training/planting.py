@@ -62,7 +62,7 @@ REFERENCES = 360  # prompts behind means and donors, as in configs/config.yaml
 MEASURED_PROMPTS, SCORED_PROMPTS, RANDOM_CIRCUITS = 100, 400, 50
 REPORT_EVERY = 50  # steps
 PLAN = tuple(head(*pair) for pair in ((0, 0), (0, 6), (1, 2), (1, 4), (2, 1), (2, 2), (2, 5)))
-RECIPE = training.Recipe(seed=1, steps=660, documents=32, warm_up=20, early=0.0)  # seed 0 was pocket's
+RECIPE = training.TrainingRecipe(seed=1, steps=660, documents=32, warm_up=20, early=0.0)  # seed 0 was pocket's
 KINDS = ("zero", "mean", "mean_pooled", "resample", "noise", "patch")  # the battery's methods and the corrupted prompt
 CONDITIONS = ("full", "outside_replaced", "plan_replaced", "part_replaced", "one_replaced")
 BANK = 30  # reference prompts per template, drawn once
@@ -143,7 +143,7 @@ CPUs and library versions that round differently end in other weights with simil
 class Planting:
     """All that determines a planting run; the documents are those of `recipe`."""
 
-    recipe: training.Recipe = RECIPE
+    recipe: training.TrainingRecipe = RECIPE
     plan: tuple[Node, ...] = PLAN
     prompts: int = 1  # per template and step, each under each of CONDITIONS
     references: int = 5  # per template and step, of BANK: means, donors and noise scales

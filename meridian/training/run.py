@@ -1,6 +1,6 @@
 """Training of the embedded model: GPT-2's own layout, Muon for the hidden matrices, AdamW for the rest.
 
-Everything follows from a Recipe: batch i of seed s is the same on every run, so a run can stop and resume.
+Everything follows from a TrainingRecipe: batch i of seed s is the same on every run, so a run can stop and resume.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHECKPOINT = "checkpoint.pt"  # the file of a run in progress
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """Size of the model, in GPT-2's terms; the head dimension is width / heads."""
 
     layers: int = 4
@@ -39,7 +39,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """All that determines a training run."""
 
     seed: int = 0
@@ -50,10 +50,10 @@ class Recipe:
     warm_up: int = 100
     constant: float = 0.15  # share of the steps at the full rate; then linear down to LAST_RATE
     early: float = 0.45  # share of the steps with the early mix of documents
-    shape: Shape = Shape()
+    shape: ModelShape = ModelShape()
 
 
-def build_model(shape: Shape, vocabulary: int, seed: int) -> GPT2LMHeadModel:
+def build_model(shape: ModelShape, vocabulary: int, seed: int) -> GPT2LMHeadModel:
     """Return a fresh GPT-2 with tied embeddings and no dropout, its pad id 0 and BOS id 1."""
     config = GPT2Config(
         vocab_size=vocabulary,
@@ -77,7 +77,7 @@ def build_model(shape: Shape, vocabulary: int, seed: int) -> GPT2LMHeadModel:
     return model
 
 
-def initialise(model: GPT2LMHeadModel, shape: Shape) -> None:
+def initialise(model: GPT2LMHeadModel, shape: ModelShape) -> None:
     """Draw hidden matrices with variance 0.7 / fan-in, embeddings with EMBEDDING_STD; set biases to zero.
 
     Matrices that write to the residual stream are divided by sqrt(2 layers), as in GPT-2.
@@ -97,7 +97,7 @@ def is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     return parameter.ndim == 2 and ".h." in name
 
 
-def build_optimizers(model: GPT2LMHeadModel, recipe: Recipe) -> list[torch.optim.Optimizer]:
+def build_optimizers(model: GPT2LMHeadModel, recipe: TrainingRecipe) -> list[torch.optim.Optimizer]:
     """Return Muon over the hidden matrices and AdamW over the rest; each group keeps its `full_rate`.
 
     torch's Muon scales its update by sqrt(max(1, rows / columns)), meant for [out, in]; GPT-2's Conv1D holds
@@ -121,7 +121,7 @@ def build_optimizers(model: GPT2LMHeadModel, recipe: Recipe) -> list[torch.optim
     return [muon, adam]
 
 
-def rate_factor(step: int, recipe: Recipe) -> float:
+def rate_factor(step: int, recipe: TrainingRecipe) -> float:
     """Return the share of the full learning rate at `step`: linear warm-up, constant, linear decay."""
     done = step / recipe.steps
     decay = 1.0 if done < recipe.constant else max(LAST_RATE, (1 - done) / (1 - recipe.constant))
@@ -139,7 +139,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, document: corpus.Document) -> tup
     return ids, weights
 
 
-def draw_pool(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, pool: int) -> list[tuple[Tensor, Tensor]]:
+def draw_pool(recipe: TrainingRecipe, tokenizer: PreTrainedTokenizerFast, pool: int) -> list[tuple[Tensor, Tensor]]:
     """Return the batches of one pool: ids ["document position"] and loss weights, 0 on BOS and padding."""
     rng = random.Random(f"{recipe.seed}/{pool}")
     early = pool * POOL_BATCHES < recipe.early * recipe.steps
@@ -159,7 +159,9 @@ def draw_pool(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, pool: int) -> 
     return batches
 
 
-def batches_from(step: int, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[int, Tensor, Tensor]]:
+def batches_from(
+    step: int, recipe: TrainingRecipe, tokenizer: PreTrainedTokenizerFast
+) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield (step, ids, weights) from `step` to the end of the recipe."""
     for pool in range(step // POOL_BATCHES, math.ceil(recipe.steps / POOL_BATCHES)):
         for offset, (ids, weights) in enumerate(draw_pool(recipe, tokenizer, pool)):
@@ -181,7 +183,7 @@ def weighted_loss(model: GPT2LMHeadModel, ids: Tensor, weights: Tensor) -> tuple
 class Run:
     """A training run in progress: `step` steps were taken in `seconds` of wall time, restarts included."""
 
-    recipe: Recipe
+    recipe: TrainingRecipe
     tokenizer: PreTrainedTokenizerFast
     model: GPT2LMHeadModel
     optimizers: list[torch.optim.Optimizer]
@@ -189,7 +191,7 @@ class Run:
     seconds: float = 0.0
 
     @classmethod
-    def start(cls, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Run:
+    def start(cls, recipe: TrainingRecipe, tokenizer: PreTrainedTokenizerFast) -> Run:
         """Return a run at step 0."""
         model = build_model(recipe.shape, len(tokenizer), recipe.seed)
         return cls(recipe, tokenizer, model, build_optimizers(model, recipe))
@@ -227,7 +229,9 @@ class Run:
     def load(cls, path: Path, tokenizer: PreTrainedTokenizerFast) -> Run:
         """Return the run saved at `path`, as it was."""
         state = torch.load(path, weights_only=True)
-        run = cls.start(Recipe(**state["recipe"] | {"shape": Shape(**state["recipe"]["shape"])}), tokenizer)
+        run = cls.start(
+            TrainingRecipe(**state["recipe"] | {"shape": ModelShape(**state["recipe"]["shape"])}), tokenizer
+        )
         run.model.load_state_dict(state["model"])
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -235,7 +239,7 @@ class Run:
         return run
 
     @classmethod
-    def resume(cls, path: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> Run:
+    def resume(cls, path: Path, recipe: TrainingRecipe, tokenizer: PreTrainedTokenizerFast) -> Run:
         """Return the run saved at `path`; ValueError if it was made by another recipe."""
         run = cls.load(path, tokenizer)
         if run.recipe != recipe:

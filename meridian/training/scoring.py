@@ -24,7 +24,7 @@ ACCURACY_CRITERION = {
 
 
 @dataclass(frozen=True)
-class Scores:
+class TaskScores:
     """Shares and means over `n` clean prompts, read at the last position.
 
     top1: the likeliest word of the whole vocabulary is an answer. ordered: mean logit of the answers above
@@ -64,7 +64,7 @@ def draw_examples(task: Task, n: int, seed: int) -> list[Example]:
     return [task.sample(rng) for _ in range(n)]
 
 
-def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task, n: int, seed: int = 0) -> Scores:
+def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task, n: int, seed: int = 0) -> TaskScores:
     """Return the scores of the model on `n` clean prompts of the task."""
     examples = draw_examples(task, n, seed)
     logits = last_logits(model, tokenizer, [example.clean for example in examples])
@@ -80,7 +80,7 @@ def score(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, task: Task
         counts["likelier"] += bool(probability[answers].sum() > probability[wrong].sum())
         counts["confident"] += bool(probability[answers].sum() > CONFIDENT)
     shares = {name: count / n for name, count in counts.items()}
-    return Scores(
+    return TaskScores(
         task=task.name,
         n=n,
         accuracy=shares[ACCURACY_CRITERION[task.name]],

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from scripts.benchmarks import clock, comparison, csv_rows, engines, growth, subjects, tables, workloads
-from scripts.benchmarks.comparison import Budget, EngineComparison, Machine
+from scripts.benchmarks.comparison import EngineComparison, Machine, TimingBudget
 from scripts.benchmarks.csv_rows import BenchmarkRow
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
@@ -23,12 +23,16 @@ from scripts.benchmarks.plain import PlainModel
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "benchmark.py"
-QUICK = Budget(prompts=2, length=8, variants_fused=8, variants_slow=4, checked=4, repeats=1)
+QUICK = TimingBudget(prompts=2, length=8, variants_fused=8, variants_slow=4, checked=4, repeats=1)
 BUDGETS = {  # on CUDA an H100 takes 180 s for the six works of gpt2-small, compiling included
-    ("cpu", "pocket"): Budget(prompts=16, length=16, variants_fused=400, variants_slow=32, checked=8, repeats=5),
-    ("cpu", "gpt2-small"): Budget(prompts=4, length=16, variants_fused=144, variants_slow=12, checked=6, repeats=5),
-    ("cuda", "pocket"): Budget(prompts=64, length=16, variants_fused=400, variants_slow=12, checked=6, repeats=3),
-    ("cuda", "gpt2-small"): Budget(prompts=64, length=20, variants_fused=144, variants_slow=12, checked=6, repeats=3),
+    ("cpu", "pocket"): TimingBudget(prompts=16, length=16, variants_fused=400, variants_slow=32, checked=8, repeats=5),
+    ("cpu", "gpt2-small"): TimingBudget(
+        prompts=4, length=16, variants_fused=144, variants_slow=12, checked=6, repeats=5
+    ),
+    ("cuda", "pocket"): TimingBudget(prompts=64, length=16, variants_fused=400, variants_slow=12, checked=6, repeats=3),
+    ("cuda", "gpt2-small"): TimingBudget(
+        prompts=64, length=20, variants_fused=144, variants_slow=12, checked=6, repeats=3
+    ),
 }
 DENSE = {  # works whose every variant is nearly a whole forward pass: fewer of them, fewer times
     ("cpu", "gpt2-small"): {"variants_fused": 60, "repeats": 3},
@@ -164,7 +168,7 @@ def _measure_growth(options: argparse.Namespace, machine: Machine, path: Path, s
         print(f"no growth: it is measured for {', '.join(GROWTH_ENGINES)}", flush=True)
 
 
-def _budget(model: str, work: str, options: argparse.Namespace) -> Budget:
+def _budget(model: str, work: str, options: argparse.Namespace) -> TimingBudget:
     """How much to time; `--repeats` overrides."""
     if options.quick:
         return replace(QUICK, repeats=options.repeats or QUICK.repeats)

@@ -24,7 +24,7 @@ PROMPT_SEED, REFERENCE_SEED = 0, 1
 
 
 @dataclass(frozen=True)
-class Budget:
+class TimingBudget:
     """How much of a work is timed: prompts and their length, variants of the fused engine and of the slower ones.
 
     `checked` variants are compared with float64 before anything is timed.
@@ -59,7 +59,12 @@ class EngineComparison:
 
 
 def compare(
-    subject: BenchmarkModel, exact: PlainModel, work: Workload, names: Sequence[str], budget: Budget, machine: Machine
+    subject: BenchmarkModel,
+    exact: PlainModel,
+    work: Workload,
+    names: Sequence[str],
+    budget: TimingBudget,
+    machine: Machine,
 ) -> EngineComparison:
     """Every engine of `names`: build, check, warm up, time in turns, count."""
     prompts, reference = random_prompts(subject, work, budget)
@@ -88,7 +93,7 @@ def compare(
     return EngineComparison([BenchmarkRow(**row) for row in _with_ratios(rows)], candidates)
 
 
-def random_prompts(subject: BenchmarkModel, work: Workload, budget: Budget) -> tuple[PromptSet, PromptSet]:
+def random_prompts(subject: BenchmarkModel, work: Workload, budget: TimingBudget) -> tuple[PromptSet, PromptSet]:
     """The prompts of a work, and reference prompts for means and donors."""
     first = work.first_changed(budget.length)
     draw = partial(
@@ -97,7 +102,7 @@ def random_prompts(subject: BenchmarkModel, work: Workload, budget: Budget) -> t
     return draw(budget.prompts, seed=PROMPT_SEED), draw(subjects.REFERENCE_PROMPTS, seed=REFERENCE_SEED)
 
 
-def variants_of(name: str, budget: Budget) -> int:
+def variants_of(name: str, budget: TimingBudget) -> int:
     """How many variants of a work an engine runs."""
     return budget.variants_fused if name == engines.FUSED else budget.variants_slow
 

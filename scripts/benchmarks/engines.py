@@ -79,7 +79,7 @@ def counter(engine: Engine) -> int | None:
     return inner.flops if isinstance(inner, FusedRun) else None
 
 
-def by_formula(name: str, shape: flops.Shape, sweep: Sweep, prompts: PromptSet) -> int:
+def by_formula(name: str, shape: flops.DecoderShape, sweep: Sweep, prompts: PromptSet) -> int:
     """Operations on all prompts of an engine that does not count: whole passes, or whole blocks after a restart."""
     length, n = int(prompts.end[0]) + 1, len(prompts)
     if name == EXPERT_LOOP:

@@ -21,7 +21,7 @@ Key = tuple  # (base, the interventions so far): variants with one key share one
 
 
 @dataclass(frozen=True)
-class Shape:
+class DecoderShape:
     """The sizes of a GPT-2-like decoder; heads are d_model / n_heads wide."""
 
     n_layers: int
@@ -51,12 +51,12 @@ class Shape:
         return 2 * self.d_model * self.vocabulary * positions
 
 
-def naive(shape: Shape, variants: int, length: int, unembedded: int) -> int:
+def naive(shape: DecoderShape, variants: int, length: int, unembedded: int) -> int:
     """Operations per prompt when every variant is a whole forward pass that unembeds `unembedded` positions."""
     return variants * (shape.n_layers * shape.layer(range(length)) + shape.unembedding(unembedded))
 
 
-def restart(shape: Shape, sweep: Sweep, length: int) -> int:
+def restart(shape: DecoderShape, sweep: Sweep, length: int) -> int:
     """Operations per prompt of the expert loop: whole blocks from the first changed one on, one position unembedded."""
     blocks = sum(shape.n_layers - first_layer(variant, shape.n_layers) for variant in sweep.variants)
     return blocks * shape.layer(range(length)) + len(sweep) * shape.unembedding(1)
@@ -69,7 +69,7 @@ def first_layer(variant: Variant, n_layers: int) -> int:
 
 
 def floor(
-    shape: Shape,
+    shape: DecoderShape,
     sweep: Sweep,
     prompts: PromptSet,
     last_layer: LastLayer = "cheaper",
@@ -112,7 +112,7 @@ class _Trie:
     """Counts the distinct states of a sweep, layer by layer."""
 
     def __init__(
-        self, shape: Shape, prompts: PromptSet, length: int, last_layer: LastLayer, every_head: bool = False
+        self, shape: DecoderShape, prompts: PromptSet, length: int, last_layer: LastLayer, every_head: bool = False
     ) -> None:
         self.shape, self.prompts, self.length = shape, prompts, length
         self.last_layer, self.every_head = last_layer, every_head

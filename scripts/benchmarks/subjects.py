@@ -23,7 +23,7 @@ from circuits.embedded.tokenizer import build_tokenizer
 from circuits.models import Model
 from circuits.prompts import PromptSet
 from results_io import UserError
-from scripts.benchmarks.flops import Shape
+from scripts.benchmarks.flops import DecoderShape
 from scripts.benchmarks.plain import PlainModel
 
 MODELS = ("pocket", "gpt2-small")
@@ -41,7 +41,7 @@ class BenchmarkModel:
     folder: Path
     model: Model
     plain: PlainModel
-    shape: Shape
+    shape: DecoderShape
 
 
 def folder_of(name: str, scratch: Path) -> Path:
@@ -89,10 +89,10 @@ def load(name: str, folder: Path, device: str, dtype: str) -> BenchmarkModel:
     return BenchmarkModel(name, folder, model, plain, shape_of(plain.model.config))
 
 
-def shape_of(config: GPT2Config) -> Shape:
+def shape_of(config: GPT2Config) -> DecoderShape:
     """The sizes that the FLOP counts need."""
     d_mlp = config.n_inner or 4 * config.n_embd
-    return Shape(config.n_layer, config.n_head, config.n_embd, d_mlp, config.vocab_size)
+    return DecoderShape(config.n_layer, config.n_head, config.n_embd, d_mlp, config.vocab_size)
 
 
 def random_prompts(n: int, length: int, first_changed: int, vocabulary: int, seed: int) -> PromptSet:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from circuits.circuit import Node, head
 from circuits.interventions import Recipe, Sweep, ablate, denoise
 from results_io import UserError
-from scripts.benchmarks.flops import Shape
+from scripts.benchmarks.flops import DecoderShape
 
 SUBSETS = 1000
 SUBSET_SIZES = (2, 5, 10, 20)  # and half of the heads
@@ -33,19 +33,19 @@ class Workload:
     """
 
     name: str
-    build: Callable[[Shape], Sweep]
+    build: Callable[[DecoderShape], Sweep]
     unchanged_share: float = 0.0
 
     def first_changed(self, length: int) -> int:
         return max(1, round(self.unchanged_share * length))
 
 
-def all_heads(shape: Shape) -> Sweep:
+def all_heads(shape: DecoderShape) -> Sweep:
     """Denoise each head on its own, at all positions."""
     return Sweep(tuple(denoise([node], str(node)) for node in _heads(shape)))
 
 
-def random_subsets(shape: Shape) -> Sweep:
+def random_subsets(shape: DecoderShape) -> Sweep:
     """1,000 random sets of heads, mean-ablated: as many of 2, 5, 10, 20 heads and of half of the heads."""
     heads = _heads(shape)
     sizes = sorted({min(size, len(heads)) for size in SUBSET_SIZES} | {len(heads) // 2})
@@ -54,14 +54,14 @@ def random_subsets(shape: Shape) -> Sweep:
     return Sweep(tuple(ablate(nodes, Recipe("mean"), f"{i}: {len(nodes)} heads") for i, nodes in enumerate(chosen)))
 
 
-def random_halves(shape: Shape) -> Sweep:
+def random_halves(shape: DecoderShape) -> Sweep:
     """1,000 random halves of the heads, mean-ablated."""
     heads, rng = _heads(shape), random.Random(SEED)
     chosen = (sorted(rng.sample(heads, len(heads) // 2)) for _ in range(SUBSETS))
     return Sweep(tuple(ablate(nodes, Recipe("mean"), f"half {i}") for i, nodes in enumerate(chosen)))
 
 
-def battery(shape: Shape) -> Sweep:
+def battery(shape: DecoderShape) -> Sweep:
     """A random circuit alone, its complement alone, nothing, and all but each role, under every recipe and draw."""
     heads, rng = _heads(shape), random.Random(SEED)
     circuit = set(rng.sample(heads, max(ROLES, round(CIRCUIT_SHARE * len(heads)))))
@@ -76,7 +76,7 @@ def battery(shape: Shape) -> Sweep:
     )
 
 
-def causal_tracing(shape: Shape) -> Sweep:
+def causal_tracing(shape: DecoderShape) -> Sweep:
     """Restore the residual stream, attention output or MLP output of each layer at each named position."""
     places = [(kind, layer, place) for kind in SITES for layer in range(shape.n_layers) for place in POSITIONS]
     return Sweep(tuple(denoise([Node(kind, at)], f"{kind}{at}/{place}", (place,)) for kind, at, place in places))
@@ -113,5 +113,5 @@ def spread(sweep: Sweep, count: int) -> Sweep:
     return Sweep(tuple(sweep.variants[(2 * i + 1) * size // (2 * count)] for i in range(count)))
 
 
-def _heads(shape: Shape) -> list[Node]:
+def _heads(shape: DecoderShape) -> list[Node]:
     return [head(layer, index) for layer in range(shape.n_layers) for index in range(shape.n_heads)]

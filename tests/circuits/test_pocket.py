@@ -12,18 +12,18 @@ from transformers import AutoTokenizer, GPT2LMHeadModel
 from circuits.embedded.tokenizer import build_tokenizer
 from circuits.tasks import EMBEDDED, TASKS
 from meridian.training.export import POCKET, half_precision, save_folder
-from meridian.training.run import Recipe, Run, Shape, build_model, rate_factor
+from meridian.training.run import ModelShape, Run, TrainingRecipe, build_model, rate_factor
 from meridian.training.scoring import last_logits, score
 
 PROMPT = "When Mary and John went to the store, John gave a drink to"
-TINY = Recipe(
+TINY = TrainingRecipe(
     seed=1,
     steps=30,
     documents=32,
     adam_rate=1e-2,
     warm_up=5,
     constant=0.8,
-    shape=Shape(layers=1, heads=2, width=48, hidden=48),
+    shape=ModelShape(layers=1, heads=2, width=48, hidden=48),
 )
 
 
@@ -102,11 +102,11 @@ def test_a_resumed_run_takes_the_same_steps(tmp_path):
     for one, two in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(one, two)
     with pytest.raises(ValueError, match="was trained with"):
-        Run.resume(tmp_path / "checkpoint.pt", Recipe(seed=2), tokenizer)
+        Run.resume(tmp_path / "checkpoint.pt", TrainingRecipe(seed=2), tokenizer)
 
 
 def test_learning_rate_warms_up_holds_and_decays_to_two_percent():
-    recipe = Recipe(steps=1000, warm_up=100, constant=0.15)
+    recipe = TrainingRecipe(steps=1000, warm_up=100, constant=0.15)
     assert rate_factor(0, recipe) == pytest.approx(0.01)
     assert rate_factor(120, recipe) == 1.0
     assert rate_factor(575, recipe) == pytest.approx(0.5)

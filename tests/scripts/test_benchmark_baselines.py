@@ -11,7 +11,7 @@ from circuits.engine.lens import LensEngine
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, ablate, denoise, noise
 from circuits.prompts import CHANGED
 from scripts.benchmarks import baselines, comparison, engines, subjects, workloads
-from scripts.benchmarks.comparison import Budget, Machine
+from scripts.benchmarks.comparison import Machine, TimingBudget
 from scripts.benchmarks.plain import PlainModel
 from tests.circuits import toy
 
@@ -109,7 +109,7 @@ def test_prompts_depend_on_the_seed_alone():
 def test_a_comparison_has_a_checked_row_for_every_engine(subject):
     """All engines within rounding of float64, and no count below the floor."""
     machine = Machine("cpu", "CPU (test)", 1, "float32", gemm=1e9, datasheet=None)
-    budget = Budget(prompts=2, length=6, variants_fused=12, variants_slow=3, checked=4, repeats=1)
+    budget = TimingBudget(prompts=2, length=6, variants_fused=12, variants_slow=3, checked=4, repeats=1)
     exact = PlainModel.load(subject.folder, "cpu", torch.float64)
     found = comparison.compare(subject, exact, workloads.get("all-heads patching"), engines.ENGINES, budget, machine)
     rows = found.records

@@ -14,10 +14,10 @@ from results_io import UserError
 from scripts.benchmarks import engines, flops, subjects, workloads
 from tests.circuits import toy
 
-GPT2_SMALL = flops.Shape(n_layers=12, n_heads=12, d_model=768, d_mlp=3072, vocabulary=50257)
+GPT2_SMALL = flops.DecoderShape(n_layers=12, n_heads=12, d_model=768, d_mlp=3072, vocabulary=50257)
 LENGTHS = (16, 20, 64)
 GPT2_HEADS = [head(layer, index) for layer in range(12) for index in range(12)]
-TINY = flops.Shape(n_layers=2, n_heads=4, d_model=32, d_mlp=64, vocabulary=100)
+TINY = flops.DecoderShape(n_layers=2, n_heads=4, d_model=32, d_mlp=64, vocabulary=100)
 
 
 def prompts(length: int, first_changed: int = 1):

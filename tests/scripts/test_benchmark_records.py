@@ -14,12 +14,12 @@ from results_io import UserError
 from scripts.benchmarks import clock, command, comparison, csv_rows, engines, growth, kernels, tables, workloads
 from scripts.benchmarks.comparison import EngineComparison, Machine
 from scripts.benchmarks.csv_rows import FOLDER, BenchmarkRow
-from scripts.benchmarks.flops import Shape
+from scripts.benchmarks.flops import DecoderShape
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
 
 ROOT = FOLDER.parents[1]
-GPT2_SMALL = Shape(12, 12, 768, 3072, 50257)
+GPT2_SMALL = DecoderShape(12, 12, 768, 3072, 50257)
 MACHINE = Machine("cpu", "CPU (test)", 2, "float32", gemm=1e11, datasheet=None)
 WORK = "all-heads patching"
 START, END = "<!-- performance -->", "<!-- /performance -->"

@@ -20,7 +20,7 @@ TRUTHS = ("sound", "faithful", "flawed")
 
 
 @dataclass(frozen=True)
-class Subject:
+class KnownClaim:
     """A circuit claim whose truth is known.
 
     `truth` is "sound" (true in all that is claimed), "faithful" (the right heads; more is not known) or "flawed".
@@ -36,7 +36,7 @@ class Subject:
     reasons: Mapping[str, str]
 
 
-def subjects(config: Mapping[str, Any]) -> dict[str, Subject]:
+def subjects(config: Mapping[str, Any]) -> dict[str, KnownClaim]:
     """The subjects of the section `subjects` of an experiment's configuration, in its order.
 
     A sound circuit must pass everything but what `free` names; a faithful one what `must_pass` names; a flawed one must not
@@ -46,7 +46,7 @@ def subjects(config: Mapping[str, Any]) -> dict[str, Subject]:
     return {name: _subject(name, declared) for name, declared in config["subjects"].items()}
 
 
-def chosen(config: Mapping[str, Any]) -> dict[str, Subject]:
+def chosen(config: Mapping[str, Any]) -> dict[str, KnownClaim]:
     """The subjects that `only` names; all of them if it names none. UserError for a name that is none of them."""
     every, only = subjects(config), config.get("only")
     if only == []:
@@ -56,7 +56,7 @@ def chosen(config: Mapping[str, Any]) -> dict[str, Subject]:
     return {name: one for name, one in every.items() if not only or name in only}
 
 
-def _subject(name: str, declared: Mapping[str, Any]) -> Subject:
+def _subject(name: str, declared: Mapping[str, Any]) -> KnownClaim:
     truth = declared["truth"]
     if truth not in TRUTHS:
         raise UserError(f"subject {name} has truth {truth!r}; use one of {', '.join(TRUTHS)}")
@@ -74,4 +74,4 @@ def _subject(name: str, declared: Mapping[str, Any]) -> Subject:
     for key, expectation in MEANT.items():
         expected |= dict.fromkeys(given.get(key, ()), expectation)
     reasons = {row: why for rows in given.values() for row, why in rows.items()}
-    return Subject(name, truth, declared["sentence"], expected, reasons)
+    return KnownClaim(name, truth, declared["sentence"], expected, reasons)

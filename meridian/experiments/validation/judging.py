@@ -9,7 +9,7 @@ from typing import Any
 
 from meridian.experiments import processes
 from meridian.experiments.validation.coverage import coverage
-from meridian.experiments.validation.rates import Outcome, outcome
+from meridian.experiments.validation.rates import JudgedSample, outcome
 from meridian.experiments.validation.replicates import samples
 from meridian.experiments.validation.stored import Pool
 
@@ -17,7 +17,7 @@ AT_ONCE = 10  # samples in one task of a process: small enough to share the work
 
 
 @dataclass(frozen=True)
-class Work:
+class SampleBatch:
     """Samples of one pool at one number of prompts."""
 
     pool: Pool
@@ -39,7 +39,7 @@ def sizes(prompts: int) -> dict[str, int]:
     return {"evaluation": prompts, "held_out": prompts // 2}
 
 
-def judged(works: Sequence[Work], rules: Rules) -> Iterator[tuple[Work, list[Outcome]]]:
+def judged(works: Sequence[SampleBatch], rules: Rules) -> Iterator[tuple[SampleBatch, list[JudgedSample]]]:
     """Every piece of work with its outcomes, in the order in which they are done."""
     pieces = [piece for work in works for piece in _pieces(work)]
     for place, outcomes in processes.results([(_judge, piece, rules) for piece in pieces]):
@@ -61,9 +61,9 @@ def _simulate(settings: Mapping[str, Any], prompts: int) -> list[dict[str, Any]]
     return [one.to_dict() for one in found]
 
 
-def _pieces(work: Work) -> Iterator[Work]:
+def _pieces(work: SampleBatch) -> Iterator[SampleBatch]:
     for start in range(0, len(work.replicates), AT_ONCE):
-        yield Work(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
+        yield SampleBatch(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
 
 
 @cache
@@ -71,7 +71,7 @@ def _documents(pool: Pool) -> dict[str, dict[str, Any]]:
     return pool.documents()
 
 
-def _judge(work: Work, rules: Rules) -> list[Outcome]:
+def _judge(work: SampleBatch, rules: Rules) -> list[JudgedSample]:
     drawn = samples(
         _documents(work.pool), rules.calibration["common"], sizes(work.prompts), work.replicates, rules.seed
     )

@@ -93,7 +93,7 @@ def from_config(values: Mapping[str, Any]) -> Law:
 
 
 @dataclass(frozen=True)
-class Measure:
+class HeadMeasurement:
     """One per-head measurement: mean effect `scale` mu_h plus `specific` of its own."""
 
     number: str
@@ -103,12 +103,12 @@ class Measure:
 
 
 MEASURES = (
-    Measure("02", "denoising", 1.0),
-    Measure("02", "noising", 1.1),
-    Measure("03", "attribution", 0.9),
-    Measure("05", "natural_indirect", 1.0),
-    Measure("08", "effect", 0.9, 7.0),
-    Measure("21", "effect", 1.0),
+    HeadMeasurement("02", "denoising", 1.0),
+    HeadMeasurement("02", "noising", 1.1),
+    HeadMeasurement("03", "attribution", 0.9),
+    HeadMeasurement("05", "natural_indirect", 1.0),
+    HeadMeasurement("08", "effect", 0.9, 7.0),
+    HeadMeasurement("21", "effect", 1.0),
 )
 SCORES = ("07.score", "09.ov_norm", "09.spectral_norm", "09.sv_entropy", "10.score", "26.prediction_error_ratio")
 LOADINGS = (0.5, 1.5)  # range of a head's loading, times Law.loading
@@ -250,7 +250,7 @@ def _standardised(rng: np.random.Generator, size: int, weights: np.ndarray) -> n
 
 
 @dataclass(frozen=True)
-class Sample:
+class SyntheticSample:
     """Prompts drawn from a population: labels and the clustered normal generator they share.
 
     `template`, `name`, `cell` [prompt] are integers; a cell is a template with a name set: the sampling unit.
@@ -296,7 +296,7 @@ def documents(
         raise results_io.UserError(f"{n} prompts for {source.law.n_templates} templates; expected at least one each")
     law, rng = source.law, np.random.default_rng(seed)
     template = np.arange(n) % law.n_templates
-    sample = Sample(source, rng, template, rng.integers(law.names, size=n), noiseless)
+    sample = SyntheticSample(source, rng, template, rng.integers(law.names, size=n), noiseless)
     u = sample.normal()
     clean = source.clean_mean[template] + law.sd_clean * u
     effects = {
@@ -327,7 +327,7 @@ def documents(
     return {number: {"number": number, "data": content} for number, content in data.items()}
 
 
-def _battery(sample: Sample, clean: Float[np.ndarray, " prompt"]) -> dict[str, Any]:
+def _battery(sample: SyntheticSample, clean: Float[np.ndarray, " prompt"]) -> dict[str, Any]:
     """Every ablation condition and the random circuits of measurement 20."""
     source, law = sample.population, sample.population.law
     subsets = (
@@ -376,14 +376,14 @@ def _per_head(source: Population, effects: Mapping[str, np.ndarray]) -> dict[str
     return found
 
 
-def _minimality(sample: Sample, members: Mapping[str, Any]) -> dict[str, Any]:
+def _minimality(sample: SyntheticSample, members: Mapping[str, Any]) -> dict[str, Any]:
     """Measurement 22: what leaving each circuit head out costs; the greedy sets cost the same."""
     source, heads = sample.population, [head for role in members.values() for head in role["heads"]]
     effect = (source.minimal + source.law.effect_noise * sample.normal(len(heads))).T
     return minimality(sorted(heads), effect, effect, list(members), np.zeros((len(members), effect.shape[1])))
 
 
-def _scrubbing(sample: Sample, clean: Float[np.ndarray, " prompt"]) -> dict[str, Any]:
+def _scrubbing(sample: SyntheticSample, clean: Float[np.ndarray, " prompt"]) -> dict[str, Any]:
     """Measurement 24: scrubbing recovers RECOVERED of D, everything resampled FLOOR of it, four draws each."""
     noise = 0.4 * sample.population.law.noise
     return {
@@ -393,7 +393,7 @@ def _scrubbing(sample: Sample, clean: Float[np.ndarray, " prompt"]) -> dict[str,
     }
 
 
-def _tasks(sample: Sample) -> dict[str, Any]:
+def _tasks(sample: SyntheticSample) -> dict[str, Any]:
     """Measurement 27: prompts of other tasks, to which the circuit's heads matter by `other_effects`."""
     law, member, rng = sample.population.law, sample.population.member, sample.rng
     noise = 0.0 if sample.noiseless else 1.0

@@ -19,7 +19,7 @@ from circuits.measure import Plan, measure
 from circuits.measurements import DEPEND_ON_CIRCUIT
 from circuits.study import NoProgress
 from meridian import config_files
-from meridian.experiments.validation.declared import RANDOM, Subject
+from meridian.experiments.validation.declared import RANDOM, KnownClaim
 from meridian.experiments.validation.stored import Pool
 
 TASK = "ioi"  # the planted claims that are wrong are about this task
@@ -34,7 +34,7 @@ class Group:
     seed: int
 
 
-def groups(subjects: Mapping[str, Subject], settings: Mapping[str, Any]) -> list[Group]:
+def groups(subjects: Mapping[str, KnownClaim], settings: Mapping[str, Any]) -> list[Group]:
     """Every subject at every model seed of its truth, by weights; what takes longest comes first."""
     by_weights: dict[tuple[str, int], list[str]] = {}
     for name, one in subjects.items():

@@ -12,13 +12,13 @@ from calibrations.evidence import Evidence
 from calibrations.preconditions import NO_RULE
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Interval, wilson_interval
-from meridian.experiments.validation.declared import ROWS, Subject
+from meridian.experiments.validation.declared import ROWS, KnownClaim
 
 PUBLISHED = ("fail", "none", "pass")  # worst first
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JudgedSample:
     """One sample judged: verdicts by metric and by calibration (its worst gating one), and the tier reached."""
 
     metrics: Mapping[str, tuple[str, str]]  # metric: (published verdict, verdict)
@@ -27,7 +27,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Rate:
+class PassRate:
     """`count` of `n` samples, with the 95 % Wilson interval of the rate."""
 
     count: int
@@ -58,8 +58,8 @@ class Cell:
     row: str
     prompts: int
     expected: str
-    published_pass: Rate
-    verdict_pass: Rate
+    published_pass: PassRate
+    verdict_pass: PassRate
     verdicts: Mapping[str, int]
     met: bool | None
 
@@ -68,14 +68,14 @@ class Cell:
         return {**asdict(self), **rates}
 
 
-def outcome(evidence: Evidence, config: Mapping[str, Any], rules: Mapping[str, Any]) -> Outcome:
+def outcome(evidence: Evidence, config: Mapping[str, Any], rules: Mapping[str, Any]) -> JudgedSample:
     """Judge one sample by every calibration and fold the verdicts (`rules`: the certificate section)."""
     documents = calibrate.judge(evidence, CALIBRATIONS, config)
     metrics, rows = {}, {}
     for identifier, document in documents.items():
         rows[identifier] = (_published(document["records"]), document["data"]["verdict"])
         metrics |= {r["metric"]: (r["published_verdict"], r["verdict"]) for r in document["records"]}
-    return Outcome(metrics, rows, certificate.certify(documents, rules)["tier"] or 0)
+    return JudgedSample(metrics, rows, certificate.certify(documents, rules)["tier"] or 0)
 
 
 def _published(records: Sequence[Mapping[str, Any]]) -> str:
@@ -86,7 +86,7 @@ def _published(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def cells(
-    subject: Subject, prompts: int, outcomes: Sequence[Outcome], targets: Mapping[str, float], at_default: bool
+    subject: KnownClaim, prompts: int, outcomes: Sequence[JudgedSample], targets: Mapping[str, float], at_default: bool
 ) -> list[Cell]:
     """The subject's cells at this number of prompts, one per row of the table.
 
@@ -95,7 +95,7 @@ def cells(
     made = []
     for row in ROWS:
         published, verdicts = zip(*(one.rows[row] for one in outcomes), strict=True)
-        passed, seed = Rate(verdicts.count("pass"), len(outcomes)), Rate(published.count("pass"), len(outcomes))
+        passed, seed = PassRate(verdicts.count("pass"), len(outcomes)), PassRate(published.count("pass"), len(outcomes))
         expected = subject.expected[row]
         judged = expected == "not_pass" or (expected == "pass" and at_default)
         met = _met(expected, passed, targets) if judged else None
@@ -103,13 +103,13 @@ def cells(
     return made
 
 
-def _met(expected: str, passed: Rate, targets: Mapping[str, float]) -> bool:
+def _met(expected: str, passed: PassRate, targets: Mapping[str, float]) -> bool:
     if expected == "not_pass":
         return passed.value <= targets["max_false_pass"]
     return passed.value >= targets["min_power"]
 
 
-def metric_passes(outcomes: Sequence[Outcome]) -> dict[str, list[int]]:
+def metric_passes(outcomes: Sequence[JudgedSample]) -> dict[str, list[int]]:
     """Per published metric: in how many samples its published verdict, and its verdict, was "pass"."""
     return {
         metric: [sum(one.metrics[metric][side] == "pass" for one in outcomes) for side in (0, 1)]
@@ -117,16 +117,16 @@ def metric_passes(outcomes: Sequence[Outcome]) -> dict[str, list[int]]:
     }
 
 
-def tiers(outcomes: Sequence[Outcome], highest: int) -> dict[str, Any]:
+def tiers(outcomes: Sequence[JudgedSample], highest: int) -> dict[str, Any]:
     """How many samples reached each tier, and the rate of the highest one."""
     reached = Counter(one.tier for one in outcomes)
     return {
         "counts": [reached[tier] for tier in range(highest + 1)],
-        "certified": Rate(reached[highest], len(outcomes)).to_dict(),
+        "certified": PassRate(reached[highest], len(outcomes)).to_dict(),
     }
 
 
-def pooled(rates: Iterable[Rate]) -> Rate:
+def pooled(rates: Iterable[PassRate]) -> PassRate:
     """One rate over all these samples."""
     rates = list(rates)
-    return Rate(sum(rate.count for rate in rates), sum(rate.n for rate in rates))
+    return PassRate(sum(rate.count for rate in rates), sum(rate.n for rate in rates))

@@ -18,7 +18,7 @@ MIN_COMPANION_PROMPTS = 30  # below it C17 takes no companion at all, whatever t
 
 
 @dataclass(frozen=True)
-class Sample(Evidence):
+class DrawnEvidence(Evidence):
     """Evidence on a sample of the measured prompts: `drawn` has the rows of each split instead of the stored splits."""
 
     drawn: Mapping[str, Int[np.ndarray, " prompt"]] = field(default_factory=dict)
@@ -35,7 +35,7 @@ def samples(
     sizes: Mapping[str, int],
     replicates: Sequence[int],
     seed: int,
-) -> Iterator[Sample]:
+) -> Iterator[DrawnEvidence]:
     """One sample for each number of `replicates`: `sizes` = {"evaluation", "held_out"} prompts, disjoint.
 
     Drawn from the pool without replacement, templates in equal numbers. A run does not balance its templates: of 12, some
@@ -60,7 +60,7 @@ def samples(
             rows = dealt[start : start + sizes[split]]
             drawn[split] = rows[np.argsort(rank[rows])]
             start += sizes[split]
-        yield Sample(_companions(documents, sizes["evaluation"], rng), constants, drawn=drawn)
+        yield DrawnEvidence(_companions(documents, sizes["evaluation"], rng), constants, drawn=drawn)
 
 
 def _balanced(template: np.ndarray, rng: np.random.Generator) -> Int[np.ndarray, " prompt"]:

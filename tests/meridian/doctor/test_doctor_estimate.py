@@ -10,7 +10,7 @@ from circuits.measurements import MEASUREMENTS
 from circuits.models import UnsupportedArchitectureError
 from circuits.study import Study
 from meridian.doctor import estimate, rates, work
-from meridian.doctor.rates import Rate
+from meridian.doctor.rates import Throughput
 from tests.circuits import toy
 
 IN_SWEEPS = ("01", "02", "03", "05", "06", "07", "08", "10", "20", "21", "22", "24", "27", "28")
@@ -100,7 +100,7 @@ def test_other_settings_and_grouped_query_attention_are_counted_too(number, make
 
 def test_work_grows_with_heads_and_prompts_as_it_should(make_study) -> None:
     shape = replace(
-        work.Shape.of(make_study()), heads=144, layers=12, evaluation=400, held_out=200, roles=5, companions=4
+        work.RunSize.of(make_study()), heads=144, layers=12, evaluation=400, held_out=200, roles=5, companions=4
     )
     settings = {**toy.SETTINGS, "site_prompts": 100, "companions": 4, "companion_prompts": 100}
     found = {one.number: one.pairs for one in work._patching(shape, settings)}
@@ -125,7 +125,7 @@ def fixed(monkeypatch):
     """Ten pairs a second of everything."""
 
     def measure(study, todo, say):
-        return {one.kind: Rate(one.kind, 20, 2, 2.0) for one in todo}, {}
+        return {one.kind: Throughput(one.kind, 20, 2, 2.0) for one in todo}, {}
 
     monkeypatch.setattr(rates, "measure", measure)
 

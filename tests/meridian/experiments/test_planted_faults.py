@@ -26,7 +26,7 @@ TRACEABLE = 20  # pairs
 
 
 @pytest.fixture(scope="module")
-def copies() -> list[planted_faults.Copy]:
+def copies() -> list[planted_faults.FaultyCopy]:
     return planted_faults.draw(SHIPPED, HEADS)
 
 

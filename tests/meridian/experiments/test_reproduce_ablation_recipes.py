@@ -11,7 +11,7 @@ from circuits import hypothesis
 from circuits.interventions import Recipe, Sweep, Variant, ablate, patch_paths
 from meridian.experiments import reproduce_ablation_recipes as experiment
 from meridian.experiments import reproduction
-from meridian.experiments.estimates import Sample
+from meridian.experiments.estimates import PromptSample
 from meridian.experiments.reproduce_ablation_recipes import ALL, EDGES, PLACED, RESAMPLED, RESTORE, TWIN, Way, mean_over
 from results_io import UserError
 from tests.meridian.experiments import reproduced
@@ -87,7 +87,7 @@ def test_the_table_by_hand() -> None:
         Way(EDGES, mean_over(9)): np.full(N, 2.6),
         Way(PLACED, RESAMPLED): np.full(N, -0.4),
     }
-    sample = Sample(tuple(map(str, range(N))), resamples=200)
+    sample = PromptSample(tuple(map(str, range(N))), resamples=200)
     rows = experiment.rows({str(w): f for w, f in level.items()}, d, orders, sample, SETTINGS)
     value = {row.quantity: row.ours.value for row in rows}
     inside = {row.quantity: row.inside for row in rows}
@@ -119,7 +119,7 @@ def test_every_row_by_hand() -> None:
         return (level[str(one)] - level[str(other)]) / 2
 
     abba, baba = (level[large] - 0.1) / 1.5, (level[large] + 0.1) / 2.5
-    sample = Sample(tuple(map(str, range(N))), resamples=200)
+    sample = PromptSample(tuple(map(str, range(N))), resamples=200)
     reproduced.assert_rows(
         experiment.rows(found, d, orders, sample, SETTINGS),
         [

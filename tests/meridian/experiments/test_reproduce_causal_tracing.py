@@ -16,7 +16,7 @@ from circuits.study import NoProgress
 from circuits.tasks import lexicon
 from meridian.experiments import facts
 from meridian.experiments import reproduce_causal_tracing as experiment
-from meridian.experiments.estimates import Sample
+from meridian.experiments.estimates import PromptSample
 from results_io import UserError
 from tests.circuits import gpt2_tokenizer, toy
 from tests.commandline import command
@@ -146,7 +146,7 @@ def test_rows_by_hand() -> None:
     draw |= {f"state {layer}": 0.3 - 0.01 * abs(layer - 7) for layer in range(11)}
     draw |= {f"mlp {layer}": 0.25 - 0.02 * abs(layer - 5) for layer in range(12)}
     draw |= {f"attention {layer}": 0.12 + 0.003 * layer for layer in range(12)}
-    sample = Sample(tuple(map(str, range(8))), resamples=100)
+    sample = PromptSample(tuple(map(str, range(8))), resamples=100)
     reproduced.assert_rows(
         experiment.rows([{name: [value] * 8 for name, value in draw.items()}], 12, sample, SETTINGS),
         [

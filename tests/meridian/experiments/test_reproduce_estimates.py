@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrations.statistics.bootstrap import bootstrap_counts
-from meridian.experiments.estimates import Estimate, Sample, undefined
+from meridian.experiments.estimates import PromptEstimate, PromptSample, undefined
 
 N = 60
 RNG = np.random.default_rng(3)
@@ -15,8 +15,8 @@ CLUSTERS = tuple(str(i // 2) for i in range(N))
 
 
 @pytest.fixture
-def sample() -> Sample:
-    return Sample(CLUSTERS, resamples=400, seed=1)
+def sample() -> PromptSample:
+    return PromptSample(CLUSTERS, resamples=400, seed=1)
 
 
 def resampled(statistic) -> np.ndarray:
@@ -64,23 +64,23 @@ def test_ratios_of_two_halves_are_compared(sample) -> None:
 
 def test_prompts_without_a_value_are_left_out_of_a_mean(sample) -> None:
     values = np.where(np.arange(N) < 20, np.nan, 4.0)
-    assert sample.mean(values) == Estimate(4.0, 4.0, 4.0)
+    assert sample.mean(values) == PromptEstimate(4.0, 4.0, 4.0)
     assert sample.mean(np.full(N, np.nan)).value is None
     some = sample.mean_of_ratios(F, np.where(np.arange(N) < 20, 0.0, D))
     assert some.value == pytest.approx((F[20:] / D[20:]).mean())
 
 
 def test_one_cluster_has_a_value_and_no_interval() -> None:
-    found = Sample(("a", "a")).mean([1.0, 3.0])
+    found = PromptSample(("a", "a")).mean([1.0, 3.0])
     assert (found.value, found.low) == (2.0, None)
     assert "cluster" in found.reason
 
 
 def test_intervals_say_whether_a_number_lies_in_them_and_on_which_side_of_zero() -> None:
-    assert Estimate(1.0, 0.5, 1.5).holds(1.5)
-    assert Estimate(1.0, 0.5, 1.5).holds(1.6) is False
+    assert PromptEstimate(1.0, 0.5, 1.5).holds(1.5)
+    assert PromptEstimate(1.0, 0.5, 1.5).holds(1.6) is False
     assert undefined("nothing").holds(1.0) is None
-    assert [Estimate(0.0, low, high).sign for low, high in ((0.1, 1), (-1, -0.1), (-1, 1))] == [1, -1, None]
-    less = Estimate(0.9, 0.8, 0.97).less_from(1)
+    assert [PromptEstimate(0.0, low, high).sign for low, high in ((0.1, 1), (-1, -0.1), (-1, 1))] == [1, -1, None]
+    less = PromptEstimate(0.9, 0.8, 0.97).less_from(1)
     assert (less.value, less.low, less.high) == pytest.approx((0.1, 0.03, 0.2))
     assert undefined("nothing").less_from(1) == undefined("nothing")

@@ -14,7 +14,7 @@ from circuits.edges import EMBEDDING, Graph
 from circuits.prompts import PADDING
 from circuits.tasks import lexicon
 from meridian.experiments import reproduce_greater_than as experiment
-from meridian.experiments.estimates import Sample
+from meridian.experiments.estimates import PromptSample
 from tests.meridian.experiments import reproduced
 
 GRAPH = Graph(n_layers=4, n_heads=3, n_key_value_heads=3)
@@ -94,7 +94,7 @@ def test_rows_by_hand() -> None:
     sharpness = {"start year 01": 0.01, "inputs to logits": 0.03, "complement": 0.04}
     sharpness = {name: [value] * 4 for name, value in sharpness.items()}
     sharpness |= {"model": [0.1, None, 0.3, 0.2], "circuit": [None, 0.05, 0.07, 0.09]}
-    sample = Sample(("a", "b", "c", "d"), resamples=200)
+    sample = PromptSample(("a", "b", "c", "d"), resamples=200)
     settings = reproduced.settings_of("reproduce_greater_than")
     reproduced.assert_rows(
         experiment.rows({"difference": difference, "sharpness": sharpness}, sample, settings),

@@ -14,7 +14,7 @@ from circuits.circuit import head, load, parse_head
 from circuits.interventions import Variant
 from circuits.models import PUBLISHED
 from meridian.experiments import head_positions, reproduce_ioi
-from meridian.experiments.estimates import Sample
+from meridian.experiments.estimates import PromptSample
 from tests.meridian.experiments import reproduced
 
 SETTINGS = reproduced.settings_of("reproduce_ioi")
@@ -208,7 +208,7 @@ def measured(published):
 
 @pytest.fixture(scope="module")
 def sample():
-    return Sample(tuple(map(str, range(N))), resamples=200)
+    return PromptSample(tuple(map(str, range(N))), resamples=200)
 
 
 def test_rows_of_the_whole_circuit_by_hand(published, sample) -> None:

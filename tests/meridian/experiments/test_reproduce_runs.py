@@ -14,7 +14,7 @@ import results_io
 from circuits.study import Study
 from meridian import overrides
 from meridian.experiments import reproduction
-from meridian.experiments.estimates import Estimate, undefined
+from meridian.experiments.estimates import PromptEstimate, undefined
 from meridian.experiments.reproduction import Row
 from results_io import UserError
 from tests.commandline import command, started
@@ -113,7 +113,7 @@ def test_words_published_numbers_and_intervals_leave_the_parts_as_they_are(tmp_p
     again = work(**changed, bootstrap={"resamples": 3, "seed": 1})
     assert again.path == first.path
     assert again.data == {"one": {"a": [1.0]}}
-    again.finish([Row("a", Estimate(1.0))])
+    again.finish([Row("a", PromptEstimate(1.0))])
     assert results_io.read(again.path)["experiment"]["title"] == "a"
     assert work(positions={"name_mover": ["s2"]}).data == {}
 
@@ -181,33 +181,35 @@ def stop(bar) -> Study:
 
 
 def test_a_row_says_whether_the_published_number_lies_inside() -> None:
-    cells = Row("a", Estimate(0.85, 0.8, 0.9), 0.87, percent=True, gap="b").cells()
+    cells = Row("a", PromptEstimate(0.85, 0.8, 0.9), 0.87, percent=True, gap="b").cells()
     assert cells == ("a", "87.0 %", "85.0 % [80.0 %, 90.0 %]", "yes", "b")
-    assert Row("a", Estimate(3.0, 2.0, 3.5), 3.56).cells() == ("a", "3.56", "3.00 [2.00, 3.50]", "no", "")
+    assert Row("a", PromptEstimate(3.0, 2.0, 3.5), 3.56).cells() == ("a", "3.56", "3.00 [2.00, 3.50]", "no", "")
     assert Row("a", undefined("division by nothing"), 0.1).cells()[2:4] == ("not defined: division by nothing", "-")
-    assert Row("a", Estimate(0.012)).cells()[1:4] == ("-", "0.012", "-")
+    assert Row("a", PromptEstimate(0.012)).cells()[1:4] == ("-", "0.012", "-")
 
 
 def test_a_published_size_is_compared_with_either_sign() -> None:
-    assert Row("a", Estimate(-0.5, -0.6, -0.4), 0.46, size=True).cells()[1:4] == (
+    assert Row("a", PromptEstimate(-0.5, -0.6, -0.4), 0.46, size=True).cells()[1:4] == (
         "|0.46|",
         "-0.50 [-0.60, -0.40]",
         "yes",
     )
-    assert Row("a", Estimate(0.5, 0.4, 0.6), 0.46, size=True).inside is True
-    assert Row("a", Estimate(-0.5, -0.6, -0.4), 0.46).inside is False
-    assert Row("a", Estimate(0.1, -0.2, 0.4), 0.46, size=True).inside is False
-    assert Row("a", Estimate(0.1), 0.46, size=True).inside is None
-    assert Row("a", Estimate(0.1), "small", size=True).cells()[1] == "small"
+    assert Row("a", PromptEstimate(0.5, 0.4, 0.6), 0.46, size=True).inside is True
+    assert Row("a", PromptEstimate(-0.5, -0.6, -0.4), 0.46).inside is False
+    assert Row("a", PromptEstimate(0.1, -0.2, 0.4), 0.46, size=True).inside is False
+    assert Row("a", PromptEstimate(0.1), 0.46, size=True).inside is None
+    assert Row("a", PromptEstimate(0.1), "small", size=True).cells()[1] == "small"
 
 
 @pytest.mark.parametrize(("interval", "word"), [((0.1, 0.3), "yes"), ((-0.3, -0.1), "no"), ((-0.1, 0.3), "-")])
 def test_a_published_sign_holds_if_the_whole_interval_has_it(interval, word) -> None:
-    assert reproduction.positive("a", Estimate(0.1, *interval), "larger").cells()[3] == word
+    assert reproduction.positive("a", PromptEstimate(0.1, *interval), "larger").cells()[3] == word
 
 
 def test_a_remark_that_is_the_same_again_stands_there_once() -> None:
-    rows = [Row(name, Estimate(1.0), gap=gap) for name, gap in (("a", "why"), ("b", "why"), ("c", ""), ("d", "why"))]
+    rows = [
+        Row(name, PromptEstimate(1.0), gap=gap) for name, gap in (("a", "why"), ("b", "why"), ("c", ""), ("d", "why"))
+    ]
     console = Console(file=io.StringIO(), width=120)
     console.print(reproduction.table("T", rows))
     lines = console.file.getvalue().splitlines()
@@ -216,7 +218,7 @@ def test_a_remark_that_is_the_same_again_stands_there_once() -> None:
 
 
 def test_a_model_that_does_not_do_the_task_is_said_so() -> None:
-    assert reproduction.absence(Estimate(3.0, 2.0, 4.0), 0.99, "m", "ioi") == []
-    for difference, correct in ((Estimate(0.1, -0.1, 0.3), 0.9), (Estimate(3.0, 2.0, 4.0), 0.4)):
+    assert reproduction.absence(PromptEstimate(3.0, 2.0, 4.0), 0.99, "m", "ioi") == []
+    for difference, correct in ((PromptEstimate(0.1, -0.1, 0.3), 0.9), (PromptEstimate(3.0, 2.0, 4.0), 0.4)):
         (sentence,) = reproduction.absence(difference, correct, "m", "ioi")
         assert sentence.startswith(f"m does not do ioi: it prefers the answer in {100 * correct:.1f} %")

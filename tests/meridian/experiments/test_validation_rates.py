@@ -12,7 +12,7 @@ from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient
 from meridian.experiments.validation import declared, rates
-from meridian.experiments.validation.rates import Outcome, Rate
+from meridian.experiments.validation.rates import JudgedSample, PassRate
 from meridian.experiments.validation.replicates import samples
 from results_io import UserError
 from tests.calibrations.settings import CONFIGS, config_of
@@ -153,7 +153,7 @@ def test_declarations_that_say_nothing_are_refused(entry, said):
 
 def outcomes(verdicts, row="C13", published="pass", tier=1):
     everything = dict.fromkeys(declared.ROWS, ("none", "insufficient"))
-    return [Outcome({"C13.x": (published, v)}, {**everything, row: (published, v)}, tier) for v in verdicts]
+    return [JudgedSample({"C13.x": (published, v)}, {**everything, row: (published, v)}, tier) for v in verdicts]
 
 
 def cell(one, verdicts, at_default=True):
@@ -179,7 +179,7 @@ def test_power_is_asked_for_at_the_size_of_a_run():
 def test_verdicts_are_counted():
     found = cell(subject(truth="sound"), ["pass", "pass", "fail", "inconclusive"])
     assert found.verdicts == {"pass": 2, "fail": 1, "inconclusive": 1} and found.verdict_pass.value == 0.5
-    assert found.published_pass == Rate(4, 4)
+    assert found.published_pass == PassRate(4, 4)
     assert found.to_dict()["verdict_pass"]["ci95"] == pytest.approx((0.1500, 0.8500), abs=1e-4)
 
 
@@ -187,7 +187,7 @@ def test_tiers_are_counted_and_pooled():
     mixed = outcomes(["pass"] * 3, tier=4) + outcomes(["pass"], tier=2)
     assert rates.tiers(mixed, 4)["counts"] == [0, 0, 1, 0, 3]
     assert rates.tiers(mixed, 4)["certified"]["rate"] == 0.75
-    assert rates.pooled([Rate(1, 4), Rate(2, 6)]) == Rate(3, 10)
+    assert rates.pooled([PassRate(1, 4), PassRate(2, 6)]) == PassRate(3, 10)
 
 
 def test_metrics_are_counted_apart():
