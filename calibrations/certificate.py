@@ -17,6 +17,7 @@ from typing import Any
 
 from calibrations.calibrate import PRECONDITIONS, Documents
 from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.evidence import PRIMARY
 from calibrations.record import deciding
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
@@ -36,6 +37,13 @@ NO_TIER = {  # by the verdict of P.behaviour: without the behaviour there is not
     "inconclusive": "the behaviour is not shown",
 }
 WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no hypothesis tests of their own
+RECIPE_NAMES = {
+    "mean": "mean per template and position",
+    "mean_pooled": "mean over all positions",
+    "zero": "zero",
+    "resample": "resample",
+    "noise": "noise",
+}
 NOT_RUN = {"not_run"}  # what was never looked at has not been found free of contradiction
 
 
@@ -101,7 +109,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
         "kind": "certificate",
         "subject": {name: documents[PRECONDITIONS]["subject"][name] for name in SUBJECT},
         "tier": reached if shown else None,
-        "tier_name": rules["names"][reached] if shown else NO_TIER[gates[BEHAVIOUR].verdict],
+        "tier_name": _name(reached, rules, documents) if shown else NO_TIER[gates[BEHAVIOUR].verdict],
         "of": tiers[-1].level,
         "ceiling": ceiling,
         "blocking": {
@@ -118,6 +126,18 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
         "preconditions": [asdict(MetricRow.read(record)) for record in documents[PRECONDITIONS]["records"]],
         "inputs": {identifier: document["number"] for identifier, document in sorted(documents.items())},
     }
+
+
+def _name(reached: int, rules: Mapping[str, Any], documents: Documents) -> str:
+    """The tier's name with the recipe that it was reached under; above tier 2, whether the roles' labels were tested."""
+    recipe = next(
+        (r["companions"]["recipes"][0] for r in documents[PRECONDITIONS]["records"] if "recipes" in r["companions"]),
+        PRIMARY,
+    )
+    name = rules["names"][reached].format(recipe=RECIPE_NAMES[recipe])
+    labels = _gates(documents).get(rules["labels"])
+    untested = reached > 2 and (labels is None or labels.verdict == "insufficient")
+    return f"{name}, labels untested" if untested else name
 
 
 def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:

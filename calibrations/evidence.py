@@ -146,6 +146,11 @@ class Evidence:
         """The declared circuit: name, roles {role: {heads, ordinal, sign, assigned_by}}, provenance."""
         return self.data("20")["circuit"]
 
+    @property
+    def primary_recipe(self) -> str:
+        """The recipe under which the circuit is claimed: what its file names, otherwise the mean per template and position."""
+        return self.circuit.get("primary_recipe") or PRIMARY
+
     @cached_property
     def roles(self) -> dict[Head, str]:
         """The role of each of the circuit's heads, in (layer, head) order."""
@@ -197,12 +202,16 @@ class Evidence:
         The second array indexes this split's prompts (as ordered by `rows`).
         """
         stored = self.data("20")["random_circuits"]
-        column_of = {int(row): column for column, row in enumerate(stored["prompt_index"])}
-        columns = [(place, column_of[row]) for place, row in enumerate(self.rows.tolist()) if row in column_of]
+        columns, places = self.stored_columns(stored["prompt_index"])
         if not columns:
             raise Insufficient("n_prompts", f"random circuits were not run on the {self.split} split")
-        values = np.asarray(stored["logit_diff"], dtype=float)
-        return values[:, [column for _, column in columns]], np.array([place for place, _ in columns])
+        return np.asarray(stored["logit_diff"], dtype=float)[:, columns], places
+
+    def stored_columns(self, prompt_index: Iterable[int]) -> tuple[list[int], Int[np.ndarray, " prompt"]]:
+        """Of a result that was run on the stored prompts `prompt_index`: its columns of this split, and their places in it."""
+        column_of = {int(row): column for column, row in enumerate(prompt_index)}
+        found = [(column_of[row], place) for place, row in enumerate(self.rows.tolist()) if row in column_of]
+        return [column for column, _ in found], np.array([place for _, place in found], dtype=int)
 
     def head_effect(self, number: str, field: str) -> Float[np.ndarray, "prompt head"]:
         """Per-prompt, per-head values of a measurement: 02 denoising / noising, 03 attribution, 21 effect."""

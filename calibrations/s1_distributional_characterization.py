@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calibrations.evidence import Evidence
-from calibrations.preconditions import require_behaviour, require_prompts, resamples, sizes
+from calibrations.preconditions import NO_RULE, require_behaviour, require_prompts, resamples, sizes
 from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
     Insufficient,
@@ -47,7 +47,7 @@ ID = "S1"
 NUMBER = "73"
 NAME = "distributional_characterization"
 TITLE = "distributional characterization"
-INPUTS = ("01", "03", "20", "26")
+INPUTS = ("01", "03", "20", "21", "26")
 
 RULE = "mean |mean attribution| of circuit heads / of other heads > {threshold_ratio}"
 
@@ -59,6 +59,9 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     in / (in + out) of the module's docstring, its percentile 90 % interval over clusters of prompts against 2/3. pass if it
     lies above, relabelled heads reach the share in less than 5 % of the draws, and the published ratio exceeds 2 as
     well; fail if it lies below.
+
+    S1.total_effect: the same of the heads' total effects (21), which also sees circuits that act through MLPs. No published
+    rule. Two heads are enough, since the relabelling p says itself what so few can show.
     """
 
     def published() -> Published:
@@ -70,11 +73,19 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
         judge(
             "S1.distributional_characterization",
             published,
-            lambda: _decide(evidence, config),
+            lambda: _decide(evidence, config, _attribution(evidence), config["min_circuit_heads"]),
             rule=RULE.format(**config),
             n=sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads)),
             companions=or_none(lambda: {"circuit": _profiles(evidence, config, _attribution(evidence))}) or {},
-        )
+        ),
+        judge(
+            "S1.total_effect",
+            lambda: Published(None, NO_RULE, "none"),
+            lambda: _decide(evidence, config, evidence.head_effect("21", "effect"), config["min_circuit_heads_total"]),
+            rule=NO_RULE,
+            n=sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads)),
+            gating=False,
+        ),
     ]
 
 
@@ -93,15 +104,16 @@ def _ratio(magnitude: Float[np.ndarray, " head"], evidence: Evidence) -> float:
     return float(magnitude[member].mean() / outside)
 
 
-def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+def _decide(
+    evidence: Evidence, config: Mapping[str, Any], effects: Float[np.ndarray, "prompt head"], fewest: int
+) -> dict[str, Any]:
     """pass: the 90 % interval of the share lies above that of the ratio 2, relabelled heads rarely do, and the published
     ratio agrees (root mean squares alone would let one loud head speak for six silent ones).
     """
     require_behaviour(evidence, config)
-    attribution = _attribution(evidence)
-    _require_sizes(evidence, config)
-    published = _ratio(np.abs(attribution.mean(axis=0)), evidence)
-    squares, draws = squared_attribution(evidence, config, attribution)
+    _require_sizes(evidence, config, fewest)
+    published = _ratio(np.abs(effects.mean(axis=0)), evidence)
+    squares, draws = squared_attribution(evidence, config, effects)
     share, resampled = (float(circuit_share(squares, evidence)), circuit_share(draws, evidence))
     if np.isnan(share):
         raise Insufficient(
@@ -134,7 +146,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "p_kind": "larger of bootstrap-threshold and head relabelling",
         "effect_size": share / (1 - share) if share < 1 else None,
         "companions": {
-            **_companions(evidence, config, attribution, squares, relabelled),
+            **_companions(evidence, config, effects, squares, relabelled),
             "p_threshold": above,
             "share_threshold": threshold,
         },
@@ -167,11 +179,11 @@ def _interval(draws: Float[np.ndarray, " resample"], level: float) -> Interval:
     return low[0], high[1]
 
 
-def _require_sizes(evidence: Evidence, config: Mapping[str, Any]) -> None:
+def _require_sizes(evidence: Evidence, config: Mapping[str, Any], fewest: int) -> None:
     require_prompts(evidence, config["min_prompts"])
     heads, members = len(evidence.heads), len(evidence.circuit_heads)
-    if members < config["min_circuit_heads"] or heads < config["min_heads"]:
-        least = f"at least {config['min_circuit_heads']} of {config['min_heads']} are needed"
+    if members < fewest or heads < config["min_heads"]:
+        least = f"at least {fewest} of {config['min_heads']} are needed"
         raise Insufficient("n_heads", f"{members} circuit heads of {heads}; {least}")
 
 

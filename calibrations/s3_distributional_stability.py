@@ -6,7 +6,8 @@ and variance. One random partition is a lottery. Over random subsets of m prompt
     CV of the mean = SD / (|mean| sqrt(m)),    CV of the variance = sqrt(2 / (m - 1) + excess kurtosis / m),
 
 so the verdict judges these, with an interval over prompts, on heads that write to the answer: the attribution of another
-head is rounding (planted circuit: excess kurtosis 25 in heads that act only through others). Normal data need m = 51, so fewer
+head is rounding (planted circuit: excess kurtosis 25 in heads that act only through others). Where no head writes directly,
+their total effects take its place. Normal data need m = 51, so fewer
 than 255 prompts cannot meet the criterion. The kurtosis of a sample is biased low, so heavy-tailed heads a little beyond the
 limit pass too often. With 400 prompts, 24 to 29 % pass for t with 8 degrees of freedom (true CV of the variance .21), and 2 %
 for t with 6 (.25). Random subsets differ by chance alone, so a companion repeats the question between templates.
@@ -38,7 +39,7 @@ ID = "S3"
 NUMBER = "74"
 NAME = "distributional_stability"
 TITLE = "distributional stability"
-INPUTS = ("01", "03", "20")
+INPUTS = ("01", "03", "20", "21")
 
 RULE = "share of circuit heads with CV of mean and of variance < {threshold_cv} over {n_subsets} subsets"
 MARK = "; pass mark {threshold_fraction} is ours"
@@ -133,7 +134,7 @@ def stable_heads(cvs: Float[np.ndarray, "*resample moment head"], config: Mappin
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     """pass: the 90 % interval (over prompts) of the share of stable heads does not go below the pass mark."""
     require_faithful(evidence, config)
-    attribution, heads = written_attribution(evidence, config)
+    attribution, heads, notes = judged_heads(evidence, config)
     _require_prompts(len(attribution), config)
     size, mark = len(attribution) / config["n_subsets"], config["threshold_fraction"]
     cvs = expected_cvs(attribution, np.ones((1, len(attribution)), dtype=int), size)[0]
@@ -154,7 +155,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "ci_method": "percentile bootstrap over clusters; CVs in closed form",
         "p": plus_one_p(int((shares < mark).sum()), len(shares)),
         "p_kind": "bootstrap",
-        "notes": _left_out(evidence, heads),
+        "notes": notes,
         "n": sizes(evidence, circuit_heads=len(evidence.circuit_heads), heads=len(heads)),
         "companions": {
             "heads": _table(heads, cvs, stable),
@@ -163,6 +164,24 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
             "between_templates": _between_templates(evidence, attribution, config),
         },
     }
+
+
+def judged_heads(
+    evidence: Evidence, config: Mapping[str, Any]
+) -> tuple[Float[np.ndarray, "prompt head"], list[Head], tuple[str, ...]]:
+    """What is judged, its heads, and the notes: direct attribution of the heads that write to the answer.
+
+    A circuit without direct writers acts through other parts of the model; its heads' total effects (21) are judged instead.
+    """
+    try:
+        attribution, heads = written_attribution(evidence, config)
+        return attribution, heads, _left_out(evidence, heads)
+    except Insufficient as missing:
+        if missing.reason != "n_heads" or not evidence.has("21") or not evidence.circuit_heads:
+            raise
+    effects, heads = evidence.head_effect("21", "effect")[:, evidence.in_circuit], evidence.circuit_heads
+    _require_varying(effects, heads)
+    return effects, heads, ("no head writes to the answer directly, so total effects (21) are judged",)
 
 
 def written_attribution(

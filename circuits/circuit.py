@@ -13,6 +13,7 @@ import yaml
 import results_io
 from results_io import UserError
 
+PRIMARY_RECIPES = ("zero", "mean", "mean_pooled", "resample", "noise")
 Kind = Literal["head", "mlp", "attention", "residual", "embedding"]
 HEAD_NAME = re.compile(r"L(\d+)H(\d+)")
 INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
@@ -92,7 +93,8 @@ class Circuit:
 
     `pathways` are all the ways in which roles feed one another, or none if the claim does not say; they are kept once each,
     in order of their ends. `mlps` are the layers whose MLPs the claim names as well; ablations of heads leave every MLP as
-    it is, so only experiments that patch edges read them. Raises UserError for a pathway that no head of the roles can
+    it is, so only experiments that patch edges read them. `primary_recipe` is the ablation under which the claim is made: zero,
+    mean (per template and position), mean_pooled, resample or noise. Raises UserError for a pathway that no head of the roles can
     take, and for a role with the name of an end that is no role.
     """
 
@@ -103,8 +105,13 @@ class Circuit:
     provenance: Mapping[str, Any]
     pathways: tuple[Pathway, ...] = ()
     mlps: tuple[int, ...] = ()
+    primary_recipe: str = "mean"
 
     def __post_init__(self) -> None:
+        if self.primary_recipe not in PRIMARY_RECIPES:
+            raise UserError(
+                f"circuit {self.name!r} has primary_recipe {self.primary_recipe!r}; use one of {', '.join(PRIMARY_RECIPES)}"
+            )
         for name in (INPUT, OUTPUT):
             if name in self.roles:
                 raise UserError(f"circuit {self.name!r} calls a role {name!r}, which is an end of pathways; rename it")
@@ -162,6 +169,8 @@ class Circuit:
             ]
         if self.mlps:
             document["mlps"] = list(self.mlps)
+        if self.primary_recipe != "mean":
+            document["primary_recipe"] = self.primary_recipe
         return document
 
     def check(self, n_layers: int, n_heads: int) -> Circuit:
@@ -194,7 +203,14 @@ def load(path: Path) -> Circuit:
         pathways = tuple(_read_pathway(path, item) for item in document.get("pathways") or ())
         mlps = tuple(sorted({int(layer) for layer in document.get("mlps") or ()}))
         return Circuit(
-            document["name"], document["task"], document["model"], roles, document["provenance"], pathways, mlps
+            document["name"],
+            document["task"],
+            document["model"],
+            roles,
+            document["provenance"],
+            pathways,
+            mlps,
+            str(document.get("primary_recipe", "mean")),
         )
     except UserError:
         raise

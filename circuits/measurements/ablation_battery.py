@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from circuits.circuit import Node
+from circuits.head_sets import pairs
 from circuits.interventions import Recipe, RecipeKind, Sweep, Variant, ablate
 from circuits.measurements import direct_logit_attribution, head_statistics
 from circuits.study import Study
@@ -49,7 +50,7 @@ def measure(study: Study) -> dict[str, Any]:
         "conditions": [condition for condition, _ in conditions],
         "logit_diff": effects.logit_diff,
         "random_circuits": _random_circuits(study),
-        "baselines": {name: _pairs(heads) for name, heads in baselines.items()} | {"selected_on": "discovery"},
+        "baselines": {name: pairs(heads) for name, heads in baselines.items()} | {"selected_on": "discovery"},
     }
 
 
@@ -123,24 +124,15 @@ def _random_circuits(study: Study) -> dict[str, Any]:
     circuits = [
         matched_heads(study.claim.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
     ]
-    share = 1 / int(study.settings["random_circuit_prompt_share"])
-    rows = [
-        row
-        for split in dict.fromkeys(study.prompts.splits)
-        for row in study.subset(round(share * study.prompts.splits.count(split)), split)
-    ]
+    rows = study.one_in(int(study.settings["random_circuit_prompt_share"]))
     recipe = Recipe("mean")
     outside = [sorted(set(study.model.heads) - set(chosen)) for chosen in circuits]
     sweep = Sweep(tuple(ablate(nodes, recipe, f"random {i}") for i, nodes in enumerate(outside)))
     effects = study.run(sweep, study.prompts.select(rows))
     return {
-        "heads": [_pairs(chosen) for chosen in circuits],
+        "heads": [pairs(chosen) for chosen in circuits],
         "prompt_index": rows,
         "logit_diff": effects.logit_diff,
         "recipe": str(recipe),
         "seed": seed,
     }
-
-
-def _pairs(heads: Iterable[Node]) -> list[list[int]]:
-    return [[node.layer, node.index] for node in heads]

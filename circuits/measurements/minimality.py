@@ -1,4 +1,7 @@
-"""22 Minimality: what the circuit loses without each of its heads, alone, by role and beside its backups.
+"""22 Minimality: what the circuit loses without each of its heads, and what the claim leaves out.
+
+Three parts: each head alone, by role and beside its backups (here); groups of claimed heads taken out of circuit and model
+(`circuits.claimed_groups`); the heads outside the claim (`circuits.outside_heads`).
 
 F(C) is the logit difference with everything outside C mean-ablated per template and position. effect = F(C) - F(C without
 the node): a head that another one backs up is worth nothing by it. Minimality as Wang et al. 2022 define it (section 4.3)
@@ -13,24 +16,36 @@ over many sets rewards chance, so K is chosen on discovery prompts and its effec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from circuits import claimed_groups, outside_heads
 from circuits.circuit import Node
-from circuits.interventions import Recipe, Sweep, ablate
+from circuits.head_sets import Heads, HeadSets, pairs
+from circuits.interventions import Recipe
+from circuits.measurements.ablation_battery import METHODS, recipes
 from circuits.prompts import PromptSet
 from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "22", "minimality"
-SETTINGS = ("minimality",)
+SETTINGS = ("minimality", "completeness", "outside", "seed", "draws", "noise_scale")
 DEPENDS_ON_CIRCUIT = True
 RECIPE = Recipe("mean")
-
-Removed = frozenset[Node]  # heads taken out of the circuit
+POSITIVE = {  # settings that count something
+    "minimality": ("greedy_steps", "discovery_prompts"),
+    "completeness": ("prompt_share", "greedy_steps"),
+    "outside": ("prompt_share", "greedy_steps"),
+}
+RECIPES = (
+    ("completeness", "recipes"),
+    ("completeness", "others"),
+    ("outside", "recipes"),
+)  # settings that name recipes
 
 
 @dataclass(frozen=True)
@@ -38,73 +53,84 @@ class ContextSet:
     """The set K beside which head `node` counts most: what kind it is and F(C \\ K) - F(C \\ (K u v)), nats."""
 
     node: Node
-    beside: Removed
+    beside: Heads
     kind: str
     effect: float
 
 
 @dataclass
 class Losses:
-    """F(C \\ K) on some prompts for every K asked for so far: each set is run once, whichever heads ask for it."""
+    """What the circuit loses when a head goes, beside others that are gone already; `sets` are of the whole model's heads."""
 
-    study: Study
-    prompts: PromptSet
-    known: dict[Removed, Float[np.ndarray, " prompt"]] = field(default_factory=dict)
+    sets: HeadSets
+    outside: Heads
 
-    def run(self, sets: Iterable[Removed]) -> None:
-        """Measure the sets that are not known yet."""
-        new = sorted({removed for removed in sets if removed not in self.known}, key=sorted)
-        if not new:
-            return
-        outside = set(self.study.model.heads) - set(self.study.claim.heads)
-        variants = (ablate(sorted(outside | removed), RECIPE, _name(removed)) for removed in new)
-        self.known.update(zip(new, self.study.run(Sweep(tuple(variants)), self.prompts).logit_diff, strict=True))
+    @classmethod
+    def on(cls, study: Study, prompts: PromptSet) -> Losses:
+        outside = frozenset(study.model.heads) - frozenset(study.claim.heads)
+        return cls(HeadSets(study, prompts, [RECIPE]), outside)
 
-    def of(self, node: Node, beside: Removed) -> Float[np.ndarray, " prompt"]:
-        """F(C \\ K) - F(C \\ (K u {node})) per prompt, both sets being known."""
-        return self.known[beside] - self.known[beside | {node}]
+    def run(self, removed: Iterable[Heads]) -> None:
+        """Measure the circuit without each of these sets."""
+        self.sets.run(self.outside | heads for heads in removed)
 
-    def mean(self, node: Node, beside: Removed) -> float:
+    def left(self, removed: Heads) -> Float[np.ndarray, " prompt"]:
+        """F(C \\ K) per prompt, the set having been run."""
+        return self.sets.without(self.outside | removed)
+
+    def of(self, node: Node, beside: Heads) -> Float[np.ndarray, " prompt"]:
+        """F(C \\ K) - F(C \\ (K u {node})) per prompt, both sets having been run."""
+        return self.left(beside) - self.left(beside | {node})
+
+    def mean(self, node: Node, beside: Heads) -> float:
         return float(self.of(node, beside).astype(float).mean())
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for a number of steps or prompts that is not positive."""
-    for name in ("greedy_steps", "discovery_prompts"):
-        _positive(settings, name)
+    """UserError for a number of steps or prompts that is not positive, or for a recipe that does not exist."""
+    for section, names in POSITIVE.items():
+        for name in names:
+            value = settings[section][name]
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"measurement.{section}.{name} is {value!r}; expected a whole number of at least 1")
+    for section, name in RECIPES:
+        if unknown := [recipe for recipe in settings[section][name] if recipe not in METHODS]:
+            raise UserError(f"measurement.{section}.{name} names {unknown[0]}; use some of {', '.join(METHODS)}")
 
 
 def measure(study: Study) -> dict[str, Any]:
     """Per-prompt loss for each head and role of the circuit, and for each head beside the set that shows it best."""
     chosen = choose(study)
-    circuit, alone = study.claim, frozenset[Node]()
-    losses = Losses(study, study.prompts)
+    circuit, settings, alone = study.claim, study.settings, frozenset[Node]()
+    by_name = partial(recipes, study)
+    losses = Losses.on(study, study.prompts)
     roles = [frozenset(role.heads) for role in circuit.roles.values()]
     needed = [alone, *(alone | {node} for node in circuit.heads), *roles]
     losses.run([*needed, *(removed for c in chosen for removed in (c.beside, c.beside | {c.node}))])
     return {
-        "heads": _pairs(circuit.heads),
+        "heads": pairs(circuit.heads),
         "effect": np.stack([losses.of(node, alone) for node in circuit.heads]),
         "roles": list(circuit.roles),
-        "role_effect": np.stack([losses.known[alone] - losses.known[role] for role in roles]),
+        "role_effect": np.stack([losses.left(alone) - losses.left(role) for role in roles]),
         "recipe": str(RECIPE),
         "greedy": {
-            "sets": [_pairs(sorted(choice.beside)) for choice in chosen],
+            "sets": [pairs(sorted(choice.beside)) for choice in chosen],
             "kind": [choice.kind for choice in chosen],
             "effect": np.stack([losses.of(choice.node, choice.beside) for choice in chosen]),
             "discovery_effect": [choice.effect for choice in chosen],
-            "discovery_prompts": len(study.discovery_subset(_positive(study.settings, "discovery_prompts"))),
+            "discovery_prompts": len(study.discovery_subset(study.settings["minimality"]["discovery_prompts"])),
         },
+        "completeness": claimed_groups.measure(study, by_name, study.one_in(settings["completeness"]["prompt_share"])),
+        "outside": outside_heads.measure(study, by_name, study.one_in(settings["outside"]["prompt_share"])),
     }
 
 
 def choose(study: Study) -> list[ContextSet]:
     """For each circuit head the set K with the largest score on the discovery prompts; ties to the earlier kind.
 
-    Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy
-    set). UserError if either is not positive.
+    Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy set).
     """
-    losses = Losses(study, study.discovery_subset(_positive(study.settings, "discovery_prompts")))
+    losses = Losses.on(study, study.discovery_subset(study.settings["minimality"]["discovery_prompts"]))
     candidates = {node: _declared(study, node) for node in study.claim.heads}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
     for node, beside in _grow(losses, study).items():
@@ -116,13 +142,13 @@ def choose(study: Study) -> list[ContextSet]:
     return found
 
 
-def _declared(study: Study, node: Node) -> dict[str, Removed]:
+def _declared(study: Study, node: Node) -> dict[str, Heads]:
     """Nothing and each role without `node`; a role that leaves nothing over is not a set of its own."""
     roles = {f"role:{name}": frozenset(role.heads) - {node} for name, role in study.claim.roles.items()}
     return {"none": frozenset()} | {kind: beside for kind, beside in roles.items() if beside}
 
 
-def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
+def _grow(losses: Losses, study: Study) -> dict[Node, Heads]:
     """The greedy set of each head: heads are added one by one while the score rises.
 
     All heads take a step together, so that sets which several of them ask for are run once.
@@ -130,7 +156,7 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
     circuit = set(study.claim.heads)
     grown = {node: frozenset[Node]() for node in study.claim.heads}
     growing = list(grown)
-    for _ in range(_positive(study.settings, "greedy_steps")):
+    for _ in range(study.settings["minimality"]["greedy_steps"]):
         options = {v: [grown[v] | {u} for u in sorted(circuit - grown[v] - {v})] for v in growing}
         losses.run(r for v, sets in options.items() for s in sets for r in (s, s | {v}))
         growing = [v for v in growing if options[v]]
@@ -141,18 +167,3 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
             else:
                 grown[v] = best
     return grown
-
-
-def _positive(settings: Mapping[str, Any], name: str) -> int:
-    value = settings["minimality"][name]
-    if not isinstance(value, int) or value < 1:
-        raise UserError(f"measurement.minimality.{name} is {value!r}; expected a whole number of at least 1")
-    return value
-
-
-def _name(removed: Removed) -> str:
-    return "circuit without " + (", ".join(map(str, sorted(removed))) or "nothing")
-
-
-def _pairs(heads: Iterable[Node]) -> list[list[int]]:
-    return [[node.layer, node.index] for node in heads]
