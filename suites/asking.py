@@ -9,7 +9,7 @@ from typing import Protocol
 from suites.item import Item, Leg, Suite
 from suites.log import cache
 from suites.log.cache import Cache
-from suites.log.generations import GenerationLog, Slot, run_id, to_generation
+from suites.log.generations import GenerationLog, Slot, to_generation
 from suites.models.base import ModelUnderTest, Request
 
 
@@ -101,6 +101,5 @@ class Asker:
 
     def _has(self, question: Question) -> bool:
         """Whether the log has an output for the question; a failed call is none."""
-        run = self.log.runs[run_id(question.suite, self.log.identity, self.log.seed)]
-        line = run.generations.get(question.slot)
+        line = self.log.run_of(question.suite).generations.get(question.slot)
         return line is not None and line["error"] is None

@@ -40,7 +40,6 @@ METRICS = ("pass_rate", "accuracy")
 REQUIRE, POOLED = ("each_suite", "pooled"), "all_suites"
 TABLES = ("margins", "floors")  # by suite id
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-USAGE = 2
 SLACK = 1e-12  # a loss of exactly the margin counts, whatever its last binary digit
 STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow"}
 
@@ -200,7 +199,8 @@ def compare(baseline: RunScores, candidate: RunScores, settings: Mapping[str, An
         _measure(suite, metric, pair, chosen)
         for suite, pair in matched.items()
         for metric in chosen["metrics"]
-        if _has(metric, pair[0])
+        # a suite without a scorer has no accuracy
+        if metric == "pass_rate" or any(item.outcomes[metric] is not None for item in pair[0].values())
     ]
     family = multiplicity.adjust({one.name: one.adjusted_p for one in measured}, "regression gate", chosen["alpha"])
     metrics = tuple(_decide(replace(one, adjusted_p=family.adjusted.get(one.name)), chosen) for one in measured)
@@ -307,11 +307,6 @@ def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
             raise UserError(
                 f"{table} names {unknown[0]!r}, which the baseline did not run; correct the gate's settings"
             )
-
-
-def _has(metric: str, items: Mapping[str, ScoredItem]) -> bool:
-    """Whether the baseline has the metric at all: a suite without a scorer has no accuracy."""
-    return metric == "pass_rate" or any(item.outcomes[metric] is not None for item in items.values())
 
 
 def _matched(suite: str, baseline: RunScores, candidate: RunScores, minimum_overlap: float) -> Matched:

@@ -104,8 +104,8 @@ def _record(
         asker.ask([one for suite in live for one in asking.questions(suite, known[suite.id].legs, seed)], bar)
     _ask_likelihoods(live, model, log, progress)
     for suite in live:
-        log.finish(_run_of(log, suite))
-    return {suite.id: _run_of(log, suite) for suite in suites}
+        log.finish(log.run_of(suite))
+    return {suite.id: log.run_of(suite) for suite in suites}
 
 
 def _applicable(
@@ -123,7 +123,7 @@ def _applicable(
             asker.ask(asked, bar)
     live = []
     for suite in suites:
-        run_ = _run_of(asker.log, suite)
+        run_ = asker.log.run_of(suite)
         reason = applicability.after_probes(suite, _probed(suite, run_, probes[suite.id], known[suite.id]))
         if reason is not None:
             asker.log.not_applicable(suite, reason)
@@ -164,15 +164,11 @@ def _ask_likelihoods(
     with progress("likelihoods") as bar:
         bar.expect(sum(len(chunk) for _, chunk in wanted))
         for suite, chunk in wanted:
-            have = _run_of(log, suite).likelihoods
+            have = log.run_of(suite).likelihoods
             if any(item.id not in have for item in chunk):
                 found = zip(chunk, likelihood.ask(model, chunk), strict=True)
                 log.add([log.likelihood(suite, item.id, one) for item, one in found if item.id not in have])
             bar.advance(len(chunk))
-
-
-def _run_of(log: GenerationLog, suite: Suite) -> RecordedRun:
-    return log.runs[generations.run_id(suite, log.identity, log.seed)]
 
 
 def _require_distinct(suites: Sequence[Suite]) -> None:

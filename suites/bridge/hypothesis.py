@@ -176,13 +176,14 @@ def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -
 
 
 def _sentences(document: TraceResult) -> list[str]:
-    """Attention, emergence, sites, heads."""
-    data, group = document["data"], document["group"]
+    """The evidence of a trace, one line each for attention, emergence, sites and heads."""
+    data, group, emergence = document["data"], document["group"], document["data"]["emergence"]
     lines = [
         f"Trace of {group['suite']} on {data['prompts']} discovery pairs ({data['clusters']} clusters), "
         f"{data['gap']:.2f} apart on average",
         _attention_line(data),
-        _emergence_line(data),
+        f"Lens: the answer leads from {_typical(emergence['answer_leads_from'])} in passing runs, "
+        f"the foil from {_typical(emergence['foil_leads_from'])} in failing ones",
         _site_line(data),
     ]
     if not document["named"]:
@@ -210,13 +211,6 @@ def _attention_line(data: Mapping[str, Any]) -> str:
         f"Attention: largest change {name} to {roles[role]}, {clean['to'][roles[role]][place]:.2f} where it passes and "
         f"{corrupted['to'][roles[role]][place]:.2f} where it fails (entropy {clean['entropy'][place]:.2f} and "
         f"{corrupted['entropy'][place]:.2f})"
-    )
-
-
-def _emergence_line(data: Mapping[str, Any]) -> str:
-    found = data["emergence"]
-    return f"Lens: the answer leads from {_typical(found['answer_leads_from'])} in passing runs, the foil from " + (
-        f"{_typical(found['foil_leads_from'])} in failing ones"
     )
 
 

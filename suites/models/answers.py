@@ -100,9 +100,8 @@ def change_of_version(reported: Iterable[str | None]) -> str | None:
 def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds: float) -> Generation:
     """The answer to a request, cut before the first stop text if the server did not."""
     text, finish = text_of(answer, chat), FINISHES.get(answer["choices"][0].get("finish_reason"), "stop")
-    places = [place for stop in request.stop if stop and (place := text.find(stop)) >= 0]
-    if places:
-        text, finish = text[: min(places)], "stop"
+    if (before := request.before_stop(text)) is not None:
+        text, finish = before, "stop"
     usage, logprobs = answer.get("usage") or {}, logprobs_of(answer, chat)
     return Generation(
         text=text,

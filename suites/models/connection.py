@@ -200,8 +200,8 @@ class Connection:
         quoted = f"status {status}, {self._quoted(text)}"
         if wait > LONGEST_WAIT:
             return Failure(f"{quoted}; it asks to wait {wait:.0f} s, longer than {LONGEST_WAIT:.0f} s", None)
-        refused = _named(text) if status in REFUSALS else frozenset()
-        return Failure(quoted, wait if status in RETRIED else None, refused=refused)
+        named = (name for name in REPLACEABLE if status in REFUSALS and re.search(rf"\b{name}\b", text))
+        return Failure(quoted, wait if status in RETRIED else None, refused=frozenset(named))
 
     def _quoted(self, text: str) -> str:
         """The beginning of a text, without the key: cut last, since a key that is cut in two is not found."""
@@ -227,11 +227,6 @@ def replaced(path: str, body: Mapping[str, Any], names: Iterable[str]) -> dict[s
 def _replaceable(path: str, body: Mapping[str, Any]) -> frozenset[str]:
     """The parameters of a body for which there is something else to send."""
     return frozenset(name for name in REPLACEABLE if replaced(path, body, {name}) != body)
-
-
-def _named(text: str) -> frozenset[str]:
-    """The replaceable parameters that a refusal names."""
-    return frozenset(name for name in REPLACEABLE if re.search(rf"\b{name}\b", text))
 
 
 def _address(base_url: str, key: ApiKey) -> str:

@@ -240,11 +240,7 @@ class LocalModel:
 
     def _stop(self, reply: Reply) -> str | None:
         """The text before the first stop text, or None while there is none."""
-        if not reply.request.stop:
-            return None
-        text = self.encoding.text(reply.tokens)
-        places = [place for stop in reply.request.stop if stop and (place := text.find(stop)) >= 0]
-        return text[: min(places)] if places else None
+        return reply.request.before_stop(self.encoding.text(reply.tokens)) if reply.request.stop else None
 
     def _finished(self, reply: Reply, seconds: float) -> Generation:
         written = reply.tokens[:-1] if reply.tokens[-1] in self.ends else reply.tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from results_io import UserError
@@ -36,9 +36,6 @@ class Probe:
     declared: Mapping[str, str] | None
     greedy: bool
     why: Mapping[str, str]
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Prober:
