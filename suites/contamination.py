@@ -281,9 +281,16 @@ def _documents(path: Path) -> Iterator[Iterator[str]]:
             yield _streamed(handle)
             return
         for number, line in enumerate(handle, 1):
-            if line.strip():
-                for text in _texts(_record(path, number, line)):
-                    yield iter(tokens(text))
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(
+                    f"{path}, line {number} is not JSON ({error.msg}); expected one record a line"
+                ) from error
+            for text in _texts(record):
+                yield iter(tokens(text))
 
 
 def _streamed(handle: TextIO) -> Iterator[str]:
@@ -293,13 +300,6 @@ def _streamed(handle: TextIO) -> Iterator[str]:
         *whole, rest = regex.split(r"(?<=\s)(?=\S*\Z)", rest + block, maxsplit=1)
         yield from tokens("".join(whole))
     yield from tokens(rest)
-
-
-def _record(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {number} is not JSON ({error.msg}); expected one record a line") from error
 
 
 def _texts(value: Any) -> Iterator[str]:

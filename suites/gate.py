@@ -44,9 +44,8 @@ SLACK = 1e-12  # a loss of exactly the margin counts, whatever its last binary d
 STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow"}
 
 VerdictName = Literal["pass", "fail", "inconclusive"]
-Matched = tuple[
-    Mapping[str, "ScoredItem"], Mapping[str, "ScoredItem"]
-]  # the same items in the baseline and in the candidate
+# the same items in the baseline and in the candidate
+Matched = tuple[Mapping[str, "ScoredItem"], Mapping[str, "ScoredItem"]]
 
 
 @dataclass(frozen=True)

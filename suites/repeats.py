@@ -33,7 +33,9 @@ def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
         if leg.name in judged.dropped_legs or (place == 0 and leg.samples == 1):
             continue
         if leg.temperature == 0 and leg.samples > 1:
-            found[f"determinism[leg={leg.name}]"] = _determinism(cases, leg)
+            outputs = [[one.text if one.error is None else None for one in _of_leg(case, leg)] for case in cases]
+            same = agreement.determinism(list(zip(*outputs, strict=True)), [case.cluster for case in cases])
+            found[f"determinism[leg={leg.name}]"] = same
         else:
             found |= _passing(cases, leg)
     return found
@@ -60,12 +62,6 @@ def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
             estimate = missing(status, reason, f"share at k = {k}")
         found[f"{name}[leg={leg.name},k={k}]"] = replace(estimate, excluded=excluded)
     return found
-
-
-def _determinism(cases: Sequence[Case], leg: Leg) -> Estimate:
-    outputs = [_of_leg(case, leg) for case in cases]
-    texts = [[None if one.error is not None else one.text for one in own] for own in outputs]
-    return agreement.determinism(list(zip(*texts, strict=True)), [case.cluster for case in cases])
 
 
 def _of_leg(case: Case, leg: Leg) -> list[Outcome]:

@@ -70,7 +70,7 @@ def run(
         Cache(cache or folder / CACHE_NAME) as store,
     ):
         asker = Asker(model, log, store, chunk)
-        recorded = _record(suites, model, log, asker, progress or _no_bar, seed)
+        recorded = _record(suites, asker, progress or _no_bar)
         _report_errors(recorded, say)
         _report_versions(log, say)
         judged = tuple(judgement.judge(suite, recorded[suite.id]) for suite in suites)
@@ -82,54 +82,49 @@ def run(
     return SuiteRun(model.name, model.identity, judged, coverage, asker.asked, asker.reused, errors, path)
 
 
-def _record(
-    suites: Sequence[Suite],
-    model: ModelUnderTest,
-    log: GenerationLog,
-    asker: Asker,
-    progress: Callable[[str], Any],
-    seed: int,
-) -> dict[str, RecordedRun]:
+def _record(suites: Sequence[Suite], asker: Asker, progress: Callable[[str], Any]) -> dict[str, RecordedRun]:
     """Everything asked and on the disk: the recorded run of every suite, by its id."""
+    model, log = asker.model, asker.log
     known = {suite.id: applicability.before_asking(suite, model) for suite in suites}
     for suite in suites:
         if (reason := known[suite.id].reason) is not None:
             log.not_applicable(suite, reason)
     live = [suite for suite in suites if known[suite.id].reason is None]
     for suite in live:
-        expected = len(asking.questions(suite, known[suite.id].legs, seed))
+        expected = len(asking.questions(suite, known[suite.id].legs, log.seed))
         log.begin(suite, expected, known[suite.id].facts, len(_with_choices(suite, model)))
-    live = _applicable(live, known, asker, progress, seed)
+    live = _applicable(live, known, asker, progress)
     with progress("suites") as bar:
-        asker.ask([one for suite in live for one in asking.questions(suite, known[suite.id].legs, seed)], bar)
-    _ask_likelihoods(live, model, log, progress)
+        asker.ask([one for suite in live for one in asking.questions(suite, known[suite.id].legs, log.seed)], bar)
+    _ask_likelihoods(live, asker, progress)
     for suite in live:
         log.finish(log.run_of(suite))
     return {suite.id: log.run_of(suite) for suite in suites}
 
 
 def _applicable(
-    suites: Sequence[Suite],
-    known: Mapping[str, Applicability],
-    asker: Asker,
-    progress: Callable[[str], Any],
-    seed: int,
+    suites: Sequence[Suite], known: Mapping[str, Applicability], asker: Asker, progress: Callable[[str], Any]
 ) -> list[Suite]:
     """The suites that still apply once their probes are answered. Probes are items of the suite: nothing is asked twice."""
+    log = asker.log
     probes = {suite.id: applicability.probes(suite) for suite in suites}
-    asked = [q for suite in suites for q in asking.questions(suite, known[suite.id].legs[:1], seed, probes[suite.id])]
+    asked = [
+        question
+        for suite in suites
+        for question in asking.questions(suite, known[suite.id].legs[:1], log.seed, probes[suite.id])
+    ]
     if asked:
         with progress("probes") as bar:
             asker.ask(asked, bar)
     live = []
     for suite in suites:
-        run_ = asker.log.run_of(suite)
+        run_ = log.run_of(suite)
         reason = applicability.after_probes(suite, _probed(suite, run_, probes[suite.id], known[suite.id]))
         if reason is not None:
-            asker.log.not_applicable(suite, reason)
+            log.not_applicable(suite, reason)
             continue
         if run_.not_applicable is not None:
-            asker.log.resume(run_, known[suite.id].facts)
+            log.resume(run_, known[suite.id].facts)
         live.append(suite)
     return live
 
@@ -149,10 +144,9 @@ def _with_choices(suite: Suite, model: ModelUnderTest) -> list[Item]:
     return [item for item in suite.items if item.choices] if "logprobs" in model.capabilities else []
 
 
-def _ask_likelihoods(
-    suites: Sequence[Suite], model: ModelUnderTest, log: GenerationLog, progress: Callable[[str], Any]
-) -> None:
+def _ask_likelihoods(suites: Sequence[Suite], asker: Asker, progress: Callable[[str], Any]) -> None:
     """Record the likelihoods of every item that has none yet; a chunk is asked as a whole, for the reason of `Asker.ask`."""
+    model, log = asker.model, asker.log
     wanted = [
         (suite, items[start : start + CHUNK])
         for suite in suites
