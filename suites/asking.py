@@ -31,7 +31,7 @@ class Question:
 
 
 def questions(suite: Suite, legs: Sequence[Leg], seed: int, items: Sequence[Item] | None = None) -> list[Question]:
-    """One question for each item, leg and sample. Greedy legs have no seed: there is nothing that it would change."""
+    """One question for each item, leg and sample. Greedy legs get seed 0, since a seed changes nothing there."""
     found = []
     for item in suite.items if items is None else items:
         for leg in legs:

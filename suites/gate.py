@@ -7,11 +7,13 @@
 4. fail: significant, and a loss of the margin or more; or an observed rate under its floor. pass: non-inferior, with items
    enough to show a loss of the margin. Anything else is inconclusive, which is not a pass.
 
-Either every suite has to pass (`require: each_suite`), or all their items taken together (`require: pooled`), which suits many
-small suites: one alone can then still fail, but not being able to show anything does not hold up the gate.
+Either every suite has to pass (`require: each_suite`), or all their items taken together (`require: pooled`). The latter suits
+many small suites: each can still fail the gate, but one with too few items to show anything does not hold it up.
 
-Passing needs every metric to be non-inferior, so a candidate that loses the margin on any of them passes with probability of at
-most alpha, whatever the number of metrics (intersection-union). Exit codes: pass 0, fail 1, usage 2, inconclusive 3.
+A pass needs every metric to be non-inferior. A candidate that loses the margin on any of them therefore passes with a
+probability of at most alpha, whatever the number of metrics (intersection-union).
+
+Exit codes: pass 0, fail 1, usage 2, inconclusive 3.
 """
 
 from __future__ import annotations
@@ -300,7 +302,7 @@ def _shares(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
-    """A floor for a suite that does not exist would never hold anything up."""
+    """UserError for a margin or floor of a suite that the baseline did not run: it would never apply."""
     for table in TABLES:
         if unknown := sorted(set(settings[table]) - {*suites, POOLED}, key=str):
             raise UserError(

@@ -1,7 +1,7 @@
-"""What the samples say that failure modes do not look at: repeats of a leg, and legs after the first.
+"""What samples say beyond the failure modes: repeats of a leg, and legs after the first.
 
-A mode of a single output judges the first one. Every other output was asked for as well, and counts here: drawn ones by the
-chance that one, some or all of k pass (pass@k, pass^k), those at temperature 0 by whether they are the same each time.
+A mode of a single output judges the first one. All other outputs count here. Drawn ones: the chance that one of k, or all k,
+pass (pass@k, pass^k). Those at temperature 0: whether they are the same each time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SEED = 0  # of the bootstrap over clusters
 def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
     """`pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0.
 
-    k is 1 (the accuracy of one draw) and all of a leg's samples. Nothing for a leg that is the first and has one sample: that is
-    what the mode judges; nor for one that the model cannot do.
+    k is 1 (the accuracy of one draw) and all of a leg's samples. A first leg with one sample is left out, as the mode judges it,
+    and so is a leg that the model cannot do.
     """
     found: dict[str, Estimate] = {}
     if not judged.applies:

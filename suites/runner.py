@@ -174,7 +174,7 @@ def _require_distinct(suites: Sequence[Suite]) -> None:
 
 
 def _report_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
-    """Failed calls are left out of every rate, which nobody should have to find in a file."""
+    """Say which suites have failed calls: these are left out of every rate."""
     for suite, one in recorded.items():
         if one.errors:
             first = one.generations[one.errors[0]]["error"]
@@ -184,7 +184,7 @@ def _report_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
 
 
 def _report_versions(log: GenerationLog, say: Note) -> None:
-    """Outputs of an endpoint that changed, in this run or since an earlier one of the folder, are not of one model."""
+    """Say if an endpoint changed, in this run or since an earlier one of the folder: its outputs may not be of one model."""
     own = [run_ for run_ in log.runs.values() if run_.started["model_fingerprint"] == log.fingerprint]
     lines = [line for run_ in own for line in run_.generations.values() if line["error"] is None]
     if (change := answers.change_of_version(line["reported"] for line in lines)) is not None:

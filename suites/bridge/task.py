@@ -79,7 +79,7 @@ def split(group: SuitePairs) -> dict[str, tuple[Example, ...]]:
         given[target] += [_example(pair) for pair in by_cluster[cluster]]
     foils = {pair.template: pair for pair in group.pairs}
     given["reference"] = [
-        # only the activations of its clean run are read, so its answer is the template's
+        # only the activations of its clean run are read: answer and foil may be those of any pair of the template
         _example(
             replace(
                 foils[one.template], clean=one.text, corrupted=one.text, cluster=one.cluster, positions=one.positions

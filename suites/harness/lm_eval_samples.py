@@ -28,10 +28,10 @@ class ImportedItem:
 
 
 def read(path: Path) -> list[ImportedItem]:
-    """Every document of a samples file once, in order; of several filters on the same outputs the first.
+    """Every document of a samples file once, in order; where several filters read the same outputs, the first.
 
-    Items are `lm_eval/<doc_id>`; choices are what was scored after the prompt, without the white space before them. UserError
-    with the line for what is no such file, and for a prompt that is not the one that its hash is of.
+    Items are `lm_eval/<doc_id>`; choices are what was scored after the prompt, without the white space before them. UserError,
+    with the line, for a file of another kind and for a prompt that does not match its hash.
     """
     found: dict[str, ImportedItem] = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):

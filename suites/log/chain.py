@@ -2,7 +2,7 @@
 
 With h_0 = 64 zeros and line k the canonical JSON of record k (with its number `seq` = k), h_{k+1} = sha256(h_k + line k), over
 UTF-8 bytes. Each stored line carries `prev` = h_k and `hash` = h_{k+1}, so that a change of the last line is seen as well.
-Somebody who rewrites every line after a change is only found out by a head hash kept elsewhere.
+Whoever changes a line and rewrites all lines after it is found out only by a head hash kept elsewhere.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Slot(NamedTuple):
 
 @dataclass
 class RecordedRun:
-    """All that the log holds of one run. Of a slot that was asked twice the later line counts."""
+    """All that the log holds of one run. If a slot was asked twice, the later line counts."""
 
     run_id: str
     started: Mapping[str, Any]
@@ -209,7 +209,7 @@ class GenerationLog:
             self._write([line])
 
     def not_applicable(self, suite: Suite, reason: str) -> None:
-        """Say why `suite` does not apply; nothing is written where that is the last that was said of it."""
+        """Say why `suite` does not apply; nothing is written if the log already says so."""
         identifier = run_id(suite, self.identity, self.seed)
         run = self.runs.get(identifier)
         if run is None:
@@ -220,7 +220,7 @@ class GenerationLog:
     def generation(
         self, suite: Suite, slot: Slot, request: Request, generation: Generation, cache_key: str, cached: bool
     ) -> dict[str, Any]:
-        """The line of one output. `cached`: it was not asked for this line alone, but read back or shared."""
+        """The line of one output. `cached`: it was read back, or another line shares it."""
         item = suite.by_id[slot.item]
         return self._line(
             "generation",

@@ -11,7 +11,7 @@ from typing import Any
 from suites.models.base import Generation, Likelihood, Request
 from suites.models.connection import EndpointError
 
-FINISHES = {"length": "length", "max_tokens": "length"}  # everything else is an end of the model's or the server's own
+FINISHES = {"length": "length", "max_tokens": "length"}  # every other reason counts as "stop"
 # not `created`, which with some servers is the time of the question
 DECLARED = ("version", "revision", "digest", "root")
 VERSIONS_SHOWN, SHOWN = 3, 200  # versions, and characters of an error, that a sentence has
@@ -29,7 +29,7 @@ class Echo:
     def likelihood_after(self, context: str, continuation: str) -> Likelihood:
         """log p of what follows the context; white space at its end belongs to the continuation.
 
-        EndpointError if nothing does, or the server gives no number (of the first token of a text there is none).
+        EndpointError if nothing follows, or the server gives no number: it has none for the first token of a text.
         """
         start = len(context.rstrip())
         own = [place for place, offset in enumerate(self.offsets) if offset >= start]

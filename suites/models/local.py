@@ -26,8 +26,9 @@ from suites.models.base import Generation, Likelihood, Request
 
 MEMORY_MIB = 512  # that one batch may take besides the weights, by the estimate of `_bytes`
 MOST_ROWS = 64  # more rows a batch are no faster on the CPU for models of the pocket's size
-# Padding sees nothing but what the mask hides by the dtype's lowest number. Most families compute softmax in float32, where
-# float64's is minus infinity, and float16's becomes it with a score added: no number then, which spreads to all positions.
+# Dtypes in which rows may be padded. A padding position sees masked positions only, whose scores are the dtype's lowest number.
+# Most families compute softmax in float32: there float64's lowest number is minus infinity, and float16's has become so once a
+# score was added. Softmax over nothing but minus infinity is NaN, which spreads to all positions.
 PADDED = (torch.float32, torch.bfloat16)
 SAMPLER = "inverse CDF in float64, uniforms of PCG64(SHA-256 of seed, sample and prompt tokens)"
 Row = tuple[tuple[int, ...], tuple[int, ...]]  # ids of a context and of what follows it
@@ -115,7 +116,7 @@ class LocalModel:
 
     @property
     def execution(self) -> Mapping[str, Any]:
-        """How outputs are computed: on what their last digits may depend, and no more than that."""
+        """How outputs are computed: it may change their last digits and nothing else."""
         batch = {"rows": self.most_rows, "memory_mib": self.memory / 2**20}
         return {"batch": batch, "threads": torch.get_num_threads(), "revision": self.source.revision}
 
@@ -346,8 +347,8 @@ class LocalModel:
     def _batches(self, items: Sequence[Any], size: Callable[[Any], tuple[int, int, int]]) -> Iterator[list[Any]]:
         """Items of about equal length together, the longest first, as many as fit into memory.
 
-        `size`: an item's tokens read, tokens to come, and positions of which the logits are wanted. Only items of one length in
-        dtypes that are not in PADDED.
+        `size`: an item's tokens read, tokens to come, and positions of which the logits are wanted. In a dtype outside PADDED, a
+        batch has items of one length only.
         """
         batch: list[Any] = []
         read = total = keep = 0

@@ -12,7 +12,7 @@ from suites.models.connection import CHAT, BudgetError, Connection, EndpointErro
 
 PROMPT = "One two three four five six"
 DRAWN = 8  # tokens by which draws are compared
-SEEDS = (1, 1, 2, 3)  # the first two have to agree and not all: a server that ignores seeds does one or the other
+SEEDS = (1, 1, 2, 3)  # the first two draws must agree and not all four: otherwise the server ignores seeds
 COMPLETIONS, MODELS = "completions", "models"
 
 
