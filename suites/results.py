@@ -229,8 +229,7 @@ def environment_of(judged: Iterable[JudgedSuite]) -> dict[str, Any]:
 def worst(judged: JudgedSuite, most: int = WORST) -> list[tuple[Case, Detection]]:
     """The failures to look at first: by severity, then by how sure the model was of its output, then in the suite's order."""
     return sorted(
-        judged.failures,
-        key=lambda pair: (SEVERITIES.index(pair[1].severity), -(pair[0].first.confidence or 0.0)),
+        judged.failures, key=lambda pair: (SEVERITIES.index(pair[1].severity), -(pair[0].first.confidence or 0.0))
     )[:most]
 
 

@@ -223,7 +223,10 @@ class LocalModel:
             if not reply.finish:
                 reply.tokens.append(token)
                 reply.logprobs.append(number)
-                reply.finish = self._finish(reply)
+                if token in self.ends or self._stop(reply) is not None:
+                    reply.finish = "stop"
+                elif len(reply.tokens) >= reply.limit:
+                    reply.finish = "length"
         return tokens
 
     @staticmethod
@@ -232,12 +235,6 @@ class LocalModel:
         cumulative = (log_probabilities / reply.request.temperature).softmax(-1).cumsum(-1).cpu().numpy()
         drawn = np.searchsorted(cumulative, reply.uniforms.random() * cumulative[-1], side="right")
         return min(int(drawn), len(cumulative) - 1)  # the product may round up to all of it
-
-    def _finish(self, reply: Reply) -> str:
-        """Why the reply ends with the token that it just got; "" if it goes on."""
-        if reply.tokens[-1] in self.ends or self._stop(reply) is not None:
-            return "stop"
-        return "length" if len(reply.tokens) >= reply.limit else ""
 
     def _stop(self, reply: Reply) -> str | None:
         """The text before the first stop text, or None while there is none."""
