@@ -85,7 +85,8 @@ def show(pooled: Mapping[str, Any], console: Console) -> None:
     for row in rows(pooled):
         about = ["" if row[name] is None else str(row[name]) for name in ABOUT]
         tier = "none" if row["tier"] is None else f"{row['tier']} of {row['of']}"
-        told = (*about, tier, str(row["ceiling"]), _ratio(row), _p(row), *(LETTERS[row[c]] for c in CALIBRATIONS))
+        p = "" if row["p_corrected"] is None else f"{row['p_corrected']:.2g}"
+        told = (*about, tier, str(row["ceiling"]), _ratio(row), p, *(LETTERS[row[c]] for c in CALIBRATIONS))
         table.add_row(*map(Text, told))
     console.print(table, highlight=False)
     console.print(LEGEND, highlight=False, markup=False, soft_wrap=True)
@@ -98,10 +99,6 @@ def _ratio(row: Mapping[str, Any]) -> str:
         return "not reportable"
     interval = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
     return f"{row['faithfulness']:.2f}{interval}"
-
-
-def _p(row: Mapping[str, Any]) -> str:
-    return "" if row["p_corrected"] is None else f"{row['p_corrected']:.2g}"
 
 
 class AtTheEnd(Callback):

@@ -62,14 +62,9 @@ def arguments(argv: Sequence[str]) -> list[str]:
     elif "circuit" not in keys and "method" in keys:
         implied = ["circuit=discovered"]
     if {"-m", "--multirun"} & set(argv) and "tracker=wandb" in argv and "tracker.group" not in keys:
-        implied = [*implied, f'tracker.group="{_swept(argv)}"']
+        varied = sorted(text for text in map(_argument, argv) if "," in text and "[" not in text and '"' not in text)
+        implied = [*implied, f'tracker.group="{" ".join(varied)}"']  # such as "seed=0,1 task=ioi,greater_than"
     return [*map(_argument, argv), *implied]
-
-
-def _swept(argv: Sequence[str]) -> str:
-    """What a multirun varies, for a name: "seed=0,1 task=ioi,greater_than"."""
-    varied = sorted(text for text in map(_argument, argv) if "," in text and "[" not in text and '"' not in text)
-    return " ".join(varied)
 
 
 def _argument(text: str) -> str:
@@ -80,12 +75,8 @@ def _argument(text: str) -> str:
         # result folders have names like a=1,b=2, which Hydra would parse
         return f'{key}="{value}"' if NEEDS_QUOTES.search(value) else text
     if key == "calibration":
-        return f"select={_as_list(value)}"
+        return f"select=[{value}]" if "," in value and not value.startswith("[") else f"select={value}"
     return f"{METHODS_KEY}={value}" if key == "method" else text
-
-
-def _as_list(text: str) -> str:
-    return f"[{text}]" if "," in text and not text.startswith("[") else text
 
 
 def asks_for_help(argv: Sequence[str]) -> bool:

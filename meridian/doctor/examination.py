@@ -13,7 +13,7 @@ from meridian.doctor.report import Report
 from meridian.doctor.work import KINDS
 
 
-def examine(plan: Plan, say: Callable[[str], Any] = lambda step: None) -> Report:
+def examine_model(plan: Plan, say: Callable[[str], Any] = lambda step: None) -> Report:
     """Load the model, compare it with itself and measure its speed; `say` is called with what comes next.
 
     Nothing is written and no result is touched. Reads `self_tests` of the model's configuration, if there are any. UserError

@@ -128,7 +128,8 @@ def compare(
         facts.append(_facts(plain))
         expected, streams = of_plain(plain, probes), plain_streams(plain, probes, study.model)
         del plain  # before the next model takes as much
-        model = _in(dtype, study.model, settings)
+        same = study.model.dtype == getattr(torch, dtype)
+        model = study.model if same else models.load({**settings, "dtype": dtype})
         tolerance = float(engine["tolerance"][dtype])
         fused, interventions[dtype] = _of_fused(model, study, probes, engine, tolerance)
         tolerance = max(tolerance, FOLDED) if dtype == "float64" else tolerance
@@ -140,11 +141,6 @@ def compare(
             gc.collect()  # a bridge holds itself in cycles
     verdict, sentence = judge(comparisons, departure)
     return Parity(tuple(comparisons), interventions, left_out, departure, verdict, sentence), facts[0]
-
-
-def _in(dtype: str, model: Model, settings: Mapping[str, Any]) -> Model:
-    """The model in this dtype: itself if it is."""
-    return model if model.dtype == getattr(torch, dtype) else models.load({**settings, "dtype": dtype})
 
 
 def some_of_every_length(prompts: PromptSet) -> list[int]:
@@ -170,19 +166,15 @@ def judge(comparisons: Sequence[Comparison], departure: Departure | None) -> tup
     largest = f"{max(max(one.relative.values()) for one in shown if one.relative):.1e} of the largest value in {dtype}"
     verb = "differs" if len(shown) == 1 else "differ"
     if dtype != double and known:
+        finer = PRECISIONS[dtype in PRECISIONS]  # float32, or float64 for float32 itself
         return ROUNDING, (
-            f"rounding: {named} {verb} by {largest} and not in float64; run with model.dtype={_finer(dtype)} where small "
+            f"rounding: {named} {verb} by {largest} and not in float64; run with model.dtype={finer} where small "
             "effects matter"
         )
     return OTHER, (
         f"a different function: {named} {verb} from plain Hugging Face by {largest}"
         f"{'' if known else ' (float64 was not compared)'}{_where(shown, departure)}; do not trust results"
     )
-
-
-def _finer(dtype: str) -> str:
-    """The dtype in which rounding is the next smaller."""
-    return PRECISIONS[dtype in PRECISIONS]
 
 
 def _where(wrong: Sequence[Comparison], departure: Departure | None) -> str:

@@ -71,7 +71,8 @@ def _timed(kind: str, work: Timed, study: Study) -> Throughput:
         prompts = study.prompts.select(rows[:size])
         start = time.perf_counter()
         pairs = work(prompts)
-        _wait(study.model.device)
+        if study.model.device.type == "cuda":
+            torch.cuda.synchronize(study.model.device)
         seconds = time.perf_counter() - start
         if seconds >= SECONDS or size >= len(rows):
             return Throughput(kind, pairs, len(prompts), max(seconds, 1e-9))
@@ -83,11 +84,6 @@ def _alike(study: Study) -> list[int]:
     rows = study.prompts.rows_of("evaluation")
     median = study.prompts.end[rows].median()
     return sorted(rows, key=lambda row: (int((study.prompts.end[row] - median).abs()), study.prompts.ids[row]))
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 # --- one kind of work each ----------------------------------------------------------------------------------------

@@ -50,7 +50,8 @@ def run(context: RunContext) -> None:
     asked = _asked(work, read)
     numbers = work.measure("known", lambda bar: known(work.plan.model, asked))
     chosen, sentence = choose_facts(asked, numbers, work.identity.name)
-    prompts, engine = _prepared(work, chosen)
+    prompts = facts.prompt_set(chosen, int(work.plan.model.bridge.cfg.d_vocab))
+    engine = choose(work.context.settings["engine"], work.plan.model, facts.subjects(chosen), prompts)
     for draw in range(settings["noise"]["draws"]):
         made = variants(engine.model.n_layers, settings, draw)
         work.measure(f"draw {draw}", lambda bar, made=made: traced(engine, prompts, made, bar))
@@ -68,13 +69,6 @@ def _asked(work: Reproduction, read: Sequence[facts.Fact]) -> list[facts.Tokeniz
             "language, or your own experiment.facts=<file>"
         )
     return found
-
-
-def _prepared(work: Reproduction, chosen: Sequence[facts.TokenizedFact]) -> tuple[PromptSet, LensEngine]:
-    """The facts as prompts, and an engine whose reference prompts are their subjects."""
-    model = work.plan.model
-    prompts = facts.prompt_set(chosen, int(model.bridge.cfg.d_vocab))
-    return prompts, choose(work.context.settings["engine"], model, facts.subjects(chosen), prompts)
 
 
 # --- what is measured ------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from circuits import hypothesis
 from circuits.circuit import Circuit, Node
-from circuits.edges import EMBEDDING, Edge, Graph
+from circuits.edges import EMBEDDING, Graph
 from circuits.interventions import Recipe, Sweep, Variant, patch_paths
 from circuits.prompts import PADDING, PromptSet
 from circuits.study import Study
@@ -121,7 +121,8 @@ def variants(circuit: Circuit, graph: Graph) -> list[Variant]:
     inside, reading = members(circuit, graph)
     lower = {edge for edge in graph.edges if edge.reader in reading and edge.writer not in inside}
     upper = {edge for edge in graph.edges if edge.reader in reading and edge.writer in inside - {EMBEDDING}}
-    relevant = {edge for edge in graph.edges if edge not in lower and not _from_outside(edge, circuit)}
+    outside = {edge for edge in graph.edges if edge.writer.kind == "head" and edge.writer not in circuit.heads}
+    relevant = set(graph.edges) - lower - outside
     return [
         Variant(MODEL),
         patch_paths(sorted(lower), FROM_TWIN, CIRCUIT),
@@ -140,11 +141,6 @@ def members(circuit: Circuit, graph: Graph) -> tuple[set[Node], set[Any]]:
     inside = {*circuit.heads, *(Node("mlp", layer) for layer in layers), *(() if circuit.mlps else (EMBEDDING,))}
     reading = {reader for reader in graph.readers if reader.kind == "mlp" and reader.layer in layers}
     return inside, reading | {graph.logits}
-
-
-def _from_outside(edge: Edge, circuit: Circuit) -> bool:
-    """Whether a head that is not the circuit's writes it."""
-    return edge.writer.kind == "head" and edge.writer not in circuit.heads
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

@@ -78,6 +78,9 @@ def rows(
 
     Nothing is known of heads that are not in `known`.
     """
+    asked = settings["repeated_tokens"]["length"]
+    shorter = "" if length == asked else f"; {length} tokens and not {asked}, as the context holds no more"
+    gap = settings["recipe_differences"] + "; BOS before them" * bos + shorter
     for fact in settings["facts"]:
         name, top = fact["score"], int(fact["top"])
         sample, values = _sample(found[name], settings), found[name]
@@ -92,7 +95,7 @@ def rows(
                 f"{quantity}, place {ranks[place]}",
                 sample.mean(values[:, place]),
                 paper,
-                gap=_gap(settings, length, bos),
+                gap=gap,
                 holds=bool(ranks[place] <= top),
             )
 
@@ -131,9 +134,3 @@ def _sample(values: Float[np.ndarray, "sequence head"], settings: Mapping[str, A
 
 def _words(name: str) -> str:
     return name.replace("_", "-") if name != "induction" else name
-
-
-def _gap(settings: Mapping[str, Any], length: int, bos: bool) -> str:
-    asked = settings["repeated_tokens"]["length"]
-    shorter = "" if length == asked else f"; {length} tokens and not {asked}, as the context holds no more"
-    return settings["recipe_differences"] + "; BOS before them" * bos + shorter

@@ -163,13 +163,11 @@ class Reproduction:
         rows = list(rows)
         self._write(rows)
         reporter = self.context.reporter
-        reporter.console.print(table(self._title(), rows))
+        title = f"{self.settings['title']} ({self.settings['source']}) on {self.identity.describe()}"
+        reporter.console.print(table(title, rows))
         for sentence in sentences:
             reporter.say(sentence)
         reporter.say(f"Results {self.path}")
-
-    def _title(self) -> str:
-        return f"{self.settings['title']} ({self.settings['source']}) on {self.identity.describe()}"
 
     def _subject(self) -> dict[str, Any]:
         """What the parts are about: model, prompts and code as of a measurement, and what they read of the experiment."""

@@ -46,7 +46,8 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
     axes.set(
         xlim=(min(across) - 0.6, max(across) + 0.6), ylim=(min(layers, default=0) - 0.45, max(layers, default=0) + 0.45)
     )
-    axes.set_yticks(layers, [_layer_name(figure, layer) for layer in layers])
+    names = {-1: "embedding", figure.n_layers: "output"}
+    axes.set_yticks(layers, [names.get(layer, f"layer {layer}") for layer in layers])
     axes.set_xticks([])
     axes.tick_params(axis="y", length=0)
     for spine in axes.spines.values():
@@ -95,10 +96,6 @@ def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
             zorder=1 + share,
         )
     )
-
-
-def _layer_name(figure: CircuitGraph, layer: int) -> str:
-    return {-1: "embedding", figure.n_layers: "output"}.get(layer, f"layer {layer}")
 
 
 def _legend(figure: CircuitGraph, fills: Mapping[str, str], largest: float) -> list[Line2D]:

@@ -44,15 +44,11 @@ def draw(document: Mapping[str, Any], plt: Any) -> Any:
         image = axis.imshow(values, vmin=0, vmax=1, cmap=COLOURS, aspect="auto")
         axis.set(title=title, xticks=range(len(rows)), yticks=range(len(names)))
         axis.set_xticklabels(rows, rotation=60)
-        axis.set_yticklabels([_label(name, data["subjects"][name]) for name in names])
+        axis.set_yticklabels([f"{name.replace('_', ' ')} ({data['subjects'][name]['truth']})" for name in names])
         _numbers(axis, values)
     _frames(axes[1], names, rows, cells, plt)
     figure.colorbar(image, ax=axes, shrink=0.8, label=f"share of samples of {prompts} prompts that pass")
     return figure
-
-
-def _label(name: str, subject: Mapping[str, Any]) -> str:
-    return f"{name.replace('_', ' ')} ({subject['truth']})"
 
 
 def _numbers(axis: Any, values: list[list[float]]) -> None:
