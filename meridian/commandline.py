@@ -35,7 +35,7 @@ from results_io import UserError
 
 BY_SETTING = {"experiment": "experiment", "suite": "suites"}  # the setting: the command that it asks for
 RUN = "run"  # what is done if nothing else is asked for
-WORDS = tuple(  # that ask for a command: the files of meridian/commands but those that a setting asks for
+WORDS = tuple(  # that ask for a command: the files of meridian/commands, except those that a setting asks for
     found.name
     for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
     if found.name not in (RUN, *BY_SETTING.values())
@@ -101,7 +101,7 @@ def usage(examples: str) -> str:
 def choices(group: str) -> list[str]:
     """What a group of the configuration can be set to."""
     folder = CONFIGS / group
-    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # is included by the others, not chosen
+    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # which is only included by the others
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
 
 

@@ -64,19 +64,19 @@ def started(settings: Iterable[str], results: str | Path | None = None, show: bo
 
 
 def _console(show: bool) -> Console:
-    """One that keeps silent; or, in a notebook, one without progress bars, which need widgets."""
+    """A silent console; or one for notebooks, without progress bars, which need widgets."""
     return Console(file=None if show else io.StringIO(), width=PLAIN_WIDTH, force_jupyter=False)
 
 
 def _import_progress_bars() -> None:
-    """Import what model libraries show progress with; in a notebook it warns that it would rather have widgets."""
+    """Import tqdm, which model libraries use, without its warning about missing widgets in a notebook."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("tqdm.auto")
 
 
 def run(settings: Iterable[str], results: str | Path | None, show: bool) -> FinishedRun:
-    """The stages of `run.py` for one task. UserError for several, and for what is no run on a task."""
+    """The stages of `run.py` for one task. UserError for several tasks, and for any command other than a run on a task."""
     settings = tuple(settings)
     for text in settings:
         name = "command" if text in commandline.WORDS else setting(text)

@@ -165,7 +165,7 @@ class RunComparison:
 
     @cached_property
     def tier(self) -> dict[str, Any]:
-        """Both tiers, and the gates that hold the lower one back below the higher: why they differ.
+        """Both tiers, and why they differ: the gates that keep the lower tier below the higher.
 
         A run without a tier is held back by P.behaviour, whatever else blocks it; the tier's name says why if its record does
         not.

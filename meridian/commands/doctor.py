@@ -9,7 +9,7 @@ UNHEALTHY = 1  # exit code
 
 
 def command(context: RunContext) -> int:
-    """Prints what was found, keeps it in doctor.json; exit code 1 if all is not well."""
+    """Print what was found and keep it in doctor.json; exit code 1 if something is wrong."""
     plan = context.plan(context.tasks()[0])  # one task will do: the model and the library are examined, not the tasks
     from circuits import claims
     from meridian import doctor

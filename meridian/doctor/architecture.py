@@ -36,7 +36,7 @@ class Architecture:
 
 
 def describe(study: Study, facts: Facts) -> Architecture:
-    """What the loaded model says of itself, with what the plain one adds."""
+    """The facts of the loaded model, with those that only the plain model has."""
     model, cfg = study.model, study.model.bridge.cfg
     engine = study.engine.describe()
     positions = str(cfg.positional_embedding_type)

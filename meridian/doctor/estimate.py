@@ -29,7 +29,7 @@ class TimedWork:
 
 @dataclass(frozen=True)
 class Memory:
-    """MiB. `activations`: what 03 keeps on the CPU, the most of all measurements; `buffer`: bound of the fused backend's."""
+    """In MiB. `activations`: what 03 keeps on the CPU, the most of all measurements; `buffer`: limit of the fused backend's."""
 
     weights: float
     buffer: float
@@ -41,7 +41,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """`circuit` says whose; `assumed` if no circuit is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
+    """`circuit`: the one it is for; `assumed`: none is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
 
     `left_out`: {kind of work: why this architecture does not allow it}.
     """

@@ -74,7 +74,7 @@ class PromptSample:
         return bootstrap_counts(len(self), self.resamples, seed=self.seed, clusters=np.array(self.clusters))
 
     def of(self, statistic: Statistic) -> PromptEstimate:
-        """A statistic of weighted prompts, its value being that of equal weights.
+        """A statistic of weighted prompts; its value is the one at equal weights.
 
         No interval where prompts are too few or the statistic is undefined in over 1 % of the resamples.
         """

@@ -102,7 +102,7 @@ def values(settings: Mapping[str, Any]) -> list[str]:
 
 
 def ways(value: str) -> list[Way]:
-    """The ways with one value; the circuit is restored from the clean run, so that direction has its twin's value only."""
+    """The ways with one value. Restoring starts from the corrupted run, so it exists only for the prompt's own twin."""
     found = [Way(granularity, value) for granularity in (ALL, PLACED, EDGES)]
     if value == TWIN:
         found += [Way(granularity, value, RESTORE) for granularity in (ALL, PLACED)]

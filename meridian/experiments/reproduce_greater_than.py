@@ -107,7 +107,7 @@ def candidate_years(tokenizer: Any, prompts: PromptSet) -> dict[int, int]:
 
 
 def beside(prompts: PromptSet, years: Mapping[int, int], step: int) -> Int[Tensor, "prompt 1"]:
-    """The token of the year `step` after each prompt's start year YY, the latest that is wrong; padding if there is none."""
+    """The token of the year `step` after each prompt's start year YY, the last wrong year; padding if there is none."""
     found = []
     for later, others in zip(prompts.answers.tolist(), prompts.wrong.tolist(), strict=True):
         start = max(years[one] for one in others if one != PADDING)

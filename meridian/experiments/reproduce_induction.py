@@ -1,7 +1,7 @@
 """Previous-token, duplicate-token and induction scores on random tokens said twice: self-tests that need no labels.
 
 A score is a head's mean attention, over the second half, to the token before, to the same token's first occurrence, or to
-the token after that (Olsson et al. 2022). Known of GPT-2 small is which heads stand at the top of each list.
+the token after that (Olsson et al. 2022). For GPT-2 small it is known which heads are at the top of each list.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from results_io import UserError
 if TYPE_CHECKING:
     from meridian.context import RunContext
 
-TASK = "induction"  # its prompts are not read; an engine wants some
+TASK = "induction"  # an engine needs prompts; these are never read
 SCORES = ("previous_token", "duplicate_token", "induction")
 
 
@@ -45,7 +45,7 @@ def run(context: RunContext) -> None:
 def scores(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
     """{score: [sequence, head]}, the number of random tokens in a half, and whether BOS stands before the first.
 
-    They are as many as asked for and as the context holds. BOS stands there if the tokenizer has one. UserError if the
+    There are as many tokens as asked for, or as the context holds. BOS is there if the tokenizer has one. UserError if the
     context holds fewer than two.
     """
     context, bos = int(study.model.bridge.cfg.n_ctx), study.model.tokenizer.bos_token_id is not None
@@ -124,7 +124,7 @@ def rank(values: Float[np.ndarray, " head"]) -> list[int]:
 
 
 def uniform(length: int, bos: bool) -> float:
-    """Mean over the second half of one over the number of keys, a BOS included: what attention to all alike gives any key."""
+    """The weight of a key under uniform attention: mean over the second half of 1 / (number of keys, a BOS included)."""
     return float(np.mean(1 / (np.arange(length + 1, 2 * length + 1) + bos)))
 
 

@@ -138,7 +138,7 @@ def _attention_prompts(run: RunFolder) -> str:
 
 
 def unit_of(evidence: Evidence) -> str:
-    """The unit of effects on the task's metric: nats for logits, none for probabilities."""
+    """The unit of effects on the task's metric: nats of a logit difference, else the metric's name."""
     return "nats" if evidence.metric == "logit difference" else evidence.metric
 
 

@@ -78,7 +78,7 @@ def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mappin
 
 
 def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
-    """From sender to receiver, dashed by input; bent to keep apart what enters q, k and v, and to pass nodes between."""
+    """An arrow from sender to receiver, dashed by input; bent so that q, k and v stay apart and nodes are passed."""
     start, end = places[edge.sender], places[edge.receiver]
     bend = (0.14 if end[1] - start[1] > 1.5 else 0.03) + {"q": 0.06, "v": -0.06}.get(edge.input or "", 0.0)
     axes.add_patch(

@@ -23,7 +23,7 @@ class FollowedRun:
 
 
 class Tracker:
-    """Follows one run at a time. This one follows nothing; another overrides what it tells."""
+    """Follows one run at a time. This class does nothing; a tracker overrides the events that it reports."""
 
     def begin(self, subject: FollowedRun) -> None:
         """A run begins, or goes on."""
@@ -58,7 +58,7 @@ class NeverFatal:
     @contextlib.contextmanager
     def following(self, subject: Callable[[], FollowedRun]) -> Iterator[None]:
         """Follow what is done inside; it counts as failed if it raises."""
-        about = subject()  # an error in here is the run's
+        about = subject()  # an error here is the run's own, not the tracker's
         self("begin", about)
         try:
             yield

@@ -94,7 +94,7 @@ class Context:
 
     @cached_property
     def limits(self) -> dict[str, float]:
-        """Estimates of the records that are functions of mean effects, on prompts without noise: their limits."""
+        """The limits of estimates that are functions of mean effects: their values on prompts without noise."""
         return _limits(self.population, self.settings, LIMIT_OF_MEANS)
 
     @cached_property

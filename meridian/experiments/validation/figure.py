@@ -33,7 +33,7 @@ def save(document: Mapping[str, Any], path: Path, say: Callable[[str], Any] = pr
 
 
 def draw(document: Mapping[str, Any], plt: Any) -> Any:
-    """Two heat maps of the share of samples that pass, at a run's size. Framed cells were declared; red ones missed."""
+    """Two heat maps of the share of samples that pass, at a run's size. Frames: declared cells, in red if missed."""
     data, prompts = document["data"], document["subject"]["settings"]["default_prompts"]
     names = sorted(data["subjects"], key=lambda name: (TRUTHS.index(data["subjects"][name]["truth"]), name))
     cells = {(c["subject"], c["row"]): c for c in data["cells"] if c["prompts"] == prompts}

@@ -35,7 +35,7 @@ class Rules:
 
 
 def sizes(prompts: int) -> dict[str, int]:
-    """Prompts of a sample: held out are half as many as evaluated, as in a run."""
+    """Prompts of a sample: half as many held-out as evaluation prompts, as in a run."""
     return {"evaluation": prompts, "held_out": prompts // 2}
 
 
