@@ -108,7 +108,7 @@ def of(study: Study) -> tuple[PlannedWork, ...]:
         *_battery(study, shape),
         *_minimality(study, shape),
         *_paths(study, shape),
-        *_by_themselves(study),
+        *_counted_by_measurements(study),
     )
 
 
@@ -213,7 +213,7 @@ def _paths(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     yield PlannedWork("28", "scrubs", (1 + 3 * recipes) * shape.scored + by_size * evaluation)
 
 
-def _by_themselves(study: Study) -> Iterator[PlannedWork]:
+def _counted_by_measurements(study: Study) -> Iterator[PlannedWork]:
     """The measurements that count their own pairs."""
     for number, module in MEASUREMENTS.items():
         for kind, pairs in module.pairs(study).items() if hasattr(module, "pairs") else ():

@@ -112,11 +112,6 @@ class PromptSample:
             return undefined(missing.detail or str(missing))
         return PromptEstimate(found.value, *found.fieller())
 
-    def mean_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike) -> PromptEstimate:
-        """mean_p F_p / D_p; prompts whose D is exactly 0 are left out."""
-        f, d = np.asarray(numerator, float), np.asarray(denominator, float)
-        return self.mean(np.divide(f, d, out=np.full(len(f), np.nan), where=d != 0))
-
     def difference_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike, first: ArrayLike) -> PromptEstimate:
         """mean F / mean D over the prompts that are in `first`, minus the same over the others."""
         f, d, inside = np.asarray(numerator, float), np.asarray(denominator, float), np.asarray(first, bool)

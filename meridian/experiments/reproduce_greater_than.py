@@ -6,10 +6,10 @@
 The circuit is heads and MLPs, and its edges are what counts. Edges outside carry what their writers write on the twin
 prompt whose start year is 01:
 
-    circuit             its MLPs and the logits read, of the clean run, the circuit's heads and MLPs alone; what feeds its
-                        heads is as it is
-    inputs to logits    and its heads read the embedding, the MLPs and each other, all heads outside being replaced
-    complement          its MLPs and the logits read all but the circuit's heads and MLPs
+    circuit             its MLPs and the logits read only the circuit's heads and MLPs from the clean run; the inputs of its
+                        heads are intact
+    inputs to logits    the same, and its heads read only the embedding, the MLPs and each other: heads outside are replaced
+    complement          its MLPs and the logits read everything except the circuit's heads and MLPs
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ MEASURES = (
 
 
 def build(run: RunFolder) -> Iterator[HeatMap]:
-    """A heat map of every measure that the folder holds. [layer][head], the circuit's heads marked."""
+    """A heat map [layer][head] of every measure that the folder holds, with the circuit's heads marked."""
     number, data = None, None
     for measure in MEASURES:
         if measure.number != number:

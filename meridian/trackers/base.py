@@ -50,7 +50,7 @@ def reason(error: Exception) -> str:
 
 
 class NeverFatal:
-    """Another tracker whose first error is said in one line and ends the tracking, never the run."""
+    """Wraps another tracker: its first error is reported in one line and ends the tracking, never the run."""
 
     def __init__(self, tracker: Tracker, say: Callable[[str], Any]) -> None:
         self._tracker, self._say = tracker, say
