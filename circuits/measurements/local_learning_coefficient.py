@@ -222,7 +222,7 @@ class LayerLosses:
 def _fused(study: Study, prompts: PromptSet, layer: int) -> FusedLayers | None:
     """The layers run from their weights; None unless the study's engine has proved that these are the model's formulas."""
     weights = getattr(study.engine, "decoder", None)
-    if weights is None or (weights.longest is not None and int(prompts.end.max()) >= weights.longest):
+    if weights is None or not weights.can_run(int(prompts.end.max()) + 1):
         return None
     return FusedLayers(study, prompts, layer, weights)
 
