@@ -33,7 +33,7 @@ def layer_losses(study, prompts, layer: int, way: str) -> LayerLosses:
     """From the weights ("fused") or by the model's own blocks ("blocks")."""
     with pytest.MonkeyPatch.context() as patch:
         if way == "blocks":
-            patch.setattr(measurement, "_fused", lambda *_: None)
+            patch.setattr(Decoder, "can_run", lambda *_: False)
         return LayerLosses(study, prompts, layer, measurement.matrix_units(study.model))
 
 
