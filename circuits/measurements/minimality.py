@@ -1,13 +1,13 @@
 """22 Minimality: what the circuit loses without each of its heads, alone, by role and beside its backups.
 
 F(C) is the logit difference with everything outside C mean-ablated per template and position. effect = F(C) - F(C without
-the node): a head that another one backs up is worth nothing by it. Minimality as Wang et al. 2022 define it (section 4.3)
-therefore asks for some set K of other circuit heads beside which the head v counts:
+the node), which is near zero for a head that another one backs up. Minimality as Wang et al. 2022 define it (section 4.3)
+therefore asks for some set K of other circuit heads such that the head v counts once K is taken out:
 
     score(v) = max over K of |F(C \\ K) - F(C \\ (K u {v}))|,     at least 1 % of F of the whole model
 
-K is nothing, one role without v, or a set grown greedily from nothing by the head that most raises the score. A maximum
-over many sets rewards chance, so K is chosen on discovery prompts and its effect is measured on the scored ones.
+K is empty, or one role without v, or grown greedily: starting empty, the head that most raises the score is added. A
+maximum over many sets rewards chance, so K is chosen on discovery prompts and its effect is measured on the scored ones.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node
+from circuits.circuit import Node, head_pairs
 from circuits.interventions import Recipe, Sweep, ablate
 from circuits.prompts import PromptSet
-from circuits.study import Study
-from results_io import UserError
+from circuits.study import Study, require_count
 
 NUMBER, ID = "22", "minimality"
 SETTINGS = ("minimality",)
@@ -45,7 +44,7 @@ class ContextSet:
 
 @dataclass
 class Losses:
-    """F(C \\ K) on some prompts for every K asked for so far: each set is run once, whichever heads ask for it."""
+    """F(C \\ K) on some prompts for every K asked for so far. Each set is run once, however many heads ask for it."""
 
     study: Study
     prompts: PromptSet
@@ -57,7 +56,8 @@ class Losses:
         if not new:
             return
         outside = set(self.study.model.heads) - set(self.study.claim.heads)
-        variants = (ablate(sorted(outside | removed), RECIPE, _name(removed)) for removed in new)
+        names = ("circuit without " + (", ".join(map(str, sorted(removed))) or "nothing") for removed in new)
+        variants = (ablate(sorted(outside | out), RECIPE, name) for out, name in zip(new, names, strict=True))
         self.known.update(zip(new, self.study.run(Sweep(tuple(variants)), self.prompts).logit_diff, strict=True))
 
     def of(self, node: Node, beside: Removed) -> Float[np.ndarray, " prompt"]:
@@ -71,7 +71,7 @@ class Losses:
 def check(settings: Mapping[str, Any]) -> None:
     """UserError for a number of steps or prompts that is not positive."""
     for name in ("greedy_steps", "discovery_prompts"):
-        _positive(settings, name)
+        _count(settings, name)
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -83,17 +83,17 @@ def measure(study: Study) -> dict[str, Any]:
     needed = [alone, *(alone | {node} for node in circuit.heads), *roles]
     losses.run([*needed, *(removed for c in chosen for removed in (c.beside, c.beside | {c.node}))])
     return {
-        "heads": _pairs(circuit.heads),
+        "heads": head_pairs(circuit.heads),
         "effect": np.stack([losses.of(node, alone) for node in circuit.heads]),
         "roles": list(circuit.roles),
         "role_effect": np.stack([losses.known[alone] - losses.known[role] for role in roles]),
         "recipe": str(RECIPE),
         "greedy": {
-            "sets": [_pairs(sorted(choice.beside)) for choice in chosen],
+            "sets": [head_pairs(sorted(choice.beside)) for choice in chosen],
             "kind": [choice.kind for choice in chosen],
             "effect": np.stack([losses.of(choice.node, choice.beside) for choice in chosen]),
             "discovery_effect": [choice.effect for choice in chosen],
-            "discovery_prompts": len(study.discovery_subset(_positive(study.settings, "discovery_prompts"))),
+            "discovery_prompts": len(study.discovery_subset(_count(study.settings, "discovery_prompts"))),
         },
     }
 
@@ -104,7 +104,7 @@ def choose(study: Study) -> list[ContextSet]:
     Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy
     set). UserError if either is not positive.
     """
-    losses = Losses(study, study.discovery_subset(_positive(study.settings, "discovery_prompts")))
+    losses = Losses(study, study.discovery_subset(_count(study.settings, "discovery_prompts")))
     candidates = {node: _declared(study, node) for node in study.claim.heads}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
     for node, beside in _grow(losses, study).items():
@@ -117,7 +117,7 @@ def choose(study: Study) -> list[ContextSet]:
 
 
 def _declared(study: Study, node: Node) -> dict[str, Removed]:
-    """Nothing and each role without `node`; a role that leaves nothing over is not a set of its own."""
+    """The empty set, and each role without `node` unless that is empty too."""
     roles = {f"role:{name}": frozenset(role.heads) - {node} for name, role in study.claim.roles.items()}
     return {"none": frozenset()} | {kind: beside for kind, beside in roles.items() if beside}
 
@@ -125,12 +125,12 @@ def _declared(study: Study, node: Node) -> dict[str, Removed]:
 def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
     """The greedy set of each head: heads are added one by one while the score rises.
 
-    All heads take a step together, so that sets which several of them ask for are run once.
+    All heads take each step together, so that a set which several heads ask for is run once.
     """
     circuit = set(study.claim.heads)
     grown = {node: frozenset[Node]() for node in study.claim.heads}
     growing = list(grown)
-    for _ in range(_positive(study.settings, "greedy_steps")):
+    for _ in range(_count(study.settings, "greedy_steps")):
         options = {v: [grown[v] | {u} for u in sorted(circuit - grown[v] - {v})] for v in growing}
         losses.run(r for v, sets in options.items() for s in sets for r in (s, s | {v}))
         growing = [v for v in growing if options[v]]
@@ -143,16 +143,5 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
     return grown
 
 
-def _positive(settings: Mapping[str, Any], name: str) -> int:
-    value = settings["minimality"][name]
-    if not isinstance(value, int) or value < 1:
-        raise UserError(f"measurement.minimality.{name} is {value!r}; expected a whole number of at least 1")
-    return value
-
-
-def _name(removed: Removed) -> str:
-    return "circuit without " + (", ".join(map(str, sorted(removed))) or "nothing")
-
-
-def _pairs(heads: Iterable[Node]) -> list[list[int]]:
-    return [[node.layer, node.index] for node in heads]
+def _count(settings: Mapping[str, Any], name: str) -> int:
+    return require_count(f"minimality.{name}", settings["minimality"][name])
