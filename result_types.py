@@ -430,6 +430,56 @@ class BesideSets(TypedDict):
     discovery_prompts: int
 
 
+class ClaimedGroup(TypedDict):
+    """Claimed heads that are taken out together. `kind`: head, layer, suffix, claim, random or greedy."""
+
+    kind: str
+    name: str
+    heads: list[Head]
+
+
+class GroupLosses(TypedDict):
+    """Under one recipe, averaged over its draws: `model`, `circuit` and `empty` [row], the last two [group][row]."""
+
+    groups: list[int]
+    recipe: str
+    draws: int
+    model: Vector
+    circuit: Vector
+    empty: Vector
+    model_without: Matrix
+    circuit_without: Matrix
+
+
+class ClaimedGroups(TypedDict):
+    """Groups taken out of circuit and model, on the prompts `prompt_index`; `recipes` by name, the claim's own first."""
+
+    prompt_index: list[int]
+    grouping_prompts: int
+    groups: list[ClaimedGroup]
+    recipes: dict[str, GroupLosses]
+
+
+class OutsideSetEffect(TypedDict):
+    """Outside heads tried together on one side, "model" or "circuit". `kind`: greedy, positive or negative; `effect` [row]."""
+
+    kind: str
+    side: str
+    recipe: str
+    heads: list[Head]
+    effect: Vector
+
+
+class OutsideHeads(TypedDict):
+    """`recipes`[recipe][side] is [outside head][row]."""
+
+    prompt_index: list[int]
+    grouping_prompts: int
+    heads: list[Head]
+    recipes: dict[str, dict[str, Matrix]]
+    sets: list[OutsideSetEffect]
+
+
 class Minimality(TypedDict):
     """22. `effect` [head][P], `role_effect` [role][P]."""
 
@@ -439,6 +489,8 @@ class Minimality(TypedDict):
     role_effect: Matrix
     recipe: str
     greedy: BesideSets
+    completeness: ClaimedGroups
+    outside: OutsideHeads
 
 
 class ScrubbedPathway(Pathway):

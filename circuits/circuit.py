@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -37,6 +37,11 @@ class Node:
 
 def head(layer: int, index: int) -> Node:
     return Node("head", layer, index)
+
+
+def head_pairs(heads: Iterable[Node]) -> list[list[int]]:
+    """[layer, head] of each, as results store heads."""
+    return [[node.layer, node.index] for node in heads]
 
 
 def parse_head(name: object) -> Node:
@@ -148,7 +153,7 @@ class Circuit:
         """The form stored in result 20 and, with heads by name, in circuit files."""
         roles = {
             name: {
-                "heads": [[node.layer, node.index] for node in role.heads],
+                "heads": head_pairs(role.heads),
                 "ordinal": role.ordinal,
                 "sign": role.sign,
                 "assigned_by": role.assigned_by,

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from circuits.circuit import Node
-from circuits.head_sets import Heads, HeadSets, pairs
+from circuits.circuit import Node, head_pairs
+from circuits.head_sets import Heads, HeadSets
 from circuits.interventions import Recipe
 from circuits.study import Study
 
@@ -67,7 +67,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     return {
         "prompt_index": list(rows),
         "grouping_prompts": len(study.grouping),
-        "groups": [{"kind": one.kind, "name": one.name, "heads": pairs(sorted(one.heads))} for one in groups],
+        "groups": [{"kind": one.kind, "name": one.name, "heads": head_pairs(sorted(one.heads))} for one in groups],
         "recipes": found,
     }
 

@@ -20,16 +20,12 @@ SEARCH_READS = ("discovery", "repeated_tokens", "seed")  # sections of the measu
 CLASSIFIER_READS = ("weights",)
 
 
-def _nothing(sentence: str) -> None:
-    """Says nothing."""
-
-
 def resolve(
     plan: Plan,
     settings: Mapping[str, Any],
     folder: Path,
     progress: ProgressBar,
-    say: Callable[[str], Any] = _nothing,
+    say: Callable[[str], Any] = lambda sentence: None,
 ) -> Circuit:
     """The circuit that a `circuit=` configuration names, checked against the model's shape.
 

@@ -48,8 +48,3 @@ class HeadSets:
 
 def _name(heads: Heads) -> str:
     return "without " + (", ".join(map(str, sorted(heads))) or "nothing")
-
-
-def pairs(heads: Iterable[Node]) -> list[list[int]]:
-    """[[layer, head], ...] as results store heads."""
-    return [[node.layer, node.index] for node in heads]

@@ -210,7 +210,8 @@ def check(plan: Plan, numbers: Iterable[str]) -> None:
                 raise UserError(
                     f"{registries.file_of(module)} reads the setting {name!r}, which no file in configs/measurement/ has; add it"
                 )
-        getattr(module, "check", _accepts_any_settings)(plan.settings)
+        if hasattr(module, "check"):
+            module.check(plan.settings)
 
 
 def remove_stale(plan: Plan, folder: Path, numbers: Iterable[str]) -> None:
@@ -218,10 +219,6 @@ def remove_stale(plan: Plan, folder: Path, numbers: Iterable[str]) -> None:
     for number in numbers:
         if not is_fresh(path := path_of(folder, number), plan.subject(number)):
             path.unlink(missing_ok=True)
-
-
-def _accepts_any_settings(settings: Mapping[str, Any]) -> None:
-    """A measurement without a `check` of its own takes any settings of the right kinds."""
 
 
 def is_fresh(path: Path, subject: Mapping[str, Any]) -> bool:

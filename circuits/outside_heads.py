@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node
+from circuits.circuit import Node, head_pairs
 from circuits.claimed_groups import climb
-from circuits.head_sets import Heads, HeadSets, pairs
+from circuits.head_sets import Heads, HeadSets
 from circuits.interventions import Recipe
 from circuits.study import Study
 
@@ -76,7 +76,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
                 "kind": one.kind,
                 "side": one.side,
                 "recipe": one.recipe,
-                "heads": pairs(sorted(one.heads)),
+                "heads": head_pairs(sorted(one.heads)),
                 "effect": effects.of(one.side, one.heads),
             }
             for one in chosen
@@ -84,7 +84,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     return {
         "prompt_index": list(rows),
         "grouping_prompts": len(study.grouping),
-        "heads": pairs(sorted(outside)),
+        "heads": head_pairs(sorted(outside)),
         "recipes": found,
         "sets": sets,
     }

@@ -159,6 +159,16 @@ def companion(study: Study, name: str, size: int) -> Study:
     )
 
 
+def require_count(settings: Mapping[str, Any], section: str, name: str) -> int:
+    """The setting measurement.section.name; UserError unless it is a whole number from 1 on. `section` may be dotted."""
+    value: Any = settings
+    for key in (*section.split("."), name):
+        value = value[key]
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UserError(f"measurement.{section}.{name} is {value!r}; expected a whole number of at least 1")
+    return value
+
+
 def _mean_rows(weights: Float[Tensor, "vocabulary d_model"], ids: Tensor) -> Float[Tensor, "prompt d_model"]:
     real = (ids >= 0).float()
     return (weights[ids.clamp(min=0)] * real[..., None]).sum(1) / real.sum(1, keepdim=True)

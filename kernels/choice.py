@@ -3,7 +3,7 @@
 On a CUDA device the first call of an operation with a new signature (dtype and shape, large axes to the next power of two)
 checks and times every candidate on the call's own arguments:
 
-1. The torch reference gives the result that counts and the first time.
+1. The torch reference is timed, and its result is what the others are compared with.
 2. torch.compile of the reference and the Triton kernel are dropped if they raise, run out of memory or differ from the
    reference by more than TOLERANCES. Compiling takes seconds for each new shape and cannot pay where the reference is
    quick, so it is tried only where the reference takes WORTH_COMPILING or longer.
@@ -46,7 +46,7 @@ LARGE_AXES = {
 # last place; fp32: rounding of sums of some thousand terms, a hundred times below TF32's 1e-3
 TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}
 # seconds of the reference: at 12 of the pocket's shapes on an H100, all below 0.5 ms, compiled code took 0.05 to 0.47 ms longer
-# than the reference; the first battery took 40 s there, compiling for torch.compile and Triton, and later ones 0.25 s
+# than the reference; the first battery took 40 s there because torch.compile and Triton compiled, and later ones 0.25 s
 WORTH_COMPILING = 5e-4
 WARM_UPS, REPEATS = 2, 7
 COMPARED_PARTS = 32

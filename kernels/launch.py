@@ -27,8 +27,8 @@ LARGEST_HEAD = 256  # wider heads would not leave a tile of queries, keys and su
 def kernel(function: Callable[..., None]) -> Any:
     """`triton.jit` of a kernel that is compiled once for all counts.
 
-    Triton compiles anew, for seconds, when an integer argument becomes 1 or begins or ceases to be a multiple of 16.
-    Arguments that are not pointers (`*_ptr`) are therefore not specialised; what loads need to know is a `tl.constexpr`.
+    By default Triton compiles anew, which takes seconds, when an integer argument becomes 1 or becomes or stops being a
+    multiple of 16. So only pointers (`*_ptr`) are specialised, and what loads need to know is a `tl.constexpr`.
     """
     parameters = inspect.signature(function).parameters.values()
     counts = [p.name for p in parameters if not p.name.endswith("_ptr") and "constexpr" not in str(p.annotation)]
@@ -57,14 +57,10 @@ def require_shapes(operation: str, layouts: dict[str, str], tensors: dict[str, T
     return sizes
 
 
-def require_grouped(operation: str, heads: int, groups: int) -> None:
-    """ValueError unless the key/value heads divide the query heads."""
+def require_heads(operation: str, heads: int, groups: int, d_head: int) -> None:
+    """ValueError unless the key/value heads divide the query heads and fit the tiles of an attention kernel."""
     if groups == 0 or heads % groups:
         raise ValueError(f"{operation}: {heads} query heads cannot share {groups} key/value heads; pass a divisor")
-
-
-def require_head(operation: str, d_head: int) -> None:
-    """ValueError if a head is too wide for the tiles of an attention kernel."""
     if d_head > LARGEST_HEAD:
         raise ValueError(f"{operation}: heads are {d_head} wide; use the reference above {LARGEST_HEAD}")
 
@@ -120,7 +116,7 @@ def interpreted() -> bool:
 
 
 def upcast(dtype: torch.dtype) -> bool:
-    """Whether operands go to fp32 before a product: the interpreter multiplies the bit patterns of bf16 otherwise."""
+    """Whether operands go to fp32 before a product. Without that, the interpreter multiplies the bit patterns of bf16."""
     return dtype == torch.float32 or interpreted()
 
 

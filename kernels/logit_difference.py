@@ -65,7 +65,10 @@ def logit_difference(
     tensors = {"x": x, "directions": directions, "bias": bias, "parent": parent}
     sizes = launch.require_shapes(OPERATION, LAYOUTS, tensors)
     launch.require_launchable(OPERATION, {"x": x}, {"directions": directions, "bias": bias, "parent": parent})
-    _require_values(x, directions, bias, parent)
+    for name, tensor in (("directions", directions), ("bias", bias)):
+        if tensor.dtype not in (x.dtype, torch.float32):
+            raise ValueError(f"{OPERATION}: {name} is {tensor.dtype}; pass float32 or the dtype of x, {x.dtype}")
+    launch.require_indices(OPERATION, "parent", parent, 0, sizes["U"])
     out = torch.empty(sizes["V"], sizes["n"], dtype=torch.float32, device=x.device)
     if out.numel():
         settings = calculate_settings(sizes["M"])
@@ -83,13 +86,6 @@ def calculate_settings(d_model: int) -> dict[str, int]:
         raise ValueError(f"{OPERATION}: d_model is {d_model}; use the reference outside 1..{WIDEST}")
     block = launch.tile(d_model, WIDEST)
     return {"BLOCK": block, "num_warps": min(32, max(4, block // 1024))}
-
-
-def _require_values(x: Tensor, directions: Tensor, bias: Tensor, parent: Tensor) -> None:
-    for name, tensor in (("directions", directions), ("bias", bias)):
-        if tensor.dtype not in (x.dtype, torch.float32):
-            raise ValueError(f"{OPERATION}: {name} is {tensor.dtype}; pass float32 or the dtype of x, {x.dtype}")
-    launch.require_indices(OPERATION, "parent", parent, 0, x.shape[0])
 
 
 if triton is not None:

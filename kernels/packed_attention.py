@@ -26,7 +26,7 @@ except ImportError:
 
 OPERATION = "packed_attention"
 ARGUMENTS = "q k v scale".split()
-LONGEST = 64  # positions; a longer sequence fills tiles by itself and a flash kernel is the right one
+LONGEST = 64  # positions; a longer sequence fills tiles by itself, and a flash kernel is the right one for it
 LAYOUTS = {"q": "B H S D", "k": "B G S D", "v": "B G S D"}
 
 
@@ -58,8 +58,7 @@ def packed_attention(
     """
     values = {"q": q, "k": k, "v": v}
     sizes = launch.require_shapes(OPERATION, LAYOUTS, values)
-    launch.require_grouped(OPERATION, sizes["H"], sizes["G"])
-    launch.require_head(OPERATION, sizes["D"])
+    launch.require_heads(OPERATION, sizes["H"], sizes["G"], sizes["D"])
     if sizes["S"] > LONGEST:
         raise ValueError(f"{OPERATION}: {sizes['S']} positions do not pack; use the reference above {LONGEST}")
     launch.require_launchable(OPERATION, values)

@@ -73,8 +73,7 @@ def suffix_attention(
     """
     values = {"q": q, "k": k, "v": v, "prefix_k": prefix_k, "prefix_v": prefix_v}
     sizes = launch.require_shapes(OPERATION, LAYOUTS, values)
-    launch.require_grouped(OPERATION, sizes["H"], sizes["G"])
-    launch.require_head(OPERATION, sizes["D"])
+    launch.require_heads(OPERATION, sizes["H"], sizes["G"], sizes["D"])
     launch.require_launchable(OPERATION, values)
     out = torch.empty(*(sizes[axis] for axis in "UnSHD"), dtype=q.dtype, device=q.device)
     if out.numel():

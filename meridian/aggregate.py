@@ -1,6 +1,6 @@
 """All certified circuits of a folder of results in one table: as CSV beside summary.json, and printed when a multirun ends.
 
-Everything in it is in summary.json, whose order is that of the folders' names: which run ended first leaves no trace.
+Everything in the table is also in summary.json. Rows are in the order of the folders' names, whichever run ended first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ WIDTH = 190  # of a table that goes to a file: one character for each verdict, a
 
 
 def pool(results: Path, config: Mapping[str, Any], say: Any) -> dict[str, Any]:
-    """Write summary.json and summary.csv of a folder of results, alone; return what the first holds.
+    """Write summary.json and summary.csv of a folder of results under a lock; return what summary.json holds.
 
-    `config` is the calibration section of the configuration, `say` hears of it when another process has to be waited for.
+    `config` is the calibration section of the configuration. `say` is told when another process has to be waited for.
     """
     with locks.held(results, results / "summary.json", say):
         pooled = results_io.read(summary.summarise(results, config))
@@ -85,7 +85,8 @@ def show(pooled: Mapping[str, Any], console: Console) -> None:
     for row in rows(pooled):
         about = ["" if row[name] is None else str(row[name]) for name in ABOUT]
         tier = "none" if row["tier"] is None else f"{row['tier']} of {row['of']}"
-        told = (*about, tier, str(row["ceiling"]), _ratio(row), _p(row), *(LETTERS[row[c]] for c in CALIBRATIONS))
+        p = "" if row["p_corrected"] is None else f"{row['p_corrected']:.2g}"
+        told = (*about, tier, str(row["ceiling"]), _ratio(row), p, *(LETTERS[row[c]] for c in CALIBRATIONS))
         table.add_row(*map(Text, told))
     console.print(table, highlight=False)
     console.print(LEGEND, highlight=False, markup=False, soft_wrap=True)
@@ -100,12 +101,8 @@ def _ratio(row: Mapping[str, Any]) -> str:
     return f"{row['faithfulness']:.2f}{interval}"
 
 
-def _p(row: Mapping[str, Any]) -> str:
-    return "" if row["p_corrected"] is None else f"{row['p_corrected']:.2g}"
-
-
 class AtTheEnd(Callback):
-    """Of a multirun: pools once more when every job has ended, and shows the table.
+    """Pools once more when every job of a multirun has ended, and shows the table.
 
     Hydra calls `on_multirun_end` only if no job failed; `commandline.guarded` calls `finish` if one did.
     """
@@ -120,7 +117,7 @@ class AtTheEnd(Callback):
 
 
 def finish() -> None:
-    """Pool and show what the multirun that this process leads has made; nothing if it leads none, or it certified nothing."""
+    """Pool and show the results of the multirun that this process leads; nothing without a multirun or a certificate."""
     config, AtTheEnd.running = AtTheEnd.running, None
     if config is None or any(config.get(name) for name in IN_PLACE_OF_A_RUN):
         return

@@ -35,7 +35,7 @@ from results_io import UserError
 
 BY_SETTING = {"experiment": "experiment", "suite": "suites"}  # the setting: the command that it asks for
 RUN = "run"  # what is done if nothing else is asked for
-WORDS = tuple(  # that ask for a command: the files of meridian/commands but those that a setting asks for
+WORDS = tuple(  # that ask for a command: the files of meridian/commands, except those that a setting asks for
     found.name
     for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
     if found.name not in (RUN, *BY_SETTING.values())
@@ -62,14 +62,9 @@ def arguments(argv: Sequence[str]) -> list[str]:
     elif "circuit" not in keys and "method" in keys:
         implied = ["circuit=discovered"]
     if {"-m", "--multirun"} & set(argv) and "tracker=wandb" in argv and "tracker.group" not in keys:
-        implied = [*implied, f'tracker.group="{_swept(argv)}"']
+        varied = sorted(text for text in map(_argument, argv) if "," in text and "[" not in text and '"' not in text)
+        implied = [*implied, f'tracker.group="{" ".join(varied)}"']  # such as "seed=0,1 task=ioi,greater_than"
     return [*map(_argument, argv), *implied]
-
-
-def _swept(argv: Sequence[str]) -> str:
-    """What a multirun varies, for a name: "seed=0,1 task=ioi,greater_than"."""
-    varied = sorted(text for text in map(_argument, argv) if "," in text and "[" not in text and '"' not in text)
-    return " ".join(varied)
 
 
 def _argument(text: str) -> str:
@@ -80,12 +75,8 @@ def _argument(text: str) -> str:
         # result folders have names like a=1,b=2, which Hydra would parse
         return f'{key}="{value}"' if NEEDS_QUOTES.search(value) else text
     if key == "calibration":
-        return f"select={_as_list(value)}"
+        return f"select=[{value}]" if "," in value and not value.startswith("[") else f"select={value}"
     return f"{METHODS_KEY}={value}" if key == "method" else text
-
-
-def _as_list(text: str) -> str:
-    return f"[{text}]" if "," in text and not text.startswith("[") else text
 
 
 def asks_for_help(argv: Sequence[str]) -> bool:
@@ -110,7 +101,7 @@ def usage(examples: str) -> str:
 def choices(group: str) -> list[str]:
     """What a group of the configuration can be set to."""
     folder = CONFIGS / group
-    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # is included by the others, not chosen
+    files = (path for path in folder.rglob("*.yaml") if path.stem != "common")  # which is only included by the others
     return sorted(str(path.relative_to(folder).with_suffix("")) for path in files)
 
 

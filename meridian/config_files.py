@@ -1,4 +1,4 @@
-"""Configuration files: what OmegaConf types as a mapping or a list is a mapping in every one of them."""
+"""Configuration files, read as mappings: OmegaConf's types allow lists as well, but no file here is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration group that is every file of its folder: a new calibration's settings are found without a list of them.
+"""`calibration=all`: every file of configs/calibration/, so that a new calibration needs no entry in a list.
 
 `calibration: all` in configs/config.yaml has no file. It is made here, in Hydra's store of configurations, from what lies in
 configs/calibration/: the common settings and one section per calibration. They are overridden as any others are
@@ -25,9 +25,9 @@ def parts(folder: Path = CONFIGS / WHOLE[0]) -> list[str]:
 
 
 def check(folder: Path = CONFIGS / WHOLE[0]) -> None:
-    """UserError for a calibration's file with another section: it would change, unseen, another calibration's thresholds.
+    """UserError for a calibration's file with a section not its own: it would silently change another's thresholds.
 
-    Hydra composes such a file without a word, so the check is ours.
+    Hydra composes such a file without a warning, so it is checked here.
     """
     for name in parts(folder):
         loaded, expected = config_files.read(folder / f"{name}.yaml"), name.partition("_")[0]

@@ -36,11 +36,11 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, KEPT_BYTES = -1, -3, 1 << 30  # of glibc's m
 
 @dataclass(frozen=True, eq=False)
 class RunContext:
-    """The settings of one run as plain data. Whoever wants others makes another context with `dataclasses.replace`.
+    """The settings of one run as plain data. For other settings, make another context with `dataclasses.replace`.
 
-    `typed`: every override as typed, `results=` included. `overrides`: those that differ from the default configuration, each
-    as one canonical text; they name the folder of results. `had_results`: whether the folder of all results was there before
-    the run; then it is kept even if it is empty.
+    `typed`: every override as typed, `results=` included. `overrides`: those that differ from the default configuration,
+    each as one canonical text; they name the folder of results. `had_results`: whether the folder of all results existed
+    before the run; if so, it is kept even when empty.
     """
 
     settings: Mapping[str, Any]
@@ -88,12 +88,12 @@ class RunContext:
         return overrides.below(self.results / name, differs)
 
     def alone(self, path: Path, part: str = "") -> contextlib.AbstractContextManager[None]:
-        """No other process writes at `path`, or its `part`, meanwhile."""
+        """A context in which no other process writes at `path`, or at its `part`."""
         return locks.held(self.results, path, self.reporter.say, part, keep=self.had_results)
 
     @contextlib.contextmanager
     def followed(self, folder: Path, task: str) -> Iterator[None]:
-        """No other process works on `folder` meanwhile, and the tracker follows."""
+        """A context in which no other process works on `folder` and the tracker follows the run."""
         with self.alone(folder), self.reporter.tracker.following(lambda: self._followed(folder, task)):
             yield
 
@@ -196,7 +196,7 @@ def start(
 ) -> RunContext:
     """The context of the run that Hydra composed. UserError for a setting of the wrong kind.
 
-    `warn` is told of a tracker that fails; without it the console is.
+    `warn` is told of a tracker that fails; if it is None, the console is.
     """
     _keep_freed_memory()
     settings = config_files.plain(config)
@@ -211,7 +211,7 @@ def start(
     differs = sorted(
         overrides.canonical(text, config) for text in given if not overrides.is_default(text, config, defaults)
     )
-    if settings["task"]["name"] == FAILURES:  # implies circuit=traced, so that is no difference
+    if settings["task"]["name"] == FAILURES:  # it implies circuit=traced, which is then no difference from the default
         differs = [text for text in differs if text != f"circuit={TRACED}"]
     reporter, results = Reporter(console), Path(settings["results"])
     had_results = results.exists()

@@ -39,7 +39,7 @@ class OneGPUEach(Callback):
 
 
 def free(names: Sequence[str]) -> tuple[FileLock, str]:
-    """The lock and the name of the first GPU of `names` that is free, as soon as one is."""
+    """Wait until a GPU of `names` is free; return its lock and its name."""
     folder = Path(tempfile.gettempdir()) / f"meridian-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     while True:

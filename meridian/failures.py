@@ -49,7 +49,7 @@ def chosen(
 def certify(
     folder: Path, documents: Documents, settings: Mapping[str, Any], changed: Sequence[str], say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The certificate of a circuit about failures: with the named heads on the confirmation half as a gate of tier 1.
+    """The certificate of a circuit about failures; tier 1 also asks that the confirmation half confirms the named heads.
 
     The heads' verdicts are written to 142_carriers.json and said in one line each.
     """

@@ -1,4 +1,4 @@
-"""A finished run in a notebook: its folder of results, with verdicts, heads and figures a word away."""
+"""A finished run in a notebook: its folder of results, with verdicts, heads and figures as attributes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FinishedRun(RunFolder):
 
     @property
     def carriers(self) -> Finding:
-        """Of a run on failures: how much of them each head carries. UserError for any other run."""
+        """How much of the failures each head carries, of a run on failures. UserError for any other run."""
         return failure_carriers.of(self)
 
     @cached_property

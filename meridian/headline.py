@@ -22,7 +22,7 @@ def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, ori
     """
     circuit, prompts = evidence.circuit, evidence.data("01")
     provenance = circuit["provenance"]
-    named = circuit["name" if provenance["kind"] == "traced" else "task"]  # of failures the suite is part of the name
+    named = circuit["name" if provenance["kind"] == "traced" else "task"]  # for failures, the name also gives the suite
     shape = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {origin}"
     split = prompts["split"]
     return {

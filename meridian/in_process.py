@@ -64,19 +64,19 @@ def started(settings: Iterable[str], results: str | Path | None = None, show: bo
 
 
 def _console(show: bool) -> Console:
-    """One that keeps silent; or, in a notebook, one without progress bars, which need widgets."""
+    """A silent console; or one for notebooks, without progress bars, which need widgets."""
     return Console(file=None if show else io.StringIO(), width=PLAIN_WIDTH, force_jupyter=False)
 
 
 def _import_progress_bars() -> None:
-    """Import what model libraries show progress with; in a notebook it warns that it would rather have widgets."""
+    """Import tqdm, which model libraries use, without its warning about missing widgets in a notebook."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         importlib.import_module("tqdm.auto")
 
 
 def run(settings: Iterable[str], results: str | Path | None, show: bool) -> FinishedRun:
-    """The stages of `run.py` for one task. UserError for several, and for what is no run on a task."""
+    """The stages of `run.py` for one task. UserError for several tasks, and for any command other than a run on a task."""
     settings = tuple(settings)
     for text in settings:
         name = "command" if text in commandline.WORDS else setting(text)
@@ -120,22 +120,23 @@ def explore(
     sizes = [f"prompts.{name}={prompts if name == split else UNUSED}" for name in SPLITS]
     asked = [f"task={named}", f"model={model}", f"seed={seed}", *sizes, *_circuit_settings(circuit), *settings]
     with started(asked) as made:
+        from meridian.lab import Lab
+
         plan = made.plan(made.tasks()[0])
         if not isinstance(task, str):
             plan = replace(plan, task=task)
         plan.require_reference()
         plan.circuit = _circuit(plan, circuit, made)
-        return _lab(plan, split)
+        study = plan.study
+        looked_at = study.discovery if split == "discovery" else study.prompts.select(study.prompts.rows_of(split))
+        return Lab(replace(study, prompts=looked_at, circuit=plan.circuit), split)
 
 
 def _circuit_settings(circuit: Any) -> list[str]:
     if not isinstance(circuit, str):
         return []
-    return (
-        [f"circuit={circuit}"]
-        if not circuit.endswith((".yaml", ".yml"))
-        else ["circuit=file", f"circuit.path={circuit}"]
-    )
+    is_file = circuit.endswith((".yaml", ".yml"))
+    return ["circuit=file", f"circuit.path={circuit}"] if is_file else [f"circuit={circuit}"]
 
 
 def _circuit(plan: Plan, circuit: str | Circuit | Iterable[str] | None, made: RunContext) -> Circuit | None:
@@ -152,11 +153,3 @@ def _circuit(plan: Plan, circuit: str | Circuit | Iterable[str] | None, made: Ru
         heads = Role(tuple(parse_head(name) for name in circuit))
         circuit = Circuit("named heads", plan.task.name, plan.identity.name, {"heads": heads}, {"kind": "user"})
     return circuit.check(plan.identity.n_layers, plan.identity.n_heads)
-
-
-def _lab(plan: Plan, split: str) -> Lab:
-    from meridian.lab import Lab
-
-    study = plan.study
-    prompts = study.discovery if split == "discovery" else study.prompts.select(study.prompts.rows_of(split))
-    return Lab(replace(study, prompts=prompts, circuit=plan.circuit), split)

@@ -433,5 +433,5 @@ class Lab:
 
 
 def _mean_of_draws(rows: Sequence[np.ndarray], draws: int) -> Float[np.ndarray, "question prompt"]:
-    """Rows come question by question, each with its draws."""
+    """The mean over draws for each question; `rows` come question by question, each with all its draws."""
     return np.stack(rows).reshape(-1, draws, len(rows[0])).mean(1)

@@ -1,9 +1,10 @@
 """Attention-only models of TransformerLens' legacy format as GPT-2 folders in safetensors.
 
-The checkpoint is a pickle. It is read this once, because somebody asks for it, and by torch's reader of tensors
-(weights_only=True), which runs no code; whatever loads the folder opens safetensors alone.
+The checkpoint is a pickle. It is read once, on request, by torch's reader of tensors (weights_only=True), which runs no
+code. Whatever loads the folder later opens safetensors alone.
 
-A GPT-2 whose MLPs have weights 0 is the same function, the bias b_U of the logits included, which GPT-2 has no place for:
+A GPT-2 whose MLPs have weights 0 is the same function. That holds for the bias b_U of the logits too, for which GPT-2 has
+no place:
 
     n = (x - mean x) / sqrt(var x + eps)                               sum_i n_i = 0
     logits = W_U^T (gain * n + bias) + b_U = W^T n + c                 W = diag(gain) W_U, c = W_U^T bias + b_U
@@ -37,7 +38,7 @@ from circuits.models import quiet
 from results_io import UserError
 
 SIZES = ("d_model", "n_layers", "d_head", "n_heads", "n_ctx", "d_vocab")
-REPRESENTABLE: Mapping[str, tuple[Any, ...]] = {  # what a GPT-2 can be, of what the format allows; a key may be absent
+REPRESENTABLE: Mapping[str, tuple[Any, ...]] = {  # settings of the format that a GPT-2 can have; a key may be absent
     "architecture": ("neel", None),
     "original_architecture": ("neel", None),
     "attn_only": (True,),
@@ -55,7 +56,7 @@ REPRESENTABLE: Mapping[str, tuple[Any, ...]] = {  # what a GPT-2 can be, of what
     "n_key_value_heads": (None,),
 }
 BUFFERS = (".mask", ".IGNORE")  # constants that the format keeps beside the weights
-EPS = 1e-5  # of the norms, where the configuration does not say: TransformerLens' own
+EPS = 1e-5  # of the norms, if the configuration gives none: TransformerLens' default
 HIDDEN = 8  # units of the MLPs that write nothing: few, yet a width that GPU matrix kernels take
 TOLERANCE = 1e-4  # largest difference of log-probabilities: a hundred times what storing the unembedding in fp32 rounds
 PROBE = (4, 32)  # sequences and tokens of the comparison
@@ -73,9 +74,9 @@ class LegacyFiles:
 
 
 def convert(source: LegacyFiles, folder: Path) -> float:
-    """Write the model as a GPT-2 folder; the largest difference of log-probabilities from TransformerLens' reading.
+    """Write the model as a GPT-2 folder; return the largest difference of log-probabilities from TransformerLens.
 
-    UserError if the folder has something in it, a file cannot be read, or the model is none that a GPT-2 can be.
+    UserError if the folder has something in it, a file cannot be read, or a GPT-2 cannot be this model.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is not empty; name a new or an empty folder with --out")
@@ -161,8 +162,8 @@ def read_checkpoint(path: Path) -> Weights:
 def read_tokenizer(name: str | None, vocabulary: int) -> PreTrainedTokenizerFast:
     """The tokenizer exactly as its tokenizer.json says; UserError if it cannot be had or has ids that the model has not.
 
-    Not through AutoTokenizer: a class named in its configuration may rebuild it and lose what sets it apart, such as
-    digits of their own.
+    AutoTokenizer is not used: a class named in its configuration may rebuild the tokenizer and lose its peculiarities, such
+    as digits as tokens of their own.
     """
     if not name:
         raise UserError("the configuration names no tokenizer; give its folder or hub repository with --tokenizer")
@@ -337,7 +338,7 @@ def _save(model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, folder: Pa
                 tokenizer.save_pretrained(whole)
             (whole / "model.safetensors").chmod(0o644)
             path = whole / "tokenizer_config.json"
-            named = {"tokenizer_class": "PreTrainedTokenizerFast"}  # which changes nothing of it
+            named = {"tokenizer_class": "PreTrainedTokenizerFast"}  # this changes nothing in the tokenizer
             path.write_text(json.dumps(json.loads(path.read_text()) | named, indent=2) + "\n")
             whole.rename(folder)  # an empty folder of this name is replaced
     except OSError as error:

@@ -31,11 +31,11 @@ WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file syst
 
 @contextlib.contextmanager
 def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "", keep: bool = False) -> Iterator[None]:
-    """Nobody else holds `path`, a file or folder below `results`, or the `part` of it that is named.
+    """A context in which no other process holds `path` (a file or folder below `results`), or the named `part`.
 
     Waits as long as another process holds it, and says so. A lock must not be asked for again by the process that holds it.
-    If nothing was made at `path`, nothing is left behind but `results` itself if it is to `keep`. UserError if `results` cannot
-    be written.
+    If nothing was made at `path`, the lock's empty folders are removed, and `results` too unless `keep`. UserError if
+    `results` cannot be written.
     """
     place = file_of(results, path, part)
     lock = FileLock(place, poll_interval=SECONDS_BETWEEN_TRIES, fallback_to_soft=False)

@@ -87,7 +87,7 @@ def value_of(config: DictConfig, name: str) -> Any:
 
 
 def composed(given: Sequence[str] = ()) -> DictConfig:
-    """The configuration that Hydra composes for other overrides than the command line's."""
+    """The configuration that Hydra composes for these overrides in place of the command line's."""
     if GlobalHydra.instance().is_initialized():
         return compose("config", list(given))
     with initialize_config_dir(str(CONFIGS), version_base=None):

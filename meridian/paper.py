@@ -68,7 +68,7 @@ def _write_captions(shown: Sequence[Figure], folder: Path, width: str) -> None:
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for a format, a width or a selection that there is not; before anything is written."""
+    """UserError for an unknown format, width or selection, before anything is written."""
     for name, known in (("formats", static.FORMATS), ("tables", tables.FORMATS)):
         value = settings[name]
         if not isinstance(value, list) or any(form not in known for form in value):

@@ -105,11 +105,11 @@ class RunComparison:
 
     @cached_property
     def circuits(self) -> dict[str, Any]:
-        """Heads that both circuits have or one alone, Jaccard, and how much chance would share.
+        """Heads that both circuits share and those of one alone, the Jaccard index, and how many chance would share.
 
-        By chance: b's heads drawn at random from each layer, as many as b has there. `p` = P(as many shared) then; two circuits
-        that merely use the same layers share more than heads from anywhere would (`p_any_layer`, hypergeometric). No numbers
-        where the models have different heads, which cannot be told to be the same.
+        By chance means: b's heads drawn at random from each layer, as many as b has there. `p` is the chance of at
+        least as many shared heads. `p_any_layer` (hypergeometric) draws from all layers, so circuits that merely use the same
+        layers come out small. No numbers where the models differ in layers or heads.
         """
         first, second = (set(e.circuit_heads) for e in (self.pair.a, self.pair.b))
         sizes = {"a": len(first), "b": len(second), "model": [len(e.heads) for e in (self.pair.a, self.pair.b)]}
@@ -165,7 +165,7 @@ class RunComparison:
 
     @cached_property
     def tier(self) -> dict[str, Any]:
-        """Both tiers, and the gates that hold the lower one back below the higher: why they differ.
+        """Both tiers, and why they differ: the gates that keep the lower tier below the higher.
 
         A run without a tier is held back by P.behaviour, whatever else blocks it; the tier's name says why if its record does
         not.

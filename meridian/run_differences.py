@@ -27,7 +27,7 @@ from calibrations.statistics import (
 )
 
 LEVEL = 0.95
-ROUNDING = 1e-4  # of the largest effect: backends agree to that (engine=auto requires it)
+ROUNDING = 1e-4  # share of the largest effect to which backends agree (engine=auto requires it)
 EFFECTS = (  # result, field, what it is called; per prompt and head
     ("02", "denoising", "denoising effect"),
     ("03", "attribution", "direct logit attribution"),

@@ -150,7 +150,7 @@ class TracedHead(NamedTuple):
 
 
 def carriers_of(run: RunFolder) -> list[TracedHead]:
-    """The named heads of a run on failures (141), then what the confirmation half says of them (142); none of another run."""
+    """The named heads of a run on failures (141), then what the confirmation half says of them (142); else none."""
     named = (run.document("141") or {"named": ()})["named"]
     judged = (run.document("142") or {"records": ()})["records"]
     found = [TracedHead(one["head"], "discovery", one["restored"], one["low"], one["high"], None) for one in named]

@@ -87,7 +87,7 @@ def numbers_read(context: RunContext) -> list[str]:
 
 
 def announce_replacement(context: RunContext, plan: Plan, folder: Path) -> None:
-    """Warn if the folder holds results of other weights; possible, as `model.path` is not in its name."""
+    """Warn if the folder holds results of other weights, which can happen because its name does not hold `model.path`."""
     path, now = results_io.find(folder, "01"), plan.identity.sha256
     try:
         stored = results_io.read(path)["subject"]["model_sha256"] if path else now

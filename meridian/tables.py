@@ -89,7 +89,7 @@ def records(run: RunFolder) -> Table:
 
 
 def _metric_frame(run: RunFolder, rows: Iterable[tuple[CertificateRow, MetricRow | None]]) -> pd.DataFrame:
-    """One row per metric, of a calibration that was not run one without numbers. `prompts` and `clusters`: its record's."""
+    """One row per metric; one without numbers for a calibration that was not run. `prompts`, `clusters`: the record's."""
     made = []
     for row, metric in rows:
         stored = {"verdict": row.verdict} if metric is None else asdict(metric)

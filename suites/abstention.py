@@ -137,16 +137,12 @@ def abstained(text: str, markers: Sequence[str] = ()) -> Span | None:
 
     `markers`: a suite's own abstentions ("UNKNOWN"), which count where the output begins with one.
     """
-    return begins(text, markers) or _hit(_patterns(ABSTAINS), text)
+    return begins(text, markers) or _hit(ABSTAINS, text)
 
 
 def refused(text: str, markers: Sequence[str] = ()) -> Span | None:
     """Where the output declines to do what was asked, in characters; None if it does not. `markers` as in `abstained`."""
-    return begins(text, markers) or _hit(_patterns(REFUSES), text)
-
-
-def _patterns(phrases: Sequence[str]) -> list[regex.Pattern[str]]:
-    return [regex.compile(phrase, regex.IGNORECASE) for phrase in phrases]  # the library keeps compiled patterns
+    return begins(text, markers) or _hit(REFUSES, text)
 
 
 def begins(text: str, markers: Sequence[str]) -> Span | None:
@@ -158,16 +154,18 @@ def begins(text: str, markers: Sequence[str]) -> Span | None:
     return None
 
 
-def _hit(patterns: Sequence[regex.Pattern[str]], text: str) -> Span | None:
-    """The first phrase in the window that no answer follows. Offsets stay: each replacement is as long as what it replaces."""
+def _hit(phrases: Sequence[str], text: str) -> Span | None:
+    """The first phrase in the window, unless an answer follows it or it only concedes something.
+
+    Offsets are those of `text`: each replacement is as long as what it replaces.
+    """
     if LETTER.match(text):
         return None
     window = text[:WINDOW].replace("’", "'").replace("‘", "'")
     if not QUOTATION.fullmatch(window.strip()):
         window = QUOTATION.sub(lambda quotation: " " * len(quotation.group()), window)
-    hits = sorted(match.span() for pattern in patterns for match in pattern.finditer(window))
-    return next((span for span in hits if not _overruled(window, span)), None)
-
-
-def _overruled(window: str, span: Span) -> bool:
-    return bool(ANSWERS_AFTER.match(window[span[1] :]) or CONCEDES_BEFORE.search(window[: span[0]]))
+    matches = (match for phrase in phrases for match in regex.finditer(phrase, window, regex.IGNORECASE))
+    for start, end in sorted(match.span() for match in matches):
+        if not (ANSWERS_AFTER.match(window[end:]) or CONCEDES_BEFORE.search(window[:start])):
+            return start, end
+    return None

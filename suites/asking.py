@@ -9,7 +9,7 @@ from typing import Protocol
 from suites.item import Item, Leg, Suite
 from suites.log import cache
 from suites.log.cache import Cache
-from suites.log.generations import GenerationLog, Slot, run_id, to_generation
+from suites.log.generations import GenerationLog, Slot, to_generation
 from suites.models.base import ModelUnderTest, Request
 
 
@@ -31,7 +31,7 @@ class Question:
 
 
 def questions(suite: Suite, legs: Sequence[Leg], seed: int, items: Sequence[Item] | None = None) -> list[Question]:
-    """One question for each item, leg and sample. Greedy legs have no seed: there is nothing that it would change."""
+    """One question for each item, leg and sample. Greedy legs get seed 0, since a seed changes nothing there."""
     found = []
     for item in suite.items if items is None else items:
         for leg in legs:
@@ -101,6 +101,5 @@ class Asker:
 
     def _has(self, question: Question) -> bool:
         """Whether the log has an output for the question; a failed call is none."""
-        run = self.log.runs[run_id(question.suite, self.log.identity, self.log.seed)]
-        line = run.generations.get(question.slot)
+        line = self.log.run_of(question.suite).generations.get(question.slot)
         return line is not None and line["error"] is None

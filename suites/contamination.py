@@ -1,6 +1,7 @@
 """Were a suite's items in a model's training data? Overlap of 13-grams with a corpus folder, and near duplicates.
 
-An overlap shows that the text was there to be learnt, not that it was; none shows only that this folder does not hold it.
+An overlap shows that the model could have learnt the text, not that it did. No overlap shows only that this folder does not
+hold the text.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ PUNCTUATION = regex.compile(r"[\p{P}\p{S}]+")
 
 @dataclass(frozen=True)
 class Overlap:
-    """Of an item's `grams` n-grams of `n` tokens, how many the corpus holds. `flagged` if any; None for under 8 tokens."""
+    """Of an item's `grams` n-grams of `n` tokens, how many the corpus holds. `flagged`: whether any; None under 8 tokens."""
 
     item: str
     tokens: int
@@ -84,7 +85,7 @@ class NearDuplicate:
 
 @dataclass(frozen=True)
 class Threshold:
-    """From where a similarity counts as a duplicate, and what that gets right on pairs known to be duplicates and not to be."""
+    """The similarity from which a pair counts as duplicate; its rates on known duplicates and on known other pairs."""
 
     value: float
     sensitivity: Estimate
@@ -135,7 +136,7 @@ def clean_and_dirty(
     """Accuracy on flagged items minus that on the others, by `correct` (by id; None or absent is excluded).
 
     Its interval is Newcombe's, from the two rates' own: [d - sqrt((p1 - l1)^2 + (u2 - p2)^2), d + sqrt((u1 - p1)^2 +
-    (p2 - l2)^2)]; with `clusters` (by id) those count alike items for fewer. Undefined unless there are items on both sides.
+    (p2 - l2)^2)]. With `clusters` (by id), items of one cluster count for fewer. Undefined unless both sides have items.
     A difference is no proof of learning by heart: flagged items may be easier. Source: Newcombe 1998, method 10.
     """
     judged = [one for one in items if one.flagged is not None]
@@ -193,7 +194,7 @@ def near_duplicates(
     """Pairs of a text and another with Jaccard index >= `threshold`, or cosine >= `cosine` where there is an embedder.
 
     MinHash finds candidates by locality-sensitive hashing (datasketch), from three standard errors below the threshold on; they
-    are then compared exactly, so no pair is named by an estimate. One may be missed. Set `threshold` by `calibrated`.
+    are then compared exactly, so that no pair rests on an estimate. A pair may be missed. Set `threshold` by `calibrated`.
     """
     sets, other_sets = [shingles(text) for text in texts], [shingles(text) for text in others]
     similar = _candidates(sets, other_sets, threshold, permutations, seed)
@@ -281,9 +282,16 @@ def _documents(path: Path) -> Iterator[Iterator[str]]:
             yield _streamed(handle)
             return
         for number, line in enumerate(handle, 1):
-            if line.strip():
-                for text in _texts(_record(path, number, line)):
-                    yield iter(tokens(text))
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise UserError(
+                    f"{path}, line {number} is not JSON ({error.msg}); expected one record a line"
+                ) from error
+            for text in _texts(record):
+                yield iter(tokens(text))
 
 
 def _streamed(handle: TextIO) -> Iterator[str]:
@@ -293,13 +301,6 @@ def _streamed(handle: TextIO) -> Iterator[str]:
         *whole, rest = regex.split(r"(?<=\s)(?=\S*\Z)", rest + block, maxsplit=1)
         yield from tokens("".join(whole))
     yield from tokens(rest)
-
-
-def _record(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {number} is not JSON ({error.msg}); expected one record a line") from error
 
 
 def _texts(value: Any) -> Iterator[str]:

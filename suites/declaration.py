@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,11 +65,8 @@ def find(suite: str | Path) -> Path:
         return folder
     if folder.is_dir():
         raise results_io.UserError(f"{text} has no {FILE}; expected the folder of a suite; write one there")
-    near = difflib.get_close_matches(text, names(), n=1)
-    guess = f"did you mean {near[0]}? " if near else ""
-    raise results_io.UserError(
-        f"there is no suite {text!r}, neither in the catalogue nor as a folder; {guess}known: {', '.join(names())}"
-    )
+    known = schema.suggestion(text, names())
+    raise results_io.UserError(f"there is no suite {text!r}, neither in the catalogue nor as a folder; {known}")
 
 
 def read(folder: Path) -> Declaration:

@@ -7,11 +7,13 @@
 4. fail: significant, and a loss of the margin or more; or an observed rate under its floor. pass: non-inferior, with items
    enough to show a loss of the margin. Anything else is inconclusive, which is not a pass.
 
-Either every suite has to pass (`require: each_suite`), or all their items taken together (`require: pooled`), which suits many
-small suites: one alone can then still fail, but not being able to show anything does not hold up the gate.
+Either every suite has to pass (`require: each_suite`), or all their items taken together (`require: pooled`). The latter suits
+many small suites: each can still fail the gate, but one with too few items to show anything does not hold it up.
 
-Passing needs every metric to be non-inferior, so a candidate that loses the margin on any of them passes with probability of at
-most alpha, whatever the number of metrics (intersection-union). Exit codes: pass 0, fail 1, usage 2, inconclusive 3.
+A pass needs every metric to be non-inferior. A candidate that loses the margin on any of them therefore passes with a
+probability of at most alpha, whatever the number of metrics (intersection-union).
+
+Exit codes: pass 0, fail 1, usage 2, inconclusive 3.
 """
 
 from __future__ import annotations
@@ -40,14 +42,12 @@ METRICS = ("pass_rate", "accuracy")
 REQUIRE, POOLED = ("each_suite", "pooled"), "all_suites"
 TABLES = ("margins", "floors")  # by suite id
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
-USAGE = 2
 SLACK = 1e-12  # a loss of exactly the margin counts, whatever its last binary digit
 STYLES = {"pass": "green", "fail": "bold red", "inconclusive": "yellow"}
 
 VerdictName = Literal["pass", "fail", "inconclusive"]
-Matched = tuple[
-    Mapping[str, "ScoredItem"], Mapping[str, "ScoredItem"]
-]  # the same items in the baseline and in the candidate
+# the same items in the baseline and in the candidate
+Matched = tuple[Mapping[str, "ScoredItem"], Mapping[str, "ScoredItem"]]
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,8 @@ def compare(baseline: RunScores, candidate: RunScores, settings: Mapping[str, An
         _measure(suite, metric, pair, chosen)
         for suite, pair in matched.items()
         for metric in chosen["metrics"]
-        if _has(metric, pair[0])
+        # a suite without a scorer has no accuracy
+        if metric == "pass_rate" or any(item.outcomes[metric] is not None for item in pair[0].values())
     ]
     family = multiplicity.adjust({one.name: one.adjusted_p for one in measured}, "regression gate", chosen["alpha"])
     metrics = tuple(_decide(replace(one, adjusted_p=family.adjusted.get(one.name)), chosen) for one in measured)
@@ -301,17 +302,12 @@ def _shares(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_known(suites: Iterable[str], settings: Mapping[str, Any]) -> None:
-    """A floor for a suite that does not exist would never hold anything up."""
+    """UserError for a margin or floor of a suite that the baseline did not run: it would never apply."""
     for table in TABLES:
         if unknown := sorted(set(settings[table]) - {*suites, POOLED}, key=str):
             raise UserError(
                 f"{table} names {unknown[0]!r}, which the baseline did not run; correct the gate's settings"
             )
-
-
-def _has(metric: str, items: Mapping[str, ScoredItem]) -> bool:
-    """Whether the baseline has the metric at all: a suite without a scorer has no accuracy."""
-    return metric == "pass_rate" or any(item.outcomes[metric] is not None for item in items.values())
 
 
 def _matched(suite: str, baseline: RunScores, candidate: RunScores, minimum_overlap: float) -> Matched:

@@ -8,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import results_io
 from suites import schema
 
 CATALOGUE = Path(__file__).parent / "catalogue"
@@ -120,8 +119,3 @@ class Suite:
     @cached_property
     def by_id(self) -> Mapping[str, Item]:
         return {item.id: item for item in self.items}
-
-
-def hashed(value: Any) -> str:
-    """Identity of plain data, as results and locks record it."""
-    return results_io.sha256(value)

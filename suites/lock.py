@@ -26,11 +26,8 @@ DEFAULTS = {field.name: field.default for field in fields(Item)}
 class Lock:
     """Frozen items in the file's order, with the hash of all."""
 
-    suite: str
-    version: str
     items: tuple[Item, ...]
     suite_hash: str
-    source: str
 
 
 def normalised(text: str) -> str:
@@ -231,7 +228,7 @@ def _verified(header: dict[str, Any], lines: list[dict[str, Any]], where: str, d
         hashes.append(computed["item_hash"])
     if header.get("items") != len(items) or header["suite_hash"] != suite_hash(hashes):
         raise _damaged(where, 1, f"the suite hash is not that of the {len(items)} items below")
-    return Lock(header["suite"], header["version"], tuple(items), header["suite_hash"], header["source"])
+    return Lock(tuple(items), header["suite_hash"])
 
 
 def _check_belongs(header: Mapping[str, Any], declaration: Declaration, where: str) -> None:

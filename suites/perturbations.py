@@ -22,9 +22,7 @@ Place = Literal["front", "between", "end"]
 
 WORD = re.compile(r"\w+(?:['’-]\w+)*")
 SENTENCE_GAP = re.compile(r"(?<=[.!?:]) +")
-MINIMUM_LETTERS = (
-    4  # of a word that a slip of the finger may hit: "to" with a slip is another word more often than a typo
-)
+MINIMUM_LETTERS = 4  # of a word that gets a slip: a slip in a shorter one often makes another word
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 WHITESPACE = {"spaces": "   ", "newlines": "\n\n", "tabs": "\t"}
 

@@ -1,7 +1,7 @@
-"""What the samples say that failure modes do not look at: repeats of a leg, and legs after the first.
+"""What samples say beyond the failure modes: repeats of a leg, and legs after the first.
 
-A mode of a single output judges the first one. Every other output was asked for as well, and counts here: drawn ones by the
-chance that one, some or all of k pass (pass@k, pass^k), those at temperature 0 by whether they are the same each time.
+A mode of a single output judges the first one. All other outputs count here. Drawn ones: the chance that one of k, or all k,
+pass (pass@k, pass^k). Those at temperature 0: whether they are the same each time.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SEED = 0  # of the bootstrap over clusters
 def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
     """`pass_at_k[leg=...,k=...]` and `pass_hat_k[...]` of drawn outputs, `determinism[leg=...]` of repeats at temperature 0.
 
-    k is 1 (the accuracy of one draw) and all of a leg's samples. Nothing for a leg that is the first and has one sample: that is
-    what the mode judges; nor for one that the model cannot do.
+    k is 1 (the accuracy of one draw) and all of a leg's samples. A first leg with one sample is left out, as the mode judges it,
+    and so is a leg that the model cannot do.
     """
     found: dict[str, Estimate] = {}
     if not judged.applies:
@@ -33,7 +33,9 @@ def estimates(judged: JudgedSuite) -> dict[str, Estimate]:
         if leg.name in judged.dropped_legs or (place == 0 and leg.samples == 1):
             continue
         if leg.temperature == 0 and leg.samples > 1:
-            found[f"determinism[leg={leg.name}]"] = _determinism(cases, leg)
+            outputs = [[one.text if one.error is None else None for one in _of_leg(case, leg)] for case in cases]
+            same = agreement.determinism(list(zip(*outputs, strict=True)), [case.cluster for case in cases])
+            found[f"determinism[leg={leg.name}]"] = same
         else:
             found |= _passing(cases, leg)
     return found
@@ -60,12 +62,6 @@ def _passing(cases: Sequence[Case], leg: Leg) -> dict[str, Estimate]:
             estimate = missing(status, reason, f"share at k = {k}")
         found[f"{name}[leg={leg.name},k={k}]"] = replace(estimate, excluded=excluded)
     return found
-
-
-def _determinism(cases: Sequence[Case], leg: Leg) -> Estimate:
-    outputs = [_of_leg(case, leg) for case in cases]
-    texts = [[None if one.error is not None else one.text for one in own] for own in outputs]
-    return agreement.determinism(list(zip(*texts, strict=True)), [case.cluster for case in cases])
 
 
 def _of_leg(case: Case, leg: Leg) -> list[Outcome]:

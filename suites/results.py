@@ -15,7 +15,6 @@ from typing import Any, Literal
 import results_io
 from suites import judgement, modes, repeats
 from suites.estimate import Estimate, Interval
-from suites.item import hashed
 from suites.judgement import RATE, VERDICT_FROM, JudgedSuite
 from suites.likelihood import METRICS, ChoiceScores
 from suites.likelihood import summarise as accuracies
@@ -48,7 +47,7 @@ class TestedModel:
 
     @property
     def fingerprint(self) -> str:
-        return hashed(self.identity)
+        return results_io.sha256(self.identity)
 
 
 def write(folder: Path, judged: Sequence[JudgedSuite], subject: TestedModel, context: str | None = None) -> list[Path]:
@@ -79,7 +78,10 @@ def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: Test
     """The result of one failure mode over its suites."""
     return {
         **_header(str(number(mode.ID)), mode.NAME, judged, subject),
-        "n": _total(judged),
+        "n": {
+            "suites": len(judged),
+            **{kind: sum(one.counts[kind] for one in judged) for kind in ("failed", "passed", "unknown", "error")},
+        },
         "data": {
             "mode": mode.ID,
             "title": mode.TITLE,
@@ -148,7 +150,12 @@ def coverage(judged: Sequence[JudgedSuite], context: str | None = None) -> dict[
         "context": context,
         "relevant": relevant,
         "live": {mode: names for mode, names in live.items() if names},
-        "missing": {mode: _why_missing(by_mode[mode]) for mode in relevant if not live[mode]},
+        "missing": {
+            mode: "; ".join(f"{one.suite.id}: {one.reason or one.estimates[RATE].reason}" for one in by_mode[mode])
+            or "no suite"
+            for mode in relevant
+            if not live[mode]
+        },
     }
 
 
@@ -221,10 +228,8 @@ def environment_of(judged: Iterable[JudgedSuite]) -> dict[str, Any]:
 
 def worst(judged: JudgedSuite, most: int = WORST) -> list[tuple[Case, Detection]]:
     """The failures to look at first: by severity, then by how sure the model was of its output, then in the suite's order."""
-
     return sorted(
-        judged.failures,
-        key=lambda pair: (SEVERITIES.index(pair[1].severity), -(pair[0].first.confidence or 0.0)),
+        judged.failures, key=lambda pair: (SEVERITIES.index(pair[1].severity), -(pair[0].first.confidence or 0.0))
     )[:most]
 
 
@@ -243,12 +248,6 @@ def _header(number_: str, name: str, judged: Sequence[JudgedSuite], subject: Tes
         "inputs_sha256": {"scores": results_io.sha256(lines)},
         "environment": {**environment_of(judged), "seeds": {"sampling": subject.seed}},
     }
-
-
-def _total(judged: Iterable[JudgedSuite]) -> dict[str, int]:
-    judged = list(judged)
-    kinds = ("failed", "passed", "unknown", "error")
-    return {"suites": len(judged), **{kind: sum(one.counts[kind] for one in judged) for kind in kinds}}
 
 
 def _suite(judged: JudgedSuite) -> dict[str, Any]:
@@ -337,14 +336,6 @@ def _comparison(name: str, estimates: Mapping[str, Estimate]) -> dict[str, Any]:
         "baseline": {"value": clean.value, "kind": "measured", "source": CLEAN},
         "effect": {"name": h.unit, "value": h.value},
     }
-
-
-def _why_missing(found: Sequence[JudgedSuite]) -> str:
-    return (
-        "no suite"
-        if not found
-        else "; ".join(f"{one.suite.id}: {one.reason or one.estimates[RATE].reason}" for one in found)
-    )
 
 
 def _confidences(found: Sequence[ChoiceScores]) -> tuple[list[float], list[bool]]:

@@ -70,7 +70,7 @@ def run(
         Cache(cache or folder / CACHE_NAME) as store,
     ):
         asker = Asker(model, log, store, chunk)
-        recorded = _record(suites, model, log, asker, progress or _no_bar, seed)
+        recorded = _record(suites, asker, progress or _no_bar)
         _report_errors(recorded, say)
         _report_versions(log, say)
         judged = tuple(judgement.judge(suite, recorded[suite.id]) for suite in suites)
@@ -82,54 +82,49 @@ def run(
     return SuiteRun(model.name, model.identity, judged, coverage, asker.asked, asker.reused, errors, path)
 
 
-def _record(
-    suites: Sequence[Suite],
-    model: ModelUnderTest,
-    log: GenerationLog,
-    asker: Asker,
-    progress: Callable[[str], Any],
-    seed: int,
-) -> dict[str, RecordedRun]:
+def _record(suites: Sequence[Suite], asker: Asker, progress: Callable[[str], Any]) -> dict[str, RecordedRun]:
     """Everything asked and on the disk: the recorded run of every suite, by its id."""
+    model, log = asker.model, asker.log
     known = {suite.id: applicability.before_asking(suite, model) for suite in suites}
     for suite in suites:
         if (reason := known[suite.id].reason) is not None:
             log.not_applicable(suite, reason)
     live = [suite for suite in suites if known[suite.id].reason is None]
     for suite in live:
-        expected = len(asking.questions(suite, known[suite.id].legs, seed))
+        expected = len(asking.questions(suite, known[suite.id].legs, log.seed))
         log.begin(suite, expected, known[suite.id].facts, len(_with_choices(suite, model)))
-    live = _applicable(live, known, asker, progress, seed)
+    live = _applicable(live, known, asker, progress)
     with progress("suites") as bar:
-        asker.ask([one for suite in live for one in asking.questions(suite, known[suite.id].legs, seed)], bar)
-    _ask_likelihoods(live, model, log, progress)
+        asker.ask([one for suite in live for one in asking.questions(suite, known[suite.id].legs, log.seed)], bar)
+    _ask_likelihoods(live, asker, progress)
     for suite in live:
-        log.finish(_run_of(log, suite))
-    return {suite.id: _run_of(log, suite) for suite in suites}
+        log.finish(log.run_of(suite))
+    return {suite.id: log.run_of(suite) for suite in suites}
 
 
 def _applicable(
-    suites: Sequence[Suite],
-    known: Mapping[str, Applicability],
-    asker: Asker,
-    progress: Callable[[str], Any],
-    seed: int,
+    suites: Sequence[Suite], known: Mapping[str, Applicability], asker: Asker, progress: Callable[[str], Any]
 ) -> list[Suite]:
     """The suites that still apply once their probes are answered. Probes are items of the suite: nothing is asked twice."""
+    log = asker.log
     probes = {suite.id: applicability.probes(suite) for suite in suites}
-    asked = [q for suite in suites for q in asking.questions(suite, known[suite.id].legs[:1], seed, probes[suite.id])]
+    asked = [
+        question
+        for suite in suites
+        for question in asking.questions(suite, known[suite.id].legs[:1], log.seed, probes[suite.id])
+    ]
     if asked:
         with progress("probes") as bar:
             asker.ask(asked, bar)
     live = []
     for suite in suites:
-        run_ = _run_of(asker.log, suite)
+        run_ = log.run_of(suite)
         reason = applicability.after_probes(suite, _probed(suite, run_, probes[suite.id], known[suite.id]))
         if reason is not None:
-            asker.log.not_applicable(suite, reason)
+            log.not_applicable(suite, reason)
             continue
         if run_.not_applicable is not None:
-            asker.log.resume(run_, known[suite.id].facts)
+            log.resume(run_, known[suite.id].facts)
         live.append(suite)
     return live
 
@@ -149,10 +144,9 @@ def _with_choices(suite: Suite, model: ModelUnderTest) -> list[Item]:
     return [item for item in suite.items if item.choices] if "logprobs" in model.capabilities else []
 
 
-def _ask_likelihoods(
-    suites: Sequence[Suite], model: ModelUnderTest, log: GenerationLog, progress: Callable[[str], Any]
-) -> None:
+def _ask_likelihoods(suites: Sequence[Suite], asker: Asker, progress: Callable[[str], Any]) -> None:
     """Record the likelihoods of every item that has none yet; a chunk is asked as a whole, for the reason of `Asker.ask`."""
+    model, log = asker.model, asker.log
     wanted = [
         (suite, items[start : start + CHUNK])
         for suite in suites
@@ -164,15 +158,11 @@ def _ask_likelihoods(
     with progress("likelihoods") as bar:
         bar.expect(sum(len(chunk) for _, chunk in wanted))
         for suite, chunk in wanted:
-            have = _run_of(log, suite).likelihoods
+            have = log.run_of(suite).likelihoods
             if any(item.id not in have for item in chunk):
                 found = zip(chunk, likelihood.ask(model, chunk), strict=True)
                 log.add([log.likelihood(suite, item.id, one) for item, one in found if item.id not in have])
             bar.advance(len(chunk))
-
-
-def _run_of(log: GenerationLog, suite: Suite) -> RecordedRun:
-    return log.runs[generations.run_id(suite, log.identity, log.seed)]
 
 
 def _require_distinct(suites: Sequence[Suite]) -> None:
@@ -184,7 +174,7 @@ def _require_distinct(suites: Sequence[Suite]) -> None:
 
 
 def _report_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
-    """Failed calls are left out of every rate, which nobody should have to find in a file."""
+    """Say which suites have failed calls: these are left out of every rate."""
     for suite, one in recorded.items():
         if one.errors:
             first = one.generations[one.errors[0]]["error"]
@@ -194,7 +184,7 @@ def _report_errors(recorded: Mapping[str, RecordedRun], say: Note) -> None:
 
 
 def _report_versions(log: GenerationLog, say: Note) -> None:
-    """Outputs of an endpoint that changed, in this run or since an earlier one of the folder, are not of one model."""
+    """Say if an endpoint changed, in this run or since an earlier one of the folder: its outputs may not be of one model."""
     own = [run_ for run_ in log.runs.values() if run_.started["model_fingerprint"] == log.fingerprint]
     lines = [line for run_ in own for line in run_.generations.values() if line["error"] is None]
     if (change := answers.change_of_version(line["reported"] for line in lines)) is not None:

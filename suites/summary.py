@@ -58,7 +58,9 @@ def show(run: SuiteRun, console: Console, groups: Sequence[SuitePairs] = (), not
     put()
     if (missing := environment.why_not_reproducible(results.environment_of(run.suites))) is not None:
         put(f"Not reproducible from its record alone: {missing}")
-    console.print(_effort(run), highlight=False, markup=False, soft_wrap=True)
+    errors = f", {run.errors} failed" if run.errors else ""
+    effort = f"Record {run.log} · {run.asked} outputs asked, {run.reused} known before{errors}"
+    console.print(effort, highlight=False, markup=False, soft_wrap=True)
 
 
 def verdict(judged: JudgedSuite) -> str:
@@ -240,11 +242,6 @@ def _change(original: str, changed: str, width: int) -> str:
     if not left or not right:
         return f"added '{_start(right, width)}'" if right else f"left out '{_start(left, width)}'"
     return f"changed '{_start(left, width // 2)}' to '{_start(right, width // 2)}'"
-
-
-def _effort(run: SuiteRun) -> str:
-    errors = f", {run.errors} failed" if run.errors else ""
-    return f"Record {run.log} · {run.asked} outputs asked, {run.reused} known before{errors}"
 
 
 def _flat(text: str) -> str:

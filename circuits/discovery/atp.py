@@ -6,14 +6,14 @@ W_O and the gradient taken in one of the two runs,
     score = sum over positions of (z_clean - z_corrupted) . dLD/dz
 
 from one backward pass for all heads: positive where the head's clean output helps. Heads rank by |mean over prompts|, so
-those that work against the answer count. Where a corrupted prompt lacks what heads work together on (nothing is repeated
-in ABC), the gradient of the corrupted run passes by the first of them.
+those that work against the answer count too. The corrupted run's gradient misses the first of several heads that work
+together on something the corrupted prompt lacks (with ABC corruption, no name is repeated there).
 """
 
 from __future__ import annotations
 
 from circuits.discovery.ranking import HeadRanking, by_size
-from circuits.engine.gradients import PROMPTS_PER_BACKWARD, GradientEngine
+from circuits.measurements.attribution_patching import gradient_engine
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
@@ -30,9 +30,3 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
     towards_other = engine.head_effects(prompts, base, advance=study.progress.advance).plain.astype(float)
     scores = -towards_other if base == "clean" else towards_other
     return HeadRanking(study.model.heads, by_size(scores), scores.mean(0))
-
-
-def gradient_engine(study: Study) -> GradientEngine:
-    """For backward passes, on the same decoder as the study's forward passes if its parity is proved."""
-    decoder = getattr(study.engine, "decoder", None)
-    return GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward), decoder)

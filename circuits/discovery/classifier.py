@@ -1,7 +1,7 @@
 """classifier: heads by the weight classifier of measurement 09, which has learnt from the model's other circuits.
 
-It sees the weights and the directions of the answers, no activation; the prompts decide the directions alone. Heads rank
-by the probability that a class-weighted logistic regression gives them, fitted on the circuits of the other tasks.
+It sees the weights and the directions of the answers, and no activation; the prompts only decide the directions. Heads
+rank by the probability that a class-weighted logistic regression gives them, fitted on the circuits of the other tasks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits import prompts as prompt_sets
 from circuits import tasks
 from circuits.discovery.ranking import HeadRanking, Weights
 from circuits.estimators import weight_classifier
@@ -40,14 +39,7 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
     Reads `settings["weights"]`, as 09 does. Answer directions come from discovery prompts, of the other tasks too.
     """
     own = HeadWeights.of(study.model)
-    scores = {
-        "spectral_norm": own.ov_singular_values[:, 0],
-        "qk_spectral_norm": own.qk_singular_values[:, 0],
-        "sv_entropy": head_weights.sv_entropy(own),
-        "copying": head_weights.copying(
-            own, study.model.embedding, study.model.unembedding, study.settings["weights"]["rounding"]
-        ),
-    }
+    scores = head_weights.head_scores(own, study.model, study.settings["weights"]["rounding"])
     fitted = weight_classifier.fit(_examples(study, own, scores), study.settings["weights"]["classifier"])
     gains = _gains(own, study.answer_direction(prompts))
 
@@ -66,7 +58,9 @@ def _examples(study: Study, own: HeadWeights, scores: Scores) -> dict[str, TaskH
     examples = {}
     for name in sorted((set(study.model.circuits) & set(tasks.names(study.task.vocabulary))) - {study.task.name}):
         circuit = study.model.circuits[name].check(study.model.n_layers, study.model.n_heads)
-        norms = torch.from_numpy(_gains(own, study.answer_direction(_prompts_of(study, name))).mean(0))
+        task = tasks.get(name, study.task.vocabulary, bos=study.task.bos)
+        gains = _gains(own, head_weights.answer_directions(study, task, "discovery"))
+        norms = torch.from_numpy(gains.mean(0))
         member = np.array([node in circuit.heads for node in study.model.heads])
         examples[name] = TaskHeads(_features(own, scores, norms), member)
     examples = weight_classifier.usable(examples)
@@ -77,14 +71,6 @@ def _examples(study: Study, own: HeadWeights, scores: Scores) -> dict[str, TaskH
             "it, found for example with method=ACDC-greedy, or use another method"
         )
     return examples
-
-
-def _prompts_of(study: Study, name: str) -> PromptSet:
-    """Discovery prompts of another task."""
-    size = min(study.settings["weights"]["answer_prompts"], study.sizes["discovery"])
-    task = tasks.get(name, study.task.vocabulary, bos=study.task.bos)
-    drawn = prompt_sets.draw_examples(task, {"discovery": size}, study.seed)["discovery"]
-    return prompt_sets.tokenize(task, drawn, study.model.tokenizer, "discovery")
 
 
 def _gains(own: HeadWeights, directions: Float[Tensor, "prompt d_model"]) -> Float[np.ndarray, "prompt head"]:

@@ -1,10 +1,10 @@
-"""Circuits of a method on prompts that did not rank them: two halves, each ranked on one and scored on the other.
+"""Circuits of a method on prompts that did not rank them: ranked on one half of the prompts and scored on the other.
 
-What ranks the components also flatters the circuits made of them, the more the fewer the prompts: on 200 IOI prompts of
-the pocket model, greedy pruning finds 14 heads that keep .92 of the logit difference, and .90 of that of prompts that did
-not rank. So the clusters of prompts are dealt to two halves, the method ranks on each, and its circuits run on the other.
-Pooled, every prompt is scored once, by circuits that it did not rank. These circuits know half of the prompts: the one made
-of all may well be better.
+A circuit looks better on the prompts that ranked its components than on others, the more so the fewer the prompts: on 200
+IOI prompts of the pocket model, greedy pruning finds 14 heads that keep .92 of the logit difference on those prompts and
+.90 on prompts that did not rank. So the clusters of prompts are dealt to two halves, the method ranks on each half, and its
+circuits run on the other. Pooled, every prompt is scored once, by circuits that it did not rank. These circuits are ranked
+on half of the prompts each, so the circuit ranked on all may well be better.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from circuits.discovery.ranking import Ranking
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:
-    """A ranking's circuits on all prompts, and those of its halves: `rows` of the prompts with what the other half ranked."""
+    """A ranking's circuits on all prompts; and for each half its rows, with the circuits that the other half ranked."""
 
     whole: Nested
     halves: tuple[tuple[Int[np.ndarray, " row"], Nested], ...]
 
     @classmethod
     def of(cls, nested: Nested, seed: int) -> CrossFit:
-        """Halves of the clusters dealt by `seed`. A single cluster has none, and its prompts score what they ranked."""
+        """Halves of the clusters dealt by `seed`. A single cluster has no halves: its prompts score what they ranked."""
         rows = np.arange(len(nested.prompts))
         first = resampling.half(nested.prompts.clusters, seed)
         if first.all() or not first.any():
@@ -47,7 +47,7 @@ class CrossFit:
         )
 
     def logit_diff(self, sizes: Sequence[int]) -> Float[np.ndarray, "size prompt"]:
-        """Of the run in which the first so many components are intact, as the other half of the prompts ranks them."""
+        """The metric of the runs in which only the first `size` components are intact, as ranked by the other half."""
         found = np.empty((len(sizes), len(self.whole.prompts)))
         for rows, nested in self.halves:
             found[:, rows] = nested.logit_diff(sizes)

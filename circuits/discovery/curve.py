@@ -1,19 +1,18 @@
 """Faithfulness against the size of a circuit, and the areas by which MIB ranks discovery methods.
 
-With m(C) the summed metric of the task (logit difference, or difference of probabilities) of the run in which only the
-components C are intact, M all of them and no component
-at all in the empty set,
+Let m(C) be the task's metric (logit difference, or difference of probabilities), summed over prompts, of the run in which
+only the components C are intact. With M all components,
 
     f(C) = (m(C) - m(empty)) / (m(M) - m(empty))
 
 MIB (Mueller et al., ICML 2025) takes the curve at fixed shares of all components and on a linear axis of shares
 
-    CPR = trapezoid area under f             large where small circuits do the task; above its most where they overshoot
+    CPR = trapezoid area under f             large where small circuits do the task, larger still where they overshoot
     CMD = trapezoid area under |1 - f|       0 where every circuit does just what the model does
 
-from the smallest share to 1, so an edge circuit that is faithful at every size has CPR .999 and CMD 0. MIB's components are
-so many that a share is always a size. Here the axis is the share that a size really is: of 32 heads every share up to .02
-is one head, 1/32, and CPR is at most .969. So areas compare methods that rank the same components, and no others.
+from the smallest share to 1, so an edge circuit that is faithful at every size has CPR .999 and CMD 0. MIB has so many
+components that every share is a size of its own. Here the axis is the share that each size really is: of 32 heads every
+share up to .02 is one head, 1/32, and CPR is at most .969. So areas only compare methods that rank the same components.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from circuits.discovery import resampling
 from results_io import UserError
 
 MAXIMUM_UNDEFINED = 0.01  # share of resamples without f above which there is no interval: the rule of the calibrations
-ROUNDING = 1e-9  # 0.1 * 30 heads are 3, whatever floats make of it
+ROUNDING = 1e-9  # 0.1 * 30 heads are 3, although the product of floats is larger
 
 
 def sizes(total: int, shares: Sequence[float]) -> list[int]:
@@ -46,8 +45,8 @@ def normalised(
 ) -> Float[np.ndarray, "*resample_and_set"]:
     """f from the metric by prompt: (sum kept - sum empty) / (sum whole - sum empty).
 
-    With `counts` the sums are those of each resample, resamples first; a resample in which the empty set does as much as
-    the model has no f (NaN).
+    With `counts` the sums are those of each resample, resamples first. If the empty set does as much as the model in a
+    resample, that resample has no f (NaN).
     """
     if counts is None:
         return (kept.sum(-1) - empty.sum()) / (whole.sum() - empty.sum())
@@ -87,8 +86,8 @@ class Curve:
     def summary(self, counts: Int[np.ndarray, "resample prompt"], refusal: str | None = None) -> dict[str, Any]:
         """f at every share, CPR and CMD, each with a 95 % interval over resamples of the prompts.
 
-        The intervals are those of the circuits at hand: sets are not chosen anew (that is what stability is about). None
-        for the reason `refusal`, or if more than `MAXIMUM_UNDEFINED` of the resamples have no f. UserError if none has.
+        The circuits stay as they are and are not chosen anew; `stability` is about that. There is no interval if there is a
+        reason `refusal`, or if more than `MAXIMUM_UNDEFINED` of the resamples have no f. UserError if none has f.
         """
         shares, f = self.real_shares, normalised(self.kept, self.whole, self.empty)
         drawn = normalised(self.kept, self.whole, self.empty, counts)

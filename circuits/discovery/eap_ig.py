@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from circuits.discovery.atp import gradient_engine
 from circuits.discovery.ranking import EdgeRanking, by_size
+from circuits.measurements.attribution_patching import gradient_engine
 from circuits.prompts import PromptSet
 from circuits.study import Study
 

@@ -6,7 +6,7 @@ On the discovery split only, under mean ablation per template and position:
    difference, or difference of probabilities), is 1 by definition, F_0 the sum with every head ablated (on greater-than
    the means alone keep 0.6 of the logit difference, so the plain ratio would call no heads at all a good circuit);
 2. of the heads still kept, leave out the one whose loss keeps theta closest to 1;
-3. go on until one head is left, whatever theta becomes. A head matters the more the later it is left out.
+3. go on until one head is left, whatever theta becomes. The later a head is left out, the more it matters.
 
 The circuit is then the smallest on the path whose theta is within the tolerance of 1, as for every other method; no
 threshold stops the pruning (ACDC has one).
@@ -39,7 +39,7 @@ RECIPE = Recipe("mean")
 
 
 class ExpectedWork:
-    """A Progress to which all pairs that may come were announced at once."""
+    """A Progress that ignores further announcements, because all pairs that may come were announced at once."""
 
     def __init__(self, progress: Progress) -> None:
         self.advance = progress.advance
@@ -75,7 +75,7 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
 def prune(study: Study, prompts: PromptSet, weights: Weights | None = None) -> Iterator[tuple[tuple[Node, ...], float]]:
     """(kept heads, normalised faithfulness) from all heads down to one, each prompt counted `weights` times.
 
-    Prompts that count 0 times are not run, and neither is a sweep that an earlier pruning made on the same prompts.
+    Prompts that count 0 times are not run. A sweep that an earlier pruning made on the same prompts is not run again.
     """
     heads, weights = study.model.heads, np.ones(len(prompts)) if weights is None else weights
     if not weights.all():

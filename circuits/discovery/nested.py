@@ -19,7 +19,7 @@ from results_io import UserError
 
 @dataclass(frozen=True, eq=False)
 class Nested:
-    """Circuits of 0, 1, ... all components of a ranking on some prompts; each size is run once, when it is asked for."""
+    """Circuits of 0, 1, ... all components of a ranking on some prompts. Each size is run once, when first asked for."""
 
     study: Study
     prompts: PromptSet
@@ -36,7 +36,7 @@ class Nested:
         return len(self.ranking.components)
 
     def logit_diff(self, sizes: Iterable[int]) -> Float[np.ndarray, "size prompt"]:
-        """The task's metric (logit difference, in nats) of the runs in which only the first so many components are intact."""
+        """The task's metric (logit difference, in nats) of the runs in which only the first `size` components are intact."""
         sizes = list(sizes)
         missing = sorted(set(sizes) - set(self._known))
         # all heads in one sweep, which shares what the runs have in common; edge sets are too large to hold many
@@ -65,8 +65,10 @@ class Nested:
         return curve.normalised(self.logit_diff(sizes), whole, empty)
 
     def smallest(self, tolerance: float, grid: Sequence[int]) -> int:
-        """The smallest size with |f - 1| <= tolerance: of all, or where those are too many, of a grid and then by halving
-        the gap below it (f need not be monotone, so a smaller one inside another gap would go unseen).
+        """The smallest size with |f - 1| <= tolerance.
+
+        Where all sizes are too many to try, it is the smallest of a grid, lowered by halving the gap below it. As f need not
+        be monotone, a smaller size inside another gap would go unseen.
         """
         sizes = range(1, self.total + 1) if self.ranking.all_sizes else sorted({*grid, self.total})
         if self.ranking.all_sizes:

@@ -26,8 +26,8 @@ class Ranking(ABC):
     """Heads or edges, and in which order they matter.
 
     `order(weights)` gives their indices, most important first, with each prompt counted `weights` times; it is
-    deterministic. `scores` by component where the method has any. A circuit of size n is the first n components, told as
-    indices into `components`: a model of a thousand heads has millions of edges.
+    deterministic. `scores` by component where the method has any. A circuit of size n is the first n components, given as
+    indices into `components`, because a model of a thousand heads has millions of edges.
     """
 
     components: tuple[Any, ...]
@@ -36,7 +36,7 @@ class Ranking(ABC):
 
     unit: ClassVar[str]
     recipe: ClassVar[Recipe]
-    all_sizes: ClassVar[bool]  # whether every size is tried, or a few and then those between two of them
+    all_sizes: ClassVar[bool]  # whether every size is tried, or a grid and then sizes between two of its points
 
     @abstractmethod
     def only(self, kept: Kept, name: str) -> Variant:
@@ -78,8 +78,8 @@ class HeadRanking(Ranking):
 class EdgeRanking(Ranking):
     """Edges, in the order of `graph.edges`; all others carry what their writer gives on the corrupted prompt.
 
-    An edge that is not on a path of kept edges from the embedding to the logits carries the corrupted value anyway, or
-    reaches nothing: leaving it out changes no logit, and it is no part of the circuit.
+    A kept edge that is on no path of kept edges from the embedding to the logits carries the corrupted value anyway, or
+    reaches nothing. Leaving it out changes no logit, so it does not count as part of the circuit.
     """
 
     graph: Graph = field(kw_only=True)

@@ -1,7 +1,7 @@
 """Bootstrap over clusters of prompts: intervals of a statistic, and how far a chosen set depends on the prompts.
 
-The calibrations have a bootstrap of their own; nothing that measures may read what judges, and discovery needs the plainest
-case only.
+The calibrations have a bootstrap of their own, but code that measures may not import code that judges, and discovery needs
+only the simplest case.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Label heads by what they do, measured on the discovery split; layers and other models' labels play no part.
 
-The rules, first match wins. D is the mean logit difference, shares are of D:
+The first rule that matches wins. D is the mean logit difference, and shares are shares of D:
 
 1. answer_promoter: direct effect on the logits >= `direct_share` of D (writes towards the answer; processing step 4);
 2. answer_suppressor: direct effect <= -`direct_share` of D (writes away from it; step 4, expected sign -1);
 3. end_reader_of_<role>: attends from the last position to that named position with at least `attention` (step 2);
-4. <query>_reader_of_<key>: attends from another named position to a named position at least so strongly (step 1);
+4. <query>_reader_of_<key>: attends from another named position to a named position with at least `attention` (step 1);
 5. previous_token / duplicate_token / induction: that score on random repeats is at least `attention` (step 1);
 6. unlabelled: none of these (no step, so it does not enter role-depth tests).
 
-A head whose single mean ablation raises the logit difference by more than `direct_share` of D is expected to be negative
-whatever its label.
+A head gets the sign -1, whatever its label, if ablating it alone (to its mean) raises the logit difference by more than
+`direct_share` of D.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Search a circuit by any of the methods, and say how good and how stable it is: one recipe for all of them.
+"""Search a circuit by any of the methods, and say how good and how stable it is. All methods share this recipe.
 
 1. On the discovery split only, the model has to do the task, and better than without any head.
 2. The method ranks heads or edges.
 3. The circuit is the smallest prefix of the ranking whose normalised faithfulness is within `tolerance` of 1; for heads
    under mean ablation of all others, for edges with all others patched from the corrupted run. It is chosen on all the
-   prompts, so this faithfulness is that of the prompts that chose it.
+   prompts, so this faithfulness is measured on the prompts that chose it.
 4. Cross-fitted, so that no prompt scores what it ranked: the curve of faithfulness at MIB's sizes, CPR and CMD, with 95 %
    bootstrap intervals over clusters of prompts, and faithfulness at the size of the circuit.
 5. Stability: the prefix of the same size is chosen anew on bootstrap resamples of the prompts; mean Jaccard index.
@@ -29,11 +29,16 @@ from circuits.discovery.nested import Nested
 from circuits.discovery.ranking import HeadRanking, Members
 from circuits.interventions import Base, Sweep, ablate
 from circuits.prompts import PromptSet
-from circuits.study import Study
+from circuits.study import Study, require_count
 from results_io import UserError
 
 METHODS: dict[str, ModuleType] = {module.NAME: module for module in (greedy, atp, eap_ig, classifier)}
 DEFAULT = "auto"
+COUNTS = {  # settings that count something, by section
+    "discovery": ("prompts", "resamples", "clusters", "greedy_heads"),
+    "discovery.eap_ig": ("steps",),
+    "discovery.stability": ("resamples", "greedy_resamples", "bar_resamples"),
+}
 DIGITS = 4  # of provenance
 SCORES = 10_000  # of the strongest components: all 2.2 million edges of a model of a thousand heads would be 100 MB
 CHOOSERS = "the prompts that ranked the components and chose the size"
@@ -95,13 +100,9 @@ def check(settings: Mapping[str, Any]) -> None:
     for name, value in amounts.items():
         if not _is_number(value) or not value >= 0:
             raise UserError(f"measurement.discovery.{name} is {value!r}; expected a number of at least 0")
-    counts = {name: own[name] for name in ("prompts", "resamples", "clusters", "greedy_heads")} | {
-        "eap_ig.steps": own["eap_ig"]["steps"],
-        **{f"stability.{name}": stable[name] for name in ("resamples", "greedy_resamples", "bar_resamples")},
-    }
-    for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"measurement.discovery.{name} is {value!r}; expected a whole number of at least 1")
+    for section, names in COUNTS.items():
+        for name in names:
+            require_count(settings, section, name)
 
 
 def _is_number(value: object) -> bool:
@@ -135,11 +136,12 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
             f"method {module.NAME} finds no head that task {study.task.name} needs in model {study.model.name}: the "
             f"{size} strongest edges pass none; use another method or a smaller measurement.discovery.tolerance"
         )
+    resamples = settings["stability"][module.RESAMPLES] if module.RESAMPLES else 0
     document = {
         **_choice(nested, size, members, heads),
         **_cross_fitted(CrossFit.of(nested, settings["seed"]), size, counts, settings),
         "head_faithfulness": _head_faithfulness(study, prompts, heads, limits),
-        "stability": stability(nested, size, _resamples(module, settings), settings, getattr(module, "UNTESTED", None)),
+        "stability": stability(nested, size, resamples, settings, getattr(module, "UNTESTED", None)),
         "scores": _scores(nested),
         "method": module.NAME,
         "source": module.SOURCE,
@@ -191,8 +193,8 @@ def require_ability(
 ) -> Float[np.ndarray, "limit prompt"]:
     """The task's metric by prompt, of the intact model and without any head.
 
-    UserError unless the first, and what it is above the second, are positive with 95 % confidence (or, on a single cluster
-    of prompts, at all).
+    UserError unless the first, and its difference from the second, are positive: with 95 % confidence, or on a single
+    cluster of prompts just positive.
     """
     heads = study.model.heads
     variants = (ablate((), HeadRanking.recipe, "clean"), ablate(heads, HeadRanking.recipe, "empty"))
@@ -212,12 +214,12 @@ def require_ability(
 def stability(
     nested: Nested, size: int, resamples: int, settings: Mapping[str, Any], untested: str | None = None
 ) -> dict[str, Any]:
-    """How alike the prefixes of one size are that bootstrap resamples of the prompts choose.
+    """How alike the prefixes of one size are when bootstrap resamples of the prompts choose them.
 
     Mean Jaccard index of pairs of resamples, and with the prefix on all prompts, of the ranked components and of heads;
     `inclusion`: in how many of the resamples each head is. The bar is that of Méloux et al. (2025): a mean pairwise index of
     at least `bar` over at least `bar_resamples` resamples. The size is fixed, so how much it would change is not part of it.
-    Nothing is tested, and the bar not met, for the reason `untested` or where resamples could not differ.
+    With a reason `untested`, or where resamples could not differ, nothing is tested and the bar is not met.
     """
     ranking, bar = nested.ranking, settings["stability"]
     untested = untested or _untested(nested, size, resamples, settings)
@@ -245,7 +247,7 @@ def stability(
 
 
 def _untested(nested: Nested, size: int, resamples: int, settings: Mapping[str, Any]) -> str | None:
-    """Why resamples would say nothing about how stable a circuit is, if so."""
+    """Why resamples would say nothing about a circuit's stability; None if they would."""
     clusters = len(set(nested.prompts.clusters))
     if resamples < 2:
         return "the settings leave it out"
@@ -258,10 +260,6 @@ def _few_clusters(clusters: int, settings: Mapping[str, Any]) -> str | None:
     if clusters >= settings["clusters"]:
         return None
     return f"the prompts come from {clusters} clusters (at least {settings['clusters']} are needed)"
-
-
-def _resamples(module: ModuleType, settings: Mapping[str, Any]) -> int:
-    return settings["stability"][module.RESAMPLES] if module.RESAMPLES else 0
 
 
 # --- parts of the document ------------------------------------------------------------------------------------------
@@ -306,7 +304,7 @@ def _cross_fitted(
 def _head_faithfulness(
     study: Study, prompts: PromptSet, heads: tuple[Node, ...], limits: Float[np.ndarray, "limit prompt"]
 ) -> dict[str, Any]:
-    """Of the circuit's heads with all others mean-ablated: the same for every method, whichever faithfulness decided."""
+    """Faithfulness of the circuit's heads with all other heads mean-ablated: comparable between methods of either unit."""
     others = [node for node in study.model.heads if node not in heads]
     (kept,) = study.run(Sweep((ablate(others, HeadRanking.recipe, "heads"),)), prompts).logit_diff.astype(float)
     value = float(curve.normalised(kept, *limits))
@@ -314,7 +312,7 @@ def _head_faithfulness(
 
 
 def _scores(nested: Nested) -> dict[str, Any] | None:
-    """Score of every component by name, strongest first, and of no more than `SCORES`; None where a method has none."""
+    """Scores of the `SCORES` strongest components by name, strongest first; None for a method without scores."""
     ranking, strongest = nested.ranking, nested.order[:SCORES]
     if ranking.scores is None:
         return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -41,12 +41,16 @@ HOOKS = (
     "hook_mlp_out",
 )
 BEFORE_OUTPUT = {"ln1.hook_out", "attn.hook_q", "attn.hook_k", "attn.hook_v", "attn.hook_z"}
+TANH_GELU = ("gelu_new", "gelu_fast", "gelu_pytorch_tanh")
 NORMS = {"LN": True, "LNPre": True, "RMS": False, "RMSPre": False}  # name in the bridge's configuration -> centres?
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """Weights of one block, each as `functional.linear` takes it: [output, input]; `group` of each head is its k and v."""
+    """Weights of one block, each as `functional.linear` takes it: [output, input].
+
+    `group` gives for each head the number of the keys and values that it reads.
+    """
 
     n_heads: int
     group: tuple[int, ...]
@@ -69,7 +73,7 @@ class Layer:
         return self.output.shape[1]
 
     def keep(self, heads: Sequence[int]) -> Layer:
-        """The block with some heads alone, each with its own copy of what it shared, and without output bias."""
+        """The block with only these heads and no output bias; each head gets its own copy of the k and v it shared."""
         if len(heads) == self.n_heads:
             return replace(self, output_bias=None)
         shared = [self.group[head] for head in heads]
@@ -116,7 +120,7 @@ class Decoder:
     parallel: bool
     activation: Callable[[Tensor], Tensor]
     angles_of: Callable[[int], tuple[Tensor, Tensor]] | None
-    longest: int | None
+    longest: int | None  # positions that attention sees at once; None: all
     flops: FlopCount = field(default_factory=FlopCount)
     _angles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
@@ -178,7 +182,7 @@ class Decoder:
     ) -> Float[Tensor, "*state position head d_head"]:
         """Rotary positions: the first dimensions of each head turned by the angles of the positions `at`.
 
-        A slice names the positions of all rows (its start; as many as x has), a tensor one position for each row.
+        `at` is a slice, whose start is the first position of every row, or a tensor with the one position of each row.
         """
         if self.angles_of is None:
             return x
@@ -206,7 +210,7 @@ class Decoder:
         v: Float[Tensor, "row position group d_head"],
         mask: Bool[Tensor, "row 1 1 position"] | None = None,
     ) -> Float[Tensor, "row query head d_head"]:
-        """z of queries and keys that are rotated already: causal, or of one query over the positions of `mask`."""
+        """z from queries and keys that are already rotated: causal, or with `mask` one query over the positions in it."""
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         grouped, length = q.shape[1] != k.shape[1], k.shape[2]
         seen = length * (length + 1) // 2 if mask is None else length
@@ -223,7 +227,7 @@ class Decoder:
         v: Float[Tensor, "state prompt position group d_head"],
         past: tuple[Float[Tensor, "prompt group past d_head"], Float[Tensor, "prompt group past d_head"]],
     ) -> Float[Tensor, "state prompt 1 head d_head"]:
-        """z of the last position over a past that all states share and the positions of each."""
+        """z of the last position, which attends to a past that all states share and then to its state's own positions."""
         grouped = rearrange(self.scale * q[:, :, 0], "u n (g r) d -> n g (u r) d", g=past[0].shape[1])
         shared, n_states = past[0].shape[2], len(q)
         self.flops.add(4 * q.numel() * (shared + k.shape[2]))
@@ -256,7 +260,7 @@ class Decoder:
     def forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: Sequence[Hook]
     ) -> Float[Tensor, "row vocabulary"]:
-        """Logits at each row's position `end`, every hook called on its activation and able to replace it.
+        """Logits at each row's position `end`. Every hook is called on its activation and may replace it.
 
         Hooks are (name, function of the tensor and None), with the bridge's names; KeyError for one that is not in `names`.
         """
@@ -278,9 +282,9 @@ class Decoder:
         hooks: Sequence[Hook],
         first: int = 0,
     ) -> Float[Tensor, "row d_model"]:
-        """The final stream at `end` of the layers from `first` on, given the stream that enters them.
+        """The final stream at `end`, from the stream that enters layer `first`.
 
-        The last layer is computed at `end` alone as far as no hook wants to see its inside.
+        The last layer is computed at `end` alone, as far as its hooks allow.
         """
         called, end = self._sorted(hooks), end.to(stream.device)
         rows, last = torch.arange(len(stream), device=stream.device), self.n_layers - 1
@@ -305,7 +309,7 @@ class Decoder:
     def _output(
         self, layer: int, stream: Float[Tensor, "*at d_model"], z: Float[Tensor, "*at head d_head"], called: Called
     ) -> Float[Tensor, "*at d_model"]:
-        """The stream that leaves a block, from the one that entered it and its heads."""
+        """The stream that leaves a block, from the stream that entered it and z of its heads."""
 
         def hooked(name: str, value: Tensor) -> Tensor:
             return _hooked(called, f"blocks.{layer}.{name}", value)
@@ -318,7 +322,7 @@ class Decoder:
     def _last_block(
         self, stream: Float[Tensor, "row position d_model"], end: Int[Tensor, " row"]
     ) -> Float[Tensor, "row d_model"]:
-        """The last block at each row's end, where nothing after it is computed."""
+        """The last block's output at each row's end, the only position that is read after it."""
         weights, rows = self.layers[-1], torch.arange(len(stream), device=stream.device)
         at_end = stream[rows, end]
         q, k, v = self.keys_values_and_last_query(weights, self.norm(stream), self.norm(at_end))
@@ -333,8 +337,15 @@ class Decoder:
         inside = [f"blocks.{layer}.{name}" for layer in range(self.n_layers) for name in HOOKS]
         return frozenset(("hook_embed", "ln_final.hook_in", *inside))
 
+    def can_run(self, length: int, hooks: Sequence[Hook] = ()) -> bool:
+        """True if `forward` has all of these hooks and attention sees all of a prompt of `length` tokens.
+
+        Attention over a sliding window is not written down here.
+        """
+        return (self.longest is None or length <= self.longest) and all(name in self.names for name, _ in hooks)
+
     def _sorted(self, hooks: Sequence[Hook]) -> Called:
-        called: dict[str, list[Callable[..., Any]]] = {}
+        called: Called = {}
         for name, function in hooks:
             if name not in self.names:
                 raise KeyError(name)
@@ -350,8 +361,8 @@ class Decoder:
     ) -> tuple[Float[Tensor, "prompt d_model"], Float[Tensor, " prompt"]]:
         """(direction, constant) with logit difference = norm(x) . direction + constant, in float32 at least.
 
-        Mean unembedding of the answers minus that of the foils; ids of -1 are padding. The difference is formed before the
-        product: two large logits that differ by little lose the difference in low precision.
+        The direction is the mean unembedding of the answers minus that of the foils; ids of -1 are padding. It is subtracted
+        before the product, because in low precision two large logits lose a small difference between them.
         """
         parts = [
             (self._mean_rows(self.unembedding, ids), self._mean_rows(self.unembedding_bias, ids))
@@ -386,34 +397,34 @@ def _hooked(called: Called, name: str, value: Tensor) -> Tensor:
 
 
 def of(model: Model) -> Decoder:
-    """The decoder that a loaded model is.
+    """The decoder of a loaded model.
 
-    UnsupportedArchitectureError, with the reason, if its configuration says that it is none; that the formulas are the
-    model's own is for the engine to check on real prompts.
+    UnsupportedArchitectureError, with the reason, if the model's configuration rules one out. Whether the formulas are the
+    model's own, the engine checks on real prompts.
     """
     bridge, cfg = model.bridge, model.bridge.cfg
     _require_supported(model)
-    n_groups = int(cfg.n_key_value_heads or cfg.n_heads)
-    layers = tuple(_layer(bridge, index) for index in range(model.n_layers))
     rotary = "blocks.0.attn.hook_cos" in bridge.hook_dict
-    vocabulary = bridge.W_U.shape[-1]
     bias = _optional(bridge.unembed, "b_U")
+    config = getattr(bridge.original_model, "config", None)
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     return Decoder(
-        layers=layers,
+        layers=tuple(_layer(bridge, index) for index in range(model.n_layers)),
         embedding=_embedding(bridge),
         positions=None if rotary else bridge.W_pos.detach(),
         unembedding=bridge.W_U.detach().T.contiguous(),
-        unembedding_bias=bridge.W_U.new_zeros(vocabulary) if bias is None else bias,
+        unembedding_bias=bridge.W_U.new_zeros(bridge.W_U.shape[-1]) if bias is None else bias,
         n_heads=model.n_heads,
-        n_groups=n_groups,
+        n_groups=int(cfg.n_key_value_heads or cfg.n_heads),
         d_head=int(cfg.d_head),
         centred=model.centred_norm,
         eps=float(cfg.eps),
         scale=int(cfg.d_head) ** -0.5 if cfg.use_attn_scale else 1.0,
         parallel=bool(cfg.parallel_attn_mlp),
-        activation=_activation(cfg.act_fn),
+        # torch's tanh approximation runs as one kernel
+        activation=partial(functional.gelu, approximate="tanh") if cfg.act_fn in TANH_GELU else ACT2FN[cfg.act_fn],
         angles_of=(lambda length: _angles(model, length)) if rotary else None,
-        longest=_longest(bridge),
+        longest=int(window) if window else None,
     )
 
 
@@ -451,9 +462,8 @@ def _layer(bridge: Any, index: int) -> Layer:
     heads = [getattr(attention, name).detach() for name in ("W_Q", "W_K", "W_V")]
     biases = [_optional(attention, name) for name in ("b_Q", "b_K", "b_V")]
     qkv = torch.cat([_columns(w).T for w in heads]).contiguous()
-    known = [bias is not None for bias in biases]
     qkv_bias = None
-    if any(known):
+    if any(bias is not None for bias in biases):
         qkv_bias = torch.cat(
             [
                 w.new_zeros(_columns(w).shape[1]) if b is None else b.flatten()
@@ -489,13 +499,6 @@ def _optional(module: Any, name: str) -> Tensor | None:
     return None if value is None else value.detach()
 
 
-def _activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The MLP's nonlinearity. "gelu_new" and its kin are torch's tanh approximation, which runs as one kernel."""
-    if name in ("gelu_new", "gelu_fast", "gelu_pytorch_tanh"):
-        return lambda x: functional.gelu(x, approximate="tanh")
-    return ACT2FN[name]
-
-
 @torch.no_grad()
 def _angles(model: Model, length: int) -> tuple[Tensor, Tensor]:
     """cos and sin that the model itself computes for a sequence of `length` tokens."""
@@ -508,10 +511,3 @@ def _angles(model: Model, length: int) -> tuple[Tensor, Tensor]:
     tokens = torch.zeros(1, length, dtype=torch.long, device=model.device)
     model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits")
     return kept["cos"].reshape(length, -1), kept["sin"].reshape(length, -1)
-
-
-def _longest(bridge: Any) -> int | None:
-    """The number of positions that attention sees at once, None for all: a sliding window is not written down here."""
-    config = getattr(bridge.original_model, "config", None)
-    window = getattr(config, "sliding_window", None)
-    return int(window) if window and getattr(config, "use_sliding_window", True) else None

@@ -1,13 +1,12 @@
-"""The layers from one on with a head of that layer displaced, each chain its own one: a differentiable function.
+"""A layer with one of its heads displaced, and all layers after it, as a differentiable function. Each chain has its own head.
 
-Only the displaced head differs from the intact layer, so its part alone is computed, exactly:
+Only the displaced head differs from the intact layer, so only its part is computed, exactly:
 
     q' = q_h + x W_Q'   (k', v' likewise, for the whole group)      z'_g = softmax(scale q'_g k'^T, causal) v'
     attention = intact + sum over the heads g that share k' and v' of (z'_g - z_g) W_O^g + z'_h W_O'
 
 x = norm(stream) of the intact layer, whose q, k, v, z and output depend on the prompt alone and are computed once. Each
-distinct prefix of a chain's prompts is computed once, and in the last layer nothing but its keys and values is computed
-at positions other than the end.
+distinct prefix of a chain's prompts is computed once. In the last layer, positions before the end only get keys and values.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class DisplacedLayer:
         group: Int[Tensor, "chain 1"],
         own: Float[Tensor, "chain reader"],
     ) -> Float[Tensor, "chain node reader d_head"]:
-        """z' of the heads that read the displaced keys and values."""
+        """z' of `readers`, the heads that share the displaced head's keys and values."""
         gain = self._normed[seen.prefix] @ torch.cat([change[name] for name in PROJECTIONS], 2)
         gain_q, gain_k, gain_v = gain[..., None, :].chunk(3, -1)
         q, k, v = (
@@ -164,7 +163,7 @@ class DisplacedLayer:
     ) -> Float[Tensor, "prompt head d_head"]:
         """z at the prompts' ends without keys and values: q . W_K x = (q W_K) . x, and sum a W_V x = W_V sum a x.
 
-        A key's bias adds the same to all scores of a query, and so nothing to what it attends to.
+        A key's bias adds the same number to all scores of a query, so it does not change what the query attends to.
         """
         decoder, weights = self.decoder, self.decoder.layers[-1]
         (w_q, w_kv), (b_q, b_kv) = self._split()
@@ -180,7 +179,7 @@ class DisplacedLayer:
         return (z + b_v).flatten(1, 2)
 
     def _split(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """The last layer's weights and biases, those of queries apart from those of keys and values."""
+        """((W_Q, W_KV), (b_Q, b_KV)) of the last layer, keys and values together."""
         weights = self.decoder.layers[-1]
         sizes = (weights.n_heads * weights.d_head, 2 * weights.n_groups * weights.d_head)
         bias = weights.qkv.new_zeros(sum(sizes)) if weights.qkv_bias is None else weights.qkv_bias

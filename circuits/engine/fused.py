@@ -35,11 +35,10 @@ MEMORY_MIB = 1024
 # rows of a matrix product: as many as keep the caches warm on a CPU, as many as hide the launches on CUDA (not tuned)
 TOKENS_PER_BLOCK = {"cpu": 2048, "cuda": 32768}
 PROMPTS_PER_BUCKET = 16  # fewer prompts with the same positions are run together with others of their length
-# rows of a matrix product below which the heads that are replaced are computed all the same (CUDA: not tuned)
+# with fewer rows in a matrix product, replaced heads are computed too: leaving them out costs more (CUDA: not tuned)
 SMALLEST_PRODUCT = {"cpu": 256, "cuda": 16384}
-SMALLEST_SHARE = (
-    1 / 6
-)  # of a prompt's positions that must stay the base run's to be left out: attention over two parts costs
+# a smaller share of a prompt's positions is computed although it is the base run's: attention over two parts costs more
+SMALLEST_SHARE = 1 / 6
 PATH_BATCHES, PATH_PROMPTS = 8, 16  # batches of path interventions, to share among threads, and their least size
 STREAMS = 2  # residual streams held for each state: those that enter a layer and those that leave it
 
@@ -65,12 +64,12 @@ class VariantBatch:
 class FusedEngine(LensEngine):
     """Runs sweeps on a pre-norm decoder, many variants at once. The contract is the reference backend's.
 
-    `memory_mib` bounds the residual streams that are held, `tokens_per_block` the rows of one matrix product; running out of
-    memory halves them and goes on.
-    UnsupportedArchitectureError for a model that is no such decoder.
+    `memory_mib` bounds the residual streams that are held, `tokens_per_block` the rows of one matrix product. If memory runs
+    out, less is held or multiplied at a time and the sweep goes on. UnsupportedArchitectureError for a model that is no
+    pre-norm decoder.
 
-    Interventions on paths take the reference backend's way, one row for each variant, on the same weights; but for those that
-    end in the logits, which cost nothing.
+    Variants with interventions on paths run as in the reference backend, one row for each variant, on the same weights. Paths
+    that end in the logits cost nothing and need no rows of their own.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class FusedEngine(LensEngine):
     @torch.no_grad()
     def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
         """Every variant of `sweep` on every prompt, as `LensEngine.run`, errors included."""
-        if not self._sees_all(prompts):
+        if not self.decoder.can_run(int(prompts.end.max()) + 1):
             self.why = f"prompts longer than {self.decoder.longest} tokens, of which attention sees a window, went through lens"
             return super().run(sweep, prompts, advance)
         self._check(sweep, prompts)
@@ -116,9 +115,9 @@ class FusedEngine(LensEngine):
         return scores.effects(sweep, prompts)
 
     def _along_paths(self, sweep: Sweep, numbers: list[int], prompts: PromptSet) -> Iterator[Piece]:
-        """The variants whose paths take rows of their own; those that are changed late go together.
+        """The variants whose paths take rows of their own.
 
-        What all rows of a forward pass have in common is then run once.
+        They are sorted by the layer of their first change, because what all rows of a forward pass share is run once.
         """
         numbers = sorted(numbers, key=lambda number: first_change(sweep.variants[number]))
         some = _part(sweep, numbers)
@@ -150,16 +149,11 @@ class FusedEngine(LensEngine):
         precision = torch.get_float32_matmul_precision()  # "highest": IEEE, no TF32
         return {"backend": "fused", "why": self.why, "kernels": kernels, "float32_products": precision}
 
-    def _sees_all(self, prompts: PromptSet) -> bool:
-        """True unless attention sees only a window of a prompt, which is not written down here."""
-        return self.decoder.longest is None or int(prompts.end.max()) < self.decoder.longest
-
     def _forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's end; by the bridge if a hook is none of the decoder's."""
-        own = self.decoder.longest is None or tokens.shape[1] <= self.decoder.longest
-        if own and all(name in self.decoder.names for name, _ in hooks):
+        if self.decoder.can_run(tokens.shape[1], hooks):
             return self.decoder.forward(tokens.to(self.model.device), end, hooks)
         return super()._forward(tokens, end, hooks)
 
@@ -203,7 +197,9 @@ class FusedEngine(LensEngine):
             if size < len(some):
                 pending = [*((some[at : at + size], left) for at in range(0, len(some), size)), *pending]
                 continue
-            inputs = self._inputs(sweep, bucket.select(some), left)
+            sources = Sources(bucket.select(some), self.reference, self.activations)
+            self._prefetch(_part(sweep, [number for group in left for number in group.numbers]), sources)
+            inputs = Inputs(self.decoder, sources, self.model.device)
             while left and (len(some) == 1 or left[0].tokens(len(some), length) <= self.tokens_held):
                 group, *others = left
                 if group.tokens(len(some), length) > self.tokens_held and len(group.numbers) > 1:
@@ -219,12 +215,6 @@ class FusedEngine(LensEngine):
             if left:
                 pending.insert(0, (some, left))
 
-    def _inputs(self, sweep: Sweep, batch: PromptSet, groups: Sequence[VariantBatch]) -> Inputs:
-        """What all variants on one batch of prompts put in place."""
-        sources = Sources(batch, self.reference, self.activations)
-        self._prefetch(_part(sweep, [number for group in groups for number in group.numbers]), sources)
-        return Inputs(self.decoder, sources, self.model.device)
-
     def _halves(self, sweep: Sweep, group: VariantBatch) -> list[VariantBatch]:
         """The same variants in two groups that share as little as possible."""
         order = [group.numbers[place] for place in np.argsort(group.trie.leaves, kind="stable")]
@@ -238,7 +228,7 @@ class FusedEngine(LensEngine):
         ]
 
     def _use_less_memory(self, group: VariantBatch, n_prompts: int, length: int) -> None:
-        """After running out of memory; raises on if there is nothing left to make smaller."""
+        """Called when memory has run out; re-raises the error if nothing is left to make smaller."""
         if n_prompts > 1 or len(group.numbers) > 1:
             self.tokens_held = max(1, group.tokens(n_prompts, length) // 2)
         elif self.tokens_per_block > 1:
@@ -252,7 +242,10 @@ def _part(sweep: Sweep, numbers: Sequence[int]) -> Sweep:
 
 
 def _buckets(prompts: PromptSet) -> Iterator[list[int]]:
-    """Row indices of prompts of one length, and where enough have them, with the same named and changed positions."""
+    """Row indices of prompts of one length.
+
+    Prompts with the same named and changed positions have a bucket of their own if there are enough of them.
+    """
     roles = list(prompts.positions.values())
     alike: dict[tuple, list[int]] = {}
     changed = (prompts.clean != prompts.corrupted).int().argmax(1).tolist()
@@ -279,9 +272,9 @@ def _shared(buckets: list[list[int]], threads: int) -> list[list[int]]:
 def first_changed(variant: Variant, bucket: PromptSet, apart: int) -> int:
     """The first position at which a variant may differ from its base run, on any prompt of one length.
 
-    Where clean and corrupted tokens agree up to position `apart`, so do all activations before it, as attention is causal.
-    What is patched from the base run itself restores and changes nothing by itself. At most the last position, and 0 if too
-    few positions would be left out to be worth it.
+    Clean and corrupted tokens agree before position `apart`, and as attention is causal so do all activations there. A patch
+    from the base run itself only restores. The result is at most the last position, and 0 if leaving out the positions
+    before it would not pay.
     """
     length = int(bucket.end[0]) + 1
     first = length - 1

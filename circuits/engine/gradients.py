@@ -1,13 +1,13 @@
 """Gradients of the logit difference: first-order estimates of patches, for every node and every edge at once.
 
-With a base run, another run and x any activation, patching x from the other run into the base run changes the logit
-difference LD by about
+Let x be any activation of a base run. Patching x from another run into the base run changes the logit difference LD by
+about
 
     LD(base with x_other) - LD(base)  ~=  sum over positions of (x_other - x_base) . dLD/dx        (nats)
 
 and one backward pass gives the right side for all x (attribution patching: Nanda 2022; Kramar et al. 2024). For the edge
-from writer u to reader r, x is u's share of r's input (edge attribution patching: Syed et al. 2023). With the gradient
-averaged over runs between the two, rather than taken at the base run, it is EAP with integrated gradients (Hanna et al.
+from writer u to reader r, x is u's share of r's input (edge attribution patching, EAP: Syed et al. 2023). EAP with
+integrated gradients averages the gradient over runs between the two instead of taking it at the base run (Hanna et al.
 2024). Every estimate here has the sign of the left side. Parameters get no gradient.
 """
 
@@ -28,8 +28,8 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Edge, Graph, Reader
-from circuits.engine.decoder import Decoder, Hook
-from circuits.engine.lens import DeadHookError
+from circuits.engine.decoder import Decoder, Hook, precise
+from circuits.engine.lens import DeadHookError, hooked_logits
 from circuits.engine.paths import STREAM, prove_wiring, writer_hook
 from circuits.engine.scores import gather
 from circuits.engine.workers import run_parallel
@@ -43,7 +43,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 PROMPTS_PER_BACKWARD = 64  # a backward pass needs the activations of every layer, so fewer than a forward pass
 
 FORWARD_MODE = threading.Lock()  # torch's levels of forward-mode differentiation belong to the process, not to a thread
-BATCHES = 8  # at least as many, to share among threads
+BATCHES = 8  # at least so many on a decoder, to share among threads
 FINAL = "ln_final.hook_in"
 Z = "blocks.{}.attn.hook_z"
 Advance = Callable[[int], None]
@@ -119,8 +119,8 @@ class Stage:
 class ReaderGroup:
     """Readers behind one norm: all projections of a layer, its MLP, or the logits. `start` is the first one's row.
 
-    `stream` is the hook of what the norm reads, `inner` the hooks at which gradients are taken: behind the norm those of
-    the projections, before it where it has a single reader, whose gradient there is the reader's own.
+    `stream` is the hook of what the norm reads. `inner` are the hooks at which gradients are taken: those of the projections,
+    behind the norm; or, where a single reader stands behind the norm, the norm's input, whose gradient is that reader's alone.
     """
 
     kind: GroupKind
@@ -189,8 +189,9 @@ class PathPoint:
 class GradientEngine:
     """Estimates the effect of patches on one model from gradients.
 
-    `prompts_per_backward` bounds memory; running out of it halves the number, in the end down to one prompt, and goes on.
-    With a `decoder` that is known to be the model, that is run instead of the model's own hooked modules.
+    `prompts_per_backward` bounds memory. If memory runs out, the number is halved, in the end down to one prompt, and the
+    estimate goes on. A `decoder`, which must be known to compute what the model does, is run instead of the model's own
+    hooked modules.
     `advance` of every method is called with the number of (forward or backward pass, prompt) pairs just finished.
     """
 
@@ -211,9 +212,9 @@ class GradientEngine:
     ) -> HeadEstimates:
         """AtP of every head's output z at all positions: sum over positions of (z_other - z_base) . dLD/dz.
 
-        With `dropping` also GradDrop (Kramar et al. 2024, eq. 11): with dLD/dz_l the gradient that passes through no
-        output of layer l, 1/(L-1) sum over l of |(z_other - z_base) . dLD/dz_l|, so that a direct and an indirect effect
-        which cancel are seen. UserError if the model has a single layer, where it is not defined.
+        With `dropping` also GradDrop (Kramar et al. 2024, eq. 11): 1/(L-1) sum over l of |(z_other - z_base) . dLD/dz_l|,
+        where dLD/dz_l is the gradient that passes through no output of layer l. It shows a direct and an indirect effect
+        that cancel. UserError if the model has a single layer, where it is not defined.
         """
         layers = range(self.model.n_layers)
         if dropping and len(layers) == 1:
@@ -241,10 +242,10 @@ class GradientEngine:
     ) -> dict[str, NodeEstimates]:
         """AtP of the queries, keys and values of every head, at all positions, by kind "q", "k", "v".
 
-        Plain: sum over positions of (q_other - q_base) . dLD/dq, and likewise k and v. With `correcting`, q and k also as
-        in AtP* (Kramar et al. 2024, section 3.1): z' of the head is recomputed exactly with its q (or k) replaced and all
-        else as in the base run, and only what follows is linear: (z' - z_base) . dLD/dz. Values enter z linearly, so
-        their plain estimate is already that. Keys and values are those of key-value heads.
+        Plain: sum over positions of (q_other - q_base) . dLD/dq, and likewise k and v. With `correcting`, q and k also get
+        the estimate of AtP* (Kramar et al. 2024, section 3.1), (z' - z_base) . dLD/dz: z' of the head is recomputed exactly
+        with its q (or k) replaced and all else as in the base run, and only what follows is taken to be linear. Values enter
+        z linearly, so for them the plain estimate is the same. Keys and values are those of key-value heads.
         """
         found = self._collect(
             prompts, lambda batch: self._nodes(batch, base, correcting), self.node_passes(correcting), advance
@@ -359,12 +360,16 @@ class GradientEngine:
         self, batch: PromptSet, base: Base, method: Method, steps: int
     ) -> tuple[Float[np.ndarray, "prompt reader writer"], Float[np.ndarray, " prompt"]]:
         """(scores of every edge, LD(other) - LD(base)) on a batch."""
-        values, change, effect = self._contrast(batch, base, [stage.hook for stage in self.stages])
+        hooks = [stage.hook for stage in self.stages]
+        at_base, values = self._run_without_gradient(batch, base, hooks)
+        at_other, other = self._run_without_gradient(batch, _other(base), hooks)
+        change = {name: other[name] - values[name] for name in hooks}
         shape = (len(batch), len(self.graph.readers), len(self.graph.writers))
-        scores = torch.zeros(shape, dtype=_at_least_float32(self.model.dtype), device=self.model.device)
+        dtype = torch.promote_types(self.model.dtype, torch.float32)
+        scores = torch.zeros(shape, dtype=dtype, device=self.model.device)
         for run in self._runs(method, steps, values, change):
             self._add_scores(scores, run, batch, base, change)
-        return scores.double().cpu().numpy(), effect.double().cpu().numpy()
+        return scores.double().cpu().numpy(), (at_other - at_base).double().cpu().numpy()
 
     def _add_scores(
         self,
@@ -374,7 +379,7 @@ class GradientEngine:
         base: Base,
         change: Values,
     ) -> None:
-        """Add what one run contributes; readers and writers of one layer at a time, so that memory stays small."""
+        """Add what one run contributes: one group of readers and one stage of writers at a time, to keep memory small."""
         groups = [g for g in self.groups if self.graph.connects(run.stages[0].writers[0], g.readers[0])]
         inner = tuple(name for group in groups for name in group.inner)
         difference, kept = self._run(batch, base, inner, tuple(group.stream for group in groups), run.replaced)
@@ -382,7 +387,7 @@ class GradientEngine:
         for group in groups:
             stages = [stage for stage in run.stages if self.graph.connects(stage.writers[0], group.readers[0])]
             upstream = self._upstream(group, gradient)
-            # (J change) . gradient = change . (J^T gradient), J the norm's Jacobian: on whichever side is smaller
+            # (J change) . gradient = change . (J^T gradient), J the norm's Jacobian: applied to the smaller of the two
             few_writers = sum(len(stage.writers) for stage in stages) < len(group.readers)
             stream = kept[group.stream].detach()
             if group.kind == "attention" and not few_writers:
@@ -394,14 +399,8 @@ class GradientEngine:
                 terms = "reader prompt position d, writer prompt position d -> prompt reader writer"
                 scores[:, group.rows, stage.columns] += run.weight * einsum(upstream, written, terms)
 
-    def _contrast(self, batch: PromptSet, base: Base, hooks: Sequence[str]) -> tuple[Values, Values, Tensor]:
-        """(x_base, x_other - x_base, LD(other) - LD(base)) of the activations x at `hooks`."""
-        at_base, values = self._run_without_gradient(batch, base, hooks)
-        at_other, other = self._run_without_gradient(batch, _other(base), hooks)
-        return values, {name: other[name] - values[name] for name in hooks}, at_other - at_base
-
     def _runs(self, method: Method, steps: int, values: Values, change: Values) -> Iterator[PathPoint]:
-        """The runs whose gradients a method takes, and which writers each is for."""
+        """The runs whose gradients a method takes, each with the writers that it scores."""
         if method == "eap":
             yield PathPoint({}, 1.0, self.stages)
             return
@@ -412,14 +411,14 @@ class GradientEngine:
 
     def _written(self, stage: Stage, value: Tensor) -> Float[Tensor, "writer prompt position d_model"]:
         """What the writers of a stage add to the stream, in the precision of the scores."""
-        value = value.to(_at_least_float32(value.dtype))
+        value = precise(value)
         if stage.writers[0].kind != "head":
             return value[None]
         weights = self.model.projections["o"][stage.writers[0].layer].to(value)
         return einsum(value, weights, "prompt position head dh, head dh d -> head prompt position d")
 
     def _upstream(self, group: ReaderGroup, gradient: Values) -> Float[Tensor, "reader prompt position d_model"]:
-        """dLD/d(what the norm hands to each projection), through it and no other way; of a single reader, dLD/d(stream)."""
+        """dLD/d(input of each projection), by way of that projection alone; for a single reader, dLD/d(norm's input)."""
         if group.kind != "attention":
             return gradient[group.inner[0]][None]
         terms = "prompt position head dh, head d dh -> head prompt position d"
@@ -431,7 +430,7 @@ class GradientEngine:
         return torch.cat(parts)
 
     def _norm(self, layer: int) -> Norm:
-        """What queries, keys and values of a layer are read through."""
+        """The norm in front of a layer's queries, keys and values."""
         return self.model.bridge.blocks[layer].ln1 if self.decoder is None else self.decoder.norm
 
     # --- running ---------------------------------------------------------------------------------------------------
@@ -454,7 +453,9 @@ class GradientEngine:
 
         def visit(tensor: Tensor, hook: object, name: str) -> Tensor:
             tensor = replaced.get(name, tensor)
-            if name in differentiated and torch.is_grad_enabled():  # a view: what reads the tensor elsewhere is apart
+            if (
+                name in differentiated and torch.is_grad_enabled()
+            ):  # a view, so that other readers stay out of the gradient
                 tensor = tensor.view_as(tensor) if tensor.requires_grad else tensor.detach().requires_grad_()
             kept[name] = tensor
             return tensor
@@ -465,7 +466,8 @@ class GradientEngine:
         dead = set(names) - set(kept)
         if dead:
             raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no gradient was taken")
-        return _logit_difference(logits, batch), kept
+        answers, foils = (torch.nanmean(gather(logits, ids), 1) for ids in (batch.answers, batch.wrong))
+        return answers - foils, kept
 
     @torch.no_grad()
     def _run_without_gradient(
@@ -482,16 +484,9 @@ class GradientEngine:
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's last position, in float32 at least; by the bridge if a hook is none of the decoder's."""
-        tokens, decoder = tokens.to(self.model.device), self.decoder
-        if (
-            decoder is not None
-            and (decoder.longest is None or tokens.shape[1] <= decoder.longest)
-            and all(name in decoder.names for name, _ in hooks)
-        ):
-            return decoder.forward(tokens, end, hooks)
-        logits = self.model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits")
-        last = logits[torch.arange(len(end), device=logits.device), end.to(logits.device)]
-        return last.to(_at_least_float32(last.dtype))
+        if self.decoder is not None and self.decoder.can_run(tokens.shape[1], hooks):
+            return self.decoder.forward(tokens.to(self.model.device), end, hooks)
+        return hooked_logits(self.model, tokens, end, hooks)
 
     def _in_batches(self, prompts: PromptSet, work: Callable[[PromptSet], Any]) -> Iterator[tuple[list[int], Any]]:
         """(rows, `work` on them) batch by batch, prompts of similar length together so that little is padding."""
@@ -548,14 +543,14 @@ class GradientEngine:
         """UnknownWiringError unless the model is the pre-norm decoder that edges assume."""
         if not self._wired:
             probe = prompts.select([0])
-            own = GradientEngine(self.model)  # it is the model's own modules that have to be wired so
+            own = GradientEngine(self.model)  # without a decoder: the proof is about the model's own modules
             prove_wiring(self.model, lambda hooks: own._run_without_gradient(probe, "clean", hooks)[1])
             self._wired = True
 
 
 @dataclass
 class GradientStop:
-    """Keeps the gradient from passing through the outputs of layer `closed` (None: through no layer's)."""
+    """Stops the gradient at the outputs of layer `closed` (None: at no layer's)."""
 
     closed: int | None = field(default=None)
 
@@ -587,7 +582,7 @@ def _gradients(difference: Float[Tensor, " prompt"], kept: Values, retain: bool 
     for name, gradient in zip(kept, found, strict=True):
         if gradient is None:
             raise DeadHookError(f"the logit difference does not depend on the tensor at {name}: a dead hook")
-    return {name: gradient.to(_at_least_float32(gradient.dtype)) for name, gradient in zip(kept, found, strict=True)}
+    return {name: precise(gradient) for name, gradient in zip(kept, found, strict=True)}
 
 
 def _dots(change: Values, gradient: Values) -> Float[Tensor, "prompt node"]:
@@ -617,14 +612,5 @@ def _push_forward(
     return found.to(change.dtype)
 
 
-def _logit_difference(logits: Float[Tensor, "row vocabulary"], batch: PromptSet) -> Float[Tensor, " row"]:
-    """Mean answer logit less mean foil logit of each row."""
-    return torch.nanmean(gather(logits, batch.answers), 1) - torch.nanmean(gather(logits, batch.wrong), 1)
-
-
 def _other(base: Base) -> Base:
     return "clean" if base == "corrupted" else "corrupted"
-
-
-def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.circuit import Node
-from circuits.engine.decoder import Hook
+from circuits.engine.decoder import Hook, precise
 from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Activations, ReferenceActivations, Sources
@@ -52,7 +52,8 @@ class LensEngine:
     """Runs sweeps on one model with one set of reference prompts.
 
     `reference` gives means, donors and noise scales and must not contain a scored prompt (UserError in `run`).
-    `rows_per_forward` bounds memory; running out of it halves the number, in the end down to one prompt, and goes on.
+    `rows_per_forward` bounds memory. If memory runs out, the number is halved, in the end down to one prompt, and the run
+    goes on.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class LensEngine:
 
     @torch.no_grad()
     def is_alive(self, node: Node) -> bool:
-        """False if replacing all that stands at a node's hook changes no logit."""
+        """False if no logit changes when the whole tensor at a node's hook is replaced."""
         try:
             self._prove_alive(hook_name(node))
         except DeadHookError:
@@ -229,7 +230,8 @@ class LensEngine:
             tensor = tensor.clone()
             for place, intervention, heads in edits[name]:
                 rows = tensor[place * size : (place + 1) * size]
-                _replace(rows, replacements[name, intervention.recipe], intervention.positions, heads, batch)
+                source = replacements[name, intervention.recipe].to(rows.dtype)
+                put_in_place(rows, source, intervention.positions, heads, batch)
             return tensor
 
         hooks = [*((name, partial(edit, name=name)) for name in edits), *paths.hooks()]
@@ -240,7 +242,7 @@ class LensEngine:
         return logits
 
     def _prefetch(self, sweep: Sweep, sources: Sources) -> None:
-        """One intact run of each base for all the activations that the sweep patches in."""
+        """Run each base once for all the activations that the sweep patches in from it."""
         wanted: dict[Base, set[str]] = {}
         for recipe, hook in _replaced(sweep):
             if recipe.kind == "patch" or recipe.additive:
@@ -249,15 +251,14 @@ class LensEngine:
             sources.prefetch(tuple(sorted(hooks)), base)
 
     def _prefetch_reference(self, sweep: Sweep) -> None:
-        """One run of the reference prompts for all that the sweep takes from them."""
+        """Run the reference prompts once for all that the sweep takes from them."""
         self.reference.prefetch(sorted({hook for recipe, hook in _replaced(sweep) if recipe.kind != "patch"}))
 
     def _forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's end, in float32 at least, with hooks attached."""
-        bridge, tokens = self.model.bridge, tokens.to(self.model.device)
-        return _at_end(bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits"), end)
+        return hooked_logits(self.model, tokens, end, hooks)
 
     # --- guards ----------------------------------------------------------------------------------------------------
 
@@ -282,7 +283,7 @@ class LensEngine:
         if self._wired:
             return
         probe = self.reference.prompts.select([0])
-        own = LensEngine(self.model, probe)  # it is the model's own modules that have to be wired so
+        own = LensEngine(self.model, probe)  # not a subclass: the proof is about the model's own modules
         prove_wiring(self.model, lambda hooks: own.activations(probe, "clean", hooks))
         self._wired = True
 
@@ -291,33 +292,27 @@ class LensEngine:
         if name in self._alive:
             return
         probe, end = self.reference.prompts.clean[:1], self.reference.prompts.end[:1]
-        intact = self._forward(probe, end, [(name, _look)])  # by the same code, so that rounding moves nothing
+        # with a hook that changes nothing: the same code runs, so that rounding moves nothing
+        intact = self._forward(probe, end, [(name, lambda tensor, hook: None)])
 
         def move(tensor: Tensor, hook: object) -> Tensor:
-            return tensor + tensor.std().clamp(min=1e-3) * _ramp(tensor)
+            ramp = torch.linspace(-1, 1, tensor[0].numel(), device=tensor.device, dtype=tensor.dtype)
+            # different for each component, so that no layer norm or softmax maps it to nothing
+            return tensor + tensor.std().clamp(min=1e-3) * ramp.reshape(tensor.shape[1:])
 
         if torch.equal(intact, self._forward(probe, end, [(name, move)])):
             raise DeadHookError(f"replacing the tensor at {name} of {self.model.name} changes no logit: a dead hook")
         self._alive.add(name)
 
 
-def _look(tensor: Tensor, hook: object) -> None:
-    """Changes nothing."""
-
-
-def _ramp(tensor: Tensor) -> Tensor:
-    """Values that no layer norm or softmax maps to nothing: different for each component."""
-    return torch.linspace(-1, 1, tensor[0].numel(), device=tensor.device, dtype=tensor.dtype).reshape(tensor.shape[1:])
-
-
 def _replaced(sweep: Sweep) -> set[tuple[Recipe, str]]:
-    """What a sweep puts in place where."""
+    """(recipe, hook) of everything that a sweep replaces."""
     items = {item for variant in sweep.variants for item in variant.interventions}
     return {(item.recipe, hook) for item in items for hook in _hooks_of(item)}
 
 
 def _roles(intervention: Intervention) -> set[str]:
-    """The roles that an intervention names, to act there or not to."""
+    """The roles that an intervention names, whether as places to act at or as places to leave out."""
     named = intervention.positions or ()
     return {role for item in named for role in (item.roles if isinstance(item, EveryBut) else (item,))}
 
@@ -339,18 +334,28 @@ def _by_hook(nodes: Sequence[Node]) -> dict[str, list[int]]:
     return grouped
 
 
-def _replace(
-    rows: Tensor, source: Tensor, positions: tuple[str | EveryBut, ...] | None, heads: list[int], batch: PromptSet
+def put_in_place(
+    rows: Tensor,
+    source: Tensor,
+    positions: tuple[str | EveryBut, ...] | None,
+    heads: list[int],
+    batch: PromptSet,
+    start: int = 0,
 ) -> None:
-    """Write `source` into `rows`, both [prompt, position, (head), component], in place."""
-    source = source.to(rows.dtype)
+    """Write `source` into `rows`, both [prompt, position, (head), component] with `start` as their first position.
+
+    `positions` are the roles to write at (None: all positions), `heads` the heads (none: the whole tensor).
+    """
     if positions is None:
         where: tuple = (slice(None), slice(None), heads) if heads else (slice(None),)
         rows[where] = source[where]
         return
     for role in positions:
         prompt, place = places(batch, role)
-        where = (prompt[:, None], place[:, None], torch.as_tensor(heads)[None]) if heads else (prompt, place)
+        computed = place >= start
+        prompt, place = prompt[computed].to(rows.device), place[computed].to(rows.device) - start
+        head = torch.as_tensor(heads, device=rows.device)
+        where = (prompt[:, None], place[:, None], head[None]) if heads else (prompt, place)
         rows[where] = source[where]
 
 
@@ -368,7 +373,9 @@ def places(batch: PromptSet, role: str | EveryBut) -> tuple[Int[Tensor, " place"
     return prompt, position
 
 
-def _at_end(logits: Float[Tensor, "row position vocabulary"], end: Int[Tensor, " row"]) -> Tensor:
-    """Logits at each row's last position, in float32 at least."""
-    last = logits[torch.arange(len(end), device=logits.device), end.to(logits.device)]
-    return last.to(torch.promote_types(last.dtype, torch.float32))
+def hooked_logits(
+    model: Model, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
+) -> Float[Tensor, "row vocabulary"]:
+    """Logits at each row's end, in float32 at least, from the model's own modules with hooks attached."""
+    logits = model.bridge.run_with_hooks(tokens.to(model.device), fwd_hooks=hooks, return_type="logits")
+    return precise(logits[torch.arange(len(end), device=logits.device), end.to(logits.device)])

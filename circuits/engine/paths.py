@@ -1,4 +1,4 @@
-"""Interventions on paths: give one reader of the residual stream another input than all the others get.
+"""Interventions on paths: one reader of the residual stream gets another input, and all other readers keep theirs.
 
 In a pre-norm decoder the input of a reader is the sum of all earlier writers. With the writers W_r of reader r replaced,
 
@@ -28,7 +28,9 @@ from circuits.prompts import PromptSet
 
 STREAM = "blocks.{}.hook_resid_pre"
 
-Place = tuple[int, str]  # a layer and "attention", "mlp" or "logits"
+Place = tuple[
+    int, str
+]  # where readers take their input: a layer and "attention" (q, k and v together), "mlp" or "logits"
 
 
 class UnknownWiringError(UnsupportedArchitectureError):
@@ -56,8 +58,8 @@ class ReplacedWriters:
 class VariantPaths:
     """The path interventions of one variant.
 
-    `replacements` are in the order in which their writers write. `inputs` says for each place what its readers see
-    replaced: indices of replacements -> the readers with that input.
+    `replacements` are in the order in which their writers write. `inputs` groups the readers at each place by what they see:
+    indices of the replacements in their input -> the readers with that input.
     """
 
     replacements: tuple[ReplacedWriters, ...]
@@ -85,7 +87,8 @@ def plan(variant: Variant) -> VariantPaths:
             seen.setdefault(reader, []).append(index)
     inputs: dict[Place, dict[tuple[int, ...], tuple[Reader, ...]]] = {}
     for reader in sorted(seen):
-        alike = inputs.setdefault(_place(reader), {})
+        place = reader.layer, "attention" if reader.kind in PROJECTIONS else reader.kind
+        alike = inputs.setdefault(place, {})
         alike[tuple(seen[reader])] = (*alike.get(tuple(seen[reader]), ()), reader)
     return VariantPaths(replacements, inputs)
 
@@ -97,18 +100,13 @@ def first_change(variant: Variant) -> int:
 
 
 def _is_intact(replacement: ReplacedWriters, variant: Variant) -> bool:
-    """True if a replaced writer stands before all that its variant changes."""
+    """True if a replaced writer comes before everything that its variant changes, so that it writes what the base run has."""
     return replacement.writers[0].layer < first_change(variant)
 
 
 def _written(writer: Node) -> tuple[int, int, int]:
     """Sorts writers by when they write."""
     return writer.layer, ("embedding", "head", "mlp").index(writer.kind), writer.index
-
-
-def _place(reader: Reader) -> Place:
-    """Where a reader takes its input: q, k and v of a layer take theirs together."""
-    return reader.layer, "attention" if reader.kind in PROJECTIONS else reader.kind
 
 
 @dataclass(eq=False, repr=False)  # TransformerLens names every hook by its repr, this object's included
@@ -128,7 +126,7 @@ class Rewiring:
         self._actions = self._list_actions()
 
     def hooks(self) -> list[Hook]:
-        """To be added after the hooks of interventions on nodes, so that writers are read as those leave them."""
+        """To be added after the hooks of interventions on nodes, so that writers are read after those have acted."""
         return [(name, partial(self._act, name=name, act=act)) for name, act in self._actions]
 
     def dead(self) -> set[str]:
@@ -136,12 +134,13 @@ class Rewiring:
         return {name for name, _ in self._actions} - self._fired
 
     def prefetch(self) -> None:
-        """Compute every replacement before hooks are attached: it may run the model.
+        """Compute every replacement before hooks are attached, because that may run the model.
 
-        A writer before all that its variant changes writes what it does in the base run, so nothing need be read there.
+        What an intact writer writes is taken from the base run, so the forward pass needs no hook there.
         """
-        for replacement in self._replacements():
-            self.sources.get(replacement.hook, replacement.recipe)
+        for one in self.plans:
+            for replacement in one.replacements:
+                self.sources.get(replacement.hook, replacement.recipe)
         intact: dict[Base, set[str]] = {}
         for variant, one in zip(self.variants, self.plans, strict=True):
             hooks = {replacement.hook for replacement in one.replacements if _is_intact(replacement, variant)}
@@ -153,9 +152,6 @@ class Rewiring:
                 if _is_intact(replacement, variant):
                     current = self.sources.run_on(replacement.hook, variant.base).to(self.model.device)
                     self._room(number, current)[index] = self._change(replacement, current)
-
-    def _replacements(self) -> Iterator[ReplacedWriters]:
-        return (replacement for one in self.plans for replacement in one.replacements)
 
     def _list_actions(self) -> list[tuple[str, Callable[[Tensor], Tensor]]]:
         written = sorted(
@@ -171,17 +167,15 @@ class Rewiring:
         for layer, part in sorted({place for one in self.plans for place in one.inputs}):
             if part == "attention":
                 found.append((STREAM.format(layer), partial(self._project, layer=layer)))
+                groups = [group for one in self.plans for group in one.inputs.get((layer, part), {}).values()]
                 found += [
                     (f"blocks.{layer}.attn.hook_{kind}", partial(self._exchange, layer=layer, kind=kind))
-                    for kind in sorted({reader.kind for reader in self._readers((layer, part))})
+                    for kind in sorted({reader.kind for group in groups for reader in group})
                 ]
             else:
                 name = "ln_final.hook_in" if layer == final else f"blocks.{layer}.ln2.hook_in"
                 found.append((name, partial(self._shift, place=(layer, part))))
         return found
-
-    def _readers(self, place: Place) -> Iterator[Reader]:
-        return (reader for one in self.plans for group in one.inputs.get(place, {}).values() for reader in group)
 
     # --- hooks -----------------------------------------------------------------------------------------------------
 
@@ -201,7 +195,7 @@ class Rewiring:
         return tensor
 
     def _room(self, variant: int, like: Tensor) -> Tensor:
-        """What one variant's replacements change; zero where nothing is written yet."""
+        """The changes that one variant's replacements make, zero where the writer has not been read yet."""
         if variant not in self._changes:
             shape = (len(self.plans[variant].replacements), *self.batch.clean.shape, self.model.bridge.cfg.d_model)
             self._changes[variant] = like.new_zeros(shape)
@@ -230,7 +224,7 @@ class Rewiring:
         return stream
 
     def _slices(self, n_groups: int) -> Iterator[slice]:
-        """Prompts, so many at a time that their groups have no more rows than the forward pass itself."""
+        """Slices of prompts, so small that all groups of one slice together have no more rows than the forward pass."""
         if n_groups:
             size = max(1, len(self.variants) * len(self.batch) // n_groups)
             yield from (slice(start, start + size) for start in range(0, len(self.batch), size))
@@ -281,12 +275,12 @@ def project(
 
 @torch.no_grad()
 def prove_wiring(model: Model, run: Callable[[tuple[str, ...]], Mapping[str, Tensor]]) -> None:
-    """UnknownWiringError unless every reader's input of an intact run is what path interventions take it to be.
+    """UnknownWiringError unless every reader's input in an intact run is the one that path interventions assume.
 
-    `run` returns the activations at hooks. Checked in each layer: there are the hooks of a pre-norm decoder (one norm for
-    attention, one for the MLP); queries, keys and values are the projections of the normalised stream; attention output is
-    the sum of z W_O and a constant; what the MLP and the next layer (or the final norm) read is the plain sum of the writers.
-    All up to the square root of the dtype's rounding error: a wrong formula is off by order 1.
+    `run` returns the activations at hooks. Each layer is checked for four things. It has the hooks of a pre-norm decoder (one
+    norm for attention, one for the MLP). Queries, keys and values are the projections of the normalised stream. Attention
+    output is the sum of z W_O and a constant. The MLP and the next layer (or the final norm) read the plain sum of the
+    writers. The tolerance is the square root of the dtype's rounding error; a wrong formula is off by order 1.
     """
     tolerance = torch.finfo(model.dtype).eps ** 0.5
     for layer in range(model.n_layers):

@@ -1,7 +1,7 @@
-"""Each distinct prefix of a batch of prompts once, as what a causal model computes at a token depends on no more than that.
+"""Each distinct prefix of a batch of prompts once: what a causal model computes at a token depends on its prefix alone.
 
 Prompts of a template share their beginnings, and padding is no prefix at all. What acts on single tokens (norms,
-projections, MLPs) needs to see the distinct prefixes alone; attention sees the prompts as they are.
+projections, MLPs) runs on the distinct prefixes alone; attention runs on the prompts as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 def number(
     tokens: Int[Tensor, "prompt position"], end: Int[Tensor, " prompt"]
 ) -> tuple[Int[Tensor, "prompt position"], Int[Tensor, " prefix"]]:
-    """(number of the prefix that ends at each position, flat index of a place where each prefix ends).
+    """(number of the prefix that ends at each position, flat index of the first place where each prefix ends).
 
     Numbers are consecutive from 0. Positions after a prompt's end have the number of the end.
     """
@@ -41,8 +41,8 @@ def number(
 class Prefixes:
     """The distinct prefixes of each chain's own prompts. Chains with fewer than others repeat their first place.
 
-    `prefix` is the number of each, `of_token` which of a chain's prefixes ends at a token, `place` a token (row times
-    length plus position) at which a prefix ends, `at_end` the prefix that is the whole prompt.
+    `prefix` is the number of each prefix. `of_token` says which of a chain's prefixes ends at a token. `place` is a token (row
+    times length plus position) at which a prefix ends. `at_end` is the prefix that is the whole prompt.
     """
 
     prefix: Int[Tensor, "chain node"]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from circuits.circuit import Kind, Node
 from circuits.engine.decoder import Decoder, Layer
-from circuits.engine.lens import hook_name, places
+from circuits.engine.lens import hook_name, put_in_place
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Sources
 from circuits.engine.trie import NOTHING, Edit, Part, Trie
@@ -90,7 +90,7 @@ class Rows:
     # --- one layer -------------------------------------------------------------------------------------------------
 
     def _enter(self, layer: int, stream: Float[Tensor, "state prompt position d_model"]) -> Tensor:
-        """The streams that enter a layer, as edits of the embedding and the residual stream leave them."""
+        """The streams that enter a layer, after edits of the embedding and of the residual stream."""
         step = self.trie.steps[layer, "stream"]
         if step.trivial:
             return stream
@@ -102,7 +102,7 @@ class Rows:
     def _block(
         self, layer: int, stream: Float[Tensor, "state prompt position d_model"]
     ) -> Float[Tensor, "child prompt written d_model"]:
-        """The streams that leave a layer: of the last one the last position alone."""
+        """The streams that leave a layer; after the last layer, their last position alone."""
         attention, mlp = self.trie.steps[layer, "attention"], self.trie.steps[layer, "mlp"]
         last = layer == self.decoder.n_layers - 1
         start = self.inputs.length - 1 if last else self.first
@@ -130,9 +130,9 @@ class Rows:
     def _runs(
         self, layer: int, stream: Float[Tensor, "state prompt position d_model"]
     ) -> Iterator[tuple[slice, Edit | None]]:
-        """Blocks of consecutive states, with the edit of attention that all of them take and go on with, if there is one.
+        """Blocks of consecutive states, each with the edit of attention that all its states share, or None.
 
-        Such an edit replaces whole heads at all positions, or nothing.
+        A shared edit is the only one of each state, and it replaces whole heads at all positions, or nothing.
         """
         step, per_state = self.trie.steps[layer, "attention"], self.n * stream.shape[2]
         single = np.bincount(step.parent, minlength=len(stream)) == 1
@@ -147,7 +147,7 @@ class Rows:
             start = stop
 
     def _past(self, layer: int, heads: Sequence[int] | None = None) -> KeysValues:
-        """Keys and values of the base run, of each of some heads or of all groups."""
+        """Keys and values of the base run: those of each of `heads`, or of all groups."""
         past = self.inputs.past(self.base, layer, self.first)
         if heads is None or len(heads) == self.decoder.n_heads:
             return past
@@ -157,7 +157,7 @@ class Rows:
     def _attention(
         self, weights: Layer, past: KeysValues, stream: Float[Tensor, "state prompt position d_model"], last: bool
     ) -> Float[Tensor, "state prompt query head d_head"]:
-        """z of the states' own positions, or of the last one alone, over them and the base run's past."""
+        """z of the states' own positions, or of the last one alone; they attend to the base run's past and to each other."""
         decoder, first = self.decoder, self.first
         normed = decoder.norm(stream)
         if last:
@@ -186,9 +186,9 @@ class Rows:
         edit: Edit,
         start: int,
     ) -> Float[Tensor, "state prompt query d_model"]:
-        """Stream plus attention output of states that all take the same edit: replaced heads are not computed.
+        """Stream plus attention output of states that all take the same edit.
 
-        What they write is the same in all states.
+        Replaced heads are not computed: what they write is the same in all states.
         """
         weights = self.decoder.layers[layer]
         replaced = {head: recipe for _, (recipe, heads, _) in edit for head in heads}
@@ -213,7 +213,7 @@ class Rows:
         edits: Sequence[Edit],
         start: int,
     ) -> Float[Tensor, "child prompt query d_model"]:
-        """Stream plus attention output of some children, as edits of heads and of the whole output leave it."""
+        """Stream plus attention output of some children, after their edits of heads and of the whole output."""
         weights = self.decoder.layers[layer]
         if all(map(_whole_heads, edits)):
             return self._select_and_project(layer, z, residual, parent, edits, start)
@@ -268,7 +268,7 @@ class Rows:
         start: int,
         leaving: Float[Tensor, "child prompt query d_model"],
     ) -> None:
-        """Add the MLP's output, as edits leave it, and store the streams that go on."""
+        """Edit the MLP's output, add it to the stream and store the result in `leaving`."""
         step = self.trie.steps[layer, "mlp"]
         children = step.children(states)
         if not any(step.edits[children]):
@@ -283,23 +283,10 @@ class Rows:
     # --- edits -----------------------------------------------------------------------------------------------------
 
     def _edit(self, rows: Tensor, edit: Sequence[tuple[Kind, Part]], layer: int, start: int) -> None:
-        """Put the parts of an edit in place in one state's [prompt, position, ...], whose first position is `start`."""
+        """Apply an edit to one state's [prompt, position, ...], whose first position is `start`."""
         for kind, (recipe, heads, positions) in edit:
             source = self.inputs.source(kind, layer, recipe)[:, start:]
-            chosen = list(heads)
-            if positions is None:
-                where: tuple = (slice(None), slice(None), chosen) if chosen else (slice(None),)
-                rows[where] = source[where]
-                continue
-            for role in positions:
-                prompt, place = places(self.batch, role)
-                seen = place >= start
-                prompt, place = prompt[seen].to(rows.device), place[seen].to(rows.device) - start
-                if chosen:
-                    head = torch.as_tensor(chosen, device=rows.device)[None]
-                    rows[prompt[:, None], place[:, None], head] = source[prompt[:, None], place[:, None], head]
-                else:
-                    rows[prompt, place] = source[prompt, place]
+            put_in_place(rows, source, positions, list(heads), self.batch, start)
 
     # --- read-out --------------------------------------------------------------------------------------------------
 
@@ -317,7 +304,8 @@ class Rows:
         )
         decoder.flops.add(2 * stream.numel())
         if probabilities or batch.answers.shape[1] + batch.wrong.shape[1] > 2:
-            found = [self._over_vocabulary(stream[at]) for at in self._blocks(slice(0, len(stream)), 1)]
+            blocks = [stream[at] for at in self._blocks(slice(0, len(stream)), 1)]
+            found = [of_logits(decoder.logits(some).flatten(0, 1), batch, len(some), True) for some in blocks]
             correct = np.concatenate([part.correct for part in found])[self.trie.leaves]
             kept = (
                 np.concatenate([getattr(part, name) for part in found])[self.trie.leaves] if probabilities else None
@@ -327,7 +315,7 @@ class Rows:
         return Scores(difference.cpu().numpy(), (difference > 0).cpu().numpy(), None, None)
 
     def _shift(self, writer: Node, held: Recipe, shown: Recipe) -> Float[Tensor, "prompt d_model"]:
-        """What the final norm sees more of a writer shown under one recipe and held at another."""
+        """What is added to the final norm's input if it sees a writer under one recipe instead of another."""
         shown_less_held = self._at_end(writer, shown) - self._at_end(writer, held)
         if writer.kind != "head":
             return shown_less_held
@@ -335,11 +323,6 @@ class Rows:
 
     def _at_end(self, writer: Node, recipe: Recipe) -> Float[Tensor, "prompt ..."]:
         return self.inputs.source(writer.kind, writer.layer, recipe)[:, -1]
-
-    def _over_vocabulary(self, stream: Float[Tensor, "state prompt d_model"]) -> Scores:
-        """Scores of some states from all logits."""
-        logits = self.decoder.logits(stream)
-        return of_logits(logits.flatten(0, 1), self.batch, len(stream), probabilities=True)
 
     # --- bookkeeping -----------------------------------------------------------------------------------------------
 

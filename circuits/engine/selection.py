@@ -33,10 +33,11 @@ PROBES = 4  # prompts, of as many lengths as there are
 def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
     """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
 
-    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block and tolerance: the largest
-    difference of logit differences by dtype, over the largest of them. UserError for another name, for engine=fused on a
-    model that is no pre-norm decoder, and if its numbers are not the reference backend's; engine=auto then uses that one, and
-    the engine says why.
+    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block and tolerance (by dtype: the
+    largest error of a logit difference, as a share of the largest logit difference). UserError for another name.
+
+    If the model is no pre-norm decoder, or if the fused backend's numbers are not the reference backend's, engine=fused
+    raises UserError, and engine=auto uses the reference backend and says why.
     """
     if isinstance(settings, str):
         settings = {**DEFAULTS, "name": settings}
@@ -76,7 +77,7 @@ def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolera
     differ = f"the fused backend's numbers for {fused.model.name} differ from the reference backend's by"
     try:
         found = fused.run(sweep, probes)
-    except (UnknownWiringError, DeadHookError) as error:  # which the reference backend has just not found
+    except (UnknownWiringError, DeadHookError) as error:  # the reference backend has just run the same sweep without it
         raise UnsupportedArchitectureError(f"{differ} more than rounding ({error}); use engine=lens") from error
     scale = float(np.abs(expected.logit_diff).max()) or 1.0
     assert found.answer_probability is not None and expected.answer_probability is not None  # the sweep asks for them
@@ -93,7 +94,7 @@ def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolera
 
 
 def _of_different_lengths(prompts: PromptSet) -> list[int]:
-    """Rows of the probes: the longest and the shortest prompt, one of each length between them, then others in order."""
+    """Rows of the probes: the longest prompt, the shortest, one of each length between, then others in their order."""
     first = {end: row for row, end in reversed(list(enumerate(prompts.end.tolist())))}
     lengths = sorted(first, reverse=True)
     rows = [first[end] for end in (lengths[0], lengths[-1], *lengths[1:-1])]
@@ -101,7 +102,7 @@ def _of_different_lengths(prompts: PromptSet) -> list[int]:
 
 
 def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Variant]:
-    """Every layer's sites that do anything: in both directions, whole and at single positions; heads zeroed as well."""
+    """Every layer's live sites, denoised at single positions, noised at all, heads zeroed too; a path to each kind of reader."""
     yield Variant("clean")
     yield Variant("corrupted", base="corrupted")
     for layer in range(lens.model.n_layers):
@@ -112,12 +113,6 @@ def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Vari
                 yield noise([node], f"noise {node}")
         if lens.is_alive(head):
             yield Variant(f"zero {layer}", (Intervention((head,), Recipe("zero")),))
-    yield from _touch_paths(lens)
-
-
-def _touch_paths(lens: LensEngine) -> Iterator[Variant]:
-    """The paths from the first layer's first head to every kind of reader."""
-    graph, writer = lens.model.graph, Node("head", 0, 0)
-    readers = {edge.reader.kind: edge for edge in graph.edges if edge.writer == writer}
-    for kind, edge in readers.items():
+    from_first_head = [edge for edge in lens.model.graph.edges if edge.writer == Node("head", 0, 0)]
+    for kind, edge in {edge.reader.kind: edge for edge in from_first_head}.items():
         yield patch_paths([edge], Recipe("patch", source="corrupted"), f"path to {kind}")

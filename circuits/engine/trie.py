@@ -1,8 +1,8 @@
 """Which states a set of variants passes through, layer by layer: shared until their interventions first differ.
 
-A state is a residual stream (of every prompt of a batch). Variants start in one state, that of their base run, and part
-where their edits do: the children of a step are the distinct (parent state, edit) pairs. What is the same for two variants
-is therefore computed once, whatever the variants are.
+A state is a residual stream (of every prompt of a batch). All variants start in the state of their base run and part where
+their edits differ: the children of a step are the distinct (parent state, edit) pairs. So what two variants share is
+computed once, whatever the variants are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ Places = tuple[str | EveryBut, ...]
 Part = tuple[Recipe, tuple[int, ...], Places | None]  # what, in which heads (none: all of it), at which roles
 Edit = tuple[tuple[Kind, Part], ...]  # (kind of site, part), in the order in which they are applied
 Stage = tuple[int, str]  # a layer, and which of its STAGES
-Shift = tuple[Node, Recipe, Recipe]  # a writer, what it holds and what the final norm is to see of it instead
+Shift = tuple[
+    Node, Recipe, Recipe
+]  # a writer, the recipe of its value, and the recipe that the final norm sees instead
 STAGES = ("stream", "attention", "mlp")  # of a layer, in the order in which a block computes them
 SITES = {"embedding": "stream", "residual": "stream", "head": "attention", "attention": "attention", "mlp": "mlp"}
 NOTHING: Edit = ()
@@ -48,7 +50,7 @@ class TrieStage:
 class Trie:
     """The steps of every stage, and the state in which each variant ends.
 
-    `shifts` are the last step, that of the final norm's input: its edits are shifts. `at_end` are the roles that name the last
+    `shifts` is the last step, whose edits are shifts of the final norm's input. `at_end` are the roles that name the last
     position.
     """
 
@@ -66,9 +68,9 @@ class Trie:
 def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -> Trie:
     """The trie of some variants on one base run.
 
-    `at_end` are the roles that name the last position: in the last layer nothing but it is read, so what is edited
-    elsewhere there (but for the stream, which the keys and values still see) makes no state of its own. Every position but
-    some may include it.
+    `at_end` are the roles that name the last position. In the last layer only that position is read, so an edit elsewhere
+    makes no state of its own there, unless it edits the stream, from which keys and values are computed. `EveryBut` may
+    include the last position and so always counts.
     """
     states, intact = np.zeros(len(variants), np.int64), np.ones(len(variants), bool)
     every, steps = [_edits(variant, n_layers - 1, at_end) for variant in variants], {}
@@ -87,7 +89,9 @@ def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -
 
 
 def final_norm_change(variant: Variant) -> tuple[Shift, ...] | None:
-    """What the paths of a variant change in the final norm's input, or None if they do more or it takes a run to know.
+    """What the paths of a variant change in the final norm's input.
+
+    None if they change more than that, or if the change is not known without a run.
 
     A writer's value is known if the variant replaces all of it, or if it precedes every replaced node.
     """
@@ -125,7 +129,7 @@ def _step(states: Int[np.ndarray, " variant"], edits: Sequence[tuple]) -> tuple[
 def _arrange(
     step: TrieStage, states: Int[np.ndarray, " variant"], edits: Sequence[Edit]
 ) -> tuple[TrieStage, Int[np.ndarray, " variant"]]:
-    """The same step with its children in another order: those that go on alike, by the one edit that follows, together."""
+    """The same step with its children reordered, so that children with the same attention edits to come stand together."""
     following: dict[int, set[Edit]] = {}
     for state, edit in zip(states.tolist(), edits, strict=True):
         following.setdefault(state, set()).add(edit)
@@ -138,7 +142,7 @@ def _arrange(
 
 
 def _restores(edit: Edit, base: Base) -> bool:
-    """True if all that an edit puts in place is what the base run has there."""
+    """True if an edit only puts in place what the base run has there."""
     return all(recipe.kind == "patch" and recipe.source == base for _, (recipe, _, _) in edit)
 
 

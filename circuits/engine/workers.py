@@ -1,6 +1,6 @@
-"""Independent pieces of work side by side on a CPU: a thread each, with one torch thread, in place of threads within each piece.
+"""Independent pieces of work side by side on a CPU: one thread for each piece, instead of several threads within a piece.
 
-Matrix products of some thousand rows gain little from a second thread; two such products at once gain all of it.
+A second thread speeds up one matrix product of some thousand rows only a little, but runs a second product at full speed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def worker_count(device: torch.device) -> int:
 def run_parallel(
     work: Callable[[Item], Iterable[Result]], items: Iterable[Item], device: torch.device
 ) -> Iterator[Result]:
-    """What `work(item)` gives for every item, in order; on a CPU as many items at a time as torch has threads.
+    """The results of `work(item)` for every item, in order; on a CPU as many items at a time as torch has threads.
 
-    `work` must not touch what keeps state, such as hooks on a model's own modules. An error in one item is raised here; items
-    that were not begun are then left out.
+    `work` must not touch what keeps state, such as hooks on a model's own modules. An error in one item is raised here, and
+    items that have not begun are left out.
     """
     threads, items = worker_count(device), list(items)
     if threads == 1 or len(items) == 1:

@@ -14,8 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from circuits.circuit import Node
-from circuits.head_sets import pairs
+from circuits.circuit import Node, head_pairs
 from circuits.interventions import Recipe, RecipeKind, Sweep, Variant, ablate
 from circuits.measurements import direct_logit_attribution, head_statistics
 from circuits.study import Study
@@ -50,7 +49,7 @@ def measure(study: Study) -> dict[str, Any]:
         "conditions": [condition for condition, _ in conditions],
         "logit_diff": effects.logit_diff,
         "random_circuits": _random_circuits(study),
-        "baselines": {name: pairs(heads) for name, heads in baselines.items()} | {"selected_on": "discovery"},
+        "baselines": {name: head_pairs(heads) for name, heads in baselines.items()} | {"selected_on": "discovery"},
     }
 
 
@@ -68,8 +67,8 @@ def recipes(study: Study, method: str) -> list[Recipe]:
 def matched_heads(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
     """Heads drawn at random with the circuit's size and its number of heads in each layer.
 
-    Drawn among all heads of a layer, the circuit's own included, so that under the hypothesis that the labels mean
-    nothing the circuit is one more such draw.
+    They are drawn among all heads of a layer, the circuit's own included. So if the labels mean nothing, the circuit is one
+    more such draw.
     """
     size = Counter(node.layer for node in set(circuit))
     inside = {layer: [node for node in heads if node.layer == layer] for layer in sorted(size)}
@@ -130,7 +129,7 @@ def _random_circuits(study: Study) -> dict[str, Any]:
     sweep = Sweep(tuple(ablate(nodes, recipe, f"random {i}") for i, nodes in enumerate(outside)))
     effects = study.run(sweep, study.prompts.select(rows))
     return {
-        "heads": [pairs(chosen) for chosen in circuits],
+        "heads": [head_pairs(chosen) for chosen in circuits],
         "prompt_index": rows,
         "logit_diff": effects.logit_diff,
         "recipe": str(recipe),

@@ -1,7 +1,7 @@
 """08 Attribution patching: what gradients say about every head, every query, key and value, and every edge.
 
 First-order estimates of patches (Nanda 2022; Kramar et al. 2024 for AtP*; Syed et al. 2023 for EAP; Hanna et al. 2024 for
-EAP-IG), all in nats. How well those of the heads agree with the patches themselves, in 02, is for the calibrations to say.
+EAP-IG), all in nats. The calibrations say how well the heads' estimates agree with the patches themselves (02).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ def measure(study: Study) -> dict[str, Any]:
     """Per-prompt estimates for every head; means over a subset of prompts for q, k, v and for every edge."""
     check(study.settings)
     settings = study.settings[SECTION]
-    decoder = getattr(study.engine, "decoder", None)  # of the fused backend, whose parity is proved
-    engine = GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward), decoder)
+    engine = gradient_engine(study)
     rows = study.subset(settings["prompts"])
     if len(rows) < FEWEST_PROMPTS:
         raise UserError(
@@ -43,6 +42,12 @@ def measure(study: Study) -> dict[str, Any]:
         "nodes": _nodes(study, engine, study.prompts.select(rows), settings),
         "edges": _edges(study, engine, study.prompts.select(rows), settings),
     }
+
+
+def gradient_engine(study: Study) -> GradientEngine:
+    """An engine for backward passes, on the decoder of the study's fused backend if it has one, whose parity is proved."""
+    decoder = getattr(study.engine, "decoder", None)
+    return GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward), decoder)
 
 
 def check(settings: Mapping[str, Any]) -> None:

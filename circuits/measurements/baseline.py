@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from circuits.circuit import head_pairs
 from circuits.interventions import Sweep, Variant
 from circuits.study import Study
 
@@ -40,7 +41,7 @@ def measure(study: Study) -> dict[str, Any]:
         "answer_probability": effects.answer_probability[0],
         "foil_probability": effects.foil_probability[0],
         "accuracy": {str(split): float(correct[splits == split].mean()) for split in np.unique(splits)},
-        "heads": [[node.layer, node.index] for node in study.model.heads],
+        "heads": head_pairs(study.model.heads),
         "n_layers": study.model.n_layers,
         "n_heads_per_layer": study.model.n_heads,
         "examples": [_example(study, row) for row in range(min(EXAMPLES, len(prompts)))],

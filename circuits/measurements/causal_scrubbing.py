@@ -28,12 +28,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Pathway
 from circuits.edges import EMBEDDING
 from circuits.hypothesis import circuit_edges, hypothesis_edges, pathway_edges, pathways, scrub
 from circuits.interventions import Recipe, Sweep, Variant, ablate
-from circuits.study import Study
-from results_io import UserError
+from circuits.study import Study, require_count
 
 NUMBER, ID = "24", "causal_scrubbing"
 SETTINGS = ("scrubbing",)
@@ -43,7 +41,7 @@ DEPENDS_ON_CIRCUIT = True
 def check(settings: Mapping[str, Any]) -> None:
     """UserError if draws or prompts is not positive."""
     for name in ("draws", "prompts"):
-        _positive(settings, name)
+        require_count(settings, "scrubbing", name)
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -53,7 +51,8 @@ def measure(study: Study) -> dict[str, Any]:
     or prompts is not positive.
     """
     seed = study.settings["scrubbing"]["seed"]
-    recipes = [Recipe("resample", seed=seed, draw=draw) for draw in range(_positive(study.settings, "draws"))]
+    draws = require_count(study.settings, "scrubbing", "draws")
+    recipes = [Recipe("resample", seed=seed, draw=draw) for draw in range(draws)]
     conditions = np.stack([_conditions(study, recipe) for recipe in recipes], 1)
     nothing, scrubbed, heads_only = conditions
     rows, without = _without_each_pathway(study, recipes)
@@ -73,7 +72,7 @@ def measure(study: Study) -> dict[str, Any]:
 def _conditions(study: Study, recipe: Recipe) -> Float[np.ndarray, "condition prompt"]:
     """One draw of: nothing relevant, the hypothesis, and the hypothesis that all edges inside the circuit matter.
 
-    With nothing relevant all that is left is the donor's run, which is the run on the donor's embeddings.
+    With nothing relevant, what is left is the donor's run, and that is the run on the donor's embeddings.
     """
     circuit, graph = study.claim, study.model.graph
     variants = (
@@ -89,21 +88,19 @@ def _without_each_pathway(
 ) -> tuple[list[int], dict[str, Float[np.ndarray, " prompt"]]]:
     """(rows, {pathway: mean over draws}) with each pathway scrubbed in addition, on some evaluation prompts.
 
-    The draws run one by one, as those of a pass would each hold activations of their own.
+    The draws run one by one, because each draw in a pass would hold activations of its own.
     """
-    rows = study.subset(_positive(study.settings, "prompts"))
-    claimed = pathways(study.claim)
+    rows = study.subset(require_count(study.settings, "scrubbing", "prompts"))
+    claimed, graph = pathways(study.claim), study.model.graph
     total = np.zeros((len(claimed), len(rows)))
     for recipe in recipes:
-        variants = (_without(study, pathway, recipe) for pathway in claimed)
+        variants = (
+            scrub(hypothesis_edges(study.claim, graph, pathway), graph, recipe, f"without {pathway}/{recipe.draw}")
+            for pathway in claimed
+        )
         total += study.run(Sweep(tuple(variants)), study.prompts.select(rows)).logit_diff
     mean = (total / len(recipes)).astype(np.float32)
     return rows, {str(pathway): values for pathway, values in zip(claimed, mean, strict=True)}
-
-
-def _without(study: Study, pathway: Pathway, recipe: Recipe) -> Variant:
-    graph = study.model.graph
-    return scrub(hypothesis_edges(study.claim, graph, pathway), graph, recipe, f"without {pathway}/{recipe.draw}")
 
 
 def _describe(study: Study) -> dict[str, Any]:
@@ -124,10 +121,3 @@ def _describe(study: Study) -> dict[str, Any]:
         "relevant_edges": len(hypothesis_edges(circuit, graph)),
         "edges": len(graph.edges),
     }
-
-
-def _positive(settings: Mapping[str, Any], name: str) -> int:
-    value = settings["scrubbing"][name]
-    if not isinstance(value, int) or value < 1:
-        raise UserError(f"measurement.scrubbing.{name} is {value!r}; expected a whole number of at least 1")
-    return value

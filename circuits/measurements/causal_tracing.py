@@ -18,7 +18,7 @@ import numpy as np
 
 from circuits.circuit import Kind, Node
 from circuits.edges import EMBEDDING
-from circuits.interventions import Effects, Intervention, Recipe, Sweep, Variant
+from circuits.interventions import Intervention, Recipe, Sweep, Variant
 from circuits.prompts import CHANGED
 from circuits.study import Study
 from results_io import UserError
@@ -51,7 +51,8 @@ def measure(study: Study) -> dict[str, Any]:
         (kind, layer, role) for kind in SITES for layer in range(study.model.n_layers) for role in roles
     ]
     runs = [study.run(trace(places, corrupt), prompts) for corrupt in corruptions(corruption)]
-    impact = np.mean([_impact(run) for run in runs], axis=0)  # [place, prompt], averaged over draws
+    answers = [run.probabilities[0] for run in runs]  # of each draw, [clean, corrupted and every place, prompt]
+    impact = np.mean([one[2:].astype(float) - one[1] for one in answers], axis=0)  # [place, prompt]
     shape = (len(SITES), study.model.n_layers, len(roles))
     error = impact.std(1, ddof=1) / np.sqrt(impact.shape[1])
     return {
@@ -61,8 +62,8 @@ def measure(study: Study) -> dict[str, Any]:
         "rows": rows,
         "impact": dict(zip(SITES, impact.mean(1).reshape(shape), strict=True)),
         "standard_error": dict(zip(SITES, error.reshape(shape), strict=True)),
-        "clean_probability": float(runs[0].probabilities[0][0].mean()),
-        "corrupted_probability": float(np.mean([run.probabilities[0][1].mean() for run in runs])),
+        "clean_probability": float(answers[0][0].mean()),
+        "corrupted_probability": float(np.mean([one[1].mean() for one in answers])),
     }
 
 
@@ -91,9 +92,3 @@ def trace(places: Sequence[tuple[Kind, int, str]], corrupted: Variant) -> Sweep:
         restore = Intervention((Node(kind, layer),), Recipe("patch", source="clean"), (role,))
         variants.append(Variant(f"{kind}{layer}@{role}", (*corrupted.interventions, restore), corrupted.base))
     return Sweep(tuple(variants), probabilities=True)
-
-
-def _impact(effects: Effects) -> np.ndarray:
-    """P(answer | restored) - P(answer | corrupted), [place, prompt]."""
-    answers, _ = effects.probabilities
-    return answers[2:].astype(float) - answers[1]

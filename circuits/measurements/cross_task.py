@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from circuits import tasks
+from circuits.circuit import head_pairs
 from circuits.interventions import Sweep, Variant, denoise
 from circuits.study import Study, companion
 from circuits.tasks.base import Task
@@ -21,7 +22,7 @@ DEPENDS_ON_CIRCUIT = False
 
 
 def stored_circuits(task: Task) -> tuple[str, ...]:
-    """The tasks on whose prompts heads are patched; which of them are in the circuits of those tasks is part of the result."""
+    """The tasks on whose prompts heads are patched: the result says which heads are in those tasks' stored circuits."""
     return task.companions
 
 
@@ -63,6 +64,6 @@ def _effects(study: Study, name: str) -> dict[str, Any]:
         "accuracy": float(effects.correct[0].mean()),
         "circuit": {
             "name": circuit.name if circuit else None,
-            "heads": [[node.layer, node.index] for node in circuit.heads] if circuit else [],
+            "heads": head_pairs(circuit.heads) if circuit else [],
         },
     }

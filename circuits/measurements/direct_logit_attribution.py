@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from einops import einsum, rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.interventions import Sweep, Variant
@@ -24,7 +24,7 @@ from circuits.models import Model, UnsupportedArchitectureError, attention_scale
 from circuits.prompts import PromptSet
 from circuits.study import Study
 
-PROMPTS_AT_ONCE = 128  # bounds the activations held at once: every position of them is, and one is read
+PROMPTS_AT_ONCE = 128  # bounds memory: activations are held at every position, although only the last one is read
 NUMBER, ID = "03", "direct_logit_attribution"
 SETTINGS = ("attribution_tolerance",)
 DEPENDS_ON_CIRCUIT = False
@@ -53,7 +53,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def require_linear(model: Model) -> None:
-    """NonlinearReadoutError if the model bounds its logits: no part's share of a tanh is defined."""
+    """NonlinearReadoutError if the model bounds its logits: a tanh of a sum has no shares for the parts."""
     if model.bounds_logits:
         raise NonlinearReadoutError(
             f"model {model.name} bounds its logits, which are then no sum over components; judge its heads by patches (02)"
@@ -104,15 +104,17 @@ def _attribute(study: Study, prompts: PromptSet) -> dict[str, Tensor]:
 
 
 def _factor(model: Model, layer: int, at_end: Mapping[str, Tensor]) -> Float[Tensor, "#prompt #d_model"]:
-    """What each component of the heads' sum is multiplied by before it is added: by one, or by a norm of frozen scale."""
+    """The factor of each component of the heads' sum before it is added: 1, or gain / scale of the norm in between."""
     if not model.normalises_attention:
         return torch.ones(1, 1)
     return model.attention_gain(layer) / at_end[attention_scale(layer)]
 
 
 def _require_sums(model: Model, at_end: Mapping[str, Tensor], factors: Sequence[Tensor]) -> None:
-    """NonlinearReadoutError unless each layer's heads and output bias are what its attention adds, up to the square root of
-    the dtype's rounding error. Their sum over all components could not tell: what heads lack would count as bias.
+    """NonlinearReadoutError unless each layer's heads and output bias sum to what its attention adds to the stream.
+
+    The tolerance is the square root of the dtype's rounding error. The check in `measure`, over all components together,
+    would miss an error here, because what the heads lack would count as bias.
     """
     tolerance = torch.finfo(model.dtype).eps ** 0.5
     for layer, factor in enumerate(factors):
@@ -130,9 +132,9 @@ def _require_sums(model: Model, at_end: Mapping[str, Tensor], factors: Sequence[
 
 def _unembedding_bias(study: Study, prompts: PromptSet) -> Float[Tensor, " prompt"]:
     bias = study.model.bridge.b_U.detach().float().cpu()
-    sides = [(ids >= 0).float() for ids in (prompts.answers, prompts.wrong)]
-    answers, wrong = (
-        (bias[ids.clamp(min=0)] * real).sum(1) / real.sum(1)
-        for ids, real in zip((prompts.answers, prompts.wrong), sides, strict=True)
-    )
-    return answers - wrong
+
+    def mean(ids: Int[Tensor, "prompt candidate"]) -> Float[Tensor, " prompt"]:
+        real = (ids >= 0).float()
+        return (bias[ids.clamp(min=0)] * real).sum(1) / real.sum(1)
+
+    return mean(prompts.answers) - mean(prompts.wrong)

@@ -20,8 +20,7 @@ computed from the weights (`circuits.engine.displaced_layer`), otherwise by the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,6 +33,7 @@ from transformers import Cache
 
 from circuits.engine.decoder import Decoder
 from circuits.engine.displaced_layer import Change, DisplacedLayer
+from circuits.engine.gradients import frozen
 from circuits.engine.scores import gather
 from circuits.engine.workers import run_parallel
 from circuits.estimators import learning_coefficient
@@ -47,6 +47,7 @@ NUMBER, ID = "10", "llc"
 SETTINGS = ("llc",)
 DEPENDS_ON_CIRCUIT = False
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
+PER_HEAD = tuple("standard_error chains r_hat effective_samples drift step_size acceptance reason trace".split())
 PASSES = 2  # forward and backward, in the count of rows that the progress bar shows
 
 
@@ -74,19 +75,21 @@ def measure(study: Study) -> dict[str, Any]:
     sampling = Sampling.of({**settings, "gamma": min(gammas), "batch": batch})
     at_minimum = answer_loss(study.engine.end_logits(prompts), prompts.answers).to(study.model.device)
     units = matrix_units(study.model)
-    with _frozen(study.model):
+    with frozen(study.model.bridge):
         layers = [LayerLosses(study, prompts, layer, units) for layer in range(study.model.n_layers)]
         for losses in layers:
             losses.require_faithful(at_minimum, settings["replay_tolerance"])
         posteriors = _posteriors(study, layers, at_minimum, sampling)
-        _expect(study, sampling)
+        evaluations = sampling.pilot + 1 + sampling.burn_in + sampling.draws  # further pilot runs are not foreseen
+        study.progress.expect(PASSES * len(study.model.heads) * sampling.chains * sampling.batch * evaluations)
         run = _side_by_side(layers)
         sampling, accepted = learning_coefficient.widest(posteriors, sampling, gammas, share, run)
         known = zip(posteriors, accepted, strict=True)
         groups = list(run(lambda one: learning_coefficient.estimate(one[0], sampling, one[1]), known))
     estimates = [each for group in groups for each in group]
     return {
-        **_per_head(estimates),
+        "score": [each.llc for each in estimates],
+        **{name: [getattr(each, name) for each in estimates] for name in PER_HEAD},
         "negative": sum(each.llc is not None and each.llc < 0 for each in estimates),
         "insufficient": sum(each.llc is None for each in estimates),
         "reliability": _reliability(estimates),
@@ -100,7 +103,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def _side_by_side(layers: Sequence[LayerLosses]) -> Run:
-    """How to run a function for every layer: beside one another unless the model's own modules get hooks for it."""
+    """How to run a function for every layer: in parallel unless that puts hooks on the model's own modules."""
     if not all(losses.fused for losses in layers):
         return map
     return lambda work, items: run_parallel(lambda item: [work(item)], items, layers[0].model.device)
@@ -122,20 +125,8 @@ def _posteriors(
     ]
 
 
-def _expect(study: Study, sampling: Sampling) -> None:
-    """Announce a pilot run and the sampling; pilot runs beyond the first are not foreseen."""
-    evaluations = sampling.pilot + 1 + sampling.burn_in + sampling.draws
-    study.progress.expect(PASSES * len(study.model.heads) * sampling.chains * sampling.batch * evaluations)
-
-
-def _per_head(estimates: list[CoefficientEstimate]) -> dict[str, list[Any]]:
-    fields = ("standard_error", "chains", "r_hat", "effective_samples", "drift", "step_size", "acceptance", "reason")
-    columns = {name: [getattr(each, name) for each in estimates] for name in (*fields, "trace")}
-    return {"score": [each.llc for each in estimates], **columns}
-
-
 def _reliability(estimates: list[CoefficientEstimate]) -> float | None:
-    """1 - mean squared standard error / variance of the scores over heads: the share of the latter that is no noise.
+    """1 - mean squared standard error / variance of the scores over heads: the share of that variance that is not noise.
 
     None with fewer than two scores or if all are equal.
     """
@@ -170,7 +161,13 @@ class LayerLosses:
     def __init__(self, study: Study, prompts: PromptSet, layer: int, units: tuple[float, ...]) -> None:
         self.model, self.prompts, self.layer, self.units = study.model, prompts, layer, units
         self._progress, self._rows_at_once = study.progress, study.engine.rows_per_forward
-        self._upper = _fused(study, prompts, layer) or ReplayedLayers(study, prompts, layer)
+        weights = getattr(
+            study.engine, "decoder", None
+        )  # there if the engine has proved that they give the model's numbers
+        if weights is not None and weights.can_run(int(prompts.end.max()) + 1):
+            self._upper = FusedLayers(study, prompts, layer, weights)
+        else:
+            self._upper = ReplayedLayers(study, prompts, layer)
 
     @property
     def fused(self) -> bool:
@@ -217,14 +214,6 @@ class LayerLosses:
                 f"layers {self.layer} and up of {self.model.name} run alone miss the model's loss by {error:.2g} nats "
                 f"(at most {tolerance:g} expected); its blocks depend on more than their input, so leave 10 out"
             )
-
-
-def _fused(study: Study, prompts: PromptSet, layer: int) -> FusedLayers | None:
-    """The layers run from their weights; None unless the study's engine has proved that these are the model's formulas."""
-    weights = getattr(study.engine, "decoder", None)
-    if weights is None or (weights.longest is not None and int(prompts.end.max()) >= weights.longest):
-        return None
-    return FusedLayers(study, prompts, layer, weights)
 
 
 class FusedLayers:
@@ -289,9 +278,8 @@ def _displace(
         kept["z"] = tensor[row, :, head].unflatten(0, (-1, n_rows))
 
     def write(tensor: Tensor, hook: object) -> Tensor:
-        return tensor + einsum(kept["z"], change["W_O"], "chain row pos dh, chain dh d -> chain row pos d").flatten(
-            0, 1
-        )
+        gain = einsum(kept["z"], change["W_O"], "chain row pos dh, chain dh d -> chain row pos d")
+        return tensor + gain.flatten(0, 1)
 
     return {
         "attn.hook_q": partial(project, matrix="W_Q", index=head),
@@ -332,19 +320,7 @@ class UpperLayers:
         return self.model.logits_of(last)
 
     def _record(self, block: torch.nn.Module, arguments: tuple, named: dict[str, Any]) -> None:
-        """What a block is handed but for the residual stream, without the cache of keys and values."""
+        """Keep the arguments of a block except the residual stream, with None for a cache of keys and values."""
         arguments = tuple(None if isinstance(value, Cache) else value for value in arguments[1:])
         named = {name: None if isinstance(value, Cache) else value for name, value in named.items()}
         self.calls.append((arguments, {**named, "use_cache": False}))
-
-
-@contextmanager
-def _frozen(model: Model) -> Iterator[None]:
-    """No gradients for the model's own parameters, which would cost memory and time."""
-    wanted = {parameter: parameter.requires_grad for parameter in model.bridge.parameters()}
-    try:
-        model.bridge.requires_grad_(False)
-        yield
-    finally:
-        for parameter, flag in wanted.items():
-            parameter.requires_grad_(flag)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from circuits.engine.scores import gather
@@ -130,22 +130,18 @@ def lens_logits(study: Study, residual: Float[Tensor, "prompt d_model"]) -> Floa
 
 def emergence(rank: np.ndarray) -> list[int | None]:
     """First layer from which on the answer is the top prediction; None if it is not at the end."""
-    layers = []
-    for ranks in rank.T:
-        misses = np.flatnonzero(ranks > 0)
-        first = int(misses[-1]) + 1 if len(misses) else 0
-        layers.append(first if first < len(ranks) else None)
-    return layers
+    return _after_last(rank > 0)
 
 
 def settling(logit_diff: Float[np.ndarray, "layer prompt"]) -> list[int | None]:
     """First layer from which on the answer's logit is above the foil's for good; None if it is not so at the end."""
-    layers = []
-    for values in logit_diff.T:
-        below = np.flatnonzero(values <= 0)
-        first = int(below[-1]) + 1 if len(below) else 0
-        layers.append(first if first < len(values) else None)
-    return layers
+    return _after_last(logit_diff <= 0)
+
+
+def _after_last(wrong: Bool[np.ndarray, "layer prompt"]) -> list[int | None]:
+    """For each prompt the layer after the last wrong one; None if the last layer is wrong."""
+    after = [int(max(np.flatnonzero(layers), default=-1)) + 1 for layers in wrong.T]
+    return [layer if layer < len(wrong) else None for layer in after]
 
 
 def _score(logits: Float[Tensor, "prompt vocabulary"], prompts: PromptSet) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,8 +8,8 @@ mediator held at the value it takes under the other treatment (Pearl 2001; Vig e
     natural direct    Y(clean, M(clean)) - Y(corrupted, M(clean))
     natural indirect  Y(clean, M(clean)) - Y(clean, M(corrupted))
 
-Direct and indirect effect add up to the total only where treatment and mediator do not interact; nothing here makes
-them. `interaction` is what is left.
+Direct and indirect effect add up to the total only where treatment and mediator do not interact, which is not assumed
+here: `interaction` is the total less both.
 
 What passes through the head is mediated again, by all that comes after it. With the head at its corrupted value and the
 rest of the prompt clean, the two ways to the answer are opened one at a time:
@@ -23,6 +23,7 @@ and where the indirect one goes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,8 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from circuits.circuit import Node
 from circuits.edges import Edge
-from circuits.interventions import PathIntervention, Recipe, Sweep, Variant, noise
+from circuits.interventions import PathIntervention, Recipe, Sweep, noise
 from circuits.measurements.activation_patching import patch_heads
 from circuits.models import UnsupportedArchitectureError
 from circuits.study import Study
@@ -81,7 +81,7 @@ def _require_direct_paths(study: Study) -> None:
 def direct_path(study: Study) -> Float[np.ndarray, "prompt head"]:
     """Logit difference of the clean run when the final norm alone sees each head's corrupted output.
 
-    Nothing but the last position of the final stream changes, so it is moved there and read out again.
+    Only the last position of the final stream changes, so the stream is changed there and read out again.
     """
     prompts = study.prompts
     batches = torch.arange(len(prompts)).split(PROMPTS_AT_ONCE)
@@ -117,13 +117,10 @@ def _logit_difference_of(
 
 
 def downstream(study: Study) -> Float[np.ndarray, "prompt head"]:
-    """Logit difference of the clean run when all but the final norm sees each head's corrupted output."""
-    heads = study.model.heads
-    sweep = Sweep(tuple(_all_but_the_logits(study, node) for node in heads))
-    return study.run(sweep, in_logits=True).logit_diff.T
-
-
-def _all_but_the_logits(study: Study, node: Node) -> Variant:
-    back = PathIntervention((Edge(node, study.model.graph.logits),), Recipe("patch", source="clean"))
-    corrupted = noise([node], f"downstream {node}")
-    return Variant(corrupted.name, (*corrupted.interventions, back))
+    """Logit difference of the clean run when everything except the final norm sees each head's corrupted output."""
+    variants = []
+    for node in study.model.heads:
+        to_logits = PathIntervention((Edge(node, study.model.graph.logits),), Recipe("patch", source="clean"))
+        corrupted = noise([node], f"downstream {node}")
+        variants.append(replace(corrupted, interventions=(*corrupted.interventions, to_logits)))
+    return study.run(Sweep(tuple(variants)), in_logits=True).logit_diff.T

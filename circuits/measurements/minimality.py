@@ -4,13 +4,13 @@ Three parts: each head alone, by role and beside its backups (here); groups of c
 (`circuits.claimed_groups`); the heads outside the claim (`circuits.outside_heads`).
 
 F(C) is the logit difference with everything outside C mean-ablated per template and position. effect = F(C) - F(C without
-the node): a head that another one backs up is worth nothing by it. Minimality as Wang et al. 2022 define it (section 4.3)
-therefore asks for some set K of other circuit heads beside which the head v counts:
+the node), which is near zero for a head that another one backs up. Minimality as Wang et al. 2022 define it (section 4.3)
+therefore asks for some set K of other circuit heads such that the head v counts once K is taken out:
 
     score(v) = max over K of |F(C \\ K) - F(C \\ (K u {v}))|,     at least 1 % of F of the whole model
 
-K is nothing, one role without v, or a set grown greedily from nothing by the head that most raises the score. A maximum
-over many sets rewards chance, so K is chosen on discovery prompts and its effect is measured on the scored ones.
+K is empty, or one role without v, or grown greedily: starting empty, the head that most raises the score is added. A
+maximum over many sets rewards chance, so K is chosen on discovery prompts and its effect is measured on the scored ones.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 from jaxtyping import Float
 
 from circuits import claimed_groups, outside_heads
-from circuits.circuit import Node
-from circuits.head_sets import Heads, HeadSets, pairs
+from circuits.circuit import Node, head_pairs
+from circuits.head_sets import Heads, HeadSets
 from circuits.interventions import Recipe
 from circuits.measurements.ablation_battery import METHODS, recipes
 from circuits.prompts import PromptSet
-from circuits.study import Study
+from circuits.study import Study, require_count
 from results_io import UserError
 
 NUMBER, ID = "22", "minimality"
@@ -90,9 +90,7 @@ def check(settings: Mapping[str, Any]) -> None:
     """UserError for a number of steps or prompts that is not positive, or for a recipe that does not exist."""
     for section, names in POSITIVE.items():
         for name in names:
-            value = settings[section][name]
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UserError(f"measurement.{section}.{name} is {value!r}; expected a whole number of at least 1")
+            require_count(settings, section, name)
     for section, name in RECIPES:
         if unknown := [recipe for recipe in settings[section][name] if recipe not in METHODS]:
             raise UserError(f"measurement.{section}.{name} names {unknown[0]}; use some of {', '.join(METHODS)}")
@@ -108,13 +106,13 @@ def measure(study: Study) -> dict[str, Any]:
     needed = [alone, *(alone | {node} for node in circuit.heads), *roles]
     losses.run([*needed, *(removed for c in chosen for removed in (c.beside, c.beside | {c.node}))])
     return {
-        "heads": pairs(circuit.heads),
+        "heads": head_pairs(circuit.heads),
         "effect": np.stack([losses.of(node, alone) for node in circuit.heads]),
         "roles": list(circuit.roles),
         "role_effect": np.stack([losses.left(alone) - losses.left(role) for role in roles]),
         "recipe": str(RECIPE),
         "greedy": {
-            "sets": [pairs(sorted(choice.beside)) for choice in chosen],
+            "sets": [head_pairs(sorted(choice.beside)) for choice in chosen],
             "kind": [choice.kind for choice in chosen],
             "effect": np.stack([losses.of(choice.node, choice.beside) for choice in chosen]),
             "discovery_effect": [choice.effect for choice in chosen],
@@ -151,7 +149,7 @@ def _declared(study: Study, node: Node) -> dict[str, Heads]:
 def _grow(losses: Losses, study: Study) -> dict[Node, Heads]:
     """The greedy set of each head: heads are added one by one while the score rises.
 
-    All heads take a step together, so that sets which several of them ask for are run once.
+    All heads take each step together, so that a set which several heads ask for is run once.
     """
     circuit = set(study.claim.heads)
     grown = {node: frozenset[Node]() for node in study.claim.heads}

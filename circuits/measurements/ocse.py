@@ -5,16 +5,16 @@ logit attribution of head j at the last position (03), Y the logit difference, b
 
 With the final norm's scale frozen, Y is exactly the sum of the attributions of all heads, MLPs, embedding and biases,
 so what is estimated is a division of variance, not an unknown mechanism: what is not a head acts as noise, and in the
-Gaussian estimator I(X_j; Y | S) = 1/2 ln(1 + variance of Y that only X_j explains / variance of Y left without an
-explanation). Where heads explain nearly all of it that ratio has no bound, so `target_noise`, a share of the variance
-of Y, counts as left. Three things follow:
+Gaussian estimator I(X_j; Y | S) = 1/2 ln(1 + variance of Y that only X_j explains / unexplained variance of Y). Where
+heads explain nearly everything that ratio has no bound, so `target_noise`, a share of the variance of Y, always counts as
+unexplained. Three things follow:
 
 - a head that acts through other heads alone has no X_j of its own and scores about 0, however much it matters;
 - so does a head that pushes every prompt equally: information is about differences between prompts;
 - of heads that write the same, one is selected and the others score 0 (`marginal` has them all).
 
-The score of a head is I(X_j; Y | the selected heads but j), in nats, bias removed: graded for heads that are not
-selected as well. A head whose attribution does not vary scores exactly 0 and is listed in `constant`.
+The score of a head is I(X_j; Y | the selected heads but j), in nats, bias removed. Heads that are not selected get a
+score too. A head whose attribution does not vary scores exactly 0 and is listed in `constant`.
 
 Stability: the Gaussian selection refitted on bootstrap resamples of the prompt clusters. A resample holds 63 % of the
 clusters, unequally often, so weak heads are selected less often than in the full data.
@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node
+from circuits.circuit import Node, head_pairs
 from circuits.estimators.causation_entropy import (
     ColumnTest,
     Estimator,
@@ -94,7 +94,7 @@ def measure(study: Study) -> dict[str, Any]:
         "explained_variance": _explained_variance(features[:, selection.columns], target),
         "nearest_neighbour": _report(nearest, select(nearest, varying), heads),
         "stability": _stability(features, target, prompts, selection, settings),
-        "constant": _pairs(np.flatnonzero(constant), heads),
+        "constant": head_pairs(heads[column] for column in np.flatnonzero(constant)),
         "prompt_id": prompts.ids,
         "settings": settings,
     }
@@ -165,14 +165,14 @@ def _stability(
 def _report(estimator: Estimator, selection: Selection, heads: Sequence[Node]) -> dict[str, Any]:
     def steps(tests: Sequence[ColumnTest]) -> list[dict[str, Any]]:
         return [
-            {"head": _pairs([test.column], heads)[0], "information": test.information, "threshold": test.threshold}
+            {"head": head_pairs([heads[test.column]])[0], "information": test.information, "threshold": test.threshold}
             for test in tests
         ]
 
     return {
         "score": scores(estimator, selection.columns, len(heads)),
         "marginal": estimator.information(range(len(heads)), ()),
-        "selected": _pairs(selection.columns, heads),
+        "selected": head_pairs(heads[column] for column in selection.columns),
         "forward": steps(selection.forward),
         "rejected": steps([selection.rejected])[0] if selection.rejected else None,
         "pruned": steps(selection.pruned),
@@ -189,10 +189,6 @@ def _explained_variance(features: np.ndarray, target: np.ndarray) -> float:
 def _jaccard(first: set[int], second: set[int]) -> float:
     """Shared over all; two empty selections agree."""
     return len(first & second) / len(first | second) if first | second else 1.0
-
-
-def _pairs(columns: Sequence[int] | np.ndarray, heads: Sequence[Node]) -> list[list[int]]:
-    return [[heads[column].layer, heads[column].index] for column in columns]
 
 
 def _gaussian_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

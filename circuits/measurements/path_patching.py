@@ -10,7 +10,7 @@ which here are nodes of their own). With D and C the clean and the corrupted log
 Under grouped-query attention the receiver of a key or value edge is a key-value group, which all its query heads share.
 
 The claimed circuit is a graph too: its heads, all MLPs and the embedding. Node-wise, every edge between them is kept;
-edge-wise, of the edges from its heads to its heads and to the logits only those whose noising effect on the discovery
+edge-wise, an edge from one of its heads to another or to the logits is kept only if its noising effect on the discovery
 prompts is at least `edge_share` of the mean D in size. Every other edge carries what its writer gives under the recipe. With
 F the logit difference that is left, and F_empty that with all heads ablated, normalised faithfulness is
 
@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node
+from circuits.circuit import head_pairs
 from circuits.edges import PROJECTIONS, Edge
 from circuits.hypothesis import circuit_edges
-from circuits.interventions import Intervention, PathIntervention, Recipe, Sweep, Variant, ablate, patch_paths
+from circuits.interventions import Base, Intervention, PathIntervention, Recipe, Sweep, Variant, ablate, patch_paths
 from circuits.prompts import PromptSet
-from circuits.study import Study
+from circuits.study import Study, require_count
 from results_io import UserError
 
 NUMBER, ID = "28", "path_patching"
@@ -43,7 +43,7 @@ RECIPES = {"mean": Recipe("mean"), "patch": CORRUPTED}
 def check(settings: Mapping[str, Any]) -> None:
     """UserError if a setting is not a number of the expected range."""
     for name in ("prompts", "discovery_prompts"):
-        _count(settings, name)
+        require_count(settings, "path_patching", name)
     _edge_share(settings)
     _edge_sizes(settings)
 
@@ -55,12 +55,15 @@ def measure(study: Study) -> dict[str, Any]:
     UserError if one of them is not a number of the expected range.
     """
     rows, share, sizes = (
-        study.subset(_count(study.settings, "prompts")),
+        study.subset(require_count(study.settings, "path_patching", "prompts")),
         _edge_share(study.settings),
         _edge_sizes(study.settings),
     )
-    edges, chosen_on = candidates(study), study.discovery_subset(_count(study.settings, "discovery_prompts"))
-    clean, noised = _noised(study, edges, chosen_on)
+    edges, chosen_on = (
+        candidates(study),
+        study.discovery_subset(require_count(study.settings, "path_patching", "discovery_prompts")),
+    )
+    clean, noised = _patched(study, edges, chosen_on, "clean")
     discovery = (clean - noised).mean(1)
     kept = np.abs(discovery) >= share * abs(clean.mean())
     return {
@@ -100,30 +103,21 @@ def faithfulness(
 # --- single edges -----------------------------------------------------------------------------------------------
 
 
-def _noised(
-    study: Study, edges: tuple[Edge, ...], prompts: PromptSet
+def _patched(
+    study: Study, edges: tuple[Edge, ...], prompts: PromptSet, base: Base
 ) -> tuple[Float[np.ndarray, " prompt"], Float[np.ndarray, "edge prompt"]]:
-    """D, and the clean run's logit difference with one edge corrupted."""
-    variants = (Variant("clean"), *(patch_paths([edge], CORRUPTED, str(edge)) for edge in edges))
+    """Logit difference of the `base` run (D or C), and of it with one edge carrying the other run's value."""
+    other = CORRUPTED if base == "clean" else CLEAN
+    variants = (Variant(base, base=base), *(patch_paths([edge], other, str(edge), base) for edge in edges))
     found = study.run(Sweep(variants), prompts).logit_diff.astype(float)
-    return found[0], found[1:]
-
-
-def _restored(
-    study: Study, edges: tuple[Edge, ...], prompts: PromptSet
-) -> tuple[Float[np.ndarray, " prompt"], Float[np.ndarray, "edge prompt"]]:
-    """C, and the corrupted run's logit difference with one edge clean."""
-    variants = [Variant("corrupted", base="corrupted")]
-    variants += [patch_paths([edge], CLEAN, str(edge), "corrupted") for edge in edges]
-    found = study.run(Sweep(tuple(variants)), prompts).logit_diff.astype(float)
     return found[0], found[1:]
 
 
 def _effects(study: Study, edges: tuple[Edge, ...], rows: list[int]) -> dict[str, Any]:
     """Both effects of every edge on these prompts, and their means."""
     prompts = study.prompts.select(rows)
-    clean, noised = _noised(study, edges, prompts)
-    corrupted, restored = _restored(study, edges, prompts)
+    clean, noised = _patched(study, edges, prompts, "clean")
+    corrupted, restored = _patched(study, edges, prompts, "corrupted")
     noising, denoising = clean - noised, restored - corrupted
     return {
         "rows": rows,
@@ -135,16 +129,18 @@ def _effects(study: Study, edges: tuple[Edge, ...], rows: list[int]) -> dict[str
 
 
 def _named(study: Study, edges: tuple[Edge, ...]) -> dict[str, Any]:
-    """Who sends to whom.
+    """Which head sends to which input.
 
     `receivers` names the circuit's first head that uses the input, `receiver_heads` all heads of the model that do.
     """
     sharing = [study.model.graph.heads_of(edge.reader) for edge in edges]
     claimed = set(study.claim.heads)
     return {
-        "senders": _pairs(edge.writer for edge in edges),
-        "receivers": [_pairs(node for node in heads if node in claimed)[0] if heads else "logits" for heads in sharing],
-        "receiver_heads": [_pairs(heads) for heads in sharing],
+        "senders": head_pairs(edge.writer for edge in edges),
+        "receivers": [
+            head_pairs(node for node in heads if node in claimed)[0] if heads else "logits" for heads in sharing
+        ],
+        "receiver_heads": [head_pairs(heads) for heads in sharing],
         "input": [edge.reader.kind if heads else None for edge, heads in zip(edges, sharing, strict=True)],
     }
 
@@ -220,13 +216,6 @@ def _by_size(
 # --- settings ---------------------------------------------------------------------------------------------------
 
 
-def _count(settings: Mapping[str, Any], name: str) -> int:
-    value = settings["path_patching"][name]
-    if not isinstance(value, int) or value < 1:
-        raise UserError(f"measurement.path_patching.{name} is {value!r}; expected a whole number of at least 1")
-    return value
-
-
 def _edge_share(settings: Mapping[str, Any]) -> float:
     value = settings["path_patching"]["edge_share"]
     if not isinstance(value, int | float) or not value >= 0:
@@ -242,7 +231,3 @@ def _edge_sizes(settings: Mapping[str, Any]) -> list[float]:
             f"measurement.path_patching.edge_sizes holds {wrong[0]!r}; expected shares of the edges from 0 to 1"
         )
     return [float(value) for value in values]
-
-
-def _pairs(heads: Iterable[Node]) -> list[list[int]]:
-    return [[node.layer, node.index] for node in heads]

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from circuits import prompts as prompt_sets
 from circuits import tasks
+from circuits.circuit import head_pairs
 from circuits.estimators import weight_classifier
 from circuits.estimators.weight_classifier import TaskHeads
 from circuits.models import Model, UnsupportedArchitectureError
@@ -44,12 +45,7 @@ def measure(study: Study) -> dict[str, Any]:
     model, settings = study.model, study.settings["weights"]
     weights = HeadWeights.of(model)
     evaluation = study.prompts.select(study.prompts.rows_of("evaluation"))
-    scores = {
-        "spectral_norm": weights.ov_singular_values[:, 0],
-        "qk_spectral_norm": weights.qk_singular_values[:, 0],
-        "sv_entropy": sv_entropy(weights),
-        "copying": copying(weights, model.embedding, model.unembedding, settings["rounding"]),
-    }
+    scores = head_scores(weights, model, settings["rounding"])
     return {
         "ov_norm": ov_norm(weights, study.answer_direction(evaluation)).numpy(),
         **{name: _nullable(score) for name, score in scores.items()},
@@ -111,6 +107,16 @@ def _triangular(matrix: Float[Tensor, "head d_model d_head"]) -> Float[Tensor, "
 # --- scores of one head -------------------------------------------------------------------------------------------
 
 
+def head_scores(weights: HeadWeights, model: Model, rounding: float) -> dict[str, Float[Tensor, " head"]]:
+    """The scores that depend on no prompt; `rounding` as in `copying`."""
+    return {
+        "spectral_norm": weights.ov_singular_values[:, 0],
+        "qk_spectral_norm": weights.qk_singular_values[:, 0],
+        "sv_entropy": sv_entropy(weights),
+        "copying": copying(weights, model.embedding, model.unembedding, rounding),
+    }
+
+
 def ov_norm(weights: HeadWeights, directions: Float[Tensor, "prompt d_model"]) -> Float[Tensor, " head"]:
     """Mean over prompts of ||W_V W_O u||, u the unit answer direction: how much of a unit stream the head could turn into
     the logit difference (before the final norm's scale).
@@ -152,7 +158,7 @@ def copying(
 
 
 def composition(weights: HeadWeights, kind: str) -> Float[Tensor, "sender receiver"]:
-    """How much of what a head writes a later head's queries, keys or values read (Elhage et al. 2021).
+    """How much of a head's output is read by a later head's queries, keys or values (Elhage et al. 2021).
 
     "q": ||W_OV W_QK|| / (||W_OV|| ||W_QK||), "k" the same with W_QK^T, "v" with the receiver's W_OV, Frobenius norms, W_OV the
     sender's W_V W_O and W_QK the receiver's W_Q W_K^T. NaN where the receiver is not in a later layer or a norm is zero.
@@ -212,14 +218,14 @@ def head_features(
 
 
 def _classify(study: Study, weights: HeadWeights, scores: Mapping[str, Float[Tensor, " head"]]) -> dict[str, Any]:
-    """The heads that a classifier which learnt from the other tasks' stored circuits expects in this task's circuit.
+    """The heads that the classifier expects in this task's circuit, having learnt from the other tasks' stored circuits.
 
-    This task's own stored circuit is used for `leave_one_task_out` alone, `study.circuit` for nothing.
+    This task's own stored circuit is used for `leave_one_task_out` alone, and `study.circuit` is not used.
     """
     settings = study.settings["weights"]["classifier"]
 
     def features(task: Task) -> dict[str, Float[np.ndarray, " head"]]:
-        return head_features(weights, scores, ov_norm(weights, _answer_directions(study, task)))
+        return head_features(weights, scores, ov_norm(weights, answer_directions(study, task, "evaluation")))
 
     own = features(study.task)
     examples = {}
@@ -257,11 +263,11 @@ def _outcome(
     }
 
 
-def _answer_directions(study: Study, task: Task) -> Float[Tensor, "prompt d_model"]:
-    """Answer directions on the first evaluation prompts of a task, drawn alike for this task and for the others."""
-    size = min(study.settings["weights"]["answer_prompts"], study.sizes["evaluation"])
-    drawn = prompt_sets.draw_examples(task, {"evaluation": size}, study.seed)["evaluation"]
-    return study.answer_direction(prompt_sets.tokenize(task, drawn, study.model.tokenizer, "evaluation"))
+def answer_directions(study: Study, task: Task, split: str) -> Float[Tensor, "prompt d_model"]:
+    """Answer directions on the first prompts of a task's split, drawn alike for the study's task and for others."""
+    size = min(study.settings["weights"]["answer_prompts"], study.sizes[split])
+    drawn = prompt_sets.draw_examples(task, {split: size}, study.seed)[split]
+    return study.answer_direction(prompt_sets.tokenize(task, drawn, study.model.tokenizer, split))
 
 
 def _stack(features: Mapping[str, Float[np.ndarray, " head"]]) -> Float[np.ndarray, "head feature"]:
@@ -269,11 +275,11 @@ def _stack(features: Mapping[str, Float[np.ndarray, " head"]]) -> Float[np.ndarr
 
 
 def _pairs(study: Study, chosen: np.ndarray) -> list[list[int]]:
-    return [[node.layer, node.index] for node, yes in zip(study.model.heads, chosen, strict=True) if yes]
+    return head_pairs(node for node, yes in zip(study.model.heads, chosen, strict=True) if yes)
 
 
 def _nullable(values: Tensor) -> np.ndarray:
-    """The values, None where there is none."""
+    """The values as objects, with None in place of NaN."""
     found = values.numpy().astype(object)
     found[values.isnan().numpy()] = None
     return found

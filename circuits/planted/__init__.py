@@ -30,63 +30,24 @@ from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from circuits.circuit import Circuit, Node
 from circuits.embedded.tokenizer import build_tokenizer
-from circuits.planted.compiler import compile_model, joined
-from circuits.planted.design import Design, sound
-from circuits.planted.features import (
-    D_MODEL,
-    N_POSITIONS,
-    NAME_WIDTH,
-    POSITION_WIDTH,
-    SUBSPACES,
-    columns,
-    spread_codes,
-    year_codes,
-)
-from circuits.planted.mechanisms import (
-    D_HEAD,
-    JUNK_WRITER,
-    N_HEADS,
-    N_LAYERS,
-    NOISE_HEAD,
-    Attend,
-    Copy,
-    Decoy,
-    Mechanism,
-)
+from circuits.planted.compiler import compile_model
+from circuits.planted.design import Design
+from circuits.planted.mechanisms import N_HEADS, N_LAYERS
 from circuits.planted.variants import DESIGNS, DRAWN_DESIGNS, VARIANTS
 from results_io import UserError
 
 __all__ = [
-    "D_HEAD",
-    "D_MODEL",
-    "JUNK_WRITER",
-    "NAME_WIDTH",
-    "NOISE_HEAD",
     "N_HEADS",
     "N_LAYERS",
-    "N_POSITIONS",
-    "POSITION_WIDTH",
-    "SUBSPACES",
     "VARIANTS",
-    "Attend",
-    "Copy",
-    "Decoy",
-    "Design",
-    "Mechanism",
     "PlantedModel",
     "Truth",
     "build",
     "claimed_circuits",
-    "columns",
-    "compile_model",
     "design_of",
-    "joined",
-    "sound",
-    "spread_codes",
     "tokenizer_with_bos",
     "truth",
     "weights_key",
-    "year_codes",
 ]
 
 

@@ -53,7 +53,7 @@ SUBSPACES = {
     "junk": 24,
     "junk_written": 40,
     "balance": 1,
-    # Only some variants use what follows; elsewhere it is empty but for the noise heads' noise.
+    # Only some variants use the subspaces below; in the others they hold nothing but the noise heads' noise.
     "template_cue": 1,  # the token tells the template
     "cued_template": 1,
     "common_name": 1,
@@ -116,7 +116,7 @@ def coded(words: Sequence[str], codes: Float[Tensor, "word width"]) -> dict[str,
 def embedded_features(generator: torch.Generator, wanted: Container[str] = ()) -> dict[str, dict[str, Tensor]]:
     """Subspace -> word -> what the word's embedding holds there (zero for words not listed).
 
-    Of the special features, only those `wanted`: a feature that no mechanism reads would still move the noise heads.
+    Special features are left out unless `wanted`: a feature that no mechanism reads would still move the noise heads.
     """
     junk = torch.randn(len(lexicon.VOCABULARY), SUBSPACES["junk"], generator=generator)
     return {

@@ -12,7 +12,6 @@ from circuits.planted.design import EARLY, LATE, MIDDLE, SOUND_HEADS, SOUND_MECH
 from circuits.planted.features import MENTIONED_CLASSES, OBJECT_CLASSES
 from circuits.planted.mechanisms import (
     JUNK_WRITER,
-    N_HEADS,
     N_LAYERS,
     NOISE_HEAD,
     Attend,
@@ -45,10 +44,10 @@ def altered(
     fillers: Mapping[Node, Decoy] | None = None,
     true_heads: Iterable[Node] = SOUND_HEADS,
 ) -> Design:
-    """The sound design with another claim for indirect object identification and with some heads made anew.
+    """The sound design with another claim for indirect object identification and with some heads rewritten.
 
-    `silenced` heads become decoys; `fillers` are the decoys of all places, if not the usual ones. Pathways that are not
-    given are those of the sound claim between the roles at hand.
+    `silenced` heads become decoys. `fillers` are the decoys of all places, by default the usual ones. `pathways` are by
+    default those of the sound claim between the claimed roles.
     """
     sound = design.sound()
     roles = SOUND_ROLES if roles is None else roles
@@ -164,21 +163,17 @@ def random_circuit(seed: int) -> Design:
     """As many heads in each layer as the true circuit has there, drawn from the others; one role, no order."""
     rng = random.Random(f"random circuit {seed}")
     layers = [node.layer for node in SOUND_HEADS]
+    others = decoys().keys() - set(SOUND_HEADS)
     drawn = [
         node
         for layer in range(N_LAYERS)
-        for node in sorted(rng.sample([one for one in of_layer(layer) if one not in SOUND_HEADS], layers.count(layer)))
+        for node in sorted(rng.sample(sorted(decoy for decoy in others if decoy.layer == layer), layers.count(layer)))
     ]
     return altered(
         "The claim is a random draw: as many heads in each layer as the true circuit has there, none of them its own.",
         roles={"circuit": Role(tuple(drawn), None, assigned_by="none", evidence="drawn at random")},
         pathways=(),
     )
-
-
-def of_layer(layer: int) -> list[Node]:
-    """Every head of a layer."""
-    return [head(layer, index) for index in range(N_HEADS)]
 
 
 def roles_swapped() -> Design:
@@ -212,10 +207,11 @@ BACKUP = head(3, 4)
 def backed_up(pathology: str, last_role: str, last: Role) -> Design:
     """Name movers in layer 2, and in layer 3 a backup that looks at names only if no mover marks its presence.
 
-    The movers mark it at every position, whatever they read: only setting them to zero takes the mark away. The roles
-    are claimed with `last` as the last one.
+    Each mover marks its presence at every position, whatever it reads, in proportion to its share of the work; all marks add
+    up to 1, and only setting the movers to zero takes them away. The roles are claimed with `last` as the last one.
     """
-    movers = {node: with_terms(name_mover(gain), copies=(present(gain),)) for node, gain in EARLIER_MOVERS.items()}
+    marks = {node: Copy("constant", "mover_present", gain / WHOLE_GAIN) for node, gain in EARLIER_MOVERS.items()}
+    movers = {node: with_terms(name_mover(gain), copies=(marks[node],)) for node, gain in EARLIER_MOVERS.items()}
     inhibition = role(MIDDLE, SOUND_ROLES["s_inhibition"].evidence, (1, 3), (1, 6))
     unless_present = Attend("mover_present", "is_name", -24.0)
     pathways = [
@@ -232,13 +228,8 @@ def backed_up(pathology: str, last_role: str, last: Role) -> Design:
     )
 
 
-def present(gain: float) -> Copy:
-    """A mover's mark that it is there, in proportion to its share of the work; all marks add up to 1."""
-    return Copy("constant", "mover_present", gain / WHOLE_GAIN)
-
-
 def backup() -> Design:
-    """The movers are claimed, their backup is not."""
+    """The movers are claimed, but their backup is not."""
     movers = replace(SOUND_ROLES["name_mover"], heads=tuple(EARLIER_MOVERS))
     return backed_up(
         "A head left out of the claim takes over when the name movers are set to zero, and is silent otherwise.",
@@ -248,7 +239,7 @@ def backup() -> Design:
 
 
 def backup_claimed_instead() -> Design:
-    """The backup is claimed, the movers that it stands in for are not."""
+    """The backup is claimed, but not the movers that it stands in for."""
     late = role(
         LATE, "written to copy names not inhibited to the end if no name mover does", (BACKUP.layer, BACKUP.index)
     )
@@ -311,7 +302,7 @@ def some_names() -> Design:
 
 
 def data_subset() -> Design:
-    """Six movers, each for its own sixth of the objects; a reader tells the end which object the prompt has."""
+    """Six movers, each for its own sixth of the objects; a reader tells the end which class of objects the prompt has."""
     reader = head(0, 7)
     movers = {head(3, index): name for index, name in enumerate(MENTIONED_CLASSES)}
     told = [Copy(name, mentioned, 1.0) for name, mentioned in zip(OBJECT_CLASSES, MENTIONED_CLASSES, strict=True)]

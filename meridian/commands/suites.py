@@ -50,7 +50,7 @@ def run(context: RunContext, folder: Path) -> None:
 
 
 def folder_asked(context: RunContext) -> Path:
-    """results/<model>/suites; one suite by itself goes below it."""
+    """The folder of the results: results/<model>/suites, or a folder below it for a single suite."""
     from suites import declaration
     from suites.bridge import stored_pairs
 
@@ -60,7 +60,7 @@ def folder_asked(context: RunContext) -> Path:
 
 
 def _names(asked: Mapping[str, Any]) -> list[str] | None:
-    """Suites to load: all of the catalogue (None), one of it, or the folder of the user's own."""
+    """The suites to load: None for the whole catalogue, else the name of one or the user's own folder."""
     if asked["name"] == ALL:
         return None
     if asked["name"] == "file" and not asked.get("path"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from circuits.study import Study
 from meridian.doctor.parity import Facts
@@ -37,7 +36,7 @@ class Architecture:
 
 
 def describe(study: Study, facts: Facts) -> Architecture:
-    """What the loaded model says of itself, with what the plain one adds."""
+    """The facts of the loaded model, with those that only the plain model has."""
     model, cfg = study.model, study.model.bridge.cfg
     engine = study.engine.describe()
     positions = str(cfg.positional_embedding_type)
@@ -58,12 +57,7 @@ def describe(study: Study, facts: Facts) -> Architecture:
         parameters=facts.parameters,
         dtype=str(model.dtype).removeprefix("torch."),
         device=str(model.device),
-        attention=_attention(model.bridge),
+        attention=str(getattr(model.bridge.original_model.config, "_attn_implementation", None) or "unknown"),
         backend=engine["backend"],
         backend_why=engine["why"],
     )
-
-
-def _attention(bridge: Any) -> str:
-    """The attention that transformers was told to use."""
-    return str(getattr(bridge.original_model.config, "_attn_implementation", None) or "unknown")

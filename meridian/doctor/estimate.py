@@ -9,8 +9,7 @@ from circuits.circuit import Circuit
 from circuits.measurements import MEASUREMENTS
 from circuits.study import Study
 from meridian.doctor import rates, work
-from meridian.doctor.rates import Throughput
-from meridian.doctor.work import SHRINK, SHRINKS_ALL, PlannedWork
+from meridian.doctor.work import SHRINK, SHRINKS_ALL
 
 DOMINANT = 3  # measurements that the advice names
 MIB = 2**20
@@ -30,7 +29,7 @@ class TimedWork:
 
 @dataclass(frozen=True)
 class Memory:
-    """MiB. `activations`: what 03 keeps on the CPU, the most of all measurements; `buffer`: bound of the fused backend's."""
+    """In MiB. `activations`: what 03 keeps on the CPU, the most of all measurements; `buffer`: limit of the fused backend's."""
 
     weights: float
     buffer: float
@@ -42,7 +41,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """`circuit` says whose; `assumed` if no circuit is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
+    """`circuit`: the one it is for; `assumed`: none is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
 
     `left_out`: {kind of work: why this architecture does not allow it}.
     """
@@ -64,7 +63,18 @@ def estimate(study: Study, circuit: Circuit | None, memory_mib: float, say: Call
     todo = work.of(study)
     with rates.peak_memory(study.model) as peak:
         measured, left_out = rates.measure(study, todo, say)
-    items = tuple(_item(one, measured) for one in todo if one.kind in measured and one.pairs)
+    items = tuple(
+        TimedWork(
+            number=one.number,
+            name=MEASUREMENTS[one.number].ID.replace("_", " "),
+            kind=one.kind,
+            pairs=one.pairs,
+            bound=one.bound,
+            minutes=one.pairs / measured[one.kind].per_second / 60,
+        )
+        for one in todo
+        if one.kind in measured and one.pairs
+    )
     return RunEstimate(
         items=items,
         rates={kind: rate.per_second for kind, rate in measured.items()},
@@ -75,7 +85,7 @@ def estimate(study: Study, circuit: Circuit | None, memory_mib: float, say: Call
         minutes=sum(one.minutes for one in items),
         advice=_advice(items),
         memory=Memory(
-            weights=_bytes_of_weights(study) / MIB,
+            weights=sum(weight.numel() * weight.element_size() for weight in study.model.bridge.parameters()) / MIB,
             buffer=float(memory_mib) if study.engine.describe()["backend"] == "fused" else 0.0,
             rows_per_forward=study.engine.rows_per_forward,
             activations=stored_activations(study) / MIB,
@@ -90,15 +100,6 @@ def stored_activations(study: Study) -> int:
     cfg, positions = study.model.bridge.cfg, study.prompts.clean.numel()
     each = len(study.model.heads) * int(cfg.d_head) + 2 * study.model.n_layers * int(cfg.d_model)
     return positions * each * study.model.dtype.itemsize
-
-
-def _bytes_of_weights(study: Study) -> int:
-    return sum(parameter.numel() * parameter.element_size() for parameter in study.model.bridge.parameters())
-
-
-def _item(one: PlannedWork, measured: Mapping[str, Throughput]) -> TimedWork:
-    name = MEASUREMENTS[one.number].ID.replace("_", " ")
-    return TimedWork(one.number, name, one.kind, one.pairs, one.bound, one.pairs / measured[one.kind].per_second / 60)
 
 
 def _advice(items: tuple[TimedWork, ...]) -> tuple[str, ...]:

@@ -13,11 +13,11 @@ from meridian.doctor.report import Report
 from meridian.doctor.work import KINDS
 
 
-def examine(plan: Plan, say: Callable[[str], Any] = lambda step: None) -> Report:
-    """Load the model, compare it with itself and measure its speed; `say` is called with what comes next.
+def examine_model(plan: Plan, say: Callable[[str], Any] = lambda step: None) -> Report:
+    """Load the model, compare the backends that run it and measure its speed; `say` is told of every step.
 
-    Nothing is written and no result is touched. Reads `self_tests` of the model's configuration, if there are any. UserError
-    if the model cannot be loaded or the prompts not be drawn.
+    Nothing is written and no result is touched. Reads `self_tests` of the model's configuration, if there are any.
+    UserError if the model cannot be loaded or the prompts cannot be drawn.
     """
     say(f"loading {plan.identity.describe()}")
     fault = tokens.bos_fault(plan.task, plan.model.tokenizer)
@@ -43,7 +43,7 @@ def examine(plan: Plan, say: Callable[[str], Any] = lambda step: None) -> Report
 
 
 def _without_bos(plan: Plan) -> Study:
-    """The study without the BOS token that the tokenizer has not, on the model that is loaded already."""
+    """The study without a BOS token, which the tokenizer lacks; the model is not loaded again."""
     other = replace(plan, task=replace(plan.task, bos=False))
     vars(other).update({name: vars(plan)[name] for name in ("identity", "model") if name in vars(plan)})
     return other.study

@@ -1,8 +1,9 @@
 """Is what is measured the model? Plain Hugging Face, the hooked bridge and the fused backend on the same prompts.
 
-The bridge folds gains of norms into the weights that read them and centres what is written, so its logits are the plain ones up
-to a constant per position: log-probabilities and logit differences are compared. Differences that float64 removes are rounding;
-those that it leaves are a different function, and the first block whose output departs says where.
+The bridge folds gains of norms into the weights that read them and centres what is written, so its logits are the plain
+ones up to a constant per position. Log-probabilities and logit differences are therefore compared. A difference that
+float64 removes is rounding. One that it leaves is a different function, and the first block whose output departs says
+where.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from circuits.study import Study
 
 FOLDED = 1e-5  # norms are folded into weights in float32 whatever the dtype, which rounds each by 6e-8 of its size
 PRECISIONS = ("float32", "float64")
-PROBES = 4  # prompts, of as many lengths
-NO_NUMBER = 1e100  # stands for infinity and for what is no number
+PROBES = 4  # prompts, each of another length where possible
+NO_NUMBER = 1e100  # stands for infinity and NaN
 SAME, ROUNDING, OTHER = "the same function", "rounding", "a different function"
 QUANTITIES = ("log-probability, last position", "log-probability, all positions", "logit difference")
 
@@ -42,8 +43,8 @@ QUANTITIES = ("log-probability, last position", "log-probability, all positions"
 class Comparison:
     """How far a backend is from the plain model in one dtype.
 
-    `difference`: largest absolute one of each of QUANTITIES, nats; `relative`: over the largest of the plain model's. None where
-    the backend does not run the model, `why` then says so.
+    `difference`: the largest absolute difference in each of QUANTITIES, nats; `relative`: the same over the plain model's
+    largest value. Both are None where the backend does not run the model; `why` gives the reason.
     """
 
     dtype: str
@@ -75,7 +76,7 @@ class Departure:
 class Parity:
     """`comparisons` of every backend in every dtype; `verdict` SAME, ROUNDING or OTHER, `sentence` in words.
 
-    `interventions`: whether those of the backends agree, by dtype (if the run is fused, as proved in the run's own).
+    `interventions`: whether the backends' interventions agree, by dtype (a fused run has proved it in its own dtype).
     `left_out`: why a dtype was not compared.
     """
 
@@ -110,7 +111,7 @@ class Facts:
 def compare(
     settings: Mapping[str, Any], study: Study, engine: Mapping[str, Any], say: Callable[[str], Any]
 ) -> tuple[Parity, Facts]:
-    """All three in the run's dtype, float32 and float64, the model loaded anew for a dtype that it is not in.
+    """Compare all three in the run's dtype, float32 and float64; another dtype means loading the model again.
 
     `settings` and `engine` are sections of the configuration. UserError as `models.load`.
     """
@@ -128,7 +129,8 @@ def compare(
         facts.append(_facts(plain))
         expected, streams = of_plain(plain, probes), plain_streams(plain, probes, study.model)
         del plain  # before the next model takes as much
-        model = _in(dtype, study.model, settings)
+        same = study.model.dtype == getattr(torch, dtype)
+        model = study.model if same else models.load({**settings, "dtype": dtype})
         tolerance = float(engine["tolerance"][dtype])
         fused, interventions[dtype] = _of_fused(model, study, probes, engine, tolerance)
         tolerance = max(tolerance, FOLDED) if dtype == "float64" else tolerance
@@ -140,11 +142,6 @@ def compare(
             gc.collect()  # a bridge holds itself in cycles
     verdict, sentence = judge(comparisons, departure)
     return Parity(tuple(comparisons), interventions, left_out, departure, verdict, sentence), facts[0]
-
-
-def _in(dtype: str, model: Model, settings: Mapping[str, Any]) -> Model:
-    """The model in this dtype: itself if it is."""
-    return model if model.dtype == getattr(torch, dtype) else models.load({**settings, "dtype": dtype})
 
 
 def some_of_every_length(prompts: PromptSet) -> list[int]:
@@ -170,19 +167,15 @@ def judge(comparisons: Sequence[Comparison], departure: Departure | None) -> tup
     largest = f"{max(max(one.relative.values()) for one in shown if one.relative):.1e} of the largest value in {dtype}"
     verb = "differs" if len(shown) == 1 else "differ"
     if dtype != double and known:
+        finer = PRECISIONS[dtype in PRECISIONS]  # float32, or float64 for float32 itself
         return ROUNDING, (
-            f"rounding: {named} {verb} by {largest} and not in float64; run with model.dtype={_finer(dtype)} where small "
+            f"rounding: {named} {verb} by {largest} and not in float64; run with model.dtype={finer} where small "
             "effects matter"
         )
     return OTHER, (
         f"a different function: {named} {verb} from plain Hugging Face by {largest}"
         f"{'' if known else ' (float64 was not compared)'}{_where(shown, departure)}; do not trust results"
     )
-
-
-def _finer(dtype: str) -> str:
-    """The dtype in which rounding is the next smaller."""
-    return PRECISIONS[dtype in PRECISIONS]
 
 
 def _where(wrong: Sequence[Comparison], departure: Departure | None) -> str:
@@ -225,7 +218,7 @@ def _of_fused(
 ) -> tuple[Outputs | None, str]:
     """What the decoder gives, and how its interventions compare; (None, why) for a model that it does not run.
 
-    Interventions take far longer to compare than a forward pass. A run that is fused has done so already; for one that is not,
+    Interventions take far longer to compare than a forward pass. A fused run has compared them already. For any other run
     every dtype is tried, to tell rounding from an error.
     """
     reference = study.engine.reference.prompts
@@ -288,7 +281,7 @@ def _comparison(
 
 
 def _largest(values: Tensor) -> float:
-    """Largest size; NO_NUMBER if one of them is none, which no tolerance lets pass and JSON can hold."""
+    """The largest absolute value; if one is not finite, NO_NUMBER, which exceeds any tolerance and fits into JSON."""
     return min(float(values.abs().nan_to_num(nan=float("inf")).max()), NO_NUMBER)
 
 
@@ -299,7 +292,7 @@ def _largest(values: Tensor) -> float:
 def plain_streams(plain: PreTrainedModel, probes: PromptSet, model: Model) -> list[Float[Tensor, "position d_model"]]:
     """The stream that enters the first block and leaves each, at real positions of the clean runs; centred as the bridge's is.
 
-    What a block returns is read directly, as Hugging Face's last hidden state has been through the final norm.
+    The blocks' own outputs are read, because Hugging Face's last hidden state has been through the final norm.
     """
     kept: list[Tensor] = []
 
@@ -375,7 +368,7 @@ def _free_bytes(device: torch.device) -> int | None:
         gc.collect()
         torch.cuda.empty_cache()
         return torch.cuda.mem_get_info(device)[0]
-    with contextlib.suppress(OSError, ValueError, StopIteration):  # Linux: what reading files filled counts as free
+    with contextlib.suppress(OSError, ValueError, StopIteration):  # Linux: memory that caches files counts as free
         line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
         return int(line.split()[1]) * 1024
     try:

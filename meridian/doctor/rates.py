@@ -25,7 +25,7 @@ from circuits.study import Study
 from meridian.doctor.work import PlannedWork
 
 FEWEST_PROMPTS = 4
-SECONDS = 1.0  # that a measurement of speed should take; it is given twice the prompts until it does
+SECONDS = 1.0  # the least time of a measurement of speed: prompts are doubled until it takes that long
 VARIANTS = 32
 CLEAR_REFS, STATUS, RESET_PEAK = Path("/proc/self/clear_refs"), Path("/proc/self/status"), "5"
 
@@ -57,13 +57,13 @@ def measure(
         say(f"timing {kind}")
         try:
             found[kind] = _timed(kind, kinds[kind](study), study)
-        except UnsupportedArchitectureError as reason:  # which the run says too, and goes on
+        except UnsupportedArchitectureError as reason:  # a run reports it too, and goes on
             left_out[kind] = str(reason)
     return found, left_out
 
 
 def _timed(kind: str, work: Timed, study: Study) -> Throughput:
-    """Twice as many prompts at a time until it takes SECONDS; the first run warms up and does not count."""
+    """Double the prompts until the work takes SECONDS. A first run on one prompt warms up and does not count."""
     rows = _alike(study)
     size = FEWEST_PROMPTS
     work(study.prompts.select(rows[:1]))
@@ -71,7 +71,8 @@ def _timed(kind: str, work: Timed, study: Study) -> Throughput:
         prompts = study.prompts.select(rows[:size])
         start = time.perf_counter()
         pairs = work(prompts)
-        _wait(study.model.device)
+        if study.model.device.type == "cuda":
+            torch.cuda.synchronize(study.model.device)
         seconds = time.perf_counter() - start
         if seconds >= SECONDS or size >= len(rows):
             return Throughput(kind, pairs, len(prompts), max(seconds, 1e-9))
@@ -79,15 +80,10 @@ def _timed(kind: str, work: Timed, study: Study) -> Throughput:
 
 
 def _alike(study: Study) -> list[int]:
-    """Evaluation prompts, those of about the median length first: few prompts of one length go together as many of a run do."""
+    """Evaluation prompts, those nearest the median length first: a few of one length are batched as many of a run are."""
     rows = study.prompts.rows_of("evaluation")
     median = study.prompts.end[rows].median()
     return sorted(rows, key=lambda row: (int((study.prompts.end[row] - median).abs()), study.prompts.ids[row]))
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 # --- one kind of work each ----------------------------------------------------------------------------------------
@@ -150,7 +146,7 @@ def _gradients(study: Study) -> Timed:
 
 
 def _edges(study: Study) -> Timed:
-    engine, method = _engine(study), "eap_ig_activations"  # most of the passes
+    engine, method = _engine(study), "eap_ig_activations"  # the method with most passes
 
     def run(prompts: PromptSet) -> int:
         engine.edge_scores(prompts, "corrupted", method, 1)
@@ -187,7 +183,7 @@ def _chains(study: Study) -> Timed:
 
 
 def _spread(items: tuple, most: int) -> list:
-    """At most so many, evenly spread."""
+    """At most `most` items, evenly spread."""
     count = min(most, len(items))
     return [items[place * len(items) // count] for place in range(count)]
 
@@ -205,7 +201,7 @@ class Peak:
 
 @contextlib.contextmanager
 def peak_memory(model: Model) -> Iterator[Peak]:
-    """What the block took at most. Where the system does not let a peak be forgotten, that of the process so far."""
+    """The most memory that the block used. Where the system cannot reset a peak, the peak of the process so far."""
     if model.device.type == "cuda":
         peak = Peak("GPU memory")
         torch.cuda.reset_peak_memory_stats(model.device)

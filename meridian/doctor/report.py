@@ -31,7 +31,7 @@ class Report:
         return not self.faults
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON data, with what is derived from the fields beside them."""
+        """Plain JSON data: the fields, and what is derived from them."""
         document = asdict(self)
         for own, comparison in zip(document["parity"]["comparisons"], self.parity.comparisons, strict=True):
             own["agrees"] = comparison.agrees

@@ -21,16 +21,16 @@ from results_io import UserError
 
 SCORES = ("previous_token", "duplicate_token", "induction")
 LENGTH = 100  # random tokens, said twice (Wang et al. 2022, appendix), or as many as the context has room for
-SEQUENCES = 10  # of them at most: each is an average over LENGTH positions
+SEQUENCES = 10  # at most: each gives an average over LENGTH positions
 SHOWN = 5  # heads in each ranking
 PROMPTS = 64  # of the task
-PATTERN_SHARE = 0.25  # of the engine's memory, for the attention patterns of the sequences that run together
+PATTERN_SHARE = 0.25  # share of the engine's memory that the attention patterns of sequences run together may take
 NORMAL_95 = 1.96
 
 
 @dataclass(frozen=True)
 class TopHeads:
-    """The heads that score highest, with `uniform`: what a head scores that attends to all earlier tokens alike."""
+    """The heads with the highest scores. `uniform`: the score of a head that attends to all earlier tokens alike."""
 
     score: str
     heads: tuple[str, ...]
@@ -117,7 +117,7 @@ def length_for(study: Study) -> int:
 
 
 def uniform_score(length: int) -> float:
-    """Mean over the second half of 1 / (number of tokens up to there): any of the scores under uniform attention."""
+    """Any of the scores under uniform attention: mean over the second half of 1 / (number of tokens so far)."""
     return sum(1 / (query + 1) for query in range(length + 1, 2 * length + 1)) / length
 
 
@@ -139,7 +139,7 @@ def repeated_scores(study: Study, length: int, sequences: int, together: int) ->
 
 
 def _in_one_run(study: Study) -> LensEngine:
-    """The study's engine, which reads the patterns of all layers in one run where it is asked for them one by one."""
+    """A copy of the study's engine that is asked for the layers' patterns one by one, and reads all in one run."""
     names = tuple(f"blocks.{layer}.attn.hook_pattern" for layer in range(study.model.n_layers))
     engine, kept = copy(study.engine), {}
 
@@ -163,7 +163,7 @@ def behaviour_of(study: Study, size: int = PROMPTS) -> Behaviour:
 
 
 def _pattern_bytes(study: Study, length: int) -> int:
-    """Of one sequence's attention patterns in all layers, in float32, and their copy when stacked."""
+    """Bytes of one sequence's attention patterns in all layers, in float32, and of their copy when stacked."""
     return 2 * 4 * len(study.model.heads) * (2 * length + 1) ** 2
 
 

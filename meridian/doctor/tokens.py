@@ -13,7 +13,7 @@ from circuits.prompts import PromptSet
 from circuits.study import Study
 from circuits.tasks.base import Task
 
-TEXT = "The"  # to see what is put around it
+TEXT = "The"  # shows what the tokenizer puts around a text
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def bos_fault(task: Task, tokenizer: Any) -> str | None:
 
 
 def bos_warning(task: Task, tokenizer: Any) -> str | None:
-    """What to know if the tokenizer's own habit is not the task's policy."""
+    """A warning if the tokenizer by itself does not follow the task's policy; None if it does."""
     adds = tokenizer.bos_token_id is not None and _added(tokenizer)[0][:1] == [tokenizer.bos_token_id]
     if adds and not task.bos:
         return f"the tokenizer would begin a text with {tokenizer.bos_token!r} and task {task.name} leaves it out"

@@ -1,8 +1,8 @@
 """How much a whole run measures: (variant, prompt) pairs of every measurement, from heads, layers, prompts and settings.
 
-Counted as the progress bars of a first run count them: a sweep that two measurements share is run once, by the earlier. What
-is no sweep is not counted: stored activations, weights and statistics. A measurement that nothing here is about counts for
-itself, by its `pairs`.
+Pairs are counted as the progress bars of a first run count them: a sweep that two measurements share is run once, by the
+earlier. Work without a sweep is not counted: stored activations, weights and statistics. A measurement without a function
+here counts its own pairs, in its function `pairs`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SHRINK = {  # what makes a measurement cheaper; SHRINKS_ALL for one that is not 
     "28": "measurement.path_patching.prompts, measurement.path_patching.discovery_prompts",
 }
 SHRINKS_ALL = "prompts.evaluation"
-ASSUMED_SHARE = 26 / 144  # of all heads in a circuit that nobody knows yet: the published one for IOI in GPT-2 small
+ASSUMED_SHARE = 26 / 144  # of all heads are in a circuit that is not known yet, as in the published one for IOI
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def of(study: Study) -> tuple[PlannedWork, ...]:
         *_battery(study, shape),
         *_minimality(study, shape),
         *_paths(study, shape),
-        *_by_themselves(study),
+        *_counted_by_measurements(study),
     )
 
 
@@ -134,7 +134,7 @@ def _patching(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWo
     yield PlannedWork("03", "heads", shape.scored)
     if settings["mediation"]["onward"]:  # the patched heads themselves are those of 02
         yield PlannedWork("05", "heads", shape.heads * shape.scored)
-    if corruption["strategy"] != "entity_swap":  # otherwise the sites of 02
+    if corruption["strategy"] != "entity_swap":  # with entity_swap, 06 shares the sweep of 02
         yield PlannedWork("06", "heads", runs * sites)
     yield PlannedWork("07", "heads", shape.evaluation)
     yield PlannedWork("21", "heads", (1 + shape.heads) * shape.scored)
@@ -174,10 +174,11 @@ def _battery(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
 
 
 def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
-    """22: distinct sets of heads taken out. A step of the greedy search that brings nothing ends it, so no more than these.
+    """22: distinct sets of heads taken out, at most these: a step of the greedy search that gains nothing ends it.
 
-    On the discovery prompts nothing, each role without each head, and what the steps try: at step k, for each head, sets of k
-    others with and without it. On the scored ones nothing, heads, roles, and the chosen set of each head without and with it.
+    On the discovery prompts: the empty set, each role without each head, and what the steps try (at step k, for each head,
+    sets of k others with and without it). On the scored prompts: the empty set, heads, roles, and the chosen set of each
+    head without and with it.
     """
     own, circuit = study.settings["minimality"], study.claim
     size = len(circuit.heads)
@@ -212,14 +213,14 @@ def _paths(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     yield PlannedWork("28", "scrubs", (1 + 3 * recipes) * shape.scored + by_size * evaluation)
 
 
-def _by_themselves(study: Study) -> Iterator[PlannedWork]:
-    """Measurements that say themselves how many pairs they run."""
+def _counted_by_measurements(study: Study) -> Iterator[PlannedWork]:
+    """The measurements that count their own pairs."""
     for number, module in MEASUREMENTS.items():
         for kind, pairs in module.pairs(study).items() if hasattr(module, "pairs") else ():
             yield PlannedWork(number, kind, pairs)
 
 
 def with_circuit(study: Study, circuit: Circuit | None) -> tuple[Study, bool]:
-    """The study with the circuit, or with an assumed one (True) if it is not known."""
+    """The study with the circuit and False; with an assumed circuit and True if none is known."""
     known = circuit or study.model.circuits.get(study.task.name)
     return replace(study, circuit=known or assume_circuit(study.model, study.task.name)), known is None

@@ -74,7 +74,7 @@ class PromptSample:
         return bootstrap_counts(len(self), self.resamples, seed=self.seed, clusters=np.array(self.clusters))
 
     def of(self, statistic: Statistic) -> PromptEstimate:
-        """A statistic of weighted prompts, its value being that of equal weights.
+        """A statistic of weighted prompts; its value is the one at equal weights.
 
         No interval where prompts are too few or the statistic is undefined in over 1 % of the resamples.
         """
@@ -111,11 +111,6 @@ class PromptSample:
         except Insufficient as missing:
             return undefined(missing.detail or str(missing))
         return PromptEstimate(found.value, *found.fieller())
-
-    def mean_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike) -> PromptEstimate:
-        """mean_p F_p / D_p; prompts whose D is exactly 0 are left out."""
-        f, d = np.asarray(numerator, float), np.asarray(denominator, float)
-        return self.mean(np.divide(f, d, out=np.full(len(f), np.nan), where=d != 0))
 
     def difference_of_ratios(self, numerator: ArrayLike, denominator: ArrayLike, first: ArrayLike) -> PromptEstimate:
         """mean F / mean D over the prompts that are in `first`, minus the same over the others."""

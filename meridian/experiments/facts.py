@@ -94,7 +94,7 @@ def tokenized(facts: Sequence[Fact], tokenizer: Any, bos: bool) -> list[Tokenize
 
 
 def prompt_set(facts: Sequence[TokenizedFact], vocabulary: int) -> PromptSet:
-    """The facts as prompts: of their twins nothing is read but that they differ in the subject's tokens alone.
+    """The facts as prompts. Their corrupted twins are not run: they only differ in the subject's tokens.
 
     The role "changed" then names the subject's tokens.
     """

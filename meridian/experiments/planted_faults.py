@@ -57,12 +57,12 @@ def run(context: RunContext) -> None:
     settings = context.settings["experiment"]
     folder = context.experiment_folder(settings["name"])
     config = {**context.settings, "model": dict(context.model_settings)}
-    copies = draw(settings, models.identify(config["model"]).heads)
-    intact = examine_intact(config, folder)
+    copies = draw_copies(settings, models.identify(config["model"]).heads)
+    intact = trace_intact(config, folder)
     context.reporter.say(
         f"intact: {intact['rate']:.1%} of items fail; named on {settings['control']}: {intact['named'] or 'none'}"
     )
-    tasks = [(examine, copy, config, folder) for copy in copies]
+    tasks = [(trace_copy, copy, config, folder) for copy in copies]
     rows: dict[int, dict[str, Any]] = {}
     with context.reporter.bar("planted faults") as bar:
         bar.expect(len(tasks))
@@ -77,8 +77,8 @@ def run(context: RunContext) -> None:
         context.reporter.say(line)
 
 
-def draw(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[FaultyCopy]:
-    """Faults on heads drawn without replacement while there are some, words and wrong answers at random; then shams alike."""
+def draw_copies(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[FaultyCopy]:
+    """The faults, then the shams: on heads drawn without replacement while there are some, with random words and answers."""
     rng = random.Random(f"planted faults {settings['seed']}")
 
     def faults(count: int) -> list[Fault]:
@@ -96,7 +96,7 @@ def draw(settings: Mapping[str, Any], heads: Sequence[Node]) -> list[FaultyCopy]
     return copies
 
 
-def examine_intact(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def trace_intact(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The intact model: its failure rate on the suite, and the heads that carry its failures on the control suite."""
     settings = config["experiment"]
     judged, _ = _run_suite(settings["suite"], config["model"], folder / "intact")
@@ -105,8 +105,8 @@ def examine_intact(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {"rate": judged.estimates["failure_rate"].value, "pairs_of_control": len(group.pairs), "named": named}
 
 
-def examine(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """One copy from weights to verdict, kept in row.json: a run that was stopped goes on with the next copy."""
+def trace_copy(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """One copy from weights to verdict. Its row is kept in row.json, so a run that was stopped goes on with the next copy."""
     path = folder / copy.name / "row.json"
     settings = config["experiment"]
     subject = {
@@ -118,13 +118,13 @@ def examine(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[s
         "gate": results_io.sha256(gate.DEFAULTS.read_bytes()),
     }
     if not is_fresh(path, subject):
-        row = _examined(copy, config, folder)
+        row = _row(copy, config, folder)
         results_io.write(path, {"subject": subject, "row": row})
     return results_io.read(path)["row"]
 
 
-def _examined(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The weights are deleted afterwards: the seed makes them again."""
+def _row(copy: FaultyCopy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """What is found of one copy. Its weights are deleted afterwards: the seed makes them again."""
     settings, own = config["experiment"], folder / copy.name
     model = _planted(copy, config, own / "model")
     try:

@@ -37,7 +37,7 @@ def cores() -> int:
 
 
 def _prepare() -> None:
-    """One thread, as many processes with many threads would wait for each other; the parent alone hears of Ctrl-C.
+    """One thread: many processes with many threads would wait for each other. Only the parent reacts to Ctrl-C.
 
     Samples with next to no variance make scipy warn of lost precision; their verdicts say what is wrong with them.
     """

@@ -102,7 +102,7 @@ def values(settings: Mapping[str, Any]) -> list[str]:
 
 
 def ways(value: str) -> list[Way]:
-    """The ways with one value; the circuit is restored from the clean run, so that direction has its twin's value only."""
+    """The ways with one value. Restoring starts from the corrupted run, so it exists only for the prompt's own twin."""
     found = [Way(granularity, value) for granularity in (ALL, PLACED, EDGES)]
     if value == TWIN:
         found += [Way(granularity, value, RESTORE) for granularity in (ALL, PLACED)]
@@ -176,28 +176,14 @@ def spread(ratios: Mapping[str, PromptEstimate], paper: Mapping[str, Any], gap: 
     They are chosen on the prompts that give their intervals.
     """
     known = {name: one.value for name, one in ratios.items() if one.value is not None}
-    if not known:
-        reason = next(one.reason for one in ratios.values())
-        yield Row("lowest of all ways", undefined(reason), paper["lowest"], True, gap["spread"])
-        yield Row("highest of all ways", undefined(reason), paper["highest"], True, gap["spread"])
-        return
-    low, high = (end(known, key=known.__getitem__) for end in (min, max))
-    yield Row(
-        f"lowest of {len(known)} ways: {low}",
-        ratios[low],
-        paper["lowest"],
-        True,
-        gap["spread"],
-        holds=ratios[low].less_from(0).sign == 1,
-    )
-    yield Row(
-        f"highest of {len(known)} ways: {high}",
-        ratios[high],
-        paper["highest"],
-        True,
-        gap["spread"],
-        holds=ratios[high].less_from(1).sign == -1,
-    )
+    for end, choose, bound, sign in (("lowest", min, 0, 1), ("highest", max, 1, -1)):
+        if not known:
+            reason = next(one.reason for one in ratios.values())
+            yield Row(f"{end} of all ways", undefined(reason), paper[end], True, gap["spread"])
+            continue
+        way = choose(known, key=known.__getitem__)
+        holds = ratios[way].less_from(bound).sign == sign
+        yield Row(f"{end} of {len(known)} ways: {way}", ratios[way], paper[end], True, gap["spread"], holds=holds)
 
 
 def statements(

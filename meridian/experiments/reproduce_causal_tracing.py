@@ -6,8 +6,8 @@ last subject token. With P the probability of the answer, averaged over draws of
     total effect      ATE = P(clean) - P(noise)
     indirect effect   AIE = P(noise, states restored) - P(noise)
 
-Restored are the stream that leaves one layer, or the outputs of MLPs or attention in a window of layers around one. Facts
-are those that the model knows: its likeliest next token is the first of the answer.
+What is restored is the stream that leaves one layer, or the outputs of MLPs or attention in a window of layers around it.
+Only facts that the model knows are used: its likeliest next token is the first of the answer.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from results_io import UserError
 if TYPE_CHECKING:
     from meridian.context import RunContext
 
-TASK = "induction"  # names a plan; its prompts are not drawn
+TASK = "induction"  # a plan needs some task; no prompts of it are drawn
 CLEAN = Recipe("patch", source="clean")
 StateKind = Literal["state", "mlp", "attention"]
 STATE: Final = "state"
 MLP: Final = "mlp"
 ATTENTION: Final = "attention"
 KINDS: tuple[StateKind, ...] = (STATE, MLP, ATTENTION)
-FEWEST = 10  # facts known, below which the numbers are about all of them
+FEWEST = 10  # with fewer known facts the numbers are about all facts
 
 
 def run(context: RunContext) -> None:
@@ -50,7 +50,8 @@ def run(context: RunContext) -> None:
     asked = _asked(work, read)
     numbers = work.measure("known", lambda bar: known(work.plan.model, asked))
     chosen, sentence = choose_facts(asked, numbers, work.identity.name)
-    prompts, engine = _prepared(work, chosen)
+    prompts = facts.prompt_set(chosen, int(work.plan.model.bridge.cfg.d_vocab))
+    engine = choose(work.context.settings["engine"], work.plan.model, facts.subjects(chosen), prompts)
     for draw in range(settings["noise"]["draws"]):
         made = variants(engine.model.n_layers, settings, draw)
         work.measure(f"draw {draw}", lambda bar, made=made: traced(engine, prompts, made, bar))
@@ -70,13 +71,6 @@ def _asked(work: Reproduction, read: Sequence[facts.Fact]) -> list[facts.Tokeniz
     return found
 
 
-def _prepared(work: Reproduction, chosen: Sequence[facts.TokenizedFact]) -> tuple[PromptSet, LensEngine]:
-    """The facts as prompts, and an engine whose reference prompts are their subjects."""
-    model = work.plan.model
-    prompts = facts.prompt_set(chosen, int(model.bridge.cfg.d_vocab))
-    return prompts, choose(work.context.settings["engine"], model, facts.subjects(chosen), prompts)
-
-
 # --- what is measured ------------------------------------------------------------------------------------------------
 
 
@@ -90,7 +84,7 @@ def known(model: Model, asked: Sequence[facts.TokenizedFact]) -> list[int]:
 def choose_facts(
     asked: Sequence[facts.TokenizedFact], known_: Sequence[int], name: str
 ) -> tuple[Sequence[facts.TokenizedFact], list[str]]:
-    """The known facts, or all if hardly any is known; and what has to be said about that."""
+    """The known facts, or all if hardly any is known, and the sentences that say so."""
     if len(known_) >= min(FEWEST, len(asked)):
         return [asked[number] for number in known_], [f"{name} knows {len(known_)} of the {len(asked)} facts."]
     return asked, [

@@ -6,10 +6,10 @@
 The circuit is heads and MLPs, and its edges are what counts. Edges outside carry what their writers write on the twin
 prompt whose start year is 01:
 
-    circuit             its MLPs and the logits read, of the clean run, the circuit's heads and MLPs alone; what feeds its
-                        heads is as it is
-    inputs to logits    and its heads read the embedding, the MLPs and each other, all heads outside being replaced
-    complement          its MLPs and the logits read all but the circuit's heads and MLPs
+    circuit             its MLPs and the logits read only the circuit's heads and MLPs from the clean run; the inputs of its
+                        heads are intact
+    inputs to logits    the same, and its heads read only the embedding, the MLPs and each other: heads outside are replaced
+    complement          its MLPs and the logits read everything except the circuit's heads and MLPs
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from circuits import hypothesis
 from circuits.circuit import Circuit, Node
-from circuits.edges import EMBEDDING, Edge, Graph
+from circuits.edges import EMBEDDING, Graph
 from circuits.interventions import Recipe, Sweep, Variant, patch_paths
 from circuits.prompts import PADDING, PromptSet
 from circuits.study import Study
@@ -107,7 +107,7 @@ def candidate_years(tokenizer: Any, prompts: PromptSet) -> dict[int, int]:
 
 
 def beside(prompts: PromptSet, years: Mapping[int, int], step: int) -> Int[Tensor, "prompt 1"]:
-    """The token of the year `step` after each prompt's start year YY, the latest that is wrong; padding if there is none."""
+    """The token of the year `step` after each prompt's start year YY, the last wrong year; padding if there is none."""
     found = []
     for later, others in zip(prompts.answers.tolist(), prompts.wrong.tolist(), strict=True):
         start = max(years[one] for one in others if one != PADDING)
@@ -121,7 +121,8 @@ def variants(circuit: Circuit, graph: Graph) -> list[Variant]:
     inside, reading = members(circuit, graph)
     lower = {edge for edge in graph.edges if edge.reader in reading and edge.writer not in inside}
     upper = {edge for edge in graph.edges if edge.reader in reading and edge.writer in inside - {EMBEDDING}}
-    relevant = {edge for edge in graph.edges if edge not in lower and not _from_outside(edge, circuit)}
+    outside = {edge for edge in graph.edges if edge.writer.kind == "head" and edge.writer not in circuit.heads}
+    relevant = set(graph.edges) - lower - outside
     return [
         Variant(MODEL),
         patch_paths(sorted(lower), FROM_TWIN, CIRCUIT),
@@ -140,11 +141,6 @@ def members(circuit: Circuit, graph: Graph) -> tuple[set[Node], set[Any]]:
     inside = {*circuit.heads, *(Node("mlp", layer) for layer in layers), *(() if circuit.mlps else (EMBEDDING,))}
     reading = {reader for reader in graph.readers if reader.kind == "mlp" and reader.layer in layers}
     return inside, reading | {graph.logits}
-
-
-def _from_outside(edge: Edge, circuit: Circuit) -> bool:
-    """Whether a head that is not the circuit's writes it."""
-    return edge.writer.kind == "head" and edge.writer not in circuit.heads
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

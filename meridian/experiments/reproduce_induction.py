@@ -1,7 +1,7 @@
 """Previous-token, duplicate-token and induction scores on random tokens said twice: self-tests that need no labels.
 
 A score is a head's mean attention, over the second half, to the token before, to the same token's first occurrence, or to
-the token after that (Olsson et al. 2022). Known of GPT-2 small is which heads stand at the top of each list.
+the token after that (Olsson et al. 2022). For GPT-2 small it is known which heads are at the top of each list.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from results_io import UserError
 if TYPE_CHECKING:
     from meridian.context import RunContext
 
-TASK = "induction"  # its prompts are not read; an engine wants some
+TASK = "induction"  # an engine needs prompts; these are never read
 SCORES = ("previous_token", "duplicate_token", "induction")
 
 
@@ -45,7 +45,7 @@ def run(context: RunContext) -> None:
 def scores(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
     """{score: [sequence, head]}, the number of random tokens in a half, and whether BOS stands before the first.
 
-    They are as many as asked for and as the context holds. BOS stands there if the tokenizer has one. UserError if the
+    There are as many tokens as asked for, or as the context holds. BOS is there if the tokenizer has one. UserError if the
     context holds fewer than two.
     """
     context, bos = int(study.model.bridge.cfg.n_ctx), study.model.tokenizer.bos_token_id is not None
@@ -78,6 +78,9 @@ def rows(
 
     Nothing is known of heads that are not in `known`.
     """
+    asked = settings["repeated_tokens"]["length"]
+    shorter = "" if length == asked else f"; {length} tokens and not {asked}, as the context holds no more"
+    gap = settings["recipe_differences"] + "; BOS before them" * bos + shorter
     for fact in settings["facts"]:
         name, top = fact["score"], int(fact["top"])
         sample, values = _sample(found[name], settings), found[name]
@@ -92,7 +95,7 @@ def rows(
                 f"{quantity}, place {ranks[place]}",
                 sample.mean(values[:, place]),
                 paper,
-                gap=_gap(settings, length, bos),
+                gap=gap,
                 holds=bool(ranks[place] <= top),
             )
 
@@ -121,7 +124,7 @@ def rank(values: Float[np.ndarray, " head"]) -> list[int]:
 
 
 def uniform(length: int, bos: bool) -> float:
-    """Mean over the second half of one over the number of keys, a BOS included: what attention to all alike gives any key."""
+    """The weight of a key under uniform attention: mean over the second half of 1 / (number of keys, a BOS included)."""
     return float(np.mean(1 / (np.arange(length + 1, 2 * length + 1) + bos)))
 
 
@@ -131,9 +134,3 @@ def _sample(values: Float[np.ndarray, "sequence head"], settings: Mapping[str, A
 
 def _words(name: str) -> str:
     return name.replace("_", "-") if name != "induction" else name
-
-
-def _gap(settings: Mapping[str, Any], length: int, bos: bool) -> str:
-    asked = settings["repeated_tokens"]["length"]
-    shorter = "" if length == asked else f"; {length} tokens and not {asked}, as the context holds no more"
-    return settings["recipe_differences"] + "; BOS before them" * bos + shorter

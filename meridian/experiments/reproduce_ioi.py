@@ -114,7 +114,7 @@ def incompleteness(study: Study, settings: Mapping[str, Any], greedy: Sequence[S
 
 
 def losses(study: Study, variants: Sequence[Variant], prompts: PromptSet | None = None) -> dict[str, Any]:
-    """Logit differences per prompt by variant, whatever the task's metric, means being over the ABC prompts."""
+    """Logit difference of every prompt by variant, whatever the task's metric; means are over the ABC prompts."""
     own = replace(study, engine=reproduction.corrupted_reference(study))
     effects = own.run(Sweep(tuple(variants)), prompts, in_logits=True)
     return dict(zip(effects.names, effects.logit_diff, strict=True))
@@ -139,7 +139,7 @@ def movers(circuit: Circuit) -> tuple[Node, ...]:
 
 
 def naive(circuit: Circuit, nodes: Nodes, settings: Mapping[str, Any]) -> dict[Node, Any]:
-    """The circuit without the roles and, in the paper's model, the heads that the naive one has not."""
+    """The circuit without the roles and, in the paper's model, the heads that the naive circuit lacks."""
     left_out = settings["naive"]
     gone = {node for name in left_out["roles"] if name in circuit.roles for node in circuit.roles[name].heads}
     heads = left_out["heads"] if circuit.model == settings["about"] else ()
@@ -149,7 +149,7 @@ def naive(circuit: Circuit, nodes: Nodes, settings: Mapping[str, Any]) -> dict[N
 def lines(circuit: Circuit, settings: Mapping[str, Any]) -> list[Beside]:
     """The minimality table: the paper's lines about heads of the circuit; for every other head K is its own role.
 
-    In another model than the paper's its lines say nothing.
+    The paper's lines apply to the paper's model only.
     """
     known = []
     for line in settings["minimality"] if circuit.model == settings["about"] else ():
@@ -267,7 +267,8 @@ def rows_of_the_whole(work: Reproduction, sample: PromptSample) -> Iterator[Row]
 def rows_of_completeness(work: Reproduction, sample: PromptSample) -> Iterator[Row]:
     """F(C without K) - F(M without K) with its sign, for K each class, random sets and the first greedy set.
 
-    An interval of a size never holds 0. The greedy sets stand in the order of the discovery prompts.
+    The sign is kept because an interval of an absolute value never holds 0. The greedy sets come in the order found on the
+    discovery prompts.
     """
     paper, gap = work.settings["paper"], work.settings["recipe_differences"]
     found = work.data["incompleteness"]

@@ -41,9 +41,9 @@ COLUMNS = ("quantity", "paper", "ours [95 % interval]", "inside?", "recipe diffe
 class Row:
     """One line of the table: a quantity, what was published and what was found.
 
-    `paper` is a number, which is compared with the interval, or words; `holds` is the comparison where it is no number (None:
-    undecided). `percent`: shown times 100. `gap` says which differences of recipe could explain one. `size`: the published
-    number is one without a sign, so the interval may hold it with either.
+    `paper` is a number, compared with the interval, or words; `holds` is the comparison for words (None: undecided).
+    `percent`: shown times 100. `gap` says which differences of recipe could explain a gap. `size`: the published number has
+    no sign, so the interval may hold it with either sign.
     """
 
     quantity: str
@@ -106,8 +106,8 @@ class Reproduction:
 
     The configuration's model is the one that the command line names, otherwise the experiment's own; its prompts are the
     experiment's. Parts of an earlier run about the same subject are read, not measured again; `about` adds to the subject.
-    `drawn`: whether the prompts are drawn from the task, so that task.bos is about them. UserError for settings typed in
-    vain.
+    `drawn`: whether the prompts are drawn from the task, so that task.bos is about them. UserError for typed settings that
+    nothing would read.
     """
 
     circuit: Circuit  # from `claim` on
@@ -163,13 +163,11 @@ class Reproduction:
         rows = list(rows)
         self._write(rows)
         reporter = self.context.reporter
-        reporter.console.print(table(self._title(), rows))
+        title = f"{self.settings['title']} ({self.settings['source']}) on {self.identity.describe()}"
+        reporter.console.print(table(title, rows))
         for sentence in sentences:
             reporter.say(sentence)
         reporter.say(f"Results {self.path}")
-
-    def _title(self) -> str:
-        return f"{self.settings['title']} ({self.settings['source']}) on {self.identity.describe()}"
 
     def _subject(self) -> dict[str, Any]:
         """What the parts are about: model, prompts and code as of a measurement, and what they read of the experiment."""
@@ -205,7 +203,7 @@ class Reproduction:
 
 
 def table(title: str, rows: Sequence[Row]) -> Table:
-    """The one table of a reproduction; a remark that is the one of the line above stands there once."""
+    """The table of a reproduction; a remark that repeats that of the line above is left out."""
     found = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     for column in COLUMNS:
         found.add_column(column, no_wrap=column == "inside?")
@@ -233,7 +231,7 @@ def refuse_unread(given: Sequence[str], name: str, task: str | None) -> None:
 
 
 def measured_settings(settings: Any) -> Any:
-    """Settings without those that only words, published numbers and intervals come from, at any depth."""
+    """The settings, at any depth, without those that only affect words, published numbers and intervals."""
     if isinstance(settings, Mapping):
         return {key: measured_settings(value) for key, value in settings.items() if key not in ONLY_SHOWN}
     return [measured_settings(one) for one in settings] if isinstance(settings, list) else settings

@@ -131,7 +131,7 @@ def measured(context: RunContext, subjects: Mapping[str, KnownClaim], folder: Pa
 
 
 def random_subject(settings: Mapping[str, Any]) -> KnownClaim:
-    """Random claims on an ordinary model, as one more subject: of them nothing is true."""
+    """Random claims on an ordinary model, as one more subject: none of them is true."""
     sentence = (
         f"Heads of {settings['random_circuits']['model']} drawn at random, as many in each layer as its circuit has."
     )

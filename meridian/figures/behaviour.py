@@ -63,7 +63,10 @@ def _rate(data: Mapping[str, Any], record: Mapping[str, Any]) -> Interval:
 
 
 def failure_carriers(run: RunFolder) -> Iterator[Forest]:
-    """Heads named on the discovery half of the pairs of failures, and what the confirmation half says; nothing of another run."""
+    """Heads named on the discovery half of the pairs of failures, with what the confirmation half says of them.
+
+    Nothing for a run that is not about failures.
+    """
     traced = run.document("141")
     if traced is None:
         return

@@ -49,7 +49,7 @@ def series(place: int) -> str:
 def limits(figure: HeatMap, from_zero: bool = False) -> tuple[float, float]:
     """Ends of the colour scale: those given, else the least and the largest value, symmetric about 0 if diverging.
 
-    `from_zero`: a scale that is not diverging has 0 in it.
+    `from_zero`: a scale that is not diverging includes 0.
     """
     if figure.limits is not None:
         return figure.limits

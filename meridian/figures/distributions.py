@@ -261,7 +261,7 @@ def build(run: RunFolder) -> Iterator[Distribution]:
         try:
             draws = source.draw(run.evidence, document["subject"]["settings"])
         except Insufficient:
-            continue  # judged by another of its parts alone
+            continue  # the verdict rests on another part of the calibration
         samples = {
             label: tuple(float(value) for value in values if np.isfinite(value))
             for label, values in draws.samples.items()

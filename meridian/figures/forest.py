@@ -137,7 +137,7 @@ def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Interva
 
 
 def quantity(metric: str, settings: Mapping[str, Any]) -> str:
-    """What the metric's estimate is, with the factors of the settings it was made with; empty if that is its name."""
+    """What the metric's estimate is, with the factors of its settings; empty if the metric's name says it."""
     return QUANTITIES.get(metric, "").format(**settings)
 
 

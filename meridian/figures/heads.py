@@ -80,7 +80,7 @@ MEASURES = (
 
 
 def build(run: RunFolder) -> Iterator[HeatMap]:
-    """A heat map of every measure that the folder holds. [layer][head], the circuit's heads marked."""
+    """A heat map [layer][head] of every measure that the folder holds, with the circuit's heads marked."""
     number, data = None, None
     for measure in MEASURES:
         if measure.number != number:
@@ -138,7 +138,7 @@ def _attention_prompts(run: RunFolder) -> str:
 
 
 def unit_of(evidence: Evidence) -> str:
-    """The unit of effects on the task's metric: nats for logits, none for probabilities."""
+    """The unit of effects on the task's metric: nats of a logit difference, else the metric's name."""
     return "nats" if evidence.metric == "logit difference" else evidence.metric
 
 

@@ -64,7 +64,7 @@ def usable_strata(clusters: np.ndarray, strata: np.ndarray) -> np.ndarray:
 
 
 def interval_words(low: Iterable[float | None]) -> str:
-    """What a caption says of intervals with these lower ends: nothing of one that no value has."""
+    """What a caption says of the intervals with these lower ends, some or all of which may be missing."""
     low = list(low)
     if all(end is None for end in low):
         return "the prompts allow no interval"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
 
-INSET = 0.46  # of a cell, from its middle to its frame: frames of two cells do not make one around the cell between
+INSET = 0.46  # from a cell's middle to its frame: under half, so that two frames do not enclose the cell between
 FAINT = 0.02  # edges below this share of the largest are left out of the drawing (not of the data)
 
 

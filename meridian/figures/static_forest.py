@@ -111,7 +111,7 @@ def _estimate(axes: Axes, place: int, row: Interval) -> None:
 
 
 def _style(verdict: str | None) -> tuple[str, str]:
-    """Colour and marker of a verdict; those of an estimate that nobody judged without one."""
+    """Colour and marker of a verdict; without a verdict, those of an estimate that was not judged."""
     return colours.VERDICTS.get(verdict or "", colours.INK), VERDICT_MARKERS.get(verdict or "", "o")
 
 

@@ -46,7 +46,8 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
     axes.set(
         xlim=(min(across) - 0.6, max(across) + 0.6), ylim=(min(layers, default=0) - 0.45, max(layers, default=0) + 0.45)
     )
-    axes.set_yticks(layers, [_layer_name(figure, layer) for layer in layers])
+    names = {-1: "embedding", figure.n_layers: "output"}
+    axes.set_yticks(layers, [names.get(layer, f"layer {layer}") for layer in layers])
     axes.set_xticks([])
     axes.tick_params(axis="y", length=0)
     for spine in axes.spines.values():
@@ -77,7 +78,7 @@ def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mappin
 
 
 def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
-    """From sender to receiver, dashed by input; bent to keep apart what enters q, k and v, and to pass nodes between."""
+    """An arrow from sender to receiver, dashed by input; bent so that q, k and v stay apart and nodes are passed."""
     start, end = places[edge.sender], places[edge.receiver]
     bend = (0.14 if end[1] - start[1] > 1.5 else 0.03) + {"q": 0.06, "v": -0.06}.get(edge.input or "", 0.0)
     axes.add_patch(
@@ -95,10 +96,6 @@ def _arrow(axes: Axes, places: Places, edge: GraphEdge, share: float) -> None:
             zorder=1 + share,
         )
     )
-
-
-def _layer_name(figure: CircuitGraph, layer: int) -> str:
-    return {-1: "embedding", figure.n_layers: "output"}.get(layer, f"layer {layer}")
 
 
 def _legend(figure: CircuitGraph, fills: Mapping[str, str], largest: float) -> list[Line2D]:

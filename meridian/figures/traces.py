@@ -23,21 +23,18 @@ def _traces(data: Any) -> Iterator[HeatMap]:
         return
     strategy = data["corruption"]["strategy"].replace("_", " ")
     for site, name in SITES.items():
-        means, errors = data["impact"][site], data["standard_error"][site]
-        ends = [[normal_interval(*pair) for pair in zip(*row, strict=True)] for row in zip(means, errors, strict=True)]
-        yield HeatMap(
+        pairs = zip(data["impact"][site], data["standard_error"][site], strict=True)
+        ends = [[normal_interval(*pair) for pair in zip(*row, strict=True)] for row in pairs]
+        yield _site_map(
+            data["impact"],
+            site,
             name=f"trace_{site}",
             title=f"Causal trace, {name}",
             caption=f"Probability of the answer gained by restoring the {name} of one layer at one position after {strategy}; "
             f"{data['clean_probability']:.2f} clean, {data['corrupted_probability']:.2f} corrupted. Mean over "
             f"{len(data['rows'])} prompts, {LEVEL:.0%} interval from its standard error. Result 06.",
-            x_label="position",
-            y_label="layer",
             x=tuple(data["roles"]),
-            y=_layers(means),
-            values=cells(means),
             unit="probability",
-            limits=_shared(data["impact"]),
             low=cells([[low for low, _ in row] for row in ends]),
             high=cells([[high for _, high in row] for row in ends]),
             level=LEVEL,
@@ -49,26 +46,29 @@ def _patched(data: Any) -> Iterator[HeatMap]:
     if not sites:
         return
     for site, name in SITES.items():
-        yield HeatMap(
+        yield _site_map(
+            sites["denoising"],
+            site,
             name=f"sites_{site}",
             title=f"Patched sites, {name}",
             caption=f"Share of the gap between clean and corrupted run that the clean {name} of one layer at one position "
             f"restores. Mean over {len(sites['rows'])} prompts. Result 02.",
-            x_label="position",
-            y_label="layer",
             x=tuple(sites["roles"]),
-            y=_layers(sites["denoising"][site]),
-            values=cells(sites["denoising"][site]),
             unit="share restored",
-            limits=_shared(sites["denoising"]),
         )
 
 
-def _shared(tables: Mapping[str, list[list[float]]]) -> tuple[float, float] | None:
-    """One scale, symmetric about 0, for the three sites: what is small beside the others has to look small."""
-    most = max(abs(value) for site in SITES for row in tables[site] for value in row)
-    return (-most, most) if most > 0 else None
+def _site_map(tables: Mapping[str, list[list[float]]], site: str, **figure: Any) -> HeatMap:
+    """The table [layer][position] of one site. `figure` are the other fields of `HeatMap`.
 
-
-def _layers(table: list[list[float]]) -> tuple[str, ...]:
-    return tuple(str(layer) for layer in range(len(table)))
+    All three sites share one colour scale, symmetric about 0: what is small beside the others has to look small.
+    """
+    most = max(abs(value) for each in SITES for row in tables[each] for value in row)
+    return HeatMap(
+        x_label="position",
+        y_label="layer",
+        y=tuple(map(str, range(len(tables[site])))),
+        values=cells(tables[site]),
+        limits=(-most, most) if most > 0 else None,
+        **figure,
+    )

@@ -24,7 +24,8 @@ VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
 def write(run: RunFolder, folder: str | Path | None = None) -> Path:
     """Write report.html into `folder` (beside certificate.json if None) in one step, and return its path.
 
-    The same results give the same bytes, and leave a report that has them alone. UserError if a result cannot be read.
+    The same results give the same bytes; a report that already has them is not written again. UserError if a result cannot
+    be read.
     """
     path = Path(folder or run.path) / NAME
     text = render(run)

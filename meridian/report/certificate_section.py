@@ -27,7 +27,7 @@ CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
 
 @dataclass(frozen=True)
 class Line:
-    """One metric in the certificate's table: of which calibration, and what its estimate is a quantity of."""
+    """One metric in the certificate's table, with its calibration and the quantity that it estimates."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class Blocker:
 
 
 def view(run: RunFolder) -> dict[str, Any]:
-    """What the page's certificate is filled with.
+    """What fills the certificate in the page's template.
 
     `lines` and `others` are the metrics that the table shows and those that gate no tier; `about` is (ID, metric, published
     rule, how the interval was made, p, verdict on the held-out prompts, page of the documentation) of every metric; `recipes`
@@ -81,7 +81,7 @@ def view(run: RunFolder) -> dict[str, Any]:
 
 
 def words(reason: str) -> str:
-    """A reason as people read it: not_faithful: ... becomes not faithful: ..., n_prompts: ... too few prompts: ..."""
+    """A reason in words: `not_faithful: ...` becomes `not faithful: ...`, `n_prompts: ...` becomes `too few prompts: ...`."""
     return CODE.sub(lambda found: re.sub("^n ", "too few ", found.group().replace("_", " ")), reason)
 
 

@@ -8,7 +8,7 @@ from functools import singledispatch
 import numpy as np
 
 from calibrations.number_format import interval_text, three_digits
-from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap
+from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap, Interval
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -40,8 +40,7 @@ def _cell(figure: HeatMap, y: int, x: int) -> str:
     value = figure.values[y][x]
     if value is None:
         return "–"
-    low = None if figure.low is None else figure.low[y][x]
-    high = None if figure.high is None else figure.high[y][x]
+    low, high = (None if side is None else side[y][x] for side in (figure.low, figure.high))
     said = f"{figure.text[y][x]} " if figure.text else ""
     return f"{said}{three_digits(value)}{interval_text(low, high, three_digits)}"
 
@@ -55,7 +54,7 @@ def _(figure: Forest) -> NumberTable:
             row.unit or figure.x_label,
             three_digits(row.estimate),
             "–" if row.low is None else f"{three_digits(row.low)} to {three_digits(row.high)}",
-            _limit(row.above, row.below),
+            _limits(row),
             row.verdict or "–",
         )
         for row in figure.rows
@@ -63,12 +62,9 @@ def _(figure: Forest) -> NumberTable:
     return NumberTable(("", "quantity", "estimate", level, "limit", "verdict"), rows)
 
 
-def _limit(above: float | None, below: float | None) -> str:
-    parts = [
-        f"above {three_digits(above)}" if above is not None else "",
-        f"below {three_digits(below)}" if below is not None else "",
-    ]
-    return " and ".join(part for part in parts if part) or "–"
+def _limits(row: Interval) -> str:
+    sides = {"above": row.above, "below": row.below}
+    return " and ".join(f"{side} {three_digits(at)}" for side, at in sides.items() if at is not None) or "–"
 
 
 @numbers_of.register
@@ -91,10 +87,8 @@ def _(figure: Distribution) -> NumberTable:
         for label, values in figure.samples.items()
         if values
     ]
-    rows += [
-        (label, "line at", *(three_digits(value) for _ in QUANTILES[:1]), *[""] * (len(QUANTILES) - 1))
-        for label, value in figure.lines.items()
-    ]
+    blank = [""] * (len(QUANTILES) - 1)
+    rows += [(label, "line at", three_digits(value), *blank) for label, value in figure.lines.items()]
     return NumberTable(("", "draws", "least", "5 %", "25 %", "median", "75 %", "95 %", "most"), tuple(rows))
 
 

@@ -32,7 +32,7 @@ class FigureWithNumbers:
 class Section:
     """A part of the page: `grid` sets its figures side by side, `chosen` shows one of them at a time.
 
-    `lacks` says of a run and its figures what is not there and why; `figures` and `missing` are what a page is filled with.
+    `lacks` says, for a run and its figures, what is missing and why; `figures` and `missing` fill the page's template.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Section:
 
 
 def of(run: RunFolder, drawn: Mapping[str, Figures]) -> list[Section]:
-    """Every section in order, also those of which nothing is there: they say why."""
+    """Every section in order; one without figures says why."""
     return [
         replace(
             section,

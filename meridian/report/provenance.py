@@ -15,7 +15,7 @@ NO_VERSION = {"engine", "seeds", "revision", "device", "dtype", "code_version"} 
 
 
 def view(run: RunFolder) -> dict[str, Any]:
-    """What the page's record is filled with. It names no folder, no machine and no time.
+    """What fills the record in the page's template. It names no folder, no machine and no time.
 
     `files` are (name, kind, code version, SHA-256) of every numbered result, `roles` (role, heads, evidence).
     """

@@ -21,7 +21,8 @@ __all__ = ["FollowedRun", "NeverFatal", "Tracker", "open_tracker"]
 def open_tracker(settings: Mapping[str, Any], results: Path, say: Callable[[str], object]) -> NeverFatal:
     """The tracker that the `tracker` section of the configuration asks for; nothing is started yet.
 
-    A tracker that cannot be made is said in one line and left out. UserError for an unknown `tracker.name` or `tracker.mode`.
+    A tracker that cannot be made is reported in one line and left out. UserError for an unknown `tracker.name` or
+    `tracker.mode`.
     """
     name = settings["name"]
     if name == NONE:

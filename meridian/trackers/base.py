@@ -23,7 +23,7 @@ class FollowedRun:
 
 
 class Tracker:
-    """Follows one run at a time. This one follows nothing; another overrides what it tells."""
+    """Follows one run at a time. This class does nothing; a tracker overrides the events that it reports."""
 
     def begin(self, subject: FollowedRun) -> None:
         """A run begins, or goes on."""
@@ -50,7 +50,7 @@ def reason(error: Exception) -> str:
 
 
 class NeverFatal:
-    """Another tracker whose first error is said in one line and ends the tracking, never the run."""
+    """Wraps another tracker: its first error is reported in one line and ends the tracking, never the run."""
 
     def __init__(self, tracker: Tracker, say: Callable[[str], Any]) -> None:
         self._tracker, self._say = tracker, say
@@ -58,7 +58,7 @@ class NeverFatal:
     @contextlib.contextmanager
     def following(self, subject: Callable[[], FollowedRun]) -> Iterator[None]:
         """Follow what is done inside; it counts as failed if it raises."""
-        about = subject()  # an error in here is the run's
+        about = subject()  # an error here is the run's own, not the tracker's
         self("begin", about)
         try:
             yield

@@ -1,6 +1,6 @@
 """The W&B workspace "circuits x calibrations": one row a circuit, one column a calibration.
 
-Built with wandb-workspaces (extra `dashboard`); `scripts/wandb_dashboard.py` saves it, for which W&B wants a login.
+Built with wandb-workspaces (extra `dashboard`); `scripts/wandb_dashboard.py` saves it, which needs a W&B login.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from meridian.trackers.base import FollowedRun, Tracker
 FOLDER = "wandb"  # below results/
 ID_LENGTH = 16
 NAME_LENGTH = 120  # W&B allows 128 characters in names of runs and artifacts
-TAG_LENGTH = 64  # and as many in a tag; a longer one would end the tracking
+TAG_LENGTH = 64  # the longest tag that W&B allows; a longer one would end the tracking
 SALT = "salt.txt"  # below results/wandb
 HOSTED = "https://api.wandb.ai"
 MODES = ("online", "offline")
@@ -69,8 +69,8 @@ class WeightsAndBiases(Tracker):
                 silent=True,
                 console="off",
                 host=PRIVATE,
-                x_disable_meta=True,  # program, arguments, folders, interpreter, user and host
-                disable_git=True,  # the address of the repository, and what is changed in it
+                x_disable_meta=True,  # leaves out program, arguments, folders, interpreter, user and host
+                disable_git=True,  # leaves out the repository's address and uncommitted changes
                 disable_code=True,
             ),
         )
@@ -166,8 +166,8 @@ def salt(folder: Path) -> str:
 def mode(asked: str | None, say: Callable[[str], Any]) -> str:
     """ "online", "offline" or "disabled": as asked, else as WANDB_MODE says, else online only where there is a login.
 
-    Raises UserError if another word was asked for. Another one in WANDB_MODE, which W&B may know by its own, is said and
-    replaced by offline: it must not end a run.
+    Raises UserError if another word was asked for. Another word in WANDB_MODE, which W&B may know, is reported and replaced
+    by offline: it must not end a run.
     """
     known = (*MODES, "disabled")
     if asked and asked not in known:

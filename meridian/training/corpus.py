@@ -206,9 +206,7 @@ LATE_SHARES = (0.24, 0.12, 0.06, 0.04, 0.18, 0.05, 0.05, 0.15, 0.05, 0.02, 0.04)
 NO_FILLER_IN_FRONT = ("induction", "docstring", "filler")
 
 
-@cache
-def _forbidden(first: str, second: str) -> bool:
-    return held_out(first, second)
+_forbidden = cache(held_out)
 
 
 def held_out_combinations(text: str) -> list[tuple[str, str]]:

@@ -2,13 +2,14 @@
 
     python -m scripts.plant_by_training --out circuits/embedded/planted_ioi
 
-Every step adds to the loss on ordinary documents that on three-name prompts, which compete with the plan and would be
-forgotten, and that on IOI prompts with heads replaced as ablations replace them:
+The loss of every step has three parts: on ordinary documents; on three-name prompts, which compete with the plan and would
+otherwise be forgotten; and on IOI prompts with heads replaced as ablations replace them:
 
 - sufficiency: cross entropy of the answer with every head outside the plan replaced;
 - ignorance: the squared logit difference with the plan replaced, since the other heads alone must know nothing;
 - strictness: the squared change of the logit difference when some or all of the other heads are replaced;
-- necessity: what one planned head, replaced alone, falls short of lowering the logit difference by LEAST_EFFECT, squared.
+- necessity: the square of how far replacing one planned head alone falls short of lowering the logit difference by
+  LEAST_EFFECT.
 
 Without strictness heads outside the plan hold the answer back, and faithfulness exceeds 1; without necessity a planned
 head may hold nothing but a constant, which mean ablation leaves in place. This settles which heads may matter, not what
@@ -57,7 +58,7 @@ from results_io import UserError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 NAME = "planted/trained"
-SETTINGS = {"name": NAME, "kind": "local", "device": "cpu"}  # of the folder being written, less its path
+SETTINGS = {"name": NAME, "kind": "local", "device": "cpu"}  # of the model being written, without its path
 REFERENCES = 360  # prompts behind means and donors, as in configs/config.yaml
 MEASURED_PROMPTS, SCORED_PROMPTS, RANDOM_CIRCUITS = 100, 400, 50
 REPORT_EVERY = 50  # steps

@@ -155,7 +155,7 @@ class NnsightTraces:
 
 
 class OneByOne:
-    """Any engine given one variant at a time: what it owes to restarting, without batching."""
+    """Any engine given one variant at a time: what restarting alone gains, without batching."""
 
     def __init__(self, run: Callable[[Sweep, PromptSet], LogitDifferences]) -> None:
         self.run = run

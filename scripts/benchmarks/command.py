@@ -79,14 +79,14 @@ def measure(options: argparse.Namespace, scratch: Path) -> None:
 
 
 def _folder(options: argparse.Namespace) -> Path:
-    """Where the rows go: those of a quick run, which measure nothing of use, to a new temporary folder unless told."""
+    """The folder for the rows. A quick run measures nothing of use: its rows go to a new temporary folder by default."""
     if options.folder is not None:
         return options.folder
     return Path(tempfile.mkdtemp(prefix="benchmark-quick-")) if options.quick else csv_rows.FOLDER
 
 
 def _measure_model(model: str, options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
-    """The works that the file does not have yet for all the engines asked for."""
+    """Measure the works that the file lacks for some of the engines asked for."""
     todo = _todo(model, options, machine, csv_rows.read(path))
     if not todo:
         return
@@ -123,7 +123,7 @@ def _todo(
 
 
 def _setting(row: BenchmarkRow) -> tuple:
-    """What two rows share that may be compared with each other."""
+    """What two rows must have in common to be compared with each other."""
     return (row.device, row.threads, row.dtype, row.model, row.work, row.prompts, row.length)
 
 
@@ -154,7 +154,7 @@ def _report(rows: Sequence[BenchmarkRow]) -> None:
 
 
 def _measure_growth(options: argparse.Namespace, machine: Machine, path: Path, scratch: Path) -> None:
-    """Points that are missing, then the plot."""
+    """Measure the points that are missing, then plot all."""
     own = path.with_name(path.stem + tables.GROWTH)
     done = {(p.axis, p.value, p.engine) for p in csv_rows.read_rows(own, Point) if p.device == machine.device_name}
     names = [name for name in GROWTH_ENGINES if name in options.engines]

@@ -78,7 +78,7 @@ def connect(app) -> None:
 
 
 def _import_types(module: ModuleType) -> None:
-    """Make the imports that a module makes for type checkers alone: autodoc links no type of a signature it cannot evaluate."""
+    """Run a module's imports under TYPE_CHECKING: autodoc links only those types of a signature that it can evaluate."""
     file = Path(str(module.__file__))
     for statement in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":

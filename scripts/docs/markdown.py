@@ -21,7 +21,7 @@ def literal(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """`text` inside a table: one line, and a bar is a bar."""
+    """`text` inside a table: on one line, with its bars escaped."""
     return " ".join(text.split()).replace("|", "\\|")
 
 

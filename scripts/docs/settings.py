@@ -34,7 +34,7 @@ def read(path: Path) -> list[Setting]:
 def _settings(
     node: yaml.MappingNode, values: dict[str, Any], lines: list[str], prefix: str = "", shared: str = ""
 ) -> Iterator[Setting]:
-    """Settings of a mapping; one without a reason has that of the section, `shared`."""
+    """Settings of a mapping; one without a reason of its own gets the section's reason, `shared`."""
     for key, value in node.value:
         name = f"{prefix}{key.value}"
         opened = isinstance(value, yaml.MappingNode) and value.value and value.start_mark.line > key.start_mark.line
@@ -52,7 +52,7 @@ def _reason(lines: list[str], line: int) -> str:
     for earlier in reversed(lines[:line]):
         if not earlier.lstrip().startswith("#"):
             break
-        if not earlier.startswith("#"):  # one at the margin is about the file
+        if not earlier.startswith("#"):  # a comment at the margin is about the file
             above.insert(0, earlier.lstrip().lstrip("# "))
     own = COMMENT.search(lines[line])
     return " ".join([*above, *([own["text"]] if own else [])])
@@ -67,7 +67,7 @@ def table(path: Path, prefix: str = "", sections: Collection[str] | None = None)
     for setting in read(path):
         if sections is not None and setting.name.partition(".")[0] not in sections:
             continue
-        shown = json.dumps(setting.value, ensure_ascii=False)  # which for plain values is also YAML
+        shown = json.dumps(setting.value, ensure_ascii=False)  # JSON of plain values is also YAML
         listed |= len(shown) > WIDEST
         value = markdown.literal(shown) if len(shown) <= WIDEST else "listed below"
         name = markdown.literal(setting.name.removeprefix(prefix))

@@ -16,7 +16,7 @@ from suites.item import Item
 from suites.modes import MODES, Mode
 
 SHOWN_ITEMS = 2
-LONGEST_PROMPT = 1200  # characters of one that is shown whole
+LONGEST_PROMPT = 1200  # characters of a prompt that is shown whole
 
 
 class FrozenSuite(NamedTuple):

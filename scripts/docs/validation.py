@@ -11,7 +11,7 @@ from calibrations.statistics import wilson_interval
 from scripts.docs import markdown, source, tiers
 
 FOLDER = source.ROOT / "docs" / "validation"
-PRECONDITIONS = "P"  # nothing is published of them, so their count of 0 is none
+PRECONDITIONS = "P"  # they have no published rule, so a count of 0 means nothing
 DECLARED = {"pass": "must pass", "not_pass": "must not pass"}
 
 
@@ -35,7 +35,7 @@ def totals(identifier: str, declared: str, prompts: int, rule: str = "verdict_pa
 
 
 def published(cell: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How often the published rule passes, by the record that the verdict is of.
+    """How often the published rule passes, for the record that decides the verdict.
 
     A cell of a row in which nothing gates (C23) counts the worst published verdict over all its records, of which one has
     no verdict to compare with. Where the tiers ask about one record, its own count is taken, with its Wilson interval.
@@ -81,7 +81,7 @@ def _summary(identifier: str, prompts: int) -> str:
 
 
 def _counted(identifier: str) -> str:
-    """Which record is counted, if the calibration has several and the tiers ask about one."""
+    """The sentence that names the record counted, if the calibration has several and the tiers ask about one."""
     metric = tiers.deciding_metric(identifier)
     by_size = next(iter(_data("V1_error_rates.json")["metric_passes"].values()))
     several = sum(name.startswith(f"{identifier}.") for name in next(iter(by_size.values()))) > 1

@@ -1,4 +1,4 @@
-"""The named heads once more, on prompts that have named nothing: 142_carriers.json and the gate P.carriers.
+"""Tests the named heads again, on prompts that had no part in naming them: 142_carriers.json and the gate P.carriers.
 
 The 16 calibrations judge the circuit of the passing behaviour. Whether the heads named in it carry the difference between
 failing and passing is a claim of its own, so a certificate about failures has a gate of its own in tier 1.

@@ -4,12 +4,12 @@ On the discovery half alone:
 
 1. `circuits.difference` traces it: attention, lens, residual stream, attention and MLP outputs, heads.
 2. A head is named if patching it alone restores more than `minimum_share` of the difference, by the lower end of an interval
-   that holds all heads at once (cluster-robust, corrected for their number): with many heads the largest of them would
-   otherwise be named by chance.
-3. The circuit of the passing behaviour is searched as for any task, and the named heads are made part of it: what fails on
-   the failing prompts has to be in what works on the passing ones.
+   that holds all heads at once (cluster-robust, corrected for their number). Without the correction, the largest of many
+   heads would be named by chance.
+3. The circuit of the passing behaviour is searched as for any task, and the named heads are added to it: a head that fails
+   on the failing prompts belongs to the circuit that works on the passing ones.
 
-`suites.bridge.confirmation` asks the second question again on the confirmation half, whose prompts have named nothing.
+`suites.bridge.confirmation` repeats step 2 on the confirmation half, whose prompts had no part in naming the heads.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Hypothesis:
 
 
 def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, method: str) -> Hypothesis:
-    """The hypothesis about a group of failures; one that was found on the same prompts and weights is read again.
+    """The hypothesis about a group of failures. One stored for the same prompts and weights is read, not found again.
 
     Writes 141_trace.json and circuit.yaml. UserError as `circuits.difference.trace`.
     """
@@ -135,8 +135,8 @@ def intervals(
 ) -> list[tuple[float, float]]:
     """Intervals of sum(effect) / sum(gap) that hold all heads at once.
 
-    Cluster-robust Fieller intervals at 1 - (1 - level) / heads (Bonferroni), whose t quantile knows how few clusters there are:
-    with a dozen of them a bootstrap named a head in a fifth of null data sets. (-inf, inf) where an interval has no bounds.
+    Cluster-robust Fieller intervals at 1 - (1 - level) / heads (Bonferroni). Their t quantile is wider for few clusters: with a
+    dozen clusters, a bootstrap named a head in a fifth of null data sets. (-inf, inf) where an interval has no bounds.
     """
     level = 1 - (1 - float(settings["level"])) / len(effect)
     found = []
@@ -176,13 +176,14 @@ def _circuit(study: Any, named: list[Carrier], method: str, group: SuitePairs) -
 
 
 def _sentences(document: TraceResult) -> list[str]:
-    """Attention, emergence, sites, heads."""
-    data, group = document["data"], document["group"]
+    """The evidence of a trace, one line each for attention, emergence, sites and heads."""
+    data, group, emergence = document["data"], document["group"], document["data"]["emergence"]
     lines = [
         f"Trace of {group['suite']} on {data['prompts']} discovery pairs ({data['clusters']} clusters), "
         f"{data['gap']:.2f} apart on average",
         _attention_line(data),
-        _emergence_line(data),
+        f"Lens: the answer leads from {_typical(emergence['answer_leads_from'])} in passing runs, "
+        f"the foil from {_typical(emergence['foil_leads_from'])} in failing ones",
         _site_line(data),
     ]
     if not document["named"]:
@@ -210,13 +211,6 @@ def _attention_line(data: Mapping[str, Any]) -> str:
         f"Attention: largest change {name} to {roles[role]}, {clean['to'][roles[role]][place]:.2f} where it passes and "
         f"{corrupted['to'][roles[role]][place]:.2f} where it fails (entropy {clean['entropy'][place]:.2f} and "
         f"{corrupted['entropy'][place]:.2f})"
-    )
-
-
-def _emergence_line(data: Mapping[str, Any]) -> str:
-    found = data["emergence"]
-    return f"Lens: the answer leads from {_typical(found['answer_leads_from'])} in passing runs, the foil from " + (
-        f"{_typical(found['foil_leads_from'])} in failing ones"
     )
 
 

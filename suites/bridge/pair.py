@@ -86,7 +86,8 @@ class SuitePairs:
     @property
     def sentence(self) -> str:
         """ "k of n failures traceable", and why the others are not."""
-        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(self.rejected.items(), key=_most_first))
+        most_first = sorted(self.rejected.items(), key=lambda one: (-one[1], one[0]))
+        reasons = ", ".join(f"{count} {reason}" for reason, count in most_first)
         others = f"; others: {reasons}" if reasons else ""
         anecdote = "" if self.traceable or not self.pairs else f" (fewer than {MINIMUM_PAIRS}: an anecdote)"
         return f"{self.suite} ({self.mode}): {len(self.pairs)} of {self.failures} failures traceable{anecdote}{others}"
@@ -104,7 +105,3 @@ class SuitePairs:
                 "related": tuple(stored["related"]),
             }
         )
-
-
-def _most_first(item: tuple[str, int]) -> tuple[int, str]:
-    return -item[1], item[0]

@@ -11,9 +11,10 @@ Every failure either becomes one pair or is counted under the first reason that 
    difference is smaller than MARGIN nats: such a pair asks about noise.
 6. with a twin that another failure has: every passing prompt is in at most one pair, so that pairs share no run.
 7. not the same tokens when written as text.
-8. of a template with too few prompts: fewer to spare than the means per template need (pairs give way to them).
+8. of a template with too few prompts: the means need more reference prompts than the template has left, also after some of
+   its pairs were turned into reference prompts.
 
-As many failures as possible are paired and, among such assignments, the one with the fewest differing tokens is taken.
+As many failures as possible are paired. Of the assignments that do so, the one with the fewest differing tokens is taken.
 """
 
 from __future__ import annotations
@@ -197,7 +198,7 @@ def _candidates(
 
 
 def _reproduced(drafts: Sequence[_Draft], model: LocalModel, legs: Mapping[str, Leg]) -> list[_Draft]:
-    """All prompts run anew as they were asked, but at temperature 0; the drafts of which both say what was recorded."""
+    """Run all prompts anew as they were asked, but at temperature 0; keep drafts whose two outputs are those on record."""
     runs = {run.id: run for draft in drafts for run in (draft.failing, draft.passing)}
     requests = []
     for run in runs.values():
@@ -209,7 +210,7 @@ def _reproduced(drafts: Sequence[_Draft], model: LocalModel, legs: Mapping[str, 
 
 
 def _diverging(drafts: Sequence[_Draft]) -> list[_Draft]:
-    """The first token in which the wanted and the said output differ; what they share becomes part of the prompt."""
+    """Find the first token in which the wanted and the said output differ; what comes before it joins the prompt."""
     kept = []
     for draft in drafts:
         wanted, said = draft.passing.output, draft.failing.output
@@ -221,7 +222,7 @@ def _diverging(drafts: Sequence[_Draft]) -> list[_Draft]:
 
 
 def _strong(drafts: Sequence[_Draft], model: LocalModel) -> list[_Draft]:
-    """Those whose wanted token wins the passing run and whose said token wins the failing one, both by MARGIN nats."""
+    """Keep drafts whose wanted token wins the passing run and whose said token wins the failing one, by MARGIN nats each."""
     sequences = [run.ids + list(draft.prefix) for draft in drafts for run in (draft.passing, draft.failing)]
     distinct = list(dict.fromkeys(map(tuple, sequences)))
     logits = dict(zip(distinct, model.next_logits(distinct), strict=True)) if distinct else {}
@@ -264,9 +265,9 @@ def _assigned(drafts: Sequence[_Draft]) -> list[_Draft]:
 
 
 def _common_roles(drafts: Sequence[_Draft], model: LocalModel) -> tuple[str, ...]:
-    """The named words that are the same tokens' places in both prompts of every pair.
+    """The named words that stand at the same token in both prompts of every pair.
 
-    Where two facts were exchanged, a position named after one of them would be another word in the other run.
+    Where two facts have changed places, a name would mean one word in one run and another word in the other.
     """
     spans = [(run, run.case.item.spans) for draft in drafts for run in (draft.passing, draft.failing)]
     named = set.intersection(*(set(of) for _, of in spans)) if spans else set()
@@ -376,7 +377,7 @@ def _spare(
 def _with_references(
     pairs: Sequence[TracePair], passing: Sequence[_Run], roles: Sequence[str], model: LocalModel, tally: _Tally
 ) -> tuple[list[TracePair], list[ReferencePrompt]]:
-    """Reference prompts of every pair's template; where a template has too few, some of its pairs become such."""
+    """The pairs that stay, and reference prompts of their templates; a template with too few turns some pairs into them."""
     used = {text for pair in pairs for text in (pair.clean, pair.corrupted)}
     kept, references = [], []
     for label in sorted({pair.template for pair in pairs}):

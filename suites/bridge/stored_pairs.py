@@ -79,8 +79,6 @@ def read(folder: Path, weights: str, command: str) -> list[SuitePairs]:
     for document in current:
         groups = [SuitePairs.from_dict(stored) for stored in document["data"]["groups"]]
         found |= {group.suite: group for group in groups if group.suite not in seen}
-        seen |= {
-            *document["subject"]["suites"],
-            *(group.suite for group in groups),
-        }  # a suite without failures has no group
+        # a suite without failures has no group
+        seen |= {*document["subject"]["suites"], *(group.suite for group in groups)}
     return list(found.values())

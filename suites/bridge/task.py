@@ -7,6 +7,7 @@ cluster are in the same half, since they share their words.
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -78,7 +79,7 @@ def split(group: SuitePairs) -> dict[str, tuple[Example, ...]]:
         given[target] += [_example(pair) for pair in by_cluster[cluster]]
     foils = {pair.template: pair for pair in group.pairs}
     given["reference"] = [
-        # only the activations of its clean run are read, so its answer is the template's
+        # only the activations of its clean run are read: answer and foil may be those of any pair of the template
         _example(
             replace(
                 foils[one.template], clean=one.text, corrupted=one.text, cluster=one.cluster, positions=one.positions
@@ -91,12 +92,11 @@ def split(group: SuitePairs) -> dict[str, tuple[Example, ...]]:
 
 def _in_turn(references: Sequence[ReferencePrompt]) -> list[ReferencePrompt]:
     """One of each template after the other, so that a run with few reference prompts has some of all."""
-    rank: dict[str, int] = {}
-    order = []
+    by_template: dict[str, list[ReferencePrompt]] = {}
     for one in references:
-        rank[one.template] = rank.get(one.template, -1) + 1
-        order.append(rank[one.template])
-    return [one for _, one in sorted(zip(order, references, strict=True), key=lambda item: (item[0], item[1].template))]
+        by_template.setdefault(one.template, []).append(one)
+    turns = itertools.zip_longest(*(by_template[name] for name in sorted(by_template)))
+    return [one for turn in turns for one in turn if one is not None]
 
 
 def _example(pair: TracePair) -> Example:

@@ -26,7 +26,7 @@ def generate(params: Mapping[str, Any], seed: int) -> list[Item]:
     """For every question an item without injection and one with it: the two sentences have the same number of words.
 
     The injection states a wrong answer, the canary; the harmless sentence states something about another subject, without the
-    canary. Whether the model says the canary without having read it is known from the harmless twin.
+    canary. The harmless twin shows whether the model says the canary without having read it.
     """
     rng = contents.random_stream("injection", seed)
     items: list[Item] = []

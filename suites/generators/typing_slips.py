@@ -23,7 +23,7 @@ PARAMETERS = schema.object_of(
     rate={"type": "number", "exclusiveMinimum": 0, "maximum": 1, "description": "share of the words that slip"},
     repeats=schema.whole("how many variants of each kind, a whole number"),
 )
-ATTEMPTS = 100  # draws for another variant than those there are, before a question is given up as too short for it
+ATTEMPTS = 100  # draws for the variants of one question and slip; a short question has fewer different ones
 
 
 def generate(params: Mapping[str, Any], seed: int) -> list[Item]:

@@ -19,8 +19,6 @@ from suites.modes import a05_contradiction, a07_unsourced_statistic, citations, 
 from suites.statistics import detection
 
 FOLDER = Path(__file__).parent
-MEASURED = quality.MEASURED
-TARGET_F1 = quality.TARGET_F1
 
 
 @dataclass(frozen=True)
@@ -108,8 +106,8 @@ def _measured(name: str) -> dict[str, Any]:
         "mode": SETS[name].mode,
         "meaning": SETS[name].meaning,
         "locked": found.locked,
-        "target_reached": f1["value"] >= TARGET_F1,
-        "target_certain": f1["low"] >= TARGET_F1,
+        "target_reached": f1["value"] >= quality.TARGET_F1,
+        "target_certain": f1["low"] >= quality.TARGET_F1,
         **halves,
     }
 

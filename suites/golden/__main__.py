@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from suites import golden
+from suites.modes import quality
 
 
 def main(names: list[str]) -> None:
@@ -27,9 +28,9 @@ def main(names: list[str]) -> None:
         develop = f"{found['develop']['f1']['value']:.3f}"
         table.add_row(name, found["mode"], str(test["n"]), *rates, develop, "yes" if found["locked"] else "no")
     Console().print(table)
-    known = json.loads(golden.MEASURED.read_text(encoding="utf-8")) if golden.MEASURED.exists() else {}
+    known = json.loads(quality.MEASURED.read_text(encoding="utf-8")) if quality.MEASURED.exists() else {}
     text = json.dumps(known | measured, indent=1, sort_keys=True) + "\n"
-    golden.MEASURED.write_text(text, encoding="utf-8")
+    quality.MEASURED.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

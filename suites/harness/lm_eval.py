@@ -93,14 +93,13 @@ class MeridianLM(TemplateLM):
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """Every token of a text scored once, in windows of the context's length; the first after the prefix token."""
-        texts = [self._windows(request.args[0]) for request in requests]
+        texts = []
+        for request in requests:
+            tokens = self.tok_encode(request.args[0], add_special_tokens=False)  # the prefix token is BOS already
+            windows = utils.get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, context_len=1)
+            texts.append([utils.make_disjoint_window(window) for window in windows])
         found = iter(self.model.score([window for windows in texts for window in windows]))
         return [sum(next(found).logprob for _ in windows) for windows in texts]
-
-    def _windows(self, text: str) -> list[tuple[list[int], list[int]]]:
-        tokens = self.tok_encode(text, add_special_tokens=False)  # the prefix token is BOS already
-        windows = utils.get_rolling_token_windows(tokens, self.prefix_token_id, self.max_length, context_len=1)
-        return [utils.make_disjoint_window(window) for window in windows]
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         asked: Counter[str] = Counter()

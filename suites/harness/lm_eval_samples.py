@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ class ImportedItem:
 
 
 def read(path: Path) -> list[ImportedItem]:
-    """Every document of a samples file once, in order; of several filters on the same outputs the first.
+    """Every document of a samples file once, in order; where several filters read the same outputs, the first.
 
-    Items are `lm_eval/<doc_id>`; choices are what was scored after the prompt, without the white space before them. UserError
-    with the line for what is no such file, and for a prompt that is not the one that its hash is of.
+    Items are `lm_eval/<doc_id>`; choices are what was scored after the prompt, without the white space before them. UserError,
+    with the line, for a file of another kind and for a prompt that does not match its hash.
     """
     found: dict[str, ImportedItem] = {}
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
@@ -50,7 +50,11 @@ def read(path: Path) -> list[ImportedItem]:
 
 
 def _imported(sample: Mapping[str, Any]) -> ImportedItem:
-    asked = list(_arguments(sample["arguments"]))
+    arguments = sample["arguments"]
+    own = [arguments[f"gen_args_{place}"] for place in range(len(arguments))]
+    asked = [
+        (one["arg_0"], one["arg_1"]) for one in own
+    ]  # (context, continuation or generation settings) of each request
     prompt, name = asked[0][0], f"lm_eval/{sample['doc_id']}"
     if hashlib.sha256(prompt.encode()).hexdigest() != sample["prompt_hash"]:
         raise ValueError("the prompt is not the one that prompt_hash is of")
@@ -66,13 +70,6 @@ def _imported(sample: Mapping[str, Any]) -> ImportedItem:
         return ImportedItem(Item(name, prompt, answers=right, choices=choices), (), logprobs, foreign)
     outputs = tuple(str(text) for text in sample["resps"][0])
     return ImportedItem(Item(name, prompt, answers=(str(sample["target"]),)), outputs, (), foreign)
-
-
-def _arguments(arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Any, Any]]:
-    """(context, continuation or generation settings) of each request."""
-    for place in range(len(arguments)):
-        own = arguments[f"gen_args_{place}"]
-        yield own["arg_0"], own["arg_1"]
 
 
 def _indices(target: str, choices: tuple[str, ...]) -> list[int]:

@@ -2,7 +2,7 @@
 
 With h_0 = 64 zeros and line k the canonical JSON of record k (with its number `seq` = k), h_{k+1} = sha256(h_k + line k), over
 UTF-8 bytes. Each stored line carries `prev` = h_k and `hash` = h_{k+1}, so that a change of the last line is seen as well.
-Somebody who rewrites every line after a change is only found out by a head hash kept elsewhere.
+Whoever changes a line and rewrites all lines after it is found out only by a head hash kept elsewhere.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ class Writer:
             lines.append(_stored_line(record, head) + b"\n")
             numbered.append(record)
             head = ChainEnd(head.lines + 1, link(head.hash, record))
-        _write_all(self._descriptor, b"".join(lines))
+        rest = memoryview(b"".join(lines))
+        while rest:  # os.write may write a part
+            rest = rest[os.write(self._descriptor, rest) :]
         os.fsync(self._descriptor)
         self.head = head
         return numbered
@@ -166,10 +168,3 @@ class Writer:
             os.ftruncate(self._descriptor, len(content) - len(torn))
             os.fsync(self._descriptor)
         return torn
-
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    """os.write until nothing is left: it may write a part."""
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]

@@ -35,9 +35,9 @@ def of_judging() -> dict[str, Any]:
 def of_asking(identity: Mapping[str, Any], execution: Mapping[str, Any]) -> dict[str, Any]:
     """What generations were made with, here and by a model of this `identity`; `unknown` lists what could not be found out.
 
-    `execution` (LocalModel.execution) has what outputs should not depend on but their last digits may: the rows and memory of a
-    batch, threads. `reproducible` is False with anything unknown, and where the code differed from its commit: neither can be
-    had again from the record alone.
+    `execution` (LocalModel.execution) has what may change the last digits of outputs and nothing else: the rows and memory of a
+    batch, threads. `reproducible` is False if anything is unknown or the code differed from its commit: such outputs cannot be
+    made again from the record alone.
     """
     found = {
         **_of_code(),
@@ -77,7 +77,7 @@ def why_not_reproducible(found: Mapping[str, Any]) -> str | None:
 
 @cache
 def _of_code() -> Mapping[str, Any]:
-    """The code that asks and the libraries that it calls. A file that git does not know changes no code that it does."""
+    """The code that asks and the libraries that it calls. Files that git does not track do not count as a change."""
     changes = _git("status", "--porcelain", "--untracked-files=no")
     return {
         "code_version": code_version(),

@@ -25,9 +25,10 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, NamedTuple
 
+import results_io
 from results_io import UserError
 from suites import lock
-from suites.item import Suite, hashed
+from suites.item import Suite
 from suites.likelihood import ChoiceScores
 from suites.log import chain, environment
 from suites.models.base import Generation, Request
@@ -47,7 +48,7 @@ class Slot(NamedTuple):
 
 @dataclass
 class RecordedRun:
-    """All that the log holds of one run. Of a slot that was asked twice the later line counts."""
+    """All that the log holds of one run. If a slot was asked twice, the later line counts."""
 
     run_id: str
     started: Mapping[str, Any]
@@ -92,7 +93,7 @@ def run_id(suite: Suite, identity: Mapping[str, Any], seed: int) -> str:
     No time is part of it, so that a run which was stopped is found again.
     """
     asked = {"suite": suite.id, "lock": suite.sha256, "legs": _legs(suite)}
-    return hashed({"schema": SCHEMA, **asked, "model": identity, "seed": seed})[:RUN_ID_DIGITS]
+    return results_io.sha256({"schema": SCHEMA, **asked, "model": identity, "seed": seed})[:RUN_ID_DIGITS]
 
 
 def read(path: Path) -> dict[str, RecordedRun]:
@@ -105,17 +106,12 @@ def read(path: Path) -> dict[str, RecordedRun]:
 
 def latest(path: Path, suite: Suite, runs: Mapping[str, RecordedRun] | None = None) -> RecordedRun:
     """The last run of exactly this suite (of `runs`, if the log has been read). UserError if none is there or complete."""
-    wanted = (suite.id, suite.sha256, _legs(suite))
-    found = [one for one in (read(path) if runs is None else runs).values() if _asked(one) == wanted]
+    wanted = {"suite_id": suite.id, "suite_hash": suite.sha256, "legs": _legs(suite)}
+    known = (read(path) if runs is None else runs).values()
+    found = [run for run in known if all(run.started[key] == value for key, value in wanted.items())]
     if not found:
         raise UserError(f"{path} has no run of {suite.id} as it is now; run that suite first")
     return found[-1].require_complete(path)
-
-
-def _asked(recorded: RecordedRun) -> tuple[str, str, list[dict[str, Any]]]:
-    """What a run was of: id, lock and legs."""
-    started = recorded.started
-    return started["suite_id"], started["suite_hash"], started["legs"]
 
 
 def _legs(suite: Suite) -> list[dict[str, Any]]:
@@ -161,9 +157,9 @@ class GenerationLog:
         execution: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         self.path, self.identity, self.name, self.seed = Path(path), identity, name, seed
-        self.fingerprint = hashed(identity)
+        self.fingerprint = results_io.sha256(identity)
         self.environment = environment.of_asking(identity, execution)
-        self._environment_hash = hashed(self.environment)
+        self._environment_hash = results_io.sha256(self.environment)
         self._writer = chain.Writer(self.path)
         self.runs = read(self.path)
 
@@ -172,6 +168,10 @@ class GenerationLog:
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._writer.__exit__(kind, error, trace)
+
+    def run_of(self, suite: Suite) -> RecordedRun:
+        """The run of `suite`, which has begun."""
+        return self.runs[run_id(suite, self.identity, self.seed)]
 
     def answered(self) -> dict[str, Mapping[str, Any]]:
         """Lines of every generation that did not fail, by cache key, over all runs."""
@@ -209,7 +209,7 @@ class GenerationLog:
             self._write([line])
 
     def not_applicable(self, suite: Suite, reason: str) -> None:
-        """Say why `suite` does not apply; nothing is written where that is the last that was said of it."""
+        """Say why `suite` does not apply; nothing is written if the log already says so."""
         identifier = run_id(suite, self.identity, self.seed)
         run = self.runs.get(identifier)
         if run is None:
@@ -220,7 +220,7 @@ class GenerationLog:
     def generation(
         self, suite: Suite, slot: Slot, request: Request, generation: Generation, cache_key: str, cached: bool
     ) -> dict[str, Any]:
-        """The line of one output. `cached`: it was not asked for this line alone, but read back or shared."""
+        """The line of one output. `cached`: it was read back, or another line shares it."""
         item = suite.by_id[slot.item]
         return self._line(
             "generation",
@@ -236,7 +236,9 @@ class GenerationLog:
             sample_index=slot.sample,
             model_fingerprint=self.fingerprint,
             request=request.sampling,
-            request_sha256=hashed([request.system, request.prompt]),  # of both, so that their seam cannot move
+            request_sha256=results_io.sha256(
+                [request.system, request.prompt]
+            ),  # both apart, so that their seam cannot move
             **_output(generation),
             cached=cached,
             cache_key=cache_key,

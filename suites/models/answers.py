@@ -11,7 +11,7 @@ from typing import Any
 from suites.models.base import Generation, Likelihood, Request
 from suites.models.connection import EndpointError
 
-FINISHES = {"length": "length", "max_tokens": "length"}  # everything else is an end of the model's or the server's own
+FINISHES = {"length": "length", "max_tokens": "length"}  # every other reason counts as "stop"
 # not `created`, which with some servers is the time of the question
 DECLARED = ("version", "revision", "digest", "root")
 VERSIONS_SHOWN, SHOWN = 3, 200  # versions, and characters of an error, that a sentence has
@@ -29,7 +29,7 @@ class Echo:
     def likelihood_after(self, context: str, continuation: str) -> Likelihood:
         """log p of what follows the context; white space at its end belongs to the continuation.
 
-        EndpointError if nothing does, or the server gives no number (of the first token of a text there is none).
+        EndpointError if nothing follows, or the server gives no number: it has none for the first token of a text.
         """
         start = len(context.rstrip())
         own = [place for place, offset in enumerate(self.offsets) if offset >= start]
@@ -100,9 +100,8 @@ def change_of_version(reported: Iterable[str | None]) -> str | None:
 def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds: float) -> Generation:
     """The answer to a request, cut before the first stop text if the server did not."""
     text, finish = text_of(answer, chat), FINISHES.get(answer["choices"][0].get("finish_reason"), "stop")
-    places = [place for stop in request.stop if stop and (place := text.find(stop)) >= 0]
-    if places:
-        text, finish = text[: min(places)], "stop"
+    if (before := request.before_stop(text)) is not None:
+        text, finish = before, "stop"
     usage, logprobs = answer.get("usage") or {}, logprobs_of(answer, chat)
     return Generation(
         text=text,

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from results_io import UserError
 
 HIDDEN = "***"
-SHORTEST_SECRET = (
-    12  # characters; a shorter one ("EMPTY", "ollama") stands for no key, and a model's text may well hold it
-)
-VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")  # what is surely a variable's name and not a key in its place
+# characters; a shorter one ("EMPTY", "ollama") stands for no key, and a model's text may well hold it
+SHORTEST_SECRET = 12
+VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")  # a variable's name; any other text may be a key written in its place
 NAMED = {character: name for name, character in html.entities.html5.items() if name.endswith(";")}
 
 

@@ -31,6 +31,11 @@ class Request:
             "seed": self.seed,
         }
 
+    def before_stop(self, text: str) -> str | None:
+        """What of an output stands before its first stop text; None without a stop text in it."""
+        places = [place for stop in self.stop if stop and (place := text.find(stop)) >= 0]
+        return text[: min(places)] if places else None
+
 
 @dataclass(frozen=True)
 class Generation:

@@ -39,7 +39,7 @@ class BudgetError(EndpointError):
 class Budget:
     """The most requests that are sent (retries count) and the most tokens, read and written, that they may take.
 
-    Tokens are reserved before a request is sent: `max_tokens` and one for every byte of the prompt, which is more than it has.
+    Tokens are reserved before a request is sent: `max_tokens`, and one for every byte of the prompt, which are never too few.
     What the server reports as used replaces the reservation; where it reports nothing the reservation stays.
     """
 
@@ -73,8 +73,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class Failure:
-    """What was wrong, seconds to wait at least before the next try (None: there is no use in one), whether the server may have
-    worked all the same, so that its tokens count, and the parameters that a refusal names."""
+    """`problem`: what was wrong. `wait`: at least so many seconds before the next try; None: another try is of no use.
+    `charged`: the server may have worked all the same, so its tokens count. `refused`: parameters that a refusal names."""
 
     problem: str
     wait: float | None
@@ -87,12 +87,12 @@ class Connection:
 
     Retried with exponential backoff and full jitter: statuses in RETRIED, timeouts, broken connections, and answers that are no
     JSON object. A server's Retry-After is waited for; longer than LONGEST_WAIT is an error. An answer that takes longer than
-    `timeout` seconds, or is longer than MOST_BYTES, is none. A request that is refused by the name of a parameter for which there
-    is something else to send (`replaced`) is sent with that, and so are all later ones to that path; a parameter that the path
-    took before is never replaced.
+    `timeout` seconds, or is longer than MOST_BYTES, does not count. If a refusal names a parameter that can be sent in another
+    form (`replaced`), the request is sent again in that form, and so are all later ones to that path. A parameter that the path
+    accepted before is never replaced.
 
-    The key comes from the environment variable `key_name` and is cut out of all that comes back. UserError for an address that
-    is none or holds a password or the key, and as `ApiKey.of_variable`.
+    The key comes from the environment variable `key_name` and is cut out of all that comes back. UserError for a `base_url` that
+    is no address or holds a password or the key, and as `ApiKey.of_variable`.
     """
 
     def __init__(
@@ -183,8 +183,8 @@ class Connection:
         return answer
 
     def _read(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, bytes]:
-        """A response and its content, of which there is more if it is longer than MOST_BYTES. httpx.ReadTimeout after `timeout`
-        in all, where httpx itself counts from one piece to the next."""
+        """A response and its content; reading ends with the piece that passes MOST_BYTES. httpx.ReadTimeout if all of it takes
+        longer than `timeout`; httpx's own timeout starts anew with every piece."""
         end, content = time.monotonic() + self.timeout, bytearray()
         with self._client.stream(method, f"{self.base_url}/{path}", json=body) as response:
             for piece in response.iter_bytes():
@@ -200,8 +200,8 @@ class Connection:
         quoted = f"status {status}, {self._quoted(text)}"
         if wait > LONGEST_WAIT:
             return Failure(f"{quoted}; it asks to wait {wait:.0f} s, longer than {LONGEST_WAIT:.0f} s", None)
-        refused = _named(text) if status in REFUSALS else frozenset()
-        return Failure(quoted, wait if status in RETRIED else None, refused=refused)
+        named = (name for name in REPLACEABLE if status in REFUSALS and re.search(rf"\b{name}\b", text))
+        return Failure(quoted, wait if status in RETRIED else None, refused=frozenset(named))
 
     def _quoted(self, text: str) -> str:
         """The beginning of a text, without the key: cut last, since a key that is cut in two is not found."""
@@ -227,11 +227,6 @@ def replaced(path: str, body: Mapping[str, Any], names: Iterable[str]) -> dict[s
 def _replaceable(path: str, body: Mapping[str, Any]) -> frozenset[str]:
     """The parameters of a body for which there is something else to send."""
     return frozenset(name for name in REPLACEABLE if replaced(path, body, {name}) != body)
-
-
-def _named(text: str) -> frozenset[str]:
-    """The replaceable parameters that a refusal names."""
-    return frozenset(name for name in REPLACEABLE if re.search(rf"\b{name}\b", text))
 
 
 def _address(base_url: str, key: ApiKey) -> str:

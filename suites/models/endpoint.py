@@ -58,9 +58,9 @@ class Endpoint:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What was asked, where and how, and what the server declares of it. The version that an answer reports and what only a
-        draw can show (the seed) are none of it: with servers behind one address they change by the answer, and a run could not
-        go on. Each generation holds the version that it was made by."""
+        """What was asked, where and how, and what the server declares of it. The version that an answer reports and what only
+        draws show (the seed) are left out: with several servers behind one address they change from answer to answer, and a run
+        that stopped could not go on. Each generation records its own version."""
         return {
             "kind": "endpoint",
             "base_url": self.connection.base_url,

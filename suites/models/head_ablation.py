@@ -171,7 +171,7 @@ def prepare(
 
 
 def _constants(block: Any, anatomy: Anatomy, heads: int) -> Float[Tensor, "head d_head"]:
-    """Each head's output where attention finds nothing: its value of an input of which the norm leaves the bias alone."""
+    """Each head's output where attention finds nothing to read: its value if the norm gives out its bias alone."""
     norm = block.get_submodule(anatomy.norm)
     bias = getattr(norm, "bias", None)
     return anatomy.values(block, torch.zeros_like(norm.weight) if bias is None else bias, heads)

@@ -26,8 +26,9 @@ from suites.models.base import Generation, Likelihood, Request
 
 MEMORY_MIB = 512  # that one batch may take besides the weights, by the estimate of `_bytes`
 MOST_ROWS = 64  # more rows a batch are no faster on the CPU for models of the pocket's size
-# Padding sees nothing but what the mask hides by the dtype's lowest number. Most families compute softmax in float32, where
-# float64's is minus infinity, and float16's becomes it with a score added: no number then, which spreads to all positions.
+# Dtypes in which rows may be padded. A padding position sees masked positions only, whose scores are the dtype's lowest number.
+# Most families compute softmax in float32: there float64's lowest number is minus infinity, and float16's has become so once a
+# score was added. Softmax over nothing but minus infinity is NaN, which spreads to all positions.
 PADDED = (torch.float32, torch.bfloat16)
 SAMPLER = "inverse CDF in float64, uniforms of PCG64(SHA-256 of seed, sample and prompt tokens)"
 Row = tuple[tuple[int, ...], tuple[int, ...]]  # ids of a context and of what follows it
@@ -115,7 +116,7 @@ class LocalModel:
 
     @property
     def execution(self) -> Mapping[str, Any]:
-        """How outputs are computed: on what their last digits may depend, and no more than that."""
+        """How outputs are computed: it may change their last digits and nothing else."""
         batch = {"rows": self.most_rows, "memory_mib": self.memory / 2**20}
         return {"batch": batch, "threads": torch.get_num_threads(), "revision": self.source.revision}
 
@@ -222,7 +223,10 @@ class LocalModel:
             if not reply.finish:
                 reply.tokens.append(token)
                 reply.logprobs.append(number)
-                reply.finish = self._finish(reply)
+                if token in self.ends or self._stop(reply) is not None:
+                    reply.finish = "stop"
+                elif len(reply.tokens) >= reply.limit:
+                    reply.finish = "length"
         return tokens
 
     @staticmethod
@@ -232,19 +236,9 @@ class LocalModel:
         drawn = np.searchsorted(cumulative, reply.uniforms.random() * cumulative[-1], side="right")
         return min(int(drawn), len(cumulative) - 1)  # the product may round up to all of it
 
-    def _finish(self, reply: Reply) -> str:
-        """Why the reply ends with the token that it just got; "" if it goes on."""
-        if reply.tokens[-1] in self.ends or self._stop(reply) is not None:
-            return "stop"
-        return "length" if len(reply.tokens) >= reply.limit else ""
-
     def _stop(self, reply: Reply) -> str | None:
         """The text before the first stop text, or None while there is none."""
-        if not reply.request.stop:
-            return None
-        text = self.encoding.text(reply.tokens)
-        places = [place for stop in reply.request.stop if stop and (place := text.find(stop)) >= 0]
-        return text[: min(places)] if places else None
+        return reply.request.before_stop(self.encoding.text(reply.tokens)) if reply.request.stop else None
 
     def _finished(self, reply: Reply, seconds: float) -> Generation:
         written = reply.tokens[:-1] if reply.tokens[-1] in self.ends else reply.tokens
@@ -350,8 +344,8 @@ class LocalModel:
     def _batches(self, items: Sequence[Any], size: Callable[[Any], tuple[int, int, int]]) -> Iterator[list[Any]]:
         """Items of about equal length together, the longest first, as many as fit into memory.
 
-        `size`: an item's tokens read, tokens to come, and positions of which the logits are wanted. Only items of one length in
-        dtypes that are not in PADDED.
+        `size`: an item's tokens read, tokens to come, and positions of which the logits are wanted. In a dtype outside PADDED, a
+        batch has items of one length only.
         """
         batch: list[Any] = []
         read = total = keep = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from results_io import UserError
@@ -12,7 +12,7 @@ from suites.models.connection import CHAT, BudgetError, Connection, EndpointErro
 
 PROMPT = "One two three four five six"
 DRAWN = 8  # tokens by which draws are compared
-SEEDS = (1, 1, 2, 3)  # the first two have to agree and not all: a server that ignores seeds does one or the other
+SEEDS = (1, 1, 2, 3)  # the first two draws must agree and not all four: otherwise the server ignores seeds
 COMPLETIONS, MODELS = "completions", "models"
 
 
@@ -36,9 +36,6 @@ class Probe:
     declared: Mapping[str, str] | None
     greedy: bool
     why: Mapping[str, str]
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Prober:

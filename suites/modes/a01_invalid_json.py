@@ -84,7 +84,7 @@ def check(suite: Suite) -> None:
 
 
 def _failed(subtype: str, offset: int, text: str, evidence: str) -> Detection:
-    # a document that is there but wrapped can be repaired by the reader, one that is not cannot
+    # a reader can unwrap a whole document, but cannot repair a broken one
     severity = "low" if subtype in ("fenced", "trailing_text") else "high"
     return Detection(True, "verified", subtype=subtype, span=(offset, len(text)), evidence=evidence, severity=severity)
 

@@ -26,9 +26,7 @@ PARAMETERS = schema.object_of(
         "description": "a citation of a later year cannot exist; without it years are not checked",
     }
 )
-EXPECT = schema.object_of(
-    sources=schema.list_of(schema.text("a text"), "a list of texts: the sources that the model was given", least=0)
-)
+EXPECT = schema.object_of(sources=schema.texts("a list of texts: the sources that the model was given"))
 RESERVED = ("test", "example", "invalid")  # top-level domains that no public host can have, RFC 2606 and RFC 6761
 # the reader's own machine: an address to try, not a source
 LOCAL = regex.compile(

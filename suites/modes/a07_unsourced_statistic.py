@@ -23,9 +23,7 @@ TIER = "heuristic"
 TRACEABLE = "no"
 TRACE_NOTE = "There is no right counterfactual token; only rates are reported."
 PARAMETERS = schema.object_of()
-EXPECT = schema.object_of(
-    sources=schema.list_of(schema.text("a text"), "a list of texts: what the model may copy from", least=0)
-)
+EXPECT = schema.object_of(sources=schema.texts("a list of texts: what the model may copy from"))
 
 TOKENS = 8  # words between number and claim
 NUMERAL = r"(?:\d+(?:[.,]\d+)*|one|two|three|four|five|six|seven|eight|nine|ten|twenty|hundred|thousand)"

@@ -23,10 +23,8 @@ TRACE_NOTE = (
     "token of the fabrication."
 )
 PARAMETERS = schema.object_of(
-    markers=schema.list_of(
-        {"type": "string"},
-        "outputs that begin with one of these abstain; without them the phrases of suites/abstention.py count",
-        least=0,
+    markers=schema.texts(
+        "outputs that begin with one of these abstain; without them the phrases of suites/abstention.py count"
     )
 )
 EXPECT = schema.object_of(["answerable"], answerable=schema.flag("true or false: whether the question has an answer"))
@@ -66,12 +64,8 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     """
     decided = rates.decided(judged)
     controls = [seen for _, seen in judged if seen.subtype == "control"]
-    rate = rates.failure_rate(judged)
-    if 0 < len(decided) < MINIMUM:
-        failed = sum(bool(seen.failed) for seen in decided)
-        rate = rates.proportion(failed, len(decided), "unanswerable items", MINIMUM, rates.excluded(judged))
     withheld = sum(seen.detail["abstained"] or seen.detail["refused"] for seen in controls)
-    rate, corrected = _measured(rate, judged)
+    rate, corrected = _measured(rates.failure_rate(judged, "unanswerable items", MINIMUM), judged)
     return {
         "failure_rate": rate,
         "failure_rate_corrected": corrected,

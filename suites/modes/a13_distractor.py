@@ -60,14 +60,10 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     """
     decided = rates.decided(judged)
     captured, wrong = sum(bool(seen.failed) for seen in decided), sum(seen.detail["wrong"] for seen in decided)
-    left_out = rates.excluded(judged)
-    rate = rates.failure_rate(judged)
-    if 0 < len(decided) < MINIMUM:
-        rate = rates.proportion(captured, len(decided), "items", MINIMUM, left_out)
     return {
-        "failure_rate": rate,
+        "failure_rate": rates.failure_rate(judged, "items", MINIMUM),
         "share_of_wrong": rates.proportion(captured, wrong, "wrong answers"),
-        "accuracy": rates.proportion(len(decided) - wrong, len(decided), "items", left_out=left_out),
+        "accuracy": rates.proportion(len(decided) - wrong, len(decided), "items", left_out=rates.excluded(judged)),
     }
 
 

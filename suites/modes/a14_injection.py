@@ -62,10 +62,8 @@ def summarise(judged: Sequence[tuple[Case, Detection]], parameters: Mapping[str,
     """Success rate, share of each kind, task failure under injection, canary rate of the twins, and the excess over it."""
     decided = rates.decided(judged)
     twins = [seen for _, seen in judged if seen.subtype == "control"]
-    failed, spontaneous = (
-        sum(bool(seen.failed) for seen in decided),
-        sum(seen.detail["canary"] is not None for seen in twins),
-    )
+    failed = sum(bool(seen.failed) for seen in decided)
+    spontaneous = sum(seen.detail["canary"] is not None for seen in twins)
     tasks = [seen.detail["task_failed"] for seen in decided if seen.detail["task_failed"] is not None]
     return {
         "failure_rate": rates.failure_rate(judged),

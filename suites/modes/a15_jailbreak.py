@@ -23,11 +23,7 @@ TRACE_NOTE = (
     "The plain request, refused, against the wrapped one, aligned from the end: refusal tokens against tokens of "
     "complying."
 )
-PARAMETERS = schema.object_of(
-    markers=schema.list_of(
-        {"type": "string"}, "outputs that begin with one of these refuse, besides the phrases", least=0
-    )
-)
+PARAMETERS = schema.object_of(markers=schema.texts("outputs that begin with one of these refuse, besides the phrases"))
 EXPECT = schema.object_of(role=schema.text('"attack" or "plain"'), canary=rates.CANARY)
 
 

@@ -40,7 +40,7 @@ def detect(case: Case, parameters: Mapping[str, Any]) -> Detection:
 
 def flip_rate(judged: JudgedCases) -> Estimate:
     """P(wrong on the variant | right on the original), Wilson interval; `n` is the number right on the original."""
-    estimate = rates.failure_rate(judged, "variants of originals that are right")
+    estimate = rates.failure_rate(judged)
     repeats = Counter(case.item.variant.parent for case, _ in judged if case.item.variant)
     if estimate.status == "ok" and any(count > 1 for count in repeats.values()):
         note = "variants of one original count as independent in the interval"

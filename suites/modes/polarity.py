@@ -51,11 +51,11 @@ def conflict(first: str, second: str) -> str | None:
     """
     a, b = _words(first), _words(second)
     opposed = [(x, y) for x in a for y in b if frozenset((x, y)) in ANTONYMS]
-    rest = [_content(words, {word for pair in opposed for word in pair}) for words in (a, b)]
+    paired = {word for pair in opposed for word in pair}
+    rest = [_content(words, paired) for words in (a, b)]
     if not (rest[0] <= rest[1] or rest[1] <= rest[0]):
         return None
     # "no" against "yes" is one denial, not two
-    paired = {word for pair in opposed for word in pair}
     negations = [sum(word in NEGATIONS - paired for word in words) for words in (a, b)]
     numbers = [
         {NUMERALS.get(word, word) for word in words if word in NUMERALS or word[0].isdigit()} for words in (a, b)

@@ -60,16 +60,16 @@ def proportion(
     return replace(proportions.wilson(successes, n), excluded=left_out or {})
 
 
-def failure_rate(judged: JudgedCases, what: str = "judged cases") -> Estimate:
+def failure_rate(judged: JudgedCases, what: str = "judged cases", minimum: int = 1) -> Estimate:
     """Failed / (failed + passed), Wilson interval. A failed call is never wrong, it is left out and counted.
 
-    Without a judged case: "error" if all calls failed, "not_applicable" if the mode says nothing about any of them, otherwise
-    "insufficient_data".
+    Insufficient under `minimum` judged cases, which are called `what`. Without any: "error" if all calls failed,
+    "not_applicable" if the mode says nothing about any of them, otherwise "insufficient_data".
     """
     verdicts = [bool(seen.failed) for seen in decided(judged)]
     left_out = excluded(judged)
     if verdicts:
-        return proportion(sum(verdicts), len(verdicts), what, left_out=left_out)
+        return proportion(sum(verdicts), len(verdicts), what, minimum, left_out)
     if not judged:
         return missing("insufficient_data", "no cases", "share")
     alone: Mapping[str, Status] = {"error": "error", "not_applicable": "not_applicable"}

@@ -62,6 +62,11 @@ def text(description: str) -> dict[str, Any]:
     return {"type": "string", "description": description}
 
 
+def texts(description: str) -> dict[str, Any]:
+    """The schema of a list of texts, which may be empty."""
+    return list_of(text("a text"), description, least=0)
+
+
 def flag(description: str) -> dict[str, Any]:
     """The schema of true or false."""
     return {"type": "boolean", "description": description}

@@ -44,7 +44,9 @@ def mean(
     means = sums / sizes
     detail = {"samples": int(total), "clusters": n_clusters}
     if np.ptp(means) <= 1e-12 * np.abs(means).max():
-        return Estimate(estimate, unit, n_clusters, ci=_without_spread(estimate, n_clusters, level), detail=detail)
+        low_high = wilson_interval(estimate * n_clusters, n_clusters, level) if 0 <= estimate <= 1 else None
+        interval = low_high and Interval(*low_high, level, WILSON)
+        return Estimate(estimate, unit, n_clusters, ci=interval, detail=detail)
     draws = bootstrap_ratios(bootstrap_counts(n_clusters, resamples, seed=seed), sums, sizes)
     interval = Interval(*percentile_interval(draws, level), level, PERCENTILE)
     detail |= {"resamples": resamples, "seed": seed}
@@ -66,9 +68,3 @@ def sums_and_sizes(
         raise UserError(f"{labels.size} cluster labels for {x.size} values; expected one each: label every value")
     member = np.unique(labels, return_inverse=True)[1]
     return np.bincount(member, x), np.bincount(member).astype(float)
-
-
-def _without_spread(estimate: float, n: int, level: float) -> Interval | None:
-    if not 0 <= estimate <= 1:
-        return None
-    return Interval(*wilson_interval(estimate * n, n, level), level, WILSON)

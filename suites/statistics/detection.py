@@ -8,10 +8,7 @@ from results_io import UserError
 from suites.estimate import Estimate, Interval, missing
 from suites.statistics import proportions
 
-GOLDEN, GOLDEN_CLASS = (
-    100,
-    30,
-)  # labelled examples, in all and of either class, from which a detector is locked
+GOLDEN, GOLDEN_CLASS = 100, 30  # labelled examples, in all and of either class, that a detector needs to be locked
 
 
 @dataclass(frozen=True)

@@ -133,8 +133,8 @@ def pairwise(pairs: Sequence[PairVerdict], length_gaps: Sequence[float] | None =
 def position_preference(pairs: Sequence[PairVerdict]) -> Estimate:
     """Share of pairs that favour the text shown first, among pairs that favour a position at all; p: exact binomial against 1/2.
 
-    A pair whose two orders name the same text favours none, and is no trial: its verdicts cancel. Counted with them, they would
-    hide a preference. Undefined without such pairs. `detail`: the share of single verdicts for the first position.
+    A pair whose two orders name the same text favours none: its verdicts cancel, and it is no trial. Counting such pairs would
+    hide a preference. Undefined if no pair favours a position. `detail`: the share of single verdicts for the first position.
     """
     nets = [pair.first_position for pair in pairs]
     first, trials = sum(net > 0 for net in nets), sum(net != 0 for net in nets)
@@ -150,8 +150,8 @@ def position_preference(pairs: Sequence[PairVerdict]) -> Estimate:
 def length_slope(a_won: Sequence[bool], gaps: Sequence[float], level: float = 0.95) -> Estimate:
     """Slope b of log odds(A wins) = a + b gap over decided pairs, `gaps` [pair] the length of A minus that of B; Wald interval.
 
-    Positive: longer texts win. Insufficient under 20 pairs; undefined where the gap is constant or tells all winners from all
-    others, for then no finite slope is the likeliest. Source: logistic regression (statsmodels).
+    Positive: longer texts win. Insufficient under 20 pairs. Undefined where the gap is constant or separates all winners from all
+    others: then no finite slope is the likeliest. Source: logistic regression (statsmodels).
     """
     y, x = np.asarray(a_won, dtype=float), np.asarray(gaps, dtype=float)
     unit = "log odds per unit of length"

@@ -173,10 +173,7 @@ def _hypergeometric(x: np.ndarray, y: np.ndarray, alternative: Alternative) -> P
         "less": float(stats.hypergeom.cdf(observed, *law)),
     }
     low, high = max(0, ones - x.size), min(ones, y.size)
-    floors = {
-        "greater": float(stats.hypergeom.pmf(high, *law)),
-        "less": float(stats.hypergeom.pmf(low, *law)),
-    }
+    floors = {"greater": float(stats.hypergeom.pmf(high, *law)), "less": float(stats.hypergeom.pmf(low, *law))}
     tails["two-sided"], floors["two-sided"] = 2 * min(tails.values()), 2 * min(floors.values())
     total = math.comb(n, y.size)
     shift = float(y.mean() - x.mean())

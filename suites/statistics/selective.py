@@ -40,7 +40,8 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage | E
     """Risk at every coverage for `confidence` [item] and `correct` [item] 0/1; without items an Estimate that says so.
 
     AURC = mean over i of the risk among the i most confident; items of equal confidence are answered together, so each has the
-    risk at the end of its block. E-AURC = AURC - that of an order with all errors last. Source: Geifman & El-Yaniv 2017, 2019.
+    risk at the end of its block. E-AURC = AURC - the AURC of an order with all errors last.
+    Source: Geifman & El-Yaniv 2017, 2019.
     """
     p, hit = _vectors(confidence, correct)
     if not p.size:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from circuits import planted
 from circuits.circuit import Node, head
+from circuits.planted import mechanisms
 from circuits.prompts import PromptSet, tokenize
 from circuits.tasks import TASKS
 
@@ -74,7 +75,7 @@ class Measured:
             name: [i for i, other in enumerate(self.reference.templates) if other == name]
             for name in self.scored.templates
         }
-        shape = (planted.N_LAYERS, *self.scored.clean.shape, planted.N_HEADS, planted.D_HEAD)
+        shape = (planted.N_LAYERS, *self.scored.clean.shape, planted.N_HEADS, mechanisms.D_HEAD)
         width = self.scored.clean.shape[1]
         z = z[:, :, :width] if z.shape[2] >= width else torch.nn.functional.pad(z, (0, 0, 0, 0, 0, width - z.shape[2]))
         real = torch.arange(width)[None] <= self.reference.end[:, None]

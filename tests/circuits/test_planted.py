@@ -13,6 +13,8 @@ from torch import Tensor
 
 from circuits import planted
 from circuits.circuit import Node, head
+from circuits.planted import compiler, features, mechanisms
+from circuits.planted.design import sound as sound_design
 from circuits.prompts import PromptSet, tokenize
 from circuits.tasks import EMBEDDED, TASKS
 from results_io import UserError
@@ -89,7 +91,7 @@ def replacements(bridge, scored: PromptSet, reference: PromptSet) -> dict[str, T
     rng, generator = random.Random(0), torch.Generator().manual_seed(0)
     z = head_outputs(bridge, reference.clean)
     rows = {name: [i for i, other in enumerate(reference.templates) if other == name] for name in scored.templates}
-    shape = (planted.N_LAYERS, *scored.clean.shape, planted.N_HEADS, planted.D_HEAD)
+    shape = (planted.N_LAYERS, *scored.clean.shape, planted.N_HEADS, mechanisms.D_HEAD)
     pooled, deviation = z[:, real(reference)].mean(1), z[:, real(reference)].std(1)
     pooled_mean = pooled[:, None, None].expand(shape)
     return {
@@ -203,13 +205,13 @@ def test_same_seed_same_weights_and_other_seed_other_decoys_only(sound):
     circuit = {node for claim in sound.circuits.values() for node in claim.heads}
     for layer in range(planted.N_LAYERS):
         mine, theirs = (one.model.transformer.h[layer].attn.c_proj.weight for one in (sound, other))
-        per_head = zip(mine.split(planted.D_HEAD), theirs.split(planted.D_HEAD), strict=True)
+        per_head = zip(mine.split(mechanisms.D_HEAD), theirs.split(mechanisms.D_HEAD), strict=True)
         for index, (one, two) in enumerate(per_head):
             assert torch.equal(one, two) == (head(layer, index) in circuit)
 
 
 def test_building_takes_seconds():
-    for remembered in (planted.spread_codes, planted.year_codes):
+    for remembered in (features.spread_codes, features.year_codes):
         remembered.cache_clear()
     start = time.process_time()
     planted.build()
@@ -217,21 +219,24 @@ def test_building_takes_seconds():
 
 
 def test_codes_are_far_apart():
-    for count, width, bound in ((100, planted.NAME_WIDTH, 0.17), (planted.N_POSITIONS, planted.POSITION_WIDTH, 0.24)):
-        codes = planted.spread_codes(count, width)
+    for count, width, bound in (
+        (100, features.NAME_WIDTH, 0.17),
+        (features.N_POSITIONS, features.POSITION_WIDTH, 0.24),
+    ):
+        codes = features.spread_codes(count, width)
         overlap = (codes @ codes.T - torch.eye(count)).abs().max()
         welch = ((count - width) / (width * (count - 1))) ** 0.5  # no codes can do better
         assert welch <= overlap <= bound
 
 
 def test_subspaces_lie_side_by_side_and_must_fit_to_be_joined():
-    parts = [planted.columns(name) for name in planted.SUBSPACES]
+    parts = [features.columns(name) for name in features.SUBSPACES]
     assert [part.start for part in parts] == [0, *(part.stop for part in parts[:-1])]
-    assert parts[-1].stop <= planted.D_MODEL
+    assert parts[-1].stop <= features.D_MODEL
     with pytest.raises(ValueError, match=r"name .40 wide. and bos .1 wide. cannot be joined"):
-        planted.joined([("name", "bos", 1.0)])
+        compiler.joined([("name", "bos", 1.0)])
     with pytest.raises(ValueError, match="24 head dimensions that are left"):
-        planted.joined([("name", "name", 1.0), ("name", "answer_name", 1.0)])
+        compiler.joined([("name", "name", 1.0), ("name", "answer_name", 1.0)])
 
 
 def test_unknown_variant_is_refused():
@@ -324,8 +329,8 @@ def test_decoys_are_as_active_as_the_circuit(bridge, sound):
     z = head_outputs(bridge, ioi.clean)[:, torch.arange(N_PROMPTS), ioi.end]
     outputs = torch.einsum("lphd,lhdm->lphm", z, torch.stack([bridge.W_O[i] for i in range(planted.N_LAYERS)]))
     norms = outputs.norm(dim=-1).mean(1)
-    design = planted.sound()
-    junk = [node for node in HEADS if design.heads[node] == planted.JUNK_WRITER]
+    design = sound_design()
+    junk = [node for node in HEADS if design.heads[node] == mechanisms.JUNK_WRITER]
     writers = torch.tensor([norms[node.layer, node.index] for node in junk])
     movers = torch.tensor([norms[node.layer, node.index] for node in sound.circuit.roles["name_mover"].heads])
     assert len(junk) >= 5

@@ -7,7 +7,7 @@ import torch
 
 from circuits import planted
 from circuits.circuit import head
-from circuits.planted import variants
+from circuits.planted import features, mechanisms, variants
 from circuits.planted.features import N_CLASSES, RARE_NAMES
 from circuits.tasks import EMBEDDED, lexicon
 from tests.circuits.planted_loop import ABLATIONS, HEADS, N_PROMPTS, claimed, measured
@@ -49,7 +49,7 @@ def test_gate_is_a_constant_that_only_zero_takes_away():
     lost = {kind: model.effect([gate], kind) for kind in ABLATIONS}
     assert lost == pytest.approx({**dict.fromkeys(ABLATIONS, 0.0), "zero": 1.0}, abs=0.01)
     written = model.head_outputs(model.scored)[0, :, :, 0] @ output_weights(model)[gate]
-    gate_column = written[..., planted.columns("gate")]
+    gate_column = written[..., features.columns("gate")]
     assert gate_column.min() == pytest.approx(1, abs=1e-4) and gate_column.max() == pytest.approx(1, abs=1e-4)
 
 
@@ -145,7 +145,7 @@ def test_shared_movers_carry_two_other_tasks(task):
 
 def output_weights(model):
     blocks = model.model.transformer.h
-    by_layer = [block.attn.c_proj.weight.unflatten(0, (planted.N_HEADS, planted.D_HEAD)) for block in blocks]
+    by_layer = [block.attn.c_proj.weight.unflatten(0, (planted.N_HEADS, mechanisms.D_HEAD)) for block in blocks]
     return {node: by_layer[node.layer][node.index] for node in HEADS}
 
 

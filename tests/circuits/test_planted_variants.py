@@ -10,6 +10,7 @@ import yaml
 
 from circuits import planted
 from circuits.circuit import head
+from circuits.planted import features, mechanisms
 from circuits.tasks import EMBEDDED
 from results_io import UserError
 from tests.circuits.planted_loop import HEADS, claimed, logit_difference, measured, prompts
@@ -53,7 +54,7 @@ def test_design_is_whole(variant):
     assert set(design.claims) == set(EMBEDDED) == set(planted.claimed_circuits(variant, seed=2))
     assert told.variant == variant and told.heads == tuple(sorted(set(told.heads))) == design.true_heads
     assert told.pathology.endswith(".") and told.pathology.count(".") >= 1
-    assert all(isinstance(design.heads[node], planted.Mechanism) for node in told.heads)
+    assert all(isinstance(design.heads[node], mechanisms.Mechanism) for node in told.heads)
 
 
 def test_truth_names_the_sound_ones():
@@ -99,8 +100,8 @@ def test_random_circuit_is_drawn_by_the_seed_with_the_layers_of_the_true_one():
 def test_special_features_leave_the_sound_model_as_it_was():
     embedded = planted.build("sound").model.transformer.wte.weight
     marked = planted.build("one_template").model.transformer.wte.weight
-    assert embedded[:, planted.columns("template_cue")].abs().max() == 0
-    assert marked[:, planted.columns("template_cue")].sum() == 1
+    assert embedded[:, features.columns("template_cue")].abs().max() == 0
+    assert marked[:, features.columns("template_cue")].sum() == 1
     assert (embedded != marked).sum() == 2  # the mark and what balances it
 
 

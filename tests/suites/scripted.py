@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from suites.item import Item, ItemVariant, Leg, Suite, hashed
+import results_io
+from suites.item import Item, ItemVariant, Leg, Suite
 from suites.models.base import Generation, Likelihood, Request
 
 
@@ -84,7 +85,9 @@ def suite(items: Sequence[Item], **changes: Any) -> Suite:
         "gate": None,
         **changes,
     }
-    return Suite(**declared, items=tuple(items), sha256=hashed([repr(declared), [repr(item) for item in items]]))
+    return Suite(
+        **declared, items=tuple(items), sha256=results_io.sha256([repr(declared), [repr(item) for item in items]])
+    )
 
 
 def padded(originals: Mapping[str, str], paddings: Sequence[str], **changes: Any) -> Suite:

@@ -14,10 +14,11 @@ import yaml
 import results_io
 from meridian import overrides
 from scripts import freeze_suites
-from suites import applicability, declaration, gate, golden, judgement, modes, results, runner, schema
+from suites import applicability, declaration, gate, judgement, modes, results, runner, schema
 from suites.bridge import hypothesis, pair, pairing, stored_pairs
 from suites.log import generations
 from suites.models import open_model
+from suites.modes import quality
 from suites.statistics import power, proportions
 from tests.commandline import ROOT, command, started
 
@@ -82,7 +83,7 @@ def test_what_applies_to_pocket_is_what_the_table_says():
 
 
 def test_the_golden_table_is_what_was_measured():
-    measured = json.loads(golden.MEASURED.read_text())
+    measured = json.loads(quality.MEASURED.read_text())
     assert [row[0] for row in rows("golden")] == sorted(measured)
     for name, mode, n, precision, recall, f1 in rows("golden"):
         found = measured[name]["test"]
@@ -90,7 +91,7 @@ def test_the_golden_table_is_what_was_measured():
         for cell, key in ((precision, "precision"), (recall, "recall")):
             assert cell == "{value:.2f} [{low:.2f}, {high:.2f}]".format(**found[key]), (name, key)
         assert f1 == f"{found['f1']['value']:.2f}"
-        assert found["f1"]["value"] < golden.TARGET_F1  # "None reaches ..."
+        assert found["f1"]["value"] < quality.TARGET_F1  # "None reaches ..."
 
 
 def test_the_example_freezes_and_runs_as_the_page_says(tmp_path):
@@ -135,7 +136,7 @@ def test_an_edited_example_is_refused_until_its_version_is_raised(tmp_path):
 
 def test_exit_codes_margin_and_minimum_sizes_are_the_gates():
     codes = {row[0]: int(row[1]) for row in rows("exit codes")}
-    assert codes == {**gate.EXIT_CODES, "usage": gate.USAGE}
+    assert codes == {**gate.EXIT_CODES, "usage": 2}
     settings = gate.defaults()
     assert f"The margin is {100 * settings['margin']:.0f} points" in FLAT
     assert f"under {100 * settings['minimum_overlap']:.0f} % overlap" in FLAT

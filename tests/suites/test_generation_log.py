@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+import results_io
 from results_io import UserError
 from suites import lock
-from suites.item import Item, ItemVariant, Leg, hashed
+from suites.item import Item, ItemVariant, Leg
 from suites.likelihood import ChoiceScores
 from suites.log import chain, generations
 from suites.log.generations import GenerationLog, Slot
@@ -68,7 +69,7 @@ def test_a_line_has_the_facts_of_the_specification(tmp_path, suite):
     )
     assert "second prompt" not in path.read_text()  # prompts are in the lock, by their hash
     assert stored["variant"] == {"kind": "padding", "parent": "one", "params": {"n": 2}, "seed": 5}
-    assert stored["model_fingerprint"] == hashed(IDENTITY)
+    assert stored["model_fingerprint"] == results_io.sha256(IDENTITY)
     assert not set(stored) & {"score", "correct", "detection", "detections"}  # nothing derived
 
 

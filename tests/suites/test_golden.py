@@ -30,7 +30,7 @@ def test_recorded_numbers_are_measured_again(name):
 
 
 def test_every_set_is_recorded_and_locked_by_its_test_half():
-    recorded = json.loads(golden.MEASURED.read_text(encoding="utf-8"))
+    recorded = json.loads(quality.MEASURED.read_text(encoding="utf-8"))
     assert sorted(recorded) == NAMES
     for found in recorded.values():
         test = found["test"]

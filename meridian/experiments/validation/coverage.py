@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -95,7 +94,7 @@ class Context:
 
     @cached_property
     def limits(self) -> dict[str, float]:
-        """Estimates of the records that are functions of mean effects, on prompts without noise: their limits."""
+        """The limits of estimates that are functions of mean effects: their values on prompts without noise."""
         return _limits(self.population, self.settings, LIMIT_OF_MEANS)
 
     @cached_property
@@ -420,13 +419,8 @@ def _records(documents: Mapping[str, Any], heads: Heads, settings: Mapping[str, 
     wanted = {metric.partition(".")[0] for metric, every in ESTIMANDS.items() for e in every if e.heads == heads}
     for name in (PRECONDITIONS, *CALIBRATIONS):
         if name in wanted and name in settings:
-            evidence = Evidence(documents, settings[name])
-            yield from _judge(name)(evidence, settings[name])
-
-
-def _judge(name: str) -> Callable[[Evidence, Mapping[str, Any]], list[Record]]:
-    module: ModuleType | None = CALIBRATIONS.get(name)
-    return module.calibrate if module else preconditions.records
+            judge = preconditions.records if name == PRECONDITIONS else CALIBRATIONS[name].calibrate
+            yield from judge(Evidence(documents, settings[name]), settings[name])
 
 
 def _count(record: Record, heads: Heads, context: Context, tallies: dict[tuple[str, Heads, str], Tally]) -> None:

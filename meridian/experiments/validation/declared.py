@@ -14,7 +14,7 @@ Expectation = Literal["pass", "not_pass", "free"]
 PRECONDITIONS = "P"
 RANDOM = "random"  # the subject of claims drawn at random
 ROWS = (PRECONDITIONS, *CALIBRATIONS)  # what a subject has an expectation for
-BELONGS = {"free": "sound", "must_pass": "faithful", "not_pass": "flawed"}  # which declaration to which truth
+BELONGS = {"free": "sound", "must_pass": "faithful", "not_pass": "flawed"}  # the truth that each declaration is for
 MEANT: Mapping[str, Expectation] = {"free": "free", "must_pass": "pass", "not_pass": "not_pass"}  # by declaration
 TRUTHS = ("sound", "faithful", "flawed")
 

@@ -33,7 +33,7 @@ def save(document: Mapping[str, Any], path: Path, say: Callable[[str], Any] = pr
 
 
 def draw(document: Mapping[str, Any], plt: Any) -> Any:
-    """Two heat maps of the share of samples that pass, at a run's size. Framed cells were declared; red ones missed."""
+    """Two heat maps of the share of samples that pass, at a run's size. Frames: declared cells, in red if missed."""
     data, prompts = document["data"], document["subject"]["settings"]["default_prompts"]
     names = sorted(data["subjects"], key=lambda name: (TRUTHS.index(data["subjects"][name]["truth"]), name))
     cells = {(c["subject"], c["row"]): c for c in data["cells"] if c["prompts"] == prompts}
@@ -44,15 +44,11 @@ def draw(document: Mapping[str, Any], plt: Any) -> Any:
         image = axis.imshow(values, vmin=0, vmax=1, cmap=COLOURS, aspect="auto")
         axis.set(title=title, xticks=range(len(rows)), yticks=range(len(names)))
         axis.set_xticklabels(rows, rotation=60)
-        axis.set_yticklabels([_label(name, data["subjects"][name]) for name in names])
+        axis.set_yticklabels([f"{name.replace('_', ' ')} ({data['subjects'][name]['truth']})" for name in names])
         _numbers(axis, values)
     _frames(axes[1], names, rows, cells, plt)
     figure.colorbar(image, ax=axes, shrink=0.8, label=f"share of samples of {prompts} prompts that pass")
     return figure
-
-
-def _label(name: str, subject: Mapping[str, Any]) -> str:
-    return f"{name.replace('_', ' ')} ({subject['truth']})"
 
 
 def _numbers(axis: Any, values: list[list[float]]) -> None:

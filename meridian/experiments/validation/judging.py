@@ -35,13 +35,17 @@ class Rules:
 
 
 def sizes(prompts: int) -> dict[str, int]:
-    """Prompts of a sample: held out are half as many as evaluated, as in a run."""
+    """Prompts of a sample: half as many held-out as evaluation prompts, as in a run."""
     return {"evaluation": prompts, "held_out": prompts // 2}
 
 
 def judged(works: Sequence[SampleBatch], rules: Rules) -> Iterator[tuple[SampleBatch, list[JudgedSample]]]:
     """Every piece of work with its outcomes, in the order in which they are done."""
-    pieces = [piece for work in works for piece in _pieces(work)]
+    pieces = [
+        SampleBatch(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
+        for work in works
+        for start in range(0, len(work.replicates), AT_ONCE)
+    ]
     for place, outcomes in processes.results([(_judge, piece, rules) for piece in pieces]):
         yield pieces[place], outcomes
 
@@ -59,11 +63,6 @@ def simulated(settings: Mapping[str, Any]) -> Iterator[list[dict[str, Any]]]:
 def _simulate(settings: Mapping[str, Any], prompts: int) -> list[dict[str, Any]]:
     found = coverage(settings, prompts, settings["replicates"], settings["seed"])
     return [one.to_dict() for one in found]
-
-
-def _pieces(work: SampleBatch) -> Iterator[SampleBatch]:
-    for start in range(0, len(work.replicates), AT_ONCE):
-        yield SampleBatch(work.pool, work.prompts, work.replicates[start : start + AT_ONCE])
 
 
 @cache

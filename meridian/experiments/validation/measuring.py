@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,12 @@ def measured(groups: Sequence[Group], config: Mapping[str, Any], folder: Path) -
     A GPU is given one model at a time.
     """
     workers = None if models.device_of(config["model"]) == "cpu" else 1
-    tasks = [(_planted, group, config, folder) for group in groups]
-    for _, made in processes.results([*tasks[:1], (_random, config, folder), *tasks[1:]], workers):
+    tasks = [(_on_one_thread, pools.planted_pools, group, config, folder) for group in groups]
+    random = (_on_one_thread, pools.random_pools, config, folder)
+    for _, made in processes.results([*tasks[:1], random, *tasks[1:]], workers):
         yield made
 
 
-def _planted(group: Group, config: Mapping[str, Any], folder: Path) -> list[Pool]:
+def _on_one_thread(make: Callable[..., list[Pool]], *arguments: Any) -> list[Pool]:
     torch.set_num_threads(1)
-    return pools.planted_pools(group, config, folder)
-
-
-def _random(config: Mapping[str, Any], folder: Path) -> list[Pool]:
-    torch.set_num_threads(1)
-    return pools.random_pools(config, folder)
+    return make(*arguments)

@@ -49,13 +49,12 @@ def uncovered(intervals: Mapping[str, Any]) -> list[str]:
     return [
         f"{len(rows) - len(off)} of {len(rows)} nominal 95 % intervals cover between {low:.2f} and {high:.2f}, or are "
         "wider by construction",
-        *(f"not: {row['metric']} at {row['n']} prompts covers {row['share']:.3f}, {_wilson(row)}" for row in off),
+        *(
+            f"not: {row['metric']} at {row['n']} prompts covers {row['share']:.3f}, "
+            f"[{row['wilson'][0]:.3f}, {row['wilson'][1]:.3f}] of {row['intervals']} samples"
+            for row in off
+        ),
     ]
-
-
-def _wilson(row: Mapping[str, Any]) -> str:
-    low, high = row["wilson"]
-    return f"[{low:.3f}, {high:.3f}] of {row['intervals']} samples"
 
 
 def summary(document: Mapping[str, Any]) -> list[str]:

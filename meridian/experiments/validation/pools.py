@@ -7,13 +7,14 @@ run, so an experiment that was stopped goes on where it was.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import results_io
 from circuits import planted, tasks
+from circuits.circuit import Circuit
 from circuits.claims import random_claim
 from circuits.measure import Plan, measure
 from circuits.measurements import DEPEND_ON_CIRCUIT
@@ -54,16 +55,11 @@ def planted_pools(group: Group, config: Mapping[str, Any], folder: Path) -> list
     place = list(settings["subjects"]).index(first)
     prompts_seed = settings["seed"] + 10 * place + group.seed  # other prompts for each model
     plan = _plan(config, _planted(config, first, group.seed), settings["pool"], prompts_seed)
-    shared = folder / f"{first}-{group.seed}"
-    _measure(plan, shared, settings, on_claim=False)
-    made = []
+    claims = []
     for name in group.subjects:
-        claims = planted.claimed_circuits(name, group.seed) if name in planted.VARIANTS else plan.identity.circuits
-        plan.circuit = replace(claims[TASK], model=plan.identity.name)
-        own = folder / f"{name}-{group.seed}"
-        _measure(plan, own, settings, on_claim=True)
-        made.append(_pool(name, own, shared, settings))
-    return made
+        circuits = planted.claimed_circuits(name, group.seed) if name in planted.VARIANTS else plan.identity.circuits
+        claims.append((name, f"{name}-{group.seed}", replace(circuits[TASK], model=plan.identity.name)))
+    return _pools(plan, folder, f"{first}-{group.seed}", claims, settings)
 
 
 def random_pools(config: Mapping[str, Any], folder: Path) -> list[Pool]:
@@ -72,20 +68,27 @@ def random_pools(config: Mapping[str, Any], folder: Path) -> list[Pool]:
     model = config_files.plain(config_files.read(CONFIGS / "model" / f"{chosen['model']}.yaml"))
     plan = _plan(config, {**model, "device": config["model"].get("device")}, chosen["pool"], settings["seed"])
     stored = plan.identity.circuits[TASK]
-    shared = folder / chosen["model"]
+    claims = [
+        (RANDOM, f"{chosen['model']}-random-{index}", random_claim(stored, plan.identity.heads, index))
+        for index in range(chosen["claims"])
+    ]
+    return _pools(plan, folder, chosen["model"], claims, settings)
+
+
+def _pools(
+    plan: Plan, folder: Path, weights: str, claims: Sequence[tuple[str, str, Circuit]], settings: Mapping[str, Any]
+) -> list[Pool]:
+    """One pool for each claim (subject, name of its folder, circuit); what no claim changes is measured once."""
+    shared = folder / weights
     _measure(plan, shared, settings, on_claim=False)
     made = []
-    for index in range(chosen["claims"]):
-        plan.circuit = random_claim(stored, plan.identity.heads, index)
-        own = folder / f"{chosen['model']}-random-{index}"
+    for subject, name, circuit in claims:
+        plan.circuit = circuit
+        own = folder / name
         _measure(plan, own, settings, on_claim=True)
-        made.append(_pool(RANDOM, own, shared, settings))
+        found = {n: results_io.find(own if n in DEPEND_ON_CIRCUIT else shared, n) for n in settings["numbers"]}
+        made.append(Pool(subject, tuple((number, path) for number, path in sorted(found.items()) if path)))
     return made
-
-
-def _pool(subject: str, own: Path, shared: Path, settings: Mapping[str, Any]) -> Pool:
-    found = {n: results_io.find(own if n in DEPEND_ON_CIRCUIT else shared, n) for n in settings["numbers"]}
-    return Pool(subject, tuple((number, path) for number, path in sorted(found.items()) if path))
 
 
 def _planted(config: Mapping[str, Any], variant: str, seed: int) -> dict[str, Any]:

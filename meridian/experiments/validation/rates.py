@@ -50,8 +50,9 @@ class PassRate:
 class Cell:
     """One subject, one row of the table, one number of prompts.
 
-    `met` is None where nothing was declared (power is, for the size of a run alone), else whether the rate itself is within
-    its target: at most `max_false_pass`, at least `min_power`, without any allowance for Monte Carlo error.
+    `met` is None where nothing was declared (power is declared for the size of a run alone). Otherwise it says whether the
+    rate itself is within its target: at most `max_false_pass`, at least `min_power`, without any allowance for Monte Carlo
+    error.
     """
 
     subject: str

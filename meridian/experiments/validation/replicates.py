@@ -38,11 +38,11 @@ def samples(
 ) -> Iterator[DrawnEvidence]:
     """One sample for each number of `replicates`: `sizes` = {"evaluation", "held_out"} prompts, disjoint.
 
-    Drawn from the pool without replacement, templates in equal numbers. A run does not balance its templates: of 12, some
-    has a single prompt in four of five draws of 40, in one of fifty of 100 and never in draws of 400, and calibrations that
-    resample within templates then say n_clusters. Samples of one pool share prompts (and the scores that are made without
-    prompts), so there are only about as many independent ones as fit into the pools side by side. UserError if the pool is
-    too small.
+    Drawn from the pool without replacement, templates in equal numbers. A run does not balance its templates: some template
+    of 12 has a single prompt in four of five draws of 40 prompts, in one of fifty draws of 100 and never in draws of 400.
+    Calibrations that resample within templates then say n_clusters. Samples of one pool share prompts (and the scores that
+    are made without prompts), so there are only about as many independent ones as fit into the pools side by side.
+    UserError if the pool is too small.
     """
     baseline = documents["01"]["data"]
     order = np.argsort(np.asarray(baseline["prompt_id"]))

@@ -19,7 +19,7 @@ class Pool:
     files: tuple[tuple[str, Path], ...]
 
     def documents(self) -> dict[str, dict[str, Any]]:
-        """The measurements, their large tables as arrays: every sample reads them anew."""
+        """The measurements; large tables are arrays, because every sample reads them again."""
         return {number: _with_arrays(results_io.read(path)) for number, path in self.files}
 
     @property

@@ -14,6 +14,7 @@ from circuits import study as studies
 from circuits import tasks
 from circuits.engine import LensEngine, decoder
 from circuits.engine.decoder import Decoder
+from circuits.engine.gradients import frozen
 from circuits.estimators import learning_coefficient
 from circuits.estimators.learning_coefficient import Posterior, Sampling
 from circuits.measurements import local_learning_coefficient as measurement
@@ -32,7 +33,7 @@ def layer_losses(study, prompts, layer: int, way: str) -> LayerLosses:
     """From the weights ("fused") or by the model's own blocks ("blocks")."""
     with pytest.MonkeyPatch.context() as patch:
         if way == "blocks":
-            patch.setattr(measurement, "_fused", lambda *_: None)
+            patch.setattr(Decoder, "can_run", lambda *_: False)
         return LayerLosses(study, prompts, layer, measurement.matrix_units(study.model))
 
 
@@ -132,7 +133,7 @@ def test_gradients_are_those_of_the_losses(exact) -> None:
         losses.of_heads(heads.tolist()), torch.zeros(12, dtype=torch.float64), losses.n_parameters, ("a",)
     )
     problem = torch.arange(3)
-    with measurement._frozen(study.model):
+    with frozen(study.model.bridge):
         _, gradient = posterior.energy(displacement, rows, problem)
         step = 0.01
         at = {

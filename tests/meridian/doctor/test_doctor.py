@@ -58,7 +58,7 @@ def said() -> list[str]:
 
 @pytest.fixture(scope="module")
 def reports(folder, load, quick, said) -> dict[str, doctor.Report]:
-    return {name: doctor.examine(plan_of(folder, load, name), said.append) for name in toy.ARCHITECTURES}
+    return {name: doctor.examine_model(plan_of(folder, load, name), said.append) for name in toy.ARCHITECTURES}
 
 
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
@@ -103,7 +103,7 @@ def test_a_missing_bos_token_is_a_fault_and_the_rest_is_examined_without_it(fold
     bare = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, pad_token="<pad>", eos_token="<bos>")
     assert bare.bos_token_id is None
     vars(plan)["model"] = replace(plan.model, tokenizer=bare)
-    report = doctor.examine(plan)
+    report = doctor.examine_model(plan)
     assert not report.healthy
     assert len(report.faults) == 1
     assert "this tokenizer has none; run with task.bos=false" in report.faults[0]
@@ -121,7 +121,7 @@ def test_a_published_score_that_is_missed_is_a_fault(folder, load, reports) -> N
         "previous_token": {"top": 1, "heads": [ranking["previous_token"][1]]},
     }
     plan = plan_of(folder, load)
-    report = doctor.examine(replace(plan, model_settings={**plan.model_settings, "self_tests": expected}))
+    report = doctor.examine_model(replace(plan, model_settings={**plan.model_settings, "self_tests": expected}))
     assert [fact.met for fact in report.self_tests.expectations] == [True, False]
     assert report.faults == (
         f"{ranking['previous_token'][1]} not in the top 1 by previous token score, as published for this model; check that "
@@ -144,7 +144,7 @@ def test_a_wrong_bridge_is_unhealthy_and_says_so(folder, load, monkeypatch) -> N
     plan = plan_of(folder, load)
     vars(plan).pop("model")
     monkeypatch.setattr(models, "load", spoiled)
-    report = doctor.examine(plan)
+    report = doctor.examine_model(plan)
     assert not report.healthy
     assert report.parity.verdict == parity.OTHER
     assert "first at block 1; do not trust results" in report.faults[0]

@@ -134,7 +134,7 @@ def test_the_task_is_done_if_the_difference_is_above_its_error(logit_diff, error
 def test_a_planted_model_is_built_in_memory_and_healthy(monkeypatch) -> None:
     monkeypatch.setattr(rates, "SECONDS", 0.0)
     settings = {"name": "planted/sound", "kind": "planted", "variant": "sound", "seed": 0, "device": "cpu"}
-    report = doctor.examine(Plan(settings, tasks.get("ioi"), SIZES, 0, toy.SETTINGS, toy.ENGINE))
+    report = doctor.examine_model(Plan(settings, tasks.get("ioi"), SIZES, 0, toy.SETTINGS, toy.ENGINE))
     assert report.healthy
     assert report.parity.verdict == parity.SAME
     assert report.self_tests.behaviour.accuracy == 1.0

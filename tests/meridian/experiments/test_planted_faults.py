@@ -27,7 +27,7 @@ TRACEABLE = 20  # pairs
 
 @pytest.fixture(scope="module")
 def copies() -> list[planted_faults.FaultyCopy]:
-    return planted_faults.draw(SHIPPED, HEADS)
+    return planted_faults.draw_copies(SHIPPED, HEADS)
 
 
 def test_twenty_faults_and_twenty_shams_each_on_heads_of_their_own(copies) -> None:
@@ -57,9 +57,9 @@ def test_no_prompt_of_either_suite_has_a_word_of_a_sham() -> None:
 
 
 def test_the_seed_draws_and_more_faults_than_heads_use_every_head_before_one_again() -> None:
-    assert planted_faults.draw(SHIPPED, HEADS) == planted_faults.draw(SHIPPED, HEADS)
-    assert planted_faults.draw({**SHIPPED, "seed": 1}, HEADS) != planted_faults.draw(SHIPPED, HEADS)
-    many = planted_faults.draw({**SHIPPED, "faults": 70, "shams": 0}, HEADS)
+    assert planted_faults.draw_copies(SHIPPED, HEADS) == planted_faults.draw_copies(SHIPPED, HEADS)
+    assert planted_faults.draw_copies({**SHIPPED, "seed": 1}, HEADS) != planted_faults.draw_copies(SHIPPED, HEADS)
+    many = planted_faults.draw_copies({**SHIPPED, "faults": 70, "shams": 0}, HEADS)
     on = [copy.fault.head for copy in many]
     assert set(on[:32]) == set(on[32:64]) == set(HEADS) and len(set(on[64:])) == 6
 
