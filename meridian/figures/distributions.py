@@ -186,7 +186,7 @@ def _shares(squares: np.ndarray, masks: np.ndarray) -> np.ndarray:
 
 def stable_heads(evidence: Evidence, settings: Settings) -> Draws:
     """Share of circuit heads with a stable attribution, by bootstrap (S3)."""
-    attribution, _ = s3.written_attribution(evidence, settings)
+    attribution = s3.judged_heads(evidence, settings).values
     size = len(attribution) / settings["n_subsets"]
     counts = _resamples(evidence, settings)
     whole = np.ones((1, len(attribution)), dtype=int)
