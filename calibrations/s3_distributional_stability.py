@@ -278,7 +278,7 @@ def independent_prompts(values: Float[np.ndarray, "prompt head"], clusters: np.n
     n over the design effect of its influence function z^4 - k - 2 k (z^2 - 1) - 4 g z (k kurtosis, g skewness), at most n,
     rounded down to tens.
     """
-    z = stats.zscore(values, axis=0)
+    z = (values - values.mean(axis=0)) / values.std(axis=0)
     skew, kurtosis = (z**3).mean(axis=0), (z**4).mean(axis=0)
     influence = z**4 - kurtosis - 2 * kurtosis * (z**2 - 1) - 4 * skew * z
     clustered, alone = (np.diag(covariance_of_means(influence, labels)[0]) for labels in (clusters, None))

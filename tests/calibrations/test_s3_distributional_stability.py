@@ -154,7 +154,7 @@ def test_the_limit_as_a_kurtosis():
     """Subsets of 80: 80 (.04 - 2/79) = 1.17, the kurtosis of t with 9.1 degrees of freedom; none below 51."""
     assert s3.limiting_kurtosis(80.0, 0.2) == pytest.approx(80 * (0.04 - 2 / 79))
     assert s3.limiting_kurtosis(51.0, 0.2) == pytest.approx(0, abs=1e-12)
-    with pytest.raises(Insufficient, match="the variance of normal data has a CV above 0.2"):
+    with pytest.raises(Insufficient, match="the variance of normal data has a CV above"):
         s3.limiting_kurtosis(50.0, 0.2)
 
 
@@ -232,7 +232,7 @@ LAWS = {
     "t, 8 degrees of freedom": student(8),
     "gamma, shape 4": lambda rng, shape: rng.gamma(4.0, 0.5, shape),
     "normal, 3 % of prompts with larger spread": lambda rng, shape: (
-        rng.normal(size=shape) * np.where(rng.random(shape) < 0.03, 2.29, 1.0)
+        rng.normal(size=shape) * np.where(rng.random(shape) < 0.03, 2.39, 1.0)
     ),
     "normal": lambda rng, shape: rng.normal(size=shape),
     "uniform": flat,
