@@ -530,7 +530,10 @@ def claimed_groups(
                 [(1 - theta * share + min(inc, 0)) * clean + draw() for share, inc in zip(shares, more, strict=True)]
             ),
             "circuit_without": np.stack(
-                [(theta - theta * share - max(inc, 0)) * clean + draw() for share, inc in zip(shares, more, strict=True)]
+                [
+                    (theta - theta * share - max(inc, 0)) * clean + draw()
+                    for share, inc in zip(shares, more, strict=True)
+                ]
             ),
         }
     return {"prompt_index": np.arange(len(clean)), "grouping_prompts": 40, "groups": groups, "recipes": found}
@@ -554,12 +557,16 @@ def outside_heads(
         return shares.get((name, side), 0.0) * clean + draw()
 
     names = [f"L{layer}H{head}" for layer, head in heads]
+    if not heads:
+        recipes = []
     sides = ("model", "circuit")
     return {
         "prompt_index": np.arange(len(clean)),
         "grouping_prompts": 40,
         "heads": heads,
-        "recipes": {recipe: {side: np.stack([effect(name, side) for name in names]) for side in sides} for recipe in recipes},
+        "recipes": {
+            recipe: {side: np.stack([effect(name, side) for name in names]) for side in sides} for recipe in recipes
+        },
         "sets": [
             {"kind": kind, "side": side, "recipe": recipe, "heads": heads[:2], "effect": effect(kind, side)}
             for recipe in recipes
