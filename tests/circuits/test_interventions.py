@@ -15,7 +15,9 @@ from results_io import UserError
 
 def test_an_unknown_kind_is_named_with_the_known_ones(monkeypatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # else the annotation refuses it first
-    with pytest.raises(UserError, match=r"'median' is unknown; use one of zero, zero_raw, mean, resample, noise, patch"):
+    with pytest.raises(
+        UserError, match=r"'median' is unknown; use one of zero, zero_raw, mean, resample, noise, patch"
+    ):
         Recipe("median")
 
 
