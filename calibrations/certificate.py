@@ -40,7 +40,8 @@ WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no h
 RECIPE_NAMES = {
     "mean": "mean per template and position",
     "mean_pooled": "mean over all positions",
-    "zero": "zero",
+    "zero": "zero, the heads' constants kept",
+    "zero_raw": "zero, the heads' constants removed",
     "resample": "resample",
     "noise": "noise",
 }

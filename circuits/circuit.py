@@ -13,7 +13,7 @@ import yaml
 import results_io
 from results_io import UserError
 
-PRIMARY_RECIPES = ("zero", "mean", "mean_pooled", "resample", "noise")
+PRIMARY_RECIPES = ("zero", "zero_raw", "mean", "mean_pooled", "resample", "noise")
 Kind = Literal["head", "mlp", "attention", "residual", "embedding"]
 HEAD_NAME = re.compile(r"L(\d+)H(\d+)")
 INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
@@ -99,8 +99,9 @@ class Circuit:
     `pathways` are all the ways in which roles feed one another, or none if the claim does not say; they are kept once each,
     in order of their ends. `mlps` are the layers whose MLPs the claim names as well; ablations of heads leave every MLP as
     it is, so only experiments that patch edges read them. `primary_recipe` is the ablation under which the claim is made: zero,
-    mean (per template and position), mean_pooled, resample or noise. Raises UserError for a pathway that no head of the roles can
-    take, and for a role with the name of an end that is no role.
+    zero_raw (`circuits.interventions.Recipe` has the difference), mean (per template and position), mean_pooled, resample or
+    noise. Raises UserError for a pathway that no head of the roles can take, and for a role with the name of an end that is
+    no role.
     """
 
     name: str

@@ -39,7 +39,9 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     config = documents[calibrate.PRECONDITIONS]["subject"]["settings"]
     try:
         preconditions.require_behaviour(evidence, config)
-        ratios = {m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.METHODS}
+        ratios = {
+            m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.every_recipe(evidence)
+        }
     except Insufficient as missing:
         return f"Faithfulness not reportable: {missing}"
     low, high = ratios[PRIMARY].fieller(0.95)

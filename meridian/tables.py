@@ -116,7 +116,7 @@ def faithfulness(run: RunFolder) -> Table | None:
     """Faithfulness and completeness by recipe and split, with Fieller intervals; missing where the data support none."""
     rows: list[dict[str, Any]] = []
     ratios = {"faithfulness": preconditions.faithfulness, "completeness": preconditions.completeness}
-    for split, method in itertools.product(("evaluation", "held_out"), preconditions.METHODS):
+    for split, method in itertools.product(("evaluation", "held_out"), preconditions.every_recipe(run.evidence)):
         evidence = run.evidence.on(split)
         row: dict[str, Any] = {"recipe": method.replace("_", " "), "split": split}
         for name, ratio in ratios.items():
@@ -171,7 +171,7 @@ def prompts(run: RunFolder) -> Table:
         if isinstance(values, list) and len(values) == n and name not in (*columns, "heads")
     }
     values = np.asarray(battery["logit_diff"], dtype=float)
-    for method in preconditions.METHODS:
+    for method in preconditions.every_recipe(run.evidence):
         rows = [i for i, c in enumerate(battery["conditions"]) if (c["subset"], c["method"]) == ("circuit", method)]
         if rows:
             columns[f"circuit_{method}"] = values[rows].mean(axis=0)

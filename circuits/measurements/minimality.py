@@ -24,10 +24,10 @@ import numpy as np
 from jaxtyping import Float
 
 from circuits import claimed_groups, outside_heads
-from circuits.circuit import Node, head_pairs
+from circuits.circuit import PRIMARY_RECIPES, Node, head_pairs
 from circuits.head_sets import Heads, HeadSets
 from circuits.interventions import Recipe
-from circuits.measurements.ablation_battery import METHODS, recipes
+from circuits.measurements.ablation_battery import recipes
 from circuits.prompts import PromptSet
 from circuits.study import Study, require_count
 from results_io import UserError
@@ -92,8 +92,10 @@ def check(settings: Mapping[str, Any]) -> None:
         for name in names:
             require_count(settings, section, name)
     for section, name in RECIPES:
-        if unknown := [recipe for recipe in settings[section][name] if recipe not in METHODS]:
-            raise UserError(f"measurement.{section}.{name} names {unknown[0]}; use some of {', '.join(METHODS)}")
+        if unknown := [recipe for recipe in settings[section][name] if recipe not in PRIMARY_RECIPES]:
+            raise UserError(
+                f"measurement.{section}.{name} names {unknown[0]}; use some of {', '.join(PRIMARY_RECIPES)}"
+            )
 
 
 def measure(study: Study) -> dict[str, Any]:

@@ -168,10 +168,13 @@ def _sampling(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWo
 
 def _battery(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     """20: what stays intact x recipes, and random circuits on a share of each split."""
-    settings, battery = study.settings, study.settings["battery"]
+    settings = study.settings
     subsets = dict.fromkeys(ablation_battery.SUBSETS, 1) | {"without": len(study.claim.roles)}
-    draws = {method: len(ablation_battery.recipes(study, method)) for method in ablation_battery.METHODS}
-    conditions = sum(count * sum(draws[m] for m in battery.get(subset, ())) for subset, count in subsets.items())
+    draws = {
+        subset: sum(len(ablation_battery.recipes(study, m)) for m in ablation_battery.methods_of(study, subset))
+        for subset in subsets
+    }
+    conditions = sum(count * draws[subset] for subset, count in subsets.items())
     share = 1 / int(settings["random_circuit_prompt_share"])
     some = sum(round(share * size) for size in (shape.evaluation, shape.held_out))
     yield PlannedWork("20", "circuits", conditions * shape.scored + settings["random_circuits"] * some)
