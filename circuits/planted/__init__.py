@@ -5,19 +5,20 @@ compiler turns the descriptions into the weights of an ordinary `GPT2LMHeadModel
 
 - The residual stream is a direct sum of named subspaces (`SUBSPACES`): codes of names, words and positions, flags,
   and what heads write. Token and position embeddings fill some of them, the unembedding reads others.
-- The MLPs are zero, but in designs that give them something to do. LayerNorm is made linear: the coordinate "balance" holds minus the sum of all others, so that
-  every mean is zero, and epsilon is so large that the scale is sqrt(epsilon) up to rounding; its gain undoes it.
+- The MLPs are zero, but in designs that give them something to do. LayerNorm is made linear: the coordinate "balance" holds
+  minus the sum of all others, so that every mean is zero, and epsilon is so large that the scale is sqrt(epsilon) up to
+  rounding; its gain undoes it.
 - Heads outside the circuits are decoys: random attention, random outputs of the same size, nothing that any
   circuit or the unembedding reads (junk writers), or a little noise everywhere (noise heads).
 
 In the sound variant each task's circuit is all that works on it, under every kind of ablation. Each other variant has one
 thing wrong with its heads or with what is claimed of them; `truth` says what.
 
-    features     the subspaces, what words hold in them and what logits read
-    mechanisms   what a head can be
-    compiler     from descriptions to weights
-    design       the sound design: heads, claims, truth
-    variants     one design for each pathology
+    features        the subspaces, what words hold in them and what logits read
+    mechanisms      what a head can be
+    compiler        from descriptions to weights
+    design          the sound design: heads, claims, truth
+    variants        one design for each pathology
     out_of_sample   further designs, against which no rule was made
 """
 

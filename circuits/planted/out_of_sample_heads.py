@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from circuits.circuit import Node, Role, head
-from circuits.planted.design import EARLY, LATE, MIDDLE, SOUND_HEADS, Design, role
+from circuits.planted.design import LATE, MIDDLE, SOUND_HEADS, Design, role
 from circuits.planted.mechanisms import (
     N_HEADS,
     Attend,
@@ -27,7 +28,6 @@ from circuits.planted.variants import (
     WHOLE_GAIN,
     altered,
     with_heads,
-    without_heads,
 )
 
 WIDE = 12  # heads in a layer of the designs that need more heads or more subspaces than eight give
@@ -35,9 +35,9 @@ INHIBITION_EVIDENCE = SOUND_ROLES["s_inhibition"].evidence
 MOVER_EVIDENCE = SOUND_ROLES["name_mover"].evidence
 
 
-def sound_claim(pathology: str, roles: Mapping[str, Role] | None = None, **rest: object) -> Design:
+def sound_claim(pathology: str, roles: Mapping[str, Role] | None = None, **rest: Any) -> Design:
     """A design whose claim is true and complete, however unlike the sound one it looks."""
-    return replace(altered(pathology, roles=roles, **rest), sound=True)  # type: ignore[arg-type]
+    return replace(altered(pathology, roles=roles, **rest), sound=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -236,7 +236,9 @@ def one_head() -> Design:
 def one_head_enough() -> Design:
     """A head that lowers what it reads: of three names at the end two are the same, so the other one is lowered least."""
     only = head(3, 0)
-    lowering = Mechanism((Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0)), (Copy("name", "answer_name", -22.5),))
+    lowering = Mechanism(
+        (Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0)), (Copy("name", "answer_name", -22.5),)
+    )
     return sound_claim(
         "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed.",
         roles={"name_mover": role(LATE, "written to attend from the end to every name and to lower it", (3, 0))},
@@ -267,14 +269,6 @@ def swapped_mover(gain: float) -> Design:
     )
 
 
-def swapped_inhibition() -> Design:
-    """One of the two S-inhibition heads is claimed under the name of a decoy."""
-    return altered(
-        "One of two S-inhibition heads is missing, and a head that does nothing is claimed in its place.",
-        roles={**SOUND_ROLES, "s_inhibition": role(MIDDLE, INHIBITION_EVIDENCE, (1, 3), (2, 0))},
-    )
-
-
 # ---------------------------------------------------------------------------------------------------------------
 # Heads outside that cancel, heads against the answer
 # ---------------------------------------------------------------------------------------------------------------
@@ -300,10 +294,10 @@ def cancelling_pair(share: float) -> Design:
 
 
 def cancelling_three() -> Design:
-    """One for the answer and two against it, in two layers."""
+    """One for the answer and two against it."""
     return cancelling(
         "Three heads left out of the claim cancel: one adds 40 % of the work, and two take away 20 % each.",
-        {head(3, 1): 0.4, head(2, 2): -0.2, head(3, 6): -0.2},
+        {head(3, 1): 0.4, head(3, 4): -0.2, head(3, 6): -0.2},
     )
 
 
@@ -347,7 +341,7 @@ def negatives_claimed() -> Design:
 # Noise, many small heads, roles
 # ---------------------------------------------------------------------------------------------------------------
 
-NOISY = Decoy("junk", "answer_name", attention_sd=0.15, value_sd=0.4, output_sd=0.15)
+NOISY = Decoy("junk", "answer_name", attention_sd=0.15, value_sd=0.4, output_sd=0.8)
 NOISY_HEAD = head(3, 4)
 
 
@@ -424,18 +418,6 @@ def roles_of_sound(how: str, made: Callable[[Iterable[Node]], dict[str, Role]]) 
     return sound_claim(f"Nothing is wrong: the seven heads are claimed, {how}.", roles=made(SOUND_HEADS), pathways=())
 
 
-def partly_missing(pathology: str, removed: Iterable[Node]) -> Design:
-    """The sound model with some of its heads left out of the claim."""
-    return altered(pathology, roles=without_heads(SOUND_ROLES, removed))
-
-
-def early_role_missing() -> Design:
-    """The heads that find the repeated name are left out."""
-    return partly_missing(
-        "Both heads that find the repeated name are left out of the claim.", SOUND_ROLES["duplicate_token"].heads
-    )
-
-
 def with_waking_constant(share: float) -> Design:
     """Movers in layer 2 that mark their presence by a constant; a backup of this strength wakes where the marks are gone."""
     earlier = {head(2, 0): 3.0, head(2, 2): 2.5, head(2, 5): 2.0}
@@ -469,7 +451,6 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "position_part": position_part,
     "position_claimed": position_claimed,
     "order_bias": lambda: order_bias(0.3),
-    "order_bias_weak": lambda: order_bias(0.15),
     "helped_frame": helped_frame,
     "helped_names": helped_names,
     "helped_objects": helped_objects,
@@ -477,9 +458,7 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "one_head": one_head,
     "one_head_enough": one_head_enough,
     "idle_two": lambda: idle_claimed((3, 4), (3, 6)),
-    "idle_five": lambda: idle_claimed((2, 0), (2, 2), (3, 1), (3, 4), (3, 6)),
     "swapped_mover": lambda: swapped_mover(0.15 * WHOLE_GAIN),
-    "swapped_inhibition": swapped_inhibition,
     "cancelling_pair": lambda: cancelling_pair(0.5),
     "cancelling_pair_weak": lambda: cancelling_pair(0.15),
     "cancelling_three": cancelling_three,
@@ -492,6 +471,5 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "roles_one": lambda: roles_of_sound("all in one role", in_one_role),
     "roles_own": lambda: roles_of_sound("each in a role of its own", in_own_roles),
     "roles_mixed": lambda: roles_of_sound("in two roles that each hold heads of all layers", in_mixed_roles),
-    "early_role_missing": early_role_missing,
     "wakes_by_zero": lambda: with_waking_constant(0.6),
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from circuits.circuit import Node, Role, head
-from circuits.planted.design import EARLY, LATE, MIDDLE, SOUND_HEADS, Design
+from circuits.planted.design import LATE, MIDDLE, SOUND_HEADS, Design
 from circuits.planted.mechanisms import (
     Attend,
     Copy,
@@ -23,7 +23,6 @@ from circuits.planted.out_of_sample_heads import (
     MANY,
     MOVER_EVIDENCE,
     WIDE,
-    in_mixed_roles,
     in_one_role,
     in_own_roles,
 )
@@ -32,20 +31,21 @@ from circuits.planted.variants import SOUND_ROLES, WHOLE_GAIN, altered
 FINDERS = SOUND_ROLES["duplicate_token"].heads
 INHIBITORS = (head(1, 3), head(1, 6))
 LAST = 3  # the layer whose MLP writes the answer
-OR_OF_WHOLE = (0.3, 0.7)  # where a gate begins and ends whose every head writes 1: one is enough
-AND_OF_HALVES = (0.6, 0.9)  # the same if every head writes half: two are needed
+WHOLE, HALF = 1.15, 0.55  # what a head writes that is enough alone, and one that needs another
+LIMITS = (0.6, 0.9)  # where a gate begins and ends: above what three heads write of names with a similar code
 
 
 def drafting(weights: Mapping[Node, float], destination: str = "draft") -> dict[Node, Mechanism]:
     """Name movers that write a draft, which only an MLP reads."""
     return {
-        node: replace(name_mover(1.0), copies=(Copy("name", destination, weight),)) for node, weight in weights.items()
+        node: replace(name_mover(1.0, inhibition=8.0), copies=(Copy("name", destination, weight),))
+        for node, weight in weights.items()
     }
 
 
-def answering(limits: tuple[float, float], source: str = "draft") -> Gate:
+def answering() -> Gate:
     """What turns a draft into the answer."""
-    return Gate(source, "answer_name", *limits, WHOLE_GAIN)
+    return Gate("draft", "answer_name", *LIMITS, WHOLE_GAIN)
 
 
 def drafted(
@@ -95,8 +95,8 @@ TWINS = (head(3, 0), head(3, 2), head(3, 5))
 
 def duplicates(pathology: str, count: int, claimed: int) -> Design:
     """Equal movers of which each alone makes the MLP write the whole answer."""
-    movers = drafting(dict.fromkeys(TWINS[:count], 1.0))
-    return drafted(pathology, movers, {LAST: (answering(OR_OF_WHOLE),)}, TWINS[:claimed])
+    movers = drafting(dict.fromkeys(TWINS[:count], WHOLE))
+    return drafted(pathology, movers, {LAST: (answering(),)}, TWINS[:claimed])
 
 
 def two_duplicates() -> Design:
@@ -109,18 +109,6 @@ def relabelled(of: Callable[[], Design], made: Callable[[Iterable[Node]], dict[s
     found = of()
     heads = {node for one in found.claims["ioi"].values() for node in one.heads}
     return replace(found, claims={**found.claims, "ioi": made(heads)})
-
-
-def duplicate_inhibitors() -> Design:
-    """Both S-inhibition heads are enough alone; one is claimed."""
-    mover = {head(3, 0): name_mover(0.6 * WHOLE_GAIN), head(3, 2): name_mover(0.4 * WHOLE_GAIN)}
-    found = drafted(
-        "Two S-inhibition heads are the same, each is enough, and one of them is left out of the claim.", mover, {}, mover
-    )
-    roles = found.claims["ioi"]
-    claim = {**roles, "s_inhibition": kept(roles["s_inhibition"], {INHIBITORS[0]})}
-    strong = dict.fromkeys(INHIBITORS, s_inhibition(1.0))
-    return replace(found, heads={**found.heads, **strong}, claims={**found.claims, "ioi": claim}, sound=False)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -136,8 +124,8 @@ def through_mlp(pathology: str, weights: tuple[float, float, float], claimed: in
 
 def two_of_three(pathology: str, claimed: int) -> Design:
     """Three movers of which any two are enough, and one is not."""
-    movers = drafting(dict.fromkeys(TWINS, 0.5))
-    return drafted(pathology, movers, {LAST: (answering(AND_OF_HALVES),)}, TWINS[:claimed])
+    movers = drafting(dict.fromkeys(TWINS, HALF))
+    return drafted(pathology, movers, {LAST: (answering(),)}, TWINS[:claimed])
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -149,41 +137,36 @@ PAIR_A, PAIR_B = (head(2, 0), head(2, 2)), (head(2, 5), head(2, 8))
 
 def both_needed(pathology: str, claimed: int) -> Design:
     """Two movers of which neither does anything without the other."""
-    movers = drafting(dict.fromkeys(TWINS[:2], 0.5))
-    return drafted(pathology, movers, {LAST: (answering(AND_OF_HALVES),)}, TWINS[:claimed])
+    movers = drafting(dict.fromkeys(TWINS[:2], HALF))
+    return drafted(pathology, movers, {LAST: (answering(),)}, TWINS[:claimed])
 
 
 def or_of_ands(pathology: str, claimed: Iterable[Node]) -> Design:
     """Two pairs of movers: the two of a pair need each other, and one pair is enough."""
-    movers = drafting(dict.fromkeys(PAIR_A, 0.5), "draft_a") | drafting(dict.fromkeys(PAIR_B, 0.5), "draft_b")
-    joined = tuple(Gate(source, "draft", *AND_OF_HALVES, 1.0) for source in ("draft_a", "draft_b"))
-    return drafted(pathology, movers, {2: joined, LAST: (answering(OR_OF_WHOLE),)}, claimed)
+    movers = drafting(dict.fromkeys(PAIR_A, HALF), "draft_a") | drafting(dict.fromkeys(PAIR_B, HALF), "draft_b")
+    joined = tuple(Gate(source, "draft", *LIMITS, 1.0) for source in ("draft_a", "draft_b"))
+    return drafted(pathology, movers, {2: joined, LAST: (answering(),)}, claimed)
 
 
 def and_of_ors(pathology: str, claimed: Iterable[Node]) -> Design:
     """Two pairs of movers: of each pair one is enough, and both pairs are needed."""
-    movers = drafting(dict.fromkeys(PAIR_A, 1.0), "draft_a") | drafting(dict.fromkeys(PAIR_B, 1.0), "draft_b")
-    joined = tuple(Gate(source, "draft", *OR_OF_WHOLE, 0.5) for source in ("draft_a", "draft_b"))
-    return drafted(pathology, movers, {2: joined, LAST: (answering(AND_OF_HALVES),)}, claimed)
+    movers = drafting(dict.fromkeys(PAIR_A, WHOLE), "draft_a") | drafting(dict.fromkeys(PAIR_B, WHOLE), "draft_b")
+    joined = tuple(Gate(source, "draft", *LIMITS, 0.5) for source in ("draft_a", "draft_b"))
+    return drafted(pathology, movers, {2: joined, LAST: (answering(),)}, claimed)
 
 
 def drafting_finder(weight: float) -> Mechanism:
     """A duplicate-token head that writes a draft of the repeated name, which only an MLP reads."""
-    attends = (Attend("name", "name", 12.0), Attend("position", "position", -12.0), rest_on_bos(7.2))
+    attends = (Attend("name", "name", 36.0), Attend("position", "position", -30.0), rest_on_bos(18.0))
     return Mechanism(attends, (Copy("name", "drafted_duplicate", weight),))
 
 
-def two_stages(
-    pathology: str, first: tuple[float, tuple[float, float]], last: tuple[float, tuple[float, float]], claimed: Iterable[Node]
-) -> Design:
-    """Two finders joined by the MLP of layer 0 and two movers joined by the last one; what each writes, and its gate."""
-    finders = dict.fromkeys(FINDERS, drafting_finder(first[0]))
-    movers = drafting(dict.fromkeys(TWINS[:2], last[0]))
-    marks = tuple(Gate("drafted_duplicate", name, *first[1], 1.0) for name in ("duplicated_name", "duplicate"))
-    return drafted(pathology, movers, {0: marks, LAST: (answering(last[1]),)}, claimed, finders)
-
-
-ONE_IS_ENOUGH, BOTH_ARE_NEEDED = (1.0, OR_OF_WHOLE), (0.5, AND_OF_HALVES)
+def two_stages(pathology: str, first: float, last: float, claimed: Iterable[Node]) -> Design:
+    """Two finders that write `first` joined by the MLP of layer 0, and two movers that write `last` joined by the last one."""
+    finders = dict.fromkeys(FINDERS, drafting_finder(first))
+    movers = drafting(dict.fromkeys(TWINS[:2], last))
+    marks = tuple(Gate("drafted_duplicate", name, *LIMITS, 1.0) for name in ("duplicated_name", "duplicate"))
+    return drafted(pathology, movers, {0: marks, LAST: (answering(),)}, claimed, finders)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -193,8 +176,8 @@ ONE_IS_ENOUGH, BOTH_ARE_NEEDED = (1.0, OR_OF_WHOLE), (0.5, AND_OF_HALVES)
 
 def many_enough(pathology: str, claimed: int) -> Design:
     """Twelve small movers of which any six are enough."""
-    movers = drafting(dict.fromkeys(MANY, 2 / len(MANY)))
-    return drafted(pathology, movers, {LAST: (answering((0.5, 0.9)),)}, MANY[::2] if claimed < len(MANY) else MANY)
+    movers = drafting(dict.fromkeys(MANY, 2 * WHOLE / len(MANY)))
+    return drafted(pathology, movers, {LAST: (answering(),)}, MANY[::2] if claimed < len(MANY) else MANY)
 
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -208,8 +191,10 @@ SAID = (0.3 * WHOLE_GAIN, 0.7 * WHOLE_GAIN)  # where a name begins to count as w
 
 def waking_by_content(pathology: str, share: float, claimed: bool = False) -> Design:
     """The MLP of layer 2 inhibits the names that are written already, so the backup looks at the answer only if it is not."""
-    movers = {node: name_mover(gain) for node, gain in EARLIER.items()} | {BACKUP: name_mover(share * WHOLE_GAIN)}
-    inhibits = Gate("answer_name", "inhibited_name", *SAID, 2.0)
+    movers = {node: name_mover(gain) for node, gain in EARLIER.items()} | {
+        BACKUP: name_mover(share * WHOLE_GAIN, inhibition=14.0)
+    }
+    inhibits = Gate("answer_name", "inhibited_name", *SAID, 1.0)
     return drafted(pathology, movers, {2: (inhibits,)}, movers if claimed else EARLIER)
 
 
@@ -226,16 +211,16 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "duplicate_left_out": two_duplicates,
     "duplicate_left_out_roles_one": lambda: relabelled(two_duplicates, in_one_role),
     "duplicate_left_out_roles_own": lambda: relabelled(two_duplicates, in_own_roles),
-    "duplicate_left_out_roles_mixed": lambda: relabelled(two_duplicates, in_mixed_roles),
     "three_duplicates_two_claimed": lambda: duplicates(
         "Three name movers are the same, each is enough, and one of them is left out of the claim.", 3, 2
     ),
     "three_duplicates_claimed": lambda: duplicates(
         TRUE + "three name movers are the same, each is enough, and all are claimed.", 3, 3
     ),
-    "duplicate_inhibitors": duplicate_inhibitors,
     "through_mlp_claimed": lambda: through_mlp(
-        TRUE + "three name movers write drafts that an MLP turns into the answer, and all are claimed.", (0.4, 0.33, 0.27), 3
+        TRUE + "three name movers write drafts that an MLP turns into the answer, and all are claimed.",
+        (0.4, 0.33, 0.27),
+        3,
     ),
     "through_mlp_left_out": lambda: through_mlp(
         "Name movers write drafts that an MLP turns into the answer, and one that does 15 % of it is left out of the claim.",
@@ -267,27 +252,20 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "or_two_stages_left_out": lambda: two_stages(
         "One of two heads is enough both where the repeated name is found and where the answer is written, and the other "
         "one of each two is left out of the claim.",
-        ONE_IS_ENOUGH,
-        ONE_IS_ENOUGH,
+        WHOLE,
+        WHOLE,
         (FINDERS[0], TWINS[0]),
     ),
     "or_two_stages_claimed": lambda: two_stages(
         TRUE + "one of two heads is enough at the first stage and at the last, and all four are claimed.",
-        ONE_IS_ENOUGH,
-        ONE_IS_ENOUGH,
+        WHOLE,
+        WHOLE,
         (*FINDERS, *TWINS[:2]),
-    ),
-    "and_then_or_left_out": lambda: two_stages(
-        "Both heads that find the repeated name are needed, one of two name movers is enough, and the other mover is left "
-        "out of the claim.",
-        BOTH_ARE_NEEDED,
-        ONE_IS_ENOUGH,
-        (*FINDERS, TWINS[0]),
     ),
     "and_two_stages_claimed": lambda: two_stages(
         TRUE + "two heads are needed at the first stage and two at the last, and all four are claimed.",
-        BOTH_ARE_NEEDED,
-        BOTH_ARE_NEEDED,
+        HALF,
+        HALF,
         (*FINDERS, *TWINS[:2]),
     ),
     "many_half_claimed": lambda: many_enough(
@@ -297,13 +275,16 @@ DESIGNS: dict[str, Callable[[], Design]] = {
         TRUE + "any six of twelve small name movers are enough, and all twelve are claimed.", len(MANY)
     ),
     "wakes_by_content": lambda: waking_by_content(
-        "A head left out of the claim writes the answer whenever the name movers do not, whatever they write instead.", 1.0
+        "A head left out of the claim writes the answer whenever the name movers do not, whatever they write instead.",
+        1.0,
     ),
     "wakes_by_content_partly": lambda: waking_by_content(
         "A head left out of the claim makes up for 40 % of what the name movers fail to write.", 0.4
     ),
     "wakes_by_content_claimed": lambda: waking_by_content(
-        TRUE + "a head writes the answer whenever the name movers do not, and it is claimed beside them.", 1.0, claimed=True
+        TRUE + "a head writes the answer whenever the name movers do not, and it is claimed beside them.",
+        1.0,
+        claimed=True,
     ),
     "wakes_by_silence": lambda: waking_by_silence(
         "A head left out of the claim writes the answer if the name movers write no name at all, and is silent if they write "
