@@ -341,7 +341,7 @@ def negatives_claimed() -> Design:
 # Noise, many small heads, roles
 # ---------------------------------------------------------------------------------------------------------------
 
-NOISY = Decoy("junk", "answer_name", attention_sd=0.15, value_sd=0.4, output_sd=0.8)
+NOISY = Decoy("junk", "answer_name", attention_sd=0.15, value_sd=0.4, output_sd=0.5)
 NOISY_HEAD = head(3, 4)
 
 
