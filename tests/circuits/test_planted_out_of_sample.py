@@ -91,7 +91,7 @@ def test_left_out_heads_do_what_claimed_ones_no_longer_do(name):
     assert abs(model.effect(omitted(name), "mean")) <= 0.05
     assert abs(model.faithfulness(heads - gone, "mean")) <= 0.1
     assert model.effect(gone, "mean") == pytest.approx(share, abs=0.08)
-    assert model.effect(gone | omitted(name), "mean") >= 0.95
+    assert model.effect(gone | omitted(name), "mean") >= 0.9
 
 
 def test_which_ablations_wake_a_head():
