@@ -428,7 +428,7 @@ def _identify_planted(settings: Mapping[str, Any]) -> Identity:
     stored = planted.claimed_circuits(settings["variant"], seed)
     compiled_by = code_digest(sorted(Path(planted.__file__).parent.glob("*.py")))
     digest = hashlib.sha256(f"{compiled_by}/{settings['variant']}/{seed}".encode()).hexdigest()
-    return Identity(settings["name"], "planted", digest, planted.N_LAYERS, planted.N_HEADS, stored)
+    return Identity(settings["name"], "planted", digest, *planted.design_of(settings["variant"], seed).shape, stored)
 
 
 def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> tuple[Any, tuple[Tensor, ...]]:
