@@ -58,8 +58,9 @@ class Role:
     """Heads that do the same thing.
 
     `ordinal` orders roles by the processing step that their function implies, one of `STEPS` (None where the function
-    implies none): the order alone counts, as C23 and implied pathways read it. `sign` is -1 for heads expected to work against the answer. `assigned_by` says how
-    the label was given: "function" (what the head does), "construction", "layer" or "none"; `evidence` in words.
+    implies none): the order alone counts, as C23 and implied pathways read it. `sign` is -1 for heads expected to work
+    against the answer. `assigned_by` says how the label was given: "function" (what the head does), "construction",
+    "layer" or "none"; `evidence` in words.
     """
 
     heads: tuple[Node, ...]
