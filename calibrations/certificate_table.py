@@ -75,8 +75,13 @@ def group_tables(found: WorstGroups) -> list[tuple[str, Table, str]]:
     tables = []
     if found.claimed:
         rows = [
-            (group.heads_text, group.recipe_text, number(group.lost_by_circuit), number(group.lost_by_model))
-            + (group.incompleteness_text, number(group.published_score))
+            (
+                group.heads_text,
+                group.recipe_text,
+                *map(number, (group.lost_by_circuit, group.lost_by_model)),
+                group.incompleteness_text,
+                number(group.published_score),
+            )
             for group in _worst(found.claimed, "heads")
         ]
         heads = ("claimed heads", "recipe", "circuit", "model", "inc [90 %]", "Wang")
@@ -124,7 +129,9 @@ def _plain(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for name, width in (("ID", 4), ("calibration", 18), ("published", 10), ("estimate [90 %]", 15), ("verdict", 12)):
-        table.add_column(name, no_wrap=name != "calibration", min_width=width)  # a narrow terminal folds titles, cuts nothing
+        table.add_column(
+            name, no_wrap=name != "calibration", min_width=width
+        )  # a narrow terminal folds titles, cuts nothing
     if with_reasons:
         table.add_column("why", overflow="fold", ratio=1)
     for row in _told(certificate):

@@ -125,7 +125,9 @@ class WorstGroups:
         inc = self.by_template or {}
         if len(inc) < 2:
             return ""
-        ends = [f"{number(inc[name])} ({name})" for name in (min(inc, key=inc.__getitem__), max(inc, key=inc.__getitem__))]
+        ends = [
+            f"{number(inc[name])} ({name})" for name in (min(inc, key=inc.__getitem__), max(inc, key=inc.__getitem__))
+        ]
         return f"By template, inc of the first runs from {' to '.join(ends)}."
 
     @classmethod

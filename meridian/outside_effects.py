@@ -6,7 +6,6 @@ a head's place, which can do far more: such heads gate nothing, and are named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,5 +86,3 @@ def ordinal(place: int) -> str:
     """1st, 2nd, 3rd, 4th, 11th, 21st."""
     ending = "th" if place % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
     return f"{place}{ending}"
-
-

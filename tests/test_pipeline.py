@@ -313,10 +313,14 @@ def test_forty_prompts_are_too_few_to_certify_and_the_certificate_says_so(first)
 def test_the_terminal_shows_tier_rows_and_where_everything_is(first) -> None:
     text = first.outcome.output
     assert "Certificate  ioi on pocket (4 layers x 8 heads, embedded)  circuit: stored, " in text
-    assert "\nTier 0 of 4: proposed\nReachable with this data: tier 0\n40 evaluation + 20 held-out prompts, 12 templates" in text
+    assert (
+        "\nTier 0 of 4: proposed\nReachable with this data: tier 0\n40 evaluation + 20 held-out prompts, 12 templates"
+        in text
+    )
     faithfulness = r"^Faithfulness [\d.]+ \[[\d.]+, [\d.]+\] mean per template and position .* noise$"
     assert re.search(faithfulness, text, re.MULTILINE)
-    assert re.search(r"^Random circuits of its size and layers, mean ablation: median [\d.]+, largest [\d.]+$", text, re.MULTILINE)
+    null = r"^Random circuits of its size and layers, mean ablation: median [\d.]+, largest [\d.]+$"
+    assert re.search(null, text, re.MULTILINE)
     for identifier in CALIBRATIONS:
         assert re.search(rf"^{identifier} ", text, re.MULTILINE), identifier
     assert re.search(

@@ -98,7 +98,10 @@ def test_gates_that_judged_nothing_name_nothing() -> None:
 
 
 def test_one_template_has_no_range() -> None:
-    assert worst_groups.named(RECORDS).template_text == "By template, inc of the first runs from -0.79 (ABBA) to 0.050 (BABA)."
+    assert (
+        worst_groups.named(RECORDS).template_text
+        == "By template, inc of the first runs from -0.79 (ABBA) to 0.050 (BABA)."
+    )
     alone = WorstGroups(by_template={"ABBA": 0.1})
     assert alone.template_text == WorstGroups().template_text == ""
 
@@ -137,7 +140,9 @@ def test_the_terminal_cuts_nothing_and_shows_both_losses(width) -> None:
     text = " ".join(" ".join(lines).split())
     assert "…" not in text and all(len(line) <= width for line in lines)
     assert "-0.32 [-0.43, -0.032]" in text and "inconclusive" in text and "the circuit loses 0.70" in text
-    claimed, left_out = (next(i for i, line in enumerate(lines) if line.startswith(start)) for start in ("What c", "What h"))
+    claimed, left_out = (
+        next(i for i, line in enumerate(lines) if line.startswith(start)) for start in ("What c", "What h")
+    )
     cells = [" ".join(line.split()) for line in lines]
     assert any(line.endswith("resample 0.70 1.02 -0.32 [-0.37, -0.27] 0.040") for line in cells[claimed:left_out])
     assert "L0H1 mean 0.61 0.48 0.13 [0.080, 0.18] 0.10" in cells[claimed:left_out]
