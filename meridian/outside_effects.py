@@ -50,12 +50,13 @@ class OutsideHead:
         return max(abs(effect.value) for effect in self.effects)
 
 
-def large(evidence: Evidence, share: float) -> list[OutsideHead]:
+def large(evidence: Evidence, share: float | None) -> list[OutsideHead]:
     """Heads outside the claim of which an effect is above `share` of mean D in size, the largest first.
 
-    What was not measured is left out; none are found where mean D is not above 0.
+    `share` is the setting `max_outside` that the verdicts were made with, None in results of a version without it. What was
+    not measured is left out; none are found where mean D is not above 0, or without a share.
     """
-    limit = share * float(evidence.clean.mean())
+    limit = (share or 0.0) * float(evidence.clean.mean())
     if limit <= 0:
         return []
     means = {
