@@ -21,6 +21,7 @@ from calibrations.evidence import PRIMARY
 from calibrations.record import deciding
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
+from calibrations.worst_groups import STORED, named
 
 BEHAVIOUR = "P.behaviour"
 SUBJECT = (
@@ -121,6 +122,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
             for metric in rules["always_shown"]
             if metric in gates and gates[metric].verdict == "fail"
         ],
+        STORED: named(documents[PRECONDITIONS]["records"]).to_dict(),
         "p_certificate": _p_certificate(tiers),
         "overrides": sorted(overrides),
         "rows": [row.to_dict() for row in rows(documents, named_gates(rules))],

@@ -249,7 +249,12 @@ def _decide_published(evidence: Evidence, config: Mapping[str, Any]) -> dict[str
         if decided["verdict"] == "pass"
         else (f"incomplete: circuit and model differ by {score:.2f} of N without {together.names[worst]}",),
         "needs": _needs(decided["verdict"], room, len(found[0].places), "the group named"),
-        "companions": {"limit": config["max_incompleteness"], "score": score, "group": together.names[worst]},
+        "companions": {
+            "limit": config["max_incompleteness"],
+            "score": score,
+            "group": together.names[worst],
+            "group_ci90": percentile_interval(together.draws[:, worst], 0.90),
+        },
     }
 
 

@@ -101,6 +101,11 @@ class Evidence:
         """What D and every effect of an intervention are, in words."""
         return str(self.data("01").get("metric", "logit_difference")).replace("_", " ")
 
+    @property
+    def unit(self) -> str:
+        """The unit of D and of effects on it: nats of a logit difference, else the metric's name."""
+        return "nats" if self.metric == "logit difference" else self.metric
+
     @cached_property
     def clean_in_logits(self) -> Float[np.ndarray, " prompt"]:
         """Clean logit difference, which attribution is about, also where the task's metric is another."""
