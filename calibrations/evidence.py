@@ -184,7 +184,8 @@ class Evidence:
 
         `subset` is what is left intact ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution"), or
         "without:<role>" for the model with one role knocked out; `method` is "zero", "zero_raw" (the heads' constants go
-        too), "mean" (per template and position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if it was not measured.
+        too), "mean" (per template and position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if it
+        was not measured.
         """
         battery = self.data("20")
         index = [

@@ -202,8 +202,8 @@ def stale(folder: Path, plan: Plan) -> list[str]:
 @pytest.mark.parametrize(
     ("setting", "readers"),
     [
-        ({"draws": 3}, ["20"]),
-        ({"seed": 1}, ["20"]),
+        ({"draws": 3}, ["20", "22"]),
+        ({"seed": 1}, ["20", "22"]),
         ({"random_circuits": 7}, ["20"]),
         ({"battery": {"circuit": ["mean"]}}, ["20"]),
         ({"mediation": {"onward": False}}, ["05"]),
