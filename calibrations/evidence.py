@@ -28,6 +28,14 @@ def sampling_units(templates: Iterable[Any], clusters: Iterable[Any]) -> np.ndar
     return np.array([f"{template}|{names}" for template, names in zip(templates, clusters, strict=True)])
 
 
+def frame_of(template: Any) -> str:
+    """The wording that a template belongs to: its label up to the first slash.
+
+    What follows the slash is what varies within one wording, such as the order of two names ("when_went/ABBA").
+    """
+    return str(template).partition("/")[0]
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Measurements 01-27 of one circuit, restricted to one split.
@@ -114,6 +122,11 @@ class Evidence:
     @cached_property
     def templates(self) -> np.ndarray:
         return self.per_prompt("01", "template")
+
+    @cached_property
+    def frames(self) -> np.ndarray:
+        """The wording of each prompt, the unit of what is said of other wordings."""
+        return np.array([frame_of(template) for template in self.templates])
 
     @cached_property
     def clusters(self) -> np.ndarray:

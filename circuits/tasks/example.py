@@ -16,7 +16,8 @@ class Example:
     `clean` and `corrupted` end right before the answer and carry no BOS token. `answers` are words that
     continue the clean prompt correctly, `wrong` the foils they are compared with: the task metric is the mean
     logit of `answers` minus the mean logit of `wrong`. `positions` names character spans of the clean prompt
-    (the last token that overlaps a span is that position). `template` is the surface frame, `cluster` the
+    (the last token that overlaps a span is that position). `template` is the surface frame: the name of the wording and,
+    after a slash, what varies within it, such as the order of two names ("when_went/ABBA"). `cluster` is the
     sampling unit shared by dependent prompts (for example the set of names), `factors` further labels by which
     measurement invariance is examined. `joint` stands between a prompt and its answer: nothing where the answer continues
     the last word, as the two digits of a year do after "17".

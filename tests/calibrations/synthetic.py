@@ -22,6 +22,7 @@ COMMON = {
     "min_faithfulness": 0.5,
     "faithfulness_low": 0.8,
     "faithfulness_high": 1.2,
+    "minimum_wordings": 6,
 }
 METHOD_DRAWS = law.METHOD_DRAWS
 
