@@ -55,6 +55,14 @@ class Result(TypedDict):
     environment: Mapping[str, Any]
 
 
+class AgainstBaseline(TypedDict):
+    """A value, the baseline it is to exceed, and the 95 % interval of their difference."""
+
+    value: float
+    baseline: float
+    ci95: Vector
+
+
 class StoredRecord(TypedDict):
     """A `calibrations.record.Record` as it is stored."""
 
@@ -75,6 +83,7 @@ class StoredRecord(TypedDict):
     reasons: list[str]
     notes: list[str]
     needs: str | None
+    against_baseline: NotRequired[AgainstBaseline | None]
     n: dict[str, int]
     companions: Mapping[str, Any]
 
@@ -553,9 +562,11 @@ class StoredCircuit(TypedDict):
 
 
 class CompanionTask(TypedDict):
-    """`denoising` [prompt][H]."""
+    """`template` and `cluster` [prompt], `denoising` [prompt][H]."""
 
     prompt_id: list[str]
+    template: list[str]
+    cluster: list[str]
     denoising: Matrix
     gap: float
     mean_clean: float

@@ -32,8 +32,8 @@ from calibrations.faithfulness_over_wordings import companion
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
     Insufficient,
-    bootstrap_counts,
     percentile_interval,
+    pooled_if_single,
     simultaneous_intervals,
     threshold_p,
 )
@@ -132,12 +132,13 @@ def draw_counts(
     if len(places) < config["minimum_group_prompts"]:
         needed = f"at least {config['minimum_group_prompts']} prompts in measurement 22"
         raise Insufficient("n_prompts", f"{len(places)} prompts; {needed}", needs=needed)
-    clusters, templates = evidence.clusters[places], evidence.templates[places]
-    common = {"seed": config["bootstrap_seed"], "clusters": clusters}
-    try:
-        return bootstrap_counts(len(places), config["bootstrap_resamples_p"], strata=templates, **common)
-    except Insufficient:  # a template with one cluster: pooled, the interval is wider and still right
-        return bootstrap_counts(len(places), config["bootstrap_resamples_p"], **common)
+    return pooled_if_single(
+        len(places),
+        config["bootstrap_resamples_p"],
+        seed=config["bootstrap_seed"],
+        clusters=evidence.clusters[places],
+        strata=evidence.templates[places],
+    )
 
 
 def shares(
@@ -225,7 +226,9 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], recipes: Sequence[str
         "companions": {
             "limit": limit,
             "by_recipe": {
-                one.recipe: _table(one, part, lambda values, normal: companion(evidence, config, values, normal, places))
+                one.recipe: _table(
+                    one, part, lambda values, normal: companion(evidence, config, values, normal, places)
+                )
                 for one, part in zip(found, parts, strict=True)
             },
             "worst_by_template": _by_template(evidence, *groups[worst]),

@@ -71,9 +71,7 @@ def companion(
     places: Int[np.ndarray, " prompt"],
 ) -> Any:
     """The 90 % interval over wordings of a ratio on the prompts at `places`, or {"insufficient": why there is none}."""
-    return or_reason(
-        lambda: over_wordings(numerator, denominator, evidence.frames[places], config).t_interval(0.90)
-    )
+    return or_reason(lambda: over_wordings(numerator, denominator, evidence.frames[places], config).t_interval(0.90))
 
 
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:

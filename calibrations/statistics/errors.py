@@ -25,6 +25,8 @@ INSUFFICIENT_REASONS = frozenset(
         "over_faithful",
         "circular_labels",
         "ratio_undefined",
+        "claims_every_head",
+        "follows_from",
     }
 )
 

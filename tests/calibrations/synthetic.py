@@ -181,6 +181,7 @@ def documents(
             "tasks": {
                 f"other task {t}": {
                     "prompt_id": [f"{t}-{i:08x}" for i in range(100)],
+                    **law.companion_labels(100),
                     "denoising": (~mask) * effect * 0.5
                     + mask * other_task_effect
                     + rng.normal(0, effect_noise, (100, len(heads))),

@@ -133,7 +133,9 @@ def test_all_gates_pass_is_the_highest_tier():
     folded = certify()
     assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (4, "certified", 4, 4)
     assert folded["blocking"] == {} and folded["warnings"] == [] and folded["overrides"] == []
-    assert folded["p_certificate"] == pytest.approx(0.003)  # 3 x the smallest p of the clause of S1, C14 and total effect
+    assert folded["p_certificate"] == pytest.approx(
+        0.003
+    )  # 3 x the smallest p of the clause of S1, C14 and total effect
     json.dumps(folded, allow_nan=False)
 
 

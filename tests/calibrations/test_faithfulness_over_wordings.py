@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibrations import c11_bootstrap_stability, faithfulness_over_wordings
+from calibrations import c11_bootstrap_stability, claim_completeness, faithfulness_over_wordings, outside_heads
 from calibrations.evidence import Evidence, frame_of
 from calibrations.faithfulness_over_wordings import over_wordings
 from calibrations.statistics import ratio_of_means
@@ -76,7 +76,9 @@ def test_inconclusive_says_how_many_wordings_would_settle_it():
     wanted = int(record.needs.split()[1])
     assert record.needs.endswith("wordings: prompts.templates=more") and wanted > 6
     room = min(record.estimate - 0.8, 1.2 - record.estimate)
-    half = [stats.t.ppf(0.95, n - 1) * record.companions["standard_error"] * math.sqrt(6 / n) for n in (wanted, wanted - 1)]
+    half = [
+        stats.t.ppf(0.95, n - 1) * record.companions["standard_error"] * math.sqrt(6 / n) for n in (wanted, wanted - 1)
+    ]
     assert half[0] < room <= half[1]
 
 
@@ -129,3 +131,41 @@ def test_c11_shows_the_standard_error_with_wordings_drawn_too():
     drawn = ratio_of_means(found.ablated("circuit"), found.clean, found.frames).standard_error
     assert faithful.companions["with_templates_drawn_too"] == pytest.approx(drawn)
     assert drawn > 3 * faithful.companions["linearised_standard_error"]
+
+
+def test_the_worst_groups_show_their_interval_over_wordings():
+    """That of the same ratio with frames as units; "insufficient" beside it where there are three frames."""
+    found = Evidence(documents(), COMMON)
+    (row, *_), one = _groups(found), claim_completeness.losses(found, "mean")
+    place = next(i for i, group in enumerate(one.groups) if group["name"] == row["name"])
+    normal = claim_completeness.normaliser(one.model, one.empty)
+    expected = ratio_of_means(one.incompleteness[place], normal, found.frames[one.places]).t_interval(0.90)
+    assert row["ci90_over_wordings"] == pytest.approx(expected)
+    few = _groups(Evidence(documents(n_templates=3), COMMON))[0]["ci90_over_wordings"]
+    assert few == {"insufficient": "n_clusters: 3 wordings; at least 6 needed"}
+
+
+def _groups(found):
+    return claim_completeness.records(found, CONFIG)[0].companions["by_recipe"]["mean"]["groups"]
+
+
+def test_the_worst_outside_heads_show_it_too():
+    found = Evidence(documents(), COMMON)
+    row = outside_heads.records(found, CONFIG)[0].companions["worst"][0]
+    stored = found.data("22")["outside"]
+    _, places = found.stored_columns(stored["prompt_index"])
+    groups, _ = outside_heads.outside_effects(found, CONFIG)
+    same = next(g for g in groups if [g.side, g.recipe, list(g.heads)] == [row["side"], row["recipe"], row["heads"]])
+    expected = ratio_of_means(same.effect, same.normal, found.frames[places])
+    assert row["share"] == pytest.approx(expected.value)
+    assert row["ci90_over_wordings"] == pytest.approx(expected.t_interval(0.90))
+
+
+def test_a_claim_of_all_heads_is_insufficient_and_no_error():
+    docs = documents()
+    docs["22"]["data"]["completeness"]["groups"] = []
+    docs["22"]["data"]["outside"]["heads"] = []
+    found = Evidence(docs, COMMON)
+    records = [*claim_completeness.records(found, CONFIG), *outside_heads.records(found, CONFIG)]
+    assert {record.verdict for record in records} == {"insufficient"}
+    assert {record.reasons[0].partition(":")[0] for record in records} == {"claims_every_head"}

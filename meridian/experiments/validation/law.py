@@ -404,6 +404,7 @@ def _tasks(sample: SyntheticSample) -> dict[str, Any]:
         residual = noise * law.effect_noise * rng.standard_normal((law.other_prompts, len(member)))
         tasks[f"other task {task}"] = {
             "prompt_id": [f"{task}-{i:08x}" for i in range(law.other_prompts)],
+            **companion_labels(law.other_prompts),
             "denoising": effect + residual,
             "gap": float(gap.mean()),
             "mean_clean": OTHER_GAP,
@@ -530,7 +531,10 @@ def claimed_groups(
                 [(1 - theta * share + min(inc, 0)) * clean + draw() for share, inc in zip(shares, more, strict=True)]
             ),
             "circuit_without": np.stack(
-                [(theta - theta * share - max(inc, 0)) * clean + draw() for share, inc in zip(shares, more, strict=True)]
+                [
+                    (theta - theta * share - max(inc, 0)) * clean + draw()
+                    for share, inc in zip(shares, more, strict=True)
+                ]
             ),
         }
     return {"prompt_index": np.arange(len(clean)), "grouping_prompts": 40, "groups": groups, "recipes": found}
@@ -559,7 +563,9 @@ def outside_heads(
         "prompt_index": np.arange(len(clean)),
         "grouping_prompts": 40,
         "heads": heads,
-        "recipes": {recipe: {side: np.stack([effect(name, side) for name in names]) for side in sides} for recipe in recipes},
+        "recipes": {
+            recipe: {side: np.stack([effect(name, side) for name in names]) for side in sides} for recipe in recipes
+        },
         "sets": [
             {"kind": kind, "side": side, "recipe": recipe, "heads": heads[:2], "effect": effect(kind, side)}
             for recipe in recipes
@@ -567,6 +573,11 @@ def outside_heads(
             for kind in ("greedy", "positive", "negative")
         ],
     }
+
+
+def companion_labels(n_prompts: int) -> dict[str, list[str]]:
+    """Labels of another task's prompts in measurement 27: one template, each prompt with names of its own."""
+    return {"template": ["other"] * n_prompts, "cluster": [f"names {i}" for i in range(n_prompts)]}
 
 
 def classifier(predicted: list[list[int]], probability: Float[np.ndarray, " head"], **others: Any) -> dict[str, Any]:

@@ -82,6 +82,6 @@ def _companions(
     for name, stored in documents["27"]["data"]["tasks"].items():
         available = len(stored["prompt_id"])
         rows = rng.permutation(available)[: max(n_prompts // 4, MIN_COMPANION_PROMPTS)]
-        ids, effects = np.asarray(stored["prompt_id"])[rows], np.asarray(stored["denoising"])[rows]
-        tasks[name] = {**stored, "prompt_id": ids, "denoising": effects}
+        by_prompt = ("prompt_id", "template", "cluster", "denoising")
+        tasks[name] = {**stored, **{key: np.asarray(stored[key])[rows] for key in by_prompt}}
     return {**documents, "27": {**documents["27"], "data": {**documents["27"]["data"], "tasks": tasks}}}
