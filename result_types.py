@@ -412,6 +412,17 @@ class BaselineCircuits(TypedDict):
     selected_on: str
 
 
+class FreshPrompts(TypedDict):
+    """19. `prompt_id`, `clean` and `circuit` [N], `draws` {seed or "pool": rows}."""
+
+    size: int
+    draws: dict[str, list[int]]
+    unavailable: dict[str, str]
+    prompt_id: list[str]
+    clean: Vector
+    circuit: Vector
+
+
 class AblationBattery(TypedDict):
     """20. `logit_diff` [condition][P]."""
 
@@ -914,6 +925,7 @@ MEASUREMENTS: Mapping[str, type] = {
     "08": AttributionPatching,
     "09": Weights,
     "10": LearningCoefficients,
+    "19": FreshPrompts,
     "20": AblationBattery,
     "21": Knockouts,
     "22": Minimality,
