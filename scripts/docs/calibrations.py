@@ -14,6 +14,8 @@ from scripts.docs import literature, markdown, readme, settings, source, tiers, 
 
 CONFIGS = source.ROOT / "configs" / "calibration"
 NOTES = source.ROOT / "docs" / "calibrations"  # hand-written: how each one fails
+DEPARTS = "## Where it departs from the published text"
+CRITERION = re.compile(r"^Criterion: .+\n?", re.MULTILINE)  # the columns of the published table
 STEP = 60  # characters of a docstring that says more than the function's name
 
 
@@ -33,6 +35,7 @@ def page(module: ModuleType) -> str:
         [
             f"# {module.ID} {module.TITLE}\n",
             source.docstring(module),
+            _criterion(module),
             _facts(module),
             "## What it computes, and its verdict\n",
             _functions(module),
@@ -40,6 +43,7 @@ def page(module: ModuleType) -> str:
             _gates(module.ID),
             validation.section(module.ID),
             _how_it_fails(module),
+            _departures(module),
             literature.section(module.ID),
         ]
     )
@@ -94,11 +98,29 @@ def _gates(identifier: str) -> str:
     return f"## What it decides\n\n{asked}"
 
 
+def _notes(module: ModuleType) -> str:
+    """What is written by hand of a calibration; nothing of one that a user adds."""
+    notes = NOTES / f"{name_of(module)}.md"
+    return notes.read_text(encoding="utf-8") if notes.exists() else ""
+
+
+def _criterion(module: ModuleType) -> str:
+    """Criterion and requirements in the published table."""
+    found = CRITERION.search(_notes(module))
+    return found.group() if found else ""
+
+
 def _how_it_fails(module: ModuleType) -> str:
     """The hand-written notes if there are any, and for which reasons the module says `insufficient`."""
-    notes = NOTES / f"{name_of(module)}.md"
-    text = notes.read_text(encoding="utf-8").partition("\n")[2].strip() if notes.exists() else ""  # below its heading
+    notes = CRITERION.sub("", _notes(module).partition(DEPARTS)[0], count=1)
+    text = re.sub(r"^# .+$", "", notes, count=1, flags=re.MULTILINE).strip()  # without their heading
     return f"## How it fails\n\n{text}\n\n" + _insufficient(module)
+
+
+def _departures(module: ModuleType) -> str:
+    """What of the published text the calibration does not do."""
+    text = _notes(module).partition(DEPARTS)[2].strip()
+    return f"{DEPARTS}\n\n{text}\n" if text else ""
 
 
 def _insufficient(module: ModuleType) -> str:
