@@ -8,7 +8,9 @@ from calibrations import calibrate, faithfulness_over_wordings, preconditions
 from calibrations.certificate import RECIPE_NAMES
 from calibrations.evidence import Evidence
 from calibrations.statistics import Insufficient
+from meridian import outside_effects
 
+READ = ("01", "20", *sorted({number for number, _ in outside_effects.MEASURED.values()}))  # results that it is about
 HOLDS = {  # the records of faithfulness, by what their intervals hold for
     "P.faithfulness": "on these wordings",
     faithfulness_over_wordings.METRIC: "on wordings like these",
@@ -21,7 +23,7 @@ FOUND = {
 
 
 def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, origin: str) -> dict[str, str]:
-    """Subject, data and faithfulness, each as a line or two.
+    """Subject, data, faithfulness, and heads outside the claim with large effects, each as a line or two.
 
     `asked` is the kind of circuit that was asked for, `origin` says where the model is from.
     """
@@ -36,6 +38,9 @@ def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, ori
         "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
         f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}",
         "faithfulness": _faithfulness(evidence, documents),
+        "outside": outside_effects.sentence(
+            evidence, documents[calibrate.PRECONDITIONS]["subject"]["settings"]["max_outside"]
+        ),
     }
 
 
@@ -44,7 +49,9 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     config, primary = documents[calibrate.PRECONDITIONS]["subject"]["settings"], evidence.primary_recipe
     try:
         preconditions.require_behaviour(evidence, config)
-        ratios = {m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.METHODS}
+        ratios = {
+            m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.every_recipe(evidence)
+        }
     except Insufficient as missing:
         return f"Faithfulness not reportable: {missing}"
     others = " · ".join(
@@ -56,7 +63,7 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
         f"Faithfulness {ratios[primary].value:.2f} {RECIPE_NAMES[primary]} "
         f"({above_floor:.2f} above all-heads-ablated) · {others}\n"
         f"90 % interval {_intervals(documents)}\n"
-        f"Random circuits of its size and layers: median {np.median(null):.2f}, largest {null.max():.2f}"
+        f"Random circuits of its size and layers, mean ablation: median {np.median(null):.2f}, largest {null.max():.2f}"
     )
 
 

@@ -282,9 +282,15 @@ def by_recipe(shown, hidden=0.0, head=7, **law):
     content, effect = docs["22"]["data"], np.zeros((len(split), 32))
     effect[:, member] = worth("alone, mean").T
     docs["21"]["data"]["effect"] = effect.tolist()
-    content["effect"], content["greedy"]["effect"] = worth("out of the circuit, mean").tolist(), worth("beside, mean").tolist()
+    content["effect"], content["greedy"]["effect"] = (
+        worth("out of the circuit, mean").tolist(),
+        worth("beside, mean").tolist(),
+    )
     for recipe, found in content["completeness"]["recipes"].items():
-        for intact, without, way in (("model", "model_without", "alone"), ("circuit", "circuit_without", "out of the circuit")):
+        for intact, without, way in (
+            ("model", "model_without", "alone"),
+            ("circuit", "circuit_without", "out of the circuit"),
+        ):
             value = np.array(found[without])
             value[:8] = np.array(found[intact]) - worth(f"{way}, {recipe}")
             found[without] = value.tolist()
@@ -294,7 +300,11 @@ def by_recipe(shown, hidden=0.0, head=7, **law):
 def test_every_way_of_22_is_tried():
     assert [way.name for way in m3b.knock_outs(by_recipe({}))] == [
         *("alone, mean", "beside, mean", "out of the circuit, mean"),
-        *(f"{way}, {recipe}" for recipe in ("zero", "mean_pooled", "resample", "noise") for way in ("alone", "out of the circuit")),
+        *(
+            f"{way}, {recipe}"
+            for recipe in ("zero", "mean_pooled", "resample", "noise")
+            for way in ("alone", "out of the circuit")
+        ),
     ]
 
 
