@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calibrations import c11_bootstrap_stability, claim_completeness, faithfulness_over_wordings, outside_heads
+from calibrations import (
+    c11_bootstrap_stability,
+    claim_completeness,
+    faithfulness_over_wordings,
+    outside_heads,
+    preconditions,
+)
 from calibrations.evidence import Evidence, frame_of
 from calibrations.faithfulness_over_wordings import over_wordings
 from calibrations.statistics import ratio_of_means
+from meridian import headline
 from tests.calibrations.settings import clean_of, config_of, set_intact
 from tests.calibrations.synthetic import COMMON, documents
 
@@ -169,3 +176,24 @@ def test_a_claim_of_all_heads_is_insufficient_and_no_error():
     records = [*claim_completeness.records(found, CONFIG), *outside_heads.records(found, CONFIG)]
     assert {record.verdict for record in records} == {"insufficient"}
     assert {record.reasons[0].partition(":")[0] for record in records} == {"claims_every_head"}
+
+
+def told(found):
+    records = [*preconditions.records(found, CONFIG), *faithfulness_over_wordings.records(found, CONFIG)]
+    documents_of = {"P": {"subject": {"settings": CONFIG}, "records": [record.to_dict() for record in records]}}
+    return headline._faithfulness(found, documents_of), {record.metric: record for record in records}
+
+
+def test_the_headline_says_what_each_interval_holds_for():
+    text, records = told(spread([0.95, 0.9, 1.0, 0.93, 0.97, 0.95]))
+    names, wordings = (records[metric].ci90 for metric in ("P.faithfulness", "P.faithfulness_over_wordings"))
+    assert wordings[1] - wordings[0] > 3 * (names[1] - names[0])
+    assert (
+        f"90 % interval [{names[0]:.2f}, {names[1]:.2f}] on these wordings, "
+        f"[{wordings[0]:.2f}, {wordings[1]:.2f}] on wordings like these"
+    ) in text.splitlines()
+
+
+def test_the_headline_says_why_there_is_no_second_interval():
+    text, _ = told(spread([0.95, 0.9, 1.0]))
+    assert "not known (n_clusters: 3 wordings; at least 6 needed) on wordings like these" in text
