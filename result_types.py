@@ -55,6 +55,14 @@ class Result(TypedDict):
     environment: Mapping[str, Any]
 
 
+class AgainstBaseline(TypedDict):
+    """A value, the baseline it is to exceed, and the 95 % interval of their difference."""
+
+    value: float
+    baseline: float
+    ci95: Vector
+
+
 class StoredRecord(TypedDict):
     """A `calibrations.record.Record` as it is stored."""
 
@@ -75,6 +83,7 @@ class StoredRecord(TypedDict):
     reasons: list[str]
     notes: list[str]
     needs: str | None
+    against_baseline: NotRequired[AgainstBaseline | None]
     n: dict[str, int]
     companions: Mapping[str, Any]
 
@@ -403,6 +412,17 @@ class BaselineCircuits(TypedDict):
     selected_on: str
 
 
+class FreshPrompts(TypedDict):
+    """19. `prompt_id`, `clean` and `circuit` [N], `draws` {seed or "pool": rows}."""
+
+    size: int
+    draws: dict[str, list[int]]
+    unavailable: dict[str, str]
+    prompt_id: list[str]
+    clean: Vector
+    circuit: Vector
+
+
 class AblationBattery(TypedDict):
     """20. `logit_diff` [condition][P]."""
 
@@ -554,9 +574,11 @@ class StoredCircuit(TypedDict):
 
 
 class CompanionTask(TypedDict):
-    """`denoising` [prompt][H]."""
+    """`template` and `cluster` [prompt], `denoising` [prompt][H]."""
 
     prompt_id: list[str]
+    template: list[str]
+    cluster: list[str]
     denoising: Matrix
     gap: float
     mean_clean: float
@@ -904,6 +926,7 @@ MEASUREMENTS: Mapping[str, type] = {
     "08": AttributionPatching,
     "09": Weights,
     "10": LearningCoefficients,
+    "19": FreshPrompts,
     "20": AblationBattery,
     "21": Knockouts,
     "22": Minimality,

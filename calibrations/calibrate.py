@@ -18,13 +18,14 @@ from typing import Any
 import code_digest
 import registries
 import results_io
-from calibrations import claim_completeness, outside_heads, preconditions
+from calibrations import claim_completeness, faithfulness_over_wordings, outside_heads, preconditions
 from calibrations.evidence import Evidence
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 
 ALWAYS_READ = ("01", "20")  # prompts, circuit and what the preconditions need
-CLAIM = (preconditions, claim_completeness, outside_heads)  # whose records are P: what is asked of the claim itself
+# whose records are P: what is asked of the claim itself
+CLAIM = (preconditions, faithfulness_over_wordings, claim_completeness, outside_heads)
 GROUPS_READ = "22"  # groups of claimed heads and heads outside the claim
 MULTIPLICITY = "M93"
 ABOUT = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")  # what a verdict is about

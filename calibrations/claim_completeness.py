@@ -19,7 +19,7 @@ simultaneous lower bound of some |inc| lies above it. Groups come from result 22
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +28,12 @@ from jaxtyping import Float, Int
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
+from calibrations.faithfulness_over_wordings import companion
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
     Insufficient,
-    bootstrap_counts,
     percentile_interval,
+    pooled_if_single,
     simultaneous_intervals,
     threshold_p,
 )
@@ -131,12 +132,13 @@ def draw_counts(
     if len(places) < config["minimum_group_prompts"]:
         needed = f"at least {config['minimum_group_prompts']} prompts in measurement 22"
         raise Insufficient("n_prompts", f"{len(places)} prompts; {needed}", needs=needed)
-    clusters, templates = evidence.clusters[places], evidence.templates[places]
-    common = {"seed": config["bootstrap_seed"], "clusters": clusters}
-    try:
-        return bootstrap_counts(len(places), config["bootstrap_resamples_p"], strata=templates, **common)
-    except Insufficient:  # a template with one cluster: pooled, the interval is wider and still right
-        return bootstrap_counts(len(places), config["bootstrap_resamples_p"], **common)
+    return pooled_if_single(
+        len(places),
+        config["bootstrap_resamples_p"],
+        seed=config["bootstrap_seed"],
+        clusters=evidence.clusters[places],
+        strata=evidence.templates[places],
+    )
 
 
 def shares(
@@ -209,7 +211,8 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 def _decide(evidence: Evidence, config: Mapping[str, Any], recipes: Sequence[str]) -> dict[str, Any]:
     preconditions.require_behaviour(evidence, config)
     found = [losses(evidence, recipe) for recipe in recipes or preconditions.on_distribution(evidence)]
-    counts = draw_counts(evidence, config, found[0].places)
+    places = found[0].places  # one choice of prompts for all recipes
+    counts = draw_counts(evidence, config, places)
     parts = [shares(_names(one), one.incompleteness, normaliser(one.model, one.empty), counts) for one in found]
     limit = config["max_incompleteness"]
     decided = decide_within(joined(parts), limit)
@@ -219,10 +222,15 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], recipes: Sequence[str
     return {
         **decided,
         "reasons": () if decided["verdict"] == "pass" else tuple(_sentence(*groups[place]) for place in told[:3]),
-        "needs": _needs(decided["verdict"], room, len(found[0].places), _heads(*groups[worst])),
+        "needs": _needs(decided["verdict"], room, len(places), _heads(*groups[worst])),
         "companions": {
             "limit": limit,
-            "by_recipe": {one.recipe: _table(one, part) for one, part in zip(found, parts, strict=True)},
+            "by_recipe": {
+                one.recipe: _table(
+                    one, part, lambda values, normal: companion(evidence, config, values, normal, places)
+                )
+                for one, part in zip(found, parts, strict=True)
+            },
             "worst_by_template": _by_template(evidence, *groups[worst]),
             "grouping_prompts": evidence.data("22")["completeness"]["grouping_prompts"],
         },
@@ -287,9 +295,13 @@ def _needs(verdict: str, room: float, n_prompts: int, heads: str) -> str | None:
     return f"about {math.ceil(n_prompts * max(1.0, 1 / room) ** 2)} prompts in measurement 22"
 
 
-def _table(one: Losses, part: Shares) -> dict[str, Any]:
-    """The worst groups under one recipe, with both losses: their ratio would hide which side is small."""
-    normal, clean = normaliser(one.model, one.empty).mean(), one.model.mean()
+def _table(one: Losses, part: Shares, over_wordings: Callable[[np.ndarray, np.ndarray], Any]) -> dict[str, Any]:
+    """The worst groups under one recipe, with both losses: their ratio would hide which side is small.
+
+    `over_wordings` gives the interval of a ratio of two values by prompt, with wordings drawn too.
+    """
+    by_prompt = normaliser(one.model, one.empty)
+    normal, clean = by_prompt.mean(), one.model.mean()
     order = np.argsort(-np.abs(part.estimates), kind="stable")[:WORST_SHOWN]
     published = np.abs(one.published.mean(1) / normal)
     return {
@@ -305,6 +317,7 @@ def _table(one: Losses, part: Shares) -> dict[str, Any]:
                 "heads": [list(head) for head in one.groups[place]["heads"]],
                 "incompleteness": float(part.estimates[place]),
                 "ci90": percentile_interval(part.draws[:, place], 0.90),
+                "ci90_over_wordings": over_wordings(one.incompleteness[place], by_prompt),
                 "lost_by_circuit": float(one.lost_by_circuit[place].mean() / normal),
                 "lost_by_model": float(one.lost_by_model[place].mean() / normal),
                 "published_score": float(published[1 + place]),

@@ -14,11 +14,12 @@ oppose the answer make N small, which makes the limits strict there, never lax.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
 
 from calibrations import preconditions
 from calibrations.claim_completeness import (
@@ -31,6 +32,7 @@ from calibrations.claim_completeness import (
     shares,
 )
 from calibrations.evidence import Evidence
+from calibrations.faithfulness_over_wordings import companion
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import Insufficient
 
@@ -39,12 +41,17 @@ SIDES = {"model": "the model loses", "circuit": "the circuit changes by"}
 
 @dataclass(frozen=True)
 class OutsideGroup:
-    """Outside heads taken together on one side under one recipe. `kind`: head, greedy, positive or negative."""
+    """Outside heads taken together on one side under one recipe. `kind`: head, greedy, positive or negative.
+
+    `effect` is what they do by prompt, `normal` N by prompt.
+    """
 
     kind: str
     side: str
     recipe: str
     heads: Sequence[Sequence[int]]
+    effect: Float[np.ndarray, " prompt"]
+    normal: Float[np.ndarray, " prompt"]
 
     @property
     def name(self) -> str:
@@ -81,7 +88,9 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "needs": _needs(evidence, decided["verdict"], room, groups[worst]),
         "companions": {
             "limits": {"head or greedy set": config["max_outside"], "all of one sign": config["max_outside_sign"]},
-            "worst": _table(groups, found),
+            "worst": _table(
+                groups, found, lambda group: companion(evidence, config, group.effect, group.normal, _places(evidence))
+            ),
         },
     }
 
@@ -100,20 +109,20 @@ def outside_effects(evidence: Evidence, config: Mapping[str, Any]) -> tuple[list
     for recipe in preconditions.on_distribution(evidence):
         if recipe not in stored["recipes"]:
             raise Insufficient("not_run", f"no outside heads under {recipe}", needs=f"{recipe} in outside.recipes")
-        own = [
-            (OutsideGroup("head", side, recipe, [head]), stored["recipes"][recipe][side][place])
-            for side in SIDES
-            for place, head in enumerate(stored["heads"])
-        ]
-        own += [
-            (OutsideGroup(one["kind"], one["side"], recipe, one["heads"]), one["effect"])
-            for one in stored["sets"]
-            if one["recipe"] == recipe
-        ]
-        values = np.array([effect for _, effect in own], dtype=float)[:, columns]
         normal = normaliser(clean, evidence.ablated("empty", recipe)[places])
-        parts.append(shares([group.name for group, _ in own], values, normal, counts))
-        groups += [group for group, _ in own]
+        alone = stored["recipes"][recipe]
+        found = [
+            ("head", side, [head], alone[side][place]) for side in SIDES for place, head in enumerate(stored["heads"])
+        ]
+        sets = [one for one in stored["sets"] if one["recipe"] == recipe]
+        found += [(one["kind"], one["side"], one["heads"], one["effect"]) for one in sets]
+        own = [
+            OutsideGroup(kind, side, recipe, heads, np.asarray(effect, dtype=float)[columns], normal)
+            for kind, side, heads, effect in found
+        ]
+        values = np.stack([group.effect for group in own])
+        parts.append(shares([group.name for group in own], values, normal, counts))
+        groups += own
     return groups, joined(parts)
 
 
@@ -130,12 +139,21 @@ def _needs(evidence: Evidence, verdict: str, room: float, worst: OutsideGroup) -
         return None
     if verdict == "fail" or room <= 0:
         return f"a claim that accounts for {worst.name}"
-    n_prompts = len(evidence.stored_columns(evidence.data("22")["outside"]["prompt_index"])[1])
-    return f"about {math.ceil(n_prompts * max(1.0, 1 / room) ** 2)} prompts in measurement 22"
+    return f"about {math.ceil(len(_places(evidence)) * max(1.0, 1 / room) ** 2)} prompts in measurement 22"
 
 
-def _table(groups: Sequence[OutsideGroup], found: Shares) -> list[dict[str, Any]]:
-    """The groups with the largest effects, each kind apart, so that sets do not crowd out single heads."""
+def _places(evidence: Evidence) -> Int[np.ndarray, " prompt"]:
+    """The places in the split of the prompts on which outside heads were tried."""
+    return evidence.stored_columns(evidence.data("22")["outside"]["prompt_index"])[1]
+
+
+def _table(
+    groups: Sequence[OutsideGroup], found: Shares, over_wordings: Callable[[OutsideGroup], Any]
+) -> list[dict[str, Any]]:
+    """The groups with the largest effects, each kind apart, so that sets do not crowd out single heads.
+
+    `over_wordings` gives a group's interval with wordings drawn too.
+    """
     rows = []
     for kind in ("head", "greedy", "positive", "negative"):
         own = [place for place, group in enumerate(groups) if group.kind == kind]
@@ -150,6 +168,7 @@ def _table(groups: Sequence[OutsideGroup], found: Shares) -> list[dict[str, Any]
                     "heads": [list(head) for head in group.heads],
                     "share": float(found.estimates[place]),
                     "ci90": (float(low), float(high)),
+                    "ci90_over_wordings": over_wordings(group),
                 }
             )
     return rows

@@ -114,5 +114,5 @@ def _claim(document: Mapping[str, Any], record: Mapping[str, Any]) -> str:
 def sentence(record: Mapping[str, Any]) -> str:
     """The global M93 in words."""
     value = record["published_value"]
-    shown = "no nominally significant p-value" if value is None else f"{value:.0%} of significant p-values survive BH"
+    shown = "no nominally significant result" if value is None else f"{value:.0%} of significant results survive BH"
     return f"multiplicity over all of them: {shown}, verdict {record['verdict']}"

@@ -52,7 +52,11 @@ def html(certificate: Mapping[str, Any]) -> str:
     if gates:
         blocked = "; ".join(f"{gate['metric']} ({gate['verdict']})" for gate in gates)
         lines.append(f"Blocks tier {gates[0]['tier']}: {escape(blocked)}")
-    lines += [escape(headline["subject"]), escape(headline["data"])]
+    lines += [
+        escape(headline["subject"]),
+        escape(headline["data"]),
+        *map(escape, headline["faithfulness"].splitlines()),
+    ]
     return f"<p>{'<br>'.join(lines)}</p>\n{html_table(calibrations_of(certificate))}"
 
 

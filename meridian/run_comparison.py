@@ -30,7 +30,7 @@ from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 
 FOLDER, FILE = "compare", "comparison.json"
-OWN_CIRCUIT = ("20", "22", "24", "28")  # measurements that say which circuit they are about
+OWN_CIRCUIT = ("19", "20", "22", "24", "28")  # measurements that say which circuit they are about
 NUMBERS = ("a", "b", "difference", "low", "high")  # of a difference; null where there is none
 GAINED, LOST, OTHER = "gained", "lost", "changed"
 

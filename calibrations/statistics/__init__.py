@@ -25,6 +25,7 @@ from calibrations.statistics.bootstrap import (
     bootstrap_ratio_errors,
     bootstrap_ratios,
     percentile_interval,
+    pooled_if_single,
     usable_draws,
 )
 from calibrations.statistics.change_points import change_points

@@ -26,6 +26,7 @@ INSUFFICIENT_REASONS = frozenset(
         "over_faithful",
         "circular_labels",
         "ratio_undefined",
+        "follows_from",
     }
 )
 

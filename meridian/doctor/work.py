@@ -45,6 +45,7 @@ SHRINK = {  # what makes a measurement cheaper; SHRINKS_ALL for one that is not 
     "07": "prompts.evaluation",
     "08": "measurement.attribution_patching.prompts, measurement.attribution_patching.steps",
     "10": "measurement.llc.draws, measurement.llc.chains, measurement.llc.batch",
+    "19": "prompts.evaluation, measurement.fresh_prompts.pool_factor",
     "20": "measurement.random_circuits, measurement.draws, prompts.evaluation",
     "21": "prompts.evaluation, prompts.held_out",
     "22": "measurement.completeness.prompt_share, measurement.minimality.greedy_steps, prompts.evaluation",

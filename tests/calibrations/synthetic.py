@@ -26,6 +26,7 @@ COMMON = {
     "max_outside": 0.1,
     "max_outside_sign": 0.2,
     "minimum_group_prompts": 20,
+    "minimum_wordings": 6,
 }
 METHOD_DRAWS = law.METHOD_DRAWS
 
@@ -57,7 +58,7 @@ def documents(
     incompleteness: dict[tuple[str, str], float] | None = None,
     outside: dict[tuple[str, str], float] | None = None,
 ) -> dict[str, dict]:
-    """Documents 01, 02, 03, 20, 21, 22, 25, 26, 27 in the shape of results/README.md; `complete` adds the others.
+    """Documents 01, 02, 03, 19, 20, 21, 22, 25, 26, 27 in the shape of results/README.md; `complete` adds the others.
 
     `incompleteness` {(group, recipe): share} and `outside` {(head or kind, side): share} plant flaws in 22, as in `law`.
     """
@@ -128,6 +129,7 @@ def documents(
             "embedding": np.zeros(n),
             "bias": np.zeros(n),
         },
+        "19": fresh_prompts(n_evaluation, faithfulness, mean_clean, sd_clean, noise, template_shift, seed),
         "20": {
             "circuit": circuit,
             "conditions": conditions,
@@ -180,6 +182,7 @@ def documents(
             "tasks": {
                 f"other task {t}": {
                     "prompt_id": [f"{t}-{i:08x}" for i in range(100)],
+                    **law.companion_labels(100),
                     "denoising": (~mask) * effect * 0.5
                     + mask * other_task_effect
                     + rng.normal(0, effect_noise, (100, len(heads))),
@@ -196,6 +199,23 @@ def documents(
         },
     }
     return {number: {"number": number, "data": _plain(content)} for number, content in data.items()}
+
+
+def fresh_prompts(
+    size: int, theta: float, mean_clean: float, sd_clean: float, noise: float, shift: float, seed: int
+) -> dict:
+    """A pool of three times `size` prompts whose first, second and last thirds are the draws of 42, 123 and 456."""
+    rng = np.random.default_rng([seed, 19])
+    clean, template = rng.normal(mean_clean, sd_clean, 3 * size), np.arange(3 * size) % 2
+    rows = np.arange(3 * size)
+    return {
+        "size": size,
+        "draws": {"42": rows[:size], "123": rows[size : 2 * size], "456": rows[2 * size :], "pool": rows},
+        "unavailable": {},
+        "prompt_id": [f"fresh-{i:08x}" for i in rows],
+        "clean": clean,
+        "circuit": (theta + shift * (template - 0.5)) * clean + rng.normal(0, noise, 3 * size),
+    }
 
 
 def complete(docs: dict[str, dict], *, seed: int = 0, effect: float = 1.0, noise: float = 0.5) -> dict[str, dict]:

@@ -171,6 +171,7 @@ def test_a_circuit_no_better_than_random_ones_is_proposed_and_nothing_more(tmp_p
     failed = {metric for metric, verdict in found.items() if verdict == "fail"}
     assert failed == {
         "P.faithfulness",
+        "P.faithfulness_over_wordings",
         "P.faithfulness_every_recipe",
         "P.incompleteness_score",
         "P.random_circuits",

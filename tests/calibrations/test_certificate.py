@@ -24,6 +24,7 @@ METRICS = {
         "P.completeness_every_recipe",
         "P.incompleteness_score",
         "P.outside",
+        "P.faithfulness_over_wordings",
     ],
     "C11": ["C11.bootstrap_faithfulness", "C11.bootstrap_completeness"],
     "C12": ["C12.convergent_validity"],
@@ -69,6 +70,7 @@ TIER_OF = {
     "C13.measurement_invariance": 3,
     "C17.discriminant_validity": 4,
     "S3.distributional_stability": 4,
+    "P.faithfulness_over_wordings": 4,
     "M93.multiple_comparisons": 4,
 }
 S1, D_PRIME, C13 = "S1.distributional_characterization", "C14.d_prime", "C13.measurement_invariance"

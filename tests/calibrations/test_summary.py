@@ -12,7 +12,10 @@ CONFIG["m93"] = {key: value for key, value in config_of("m93").items() if key no
 
 
 def record(metric, p, gating=True):
-    return {"metric": metric, "p": p, "p_kind": "t", "gating": gating, "verdict": "pass"}
+    pair = {"value": 1.0, "baseline": 0.0, "ci95": [0.5, 1.5]}  # z 3.92, p 8.9e-5
+    told = {"published_verdict": "pass"} if gating and p is not None else {"published_verdict": "none"}
+    told |= {"against_baseline": pair} if metric.startswith("C30") and p is not None else {}
+    return {"metric": metric, "p": p, "p_kind": "t", "gating": gating, "verdict": "pass", **told}
 
 
 def certificate(p_values, precondition=0.001, tier=2):
@@ -91,11 +94,13 @@ def test_the_published_share_pools_every_p_value_but_those_of_m93(tmp_path):
     # .001 .001 .004 .01 .01 .02 .9: six of seven are nominally significant and all six stay so.
     assert found["companions"]["pooled"]["tests"] == found["n"]["tests"] == 7
     assert found["companions"]["pooled"]["nominal"] == 6
+    # published: C30 against its baseline and the verdict of C11 of both circuits, neither P nor M93 nor what has no verdict
+    published = found["companions"]["published"]
+    assert (published["tests"], published["nominal"], published["survive"]["bonferroni"]) == (4, 4, 4)
     assert found["published_value"] == 1.0 and found["published_verdict"] == "pass"
     assert found["verdict"] == "pass" and found["gating"] is False
     assert (
-        summary.sentence(found)
-        == "multiplicity over all of them: 100% of significant p-values survive BH, verdict pass"
+        summary.sentence(found) == "multiplicity over all of them: 100% of significant results survive BH, verdict pass"
     )
 
 
@@ -127,7 +132,7 @@ def test_no_p_value_at_all_is_said_in_words(tmp_path):
     found = pooled(tmp_path, {"m/t": certificate((None, None, None), precondition=None)})["multiplicity"]
     assert found["companions"]["circuits"]["m/t"]["survives"] is False
     assert summary.sentence(found) == (
-        "multiplicity over all of them: no nominally significant p-value, verdict insufficient"
+        "multiplicity over all of them: no nominally significant result, verdict insufficient"
     )
 
 

@@ -25,7 +25,27 @@ from tests.circuits import toy
 
 SIZES = {"evaluation": 8, "held_out": 4, "discovery": 6, "reference": 150}
 ALL = list(MEASUREMENTS)
-SHIPPED = ["01", "02", "03", "04", "05", "06", "07", "08", "09", "10", "20", "21", "22", "24", "25", "26", "27", "28"]
+SHIPPED = [
+    "01",
+    "02",
+    "03",
+    "04",
+    "05",
+    "06",
+    "07",
+    "08",
+    "09",
+    "10",
+    "19",
+    "20",
+    "21",
+    "22",
+    "24",
+    "25",
+    "26",
+    "27",
+    "28",
+]
 
 
 class Progress:
@@ -205,6 +225,7 @@ def stale(folder: Path, plan: Plan) -> list[str]:
         ({"draws": 3}, ["20", "22"]),
         ({"seed": 1}, ["20", "22"]),
         ({"random_circuits": 7}, ["20"]),
+        ({"fresh_prompts": {**toy.SETTINGS["fresh_prompts"], "pool_factor": 2}}, ["19"]),
         ({"battery": {"circuit": ["mean"]}}, ["20"]),
         ({"mediation": {"onward": False}}, ["05"]),
         ({"site_prompts": 5}, ["02", "04", "06"]),
@@ -236,9 +257,9 @@ def test_a_changed_setting_makes_its_readers_stale(template, network, setting, r
 
 def test_another_circuit_makes_stale_what_depends_on_it(template, network) -> None:
     other = replace(toy.circuit("ioi"), roles={"one": Role((head(0, 0),))})
-    assert stale(template[0], make_plan(network, circuit=other)) == ["20", "22", "24", "28"]
+    assert stale(template[0], make_plan(network, circuit=other)) == ["19", "20", "22", "24", "28"]
     renamed = replace(toy.circuit("ioi"), name="another")
-    assert stale(template[0], make_plan(network, circuit=renamed)) == ["20", "22", "24", "28"]
+    assert stale(template[0], make_plan(network, circuit=renamed)) == ["19", "20", "22", "24", "28"]
 
 
 @pytest.mark.parametrize(

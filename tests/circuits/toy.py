@@ -67,6 +67,7 @@ SETTINGS: dict[str, Any] = {
     "seed": 0,
     "draws": 2,
     "noise_scale": 1.0,
+    "fresh_prompts": {"seeds": [42, 123, 456], "pool_factor": 3, "pool_seed": 42},
     "random_circuits": 6,
     "random_circuit_prompt_share": 4,
     "site_prompts": 6,

@@ -144,6 +144,7 @@ def test_only_the_measurements_that_are_read_are_made() -> None:
         "08",
         "09",
         "10",
+        "19",
         "20",
         "21",
         "22",

@@ -228,7 +228,7 @@ def test_the_table_has_one_character_for_each_verdict():
     letters = ["?" if name == "C30" else "F" if name == "M98" else "p" for name in CALIBRATIONS]
     assert first.split() == ["m", "t", "0", "2", "of", "4", "3", "0.90", "[0.85,", "0.96]", "0.03", *letters]
     assert second.split() == ["m", "t", "1", "seed=1", "none", "3", "not", "reportable", *letters]
-    assert last == "Multiplicity over all of them: 100% of significant p-values survive BH, verdict pass"
+    assert last == "Multiplicity over all of them: 100% of significant results survive BH, verdict pass"
 
 
 @pytest.mark.slow

@@ -404,6 +404,7 @@ def _tasks(sample: SyntheticSample) -> dict[str, Any]:
         residual = noise * law.effect_noise * rng.standard_normal((law.other_prompts, len(member)))
         tasks[f"other task {task}"] = {
             "prompt_id": [f"{task}-{i:08x}" for i in range(law.other_prompts)],
+            **companion_labels(law.other_prompts),
             "denoising": effect + residual,
             "gap": float(gap.mean()),
             "mean_clean": OTHER_GAP,
@@ -574,6 +575,11 @@ def outside_heads(
             for kind in ("greedy", "positive", "negative")
         ],
     }
+
+
+def companion_labels(n_prompts: int) -> dict[str, list[str]]:
+    """Labels of another task's prompts in measurement 27: one template, each prompt with names of its own."""
+    return {"template": ["other"] * n_prompts, "cluster": [f"names {i}" for i in range(n_prompts)]}
 
 
 def classifier(predicted: list[list[int]], probability: Float[np.ndarray, " head"], **others: Any) -> dict[str, Any]:
