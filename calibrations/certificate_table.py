@@ -11,6 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrations.certificate_row import CertificateRow, MetricRow, rows_of
+from calibrations.certificate_tier import tier_text
+from calibrations.rules import Standing
 
 STYLES = {
     "pass": "green",
@@ -34,6 +36,8 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
     tier = tier_sentence(certificate) if complete else "No certificate: run calibration=all"
     console.print(Text.assemble((tier, "bold"), f"    {headline['data']}"))
     console.print(headline["faithfulness"], highlight=False)
+    for place, line in enumerate(Standing.read(certificate).lines):
+        console.print(Text(("  " if place else "") + line, style="bold yellow" if place else ""))
     console.print()
     wide = console.width >= WIDE
     console.print(_rows(certificate, with_reasons=wide))
@@ -45,18 +49,13 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
                     console.print(f"{row.id:<5}{_reason(metric)}", highlight=False)
     for line in blocking_lines(certificate) if complete else ():
         console.print(line, highlight=False)
-    if certificate["overrides"]:
-        console.print(
-            f"Not comparable with other certificates: {', '.join(certificate['overrides'])}", style="bold yellow"
-        )
 
 
 def tier_sentence(certificate: Mapping[str, Any]) -> str:
     """The tier that was reached and the one that the data could reach."""
     if certificate["tier"] is None:
-        return f"No tier: {certificate['tier_name']}, so there is nothing that a circuit could explain"
-    tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
-    return f"{tier}    reachable with this data: {certificate['ceiling']}"
+        return f"{tier_text(certificate)}, so there is nothing that a circuit could explain"
+    return f"{tier_text(certificate)}    reachable with this data: {certificate['ceiling']}"
 
 
 def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:

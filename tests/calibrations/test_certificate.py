@@ -1,16 +1,21 @@
 """The tier logic on hand-made verdicts: every rule, gate by gate."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 
-from calibrations import certificate, certificate_table
+from calibrations import certificate, certificate_table, certificate_tier
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Difference, Standing
 
 RULES = yaml.safe_load((Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml").read_text())
+RELEASED = Standing("0.3", "x")
+CHANGED = Standing("0.3", "y", (Difference("seed", 1, 0), Difference("code calibrations/a.py", "1", "2")))
 NAMES = ["proposed", "causally suggestive", "supported", "triangulated", "certified"]
 METRICS = {
     "P": ["P.behaviour", "P.denominator", "P.faithfulness", "P.random_circuits"],
@@ -98,8 +103,8 @@ def documents(evaluation=None, held_out=None, p=None, published="pass"):
     return found
 
 
-def certify(evaluation=None, held_out=None, overrides=(), **rest):
-    return certificate.certify(documents(evaluation, held_out, **rest), RULES, overrides)
+def certify(evaluation=None, held_out=None, standing=RELEASED, **rest):
+    return certificate.certify(documents(evaluation, held_out, **rest), RULES, standing)
 
 
 def blocked(folded, level):
@@ -112,7 +117,7 @@ def blocked(folded, level):
 def test_all_gates_pass_is_the_highest_tier():
     folded = certify()
     assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (4, "certified", 4, 4)
-    assert folded["blocking"] == {} and folded["warnings"] == [] and folded["overrides"] == []
+    assert folded["blocking"] == {} and folded["warnings"] == [] and folded["rules"] == RELEASED.to_dict()
     assert folded["p_certificate"] == 0.002  # 2 x the smaller p of the S1-or-C14 clause
     json.dumps(folded, allow_nan=False)
 
@@ -375,9 +380,38 @@ def test_nothing_but_a_fail_is_warned_about():
     assert folded["warnings"] == []
 
 
-def test_overrides_are_listed_in_order():
-    given = ["calibration.m98.max_divergence=0.5", "calibration.common.alpha=0.1"]
-    assert certify(overrides=given)["overrides"] == sorted(given)
+@pytest.mark.parametrize("standing", [CHANGED, None])
+@pytest.mark.parametrize("level", range(5))
+def test_no_tier_has_its_name_under_other_rules(level, standing):
+    failing = [metric for metric, tier in TIER_OF.items() if tier == level + 1][1:2]
+    folded = certify(dict.fromkeys(failing, "fail"), standing=standing)
+    word = "changed" if standing else "unknown"
+    recipe = ", mean per template and position" if level == 2 else ""
+    assert (folded["tier"], folded["tier_name"]) == (level, f"under {word} rules{recipe}")
+    text = certificate_table.tier_sentence(folded)
+    assert text == f"Tier {level} of 4 under {word} rules{recipe}    reachable with this data: 4"
+    assert not [name for name in RULES["names"] if name.partition(" ")[0] in text]
+
+
+def test_the_table_says_which_rules_and_every_difference():
+    def shown(standing):
+        console = Console(width=100, file=io.StringIO())
+        headline = dict.fromkeys(("subject", "data", "faithfulness"), "x")
+        certificate_table.show(certify(standing=standing), headline, console)
+        return console.file.getvalue()
+
+    assert "Tier 4 of 4: certified" in shown(RELEASED) and "\nrules: released 0.3\n" in shown(RELEASED)
+    text = shown(CHANGED)
+    assert "certified" not in text.partition("ID ")[0] and "Tier 4 of 4 under changed rules" in text
+    assert "\nrules: changed from released 0.3\n  seed: 1 (released: 0)\n  code: calibrations/a.py\n" in text
+
+
+def test_an_older_certificate_that_says_nothing_of_its_rules_has_no_name_for_its_tier():
+    older = {name: value for name, value in certify().items() if name != "rules"}
+    assert older["tier_name"] == "certified"
+    assert certificate_tier.tier_name(older) == "under unknown rules"
+    assert certificate_tier.tier_text(older) == "Tier 4 of 4 under unknown rules"
+    assert certificate_tier.tier_text({**older, "tier": None, "tier_name": "absent"}) == "No tier: absent"
 
 
 def test_p_of_the_certificate_is_the_largest_of_its_gates():

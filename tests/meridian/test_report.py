@@ -17,6 +17,7 @@ import pytest
 
 import results_io
 from calibrations.certificate_row import MetricRow
+from calibrations.certificate_tier import tier_text
 from calibrations.number_format import number as format_number
 from meridian import figures, report
 from meridian.figures import colours
@@ -131,8 +132,8 @@ def test_headings_never_skip_a_level(page) -> None:
 
 def test_the_certificate_says_all_that_it_holds(run, page) -> None:
     stored = run.certificate
-    tier = "No tier" if stored["tier"] is None else f"Tier {stored['tier']} of {stored['of']}"
-    assert f"{tier}: {stored['tier_name']}" in page.text
+    assert tier_text(stored) in page.text
+    assert "rules: changed" in page.text and "prompts.evaluation: 40 (released: 400)" in page.text
     for row in stored["rows"]:
         assert f"{row['id']} " in page.text
         for record in row["records"]:
