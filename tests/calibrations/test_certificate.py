@@ -12,8 +12,8 @@ from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Standing
 
 RULES = yaml.safe_load((Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml").read_text())
-SUPPORTED = "supported under mean per template and position"
 RELEASED = Standing("0.3", "x")
+SUPPORTED = "supported under mean per template and position"
 NAMES = ["proposed", "lead", SUPPORTED, "triangulated", "certified"]
 METRICS = {
     "P": [
@@ -232,7 +232,7 @@ def under(recipe, **rest):
     for one in found["P"]["records"]:
         if one["metric"] == "P.faithfulness":
             one["companions"]["recipes"] = [recipe, "resample"]
-    return certificate.certify(found, RULES)
+    return certificate.certify(found, RULES, RELEASED)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_only_a_contradiction_between_roles_and_depth_blocks(verdict, tier):
 def test_what_must_not_fail_must_have_been_looked_at():
     asked = documents()
     del asked["C23"]
-    folded = certificate.certify(asked, RULES)
+    folded = certificate.certify(asked, RULES, RELEASED)
     assert (folded["tier"], folded["ceiling"]) == (2, 2)
     assert [gate[:2] for gate in blocked(folded, 3)] == [(ROLE_DEPTH, "insufficient")]
 
@@ -343,7 +343,7 @@ def test_a_single_task_has_ceiling_three():
 def test_what_was_not_asked_for_was_not_run():
     asked = documents()
     del asked["M98"], asked["C23"]
-    folded = certificate.certify(asked, RULES)
+    folded = certificate.certify(asked, RULES, RELEASED)
     assert (folded["tier"], folded["ceiling"]) == (2, 2)
     assert folded["blocking"]["3"][0] == {
         "metric": "M98.ablation_invariance",
@@ -412,7 +412,7 @@ def test_held_out_verdicts_never_help():
     assert folded["tier"] == 1
 
 
-# --- warnings, overrides, p-value, rows ----------------------------------------------------------------------------
+# --- warnings, p-value, rows ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", [C13, "C17.discriminant_validity", "M98.ablation_invariance"])
@@ -489,4 +489,4 @@ def test_rows_say_what_the_tiers_ask_of_each_metric():
 def test_the_certificate_does_not_depend_on_the_order_of_the_documents():
     found = documents({"C30.seed_variance": "fail"}, {"C12.convergent_validity": "fail"})
     backwards = dict(reversed(found.items()))
-    assert certificate.certify(found, RULES) == certificate.certify(backwards, RULES)
+    assert certificate.certify(found, RULES, RELEASED) == certificate.certify(backwards, RULES, RELEASED)

@@ -20,14 +20,16 @@ HEADLINE = dict.fromkeys(("subject", "data", "faithfulness"), "x")
 
 
 def certify(standing, level=4):
-    """A certificate whose gates of tier `level` + 1 fail and all others pass."""
-    failing = RULES["tiers"][level + 1]["all"] if level < 4 else ()
+    """A certificate at tier `level`: one gate of the next fails, not the behaviour."""
+    failing = (
+        [gate for gate in RULES["tiers"][level + 1]["all"] if gate != certificate.BEHAVIOUR][:1] if level < 4 else []
+    )
     metrics = list(named_gates(RULES))
     subject = dict.fromkeys(("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256"), "x")
     documents = {}
     for identifier in dict.fromkeys(metric.partition(".")[0] for metric in metrics):
         own = [
-            {"metric": metric, "verdict": "fail" if metric in failing and metric != certificate.BEHAVIOUR else "pass"}
+            {"metric": metric, "verdict": "fail" if metric in failing else "pass"}
             | {"reasons": [], "needs": None, "p": 0.001, "gating": True, "companions": {}}
             for metric in metrics
             if metric.startswith(f"{identifier}.")
