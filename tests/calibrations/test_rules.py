@@ -120,6 +120,16 @@ def test_a_task_has_the_defaults_that_ship_with_it(released) -> None:
     assert [one.key for one in rules.standing(own, "ioi").differences] == ["prompts.evaluation", "task.bos"]
 
 
+def test_a_task_of_ones_own_is_no_changed_rule_and_a_changed_one_is(released, monkeypatch) -> None:
+    code = dict(code_digest.of_each("rules"))
+    monkeypatch.setattr(code_digest, "of_each", lambda stored: {**code, "circuits/tasks/color.py": "1"})
+    assert rules.standing(SETTINGS, "color").released
+    changed_files = {"circuits/tasks/ioi.py": "1", "calibrations/mine.py": "2"}
+    monkeypatch.setattr(code_digest, "of_each", lambda stored: {**code, **changed_files})
+    found = rules.standing(SETTINGS, "ioi").differences
+    assert [one.key for one in found] == ["code calibrations/mine.py", "code circuits/tasks/ioi.py"]
+
+
 def test_changed_new_and_missing_code_is_named_by_its_file() -> None:
     own = Rules({}, {"calibrations/a.py": "1", "calibrations/b.py": "2", "circuits/c.py": "3"})
     found = own.differences(
