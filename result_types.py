@@ -536,9 +536,10 @@ class Attention(TypedDict):
 
 
 class HeadStatistics(TypedDict):
-    """26. `output_norm` [P][H], `singular_values` [H][d_head], the others [H]."""
+    """26. `output_norm`, `output_norm_raw` [P][H], `singular_values` [H][d_head], the others [H]."""
 
     output_norm: Matrix
+    output_norm_raw: Matrix
     discovery_norm: Vector
     mean: Vector
     variance: Vector

@@ -23,6 +23,7 @@ from calibrations.record import deciding
 from calibrations.registry import CALIBRATIONS
 from calibrations.rules import Standing
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
+from calibrations.worst_groups import STORED, named
 
 BEHAVIOUR = "P.behaviour"
 SUBJECT = (
@@ -42,7 +43,8 @@ WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no h
 RECIPE_NAMES = {
     "mean": "mean per template and position",
     "mean_pooled": "mean over all positions",
-    "zero": "zero",
+    "zero": "zero, the heads' constants kept",
+    "zero_raw": "zero, the heads' constants removed",
     "resample": "resample",
     "noise": "noise",
 }
@@ -123,6 +125,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing |
             for metric in rules["always_shown"]
             if metric in gates and gates[metric].verdict == "fail"
         ],
+        STORED: named(documents[PRECONDITIONS]["records"]).to_dict(),
         "p_certificate": _p_certificate(tiers),
         "rules": standing.to_dict(),
         "rows": [row.to_dict() for row in rows(documents, named_gates(rules))],

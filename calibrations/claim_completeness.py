@@ -110,7 +110,7 @@ def losses(evidence: Evidence, recipe: str) -> Losses:
 
 
 def recipes_run(evidence: Evidence) -> tuple[str, ...]:
-    """Every recipe under which groups were taken out."""
+    """Every recipe under which groups were taken out; none if there are no groups."""
     return tuple(evidence.data("22").get("completeness", {}).get("recipes", ()))
 
 
@@ -208,7 +208,7 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 def _decide(evidence: Evidence, config: Mapping[str, Any], recipes: Sequence[str]) -> dict[str, Any]:
     preconditions.require_behaviour(evidence, config)
-    found = [losses(evidence, recipe) for recipe in recipes]
+    found = [losses(evidence, recipe) for recipe in recipes or preconditions.on_distribution(evidence)]
     counts = draw_counts(evidence, config, found[0].places)
     parts = [shares(_names(one), one.incompleteness, normaliser(one.model, one.empty), counts) for one in found]
     limit = config["max_incompleteness"]
@@ -232,9 +232,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], recipes: Sequence[str
 def _decide_published(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     """|F(C without K) - F(M without K)| / N below the limit for every group and for none, under every recipe run."""
     preconditions.require_behaviour(evidence, config)
-    found = [losses(evidence, recipe) for recipe in recipes_run(evidence)]
-    if not found:
-        losses(evidence, preconditions.on_distribution(evidence)[0])  # says why there are none
+    found = [losses(evidence, recipe) for recipe in recipes_run(evidence) or preconditions.on_distribution(evidence)]
     counts = draw_counts(evidence, config, found[0].places)
     parts = [
         shares([f"nothing, {one.recipe}", *_names(one)], one.published, normaliser(one.model, one.empty), counts)
@@ -251,7 +249,12 @@ def _decide_published(evidence: Evidence, config: Mapping[str, Any]) -> dict[str
         if decided["verdict"] == "pass"
         else (f"incomplete: circuit and model differ by {score:.2f} of N without {together.names[worst]}",),
         "needs": _needs(decided["verdict"], room, len(found[0].places), "the group named"),
-        "companions": {"limit": config["max_incompleteness"], "score": score, "group": together.names[worst]},
+        "companions": {
+            "limit": config["max_incompleteness"],
+            "score": score,
+            "group": together.names[worst],
+            "group_ci90": percentile_interval(together.draws[:, worst], 0.90),
+        },
     }
 
 

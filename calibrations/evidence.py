@@ -101,6 +101,11 @@ class Evidence:
         """What D and every effect of an intervention are, in words."""
         return str(self.data("01").get("metric", "logit_difference")).replace("_", " ")
 
+    @property
+    def unit(self) -> str:
+        """The unit of D and of effects on it: nats of a logit difference, else the metric's name."""
+        return "nats" if self.metric == "logit difference" else self.metric
+
     @cached_property
     def clean_in_logits(self) -> Float[np.ndarray, " prompt"]:
         """Clean logit difference, which attribution is about, also where the task's metric is another."""
@@ -178,8 +183,8 @@ class Evidence:
         """Logit difference under one ablation condition, each draw kept apart.
 
         `subset` is what is left intact ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution"), or
-        "without:<role>" for the model with one role knocked out; `method` is "zero", "mean" (per template and
-        position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if it was not measured.
+        "without:<role>" for the model with one role knocked out; `method` is "zero", "zero_raw" (the heads' constants go
+        too), "mean" (per template and position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if it was not measured.
         """
         battery = self.data("20")
         index = [

@@ -75,6 +75,11 @@ def on_distribution(evidence: Evidence) -> tuple[str, ...]:
     return tuple(dict.fromkeys((evidence.primary_recipe, "resample")))
 
 
+def every_recipe(evidence: Evidence) -> tuple[str, ...]:
+    """The recipes that are always run, and the claim's primary one where that is none of them."""
+    return tuple(dict.fromkeys((*METHODS, evidence.primary_recipe)))
+
+
 def require_prompts(evidence: Evidence, minimum: int) -> None:
     """Raises Insufficient("n_prompts") for fewer prompts than `minimum`."""
     if len(evidence.clean) < minimum:
@@ -179,7 +184,7 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
         "P.behaviour": _behaviour,
         "P.denominator": _denominator,
         "P.faithfulness": lambda evidence, config: _faithfulness(evidence, config, on_distribution(evidence)),
-        "P.faithfulness_every_recipe": lambda evidence, config: _faithfulness(evidence, config, METHODS),
+        "P.faithfulness_every_recipe": lambda evidence, config: _faithfulness(evidence, config, every_recipe(evidence)),
         "P.random_circuits": _random_circuits,
     }
     return [
@@ -256,7 +261,7 @@ def _denominator(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
 def recipe_draws(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " resample"]]:
     """Faithfulness under every ablation recipe in each bootstrap resample of the clusters, all of the same prompts."""
     counts = resamples(evidence, config, config["bootstrap_resamples_p"])
-    return {m: bootstrap_ratios(counts, evidence.ablated("circuit", m), evidence.clean) for m in METHODS}
+    return {m: bootstrap_ratios(counts, evidence.ablated("circuit", m), evidence.clean) for m in every_recipe(evidence)}
 
 
 def _faithfulness(evidence: Evidence, config: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
@@ -304,7 +309,7 @@ def inside(interval: Interval, band: Interval) -> str:
 def by_method(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     """Faithfulness with its 90 % Fieller interval under every ablation method that was measured."""
     table = {}
-    for method in METHODS:
+    for method in every_recipe(evidence):
         try:
             ratio = faithfulness(evidence, config, method=method)
             table[method] = {

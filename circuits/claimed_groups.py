@@ -47,7 +47,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     """
     own, claim, every = study.settings["completeness"], frozenset(study.claim.heads), frozenset(study.model.heads)
     groups = choose(study, recipes) if claim != every else []
-    found, gating = {}, _gating(study)
+    found, gating = {}, deciding_recipes(study)
     for name in dict.fromkeys((*gating, *own["others"])) if groups else ():
         asked = [i for i, group in enumerate(groups) if name in gating or group.kind != "random"]
         draws = recipes(name) if name in gating else recipes(name)[:1]
@@ -72,7 +72,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     }
 
 
-def _gating(study: Study) -> tuple[str, ...]:
+def deciding_recipes(study: Study) -> tuple[str, ...]:
     """The recipes under which every group is run: the claim's own first, then those of the settings."""
     return tuple(dict.fromkeys((study.claim.primary_recipe, *study.settings["completeness"]["recipes"])))
 
@@ -81,7 +81,7 @@ def choose(study: Study, recipes: Callable[[str], list[Recipe]]) -> list[Group]:
     """The groups, each set of heads once, under the first name that it gets."""
     own, heads = study.settings["completeness"], study.claim.heads
     groups = [*declared(heads), *drawn(heads, own["random_groups"], f"groups {study.settings['seed']}")]
-    gating = _gating(study)
+    gating = deciding_recipes(study)
     for name in dict.fromkeys((*gating, *own["others"])):
         groups += greedy(study, name, recipes(name)[0], backward_only=name not in gating)
     first: dict[Heads, Group] = {}

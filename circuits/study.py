@@ -92,11 +92,15 @@ class Study:
         """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""
         return sorted(self.prompts.rows_of(split), key=lambda row: self.prompts.ids[row])[:size]
 
-    def one_in(self, share: int) -> list[int]:
-        """Indices of one in `share` scored prompts of every split, those of the lowest hash."""
+    def one_in(self, share: int, held_out: int | None = None) -> list[int]:
+        """Indices of one in `share` scored prompts of every split, or one in `held_out` of the held-out ones: those of the
+        lowest hash."""
         splits = self.prompts.splits
+        shares = {"held_out": held_out or share}
         return [
-            row for split in dict.fromkeys(splits) for row in self.subset(round(splits.count(split) / share), split)
+            row
+            for split in dict.fromkeys(splits)
+            for row in self.subset(round(splits.count(split) / shares.get(split, share)), split)
         ]
 
     def discovery_subset(self, size: int) -> PromptSet:

@@ -7,7 +7,9 @@ import numpy as np
 from calibrations import calibrate, preconditions
 from calibrations.evidence import PRIMARY, Evidence
 from calibrations.statistics import Insufficient
+from meridian import outside_effects
 
+READ = ("01", "20", *sorted({number for number, _ in outside_effects.MEASURED.values()}))  # results that it is about
 FOUND = {
     "discovered": "found on the discovery split",
     "planted": "claimed of a planted model",
@@ -16,7 +18,7 @@ FOUND = {
 
 
 def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, origin: str) -> dict[str, str]:
-    """Subject, data and faithfulness, each as a line or two.
+    """Subject, data, faithfulness, and heads outside the claim with large effects, each as a line or two.
 
     `asked` is the kind of circuit that was asked for, `origin` says where the model is from.
     """
@@ -31,6 +33,9 @@ def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, ori
         "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
         f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}",
         "faithfulness": _faithfulness(evidence, documents),
+        "outside": outside_effects.sentence(
+            evidence, documents[calibrate.PRECONDITIONS]["subject"]["settings"]["max_outside"]
+        ),
     }
 
 
@@ -39,7 +44,9 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     config = documents[calibrate.PRECONDITIONS]["subject"]["settings"]
     try:
         preconditions.require_behaviour(evidence, config)
-        ratios = {m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.METHODS}
+        ratios = {
+            m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.every_recipe(evidence)
+        }
     except Insufficient as missing:
         return f"Faithfulness not reportable: {missing}"
     low, high = ratios[PRIMARY].fieller(0.95)
@@ -51,5 +58,5 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     return (
         f"Faithfulness {ratios[PRIMARY].value:.2f} [{low:.2f}, {high:.2f}] mean per template and position "
         f"({above_floor:.2f} above all-heads-ablated) · {others}\n"
-        f"Random circuits of its size and layers: median {np.median(null):.2f}, largest {null.max():.2f}"
+        f"Random circuits of its size and layers, mean ablation: median {np.median(null):.2f}, largest {null.max():.2f}"
     )

@@ -13,7 +13,7 @@ from calibrations.evidence import Evidence
 from meridian import aggregate
 from meridian.commandline import FAILURES, TRACED
 from meridian.context import RunContext
-from meridian.headline import headline
+from meridian.headline import READ, headline
 from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 
@@ -121,7 +121,7 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
         folded = failures.certify(folder, documents, settings, standing, context.reporter.say)
     else:
         folded = certificate.certify(documents, settings["certificate"], standing)
-    evidence = Evidence.load(folder, settings["calibration"]["common"], ("01", "20"))
+    evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
     folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)

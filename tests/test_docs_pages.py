@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics.errors import INSUFFICIENT_REASONS
@@ -145,3 +146,21 @@ def test_docstrings_keep_what_they_say_in_markdown() -> None:
 )
 def test_docstrings_keep_what_they_say_in_restructured_text(docstring: str, shown: str) -> None:
     assert api.restructured(docstring) == shown
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md"])
+def test_tables_of_tiers_have_the_names_of_the_rules(page) -> None:
+    rules = yaml.safe_load((ROOT / "configs" / "certificate" / "tiers.yaml").read_text(encoding="utf-8"))
+    text = (ROOT / page).read_text(encoding="utf-8").partition("| tier | what it says |")[2]
+    told = re.findall(r"^\| (\d) ([^|]+) \|", text.partition("\n\n")[0], re.MULTILINE)
+    assert [int(level) for level, _ in told] == [0, 1, 2, 3, 4]
+    for (_, name), rule in zip(told, rules["names"], strict=True):
+        assert name.startswith(rule.partition("{")[0].strip())
+
+
+def test_no_interval_is_named_that_nothing_computes() -> None:
+    """No statistic of the project has a bias-corrected and accelerated interval, so no page and no source speaks of one."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "results").glob("*.md")]
+    texts = {str(path): path.read_text(encoding="utf-8") for path in pages} | {"sources": "\n".join(literals())}
+    assert len(texts) > 30
+    assert [name for name, text in texts.items() if re.search(r"\bBCa\b|bias-corrected and accelerated", text)] == []

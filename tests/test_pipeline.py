@@ -315,14 +315,15 @@ def test_the_terminal_shows_tier_rows_and_where_everything_is(first) -> None:
     text = first.outcome.output
     assert "Certificate  ioi on pocket (4 layers x 8 heads, embedded)  circuit: stored, " in text
     assert (
-        "Tier 0 of 4 under changed rules    reachable with this data: 0    40 evaluation + 20 held-out prompts, 12 templates"
+        "\nTier 0 of 4 under changed rules\nReachable with this data: tier 0\n40 evaluation + 20 held-out prompts, 12 templates"
         in text
     )
     assert "\nrules: changed from released 0." in text and "\n  prompts.evaluation: 40 (released: 400)\n" in text
     assert "\n1 of 1 claim tried about ioi on pocket: tiers 0* (* under rules that are not released)\n" in text
     faithfulness = r"^Faithfulness [\d.]+ \[[\d.]+, [\d.]+\] mean per template and position .* noise$"
     assert re.search(faithfulness, text, re.MULTILINE)
-    assert re.search(r"^Random circuits of its size and layers: median [\d.]+, largest [\d.]+$", text, re.MULTILINE)
+    null = r"^Random circuits of its size and layers, mean ablation: median [\d.]+, largest [\d.]+$"
+    assert re.search(null, text, re.MULTILINE)
     for identifier in CALIBRATIONS:
         assert re.search(rf"^{identifier} ", text, re.MULTILINE), identifier
     assert re.search(

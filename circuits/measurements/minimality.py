@@ -24,10 +24,10 @@ import numpy as np
 from jaxtyping import Float
 
 from circuits import claimed_groups, outside_heads
-from circuits.circuit import Node, head_pairs
+from circuits.circuit import PRIMARY_RECIPES, Node, head_pairs
 from circuits.head_sets import Heads, HeadSets
 from circuits.interventions import Recipe
-from circuits.measurements.ablation_battery import METHODS, recipes
+from circuits.measurements.ablation_battery import recipes
 from circuits.prompts import PromptSet
 from circuits.study import Study, require_count
 from results_io import UserError
@@ -38,8 +38,8 @@ DEPENDS_ON_CIRCUIT = True
 RECIPE = Recipe("mean")
 POSITIVE = {  # settings that count something
     "minimality": ("greedy_steps", "discovery_prompts"),
-    "completeness": ("prompt_share", "greedy_steps"),
-    "outside": ("prompt_share", "greedy_steps"),
+    "completeness": ("prompt_share", "held_out_share", "random_groups", "greedy_steps"),
+    "outside": ("prompt_share", "held_out_share", "greedy_steps"),
 }
 RECIPES = (
     ("completeness", "recipes"),
@@ -92,14 +92,16 @@ def check(settings: Mapping[str, Any]) -> None:
         for name in names:
             require_count(settings, section, name)
     for section, name in RECIPES:
-        if unknown := [recipe for recipe in settings[section][name] if recipe not in METHODS]:
-            raise UserError(f"measurement.{section}.{name} names {unknown[0]}; use some of {', '.join(METHODS)}")
+        if unknown := [recipe for recipe in settings[section][name] if recipe not in PRIMARY_RECIPES]:
+            raise UserError(
+                f"measurement.{section}.{name} names {unknown[0]}; use some of {', '.join(PRIMARY_RECIPES)}"
+            )
 
 
 def measure(study: Study) -> dict[str, Any]:
     """Per-prompt loss for each head and role of the circuit, and for each head beside the set that shows it best."""
     chosen = choose(study)
-    circuit, settings, alone = study.claim, study.settings, frozenset[Node]()
+    circuit, alone = study.claim, frozenset[Node]()
     by_name = partial(recipes, study)
     losses = Losses.on(study, study.prompts)
     roles = [frozenset(role.heads) for role in circuit.roles.values()]
@@ -118,9 +120,15 @@ def measure(study: Study) -> dict[str, Any]:
             "discovery_effect": [choice.effect for choice in chosen],
             "discovery_prompts": len(study.discovery_subset(study.settings["minimality"]["discovery_prompts"])),
         },
-        "completeness": claimed_groups.measure(study, by_name, study.one_in(settings["completeness"]["prompt_share"])),
-        "outside": outside_heads.measure(study, by_name, study.one_in(settings["outside"]["prompt_share"])),
+        "completeness": claimed_groups.measure(study, by_name, rows(study, "completeness")),
+        "outside": outside_heads.measure(study, by_name, rows(study, "outside")),
     }
+
+
+def rows(study: Study, section: str) -> list[int]:
+    """The scored prompts on which groups of heads are run: section "completeness" or "outside"."""
+    own = study.settings[section]
+    return study.one_in(own["prompt_share"], own["held_out_share"])
 
 
 def choose(study: Study) -> list[ContextSet]:
@@ -128,7 +136,8 @@ def choose(study: Study) -> list[ContextSet]:
 
     Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy set).
     """
-    losses = Losses.on(study, study.discovery_subset(study.settings["minimality"]["discovery_prompts"]))
+    size = require_count(study.settings, "minimality", "discovery_prompts")
+    losses = Losses.on(study, study.discovery_subset(size))
     candidates = {node: _declared(study, node) for node in study.claim.heads}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
     for node, beside in _grow(losses, study).items():
@@ -154,7 +163,7 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Heads]:
     circuit = set(study.claim.heads)
     grown = {node: frozenset[Node]() for node in study.claim.heads}
     growing = list(grown)
-    for _ in range(study.settings["minimality"]["greedy_steps"]):
+    for _ in range(require_count(study.settings, "minimality", "greedy_steps")):
         options = {v: [grown[v] | {u} for u in sorted(circuit - grown[v] - {v})] for v in growing}
         losses.run(r for v, sets in options.items() for s in sets for r in (s, s | {v}))
         growing = [v for v in growing if options[v]]

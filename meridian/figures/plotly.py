@@ -41,6 +41,8 @@ TEXT_CELL = 58  # the least of a column with words in it
 NODE = 66  # pixels between two heads of one layer, at least
 FACET = 70  # pixels of one facet
 STRIP = 0.34  # where the strip stands in a facet, 0 to 1
+LETTER = 7  # pixels of a letter of a label
+STRIP_WIDTH = 180  # pixels of a forest plot beside its labels, at least
 ENTRY = 20  # pixels of a row of the legend
 DISC = (30, 56)  # pixels across, of no effect and of the largest
 DASHES = {"q": "dash", "k": "dot", "v": "solid", None: "solid"}  # by which input of the receiver the edge enters
@@ -177,6 +179,7 @@ def _one_axis(figure: Forest) -> Specification:
     drawn = _figure(
         [_estimates(figure.rows, places, figure.level)],
         90 + ROW * len(places) + (24 if figure.lines else 0),
+        least=LETTER * max(map(len, texts), default=0) + STRIP_WIDTH,
         xaxis=_axis(figure.x_label, range=ends),
         yaxis=_axis(**_names(texts), range=[len(places) - 0.4, -0.6], showgrid=False, zeroline=False),
         shapes=[

@@ -104,7 +104,11 @@ def test_a_sound_circuit_is_supported_and_wants_the_measurements_that_are_to_com
         "M93.multiple_comparisons": "insufficient",  # two gates have no p-value yet
     }
     folded = certificate.certify(sound, RULES, Standing("0.3", "x"))
-    assert (folded["tier"], folded["tier_name"], folded["ceiling"]) == (2, "supported", 2)
+    assert (folded["tier"], folded["tier_name"], folded["ceiling"]) == (
+        2,
+        "supported under mean per template and position",
+        2,
+    )
     assert [gate["metric"] for gate in folded["blocking"]["3"]] == ["C12.convergent_validity", "F59.kendalls_w"]
     assert [gate["needs"] for gate in folded["blocking"]["3"]] == [
         "one of the measurements 05, 07, 10",
@@ -163,10 +167,13 @@ def test_a_circuit_no_better_than_random_ones_is_proposed_and_nothing_more(tmp_p
     assert (folded["tier"], folded["tier_name"], folded["ceiling"]) == (0, "proposed", 2)
     found = verdicts(judged)
     passed = {metric for metric, verdict in found.items() if verdict == "pass"}
-    assert passed == {"P.behaviour", "P.denominator"}
+    groups = {"P.completeness", "P.completeness_every_recipe", "P.outside"}  # nothing is missing from nothing
+    assert passed == {"P.behaviour", "P.denominator", *groups}
     failed = {metric for metric, verdict in found.items() if verdict == "fail"}
     assert failed == {
         "P.faithfulness",
+        "P.faithfulness_every_recipe",
+        "P.incompleteness_score",
         "P.random_circuits",
         "C14.d_prime",
         "C17.discriminant_validity",

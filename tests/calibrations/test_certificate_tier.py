@@ -67,7 +67,7 @@ def test_other_rules_give_no_tier_its_name(level, standing):
     recipe = ", mean per template and position" if level == 2 else ""
     name = f"under {'changed' if standing else 'unknown'} rules{recipe}"
     assert (folded["tier"], folded["tier_name"]) == (level, name)
-    assert f"Tier {level} of 4 {name}    reachable" in printed(folded)
+    assert f"Tier {level} of 4 {name}\nReachable with this data: tier 4" in printed(folded)
     assert f"<strong>Tier {level} of 4 {name}</strong>" in notebook_certificate.html(folded)
     for text in (printed(folded), notebook_certificate.html(folded), str(folded["tier_name"])):
         words = text.replace("certified_stability", "").replace("certified stability", "")

@@ -124,7 +124,7 @@ def without(role, noise=0.0, seed=0, law=None, **kept):
 
 
 def test_a_role_s_knock_outs_are_shown_and_decide_nothing():
-    """Without the movers .99 of the effect is left under zero, .02 under the mean. Labels must not decide, so P.completeness does."""
+    """Without the movers .99 of the effect is left under zero, .02 under the mean. P.completeness judges that, without labels."""
     record = one(without("late", zero=0.99, mean_pooled=0.02))
     assert (record.published_verdict, record.verdict, record.reasons) == ("pass", "pass", ())
     assert record.estimate < 0.02  # the faithfulness of the circuit does not depend on the method at all

@@ -18,6 +18,7 @@ RULES = Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml"
 SMALL = {  # what the calibrations ask for, at the size of the small run
     "bootstrap_resamples": 200, "bootstrap_resamples_p": 999, "permutations": 999,
     "min_prompts": 10, "minimum_prompts": 10, "minimum_prompts_per_batch": 10, "minimum_subsample": 10,
+    "minimum_group_prompts": 10,
 }  # fmt: skip
 NAMES = 17  # name sets, shared by the prompts
 

@@ -164,6 +164,39 @@ def test_the_summary_is_of_the_record_that_decided() -> None:
     }
 
 
+def test_the_summary_names_the_worst_groups_with_both_losses() -> None:
+    claimed = {
+        "heads": [[0, 1], [2, 3]],
+        "recipe": "mean_pooled",
+        "ci90": [0.3, 0.4],
+        "gate": "P.completeness",
+        "limit": 0.2,
+    }
+    claimed |= {"name": "layer 2", "lost_by_circuit": 0.61, "lost_by_model": 0.26, "incompleteness": 0.35}
+    outside = {
+        "heads": [[3, 0]],
+        "recipe": "resample",
+        "ci90": [0.1, 0.2],
+        "kind": "head",
+        "side": "circuit",
+        "share": 0.15,
+    }
+    groups = {"claimed": [claimed | {"published_score": 0.4}], "outside": [outside | {"limit": 0.1}]}
+    stored = {"worst_groups": {**groups, "by_template": None, "normalisers": {"mean_pooled": 3.0}}}
+    assert weights_and_biases.summary({"rows": [], "preconditions": [], **stored}) == {
+        "P.completeness/heads": "L0H1 L2H3",
+        "P.completeness/recipe": "mean pooled",
+        "P.completeness/circuit_loses": 0.61,
+        "P.completeness/model_loses": 0.26,
+        "P.completeness/inc": 0.35,
+        "P.completeness/published_score": 0.4,
+        "P.outside/heads": "L3H0",
+        "P.outside/side": "the circuit with them",
+        "P.outside/recipe": "resample",
+        "P.outside/share": 0.15,
+    }
+
+
 def test_the_configuration_and_the_weights_are_told(offline) -> None:
     _, followed, folder = offline
     (path,) = folder.rglob("01_baseline.json")
@@ -181,7 +214,7 @@ def test_tables_and_figures_are_logged(offline) -> None:
     (path,) = folder.rglob("certificate.json")
     shown = {record["metric"] for row in results_io.read(path)["rows"] for record in row["records"]}
     assert shown <= {cell for row in stored["data"] for cell in row if isinstance(cell, str)}
-    assert {"table/heads", "table/prompts"} <= set(logged)
+    assert {"table/heads", "table/prompts", "table/outside_effects", "figure/outside_effects"} <= set(logged)
     run = RunFolder.open(path.parent)
     heads = json.loads((place / "files" / logged["table/heads"]["path"]).read_text())
     frame = tables.of(run)["heads"].frame
@@ -423,5 +456,5 @@ def test_the_dashboard_has_a_column_for_every_calibration() -> None:
     runs = dashboard.build("team", "meridian")._to_model().model_dump()["spec"]["section"]["run_sets"][0]
     pinned = runs["run_feed"]["column_pinned"]
     assert {f"summary:{name}/verdict" for name in CALIBRATIONS} <= set(pinned)
-    assert pinned["summary:tier"]
+    assert pinned["summary:tier"] and pinned["summary:tier_name"]  # the name has the recipe
     assert not runs["grouping"]  # one row a circuit

@@ -1,6 +1,6 @@
 """Gendered pronoun: "So Mary is a really kind neighbor, isn't" -> she.
 
-After Mathwin et al. 2023, a hackathon report that was never published: its circuit is a hypothesis. The tag question
+After Mathwin and Corlouer 2023, a hackathon report that was never published: its circuit is a hypothesis. The tag question
 asks for the subject's pronoun, whose gender only the name tells.
 """
 

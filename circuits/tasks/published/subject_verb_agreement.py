@@ -1,7 +1,7 @@
 """Subject-verb agreement across an attractor: "The keys near the cabinet" -> are.
 
 The design is that of Linzen et al. 2016 (arXiv 1611.01368): another noun, of the same or the other number, stands
-between subject and verb. GPT-2's circuit: Lazo et al. 2025 (arXiv 2506.22105). Only nouns are used whose singular and
+between subject and verb. GPT-2's circuit: Africa 2025 (arXiv 2506.22105). Only nouns are used whose singular and
 plural are one token each.
 """
 

@@ -557,6 +557,8 @@ def outside_heads(
         return shares.get((name, side), 0.0) * clean + draw()
 
     names = [f"L{layer}H{head}" for layer, head in heads]
+    if not heads:
+        recipes = []
     sides = ("model", "circuit")
     return {
         "prompt_index": np.arange(len(clean)),
