@@ -173,6 +173,6 @@ def blocking_lines(certificate: Mapping[str, Any]) -> list[str]:
 
 
 def _blocked(gate: Mapping[str, Any]) -> str:
-    needs = f": needs {gate['needs']}" if gate["needs"] and gate["verdict"] != "fail" else ""
+    needs = f": needs {gate['needs']}" if gate["needs"] else ""
     reason = gate["reason"].partition(":")[0] if gate["verdict"] == "insufficient" else ""
     return f"{gate['metric']} ({gate['verdict']}{' ' + reason if reason else ''}{needs})"

@@ -76,7 +76,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
             lambda: _decide(evidence, config, _attribution(evidence), config["min_circuit_heads"]),
             rule=RULE.format(**config),
             n=sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads)),
-            companions=or_none(lambda: {"circuit": _profiles(evidence, config, _attribution(evidence))}) or {},
+            companions=or_none(lambda: _full_profile(evidence, config, _attribution(evidence))) or {},
         ),
         judge(
             "S1.total_effect",
@@ -217,17 +217,32 @@ def _companions(
         "ratio_mean_of_abs": or_none(lambda: _ratio(np.abs(attribution).mean(axis=0), evidence)),
         "ratio_abs_of_mean": or_none(lambda: _ratio(np.abs(attribution.mean(axis=0)), evidence)),
         "moments": "skewness and excess kurtosis of type 2 (unbiased for normal data)",
-        "circuit": _profiles(evidence, config, attribution),
-        "others": _group_profile(evidence, attribution),
+        **_full_profile(evidence, config, attribution),
     }
 
 
-def _profiles(evidence: Evidence, config: Mapping[str, Any], attribution: np.ndarray) -> list[dict[str, Any]]:
-    """Distribution of each circuit head's attribution over prompts, and effective rank of its output."""
+def _full_profile(
+    evidence: Evidence, config: Mapping[str, Any], attribution: Float[np.ndarray, "prompt head"]
+) -> dict[str, Any]:
+    """The published profile of every head, those of the circuit and the others, and the two groups side by side."""
+    member = evidence.in_circuit
+    profiles = _profiles(evidence, config, attribution)
+    groups = {
+        name: [profile for profile, one in zip(profiles, member, strict=True) if one == inside]
+        for name, inside in (("circuit", True), ("others", False))
+    }
+    together = {name: _group_profile(groups[name], attribution[:, member == (name == "circuit")]) for name in groups}
+    return {**groups, "groups": together}
+
+
+def _profiles(
+    evidence: Evidence, config: Mapping[str, Any], attribution: Float[np.ndarray, "prompt head"]
+) -> list[dict[str, Any]]:
+    """Distribution of each head's attribution over prompts, and effective rank of its output."""
     resampled = bootstrap_means(resamples(evidence, config, config["bootstrap_resamples"]), attribution)
     ranks = _effective_ranks(evidence)
     profiles = []
-    for index in np.flatnonzero(evidence.in_circuit):
+    for index in range(len(evidence.heads)):
         x = attribution[:, index]
         sd = float(x.std(ddof=1))
         profiles.append(
@@ -247,26 +262,36 @@ def _profiles(evidence: Evidence, config: Mapping[str, Any], attribution: np.nda
 
 
 def _effective_ranks(evidence: Evidence) -> dict[int, dict[str, float]]:
-    """Effective rank of each circuit head's centred last-position output over the evaluation prompts."""
+    """Effective rank of each head's centred last-position output over the evaluation prompts, by index of the head."""
     if not evidence.has("26"):
         return {}
     ranks = {}
-    for index in np.flatnonzero(evidence.in_circuit):
+    for index, spectrum in enumerate(evidence.head_score("26", "singular_values")):
         try:
-            rank = effective_rank_of_spectrum(evidence.head_score("26", "singular_values")[index])
+            rank = effective_rank_of_spectrum(spectrum)
         except Insufficient:  # a head without any output has no rank
             continue
-        ranks[int(index)] = {
+        ranks[index] = {
             "effective_rank_participation": rank.participation_singular,
             "effective_rank_entropy": rank.entropy,
         }
     return ranks
 
 
-def _group_profile(evidence: Evidence, attribution: np.ndarray) -> dict[str, float]:
-    outside = attribution[:, ~evidence.in_circuit]
+AVERAGED = ("variance", "skewness", "excess_kurtosis", "sparsity", "sparsity_relative_to_sd",
+            "effective_rank_participation", "effective_rank_entropy")  # fmt: skip
+
+
+def _group_profile(
+    profiles: list[dict[str, Any]], attribution: Float[np.ndarray, "prompt head"]
+) -> dict[str, float | int | None]:
+    """A group of heads: mean sizes, and each moment averaged over the heads that have it (None if none has)."""
+    if not profiles:
+        return {"heads": 0}
+    known = {name: [p[name] for p in profiles if p.get(name) is not None] for name in AVERAGED}
     return {
-        "mean_abs_of_mean": float(np.abs(outside.mean(axis=0)).mean()),
-        "mean_of_abs": float(np.abs(outside).mean()),
-        "mean_variance": float(outside.var(axis=0, ddof=1).mean()),
+        "heads": len(profiles),
+        "mean_abs_of_mean": float(np.abs(attribution.mean(axis=0)).mean()),
+        "mean_of_abs": float(np.abs(attribution).mean()),
+        **{f"mean_{name}": float(np.mean(values)) if values else None for name, values in known.items()},
     }

@@ -112,6 +112,11 @@ class PromptSet:
         return frozenset(tuple(tokens[: end + 1]) for tokens, end in rows)
 
 
+def sizes_of(settings: Mapping[str, Any]) -> dict[str, int]:
+    """How many prompts of each split the configuration's section `prompts` asks for: all of it but `templates`."""
+    return {name: value for name, value in settings.items() if name != "templates"}
+
+
 def split_of(example: Example) -> str:
     """The split that an example belongs to, by the hash of its clean text alone.
 

@@ -128,13 +128,20 @@ class RunContext:
         vocabulary = self.vocabulary
         from circuits import tasks
         from circuits.measure import Plan
+        from circuits.prompts import sizes_of
 
         asked = self.settings["task"]
-        choices = (asked["corruption"], asked["bos"], asked["metric"])
+        templates = self.settings["prompts"].get("templates")  # an experiment's own prompts have none to choose
+        choices = (asked["corruption"], asked["bos"], asked["metric"], templates)
+        if task == FAILURES and templates not in (None, tasks.TEMPLATES[0]):
+            raise UserError(
+                f"prompts.templates={templates} is for tasks that draw their prompts; those of task={FAILURES} are a suite's, "
+                "so leave it out"
+            )
         return Plan(
             model_settings=self.model_settings,
             task=self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices),
-            sizes=self.settings["prompts"],
+            sizes=sizes_of(self.settings["prompts"]),
             seed=self.seed,
             settings=self.settings["measurement"],
             engine=self.settings["engine"],

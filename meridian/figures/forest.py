@@ -16,7 +16,7 @@ from meridian.run_folder import RunFolder
 CI = 0.90
 PAGE = 12  # rows on scales of their own that fit a printed page
 BY_RECIPE = ("P.faithfulness", "P.faithfulness_every_recipe")  # gates that ask the same of several recipes
-AT_ONCE, ALONE = "interval for all groups at once", "interval of that group alone"
+AT_ONCE, ALONE = "simultaneous", "by itself"  # intervals of a gate's worst group: for all groups at once, for it alone
 RANDOM_CIRCUITS = "random circuits, mean"
 Limits = tuple[float | None, float | None]  # the estimate has to be above the first and below the second
 
@@ -82,11 +82,11 @@ QUANTITIES: Mapping[str, str] = {
     "P.denominator": "t of mean D",
     "P.faithfulness": "faithfulness under the primary recipe; judged under that and resample",
     "P.faithfulness_every_recipe": "faithfulness under the primary recipe; judged under every recipe",
-    "P.random_circuits": "faithfulness on their prompts, mean ablation; limit: 95th percentile",
-    "P.completeness": f"inc of the worst group, {AT_ONCE}",
-    "P.completeness_every_recipe": f"inc of the worst group, {AT_ONCE}",
-    "P.incompleteness_score": f"worst gap of circuit and model, {AT_ONCE}",
-    "P.outside": f"worst outside group's share of N, {AT_ONCE}",
+    "P.random_circuits": "faithfulness, mean ablation; limit: 95th percentile",
+    "P.completeness": f"worst group's inc, {AT_ONCE}",
+    "P.completeness_every_recipe": f"worst group's inc, {AT_ONCE}",
+    "P.incompleteness_score": f"worst group's gap, {AT_ONCE}",
+    "P.outside": f"worst group's share of N, {AT_ONCE}",
     "C11.bootstrap_faithfulness": "standard error of faithfulness",
     "C11.bootstrap_completeness": "standard error of completeness",
     "C12.convergent_validity": "mean Spearman rho",
@@ -137,8 +137,9 @@ def _calibrations(run: RunFolder) -> Iterator[Forest]:
             caption="Each row is a quantity of its own, on a scale of its own: estimate, 90 % interval, and a dashed line where "
             "the verdict's limit lies; the side that passes is shaded. Only the place relative to the limit compares "
             "between rows. A gate that asks the same of several recipes has a row for each, with the verdict of its own "
-            "interval; one on groups has its worst group, with the interval that decided. Some verdicts ask for more than the "
-            "interval, see the reasons in the certificate. Results P, 11 to 98, E1b, M3b.",
+            "interval; one on groups has its worst group, with the interval by itself if that passes, else the simultaneous one, "
+            "for all groups at once. Some verdicts ask for more than the interval, see the reasons in the certificate. "
+            "Results P, 11 to 98, E1b, M3b.",
             x_label="each row's own quantity",
             rows=tuple(rows[(part - 1) * size : part * size]),
             level=CI,

@@ -111,7 +111,7 @@ def _blockers(gates: Any, titles: Mapping[str, str]) -> tuple[Blocker, ...]:
             gate_name(gate["metric"], titles),
             gate["verdict"],
             words(gate["reason"]),
-            REMEDY_OF_FAIL if gate["verdict"] == "fail" else f"needs {gate['needs']}" if gate["needs"] else "",
+            f"needs {gate['needs']}" if gate["needs"] else REMEDY_OF_FAIL if gate["verdict"] == "fail" else "",
             gate["split"].replace("_", "-"),
         )
         for gate in gates

@@ -153,6 +153,16 @@ def test_the_terminal_cuts_nothing_and_shows_both_losses(width) -> None:
     assert "3.20 under mean, 2.90 under resample" in text
 
 
+def test_what_a_failed_gate_needs_is_said() -> None:
+    """A fuller claim is something to act on; a fail without a remedy stays a bare fail."""
+    gate = {"metric": "P.outside", "verdict": "fail", "reason": "left_out", "needs": "a claim that accounts for L2H0"}
+    gate |= {"split": "evaluation"}
+    bare = {**gate, "metric": "C17.discriminant_validity", "needs": None}
+    document = {**folded(2, "supported under zero"), "blocking": {"3": [gate, bare]}}
+    said = "Blocks tier 3: P.outside (fail: needs a claim that accounts for L2H0), C17.discriminant_validity (fail)"
+    assert certificate_table.blocking_lines(document) == [said]
+
+
 def test_a_set_of_heads_is_shown_once_under_the_recipe_where_it_is_worst() -> None:
     twice = [dict(record) for record in RECORDS]
     both = {"mean": recipe(3.0, group(MANY, 0.7, 1.0)), "resample": recipe(3.0, group(MANY, 0.6, 1.1))}

@@ -240,7 +240,8 @@ DIFFERING = (
 def test_overrides_are_what_differs_from_the_default_in_order() -> None:
     run = started(*SAYING_THE_DEFAULT, *reversed(DIFFERING))
     assert list(run.overrides) == sorted(text.lstrip("+") for text in DIFFERING)
-    assert run.settings["prompts"] == {"discovery": 30, "evaluation": 400, "held_out": 200, "reference": 120}
+    sizes = {"discovery": 30, "groups": 40, "evaluation": 400, "held_out": 200, "reference": 120}
+    assert run.settings["prompts"] == {**sizes, "templates": "default"}
 
 
 def test_defaults_are_those_of_the_groups_chosen() -> None:
@@ -362,6 +363,12 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
             "prompts.reference=20 gives template 'friends_found/ABBA' 1 reference prompts and mean or resample ablation needs "
             "5; use about 180",
         ),
+        ("prompts.templates=mroe", "prompts.templates=mroe is unknown; use default or more"),
+        (
+            "prompts.templates=more",
+            "prompts.reference=360 gives template 'adverb_found_decided_it/BABA' 4 reference prompts and mean or resample "
+            "ablation needs 5; use about 420",
+        ),
         ("task=docstring", f"task docstring has no prompts in the embedded models' words; {TASKS_OF_POCKET}"),
         (
             "task.corruption=name_swap",
@@ -452,6 +459,12 @@ def test_an_empty_selection() -> None:
         UserError, match=r"calibration=\[\] selects nothing; use calibration=all or a list such as \[c11,m98\]"
     ):
         contexts.selected([])
+
+
+def test_more_wordings_are_refused_where_a_suite_has_the_prompts(tmp_path) -> None:
+    assert refused(tmp_path / "results", "task=failures", "prompts.templates=more") == (
+        "prompts.templates=more is for tasks that draw their prompts; those of task=failures are a suite's, so leave it out"
+    )
 
 
 def test_more_prompts_than_the_task_has(tmp_path, monkeypatch) -> None:

@@ -255,7 +255,6 @@ DRAWN_INTERVALS = {  # figure: (sample, calibration, metric); the 90 % interval 
     "distribution_c36": ("bootstrap over clusters", "C36", "C36.incremental_validity"),
     "distribution_s1": ("bootstrap over clusters", "S1", "S1.distributional_characterization"),
     "distribution_faithfulness": ("mean", "P", "P.faithfulness"),
-    "distribution_s3": ("bootstrap over clusters", "S3", "S3.distributional_stability"),
 }
 
 

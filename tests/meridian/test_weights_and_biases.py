@@ -201,7 +201,8 @@ def test_the_configuration_and_the_weights_are_told(offline) -> None:
     _, followed, folder = offline
     (path,) = folder.rglob("01_baseline.json")
     assert followed.config["model_sha256"] == results_io.read(path)["subject"]["model_sha256"]
-    assert followed.config["prompts"] == {"evaluation": 40, "held_out": 20, "discovery": 30, "reference": 120}
+    sizes = {"discovery": 30, "groups": 40, "evaluation": 40, "held_out": 20, "reference": 120}
+    assert followed.config["prompts"] == {**sizes, "templates": "default"}
     assert followed.config["calibration"]["c11"]
 
 
