@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from calibrations.certificate_row import CertificateRow, rows_of
+from calibrations.certificate_tier import tier_text
 from calibrations.number_format import number
+from calibrations.rules import Standing
 from calibrations.worst_groups import ClaimedGroup, LeftOutGroup, WorstGroups
 
 STYLES = {
@@ -41,6 +43,8 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
     for name in ("data", "faithfulness", "outside"):
         if headline.get(name):
             console.print(headline[name], highlight=False)
+    for place, line in enumerate(Standing.read(certificate).lines):
+        console.print(Text(("  " if place else "") + line, style="bold yellow" if place else ""))
     console.print()
     wide = console.width >= WIDE
     console.print(_rows(certificate, with_reasons=wide))
@@ -57,17 +61,13 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
             console.print(note, highlight=False)
     for line in blocking_lines(certificate) if complete else ():
         console.print(line, highlight=False)
-    if certificate["overrides"]:
-        console.print(
-            f"Not comparable with other certificates: {', '.join(certificate['overrides'])}", style="bold yellow"
-        )
 
 
 def tier_sentence(certificate: Mapping[str, Any]) -> str:
     """The tier that was reached: a line of its own, so that its name, with the recipe in it, stays whole."""
     if certificate["tier"] is None:
-        return f"No tier: {certificate['tier_name']}, so there is nothing that a circuit could explain"
-    return f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
+        return f"{tier_text(certificate)}, so there is nothing that a circuit could explain"
+    return tier_text(certificate)
 
 
 def group_tables(found: WorstGroups) -> list[tuple[str, Table, str]]:

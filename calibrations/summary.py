@@ -7,27 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import results_io
+from calibrations import claims_tried
 from calibrations.calibrate import MULTIPLICITY, section
+from calibrations.certificate_tier import tier_name
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 from calibrations.statistics import adjusted_p
 
-KEPT = ("subject", "tier", "tier_name", "of", "ceiling", "overrides", "p_certificate")
+KEPT = ("subject", "tier", "of", "ceiling", "p_certificate")
 FAITHFULNESS = "P.faithfulness"
 
 
 def summarise(results: Path, config: Mapping[str, Any]) -> Path:
-    """Write results/summary.json: every certificate's tier and verdicts, the global M93 over their records and, apart from
-    it, the corrected p-values of behavioural results; return its path.
+    """Write results/summary.json: every certificate's tier and verdicts, how many claims were tried, the global M93 over their
+    records and, apart from it, the corrected p-values of behavioural results; return its path.
 
     Certificates are keyed by their folder ("model/task" or "model/task/variant"), in order of its name, so that the file does
     not depend on which run ended first. Only one process at a time may do this in one folder of results.
     """
     for left_behind in results.glob(".*.partial"):  # by a run that was killed while it wrote
         left_behind.unlink(missing_ok=True)
-    certificates = {
-        str(path.parent.relative_to(results)): results_io.read(path)
-        for path in sorted(results.rglob("certificate.json"))
-    }
+    certificates = certificates_in(results)
     module = CALIBRATIONS[MULTIPLICITY]
     tables = {
         key: [record for row in certificate["rows"] if row["id"] != MULTIPLICITY for record in row["records"]]
@@ -42,11 +42,18 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
         {
             "kind": "summary",
             "circuits": {key: _entry(results / key, key, certificate) for key, certificate in certificates.items()},
+            "claims": [one.to_dict() for one in claims_tried.of(certificates.values())],
             "multiplicity": pooled[0].to_dict(),
             "behaviour": behaviour(results, section(config, MULTIPLICITY)["alpha"]),
         },
     )
     return path
+
+
+def certificates_in(results: Path) -> dict[str, dict[str, Any]]:
+    """{folder ("model/task/variant"): certificate} of all below a folder of results, in the order of the folders' names."""
+    paths = sorted(results.rglob("certificate.json"))
+    return {str(path.parent.relative_to(results)): results_io.read(path) for path in paths}
 
 
 def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,6 +68,8 @@ def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, 
     ratio = next((record for record in certificate["preconditions"] if record["metric"] == FAITHFULNESS), None)
     return {
         **{name: certificate[name] for name in KEPT},
+        "tier_name": tier_name(certificate),
+        "rules": Standing.read(certificate).to_dict(),
         "variant": key.removeprefix(f"{subject['model']}/{subject['task']}").strip("/") or None,
         "seed": results_io.read(baseline)["environment"]["seeds"]["prompts"] if baseline else None,
         "faithfulness": ratio and {name: ratio[name] for name in ("estimate", "ci95")},

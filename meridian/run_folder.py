@@ -13,6 +13,7 @@ from calibrations import calibrate, preconditions
 from calibrations.certificate_row import CertificateRow, rows_of
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 from calibrations.statistics import percentile_interval
 from results_io import UserError
 
@@ -61,6 +62,11 @@ class RunFolder:
     def tier(self) -> int | None:
         """The tier reached; None if the model is not shown to do the task."""
         return self.certificate["tier"]
+
+    @property
+    def rules(self) -> Standing:
+        """Whether the rules of its certificate are released ones, or what differs: `word`, `differences`."""
+        return Standing.read(self.certificate)
 
     def document(self, number: str) -> Mapping[str, Any] | None:
         """Result `number` ("02", "11", "E1b", "P") as stored; None if it is not there."""

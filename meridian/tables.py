@@ -22,6 +22,7 @@ import pandas as pd
 import results_io
 from calibrations import preconditions
 from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.certificate_tier import tier_text
 from calibrations.number_format import interval_text, number
 from calibrations.statistics import or_none
 from calibrations.worst_groups import WorstGroups
@@ -73,7 +74,8 @@ def certificate(run: RunFolder) -> Table:
         *((preconditions, metric) for metric in preconditions.metrics),
         *((row, row.decided_by) for row in calibrations),
     ]
-    caption = "The certificate: of each calibration the record that decided its verdict, with its 90 % interval."
+    caption = f"The certificate. {tier_text(run.certificate)}; {'; '.join(run.rules.lines)}. "
+    caption += "Of each calibration the record that decided its verdict, with its 90 % interval."
     printed = ("id", "metric", "published_verdict", "estimate", "verdict")
     return Table("certificate", caption, _metric_frame(run, rows), printed)
 

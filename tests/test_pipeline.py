@@ -301,12 +301,13 @@ def test_calibrations_have_the_common_form(first, identifier) -> None:
 
 def test_forty_prompts_are_too_few_to_certify_and_the_certificate_says_so(first) -> None:
     folded = results_io.read(first.folder / "certificate.json")
-    assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (0, "proposed", 4, 0)
+    assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (0, "under changed rules", 4, 0)
     verdicts = {record["metric"]: record for row in folded["rows"] for record in row["records"]}
     assert verdicts["C16.test_retest"]["reasons"] == ["n_prompts: 40 prompts; at least 90 needed"]
     unmeasured = [name for name, r in verdicts.items() if any(reason.startswith("not_run") for reason in r["reasons"])]
     assert unmeasured == []
-    assert folded["overrides"] == []
+    changed = {one["key"]: one["value"] for one in folded["rules"]["differences"]}
+    assert [f"{key}={value}" for key, value in changed.items()] == sorted(set(SMALL) - {"task=ioi", "model.device=cpu"})
     assert [row["id"] for row in folded["rows"]] == list(CALIBRATIONS)
 
 
@@ -314,9 +315,11 @@ def test_the_terminal_shows_tier_rows_and_where_everything_is(first) -> None:
     text = first.outcome.output
     assert "Certificate  ioi on pocket (4 layers x 8 heads, embedded)  circuit: stored, " in text
     assert (
-        "\nTier 0 of 4: proposed\nReachable with this data: tier 0\n40 evaluation + 20 held-out prompts, 12 templates"
+        "\nTier 0 of 4 under changed rules\nReachable with this data: tier 0\n40 evaluation + 20 held-out prompts, 12 templates"
         in text
     )
+    assert "\nrules: changed from released 0." in text and "\n  prompts.evaluation: 40 (released: 400)\n" in text
+    assert "\n1 of 1 claim tried about ioi on pocket: tiers 0* (* under rules that are not released)\n" in text
     faithfulness = r"^Faithfulness [\d.]+ \[[\d.]+, [\d.]+\] mean per template and position .* noise$"
     assert re.search(faithfulness, text, re.MULTILINE)
     null = r"^Random circuits of its size and layers, mean ablation: median [\d.]+, largest [\d.]+$"

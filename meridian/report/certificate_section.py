@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrations.certificate import BEHAVIOUR
 from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.certificate_tier import tier_name, tier_text
 from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
 from calibrations.worst_groups import WorstGroups
@@ -23,6 +24,7 @@ MEANING = {  # what each tier says, by its name without the recipe and what is s
     "triangulated": "Every recipe, other methods, other wordings and names say the same of it.",
     "certified": "It is also specific, stable and without an idle head, and held-out prompts say the same.",
 }
+OTHER_RULES = "It was not reached under released rules, so it cannot be compared with other tiers."
 FIRST_GROUPS = 5  # of each table; the others are there to be opened
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
 CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
@@ -61,13 +63,14 @@ def view(run: RunFolder) -> dict[str, Any]:
     titles = {row.id: row.title for row in run.rows}
     following = None if tier is None or tier == stored["of"] else tier + 1
     later = {level: _blockers(gates, titles) for level, gates in sorted(blocking.items()) if level != str(following)}
-    said = ("of", "ceiling", "overrides")
+    said = ("of", "ceiling")
     return {
         **{name: stored["subject"][name] for name in ("task", "model")},
         **{name: stored[name] for name in said},
         "tier": tier,
-        "name": stored["tier_name"],
-        "meaning": meaning(stored["tier_name"]),
+        "said": tier_text(stored),
+        "meaning": meaning(tier_name(stored)) if run.rules.released else OTHER_RULES,
+        "rules": run.rules,
         "next_tier": following,
         "blockers": _absent(run) if tier is None else _blockers(blocking.get(str(following), ()), titles),
         "later": {} if tier is None else later,

@@ -22,6 +22,8 @@ from filelock import FileLock
 
 import results_io
 from calibrations.certificate_row import rows_of
+from calibrations.certificate_tier import tier_name
+from calibrations.rules import Standing
 from calibrations.worst_groups import COMPLETENESS, OUTSIDE, WorstGroups
 from meridian import figures, report, tables
 from meridian.figures import plotly
@@ -200,9 +202,8 @@ def summary(certificate: Mapping[str, Any]) -> dict[str, Any]:
 
     Of P.completeness and P.outside also the worst group with its numbers.
     """
-    found: dict[str, Any] = {
-        name: certificate[name] for name in ("tier", "tier_name", "ceiling") if name in certificate
-    }
+    found: dict[str, Any] = {name: certificate[name] for name in ("tier", "ceiling")}
+    found |= {"tier_name": tier_name(certificate), "rules": "\n".join(Standing.read(certificate).lines)}
     preconditions, *rows = rows_of(certificate)
     for row in rows:
         found |= {f"{row.id}/verdict": row.verdict, f"{row.id}/verdict_code": CODES.get(row.verdict)}

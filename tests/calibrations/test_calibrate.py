@@ -16,6 +16,7 @@ import results_io
 from calibrations import calibrate, certificate
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 from results_io import UserError
 from tests.calibrations.settings import shuffled
 from tests.calibrations.synthetic import documents
@@ -102,7 +103,7 @@ def test_a_sound_circuit_is_supported_and_wants_the_measurements_that_are_to_com
         "F59.kendalls_w": "insufficient",
         "M93.multiple_comparisons": "insufficient",  # two gates have no p-value yet
     }
-    folded = certificate.certify(sound, RULES)
+    folded = certificate.certify(sound, RULES, Standing("0.3", "x"))
     assert (folded["tier"], folded["tier_name"], folded["ceiling"]) == (
         2,
         "supported under mean per template and position",
@@ -153,7 +154,7 @@ def test_a_sound_circuit_is_certified_once_every_method_has_been_measured(tmp_pa
     }
     fewer = configuration(permutations=999, bootstrap_resamples_p=1999)
     judged = calibrate.calibrate(stored(tmp_path, found), CALIBRATIONS, fewer)
-    folded = certificate.certify(judged, RULES)
+    folded = certificate.certify(judged, RULES, Standing("0.3", "x"))
     assert {gate["metric"]: gate["reason"] for gates in folded["blocking"].values() for gate in gates} == {}
     assert (folded["tier"], folded["ceiling"]) == (4, 4)
     assert folded["p_certificate"] < 0.05
@@ -162,7 +163,7 @@ def test_a_sound_circuit_is_certified_once_every_method_has_been_measured(tmp_pa
 def test_a_circuit_no_better_than_random_ones_is_proposed_and_nothing_more(tmp_path):
     folder = stored(tmp_path, documents(faithfulness=0.1, effect=0.0))
     judged = calibrate.calibrate(folder, CALIBRATIONS, configuration())
-    folded = certificate.certify(judged, RULES)
+    folded = certificate.certify(judged, RULES, Standing("0.3", "x"))
     assert (folded["tier"], folded["tier_name"], folded["ceiling"]) == (0, "proposed", 2)
     found = verdicts(judged)
     passed = {metric for metric, verdict in found.items() if verdict == "pass"}

@@ -9,8 +9,10 @@ import yaml
 from calibrations import certificate, certificate_table
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 
 RULES = yaml.safe_load((Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml").read_text())
+RELEASED = Standing("0.3", "x")
 SUPPORTED = "supported under mean per template and position"
 NAMES = ["proposed", "lead", SUPPORTED, "triangulated", "certified"]
 METRICS = {
@@ -118,8 +120,8 @@ def documents(evaluation=None, held_out=None, p=None, published="pass"):
     return found
 
 
-def certify(evaluation=None, held_out=None, overrides=(), **rest):
-    return certificate.certify(documents(evaluation, held_out, **rest), RULES, overrides)
+def certify(evaluation=None, held_out=None, **rest):
+    return certificate.certify(documents(evaluation, held_out, **rest), RULES, RELEASED)
 
 
 def blocked(folded, level):
@@ -132,7 +134,7 @@ def blocked(folded, level):
 def test_all_gates_pass_is_the_highest_tier():
     folded = certify()
     assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (4, "certified", 4, 4)
-    assert folded["blocking"] == {} and folded["warnings"] == [] and folded["overrides"] == []
+    assert folded["blocking"] == {} and folded["warnings"] == [] and folded["rules"] == RELEASED.to_dict()
     assert folded["p_certificate"] == pytest.approx(
         0.003
     )  # 3 x the smallest p of the clause of S1, C14 and total effect
@@ -232,7 +234,7 @@ def under(recipe, **rest):
     for one in found["P"]["records"]:
         if one["metric"] == "P.faithfulness":
             one["companions"]["recipes"] = [recipe, "resample"]
-    return certificate.certify(found, RULES)
+    return certificate.certify(found, RULES, RELEASED)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +282,7 @@ def test_only_a_contradiction_between_roles_and_depth_blocks(verdict, tier):
 def test_what_must_not_fail_must_have_been_looked_at():
     asked = documents()
     del asked["C23"]
-    folded = certificate.certify(asked, RULES)
+    folded = certificate.certify(asked, RULES, RELEASED)
     assert (folded["tier"], folded["ceiling"]) == (2, 2)
     assert [gate[:2] for gate in blocked(folded, 3)] == [(ROLE_DEPTH, "insufficient")]
 
@@ -343,7 +345,7 @@ def test_a_single_task_has_ceiling_three():
 def test_what_was_not_asked_for_was_not_run():
     asked = documents()
     del asked["M98"], asked["C23"]
-    folded = certificate.certify(asked, RULES)
+    folded = certificate.certify(asked, RULES, RELEASED)
     assert (folded["tier"], folded["ceiling"]) == (2, 2)
     assert folded["blocking"]["3"][0] == {
         "metric": "M98.ablation_invariance",
@@ -412,7 +414,7 @@ def test_held_out_verdicts_never_help():
     assert folded["tier"] == 1
 
 
-# --- warnings, overrides, p-value, rows ----------------------------------------------------------------------------
+# --- warnings, p-value, rows ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", [C13, "C17.discriminant_validity", "M98.ablation_invariance"])
@@ -427,11 +429,6 @@ def test_boundary_failures_are_shown_at_every_tier(metric, broken):
 def test_nothing_but_a_fail_is_warned_about():
     folded = certify({C13: "inconclusive", "C17.discriminant_validity": NO_PROMPTS, "C12.convergent_validity": "fail"})
     assert folded["warnings"] == []
-
-
-def test_overrides_are_listed_in_order():
-    given = ["calibration.m98.max_divergence=0.5", "calibration.common.alpha=0.1"]
-    assert certify(overrides=given)["overrides"] == sorted(given)
 
 
 def test_p_of_the_certificate_is_the_largest_of_its_gates():
@@ -494,4 +491,4 @@ def test_rows_say_what_the_tiers_ask_of_each_metric():
 def test_the_certificate_does_not_depend_on_the_order_of_the_documents():
     found = documents({"C30.seed_variance": "fail"}, {"C12.convergent_validity": "fail"})
     backwards = dict(reversed(found.items()))
-    assert certificate.certify(found, RULES) == certificate.certify(backwards, RULES)
+    assert certificate.certify(found, RULES, RELEASED) == certificate.certify(backwards, RULES, RELEASED)

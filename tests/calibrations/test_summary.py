@@ -4,6 +4,7 @@ import pytest
 
 import results_io
 from calibrations import summary
+from calibrations.rules import Standing
 from results_io import UserError
 from tests.calibrations.settings import config_of
 
@@ -23,12 +24,16 @@ def certificate(p_values, precondition=0.001, tier=2):
     c11, c30, c23 = p_values
     return {
         "kind": "certificate",
-        "subject": {"model": "m", "task": "t"},
+        "subject": {
+            "model": "m",
+            "task": "t",
+            **dict.fromkeys(("model_sha256", "circuit_sha256", "prompts_sha256"), "x"),
+        },
         "tier": tier,
         "tier_name": "supported",
         "of": 4,
         "ceiling": 3,
-        "overrides": [],
+        "rules": Standing("0.3", "x").to_dict(),
         "p_certificate": c30,
         "blocking": {"3": []},
         "warnings": [],
@@ -59,10 +64,21 @@ def test_every_certificate_is_listed_under_its_folder_with_its_tier(tmp_path):
     found = pooled(tmp_path, TWO)
     assert list(found["circuits"]) == ["pocket/greater_than/seed=1", "pocket/ioi"]
     assert [entry["tier"] for entry in found["circuits"].values()] == [4, 2]
-    told = {*summary.KEPT, "variant", "seed", "faithfulness", "verdicts"}
+    told = {*summary.KEPT, "tier_name", "rules", "variant", "seed", "faithfulness", "verdicts"}
     assert all(set(entry) == told for entry in found["circuits"].values())
-    assert found["circuits"]["pocket/ioi"]["subject"] == {"model": "m", "task": "t"}
+    assert found["circuits"]["pocket/ioi"]["subject"] == TWO["pocket/ioi"]["subject"]
+    assert found["circuits"]["pocket/ioi"]["rules"] == {"version": "0.3", "sha256": "x", "differences": []}
     assert found["kind"] == "summary"
+
+
+def test_claims_about_the_same_weights_and_task_are_counted_with_their_tiers(tmp_path):
+    found = pooled(tmp_path, TWO)
+    claims = {"model": "m", "model_sha256": "x", "task": "t", "tried": 2}
+    assert found["claims"] == [{**claims, "tiers": [2, 4], "under_released_rules": [True, True]}]
+    older = {name: value for name, value in TWO["pocket/ioi"].items() if name != "rules"}
+    found = pooled(tmp_path, {"pocket/ioi": older})
+    assert found["claims"] == [{**claims, "tiers": [2, 4], "under_released_rules": [False, True]}]
+    assert found["circuits"]["pocket/ioi"]["tier_name"] == "under unknown rules"
 
 
 def test_an_entry_has_seed_variant_faithfulness_and_every_verdict(tmp_path):

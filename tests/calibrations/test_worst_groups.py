@@ -12,6 +12,7 @@ import yaml
 from rich.console import Console
 
 from calibrations import certificate, certificate_table, worst_groups
+from calibrations.rules import Standing
 from calibrations.worst_groups import WorstGroups
 
 RULES = yaml.safe_load((Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml").read_text())
@@ -107,7 +108,8 @@ def test_one_template_has_no_range() -> None:
 
 
 def folded(tier: int, name: str) -> dict[str, Any]:
-    about = {"tier": tier, "tier_name": name, "of": 4, "ceiling": 4, "blocking": {}, "warnings": [], "overrides": []}
+    about = {"tier": tier, "tier_name": name, "of": 4, "ceiling": 4, "blocking": {}, "warnings": []}
+    about["rules"] = Standing("0.3", "x").to_dict()
     reason = "incomplete: without " + " ".join(f"L{layer}H{head}" for layer, head in MANY) + " the circuit loses 0.70"
     gate = {"metric": "P.completeness_every_recipe", "verdict": "inconclusive", "gating": True, "reasons": [reason]}
     gate |= {"estimate": -0.321, "ci90": [-0.4321, -0.0321]}

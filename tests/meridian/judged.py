@@ -12,6 +12,7 @@ import yaml
 import results_io
 from calibrations import calibrate, certificate
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 
 RULES = Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml"
 SMALL = {  # what the calibrations ask for, at the size of the small run
@@ -33,9 +34,9 @@ def judged(finished: Path, target: Path) -> Path:
         name: {**own, **{key: value for key, value in SMALL.items() if key in own}} for name, own in settings.items()
     }
     again = calibrate.calibrate(target, CALIBRATIONS, config)
-    headline = results_io.read(target / "certificate.json")["headline"]
-    folded = certificate.certify(again, yaml.safe_load(RULES.read_text()))
-    results_io.write(target / "certificate.json", {**folded, "headline": headline})
+    stored = results_io.read(target / "certificate.json")
+    folded = certificate.certify(again, yaml.safe_load(RULES.read_text()), Standing.read(stored))
+    results_io.write(target / "certificate.json", {**folded, "headline": stored["headline"]})
     return target
 
 

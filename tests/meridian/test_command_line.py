@@ -14,7 +14,7 @@ import pytest
 
 import results_io
 import run as program
-from calibrations import certificate, registry
+from calibrations import calibrate, certificate, registry
 from circuits import circuit as circuit_files
 from circuits import models, tasks
 from circuits.circuit import Circuit, Role, head
@@ -297,14 +297,25 @@ def test_a_long_name_is_cut_and_stays_distinct() -> None:
     assert overrides.folder_name("a" * 160) == "a" * 160
 
 
-def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch) -> None:
+def test_every_changed_rule_is_handed_to_the_certificate(tmp_path, monkeypatch) -> None:
     given = []
-    monkeypatch.setattr(certificate, "certify", lambda documents, rules, overrides: given.append(overrides) or {})
+    monkeypatch.setattr(certificate, "certify", lambda documents, rules, standing: given.append(standing) or {})
     monkeypatch.setattr(stages, "headline", lambda *about: {})
-    stages.certify(started(*SAYING_THE_DEFAULT, *DIFFERING), tmp_path, {})
-    assert given == [
-        ["calibration.c16.alpha_above=0.8", "calibration.common.permutations=99", "certificate.always_shown=[]"]
-    ]
+    documents = {calibrate.PRECONDITIONS: {"subject": {"task": "ioi"}}}
+    for settings in ((), SAYING_THE_DEFAULT, (*SAYING_THE_DEFAULT, *DIFFERING, "seed=1")):
+        stages.certify(started(*settings), tmp_path, documents)
+    found = [[one for one in standing.differences if not one.key.startswith("code ")] for standing in given]
+    assert found[:2] == [[], []]
+    assert {one.key: (one.value, one.released) for one in found[2]} == {
+        "calibration.c16.alpha_above": (0.8, 0.7),
+        "calibration.common.permutations": (99, 9999),
+        "certificate.always_shown": ([], list(started().settings["certificate"]["always_shown"])),
+        "measurement.corruption.draws": (2, 4),
+        "measurement.draws": (5, 4),
+        "prompts.discovery": (30, 200),
+        "prompts.reference": (120, 360),
+        "seed": (1, 0),
+    }
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------

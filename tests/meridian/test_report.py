@@ -17,7 +17,9 @@ import pytest
 
 import results_io
 from calibrations.certificate_row import MetricRow
+from calibrations.certificate_tier import tier_text
 from calibrations.number_format import number as format_number
+from calibrations.rules import Standing
 from calibrations.worst_groups import WorstGroups
 from meridian import figures, report
 from meridian.figures import colours
@@ -132,8 +134,8 @@ def test_headings_never_skip_a_level(page) -> None:
 
 def test_the_certificate_says_all_that_it_holds(run, page) -> None:
     stored = run.certificate
-    tier = "No tier" if stored["tier"] is None else f"Tier {stored['tier']} of {stored['of']}"
-    assert f"{tier}: {stored['tier_name']}" in page.text
+    assert tier_text(stored) in page.text
+    assert "rules: changed" in page.text and "prompts.evaluation: 40 (released: 400)" in page.text
     for row in stored["rows"]:
         assert f"{row['id']} " in page.text
         for record in row["records"]:
@@ -228,13 +230,33 @@ def test_without_groups_a_sentence_says_so(run, tmp_path) -> None:
         ("supported under mean per template and position", "Under this recipe and under resample"),
         ("triangulated, labels untested", "Every recipe"),
         ("certified", "It is also specific"),
-        ("4 of 4 under changed rules", ""),
     ],
 )
 def test_every_name_of_a_tier_is_whole_and_has_its_meaning(run, tmp_path, name, begins) -> None:
-    renamed = changed(run, tmp_path / "run", "certificate", lambda document: document.update(tier=2, tier_name=name))
-    assert view(renamed)["meaning"].startswith(begins) and bool(view(renamed)["meaning"]) == bool(begins)
-    assert f"Tier 2 of 4: {name}" in Page(report.render(renamed)).text
+    rules = Standing("0.3", "x").to_dict()
+    reached = {"tier": 2, "tier_name": name, "rules": rules}
+    renamed = changed(run, tmp_path / "run", "certificate", lambda document: document.update(reached))
+    assert view(renamed)["meaning"].startswith(begins)
+    text = Page(report.render(renamed)).text
+    assert f"Tier 2 of 4: {name}" in text and "rules: released 0.3" in text
+
+
+def test_a_tier_under_changed_rules_has_neither_name_nor_meaning(run, tmp_path) -> None:
+    def older(document) -> None:
+        document.update(tier=4, tier_name="certified")
+        del document["rules"]
+
+    reached = {"tier": 4, "tier_name": "under changed rules"}
+    folders = [
+        changed(run, tmp_path / "changed", "certificate", lambda document: document.update(reached)),
+        changed(run, tmp_path / "older", "certificate", older),
+    ]
+    for word, folder in zip(("changed", "unknown"), folders, strict=True):
+        text = Page(report.render(folder)).text
+        assert f"Tier 4 of 4 under {word} rules" in text and f"rules: {word}" in text
+        assert (
+            "It was not reached under released rules" in text and "certified" not in text.partition("Faithfulness")[0]
+        )
 
 
 def test_outside_heads_with_large_effects_stand_beside_the_headline(finished) -> None:

@@ -21,6 +21,7 @@ from wandb.proto import wandb_internal_pb2
 
 import results_io
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Difference, Standing
 from meridian import overrides, tables, trackers
 from meridian.run_folder import RunFolder
 from meridian.trackers import dashboard, weights_and_biases
@@ -151,8 +152,11 @@ def test_the_summary_is_of_the_record_that_decided() -> None:
     rows += [{"id": "S1", "title": "y", "verdict": "not run", "records": []}]
     gate = {"metric": "P.faithfulness", "verdict": "pass", "estimate": 0.9}
     about = {"tier": None, "tier_name": "absent", "ceiling": 3}
-    assert weights_and_biases.summary({**about, "rows": rows, "preconditions": [gate]}) == {
+    standing = Standing("0.3", "x", (Difference("seed", 1, 0),))
+    told = {**about, "rows": rows, "preconditions": [gate], "rules": standing.to_dict()}
+    assert weights_and_biases.summary(told) == {
         **about,
+        "rules": "rules: changed from released 0.3\nseed: 1 (released: 0)",
         **{"C11/verdict": "fail", "C11/verdict_code": -1, "C11/published": "pass"},
         **{"C11/estimate": 0.2, "C11/low": 0.1, "C11/high": 0.4},
         **{"S1/verdict": "not run", "S1/verdict_code": None},
