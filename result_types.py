@@ -44,6 +44,7 @@ class Result(TypedDict):
     """A numbered result: `data` is one of the types below."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["measurement", "calibration", "behaviour"]
@@ -668,6 +669,7 @@ class SuitesResult(TypedDict):
     """101 to 115, 121 and 131: `data` is one of the next three types."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -824,6 +826,7 @@ class TracePairsResult(TypedDict):
     """132, all of it."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -857,6 +860,7 @@ class TraceResult(TypedDict):
     """141, all of it: `data` is what `circuits.difference.trace` found on the discovery half."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -883,6 +887,7 @@ class CarriersResult(TypedDict):
     """142, all of it."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]

@@ -17,17 +17,21 @@ FAITHFULNESS = "P.faithfulness"
 
 def summarise(results: Path, config: Mapping[str, Any]) -> Path:
     """Write results/summary.json: every certificate's tier and verdicts, the global M93 over their records and, apart from
-    it, the corrected p-values of behavioural results; return its path.
+    it, the corrected p-values of behavioural results; return its path. ResultError for a certificate that was edited; one of an
+    older version, without a digest of its content, is left out and listed.
 
     Certificates are keyed by their folder ("model/task" or "model/task/variant"), in order of its name, so that the file does
     not depend on which run ended first. Only one process at a time may do this in one folder of results.
     """
     for left_behind in results.glob(".*.partial"):  # by a run that was killed while it wrote
         left_behind.unlink(missing_ok=True)
-    certificates = {
-        str(path.parent.relative_to(results)): results_io.read(path)
-        for path in sorted(results.rglob("certificate.json"))
-    }
+    certificates, left_out = {}, []
+    for path in sorted(results.rglob("certificate.json")):
+        key = str(path.parent.relative_to(results))
+        try:
+            certificates[key] = results_io.read(path)
+        except results_io.NoDigestError:
+            left_out.append(key)
     module = CALIBRATIONS[MULTIPLICITY]
     tables = {
         key: [record for row in certificate["rows"] if row["id"] != MULTIPLICITY for record in row["records"]]
@@ -44,6 +48,7 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
             "circuits": {key: _entry(results / key, key, certificate) for key, certificate in certificates.items()},
             "multiplicity": pooled[0].to_dict(),
             "behaviour": behaviour(results, section(config, MULTIPLICITY)["alpha"]),
+            "left_out": left_out,
         },
     )
     return path
@@ -79,7 +84,10 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
     families: dict[str, dict[str, float]] = {}
     untested: dict[str, int] = {}
     for path in sorted(results.rglob("1??_*.json"), key=lambda path: (len(path.parts), path)):
-        document = results_io.read(path)
+        try:
+            document = results_io.read(path)
+        except results_io.NoDigestError:  # of an older version: its suite makes it again
+            continue
         for record in document.get("records", ()):
             if record.get("role") != "confirmatory":
                 continue
