@@ -151,7 +151,7 @@ class Verification:
     def _same(self, name: str, now: str, what: str) -> None:
         """Break if the digest of `what` is not the one in the certificate's subject."""
         if now != self.subject[f"{name}_sha256"]:
-            raise Break(f"{what} have the digest {now[:8]}, and {CERTIFICATE} was made from {self._short(name)}")
+            raise Break(f"{what}: digest {now[:8]}, and {CERTIFICATE} was made from {self._short(name)}")
 
     def _short(self, name: str) -> str:
         return self.subject[f"{name}_sha256"][:8]
