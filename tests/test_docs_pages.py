@@ -36,7 +36,7 @@ def literals() -> tuple[str, ...]:
 
 def absent(message: str) -> list[str]:
     """The parts of a message, between what a run fills in and at its semicolons, that no text of the sources contains."""
-    parts = re.split(r"<[^<>]*>|; ", " ".join(message.split()))
+    parts = [part.strip() for part in re.split(r"<[^<>]*>|; ", " ".join(message.split()))]
     return [part for part in parts if re.search("[a-z]{2}", part) and not any(part in text for text in literals())]
 
 
@@ -48,7 +48,7 @@ def test_every_message_of_the_troubleshooting_page_occurs_in_the_sources() -> No
 
 
 def test_a_message_that_no_source_has_is_found() -> None:
-    assert absent("<name>=<value> is not a sonnet; write one") == [" is not a sonnet"]
+    assert absent("<name>=<value> is not a sonnet; write one") == ["is not a sonnet"]
     assert absent("<setting> is not a setting; did you mean <setting>?") == []
 
 

@@ -19,7 +19,7 @@ from circuits import circuit as circuit_files
 from circuits import models
 from circuits.measure import Plan
 from meridian import integrity, remeasurement
-from meridian.verification import Break, Verification
+from meridian.verification import Break, Verification, replayed
 from results_io import UserError
 from tests.commandline import command, started
 
@@ -280,3 +280,29 @@ def test_the_certificate_lists_every_result_and_what_differs_from_the_default_ru
     files = {path.name.partition("_")[0]: results_io.file_digest(path) for path in finished.glob(integrity.NUMBERED)}
     assert stored["inputs_sha256"] == files
     assert ",".join(stored["asked"])[:100] == finished.name[:100] and "prompts.evaluation=40" in stored["asked"]
+
+
+@pytest.mark.parametrize(
+    ("task", "asked", "kind"),
+    [
+        ("failures", ["task.group=x"], "traced"),
+        ("ioi", ["circuit=random", "circuit.seed=3", "seed=2"], "random"),
+        ("ioi", ["circuit=file", 'circuit.path="a=1/b.yaml"'], "file"),
+        ("ioi", [], "stored"),
+    ],
+)
+def test_the_settings_of_the_run_are_those_that_its_certificate_names(task, asked, kind, tmp_path) -> None:
+    folder = tmp_path / "all" / "planted" / "sound" / task / ("variant" if asked else "")
+    certificate = {"subject": {"model": "planted/sound", "task": task}, "asked": asked}
+    found = replayed(started("verify", f"from={folder}", "seed=9", "model.device=cpu"), folder, certificate)
+    assert found.settings["circuit"]["kind"] == kind and found.settings["results"] == str(tmp_path / "all")
+    assert found.seed == (2 if kind == "random" else 0)
+    assert (found.settings["model"]["name"], found.settings["model"]["device"]) == ("planted/sound", "cpu")
+    if kind == "file":
+        assert found.settings["circuit"]["path"] == "a=1/b.yaml"
+
+
+def test_a_setting_that_is_no_more_is_said() -> None:
+    certificate = {"subject": {"model": "pocket", "task": "ioi"}, "asked": ["measurement.gone=1"]}
+    with pytest.raises(UserError, match=r"measurement\.gone is not a setting"):
+        replayed(started("verify"), Path("results/pocket/ioi/x"), certificate)
