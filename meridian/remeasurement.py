@@ -49,7 +49,7 @@ class Compared:
         worst = np.unravel_index(gap.argmax(), gap.shape)
         if gap[worst] > (0 if is_label else tolerance):
             raise Break(
-                f"{self.what} is {self.stored[worst]} in row {self.rows[worst[0]]}, and measured again {self.again[worst]}; "
+                f"{self.what} is {self.stored[worst]} in row {self.rows[int(worst[0])]}, and measured again {self.again[worst]}; "
                 + ("labels have to be equal" if is_label else f"they may differ by {tolerance:g}")
             )
         return 0.0 if is_label else float(gap[worst])
