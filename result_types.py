@@ -44,6 +44,7 @@ class Result(TypedDict):
     """A numbered result: `data` is one of the types below."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["measurement", "calibration", "behaviour"]
@@ -691,6 +692,7 @@ class SuitesResult(TypedDict):
     """101 to 115, 121 and 131: `data` is one of the next three types."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -847,6 +849,7 @@ class TracePairsResult(TypedDict):
     """132, all of it."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -880,6 +883,7 @@ class TraceResult(TypedDict):
     """141, all of it: `data` is what `circuits.difference.trace` found on the discovery half."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -906,6 +910,7 @@ class CarriersResult(TypedDict):
     """142, all of it."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]

@@ -141,7 +141,7 @@ def _multiplicity_file(documents: Documents, config: Mapping[str, Any]) -> Resul
 def _fresh(folder: Path, file: ResultFile) -> Mapping[str, Any]:
     """The stored document if it is fresh, otherwise a new one, written."""
     path = folder / f"{file.number}_{file.name}.json"
-    subject, inputs = _subject(folder, file), _digests(folder, file.inputs)
+    subject, inputs = _subject(folder, file), digests(folder, file.inputs)
     if path.is_file():
         try:
             stored = results_io.read(path)
@@ -181,7 +181,8 @@ def _subject(folder: Path, file: ResultFile) -> dict[str, Any]:
     }
 
 
-def _digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
+def digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
+    """{number: digest of the file's bytes} of these results, those that are there."""
     paths = {number: results_io.find(folder, number) for number in numbers}
     return {number: results_io.file_digest(path) for number, path in paths.items() if path}
 

@@ -20,14 +20,15 @@ FAITHFULNESS = "P.faithfulness"
 
 def summarise(results: Path, config: Mapping[str, Any]) -> Path:
     """Write results/summary.json: every certificate's tier and verdicts, how many claims were tried, the global M93 over their
-    records and, apart from it, the corrected p-values of behavioural results; return its path.
+    records and, apart from it, the corrected p-values of behavioural results; return its path. ResultError for a certificate
+    that was edited; one of an older version, without a digest of its content, is left out and listed.
 
     Certificates are keyed by their folder ("model/task" or "model/task/variant"), in order of its name, so that the file does
     not depend on which run ended first. Only one process at a time may do this in one folder of results.
     """
     for left_behind in results.glob(".*.partial"):  # by a run that was killed while it wrote
         left_behind.unlink(missing_ok=True)
-    certificates = certificates_in(results)
+    certificates, left_out = certificates_in(results)
     module = CALIBRATIONS[MULTIPLICITY]
     tables = {
         key: [record for row in certificate["rows"] if row["id"] != MULTIPLICITY for record in row["records"]]
@@ -45,15 +46,24 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
             "claims": [one.to_dict() for one in claims_tried.of(certificates.values())],
             "multiplicity": pooled[0].to_dict(),
             "behaviour": behaviour(results, section(config, MULTIPLICITY)["alpha"]),
+            "left_out": left_out,
         },
     )
     return path
 
 
-def certificates_in(results: Path) -> dict[str, dict[str, Any]]:
-    """{folder ("model/task/variant"): certificate} of all below a folder of results, in the order of the folders' names."""
-    paths = sorted(results.rglob("certificate.json"))
-    return {str(path.parent.relative_to(results)): results_io.read(path) for path in paths}
+def certificates_in(results: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """{folder ("model/task/variant"): certificate} of all below a folder of results, in the order of the folders' names, and
+    the folders of those that an older version wrote, without a digest of their content. ResultError for one that was edited.
+    """
+    found, older = {}, []
+    for path in sorted(results.rglob("certificate.json")):
+        key = str(path.parent.relative_to(results))
+        try:
+            found[key] = results_io.read(path)
+        except results_io.NoDigestError:
+            older.append(key)
+    return found, older
 
 
 def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +98,10 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
     families: dict[str, dict[str, float]] = {}
     untested: dict[str, int] = {}
     for path in sorted(results.rglob("1??_*.json"), key=lambda path: (len(path.parts), path)):
-        document = results_io.read(path)
+        try:
+            document = results_io.read(path)
+        except results_io.NoDigestError:  # of an older version: its suite makes it again
+            continue
         for record in document.get("records", ()):
             if record.get("role") != "confirmatory":
                 continue

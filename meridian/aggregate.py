@@ -42,6 +42,11 @@ def pool(results: Path, config: Mapping[str, Any], say: Any) -> dict[str, Any]:
     with locks.held(results, results / "summary.json", say):
         pooled = results_io.read(summary.summarise(results, config))
         results_io.write_text(results / FILE, to_csv(rows(pooled)))
+    if pooled["left_out"]:
+        folders = ", ".join(pooled["left_out"])
+        say(
+            f"Left out of summary.json: the certificates in {folders}, of an older version without a digest; repeat their runs"
+        )
     return pooled
 
 

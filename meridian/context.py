@@ -78,8 +78,12 @@ class RunContext:
 
     def folder(self, task: str, default: bool = False) -> Path:
         """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
-        named = [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
-        return self.model_folder / task if default else overrides.below(self.model_folder / task, named)
+        return self.model_folder / task if default else overrides.below(self.model_folder / task, self.differs)
+
+    @property
+    def differs(self) -> list[str]:
+        """The overrides that name the folder of a run: those that can change a result."""
+        return [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
 
     def experiment_folder(self, name: str) -> Path:
         """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""

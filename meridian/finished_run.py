@@ -35,7 +35,7 @@ class FinishedRun(RunFolder):
         above = next((folder for folder in self.path.resolve().parents if (folder / "summary.json").is_file()), None)
         if above is None:
             raise UserError(f"no folder above {self.path} has a summary.json; repeat the run that it is of")
-        return claims_tried.about(self.certificate["subject"], summary.certificates_in(above).values())
+        return claims_tried.about(self.certificate["subject"], summary.certificates_in(above)[0].values())
 
     @property
     def verdicts(self) -> pd.DataFrame:

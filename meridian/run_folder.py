@@ -23,6 +23,18 @@ SUITE_NUMBERS = tuple(str(number) for number in range(101, 121))  # of failure m
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
 
 
+def certified(path: str | Path) -> Path:
+    """The folder `path`. UserError if there is none or no certificate in it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
+    if not (folder / CERTIFICATE).is_file():
+        below = sorted(str(found.parent) for found in folder.rglob(CERTIFICATE))
+        remedy = f"use {below[0]}" if below else "run python run.py task=ioi calibration=all first"
+        raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
+    return folder
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """What one run left in `path` (results/<model>/<task>[/<variant>]). Nothing is measured or judged here."""
@@ -34,13 +46,7 @@ class RunFolder:
         """The folder of a finished run. UserError if there is none, if the run made no certificate, or if prompts (01), circuit
         (20) or preconditions (P) are gone: all else can be left out.
         """
-        folder = Path(path)
-        if not folder.is_dir():
-            raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
-        if not (folder / CERTIFICATE).is_file():
-            below = sorted(str(found.parent) for found in folder.rglob(CERTIFICATE))
-            remedy = f"use {below[0]}" if below else "run python run.py task=ioi calibration=all first"
-            raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
+        folder = certified(path)
         lacking = [number for number in NEEDED if results_io.find(folder, number) is None]
         if lacking:
             raise UserError(

@@ -10,7 +10,7 @@ import results_io
 from calibrations import calibrate as calibrating
 from calibrations import certificate, certificate_table, claims_tried, preconditions, rules, summary
 from calibrations.evidence import Evidence
-from meridian import aggregate
+from meridian import aggregate, integrity
 from meridian.commandline import FAILURES, TRACED
 from meridian.context import RunContext
 from meridian.headline import READ, headline
@@ -32,6 +32,7 @@ def measure(context: RunContext, task: str) -> Path:
     from circuits import measure
 
     folder, shared = context.folder(task), context.folder(task, default=True)
+    integrity.announce(folder, context.reporter.say)
     plan.circuit = claimed_circuit(context, plan, folder)
     numbers = numbers_read(context)
     plan.require_reference()
@@ -122,6 +123,7 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
     else:
         folded = certificate.certify(documents, settings["certificate"], standing)
     evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
+    folded |= integrity.made_from(folder, context.differs)
     folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)
@@ -145,7 +147,7 @@ def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
     reporter = context.reporter
     certificate_table.show(folded, folded["headline"], reporter.console, context.complete)
     if context.complete:
-        tried = claims_tried.about(folded["subject"], summary.certificates_in(context.results).values())
+        tried = claims_tried.about(folded["subject"], summary.certificates_in(context.results)[0].values())
         reporter.say(f"1 of {tried.sentence}")
     written = " · certificate.json · report.html" if context.complete else ""
     reporter.say(f"Results {folder}{written} · {reporter.rate()}\n")

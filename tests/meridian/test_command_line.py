@@ -354,7 +354,7 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
             "model.name=../x",
             "model.name=../x leads out of the results folder; write a name, and a folder as model.path",
         ),
-        ("docter", "docter is not a command; use compare, doctor, figures, gate, or settings as key=value"),
+        ("docter", "docter is not a command; use compare, doctor, figures, gate, verify, or settings as key=value"),
         (
             "task.bos=maybe",
             "task.bos=maybe is neither true nor false; write one of them, or null for the task's own choice",

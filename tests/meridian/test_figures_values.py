@@ -307,9 +307,9 @@ def test_relabelled_heads_give_the_p_of_the_certificate(run, drawn) -> None:
 def test_an_insufficient_verdict_has_no_distribution(run, tmp_path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     path = results_io.find(tmp_path / "run", "30")
-    document = json.loads(path.read_text())
+    document = results_io.read(path)
     document["records"][0]["verdict"] = "insufficient"
-    path.write_text(json.dumps(document))
+    results_io.write(path, document)
     found = {figure.name for figure in distributions.build(RunFolder.open(tmp_path / "run"))}
     assert "distribution_c30" not in found
     assert "distribution_random_circuits" in found
@@ -575,9 +575,9 @@ def test_an_older_folder_gives_the_figures_that_it_can(run, tmp_path) -> None:
     for absent in ("28", "25", "06"):
         results_io.find(tmp_path / "run", absent).unlink()
     path = results_io.find(tmp_path / "run", "04")
-    document = json.loads(path.read_text())
+    document = results_io.read(path)
     del document["data"]["by_position"], document["data"]["examples"]
-    path.write_text(json.dumps(document))
+    results_io.write(path, document)
     found = figures.of(RunFolder.open(tmp_path / "run"))
     assert found["circuit"].edges == () and "No edge weights" in found["circuit"].caption
     assert not [name for name in found if name.startswith(("pattern_", "trace_", "lens_example", "heads_25"))]

@@ -82,9 +82,9 @@ def changed(run: RunFolder, target: Path, number: str, change) -> RunFolder:
     if not target.exists():
         shutil.copytree(run.path, target)
     path = target / "certificate.json" if number == "certificate" else results_io.find(target, number)
-    document = json.loads(path.read_text())
+    document = results_io.read(path)
     change(document)
-    path.write_text(json.dumps(document))
+    results_io.write(path, document)
     return RunFolder.open(target)
 
 
