@@ -24,6 +24,7 @@ RELEASED: Final = Path(__file__).with_name("released_rules.json")
 SCRIPT: Final = "python -m scripts.release_rules"
 SETTINGS: Final = ("calibration", "certificate", "measurement", "prompts", "seed", "task", "engine.tolerance")
 FREE: Final = ("task.name", "task.group")  # what is certified
+TEMPLATES, REFERENCE, MORE = "prompts.templates", "prompts.reference", "more"
 CODE: Final = "code "  # what a difference of code begins with, before the file
 TASKS: Final = "circuits/tasks/"
 ABSENT: Final = "absent"  # what a difference says of a side that has no such setting or file
@@ -67,7 +68,17 @@ class Rules:
             for own, theirs in sides
             for key in sorted({*own, *theirs})
             if _ordered(own.get(key, ABSENT)) != _ordered(theirs.get(key, ABSENT))  # 1 == True, but not as text
+            and not (own is self.settings and self._asks_more(key, theirs.get(key)))
         )
+
+    def _asks_more(self, key: str, released: Any) -> bool:
+        """True for the larger grammar of wordings, which is released beside the default one because tier 4 may need it, and
+        for the larger number of reference prompts that it takes."""
+        if self.settings.get(TEMPLATES) != MORE:
+            return False
+        value = self.settings.get(key)
+        larger = type(value) is type(released) is int and value > released
+        return key == TEMPLATES or (key == REFERENCE and larger)
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,26 @@ def test_every_difference_is_listed_by_key(values, expected, released) -> None:
     assert (found.sha256 == rules.rules_of(SETTINGS).sha256) == (not expected)
 
 
+@pytest.mark.parametrize(
+    ("templates", "reference", "keys"),
+    [
+        ("default", 360, []),
+        ("more", 360, []),
+        ("more", 840, []),  # as many as it takes
+        ("more", 120, ["prompts.reference"]),
+        ("more", True, ["prompts.reference"]),
+        ("default", 840, ["prompts.reference"]),
+        ("few", 360, ["prompts.templates"]),
+    ],
+)
+def test_the_larger_grammar_is_released_beside_the_default_one(templates, reference, keys) -> None:
+    def of(templates: str, reference: int) -> rules.Rules:
+        return rules.Rules({"prompts.templates": templates, "prompts.reference": reference, "seed": 0}, {})
+
+    found = of(templates, reference).differences(of("default", 360))
+    assert [one.key for one in found] == keys
+
+
 def test_a_task_has_the_defaults_that_ship_with_it(released) -> None:
     own = changed(prompts__evaluation=100)
     del own["task"]["bos"]
