@@ -174,7 +174,9 @@ def _published(families: list[ScoringMethod], rule: str, config: Mapping[str, An
 def _as_printed(families: Iterable[ScoringMethod]) -> Float[np.ndarray, "head method"]:
     """|mean effect| or score of every head, no ties; families that scored no head at all are not there."""
     scores = [method.score(collapse=False) for method in families]
-    return np.column_stack([score for score in scores if np.isfinite(score).any()])
+    if not (scored := [score for score in scores if np.isfinite(score).any()]):
+        raise Insufficient("missing_rater", "no family scored any head")
+    return np.column_stack(scored)
 
 
 def _published_companions(families: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -140,7 +140,11 @@ def _name(reached: int, rules: Mapping[str, Any], documents: Documents, standing
     Under rules that are not released, these words alone, without the name.
     """
     recipe = next(
-        (r["companions"]["recipes"][0] for r in documents[PRECONDITIONS]["records"] if "recipes" in r["companions"]),
+        (
+            r["companions"]["recipes"][0]
+            for r in documents[PRECONDITIONS]["records"]
+            if "recipes" in r.get("companions", {})
+        ),
         PRIMARY,
     )
     name, recipe_name = rules["names"][reached], RECIPE_NAMES[recipe]

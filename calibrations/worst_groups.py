@@ -146,7 +146,7 @@ class WorstGroups:
 
 def named(records: Iterable[Mapping[str, Any]]) -> WorstGroups:
     """The worst groups that the records of P hold in their companions; none where the gates judged nothing."""
-    companions = {record["metric"]: record["companions"] for record in records}
+    companions = {record["metric"]: record.get("companions", {}) for record in records}
     supported, every, outside = (companions.get(metric) or {} for metric in (COMPLETENESS, EVERY_RECIPE, OUTSIDE))
     first = supported.get("by_recipe", {})
     rest = {recipe: table for recipe, table in every.get("by_recipe", {}).items() if recipe not in first}

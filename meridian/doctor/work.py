@@ -220,14 +220,18 @@ def _claimed_groups(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     steps = range(min(own["greedy_steps"], len(claim) - 1))
     cut = {size: 1 + sum(size - step for step in steps) for size in starts}
     grown = sum(len(claim) - step for step in range(min(own["greedy_steps"], len(claim))))
-    search = len(deciding) * (1 + grown + sum(cut.values())) + len(others) * (1 + cut[len(claim)])
+    subsets = 2 ** len(claim)  # no more sets than these, however they are met
+    search = len(deciding) * min(1 + grown + sum(cut.values()), subsets) + len(others) * min(
+        1 + cut[len(claim)], subsets
+    )
     yield PlannedWork("22", "circuits", 2 * search * len(study.grouping), "at most")
     random = len(claimed_groups.drawn(claim, own["random_groups"], "count"))
     greedy = len(deciding) * (1 + len(starts)) + len(others)
     distinct = len({one.heads for one in declared})
     draws = sum(len(ablation_battery.recipes(study, name)) for name in deciding)
     rows = len(minimality.rows(study, "completeness"))
-    runs = draws * (3 + 2 * (distinct + random + greedy)) + len(others) * (3 + 2 * (distinct + greedy))
+    groups, fewer = (min(count, subsets - 1) for count in (distinct + random + greedy, distinct + greedy))
+    runs = draws * (3 + 2 * groups) + len(others) * (3 + 2 * fewer)
     yield PlannedWork("22", "circuits", runs * rows, "at most")
 
 

@@ -241,7 +241,7 @@ def under(recipe, **rest):
     ("recipe", "name"),
     [
         ("mean", "supported under mean per template and position"),
-        ("zero", "supported under zero"),
+        ("zero", "supported under zero, the heads' constants kept"),
         ("mean_pooled", "supported under mean over all positions"),
         ("resample", "supported under resample"),
     ],

@@ -367,7 +367,7 @@ def test_a_gate_on_groups_that_passes_has_the_interval_that_passed(run, tmp_path
     """P.outside of pocket passes at .16 [.11, .21] for all groups at once: drawn so it would leave its zone at .20."""
     shutil.copytree(run.path, tmp_path / "run")
     path = results_io.find(tmp_path / "run", "P")
-    document = json.loads(path.read_text())
+    document = results_io.read(path)
     (record,) = (r for r in document["records"] if r["metric"] == "P.outside")
     worst = {
         "kind": "positive",
@@ -384,7 +384,7 @@ def test_a_gate_on_groups_that_passes_has_the_interval_that_passed(run, tmp_path
         "ci90": [0.11, 0.21],
         "companions": {"limits": limits, "worst": [worst]},
     }
-    path.write_text(json.dumps(document))
+    results_io.write(path, document)
     drawn = [row for f in forest.build(RunFolder.open(tmp_path / "run")) for row in f.rows if row.label == "P.outside"]
     assert [(row.low, row.high, row.above, row.below, row.verdict) for row in drawn] == [
         (0.13, 0.19, -0.2, 0.2, "pass")

@@ -62,7 +62,7 @@ def test_a_finished_run_is_as_it_was_written(finished) -> None:
 def test_every_edited_value_of_every_file_is_noticed(copied) -> None:
     rng, missed, tried = random.Random(0), [], 0
     paths = [*copied.glob("*.json"), copied.parents[2] / "summary.json"]
-    assert len(paths) == 18 + 17 + 2  # measurements, calibrations with P, certificate and summary
+    assert len(paths) == 19 + 17 + 2  # measurements, calibrations with P, certificate and summary
     for path in paths:
         before = json.loads(path.read_text())
         places = [place for place in leaves(before) if place != ("content_sha256",)]

@@ -36,8 +36,8 @@ def test_the_certificate_has_the_records_of_the_claim_and_sixteen_calibrations(
     run: RunFolder, made: dict[str, Table]
 ) -> None:
     frame = made["certificate"].frame
-    assert frame["id"].tolist() == ["P"] * 9 + [row["id"] for row in run.certificate["rows"]]
-    assert frame["verdict"].tolist()[9:] == [row["verdict"] for row in run.certificate["rows"]]
+    assert frame["id"].tolist() == ["P"] * 10 + [row["id"] for row in run.certificate["rows"]]
+    assert frame["verdict"].tolist()[10:] == [row["verdict"] for row in run.certificate["rows"]]
     assert frame.loc[0, "estimate"] == run.certificate["preconditions"][0]["estimate"]
     assert frame.loc[0, "ci90_low"] == run.certificate["preconditions"][0]["ci90"][0]
     assert frame.loc[0, "prompts"] == len(run.evidence.clean)

@@ -70,9 +70,9 @@ def test_a_finished_run_has_no_break_and_says_what_was_checked(finished) -> None
     digests = {name: subject[f"{name}_sha256"][:8] for name in ("circuit", "prompts", "model")}
     *walked, measured, last = outcome.output.splitlines()
     assert walked == [
-        "certificate.json: as it was written; it lists 35 results",
+        "certificate.json: as it was written; it lists 36 results",
         "calibrations: 17 as the certificate lists them, judged on the measurements that it lists",
-        "measurements: 18 as the certificate lists them, on its weights and prompts",
+        "measurements: 19 as the certificate lists them, on its weights and prompts",
         f"circuit: '{CIRCUIT.name}' in result 20 is that of the certificate ({digests['circuit']})",
         "circuit: the one that the settings of the run name is the same",
         f"prompts: drawn again, the same ({digests['prompts']})",

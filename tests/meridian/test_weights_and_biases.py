@@ -183,7 +183,9 @@ def test_the_summary_names_the_worst_groups_with_both_losses() -> None:
     }
     groups = {"claimed": [claimed | {"published_score": 0.4}], "outside": [outside | {"limit": 0.1}]}
     stored = {"worst_groups": {**groups, "by_template": None, "normalisers": {"mean_pooled": 3.0}}}
-    assert weights_and_biases.summary({"rows": [], "preconditions": [], **stored}) == {
+    assert weights_and_biases.summary({"tier": 1, "ceiling": 4, "rows": [], "preconditions": [], **stored}) == {
+        "tier": 1,
+        "ceiling": 4,
         "P.completeness/heads": "L0H1 L2H3",
         "P.completeness/recipe": "mean pooled",
         "P.completeness/circuit_loses": 0.61,
@@ -245,7 +247,7 @@ def test_the_artifact_holds_all_numbered_results_certificate_and_report(offline)
     (certificate,) = folder.rglob("certificate.json")
     stored = {entry.path: entry.local_path for entry in artifact.manifest.contents}
     assert set(stored) == {path.name for path in certificate.parent.glob("*.json")} | {"report.html"}
-    assert len([name for name in stored if name[0].isdigit()]) == 18 + 14  # measurements, calibrations
+    assert len([name for name in stored if name[0].isdigit()]) == 19 + 14  # measurements, calibrations
     for name, copied in stored.items():
         assert Path(copied).read_bytes() == (certificate.parent / name).read_bytes()
     assert artifact.type == "certificate" and artifact.name.startswith("pocket-ioi")

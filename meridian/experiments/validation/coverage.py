@@ -243,6 +243,7 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
         ),
     ),
     "P.faithfulness": (FAITHFULNESS,),
+    "P.faithfulness_every_recipe": (FAITHFULNESS,),
     "C11.bootstrap_faithfulness": (
         Estimand(
             "SD of faithfulness over samples of n prompts, templates fixed", _always(lambda c: _sigma(c, "circuit"))
@@ -334,6 +335,9 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
             "root mean square attribution of circuit heads, as a share of theirs and that of others",
             _limit("S1.distributional_characterization"),
         ),
+    ),
+    "S1.total_effect": (
+        Estimand("the same share of what knocking each head out costs", _limit("S1.total_effect")),
     ),
     "S3.distributional_stability": (
         Estimand("share of these heads that are stable", _always(_stable_share), conservative=SHOWN),
