@@ -162,7 +162,6 @@ SIDES = {  # metric: (setting of an estimate that has to be above, below)
     "C30.seed_variance": (None, "acceptable_below"),
     "C36.incremental_validity": ("adds_value_above", None),
     "F59.mean_kappa": ("threshold_kappa", None),
-    "S3.distributional_stability": ("threshold_fraction", None),
     "M98.ablation_invariance": (None, "max_divergence"),
 }
 

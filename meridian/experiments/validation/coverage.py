@@ -336,9 +336,7 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
             _limit("S1.distributional_characterization"),
         ),
     ),
-    "S1.total_effect": (
-        Estimand("the same share of what knocking each head out costs", _limit("S1.total_effect")),
-    ),
+    "S1.total_effect": (Estimand("the same share of what knocking each head out costs", _limit("S1.total_effect")),),
     "S3.distributional_stability": (
         Estimand("share of these heads that are stable", _always(_stable_share), conservative=SHOWN),
     ),
