@@ -185,6 +185,8 @@ def test_the_summary_names_the_worst_groups_with_both_losses() -> None:
     stored = {"worst_groups": {**groups, "by_template": None, "normalisers": {"mean_pooled": 3.0}}}
     assert weights_and_biases.summary({"tier": 1, "ceiling": 4, "rows": [], "preconditions": [], **stored}) == {
         "tier": 1,
+        "tier_name": "under unknown rules",
+        "rules": "rules: unknown",
         "ceiling": 4,
         "P.completeness/heads": "L0H1 L2H3",
         "P.completeness/recipe": "mean pooled",

@@ -384,6 +384,6 @@ def test_the_product_of_a_silent_head_is_no_matrix_of_rounding_errors() -> None:
     embedding[:, 0], unembedding[0] = 1.0, 1.0  # the vocabulary lives in one direction
     output, value = torch.randn(2, 3, 4, generator=rng).double(), torch.randn(2, 4, 3, generator=rng).double()
     output[1, :, 0], value[1, 0] = 1e-15, 1e-15
-    silent = HeadWeights(*(torch.zeros(2, 1, 1).double() for _ in range(2)), value, output)
-    score = copying(silent, embedding, unembedding, rounding=1e-6)
+    silent = HeadWeights((0, 1), value, value, value, output)
+    score = weights.copying(silent, embedding, unembedding, rounding=1e-6)
     assert torch.isfinite(score[0]) and torch.isnan(score[1])
