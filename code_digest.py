@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -45,6 +45,17 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         "meridian/experiments/captured_head.py",
         "results_io.py",
     ),
+    "rules": (  # of a certificate; what proposes a claim, plants one or draws pictures of it is no rule
+        "calibrations/**/*.py",
+        "circuits/*.py",
+        "circuits/engine/*.py",
+        "circuits/estimators/*.py",
+        "circuits/measurements/*.py",
+        "circuits/tasks/**/*.py",
+        "kernels/*.py",
+        "suites/bridge/confirmation.py",
+        "results_io.py",
+    ),
 }  # besides: a planted model's weights (circuits/models.py), a reproduction (meridian/experiments/reproduction.py)
 
 
@@ -62,6 +73,12 @@ def version_of(stored: str) -> str:
     return code_version(files(stored))
 
 
+@cache
+def of_each(stored: str) -> Mapping[str, str]:
+    """{file, from the root of the project: its digest in 12 hex digits} of the code that what is `stored` depends on."""
+    return {path.relative_to(ROOT).as_posix(): code_digest([path])[:12] for path in files(stored)}
+
+
 def code_version(paths: Iterable[Path]) -> str:
     """Version of Meridian and the digest of source files, as results store it: "0.1.0+3f2a90c1d2e4"."""
     return f"{VERSION}+{code_digest(paths)[:12]}"
@@ -74,9 +91,14 @@ def code_digest(paths: Iterable[Path]) -> str:
     """
     digest = hashlib.sha256()
     for path in paths:
-        for token in (*tokens(path.read_text(encoding="utf-8")), "<end of file>"):
-            digest.update(token.encode() + b"\0")  # no source holds a zero byte
+        digest.update(_encoded(path.read_text(encoding="utf-8")))
     return digest.hexdigest()
+
+
+@cache
+def _encoded(source: str) -> bytes:
+    """The tokens as bytes, each ended by a zero byte, which no source holds; kept, as several digests read the same file."""
+    return b"".join(token.encode() + b"\0" for token in (*tokens(source), "<end of file>"))
 
 
 def tokens(source: str) -> Iterator[str]:

@@ -44,6 +44,7 @@ class Result(TypedDict):
     """A numbered result: `data` is one of the types below."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["measurement", "calibration", "behaviour"]
@@ -53,6 +54,14 @@ class Result(TypedDict):
     records: list[StoredRecord]
     inputs_sha256: dict[str, str]
     environment: Mapping[str, Any]
+
+
+class AgainstBaseline(TypedDict):
+    """A value, the baseline it is to exceed, and the 95 % interval of their difference."""
+
+    value: float
+    baseline: float
+    ci95: Vector
 
 
 class StoredRecord(TypedDict):
@@ -75,6 +84,7 @@ class StoredRecord(TypedDict):
     reasons: list[str]
     notes: list[str]
     needs: str | None
+    against_baseline: NotRequired[AgainstBaseline | None]
     n: dict[str, int]
     companions: Mapping[str, Any]
 
@@ -403,6 +413,17 @@ class BaselineCircuits(TypedDict):
     selected_on: str
 
 
+class FreshPrompts(TypedDict):
+    """19. `prompt_id`, `clean` and `circuit` [N], `draws` {seed or "pool": rows}."""
+
+    size: int
+    draws: dict[str, list[int]]
+    unavailable: dict[str, str]
+    prompt_id: list[str]
+    clean: Vector
+    circuit: Vector
+
+
 class AblationBattery(TypedDict):
     """20. `logit_diff` [condition][P]."""
 
@@ -430,6 +451,56 @@ class BesideSets(TypedDict):
     discovery_prompts: int
 
 
+class ClaimedGroup(TypedDict):
+    """Claimed heads that are taken out together. `kind`: head, layer, suffix, claim, random or greedy."""
+
+    kind: str
+    name: str
+    heads: list[Head]
+
+
+class GroupLosses(TypedDict):
+    """Under one recipe, averaged over its draws: `model`, `circuit` and `empty` [row], the last two [group][row]."""
+
+    groups: list[int]
+    recipe: str
+    draws: int
+    model: Vector
+    circuit: Vector
+    empty: Vector
+    model_without: Matrix
+    circuit_without: Matrix
+
+
+class ClaimedGroups(TypedDict):
+    """Groups taken out of circuit and model, on the prompts `prompt_index`; `recipes` by name, the claim's own first."""
+
+    prompt_index: list[int]
+    grouping_prompts: int
+    groups: list[ClaimedGroup]
+    recipes: dict[str, GroupLosses]
+
+
+class OutsideSetEffect(TypedDict):
+    """Outside heads tried together on one side, "model" or "circuit". `kind`: greedy, positive or negative; `effect` [row]."""
+
+    kind: str
+    side: str
+    recipe: str
+    heads: list[Head]
+    effect: Vector
+
+
+class OutsideHeads(TypedDict):
+    """`recipes`[recipe][side] is [outside head][row]."""
+
+    prompt_index: list[int]
+    grouping_prompts: int
+    heads: list[Head]
+    recipes: dict[str, dict[str, Matrix]]
+    sets: list[OutsideSetEffect]
+
+
 class Minimality(TypedDict):
     """22. `effect` [head][P], `role_effect` [role][P]."""
 
@@ -439,6 +510,8 @@ class Minimality(TypedDict):
     role_effect: Matrix
     recipe: str
     greedy: BesideSets
+    completeness: ClaimedGroups
+    outside: OutsideHeads
 
 
 class ScrubbedPathway(Pathway):
@@ -484,9 +557,10 @@ class Attention(TypedDict):
 
 
 class HeadStatistics(TypedDict):
-    """26. `output_norm` [P][H], `singular_values` [H][d_head], the others [H]."""
+    """26. `output_norm`, `output_norm_raw` [P][H], `singular_values` [H][d_head], the others [H]."""
 
     output_norm: Matrix
+    output_norm_raw: Matrix
     discovery_norm: Vector
     mean: Vector
     variance: Vector
@@ -501,9 +575,11 @@ class StoredCircuit(TypedDict):
 
 
 class CompanionTask(TypedDict):
-    """`denoising` [prompt][H]."""
+    """`template` and `cluster` [prompt], `denoising` [prompt][H]."""
 
     prompt_id: list[str]
+    template: list[str]
+    cluster: list[str]
     denoising: Matrix
     gap: float
     mean_clean: float
@@ -616,6 +692,7 @@ class SuitesResult(TypedDict):
     """101 to 115, 121 and 131: `data` is one of the next three types."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -772,6 +849,7 @@ class TracePairsResult(TypedDict):
     """132, all of it."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -805,6 +883,7 @@ class TraceResult(TypedDict):
     """141, all of it: `data` is what `circuits.difference.trace` found on the discovery half."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -831,6 +910,7 @@ class CarriersResult(TypedDict):
     """142, all of it."""
 
     schema_version: int
+    content_sha256: str
     number: str
     id: str
     kind: Literal["behaviour"]
@@ -851,6 +931,7 @@ MEASUREMENTS: Mapping[str, type] = {
     "08": AttributionPatching,
     "09": Weights,
     "10": LearningCoefficients,
+    "19": FreshPrompts,
     "20": AblationBattery,
     "21": Knockouts,
     "22": Minimality,

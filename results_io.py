@@ -3,6 +3,9 @@
 A result is one JSON file `results/<model>/<task>/NN_name.json`. Files are canonical (sorted keys, no NaN, no
 timestamps), so the same run gives the same bytes, and atomic (temporary file, fsync, rename), so a killed run never
 leaves half of one.
+
+Each file carries a digest of its own content, the SHA-256 of the file without the line of the digest, and every read checks
+it. This finds edits; it does not find a forger, who would write a new digest too.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,10 +23,28 @@ from typing import Any
 VERSION = "0.1.0"  # a result made by another version is stale
 SCHEMA_VERSION = 1
 SIGNIFICANT_DIGITS = 9  # enough to round-trip float32
+DIGEST = "content_sha256"
+DIGEST_LINE = re.compile(rf'^  "{DIGEST}": "([0-9a-f]{{64}})",\n', re.MULTILINE)
+REMEDY = "delete it and run again to measure it anew"
 
 
 class UserError(ValueError):
     """Bad input: one sentence that names the value, what was expected and the remedy. Ends a run with exit code 2."""
+
+
+class ResultError(UserError):
+    """A result file that is not as Meridian wrote it: `reason` says that it is unreadable, of another schema or edited."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} {reason}; {REMEDY}")
+        self.path, self.reason = path, reason
+
+
+class NoDigestError(ResultError):
+    """A result file without a digest of its content: an older version wrote it, or somebody else."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "has no digest of its content, so an older version wrote it or somebody else")
 
 
 def canonical(value: Any) -> Any:
@@ -45,12 +67,19 @@ def canonical(value: Any) -> Any:
 
 def dumps(document: Mapping[str, Any]) -> str:
     """Canonical JSON: the top level indented, what is below it compact, keys sorted, newline at the end."""
-    document = canonical(document)
-    lines = [
-        f"  {json.dumps(key)}: {json.dumps(document[key], sort_keys=True, separators=(', ', ': '), allow_nan=False)}"
-        for key in sorted(document)
-    ]
-    return "{\n" + ",\n".join(lines) + "\n}\n"
+    return _joined(_lines(canonical(document)))
+
+
+def _lines(document: Mapping[str, Any]) -> dict[str, str]:
+    """The line of each top-level key of plain data, floats to the last digit."""
+    return {
+        key: f"  {json.dumps(key)}: {json.dumps(value, sort_keys=True, separators=(', ', ': '))}"
+        for key, value in document.items()
+    }
+
+
+def _joined(lines: Mapping[str, str]) -> str:
+    return "{\n" + ",\n".join(lines[key] for key in sorted(lines)) + "\n}\n"
 
 
 def sha256(value: Any) -> str:
@@ -82,22 +111,53 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write(path: Path, document: Mapping[str, Any]) -> None:
-    """Write one result file atomically."""
-    write_text(path, dumps({"schema_version": SCHEMA_VERSION, **document}))
+    """Write one result file atomically, with the digest of its content in it."""
+    content = {name: value for name, value in document.items() if name != DIGEST}
+    lines = _lines(canonical({"schema_version": SCHEMA_VERSION, **content}))
+    digest = sha256(_joined(lines).encode())
+    write_text(path, _joined(lines | _lines({DIGEST: digest})))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read one result file; UserError if it is not one that this version understands."""
+    """Read one result file; ResultError if it is not as this version wrote it."""
+    text = _text(path)
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not readable JSON ({error}); delete it and run again to measure it anew") from error
+        document = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ResultError(path, f"is not readable JSON ({error})") from error
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         version = document.get("schema_version") if isinstance(document, dict) else None
-        raise UserError(
-            f"{path} has result schema {version}, expected {SCHEMA_VERSION}; delete it and run again to measure it anew"
-        )
+        raise ResultError(path, f"has result schema {version}, expected {SCHEMA_VERSION}")
+    if DIGEST not in document:
+        raise NoDigestError(path)
+    if not _is_as_written(text):  # a file that was only laid out anew has the same content
+        content = {name: value for name, value in document.items() if name != DIGEST}
+        if document[DIGEST] != sha256(_joined(_lines(content)).encode()):
+            raise ResultError(path, "was edited after it was written: its digest is of another content")
     return document
+
+
+def fault(path: Path) -> str | None:
+    """Why `read` would refuse this result file ("was edited after ..."); None if it is as it was written."""
+    try:
+        if not _is_as_written(_text(path)):
+            read(path)
+    except ResultError as error:
+        return error.reason
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ResultError(path, f"is not readable JSON ({error})") from error
+
+
+def _is_as_written(text: str) -> bool:
+    """True if the text is to the letter what `write` wrote."""
+    line = DIGEST_LINE.search(text)
+    return line is not None and line[1] == sha256((text[: line.start()] + text[line.end() :]).encode())
 
 
 def file_digest(path: Path) -> str:

@@ -11,6 +11,7 @@ python run.py task=failures calibration=all              the same pipeline on wh
 python run.py task=ioi calibration=all tracker=wandb     followed in Weights & Biases, offline unless logged in
 python run.py figures from=<results>                     figures and tables of a finished run, for papers
 python run.py compare a=<results> b=<results>            two finished runs side by side, with paired intervals
+python run.py verify from=<results>                      is a certificate still what its results, prompts and weights say?
 python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
 python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?
@@ -24,7 +25,7 @@ import hydra
 from omegaconf import DictConfig
 
 from meridian import commandline, context
-from meridian.commands import compare, doctor, experiment, figures, gate, run, suites
+from meridian.commands import compare, doctor, experiment, figures, gate, run, suites, verify
 
 COMMANDS = {
     "run": run.command,                # task=...: measure, calibrate, certify
@@ -34,6 +35,7 @@ COMMANDS = {
     "gate": gate.command,
     "figures": figures.command,
     "compare": compare.command,
+    "verify": verify.command,
 }  # fmt: skip
 
 

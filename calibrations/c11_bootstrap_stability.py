@@ -132,7 +132,7 @@ def _companions(
         "width_over_estimate": (high - low) / abs(ratio.value) if ratio.value else None,
         "bootstrap_sigma_ddof0": float(np.nanstd(draws)),
         "linearised_standard_error": sigma,
-        "with_templates_drawn_too": ratio.standard_error,
+        "with_templates_drawn_too": or_reason(lambda: ratio_of_means(numerator, clean, evidence.frames).standard_error),
         "sd_of_scores": ratio.score_sd,
         "prompts_for_sigma": prompts_needed(len(clean), sigma, config),
         "mean_of_ratios": or_reason(lambda: mean_of_ratios(numerator, clean)._asdict()),

@@ -1,11 +1,12 @@
 """C12 convergent validity: do different metric families rank the heads alike?
 
 Published value: mean pairwise Spearman over the published families (activation patching, mediation, oCSE,
-local learning coefficient). Only heads scored by every method count: a missing score filled with 0 turns
-perfect disagreement into a correlation of .97. Effects below 1 % of the mean logit difference tie, and
-methods that see only what a head writes to the answer (direct logit attribution, and oCSE, which is made from it)
-are compared on heads that write to it: about other heads they hold only noise. Each pair of families is therefore compared
-on heads of its own, and the verdict rests on the mean rho over pairs.
+local learning coefficient), |mean effects| and scores as they are. Only heads scored by every method count: a missing score
+filled with 0 turns perfect disagreement into a correlation of .97. For the verdict, effects below 1 % of the mean logit
+difference tie, and methods that see only what a head writes to the answer (direct logit attribution, and oCSE, which is made
+from it) are compared on heads that write to it: about other heads they hold only noise. Each pair of families is therefore
+compared on heads of its own, and the verdict rests on the mean rho over pairs. The heads of a model are all there are, not a
+sample of more, so its interval is over prompts; chance is what independently relabelled heads give.
 """
 
 from __future__ import annotations
@@ -102,13 +103,17 @@ class MethodPanel:
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C12.convergent_validity: the mean over pairs of metric families of Spearman's rho of their scores of the heads.
 
-    Published: rho over all heads that every family scored, in the published orientations; above 0.5. Verdict: heads with an
-    effect under 1 % of mean D tie, and a family that sees only what is written to the answer is compared on heads that
-    write to it. pass if the wider of two percentile 90 % intervals (over clusters of prompts, over heads) lies above 0.5
-    and independently relabelled heads agree as well in less than 5 % of the draws; fail if that interval lies below 0.5.
+    Published: rho over all heads that every family scored, of |mean effects| and scores as they are; above 0.5. Verdict: heads
+    with an effect under 1 % of mean D tie, and a family that sees only what is written to the answer is compared on heads that
+    write to it. pass if the percentile 90 % interval over clusters of prompts lies above 0.5 and independently relabelled
+    heads agree as well in less than 5 % of the draws; fail if that interval lies below 0.5. The interval over heads, as if
+    they were drawn from more, is a companion.
     """
     families = scoring_methods(evidence, config, "families")
-    companions = _companions(evidence, [*families, *scoring_methods(evidence, config, "companions")], config)
+    companions = {
+        **_companions(evidence, [*families, *scoring_methods(evidence, config, "companions")], config),
+        "published": _published_companions(families, config),
+    }
     rule = RULE.format(**config)
     return [
         judge(
@@ -160,14 +165,40 @@ def _scored(families: list[ScoringMethod], config: Mapping[str, Any]) -> tuple[l
 
 
 def _published(families: list[ScoringMethod], rule: str, config: Mapping[str, Any]) -> Published:
-    """Mean rho over all heads that every family scored, every family in its published orientation, no ties."""
+    """Mean rho over all heads that every family scored."""
     _require_measured(families, config)
-    turned = {e["family"]: e.get("published_orientation", e["orientation"]) for e in config["families"]}
-    kept, dropped = _scored(families, config)
-    _require_families(kept, dropped, config)
-    table = np.column_stack([replace(m, orientation=turned[m.name]).score(collapse=False) for m in kept])
-    rho = mean_spearman(usable_scores(table, config["min_heads"], config["min_families"]).scores)
+    rho = mean_spearman(usable_scores(_as_printed(families), config["min_heads"], config["min_families"]).scores)
     return Published(rho, rule, published_verdict(rho, ">", config["threshold_rho"]))
+
+
+def _as_printed(families: Iterable[ScoringMethod]) -> Float[np.ndarray, "head method"]:
+    """|mean effect| or score of every head, no ties; families that scored no head at all are not there."""
+    scores = [method.score(collapse=False) for method in families]
+    if not (scored := [score for score in scores if np.isfinite(score).any()]):
+        raise Insufficient("missing_rater", "no family scored any head")
+    return np.column_stack(scored)
+
+
+def _published_companions(families: list[ScoringMethod], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The published ICC(2) of the same table, and what the published rho would be with a family read the other way."""
+    turned = {e["family"]: e["other_orientation"] for e in config["families"] if "other_orientation" in e}
+    icc = or_none(
+        lambda: _icc(usable_scores(_as_printed(families), config["min_heads"], config["min_families"]).scores)[
+            "ICC(A,1)"
+        ]
+    )
+    reoriented = {}
+    for name in sorted(turned.keys() & {method.name for method in families}):
+        other = [replace(m, orientation=turned[name]) if m.name == name else m for m in families]
+        reoriented[name] = {
+            "orientation": turned[name],
+            "mean_rho": or_none(lambda other=other: _published(other, "", config).value),
+        }
+    return {
+        "icc2": icc,
+        "icc2_verdict": None if icc is None else published_verdict(icc, ">", config["threshold_icc"]),
+        "reoriented": reoriented,
+    }
 
 
 def _require_families(kept: list[ScoringMethod], dropped: Mapping[str, str], config: Mapping[str, Any]) -> None:
@@ -218,33 +249,38 @@ def _writers(evidence: Evidence, config: Mapping[str, Any]) -> Bool[np.ndarray, 
 def _decide(
     evidence: Evidence, families: list[ScoringMethod], companions: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """pass: the wider 90 % interval (over prompts or heads) lies above .5, and chance rarely does as well."""
+    """pass: the 90 % interval over prompts lies above .5, and chance rarely does as well."""
     panel = comparable_panel(evidence, families, config)
     require_behaviour(evidence, config)
+    _require_by_prompt(panel, config)
     rho = float(panel.mean_rho(panel.scores[None])[0])
     draws = rho_draws(evidence, panel, config)
+    undefined = {source: float((~np.isfinite(values)).mean()) for source, values in draws.items()}
+    over_prompts = _defined(draws["prompts"], config)
     chance = permutation_p(rho, panel.mean_rho(relabelled_scores(panel, config)), "greater", exact=False)
-    intervals = {source: covering(percentile_interval(values, 0.90), rho) for source, values in draws.items()}
-    wider = max(intervals, key=lambda source: intervals[source][1] - intervals[source][0])
-    threshold = config["threshold_rho"]
-    above = threshold_p(draws[wider], threshold)
-    verdict = decide_above(intervals[wider], threshold)
-    verdict = "inconclusive" if verdict == "pass" and chance >= config["alpha"] else verdict
+    ci90, threshold = covering(percentile_interval(over_prompts, 0.90), rho), config["threshold_rho"]
+    above, verdict = threshold_p(over_prompts, threshold), decide_above(ci90, threshold)
+    reasons = () if verdict == "pass" else (f"the interval over prompts is {_words(ci90)}",)
+    if verdict == "pass" and chance >= config["alpha"]:
+        verdict, reasons = "inconclusive", (f"heads relabelled at random agree as well with p = {chance:.2g}",)
     return {
         "verdict": verdict,
-        "reasons": () if verdict == "pass" else (f"the interval over {wider} is {_words(intervals[wider])}",),
+        "reasons": reasons,
         "notes": tuple(f"{name} left out: {reason}" for name, reason in panel.dropped.items()),
-        "needs": _needs(evidence, wider) if verdict == "inconclusive" else None,
+        "needs": f"more than {len(evidence.rows)} prompts, or a further family" if verdict == "inconclusive" else None,
         "estimate": rho,
-        "ci90": intervals[wider],
-        "ci95": covering(percentile_interval(draws[wider], 0.95), rho),
-        "ci_method": f"percentile bootstrap over {wider} (wider than the other), extended to the estimate",
+        "ci90": ci90,
+        "ci95": covering(percentile_interval(over_prompts, 0.95), rho),
+        "ci_method": "percentile bootstrap over clusters of prompts, extended to the estimate",
         "p": max(above, chance),
         "p_kind": "larger of bootstrap-threshold and head relabelling",
         "n": sizes(evidence, heads=len(panel.heads), methods=len(panel.methods)),
         "companions": {
             **companions,
-            "ci90_over": intervals,
+            "ci90_over_heads": or_none(
+                lambda: covering(percentile_interval(_defined(draws["heads"], config), 0.90), rho)
+            ),
+            "undefined_draws": undefined,
             "p_threshold": above,
             "p_relabelling": chance,
             "families": [method.name for method in panel.methods],
@@ -256,10 +292,33 @@ def _decide(
     }
 
 
+def _require_by_prompt(panel: MethodPanel, config: Mapping[str, Any]) -> None:
+    """Raises Insufficient("not_run") if no family is measured prompt by prompt: the interval would have no width."""
+    if not any(method.by_prompt for method in panel.methods):
+        numbers = ", ".join(entry["number"] for entry in config["families"] if entry["per_prompt"])
+        detail = "no family that can be compared is measured per prompt, so prompts leave no doubt to judge by"
+        raise Insufficient("not_run", detail, needs=f"one of the measurements {numbers}")
+
+
+def _defined(draws: Float[np.ndarray, " resample"], config: Mapping[str, Any]) -> Float[np.ndarray, " resample"]:
+    """The draws in which every family orders its heads; in the others a rho is 0/0.
+
+    Raises Insufficient("degenerate_bootstrap") if more than `max_undefined_draws` are not defined.
+    """
+    defined, limit = np.isfinite(draws), config["max_undefined_draws"]
+    if (share := float((~defined).mean())) > limit:
+        detail = f"a family scores all its heads alike in {share:.0%} of the resamples, above {limit:.0%}"
+        raise Insufficient("degenerate_bootstrap", detail)
+    return draws[defined]
+
+
 def rho_draws(
     evidence: Evidence, panel: MethodPanel, config: Mapping[str, Any]
 ) -> dict[str, Float[np.ndarray, " resample"]]:
-    """Resampled mean rho: over prompts (measurement noise) and over heads (those of this model)."""
+    """Resampled mean rho: over prompts (measurement noise), which decides, and over heads, as if drawn from more.
+
+    NaN where a family scores all heads of a pair alike.
+    """
     n_resamples = config["bootstrap_resamples_p"]
     over_prompts = _stack(panel.methods, resamples(evidence, config, n_resamples), panel.heads)
     return {
@@ -288,18 +347,15 @@ def relabelled_scores(panel: MethodPanel, config: Mapping[str, Any]) -> Float[np
 
 
 def _both_orientations(panel: MethodPanel, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean rho with a family read as theory has it and as published, where the two differ."""
+    """Mean rho with a family read as the verdict reads it, and the other way round, where the literature knows both."""
     both = {}
     for entry in config["families"]:
-        published, name = entry.get("published_orientation"), entry["family"]
-        if published and name in {method.name for method in panel.methods}:
-            turned = panel.with_orientation(name, published)
+        other, name = entry.get("other_orientation"), entry["family"]
+        if other and name in {method.name for method in panel.methods}:
+            turned = panel.with_orientation(name, other)
             both[name] = {
-                kind: {"orientation": orientation, "mean_rho": float(which.mean_rho(which.scores[None])[0])}
-                for kind, orientation, which in (
-                    ("theory", entry["orientation"], panel),
-                    ("published", published, turned),
-                )
+                orientation: float(which.mean_rho(which.scores[None])[0])
+                for orientation, which in ((entry["orientation"], panel), (other, turned))
             }
     return both
 
@@ -312,12 +368,6 @@ def _stack(
 
 def _words(interval: Interval) -> str:
     return f"[{interval[0]:.2f}, {interval[1]:.2f}]"
-
-
-def _needs(evidence: Evidence, wider: str) -> str:
-    if wider == "prompts":
-        return f"more than {len(evidence.rows)} prompts, or a further family"
-    return f"a further family, or a model with more than {len(evidence.heads)} heads"
 
 
 # --- companions ---------------------------------------------------------------------------------------------

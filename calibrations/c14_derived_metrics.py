@@ -1,10 +1,11 @@
 """C14 derived metrics: signal detection between circuit heads and others, and values forwarded from results.
 
 Twenty published sub-metrics, one record each. d' gates; the rest is reported, most of it without a threshold. A
-sub-metric whose source was not measured says so. A published head set is read from the circuit's provenance; without one
-the overlap is insufficient. Where a published definition is not sound, its number stays the published value and the
-estimate differs: high learning coefficients mark members, as theory has it; composition is tested by relabelling heads
-instead of a t test of edges that share heads; recovery under scrubbing is counted from what the empty hypothesis recovers.
+sub-metric whose source was not measured says so. A published head set is read from the circuit's provenance, where a
+discovered circuit names the published or planted one of its task; without one the overlap is insufficient. Where a published
+definition is not sound, its number stays the published value and the estimate differs: d' compares with the other heads and not
+with random ones, some of which are the circuit's own; composition is tested by relabelling heads instead of a t test of edges
+that share heads; recovery under scrubbing is counted from what the empty hypothesis recovers.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ from calibrations.statistics import (
     split_groups,
     units_effect,
 )
+from results_io import UserError
 
 ID = "C14"
 NUMBER = "14"
@@ -66,8 +68,8 @@ INPUTS = ("01", "02", "08", "09", "10", "20", "22", "24", "26")
 
 DESCRIPTIVE = "descriptive: no published threshold"
 NO_RULE = "none"
-D_PRIME_RULE = "(mean circuit - mean other) / sqrt((s_circuit^2 + s_other^2) / 2) > {threshold_d_prime}"
-LOW_RULE = "(mean other - mean circuit) / sqrt((s_circuit^2 + s_other^2) / 2) > {threshold_d_prime}"
+D_PRIME_RULE = "(mean circuit - mean {group}) / sqrt((s_circuit^2 + s_{group}^2) / 2) > {threshold_d_prime}"
+SIGN = "positive: the circuit's heads have the larger learning coefficients"
 
 Computed = Mapping[str, Any]  # Record fields of a descriptive sub-metric; `estimate` is also its published value
 
@@ -76,11 +78,11 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """The twenty C14.* records in the order in which they were published; of these, C14.d_prime gates.
 
     d' = (m1 - m2) / sqrt((s1^2 + s2^2) / 2), m and s mean and SD over the heads inside and outside the circuit of a head's mean
-    patching effect, with the sign of its role. Published: d' without these signs, above 1, as is that of the learning
-    coefficient, of which low values mark members; hit rate of the weight classifier above 0.9, its false alarms below 0.2;
-    the others have no threshold. Verdict: pass if the 90 % interval of d' (Bonett 2008, unequal variances, over heads) lies
-    above 1 and relabelled heads separate as well in less than 5 % of the draws; fail if it lies below 1. The coefficient's
-    d' is judged alike with high values for members, the two rates by Wilson's 90 % interval; the rest is never passed or failed.
+    patching effect, with the sign of its role. Published: d' without these signs and against random heads of the model, above 1,
+    as is that of the learning coefficient against the other heads; hit rate of the weight classifier above 0.9, its false
+    alarms below 0.2; the others have no threshold. Verdict: pass if the 90 % interval of d' (Bonett 2008, unequal variances,
+    over heads) lies above 1 and relabelled heads separate as well in less than 5 % of the draws; fail if it lies below 1. The
+    coefficient's d' is judged alike, the two rates by Wilson's 90 % interval; the rest is never passed or failed.
     """
     n = _sizes(evidence)
     records = [
@@ -160,7 +162,13 @@ def _node_overlap(evidence: Evidence) -> Record:
         heads = evidence.circuit["provenance"].get("published_heads")
         if not heads:
             raise Insufficient("n_heads", "no published head set to compare with: the circuit's provenance names none")
-        return {tuple(head) for head in heads}
+        unknown = [head for head in heads if not isinstance(head, list | tuple) or tuple(head) not in evidence.heads]
+        if unknown:
+            raise UserError(
+                f"published_heads of the circuit's provenance holds {unknown[0]!r}, which is no [layer, head] of the model; "
+                "write for example [3, 2]"
+            )
+        return {(layer, head) for layer, head in heads}
 
     def decide() -> dict[str, Any]:
         theirs, ours = published_heads(), set(evidence.circuit_heads)
@@ -171,7 +179,11 @@ def _node_overlap(evidence: Evidence) -> Record:
             "estimate": overlap.jaccard,
             "p": overlap_p(len(ours & theirs), len(evidence.heads), len(ours), len(theirs)),
             "p_kind": "hypergeometric",
-            "companions": {"dice": overlap.dice, "published_heads": len(theirs)},
+            "companions": {
+                "dice": overlap.dice,
+                "published_heads": len(theirs),
+                "published_circuit": evidence.circuit["provenance"].get("published_circuit"),
+            },
         }
 
     return judge(
@@ -188,25 +200,37 @@ def _node_overlap(evidence: Evidence) -> Record:
 
 
 def _d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
-    rule = D_PRIME_RULE.format(**config)
+    rule = D_PRIME_RULE.format(group="random", **config)
 
     def effects() -> Float[np.ndarray, " head"]:
         _require_groups(evidence, config)
         return evidence.head_effect("02", "denoising").mean(axis=0)
 
     def published() -> Published:
-        mean, member = effects(), evidence.in_circuit
-        value = d_prime_rms(mean[member], mean[~member])
+        value = _against_random_heads(effects(), evidence.in_circuit)
         return Published(value, rule, published_verdict(value, ">", config["threshold_d_prime"]))
 
     def decide() -> dict[str, Any]:
         require_behaviour(evidence, config)
         oriented = effects() * evidence.expected_sign  # heads of negative roles count as such
         fields = _decide_d_prime(oriented, evidence.in_circuit, config)
+        mean, member = effects(), evidence.in_circuit
+        forms = {
+            "against_random_heads": _against_random_heads(mean, member),
+            "against_other_heads": d_prime_rms(mean[member], mean[~member]),
+        }
         more = _d_prime_companions(evidence, oriented, config)
-        return {**fields, "companions": {**fields["companions"], **more}}
+        return {**fields, "companions": {**fields["companions"], **forms, **more}}
 
     return judge("C14.d_prime", published, decide, rule=rule, n=_sizes(evidence))
+
+
+def _against_random_heads(mean: Float[np.ndarray, " head"], member: Bool[np.ndarray, " head"]) -> float:
+    """d' of the circuit's heads against heads drawn at random from the model, of which some are its own.
+
+    Mean and SD of the law that they are drawn from, those of all heads: one draw of them would be a lottery.
+    """
+    return d_prime_rms(mean[member], mean)
 
 
 def _require_groups(evidence: Evidence, config: Mapping[str, Any]) -> None:
@@ -331,8 +355,12 @@ def _upstream(evidence: Evidence, config: Mapping[str, Any]) -> float | None:
 
 
 def _llc_d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
-    """Published: low coefficients mark members. Estimate: high ones do, as the loss is the task's own."""
-    rule = LOW_RULE.format(**config)
+    """Coefficients as they are printed: positive if those of the circuit's heads are the larger ones.
+
+    The loss is the task's own, so a head that the task needs is held in place by it. Upstream code counts low ones as members;
+    the companion `reoriented` is that reading.
+    """
+    rule = D_PRIME_RULE.format(group="other", **config)
 
     def scored() -> tuple[Float[np.ndarray, " head"], Bool[np.ndarray, " head"]]:
         score = evidence.head_score("10", "score")
@@ -346,7 +374,7 @@ def _llc_d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
 
     def published() -> Published:
         score, member = scored()
-        value = d_prime_rms(score[~member], score[member])
+        value = d_prime_rms(score[member], score[~member])
         return Published(value, rule, published_verdict(value, ">", config["threshold_d_prime"]))
 
     def decide() -> dict[str, Any]:
@@ -354,8 +382,8 @@ def _llc_d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
         fields = _decide_d_prime(score, member, config)
         spread = score[member].std(ddof=1)
         both = {
-            "orientation": "higher",
-            "published_orientation": "lower",
+            "sign": SIGN,
+            "reoriented": {"orientation": "lower", "d_prime": -float(d_prime_rms(score[member], score[~member]))},
             "circuit_mean": float(score[member].mean()),
             "other_mean": float(score[~member].mean()),
             "heads_without_score": len(evidence.heads) - len(score),
@@ -363,7 +391,7 @@ def _llc_d_prime(evidence: Evidence, config: Mapping[str, Any]) -> Record:
         }
         return {**fields, "companions": {**fields["companions"], **both}}
 
-    return judge("C14.llc_d_prime", published, decide, rule=rule, gating=False, n=_sizes(evidence))
+    return judge("C14.llc_d_prime", published, decide, rule=rule, gating=False, notes=(SIGN,), n=_sizes(evidence))
 
 
 # --- composition of weights ---------------------------------------------------------------------------------

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from calibrations.evidence import Evidence, Head
+from calibrations.evidence import Evidence, Head, sampling_units
 from calibrations.preconditions import require_behaviour, resamples
 from calibrations.record import Published, Record, Verdict, decide_above, judge
 from calibrations.statistics import (
     Insufficient,
     Interval,
-    bootstrap_counts,
     bootstrap_means,
     discriminant_null_pass,
     discriminant_ratios,
     head_relabellings,
     percentile_interval,
+    pooled_if_single,
     published_verdict,
     rank_among,
     set_overlap,
@@ -52,12 +52,15 @@ class TaskEffects:
     """One column of the matrix: patching effects, the gap that normalises them, the heads of the task's own circuit.
 
     `heads` is False throughout if no circuit is known. `gap_per_prompt` (own task only) is resampled with the effects.
+    `clusters` and `templates` are those of the task's own prompts.
     """
 
     name: str
     effects: Float[np.ndarray, "prompt head"]
     gap: float
     heads: Bool[np.ndarray, " head"]
+    clusters: np.ndarray
+    templates: np.ndarray
     gap_per_prompt: Float[np.ndarray, " prompt"] | None = None
 
     @property
@@ -147,6 +150,8 @@ def effect_matrix(evidence: Evidence, config: Mapping[str, Any]) -> EffectMatrix
         evidence.head_effect("02", "denoising"),
         float(gap.mean()),
         evidence.in_circuit,
+        evidence.clusters,
+        evidence.templates,
         gap,
     )
     if not own.heads.any():
@@ -176,7 +181,9 @@ def _companion(name: str, stored: CompanionTask, heads: list[Head]) -> TaskEffec
     order = np.argsort(np.array(stored["prompt_id"]))
     members = {(layer, head) for layer, head in (stored["circuit"]["heads"] if stored["circuit"] else [])}
     mask = np.array([head in members for head in heads])
-    return TaskEffects(name, np.asarray(stored["denoising"], dtype=float)[order], float(stored["gap"]), mask)
+    templates, names = (np.array(stored[field])[order] for field in ("template", "cluster"))
+    effects = np.asarray(stored["denoising"], dtype=float)[order]
+    return TaskEffects(name, effects, float(stored["gap"]), mask, sampling_units(templates, names), templates)
 
 
 def _published_ratio(matrix: EffectMatrix, rule: str, config: Mapping[str, Any]) -> Published:
@@ -232,6 +239,7 @@ def _decide(evidence: Evidence, matrix: EffectMatrix, config: Mapping[str, Any])
         "p_kind": "largest of bootstrap-threshold for own > 0 and for every companion's contrast",
         "effect_size": float(matrix.mean_effects[0, 0]),
         "notes": _notes(matrix, own90, others),
+        "against_baseline": _against_random_heads(evidence, matrix, config),
         "companions": {
             "contrasts": {one.name: {"estimate": one.estimate, "ci90": one.ci90} for one in contrasts},
             **_row_companions(matrix, own, others.mean(axis=0), config),
@@ -297,11 +305,17 @@ def effect_draws(
 def _counts(
     evidence: Evidence, task: TaskEffects, place: int, config: Mapping[str, Any]
 ) -> Int[np.ndarray, "resample prompt"]:
-    """Resampled prompts of one task; companions store no clusters, so there the unit is the prompt."""
+    """Resampled clusters of one task, within its templates; companions have few prompts, so a template may have one."""
     n_resamples = config["bootstrap_resamples_p"]
     if task.gap_per_prompt is not None:
         return resamples(evidence, config, n_resamples)
-    return bootstrap_counts(len(task.effects), n_resamples, seed=config["bootstrap_seed"] + place)
+    return pooled_if_single(
+        len(task.effects),
+        n_resamples,
+        seed=config["bootstrap_seed"] + place,
+        clusters=task.clusters,
+        strata=task.templates,
+    )
 
 
 def _notes(matrix: EffectMatrix, own90: Interval, others: Float[np.ndarray, "companion resample"]) -> tuple[str, ...]:
@@ -345,6 +359,7 @@ def _row_companions(
         "difference_ci90": percentile_interval(difference, 0.90),
         "log_ratio_ci90": percentile_interval(np.log(own[positive] / off[positive]), 0.90) if defined else None,
         "jaccard_with": _jaccards(matrix),
+        "random_heads": _random_heads(matrix, config),
         "false_pass_of_published_rule_under_noise": discriminant_null_pass(
             len(matrix.tasks), config["threshold_ratio"]
         ),
@@ -387,6 +402,33 @@ def _matrix_companions(matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[
         "normalised": matrix.mean_effects.tolist(),
         "raw": (matrix.mean_effects * gaps).tolist(),
         "random": [_random_row(matrix, source, config) for source in matrix.sources],
+    }
+
+
+def _random_heads(matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[str, Any]:
+    """By task: mean and SD of as many random heads in the same layers, and the p of the circuit's heads among them.
+
+    The published text asks that effects on other tasks be comparable to these.
+    """
+    row = _random_row(matrix, matrix.own, config)
+    sd = row["sd"] or [None] * len(matrix.tasks)
+    return {
+        task.name: {"mean": mean, "sd": spread, "p_above_random": p}
+        for task, mean, spread, p in zip(matrix.tasks, row["mean"], sd, row["p_above_random"], strict=True)
+    }
+
+
+def _against_random_heads(evidence: Evidence, matrix: EffectMatrix, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The effect on the own task beside the mean of random heads in the same layers, on the same prompts."""
+    own = matrix.own
+    masks, _ = head_relabellings(own.heads, config["random_sets"], config["random_seed"], matrix.layers)
+    counts = _counts(evidence, own, 0, config)
+    value, baseline = (own.effects @ (mask / own.heads.sum()) for mask in (own.heads, masks.mean(axis=0)))
+    gap = own.gap if own.gap_per_prompt is None else bootstrap_means(counts, own.gap_per_prompt)
+    return {
+        "value": float(value.mean() / own.gap),
+        "baseline": float(baseline.mean() / own.gap),
+        "ci95": percentile_interval(bootstrap_means(counts, value - baseline) / gap, 0.95),
     }
 
 

@@ -31,7 +31,7 @@ ID = "C30"
 NUMBER = "30"
 NAME = "seed_variance"
 TITLE = "seed variance"
-INPUTS = ("01", "20")
+INPUTS = ("01", "19", "20")
 
 VERDICT_OF: Mapping[str, PublishedVerdict] = {
     "excellent": "pass",
@@ -44,10 +44,10 @@ VERDICT_OF: Mapping[str, PublishedVerdict] = {
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """C30.seed_variance: coefficient of variation of faithfulness over samples of a third of the prompts.
 
-    Published: SD / |mean| (ddof 0) over five seeded subsamples without replacement; below 0.10 acceptable,
-    above 0.20 problematic, between them unnamed. Verdict: bootstrap interval of the CV that independent
-    samples of that size have, SE(theta) sqrt(pool / size) / |theta|; upper bound below 0.10 passes, lower
-    bound above 0.20 fails.
+    Published: SD / |mean| (ddof 0) over five seeded samples of the evaluation size, each without replacement from a pool of
+    fresh prompts (measurement 19) three times that size; below 0.10 acceptable, above 0.20 problematic, between them unnamed.
+    Verdict: bootstrap interval of the CV that independent samples of a third of the prompts have,
+    SE(theta) sqrt(pool / size) / |theta|; upper bound below 0.10 passes, lower bound above 0.20 fails.
     """
     rule = f"CV over {len(config['seeds'])} seeds below {config['acceptable_below']}"
     return [
@@ -67,7 +67,7 @@ def subsample_size(evidence: Evidence, config: Mapping[str, Any]) -> int:
 
 
 def thetas_by_seed(evidence: Evidence, config: Mapping[str, Any]) -> list[float]:
-    """Faithfulness on each seeded subsample. Raises Insufficient("n_prompts") if one would be empty."""
+    """Faithfulness on each seeded third of the prompts at hand. Raises Insufficient("n_prompts") if one would be empty."""
     size, pool = subsample_size(evidence, config), len(evidence.clean)
     if size < 1:
         raise Insufficient("n_prompts", f"{pool} prompts cannot hold {config['pool_factor']} samples")
@@ -77,7 +77,9 @@ def thetas_by_seed(evidence: Evidence, config: Mapping[str, Any]) -> list[float]
 
 
 def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Published:
-    cv = coefficient_of_variation(thetas_by_seed(evidence, config), ddof=0)
+    pool = evidence.fresh("pool")
+    chosen = [np.random.default_rng(seed).choice(len(pool.clean), pool.size, replace=False) for seed in config["seeds"]]
+    cv = coefficient_of_variation([ratio_of_means(pool.circuit[r], pool.clean[r]).value for r in chosen], ddof=0)
     label = c30_label(
         cv,
         excellent=config["excellent_below"],

@@ -105,6 +105,11 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "reasons": _reasons(verdict, identical, ci90, closer90, zero),
         "notes": _notes(ci90, config),
         "needs": _needs(verdict, float(delta), draws, len(evidence.clean), config),
+        "against_baseline": {
+            "value": thetas[0],
+            "baseline": thetas[1],
+            "ci95": percentile_interval(resampled[:, 0] - resampled[:, 1], 0.95),
+        },
         "companions": _companions(evidence, config, thetas, closer90),
     }
 

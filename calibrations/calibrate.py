@@ -18,12 +18,15 @@ from typing import Any
 import code_digest
 import registries
 import results_io
-from calibrations import preconditions
+from calibrations import claim_completeness, faithfulness_over_wordings, outside_heads, preconditions
 from calibrations.evidence import Evidence
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
 
 ALWAYS_READ = ("01", "20")  # prompts, circuit and what the preconditions need
+# whose records are P: what is asked of the claim itself
+CLAIM = (preconditions, faithfulness_over_wordings, claim_completeness, outside_heads)
+GROUPS_READ = "22"  # groups of claimed heads and heads outside the claim
 MULTIPLICITY = "M93"
 ABOUT = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")  # what a verdict is about
 
@@ -118,9 +121,9 @@ def _preconditions_file(config: Mapping[str, Any], load: Callable[[], Evidence])
         PRECONDITIONS,
         "preconditions",
         "preconditions",
-        ALWAYS_READ,
+        (*ALWAYS_READ, GROUPS_READ),
         settings,
-        lambda split: preconditions.records(load().on(split), settings),
+        lambda split: [record for part in CLAIM for record in part.records(load().on(split), settings)],
     )
 
 
@@ -138,7 +141,7 @@ def _multiplicity_file(documents: Documents, config: Mapping[str, Any]) -> Resul
 def _fresh(folder: Path, file: ResultFile) -> Mapping[str, Any]:
     """The stored document if it is fresh, otherwise a new one, written."""
     path = folder / f"{file.number}_{file.name}.json"
-    subject, inputs = _subject(folder, file), _digests(folder, file.inputs)
+    subject, inputs = _subject(folder, file), digests(folder, file.inputs)
     if path.is_file():
         try:
             stored = results_io.read(path)
@@ -178,7 +181,8 @@ def _subject(folder: Path, file: ResultFile) -> dict[str, Any]:
     }
 
 
-def _digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
+def digests(folder: Path, numbers: Iterable[str]) -> dict[str, str]:
+    """{number: digest of the file's bytes} of these results, those that are there."""
     paths = {number: results_io.find(folder, number) for number in numbers}
     return {number: results_io.file_digest(path) for number, path in paths.items() if path}
 

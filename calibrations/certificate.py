@@ -17,9 +17,13 @@ from typing import Any
 
 from calibrations.calibrate import PRECONDITIONS, Documents
 from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.certificate_tier import under
+from calibrations.evidence import PRIMARY
 from calibrations.record import deciding
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 from calibrations.statistics import Insufficient, intersection_union_p, or_clause_p
+from calibrations.worst_groups import STORED, named
 
 BEHAVIOUR = "P.behaviour"
 SUBJECT = (
@@ -36,6 +40,14 @@ NO_TIER = {  # by the verdict of P.behaviour: without the behaviour there is not
     "inconclusive": "the behaviour is not shown",
 }
 WITHOUT_P = ("P.denominator", "M93.multiple_comparisons")  # gates that are no hypothesis tests of their own
+RECIPE_NAMES = {
+    "mean": "mean per template and position",
+    "mean_pooled": "mean over all positions",
+    "zero": "zero, the heads' constants kept",
+    "zero_raw": "zero, the heads' constants removed",
+    "resample": "resample",
+    "noise": "noise",
+}
 NOT_RUN = {"not_run"}  # what was never looked at has not been found free of contradiction
 
 
@@ -85,13 +97,14 @@ class Tier:
         )
 
 
-def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[str] = ()) -> dict[str, Any]:
+def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing | None = None) -> dict[str, Any]:
     """The certificate: subject, tier, ceiling, gates by tier, blocking gates, one row per calibration.
 
-    `documents` are those of `calibrate`, `rules` the certificate section of the configuration, `overrides` the thresholds
-    that differ from the published configuration (they make certificates incomparable, so they are listed). `tier` is None if
-    the model is not shown to do the task.
+    `documents` are those of `calibrate`, `rules` the certificate section of the configuration, `standing` how all rules of
+    the run stand to the released ones (None: not known); only under released rules does the tier have its name. `tier` is None
+    if the model is not shown to do the task.
     """
+    standing = standing or Standing()
     tiers = [_tier(level, rules, documents) for level in sorted(map(int, rules["tiers"]))]
     reached = next((tier.level - 1 for tier in tiers if not tier.passed), tiers[-1].level)
     ceiling = next((tier.level - 1 for tier in tiers if tier.limited_by_data(rules["data_reasons"])), tiers[-1].level)
@@ -101,7 +114,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
         "kind": "certificate",
         "subject": {name: documents[PRECONDITIONS]["subject"][name] for name in SUBJECT},
         "tier": reached if shown else None,
-        "tier_name": rules["names"][reached] if shown else NO_TIER[gates[BEHAVIOUR].verdict],
+        "tier_name": _name(reached, rules, documents, standing) if shown else NO_TIER[gates[BEHAVIOUR].verdict],
         "of": tiers[-1].level,
         "ceiling": ceiling,
         "blocking": {
@@ -112,12 +125,35 @@ def certify(documents: Documents, rules: Mapping[str, Any], overrides: Iterable[
             for metric in rules["always_shown"]
             if metric in gates and gates[metric].verdict == "fail"
         ],
+        STORED: named(documents[PRECONDITIONS]["records"]).to_dict(),
         "p_certificate": _p_certificate(tiers),
-        "overrides": sorted(overrides),
+        "rules": standing.to_dict(),
         "rows": [row.to_dict() for row in rows(documents, named_gates(rules))],
         "preconditions": [asdict(MetricRow.read(record)) for record in documents[PRECONDITIONS]["records"]],
         "inputs": {identifier: document["number"] for identifier, document in sorted(documents.items())},
     }
+
+
+def _name(reached: int, rules: Mapping[str, Any], documents: Documents, standing: Standing) -> str:
+    """The tier's name with the recipe that it was reached under; above tier 2, whether the roles' labels were tested.
+
+    Under rules that are not released, these words alone, without the name.
+    """
+    recipe = next(
+        (
+            r["companions"]["recipes"][0]
+            for r in documents[PRECONDITIONS]["records"]
+            if "recipes" in r.get("companions", {})
+        ),
+        PRIMARY,
+    )
+    name, recipe_name = rules["names"][reached], RECIPE_NAMES[recipe]
+    if not standing.released:
+        name = under(standing) + (", {recipe}" if "{recipe}" in name else "")
+    name = name.format(recipe=recipe_name)
+    labels = _gates(documents).get(rules["labels"])
+    untested = reached > 2 and (labels is None or labels.verdict == "insufficient")
+    return f"{name}, labels untested" if untested else name
 
 
 def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:

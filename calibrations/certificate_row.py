@@ -31,6 +31,7 @@ class MetricRow:
     gating: bool = False
     reasons: tuple[str, ...] = ()
     needs: str | None = None
+    against_baseline: Mapping[str, Any] | None = None
 
     @classmethod
     def read(cls, record: Mapping[str, Any]) -> Self:

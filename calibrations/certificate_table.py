@@ -1,16 +1,20 @@
-"""The certificate as a table in the terminal."""
+"""The certificate in the terminal: a table of verdicts, what the claim leaves out, what blocks the next tier."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from calibrations.certificate_row import CertificateRow, MetricRow, rows_of
+from calibrations.certificate_row import CertificateRow, rows_of
+from calibrations.certificate_tier import tier_text
+from calibrations.number_format import number
+from calibrations.rules import Standing
+from calibrations.worst_groups import ClaimedGroup, LeftOutGroup, WorstGroups
 
 STYLES = {
     "pass": "green",
@@ -20,8 +24,9 @@ STYLES = {
     "not run": "dim",
     "none": "dim",
 }
-REASON_WIDTH = 100
 WIDE = 130  # columns that the table needs to hold the reasons as well
+GROUPS_SHOWN = 3  # of each kind; the report has them all
+Group = TypeVar("Group", ClaimedGroup, LeftOutGroup)
 
 
 def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: Console, complete: bool = True) -> None:
@@ -32,8 +37,14 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
     console.print()
     console.print(Text(f"{'Certificate' if complete else 'Calibrations'}  {headline['subject']}", style="bold"))
     tier = tier_sentence(certificate) if complete else "No certificate: run calibration=all"
-    console.print(Text.assemble((tier, "bold"), f"    {headline['data']}"))
-    console.print(headline["faithfulness"], highlight=False)
+    console.print(Text(tier, style="bold"))
+    if complete and certificate["tier"] is not None:
+        console.print(f"Reachable with this data: tier {certificate['ceiling']}", highlight=False)
+    for name in ("data", "faithfulness", "outside"):
+        if headline.get(name):
+            console.print(headline[name], highlight=False)
+    for place, line in enumerate(Standing.read(certificate).lines):
+        console.print(Text(("  " if place else "") + line, style="bold yellow" if place else ""))
     console.print()
     wide = console.width >= WIDE
     console.print(_rows(certificate, with_reasons=wide))
@@ -42,27 +53,85 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
         for row in _told(certificate):
             for metric in row.shown:
                 if metric.reasons:
-                    console.print(f"{row.id:<5}{_reason(metric)}", highlight=False)
+                    console.print(f"{row.id:<5}{metric.why}", highlight=False)
+    for title, table, note in group_tables(WorstGroups.read(certificate)) if complete else ():
+        console.print(f"\n{title}", highlight=False)
+        console.print(table)
+        if note:
+            console.print(note, highlight=False)
     for line in blocking_lines(certificate) if complete else ():
         console.print(line, highlight=False)
-    if certificate["overrides"]:
-        console.print(
-            f"Not comparable with other certificates: {', '.join(certificate['overrides'])}", style="bold yellow"
-        )
 
 
 def tier_sentence(certificate: Mapping[str, Any]) -> str:
-    """The tier that was reached and the one that the data could reach."""
+    """The tier that was reached: a line of its own, so that its name, with the recipe in it, stays whole."""
     if certificate["tier"] is None:
-        return f"No tier: {certificate['tier_name']}, so there is nothing that a circuit could explain"
-    tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
-    return f"{tier}    reachable with this data: {certificate['ceiling']}"
+        return f"{tier_text(certificate)}, so there is nothing that a circuit could explain"
+    return tier_text(certificate)
+
+
+def group_tables(found: WorstGroups) -> list[tuple[str, Table, str]]:
+    """The worst groups of claimed heads and of heads outside: title, table, and a note below it."""
+    tables = []
+    if found.claimed:
+        rows = [
+            (
+                group.heads_text,
+                group.recipe_text,
+                *map(number, (group.lost_by_circuit, group.lost_by_model)),
+                group.incompleteness_text,
+                number(group.published_score),
+            )
+            for group in _worst(found.claimed, "heads")
+        ]
+        heads = ("claimed heads", "recipe", "circuit", "model", "inc [90 %]", "Wang")
+        title = f"What circuit and model lose without some claimed heads ({_shares(found)})"
+        tables.append((title, _plain(heads, rows), found.template_text))
+    if found.outside:
+        rows = [
+            (group.heads_text, group.side_text, group.recipe_text, group.share_text)
+            for group in _worst(found.outside, "heads", "side")
+        ]
+        heads = ("outside heads", "silenced or added", "recipe", "share [90 %]")
+        tables.append((f"What heads outside the claim change ({_shares(found)})", _plain(heads, rows), ""))
+    return tables
+
+
+def _worst(groups: Iterable[Group], *told: str) -> list[Group]:
+    """The first of `groups`, each set of heads under the one recipe where it is worst: `told` names what tells them apart."""
+    first: dict[Any, Group] = {}
+    for group in groups:
+        first.setdefault(tuple(getattr(group, name) for name in told), group)
+    return list(first.values())[:GROUPS_SHOWN]
+
+
+def _shares(found: WorstGroups) -> str:
+    """What the shares are of, under each recipe that the tables show."""
+    shown = {group.recipe for group in (*_worst(found.claimed, "heads"), *_worst(found.outside, "heads", "side"))}
+    sizes = [
+        f"{number(n)} under {recipe.replace('_', ' ')}"
+        for recipe, n in (found.normalisers or {}).items()
+        if recipe in shown
+    ]
+    return f"shares of N = {', '.join(sizes)}" if sizes else "shares of N"
+
+
+def _plain(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    """A table whose first column folds where the terminal is narrow; the others are whole."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    for place, name in enumerate(names):
+        table.add_column(name, overflow="fold", no_wrap=place > 0)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     for name, width in (("ID", 4), ("calibration", 18), ("published", 10), ("estimate [90 %]", 15), ("verdict", 12)):
-        table.add_column(name, no_wrap=True, min_width=width)
+        table.add_column(
+            name, no_wrap=name != "calibration", min_width=width
+        )  # a narrow terminal folds titles, cuts nothing
     if with_reasons:
         table.add_column("why", overflow="fold", ratio=1)
     for row in _told(certificate):
@@ -74,7 +143,7 @@ def _rows(certificate: Mapping[str, Any], with_reasons: bool) -> Table:
                 metric.estimate_text,
                 Text(metric.verdict + ("" if metric.gating else " *"), STYLES[metric.verdict]),
             ]
-            table.add_row(*cells, *([_reason(metric)] if with_reasons else []))
+            table.add_row(*cells, *([metric.why] if with_reasons else []))
     table.caption = "* reported, gates no tier"
     table.caption_justify = "left"
     return table
@@ -86,10 +155,6 @@ def _told(certificate: Mapping[str, Any]) -> list[CertificateRow]:
     if certificate["tier"] is None and all(row.verdict in ("insufficient", "not run") for row in others):
         return [replace(preconditions, metrics=preconditions.metrics[:1])]
     return [preconditions, *others]
-
-
-def _reason(metric: MetricRow) -> str:
-    return metric.why if len(metric.why) <= REASON_WIDTH else f"{metric.why[: REASON_WIDTH - 1]}…"
 
 
 def blocking_lines(certificate: Mapping[str, Any]) -> list[str]:
@@ -108,6 +173,6 @@ def blocking_lines(certificate: Mapping[str, Any]) -> list[str]:
 
 
 def _blocked(gate: Mapping[str, Any]) -> str:
-    needs = f": needs {gate['needs']}" if gate["needs"] and gate["verdict"] != "fail" else ""
+    needs = f": needs {gate['needs']}" if gate["needs"] else ""
     reason = gate["reason"].partition(":")[0] if gate["verdict"] == "insufficient" else ""
     return f"{gate['metric']} ({gate['verdict']}{' ' + reason if reason else ''}{needs})"

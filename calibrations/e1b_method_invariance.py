@@ -23,8 +23,7 @@ INPUTS = ("01", "20")
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """E1b.method_invariance: 1 - largest difference of faithfulness between zero, mean and noise ablation.
 
-    Published: above 0.8. Verdict: as M98, two one-sided tests of every paired difference against 0.20, and no role
-    kept by a backup.
+    Published: above 0.8. Verdict: as M98, two one-sided tests of every paired difference against 0.20.
     """
     rule = f"1 - largest difference above {1 - config['max_divergence']:g}"
     return [
@@ -46,4 +45,5 @@ def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Publ
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     found = decide(evidence, config)
     turned = {name: (1 - found[name][1], 1 - found[name][0]) for name in ("ci90", "ci95")}
-    return {**found, **turned, "estimate": 1 - found["estimate"]}
+    companions = {name: value for name, value in found["companions"].items() if name != "knockouts"}
+    return {**found, **turned, "estimate": 1 - found["estimate"], "companions": companions}

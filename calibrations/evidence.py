@@ -16,7 +16,16 @@ from jaxtyping import Bool, Float, Int
 
 import results_io
 from calibrations.statistics import Insufficient
-from result_types import AblationBattery, Baseline, CausalScrubbing, CrossTask, DeclaredCircuit, Minimality, Weights
+from result_types import (
+    AblationBattery,
+    Baseline,
+    CausalScrubbing,
+    CrossTask,
+    DeclaredCircuit,
+    FreshPrompts,
+    Minimality,
+    Weights,
+)
 
 Head = tuple[int, int]
 
@@ -26,6 +35,23 @@ PRIMARY = "mean"  # the recipe of the headline faithfulness: mean per template a
 def sampling_units(templates: Iterable[Any], clusters: Iterable[Any]) -> np.ndarray:
     """The unit that was drawn with each prompt: its template frame and its set of names together."""
     return np.array([f"{template}|{names}" for template, names in zip(templates, clusters, strict=True)])
+
+
+@dataclass(frozen=True)
+class FreshDraw:
+    """Prompts drawn anew: D and the logit difference of the circuit alone (primary recipe); `size` is the evaluation size."""
+
+    clean: Float[np.ndarray, " prompt"]
+    circuit: Float[np.ndarray, " prompt"]
+    size: int
+
+
+def frame_of(template: Any) -> str:
+    """The wording that a template belongs to: its label up to the first slash.
+
+    What follows the slash is what varies within one wording, such as the order of two names ("when_went/ABBA").
+    """
+    return str(template).partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -56,6 +82,8 @@ class Evidence:
     def data(self, number: Literal["01"]) -> Baseline: ...
     @overload
     def data(self, number: Literal["09"]) -> Weights: ...
+    @overload
+    def data(self, number: Literal["19"]) -> FreshPrompts: ...
     @overload
     def data(self, number: Literal["20"]) -> AblationBattery: ...
     @overload
@@ -101,6 +129,11 @@ class Evidence:
         """What D and every effect of an intervention are, in words."""
         return str(self.data("01").get("metric", "logit_difference")).replace("_", " ")
 
+    @property
+    def unit(self) -> str:
+        """The unit of D and of effects on it: nats of a logit difference, else the metric's name."""
+        return "nats" if self.metric == "logit difference" else self.metric
+
     @cached_property
     def clean_in_logits(self) -> Float[np.ndarray, " prompt"]:
         """Clean logit difference, which attribution is about, also where the task's metric is another."""
@@ -114,6 +147,11 @@ class Evidence:
     @cached_property
     def templates(self) -> np.ndarray:
         return self.per_prompt("01", "template")
+
+    @cached_property
+    def frames(self) -> np.ndarray:
+        """The wording of each prompt, the unit of what is said of other wordings."""
+        return np.array([frame_of(template) for template in self.templates])
 
     @cached_property
     def clusters(self) -> np.ndarray:
@@ -146,6 +184,11 @@ class Evidence:
         """The declared circuit: name, roles {role: {heads, ordinal, sign, assigned_by}}, provenance."""
         return self.data("20")["circuit"]
 
+    @property
+    def primary_recipe(self) -> str:
+        """The recipe under which the circuit is claimed: what its file names, otherwise the mean per template and position."""
+        return self.circuit.get("primary_recipe") or PRIMARY
+
     @cached_property
     def roles(self) -> dict[Head, str]:
         """The role of each of the circuit's heads, in (layer, head) order."""
@@ -173,8 +216,9 @@ class Evidence:
         """Logit difference under one ablation condition, each draw kept apart.
 
         `subset` is what is left intact ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution"), or
-        "without:<role>" for the model with one role knocked out; `method` is "zero", "mean" (per template and
-        position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if it was not measured.
+        "without:<role>" for the model with one role knocked out; `method` is "zero", "zero_raw" (the heads' constants go
+        too), "mean" (per template and position), "mean_pooled", "resample" or "noise". Raises Insufficient("not_run") if it
+        was not measured.
         """
         battery = self.data("20")
         index = [
@@ -197,12 +241,35 @@ class Evidence:
         The second array indexes this split's prompts (as ordered by `rows`).
         """
         stored = self.data("20")["random_circuits"]
-        column_of = {int(row): column for column, row in enumerate(stored["prompt_index"])}
-        columns = [(place, column_of[row]) for place, row in enumerate(self.rows.tolist()) if row in column_of]
+        columns, places = self.stored_columns(stored["prompt_index"])
         if not columns:
             raise Insufficient("n_prompts", f"random circuits were not run on the {self.split} split")
-        values = np.asarray(stored["logit_diff"], dtype=float)
-        return values[:, [column for _, column in columns]], np.array([place for place, _ in columns])
+        return np.asarray(stored["logit_diff"], dtype=float)[:, columns], places
+
+    def fresh(self, draw: str) -> FreshDraw:
+        """The prompts of one draw of measurement 19: that of a seed, or "pool".
+
+        Raises Insufficient("not_run") if it was not measured and on held-out prompts, which it is not drawn from;
+        ("n_prompts") if the task could not give so many prompts.
+        """
+        if self.split != "evaluation":
+            raise Insufficient("not_run", f"fresh prompts are drawn for the evaluation split, not for {self.split}")
+        stored = self.data("19")
+        if draw in stored["unavailable"]:
+            raise Insufficient("n_prompts", stored["unavailable"][draw])
+        if draw not in stored["draws"]:
+            raise Insufficient(
+                "not_run", f"no prompts were drawn with seed {draw}", needs="its seed in fresh_prompts.seeds"
+            )
+        rows = stored["draws"][draw]
+        clean, circuit = (np.asarray(stored[name], dtype=float)[rows] for name in ("clean", "circuit"))
+        return FreshDraw(clean, circuit, stored["size"])
+
+    def stored_columns(self, prompt_index: Iterable[int]) -> tuple[list[int], Int[np.ndarray, " prompt"]]:
+        """Of a result that was run on the stored prompts `prompt_index`: its columns of this split, and their places in it."""
+        column_of = {int(row): column for column, row in enumerate(prompt_index)}
+        found = [(column_of[row], place) for place, row in enumerate(self.rows.tolist()) if row in column_of]
+        return [column for column, _ in found], np.array([place for _, place in found], dtype=int)
 
     def head_effect(self, number: str, field: str) -> Float[np.ndarray, "prompt head"]:
         """Per-prompt, per-head values of a measurement: 02 denoising / noising, 03 attribution, 21 effect."""

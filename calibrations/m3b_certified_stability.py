@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import stats
 
-from calibrations import preconditions
-from calibrations.evidence import Evidence
+from calibrations import claim_completeness, preconditions
+from calibrations.evidence import PRIMARY, Evidence
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
     Insufficient,
@@ -39,20 +39,43 @@ INPUTS = ("01", "20", "21", "22")
 
 EFFECT = ("21", "effect")  # logit difference lost when one head is mean-ablated
 NO_RULE = "no published threshold"
-WAYS = ("alone", "beside")  # knocked out of the model by itself; out of the circuit beside the set that shows it best
+ALONE, BESIDE, CIRCUIT = (
+    "alone, mean",
+    "beside, mean",
+    "out of the circuit, mean",
+)  # ways that are measured on every prompt
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to knock the circuit's heads out: what each is worth by it, on the prompts at `places` of the split.
+
+    `name` is "alone" (out of the whole model), "out of the circuit" or "beside" (out of the circuit beside the set that shows
+    the head best on discovery prompts), and the recipe.
+    """
+
+    name: str
+    effects: Float[np.ndarray, "prompt head"]
+    places: Int[np.ndarray, " prompt"]
+
+    @property
+    def recipe(self) -> str:
+        return self.name.rpartition(", ")[2]
 
 
 @dataclass(frozen=True)
 class HeadTests:
-    """Tests of every circuit head against m = min_effect_fraction x mean D, by both ways of knocking it out.
+    """Tests of every circuit head against m = min_effect_fraction x mean D, by every way of knocking it out.
 
-    `share` [way head] is the effect over mean D. `counts` is the p of "|effect| > m one way or the other" (Bonferroni
-    over two ways and two signs), `idle` the p of "|effect| < m both ways" (intersection-union of two one-sided
-    tests by each way, not yet corrected over heads). `error` [way head] is the standard error of `share`.
+    `share` [way head] is the effect over mean D, `error` its standard error. `outside` [way head] is the p of "|effect| > m"
+    (Bonferroni over two signs), `counts` the smallest of them times the number of ways. `idle` is the p of "|effect| < m by
+    every way" (intersection-union of two one-sided tests by each way, not yet corrected over heads).
     """
 
+    ways: tuple[str, ...]
     share: Float[np.ndarray, "way head"]
     error: Float[np.ndarray, "way head"]
+    outside: Float[np.ndarray, "way head"]
     counts: Float[np.ndarray, " head"]
     idle: Float[np.ndarray, " head"]
 
@@ -64,15 +87,23 @@ class HeadTests:
             for counts, idle in zip(self.counts, self.idle, strict=True)
         ]
 
+    def under_one_recipe(self, recipe: str, alpha: float) -> list[int]:
+        """Places of the heads that are shown to count under this recipe and under no other."""
+        own = np.array([name.endswith(f", {recipe}") for name in self.ways])
+        if not own.any() or own.all():
+            return []
+        p = len(self.ways) * self.outside
+        return np.flatnonzero((p[own].min(axis=0) < alpha) & (p[~own].min(axis=0) >= alpha)).tolist()
+
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """M3b.certified_stability and M3b.no_idle_heads.
 
     Certified stability: share of circuit heads whose own effect is stable. Published: head certified if its mean
-    effect is positive in 95 % of 80 % subsamples; half of the heads certified. Verdict: one-sided cluster-robust t
-    per head of "effect (in the head's declared direction) above 2 % of the mean logit difference",
-    Benjamini-Hochberg over heads for the labels, and the partial conjunction "at least half of the heads" for the
-    circuit.
+    effect is positive in 95 % of 80 % subsamples; half of the heads certified. Verdict: a head counts if by some way of
+    knocking it out (`knock_outs`) its effect lies beyond 2 % of the mean logit difference, corrected over ways and signs; the
+    partial conjunction "at least half of the heads" for the circuit. So a head with a backup, or one that gates others and
+    matters under zero alone, counts as well.
 
     No idle heads (no published rule): every head counts (pass), some head is idle (fail), see `HeadTests`.
     """
@@ -137,26 +168,40 @@ def _require(evidence: Evidence, config: Mapping[str, Any]) -> int:
 
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     k = _require(evidence, config)
+    tests = head_tests(evidence, config)
+    wanted = math.ceil(config["circuit_fraction"] * k)
+    p = partial_conjunction_p(tests.counts, wanted)
+    against = partial_conjunction_p(tests.idle, k - wanted + 1)  # too many idle heads for `wanted` to count
+    verdict = "pass" if p < config["alpha"] else "fail" if against < config["alpha"] else "inconclusive"
+    counting = tests.labels(config["alpha"]).count("counts")
     effects = (evidence.head_effect(*EFFECT) * evidence.expected_sign)[:, evidence.in_circuit]
     # Contrast with the threshold: the uncertainty of mean D is then part of the test.
-    above = effects - config["min_effect_fraction"] * evidence.clean[:, None]
-    test = mean_test(above, evidence.clusters)
-    wanted = math.ceil(config["circuit_fraction"] * k)
-    p = partial_conjunction_p(test.p, wanted)
-    against = partial_conjunction_p(1 - test.p, k - wanted + 1)  # too many heads below for `wanted` to be above
-    verdict = "pass" if p < config["alpha"] else "fail" if against < config["alpha"] else "inconclusive"
-    labels = head_labels(effects, test, evidence, config)
-    robust = labels.count("robust")
+    test = mean_test(effects - config["min_effect_fraction"] * evidence.clean[:, None], evidence.clusters)
+    weakest = int(np.argsort(tests.counts, kind="stable")[wanted - 1])
     return {
         "verdict": verdict,
-        "estimate": robust / k,
+        "estimate": counting / k,
         "p": max(p, 1e-300),
         "p_kind": "partial conjunction of t",
-        "effect_size": float(np.median(effects.mean(axis=0)) / evidence.clean.mean()),
-        "reasons": () if verdict == "pass" else (f"{robust} of {k} heads robust, {wanted} wanted",),
-        "needs": _needs(verdict, test, wanted, len(evidence.clean), config),
-        "companions": _companions(evidence, config, effects, test, labels),
+        "effect_size": float(np.median(np.abs(tests.share).max(axis=0))),
+        "reasons": () if verdict == "pass" else (f"{counting} of {k} heads shown to count, {wanted} wanted",),
+        "needs": _needs(verdict, tests, weakest, len(evidence.clean), config),
+        "companions": {
+            **_companions(evidence, config, effects, test, head_labels(effects, test, evidence, config)),
+            "ways": list(tests.ways),
+            **_needed_under_zero_alone(evidence, tests, config),
+        },
     }
+
+
+def _needed_under_zero_alone(evidence: Evidence, tests: HeadTests, config: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Heads that are shown to count under zero ablation alone: they hold a constant that others need, as a gate does."""
+    places = tests.under_one_recipe("zero", config["alpha"])
+    return {"needed_under_zero_alone": [_name(evidence.circuit_heads[place]) for place in places]}
+
+
+def _name(head: tuple[int, int]) -> str:
+    return f"{head[0]}.{head[1]}"
 
 
 def head_labels(
@@ -169,16 +214,15 @@ def head_labels(
     return ["robust" if r else "negative" if n else "uncertain" for r, n in zip(robust, negative, strict=True)]
 
 
-def _needs(verdict: str, test: TTest, wanted: int, n_prompts: int, config: Mapping[str, Any]) -> str | None:
-    """Prompts at which the weakest head that is still wanted would pass at its present effect."""
+def _needs(verdict: str, tests: HeadTests, head: int, n_prompts: int, config: Mapping[str, Any]) -> str | None:
+    """Prompts at which this head would be shown to count at its present effect; None if its effect lies within the margin."""
     if verdict != "inconclusive":
         return None
-    k = len(test.t)
-    t = float(np.sort(test.t)[k - wanted])
+    t = float(((np.abs(tests.share) - config["min_effect_fraction"]) / tests.error)[:, head].max())
     if t <= 0:
         return None
-    critical = stats.norm.isf(config["alpha"] / (k - wanted + 1))
-    return f"about {math.ceil(n_prompts * (critical / t) ** 2)} prompts"
+    critical = stats.norm.isf(config["alpha"] / (2 * len(tests.ways)))
+    return f"about {math.ceil(n_prompts * max(1.0, critical / t) ** 2)} prompts"
 
 
 def _companions(
@@ -191,7 +235,7 @@ def _companions(
     signs = evidence.expected_sign[evidence.in_circuit]
     return {
         "heads": {
-            f"{layer}.{head}": {
+            _name(head): {
                 "label": labels[i],
                 "expected_sign": int(signs[i]),
                 "effect_fraction": float(positive.mean[i] / mean_clean),
@@ -199,7 +243,7 @@ def _companions(
                 "p": float(test.p[i]),
                 "subsample_rate": counts[i] / config["subsamples"],
             }
-            for i, (layer, head) in enumerate(evidence.circuit_heads)
+            for i, head in enumerate(evidence.circuit_heads)
         },
         "robust_above_zero": float((adjusted_p(positive.p, "bh") < config["alpha"]).mean()),
         "published_rule_as_t": m3b_equivalent_t(config["certified_from"], config["subsample_fraction"]),
@@ -210,39 +254,59 @@ def _companions(
 # --- idle heads ----------------------------------------------------------------------------------------
 
 
-def knock_outs(evidence: Evidence) -> Float[np.ndarray, "way prompt head"]:
-    """Logit difference that each circuit head is worth, alone (21) and beside its minimality set (22).
+def knock_outs(evidence: Evidence) -> list[Way]:
+    """What each circuit head is worth by every way that was measured.
 
-    Alone: D - LD(head mean-ablated). Beside: F(C without K) - F(C without K and the head), K the set of other circuit
-    heads that shows it best on discovery prompts, as a head with a backup seems worth nothing alone. Raises
-    Insufficient("not_run").
+    Alone: D - LD(head mean-ablated), from 21. Out of the circuit: F(C) - F(C without the head). Beside: F(C without K) -
+    F(C without K and the head), K the set of other circuit heads that shows it best on discovery prompts, as a head with a
+    backup seems worth nothing alone. Then alone and out of the circuit under every other recipe of 22, on fewer prompts.
+    Raises Insufficient("not_run") without 22.
     """
     alone = evidence.head_effect(*EFFECT)[:, evidence.in_circuit]
     minimality = evidence.data("22")
     if "greedy" not in minimality:
         raise Insufficient("not_run", "measurement 22 has no minimality sets", needs="measurement 22 anew")
     place = {tuple(head): row for row, head in enumerate(minimality["heads"])}
-    rows = [place[head] for head in evidence.circuit_heads]
-    beside = np.asarray(minimality["greedy"]["effect"], dtype=float)[rows][:, evidence.rows].T
-    return np.stack([alone, beside])
+    rows, every = [place[head] for head in evidence.circuit_heads], np.arange(len(evidence.clean))
+    stored = {BESIDE: minimality["greedy"]["effect"], CIRCUIT: minimality["effect"]}
+    ways = [Way(ALONE, alone, every)]
+    ways += [
+        Way(name, np.asarray(effect, dtype=float)[rows][:, evidence.rows].T, every) for name, effect in stored.items()
+    ]
+    for recipe in claim_completeness.recipes_run(evidence):
+        losses = claim_completeness.losses(evidence, recipe)
+        single = {tuple(g["heads"][0]): i for i, g in enumerate(losses.groups) if len(g["heads"]) == 1}
+        if recipe != PRIMARY and all(head in single for head in evidence.circuit_heads) and len(losses.places) > 1:
+            own = [single[head] for head in evidence.circuit_heads]
+            ways.append(Way(f"alone, {recipe}", losses.lost_by_model[own].T, losses.places))
+            ways.append(Way(f"out of the circuit, {recipe}", losses.lost_by_circuit[own].T, losses.places))
+    return ways
 
 
 def head_tests(evidence: Evidence, config: Mapping[str, Any]) -> HeadTests:
-    """Cluster-robust one-sided t tests of effect - m and effect + m, prompt by prompt, by both ways."""
-    effects, k = knock_outs(evidence), len(evidence.circuit_heads)
-    margin = config["min_effect_fraction"] * evidence.clean[:, None]
-    wide = np.concatenate(list(effects), axis=1)  # [prompt way*head]
-
-    def p(values: Float[np.ndarray, "prompt column"]) -> Float[np.ndarray, "way head"]:
-        return mean_test(values, evidence.clusters).p.reshape(len(WAYS), k)
-
-    above, below = p(wide - margin), p(-wide - margin)
-    counts = np.minimum(1.0, 2 * len(WAYS) * np.minimum(above, below).min(axis=0))
-    idle = np.maximum(p(margin - wide), p(margin + wide)).max(axis=0)
-    test = mean_test(wide, evidence.clusters)
-    mean_clean = evidence.clean.mean()
-    share, error = (values.reshape(len(WAYS), k) / mean_clean for values in (test.mean, test.standard_error))
-    return HeadTests(share, error, counts, idle)
+    """Cluster-robust one-sided t tests of effect - m and effect + m, prompt by prompt, by every way."""
+    ways = knock_outs(evidence)
+    share, error, outside, within = [], [], [], []
+    for way in ways:
+        clean, clusters = evidence.clean[way.places], evidence.clusters[way.places]
+        margin = config["min_effect_fraction"] * clean[:, None]
+        above, below, under, over = (
+            mean_test(values, clusters).p
+            for values in (way.effects - margin, -way.effects - margin, margin - way.effects, margin + way.effects)
+        )
+        test = mean_test(way.effects, clusters)
+        share.append(test.mean / clean.mean())
+        error.append(test.standard_error / clean.mean())
+        outside.append(np.minimum(1.0, 2 * np.minimum(above, below)))
+        within.append(np.maximum(under, over))
+    return HeadTests(
+        tuple(way.name for way in ways),
+        np.array(share),
+        np.array(error),
+        np.array(outside),
+        np.minimum(1.0, len(ways) * np.min(outside, axis=0)),
+        np.max(within, axis=0),
+    )
 
 
 def _decide_idle(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,20 +320,20 @@ def _decide_idle(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
         "verdict": verdict,
         "estimate": float(np.abs(tests.share[:, weakest]).max()),
         "p": float(tests.counts.max()),
-        "p_kind": "largest p of t over heads, each the smallest of two ways and two signs times four",
+        "p_kind": f"largest p of t over heads, each the smallest of {len(tests.ways)} ways and two signs, corrected",
         "effect_size": labels.count("counts") / k,
         "reasons": _idle_reasons(evidence, labels),
-        "needs": _idle_needs(verdict, tests, len(evidence.clean), config),
+        "needs": _needs(verdict, tests, int(np.argmax(tests.counts)), len(evidence.clean), config),
         "companions": {
             "threshold": config["min_effect_fraction"],
             "heads": {
-                f"{layer}.{head}": {
+                _name(head): {
                     "label": labels[i],
-                    **{way: float(tests.share[row, i]) for row, way in enumerate(WAYS)},
+                    **{way: float(tests.share[row, i]) for row, way in enumerate(tests.ways)},
                     "p_counts": float(tests.counts[i]),
                     "p_idle": min(1.0, k * float(tests.idle[i])),
                 }
-                for i, (layer, head) in enumerate(evidence.circuit_heads)
+                for i, head in enumerate(evidence.circuit_heads)
             },
         },
     }
@@ -279,21 +343,7 @@ def _idle_reasons(evidence: Evidence, labels: list[str]) -> tuple[str, ...]:
     """Which heads are idle, and which are not shown to count."""
     words = {"idle": "idle, alone and beside other heads", "undecided": "not shown to count"}
     named = {
-        label: ", ".join(
-            f"{layer}.{head}" for (layer, head), own in zip(evidence.circuit_heads, labels, strict=True) if own == label
-        )
+        label: ", ".join(_name(head) for head, own in zip(evidence.circuit_heads, labels, strict=True) if own == label)
         for label in words
     }
     return tuple(f"{words[label]}: {heads}" for label, heads in named.items() if heads)
-
-
-def _idle_needs(verdict: str, tests: HeadTests, n_prompts: int, config: Mapping[str, Any]) -> str | None:
-    """Prompts at which the head with the largest p would be shown to count at its present effect."""
-    if verdict != "inconclusive":
-        return None
-    t = ((np.abs(tests.share) - config["min_effect_fraction"]) / tests.error).max(axis=0)
-    weakest = float(t[int(np.argmax(tests.counts))])
-    if weakest <= 0:
-        return None
-    critical = stats.norm.isf(config["alpha"] / (2 * len(WAYS)))
-    return f"about {math.ceil(n_prompts * max(1.0, critical / weakest) ** 2)} prompts"

@@ -1,9 +1,10 @@
 """M93 multiple comparisons: do the significant results survive the number of tests made?
 
-Published value: share of nominally significant p-values that stay significant under Benjamini-Hochberg. The
-p-values are those that the calibrations themselves stand behind; a verdict is never turned into a p-value,
-and M93 never reads its own records. Gates joined by AND need no correction among themselves (the largest p is the
-p of "all hold"); multiplicity is paid across circuits and tasks, by Benjamini-Yekutieli, because equivalence and
+Published value: share of nominally significant results that stay significant under Benjamini-Hochberg, over approximate
+p-values of all numbered results: of a value against its baseline where a record has both, otherwise of its published verdict.
+These are used for nothing else. The verdict rests on the p-values that the calibrations themselves stand behind; a verdict is
+no p-value there, and M93 never reads its own records. Gates joined by AND need no correction among themselves (the largest p
+is the p of "all hold"); multiplicity is paid across circuits and tasks, by Benjamini-Yekutieli, because equivalence and
 superiority tests on the same prompts need not be positively dependent.
 """
 
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from calibrations.record import Published, Record, judge
-from calibrations.statistics import Insufficient, adjusted_p, or_clause_p, storey_pi0, survival
+from calibrations.statistics import Insufficient, adjusted_p, approximate_p, or_clause_p, storey_pi0, survival
 from result_types import StoredRecord
 
 ID = "M93"
@@ -25,7 +26,8 @@ NAME = "multiple_comparisons"
 TITLE = "multiple comparisons"
 INPUTS: tuple[str, ...] = ()  # reads the records of the other calibrations, no measurement
 
-RULE = "share of nominally significant p-values that survive BH > {threshold_survival}"
+RULE = "share of nominally significant results that survive BH > {threshold_survival}"
+UNNUMBERED = "P."  # the preconditions: ours, in no numbered result
 OWN_PREFIX = f"{ID}."
 METHODS = ("bonferroni", "holm", "bh", "by")
 
@@ -33,19 +35,25 @@ METHODS = ("bonferroni", "holm", "bh", "by")
 def calibrate(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> list[Record]:
     """M93.multiple_comparisons over the record dicts of all other calibrations of one circuit.
 
-    Published: share of the p-values below 0.05 that are still at most 0.05 after Benjamini-Hochberg; above 0.5. Verdict: p of
-    "every gate holds", the largest p of the gates (of alternatives, their number times the smallest). pass below 0.05,
-    otherwise inconclusive, since a large p contradicts no gate; insufficient if a gate that should have a p-value has none.
+    Published: share of the approximate p-values below 0.05 (`approximate`) that are still at most 0.05 after
+    Benjamini-Hochberg; above 0.5. Verdict: p of "every gate holds", the largest p of the gates (of alternatives, their number
+    times the smallest). pass below 0.05, otherwise inconclusive, since a large p contradicts no gate; insufficient if a gate
+    that should have a p-value has none. Where a gate has failed the largest p is its own, so there is no verdict but
+    `follows_from` with the gates that failed.
     """
-    tests = _tests(records)
+    tests, published = _tests(records), approximate(records, config)
     return [
         judge(
             "M93.multiple_comparisons",
-            lambda: _published(tests, config),
+            lambda: _published(published, config),
             lambda: _conjunction(_others(records), config),
             rule=RULE.format(**config),
             n={"tests": len(tests), "gates": sum(record["gating"] for record in tests)},
-            companions={**_corrections(tests, config), "gates_without_p": _untested(_others(records), config)},
+            companions={
+                **_corrections(tests, config),
+                "published": _corrections(published, config),
+                "gates_without_p": _untested(_others(records), config),
+            },
         )
     ]
 
@@ -58,28 +66,59 @@ def calibrate_global(
     """M93.multiple_comparisons_global over circuits.
 
     `tables` maps "model/task/circuit" to its records, `certificates` to the p-value of its certificate: the largest
-    over its gates, None if a gate has none. The published value pools every p-value of `tables`; the verdict corrects the
-    certificates over circuits. A circuit that has not been tested in full does not survive.
+    over its gates, None if a gate has none. The published value pools the approximate p-values of `tables`; the verdict corrects
+    the certificates over circuits. A circuit that has not been tested in full does not survive.
     """
-    pooled: list[StoredRecord] = [
-        {**record, "metric": f"{circuit}: {record['metric']}"}
-        for circuit in sorted(tables)
-        for record in _tests(tables[circuit])
-    ]
+    pooled, published = (
+        [
+            {**test, "metric": f"{circuit}: {test['metric']}"}
+            for circuit in sorted(tables)
+            for test in find(tables[circuit])
+        ]
+        for find in (_tests, lambda records: approximate(records, config))
+    )
     return [
         judge(
             "M93.multiple_comparisons_global",
-            lambda: _published(pooled, config),
+            lambda: _published(published, config),
             lambda: _across_circuits(certificates, config),
             rule=RULE.format(**config),
             gating=False,
             n={"tests": len(pooled), "circuits": len(tables)},
             companions={
                 "pooled": _corrections(pooled, config, list_tests=False),
+                "published": _corrections(published, config, list_tests=False),
                 "circuits": _adjusted(certificates, config),
             },
         )
     ]
+
+
+def approximate(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The published tests, in order of metric: {"metric", "gating", "p", "p_kind"} for every record of a numbered result.
+
+    p is the two-sided normal one of value = baseline with the standard error of the interval's width, of records with a value
+    and a baseline; `verdict_p` of the published verdict of the others. Records without either are no tests. For the published
+    value alone: half the verdicts are no tests of a null hypothesis, and the interval need not be symmetric.
+    """
+    tests = []
+    for record in _others(records):
+        found = None if record["metric"].startswith(UNNUMBERED) else _approximate_p(record, config)
+        if found is not None:
+            p, kind = found
+            tests.append({"metric": record["metric"], "gating": record["gating"], "p": p, "p_kind": kind})
+    return sorted(tests, key=lambda test: test["metric"])
+
+
+def _approximate_p(record: StoredRecord, config: Mapping[str, Any]) -> tuple[float, str] | None:
+    pair, verdict = record.get("against_baseline"), record.get("published_verdict", "none")
+    if pair:
+        low, high = pair["ci95"]
+        try:
+            return approximate_p(pair["value"], pair["baseline"], (low, high)).p, "approx: value against baseline"
+        except Insufficient:
+            pass  # an interval of no width has no standard error: the verdict is all there is
+    return None if verdict == "none" else (config["verdict_p"][verdict], "approx: published verdict")
 
 
 def _others(records: Sequence[StoredRecord]) -> list[StoredRecord]:
@@ -87,7 +126,7 @@ def _others(records: Sequence[StoredRecord]) -> list[StoredRecord]:
     return [record for record in records if not record["metric"].startswith(OWN_PREFIX)]
 
 
-def _p_value(record: StoredRecord) -> float | None:
+def _p_value(record: Mapping[str, Any]) -> float | None:
     p = record.get("p")
     if p is None or math.isnan(p):
         return None
@@ -104,21 +143,37 @@ def _tests(records: Sequence[StoredRecord]) -> list[StoredRecord]:
     )
 
 
-def _values(tests: Sequence[StoredRecord], config: Mapping[str, Any]) -> np.ndarray:
+def _values(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> np.ndarray:
     if len(tests) < config["min_tests"]:
         raise Insufficient("not_run", f"{len(tests)} valid p-values; at least {config['min_tests']} are needed")
     return np.array([_p_value(record) for record in tests])
 
 
-def _published(tests: Sequence[StoredRecord], config: Mapping[str, Any]) -> Published:
+def _published(tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> Published:
     rate = survival(_values(tests, config), config["alpha"]).rate
     verdict = "pass" if rate > config["threshold_survival"] else "fail"
     return Published(rate, RULE.format(**config), verdict)
 
 
+def _gates(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> dict[str, StoredRecord]:
+    """Records that some tier asks to pass: the gating ones, and the alternatives, of which some gate nothing alone."""
+    either = {metric for group in config["alternatives"] for metric in group}
+    return {record["metric"]: record for record in records if record["gating"] or record["metric"] in either}
+
+
+def _failed(gates: Mapping[str, StoredRecord], config: Mapping[str, Any]) -> list[str]:
+    """Gates that failed; of alternatives only where every one that was judged did."""
+    failed = {metric for metric, record in gates.items() if record["verdict"] == "fail"}
+    for group in config["alternatives"]:
+        judged = [metric for metric in group if metric in gates and gates[metric]["verdict"] != "insufficient"]
+        if any(metric not in failed for metric in judged):
+            failed -= set(group)
+    return sorted(failed)
+
+
 def _untested(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> list[str]:
     """Gates that should have a p-value and have none; of alternative gates one p-value is enough."""
-    gates = {record["metric"]: _p_value(record) for record in records if record["gating"]}
+    gates = {metric: _p_value(record) for metric, record in _gates(records, config).items()}
     without = {metric for metric, p in gates.items() if p is None} - set(config["no_test"])
     for group in config["alternatives"]:
         if any(gates.get(metric) is not None for metric in group):
@@ -127,17 +182,19 @@ def _untested(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> lis
 
 
 def _conjunction(records: Sequence[StoredRecord], config: Mapping[str, Any]) -> dict[str, Any]:
-    """p of "every gate of this circuit holds": pass below alpha. A gate without p leaves it untested."""
+    """p of "every gate of this circuit holds": pass below alpha. A failed gate or one without p leaves it undecided."""
+    failed = _failed(_gates(records, config), config)
+    if failed:
+        raise Insufficient("follows_from", ", ".join(failed))
     untested = _untested(records, config)
     if untested:
         detail = f"{len(untested)} gates have no p-value: {', '.join(untested)}"
         raise Insufficient(_reason(records, untested), detail)
-    gates = {record["metric"]: _p_value(record) for record in records if record["gating"]}
-    gates = {metric: p for metric, p in gates.items() if p is not None}
+    gates = {metric: p for metric, gate in _gates(records, config).items() if (p := _p_value(gate)) is not None}
     for group in config["alternatives"]:
         asked = [metric for metric in group if metric in gates]
         if asked:
-            gates[" or ".join(group)] = or_clause_p([gates.pop(metric) for metric in asked])
+            gates[" or ".join(asked)] = or_clause_p([gates.pop(metric) for metric in asked])
     if not gates:
         raise Insufficient("not_run", "no gate has a p-value")
     worst = max(gates, key=lambda metric: (gates[metric], metric))
@@ -173,7 +230,9 @@ def _across_circuits(certificates: Mapping[str, float | None], config: Mapping[s
     return {"verdict": verdict, "estimate": max(row["by"] for row in tested.values()), "reasons": tuple(reasons)}
 
 
-def _corrections(tests: Sequence[StoredRecord], config: Mapping[str, Any], list_tests: bool = True) -> dict[str, Any]:
+def _corrections(
+    tests: Sequence[Mapping[str, Any]], config: Mapping[str, Any], list_tests: bool = True
+) -> dict[str, Any]:
     """Counts of survivors under each correction, Storey's share of true nulls, and the table of tests."""
     if not tests:
         return {"tests": 0}

@@ -1,15 +1,16 @@
 """M98: does faithfulness depend on how the other heads are ablated (zero, mean, resample)?
 
 E1b asks the same of zero, mean and noise (`calibrations.e1b_method_invariance`): one criterion with four
-methods. Both also knock out each role as a group. A backup that is active only while the role is silent stands in for
-it under zero ablation, and does not under a recipe that leaves the role a typical output: the two then differ.
+methods. Beside it, in the companions, each role is knocked out of the model as a group. A backup that is active only while
+the role is silent stands in for it under zero ablation, and does not under a recipe that leaves the role a typical output.
+That decides nothing: the same heads under other role labels would get another verdict. P.completeness asks without labels.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from scipy import stats
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
-from calibrations.record import Published, Record, Verdict, decide_below, judge, worst_of
+from calibrations.record import Published, Record, Verdict, decide_below, judge
 from calibrations.statistics import (
     Insufficient,
     Interval,
     bootstrap_ratios,
     divergence,
+    or_reason,
     percentile_interval,
     ratio_of_means,
     reportable_ratio,
@@ -44,8 +46,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """M98.ablation_invariance: largest difference of faithfulness between ablation methods.
 
     Published: max - min of theta below 0.20. Verdict: every paired difference (F_a - F_b) / mean D has its 90
-    % interval inside (-0.20, 0.20) (two one-sided tests, intersection-union); one wholly outside fails. Beside that,
-    no role may be kept by a backup (`backups`): shown for every role to pass, shown against for one to fail.
+    % interval inside (-0.20, 0.20) (two one-sided tests, intersection-union); one wholly outside fails.
     """
     rule = f"largest difference below {config['max_divergence']}"
     return [
@@ -89,11 +90,7 @@ def decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
             raise Insufficient("not_run", f"{found} draws of {method}", needs=f"{minimum} draws of {method}")
     preconditions.require_faithful(evidence, config)
     pairs = _pairs(evidence, config, methods)
-    knockouts = backups(evidence, config)
-    verdict = worst_of(
-        _verdict([pair["ci90"] for pair in pairs.values()], margin),
-        *(found["verdict"] for found in knockouts.values()),
-    )
+    verdict = _verdict([pair["ci90"] for pair in pairs.values()], margin)
     name, widest = max(pairs.items(), key=lambda item: (abs(item[1]["difference"]), item[0]))
     sign = math.copysign(1.0, widest["difference"])
     outside = [pair for pair, found in pairs.items() if not _inside(found["ci90"], margin)]
@@ -103,15 +100,15 @@ def decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "ci90": _oriented(widest["together"]["ci90"], sign),
         "ci95": _oriented(widest["together"]["ci95"], sign),
         "ci_method": f"paired bootstrap over clusters, {name}, simultaneous over pairs (each is judged by its own)",
-        "p": max(found["p"] for found in (*pairs.values(), *knockouts.values())),
-        "p_kind": "bootstrap (two one-sided tests of methods, one of each role's backup)",
+        "p": max(pair["p"] for pair in pairs.values()),
+        "p_kind": "bootstrap (two one-sided tests of each pair of methods)",
         "effect_size": sign * widest["difference"],
-        "reasons": (
-            *(f"{pair}: {_words(pairs[pair]['ci90'])}" for pair in outside),
-            *backup_reasons(knockouts, config["knockout_methods"]),
-        ),
-        "needs": _needs(pairs, knockouts, len(evidence.clean), config) if verdict == "inconclusive" else None,
-        "companions": {**_companions(evidence, config, pairs), "knockouts": knockouts},
+        "reasons": tuple(f"{pair}: {_words(pairs[pair]['ci90'])}" for pair in outside),
+        "needs": _needs(pairs, len(evidence.clean), config) if verdict == "inconclusive" else None,
+        "companions": {
+            **_companions(evidence, config, pairs),
+            "knockouts": or_reason(lambda: backups(evidence, config)) if "knockout_methods" in config else None,
+        },
     }
 
 
@@ -160,12 +157,9 @@ def _pairs(evidence: Evidence, config: Mapping[str, Any], methods: Any) -> dict[
     }
 
 
-def _needs(
-    pairs: Mapping[str, Any], knockouts: Mapping[str, Any], n_prompts: int, config: Mapping[str, Any]
-) -> str | None:
+def _needs(pairs: Mapping[str, Any], n_prompts: int, config: Mapping[str, Any]) -> str | None:
     """Prompts at which all one-sided tests would have the target power at the differences seen."""
     rooms = [(config["max_divergence"] - abs(pair["difference"]), pair["standard_error"]) for pair in pairs.values()]
-    rooms += [(config["max_divergence"] - role["excess"], role["standard_error"]) for role in knockouts.values()]
     if min(room for room, _ in rooms) <= 0:
         return None
     beta = (1 - config["target_power"]) / 2  # either side may miss
@@ -263,15 +257,3 @@ def _bounds(draws: Float[np.ndarray, "resample other"], alpha: float) -> Interva
     low = min(percentile_interval(own, 1 - 2 * alpha)[0] for own in draws.T)
     high = min(percentile_interval(own, 1 - 2 * alpha / draws.shape[1])[1] for own in draws.T)
     return low, high
-
-
-def backup_reasons(table: Mapping[str, Mapping[str, Any]], methods: Sequence[str]) -> tuple[str, ...]:
-    """One sentence for each role that does not pass, with what is kept under each method."""
-    words = {"fail": "a backup has been left out", "inconclusive": "a left-out backup is not excluded"}
-    return tuple(
-        f"knocking out {role} keeps "
-        + ", ".join(f"{found[method]:.2f} under {method.replace('_', ' ')}" for method in methods)
-        + f": {words[found['verdict']]}"
-        for role, found in table.items()
-        if found["verdict"] != "pass"
-    )

@@ -8,7 +8,7 @@ rests on them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,16 @@ def resamples(evidence: Evidence, config: Mapping[str, Any], n_resamples: int) -
 def sizes(evidence: Evidence, **others: int) -> dict[str, int]:
     """The `n` of a record: prompts, clusters and whatever else the calibration counts."""
     return {"prompts": len(evidence.clean), "clusters": len(np.unique(evidence.clusters)), **others}
+
+
+def on_distribution(evidence: Evidence) -> tuple[str, ...]:
+    """The recipes that a supported claim answers to: its primary one, and resample, which stays on the model's distribution."""
+    return tuple(dict.fromkeys((evidence.primary_recipe, "resample")))
+
+
+def every_recipe(evidence: Evidence) -> tuple[str, ...]:
+    """The recipes that are always run, and the claim's primary one where that is none of them."""
+    return tuple(dict.fromkeys((*METHODS, evidence.primary_recipe)))
 
 
 def require_prompts(evidence: Evidence, minimum: int) -> None:
@@ -169,11 +179,12 @@ def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:
 
 
 def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
-    """The four conditions as gating records: behaviour, denominator, faithfulness, random circuits."""
+    """Gating records: behaviour, denominator, faithfulness (on the distribution, and under every recipe), random circuits."""
     parts = {
         "P.behaviour": _behaviour,
         "P.denominator": _denominator,
-        "P.faithfulness": _faithfulness,
+        "P.faithfulness": lambda evidence, config: _faithfulness(evidence, config, on_distribution(evidence)),
+        "P.faithfulness_every_recipe": lambda evidence, config: _faithfulness(evidence, config, every_recipe(evidence)),
         "P.random_circuits": _random_circuits,
     }
     return [
@@ -250,32 +261,33 @@ def _denominator(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
 def recipe_draws(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Float[np.ndarray, " resample"]]:
     """Faithfulness under every ablation recipe in each bootstrap resample of the clusters, all of the same prompts."""
     counts = resamples(evidence, config, config["bootstrap_resamples_p"])
-    return {m: bootstrap_ratios(counts, evidence.ablated("circuit", m), evidence.clean) for m in METHODS}
+    return {m: bootstrap_ratios(counts, evidence.ablated("circuit", m), evidence.clean) for m in every_recipe(evidence)}
 
 
-def _faithfulness(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Faithfulness two-sided under every recipe: each 90 % interval inside [0.8, 1.2].
+def _faithfulness(evidence: Evidence, config: Mapping[str, Any], methods: Sequence[str]) -> dict[str, Any]:
+    """Faithfulness two-sided under each of `methods`: every 90 % interval inside [0.8, 1.2].
 
     The gate is the intersection over recipes, so it needs no correction: it passes if all pass, fails if one lies
     wholly outside. The estimate shown is the primary recipe's; `companions` has the others.
     """
     require_behaviour(evidence, config)
-    draws = recipe_draws(evidence, config)
+    every, primary = recipe_draws(evidence, config), evidence.primary_recipe
     band = (config["faithfulness_low"], config["faithfulness_high"])
-    intervals = {method: percentile_interval(values, 0.90) for method, values in draws.items()}
+    intervals = {method: percentile_interval(every[method], 0.90) for method in methods}
     verdicts = {inside(interval, band) for interval in intervals.values()}
-    p = max(max(threshold_p(d, band[0], "greater"), threshold_p(d, band[1], "less")) for d in draws.values())
+    draws = [every[method] for method in methods]
+    theta = faithfulness(evidence, config, method=primary).value
     return {
         "verdict": next(verdict for verdict in ("fail", "inconclusive", "pass") if verdict in verdicts),
-        "estimate": faithfulness(evidence, config).value,
-        "ci90": intervals[PRIMARY],
-        "ci95": percentile_interval(draws[PRIMARY], 0.95),
+        "estimate": theta,
+        "ci90": intervals[primary],
+        "ci95": percentile_interval(every[primary], 0.95),
         "ci_method": "percentile bootstrap over clusters",
-        "p": p,
+        "p": max(max(threshold_p(d, band[0], "greater"), threshold_p(d, band[1], "less")) for d in draws),
         "p_kind": "bootstrap",
-        "effect_size": faithfulness(evidence, config).value,
+        "effect_size": theta,
         "reasons": tuple(reason for item in intervals.items() for reason in _outside(*item, band)),
-        "companions": {"by_method": by_method(evidence, config)},
+        "companions": {"by_method": by_method(evidence, config), "recipes": list(methods)},
     }
 
 
@@ -297,7 +309,7 @@ def inside(interval: Interval, band: Interval) -> str:
 def by_method(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     """Faithfulness with its 90 % Fieller interval under every ablation method that was measured."""
     table = {}
-    for method in METHODS:
+    for method in every_recipe(evidence):
         try:
             ratio = faithfulness(evidence, config, method=method)
             table[method] = {

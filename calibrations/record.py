@@ -42,6 +42,7 @@ class Record:
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     needs: str | None = None  # what would settle an inconclusive or insufficient verdict, e.g. "about 700 prompts"
+    against_baseline: Mapping[str, Any] | None = None  # {"value", "baseline", "ci95" of their difference}: M93 reads it
     n: Mapping[str, int] = field(default_factory=dict)
     companions: Mapping[str, Any] = field(default_factory=dict)
 

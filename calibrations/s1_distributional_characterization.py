@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calibrations.evidence import Evidence
-from calibrations.preconditions import require_behaviour, require_prompts, resamples, sizes
+from calibrations.preconditions import NO_RULE, require_behaviour, require_prompts, resamples, sizes
 from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
     Insufficient,
@@ -47,7 +47,7 @@ ID = "S1"
 NUMBER = "73"
 NAME = "distributional_characterization"
 TITLE = "distributional characterization"
-INPUTS = ("01", "03", "20", "26")
+INPUTS = ("01", "03", "20", "21", "26")
 
 RULE = "mean |mean attribution| of circuit heads / of other heads > {threshold_ratio}"
 
@@ -59,6 +59,9 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     in / (in + out) of the module's docstring, its percentile 90 % interval over clusters of prompts against 2/3. pass if it
     lies above, relabelled heads reach the share in less than 5 % of the draws, and the published ratio exceeds 2 as
     well; fail if it lies below.
+
+    S1.total_effect: the same of the heads' total effects (21), which also sees circuits that act through MLPs. No published
+    rule. Two heads are enough, since the relabelling p says itself what so few can show.
     """
 
     def published() -> Published:
@@ -70,11 +73,19 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
         judge(
             "S1.distributional_characterization",
             published,
-            lambda: _decide(evidence, config),
+            lambda: _decide(evidence, config, _attribution(evidence), config["min_circuit_heads"]),
             rule=RULE.format(**config),
             n=sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads)),
-            companions=or_none(lambda: {"circuit": _profiles(evidence, config, _attribution(evidence))}) or {},
-        )
+            companions=or_none(lambda: _full_profile(evidence, config, _attribution(evidence))) or {},
+        ),
+        judge(
+            "S1.total_effect",
+            lambda: Published(None, NO_RULE, "none"),
+            lambda: _decide(evidence, config, evidence.head_effect("21", "effect"), config["min_circuit_heads_total"]),
+            rule=NO_RULE,
+            n=sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads)),
+            gating=False,
+        ),
     ]
 
 
@@ -93,15 +104,16 @@ def _ratio(magnitude: Float[np.ndarray, " head"], evidence: Evidence) -> float:
     return float(magnitude[member].mean() / outside)
 
 
-def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+def _decide(
+    evidence: Evidence, config: Mapping[str, Any], effects: Float[np.ndarray, "prompt head"], fewest: int
+) -> dict[str, Any]:
     """pass: the 90 % interval of the share lies above that of the ratio 2, relabelled heads rarely do, and the published
     ratio agrees (root mean squares alone would let one loud head speak for six silent ones).
     """
     require_behaviour(evidence, config)
-    attribution = _attribution(evidence)
-    _require_sizes(evidence, config)
-    published = _ratio(np.abs(attribution.mean(axis=0)), evidence)
-    squares, draws = squared_attribution(evidence, config, attribution)
+    _require_sizes(evidence, config, fewest)
+    published = _ratio(np.abs(effects.mean(axis=0)), evidence)
+    squares, draws = squared_attribution(evidence, config, effects)
     share, resampled = (float(circuit_share(squares, evidence)), circuit_share(draws, evidence))
     if np.isnan(share):
         raise Insufficient(
@@ -134,7 +146,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "p_kind": "larger of bootstrap-threshold and head relabelling",
         "effect_size": share / (1 - share) if share < 1 else None,
         "companions": {
-            **_companions(evidence, config, attribution, squares, relabelled),
+            **_companions(evidence, config, effects, squares, relabelled),
             "p_threshold": above,
             "share_threshold": threshold,
         },
@@ -167,11 +179,11 @@ def _interval(draws: Float[np.ndarray, " resample"], level: float) -> Interval:
     return low[0], high[1]
 
 
-def _require_sizes(evidence: Evidence, config: Mapping[str, Any]) -> None:
+def _require_sizes(evidence: Evidence, config: Mapping[str, Any], fewest: int) -> None:
     require_prompts(evidence, config["min_prompts"])
     heads, members = len(evidence.heads), len(evidence.circuit_heads)
-    if members < config["min_circuit_heads"] or heads < config["min_heads"]:
-        least = f"at least {config['min_circuit_heads']} of {config['min_heads']} are needed"
+    if members < fewest or heads < config["min_heads"]:
+        least = f"at least {fewest} of {config['min_heads']} are needed"
         raise Insufficient("n_heads", f"{members} circuit heads of {heads}; {least}")
 
 
@@ -205,17 +217,32 @@ def _companions(
         "ratio_mean_of_abs": or_none(lambda: _ratio(np.abs(attribution).mean(axis=0), evidence)),
         "ratio_abs_of_mean": or_none(lambda: _ratio(np.abs(attribution.mean(axis=0)), evidence)),
         "moments": "skewness and excess kurtosis of type 2 (unbiased for normal data)",
-        "circuit": _profiles(evidence, config, attribution),
-        "others": _group_profile(evidence, attribution),
+        **_full_profile(evidence, config, attribution),
     }
 
 
-def _profiles(evidence: Evidence, config: Mapping[str, Any], attribution: np.ndarray) -> list[dict[str, Any]]:
-    """Distribution of each circuit head's attribution over prompts, and effective rank of its output."""
+def _full_profile(
+    evidence: Evidence, config: Mapping[str, Any], attribution: Float[np.ndarray, "prompt head"]
+) -> dict[str, Any]:
+    """The published profile of every head, those of the circuit and the others, and the two groups side by side."""
+    member = evidence.in_circuit
+    profiles = _profiles(evidence, config, attribution)
+    groups = {
+        name: [profile for profile, one in zip(profiles, member, strict=True) if one == inside]
+        for name, inside in (("circuit", True), ("others", False))
+    }
+    together = {name: _group_profile(groups[name], attribution[:, member == (name == "circuit")]) for name in groups}
+    return {**groups, "groups": together}
+
+
+def _profiles(
+    evidence: Evidence, config: Mapping[str, Any], attribution: Float[np.ndarray, "prompt head"]
+) -> list[dict[str, Any]]:
+    """Distribution of each head's attribution over prompts, and effective rank of its output."""
     resampled = bootstrap_means(resamples(evidence, config, config["bootstrap_resamples"]), attribution)
     ranks = _effective_ranks(evidence)
     profiles = []
-    for index in np.flatnonzero(evidence.in_circuit):
+    for index in range(len(evidence.heads)):
         x = attribution[:, index]
         sd = float(x.std(ddof=1))
         profiles.append(
@@ -235,26 +262,36 @@ def _profiles(evidence: Evidence, config: Mapping[str, Any], attribution: np.nda
 
 
 def _effective_ranks(evidence: Evidence) -> dict[int, dict[str, float]]:
-    """Effective rank of each circuit head's centred last-position output over the evaluation prompts."""
+    """Effective rank of each head's centred last-position output over the evaluation prompts, by index of the head."""
     if not evidence.has("26"):
         return {}
     ranks = {}
-    for index in np.flatnonzero(evidence.in_circuit):
+    for index, spectrum in enumerate(evidence.head_score("26", "singular_values")):
         try:
-            rank = effective_rank_of_spectrum(evidence.head_score("26", "singular_values")[index])
+            rank = effective_rank_of_spectrum(spectrum)
         except Insufficient:  # a head without any output has no rank
             continue
-        ranks[int(index)] = {
+        ranks[index] = {
             "effective_rank_participation": rank.participation_singular,
             "effective_rank_entropy": rank.entropy,
         }
     return ranks
 
 
-def _group_profile(evidence: Evidence, attribution: np.ndarray) -> dict[str, float]:
-    outside = attribution[:, ~evidence.in_circuit]
+AVERAGED = ("variance", "skewness", "excess_kurtosis", "sparsity", "sparsity_relative_to_sd",
+            "effective_rank_participation", "effective_rank_entropy")  # fmt: skip
+
+
+def _group_profile(
+    profiles: list[dict[str, Any]], attribution: Float[np.ndarray, "prompt head"]
+) -> dict[str, float | int | None]:
+    """A group of heads: mean sizes, and each moment averaged over the heads that have it (None if none has)."""
+    if not profiles:
+        return {"heads": 0}
+    known = {name: [p[name] for p in profiles if p.get(name) is not None] for name in AVERAGED}
     return {
-        "mean_abs_of_mean": float(np.abs(outside.mean(axis=0)).mean()),
-        "mean_of_abs": float(np.abs(outside).mean()),
-        "mean_variance": float(outside.var(axis=0, ddof=1).mean()),
+        "heads": len(profiles),
+        "mean_abs_of_mean": float(np.abs(attribution.mean(axis=0)).mean()),
+        "mean_of_abs": float(np.abs(attribution).mean()),
+        **{f"mean_{name}": float(np.mean(values)) if values else None for name, values in known.items()},
     }

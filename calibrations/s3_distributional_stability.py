@@ -5,16 +5,23 @@ and variance. One random partition is a lottery. Over random subsets of m prompt
 
     CV of the mean = SD / (|mean| sqrt(m)),    CV of the variance = sqrt(2 / (m - 1) + excess kurtosis / m),
 
-so the verdict judges these, with an interval over prompts, on heads that write to the answer: the attribution of another
-head is rounding (planted circuit: excess kurtosis 25 in heads that act only through others). Normal data need m = 51, so fewer
-than 255 prompts cannot meet the criterion. The kurtosis of a sample is biased low, so heavy-tailed heads a little beyond the
-limit pass too often. With 400 prompts, 24 to 29 % pass for t with 8 degrees of freedom (true CV of the variance .21), and 2 %
-for t with 6 (.25). Random subsets differ by chance alone, so a companion repeats the question between templates.
+so the verdict judges these, on heads that write to the answer: the attribution of another head is rounding (planted circuit:
+excess kurtosis 25 in heads that act only through others). Where no head writes directly, their total effects take its place.
+Normal data need m = 51, so fewer than 255 prompts cannot meet the criterion.
+
+The kurtosis of a sample is biased low, the more so the heavier the tails, and its bootstrap repeats the bias: heads just
+beyond the limit (t with 8 degrees of freedom, 400 prompts, true CV of the variance .21) passed in 24 to 29 %. So every head
+is tested: it is stable if Student's t whose own CV lies *at* the limit rarely gives a sample with as small a kurtosis, and if
+the bootstrap of its mean stays below the limit. The tests of all heads then bound the share of stable ones (partial
+conjunction), which pays for picking the stable half among many. Random subsets differ by chance alone, so a companion repeats
+the question between templates.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,44 +29,81 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 from calibrations.evidence import Evidence, Head
-from calibrations.head_scores import writes_to_answer
-from calibrations.preconditions import require_faithful, resamples, sizes
+from calibrations.preconditions import require_faithful, require_prompts, resamples, sizes
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
     Insufficient,
+    Interval,
     adjusted_p,
+    covariance_of_means,
     cv_of_variance,
-    percentile_interval,
-    plus_one_p,
+    false_hypotheses,
+    mean_test,
+    or_none,
+    partial_conjunction_p,
     published_verdict,
+    skewness,
+    student_kurtoses,
 )
 
 ID = "S3"
 NUMBER = "74"
 NAME = "distributional_stability"
 TITLE = "distributional stability"
-INPUTS = ("01", "03", "20")
+INPUTS = ("01", "03", "20", "21")
 
 RULE = "share of circuit heads with CV of mean and of variance < {threshold_cv} over {n_subsets} subsets"
 MARK = "; pass mark {threshold_fraction} is ours"
+ROUNDED_TO = 10  # independent prompts are rounded down to tens, so that fewer reference laws are drawn
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is judged: values per prompt of these heads, and what the reader must know of the choice."""
+
+    values: Float[np.ndarray, "prompt head"]
+    heads: list[Head]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HeadTests:
+    """For each head the p of "both CVs are below the limit" and of "one is above", and the prompts it is worth."""
+
+    stable: Float[np.ndarray, " head"]
+    unstable: Float[np.ndarray, " head"]
+    independent_prompts: Int[np.ndarray, " head"]
+
+    def share(self, level: float) -> Interval:
+        """Interval of the share of stable heads: those shown to be stable, and all but those shown not to be."""
+        n_heads, alpha = len(self.stable), (1 - level) / 2
+        low, unstable = (false_hypotheses(p, alpha) for p in (self.stable, self.unstable))
+        return low / n_heads, 1 - unstable / n_heads
+
+    def p(self, share: float) -> float:
+        """p of "at least this share of the heads is stable"."""
+        return partial_conjunction_p(self.stable, max(1, math.ceil(share * len(self.stable))), "positive")
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """S3.distributional_stability: share of the circuit's heads whose CV of mean and of variance over subsets are below 0.20.
 
     Published: both CVs (ddof 1) as observed over the five subsets of one random partition; ours is the pass mark, a share of at
-    least 0.5. Verdict: the CVs in closed form at a fifth of the prompts, on heads that write to the answer, and the
-    percentile 90 % interval of the share over clusters of prompts: pass if its lower end is at least 0.5, fail if its
-    upper end is below.
+    least 0.5. The CV of skewness belongs to the published profile and has no threshold; it is near 0/0 for symmetric heads.
+    Verdict: the CVs in closed form at a fifth of the prompts, on heads that write to the answer, each head tested against the
+    limit, and the 90 % interval of the share of stable heads that these tests give together: pass if its lower end is at
+    least 0.5, fail if its upper end is below.
     """
     rule = (RULE + MARK).format(**config)
+    profile = {"published_profile": or_none(lambda: _profile(evidence, config))}
     return [
         judge(
             "S3.distributional_stability",
             lambda: _published(_attribution(evidence), rule, config),
-            lambda: _decide(evidence, config),
+            lambda: _decide(evidence, profile, config),
             rule=rule,
             n=sizes(evidence, circuit_heads=len(evidence.circuit_heads)),
+            companions=profile,
         )
     ]
 
@@ -92,9 +136,31 @@ def _observed_cvs(
 ) -> Float[np.ndarray, "moment head"]:
     """Coefficients of variation (ddof 1) over these subsets: of the mean, of the variance."""
     parts = [attribution[subset] for subset in subsets]
-    moments = np.stack([[part.mean(axis=0), part.var(axis=0, ddof=1)] for part in parts])
+    return _coefficients(np.stack([[part.mean(axis=0), part.var(axis=0, ddof=1)] for part in parts]))
+
+
+def _coefficients(moments: np.ndarray) -> np.ndarray:
+    """SD over |mean| of each moment over the subsets, which are the first axis."""
     centre = np.maximum(np.abs(moments.mean(axis=0)), np.finfo(float).tiny)
     return moments.std(axis=0, ddof=1) / centre
+
+
+def _profile(evidence: Evidence, config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The published profile of every circuit head: CV of mean, variance and skewness (type 2) over the published subsets."""
+    attribution = _attribution(evidence)
+    _require_varying(attribution, evidence.circuit_heads)
+    subsets = _partitions(len(attribution), config)[0]
+    of_mean, of_variance = _observed_cvs(attribution, subsets)
+    skewnesses = [or_none(lambda x=x: [skewness(x[subset]) for subset in subsets]) for x in attribution.T]
+    return [
+        {
+            "head": list(head),
+            "cv_mean": float(of_mean[i]),
+            "cv_variance": float(of_variance[i]),
+            "cv_skewness": None if found is None else float(_coefficients(np.array(found))),
+        }
+        for i, (head, found) in enumerate(zip(evidence.circuit_heads, skewnesses, strict=True))
+    ]
 
 
 def expected_cvs(
@@ -130,74 +196,128 @@ def stable_heads(cvs: Float[np.ndarray, "*resample moment head"], config: Mappin
     return (cvs < config["threshold_cv"]).all(axis=-2)
 
 
-def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
-    """pass: the 90 % interval (over prompts) of the share of stable heads does not go below the pass mark."""
+def _decide(evidence: Evidence, profile: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """pass: the 90 % interval of the share of stable heads does not go below the pass mark."""
     require_faithful(evidence, config)
-    attribution, heads = written_attribution(evidence, config)
-    _require_prompts(len(attribution), config)
-    size, mark = len(attribution) / config["n_subsets"], config["threshold_fraction"]
-    cvs = expected_cvs(attribution, np.ones((1, len(attribution)), dtype=int), size)[0]
-    stable = stable_heads(cvs, config)
-    drawn = expected_cvs(attribution, resamples(evidence, config, config["bootstrap_resamples_p"]), size)
-    shares = stable_heads(drawn, config).mean(axis=1)
-    ci90 = percentile_interval(shares, 0.90)
+    judged = judged_heads(evidence, config)
+    require_prompts(evidence, config["min_prompts"])
+    size, mark = len(judged.values) / config["n_subsets"], config["threshold_fraction"]
+    cvs = expected_cvs(judged.values, np.ones((1, len(judged.values)), dtype=int), size)[0]
+    stable, tests = stable_heads(cvs, config), head_tests(evidence, judged.values, config)
+    ci90 = tests.share(0.90)
     verdict = "pass" if ci90[0] >= mark else "fail" if ci90[1] < mark else "inconclusive"
-    unstable = [list(head) for head, good in zip(heads, stable, strict=True) if not good]
-    reasons = () if verdict == "pass" else (f"{len(unstable)} of {len(heads)} heads are not stable: {unstable}",)
     return {
         "verdict": verdict,
-        "reasons": reasons,
+        "reasons": () if verdict == "pass" else _reasons(judged.heads, stable, ci90),
         "needs": "more prompts" if verdict == "inconclusive" else None,
         "estimate": float(stable.mean()),
         "ci90": ci90,
-        "ci95": percentile_interval(shares, 0.95),
-        "ci_method": "percentile bootstrap over clusters; CVs in closed form",
-        "p": plus_one_p(int((shares < mark).sum()), len(shares)),
-        "p_kind": "bootstrap",
-        "notes": _left_out(evidence, heads),
-        "n": sizes(evidence, circuit_heads=len(evidence.circuit_heads), heads=len(heads)),
+        "ci95": tests.share(0.95),
+        "ci_method": "partial conjunction of tests of every head against the limit (Benjamini & Heller 2008)",
+        "p": tests.p(mark),
+        "p_kind": "partial conjunction of bootstrap (mean) and Monte Carlo (variance, Student's t at the limit)",
+        "notes": judged.notes,
+        "n": sizes(evidence, circuit_heads=len(evidence.circuit_heads), heads=len(judged.heads)),
         "companions": {
-            "heads": _table(heads, cvs, stable),
-            "cv_over_expected": _observed_over_expected(attribution, cvs, config),
+            **profile,
+            "heads": _table(judged.heads, cvs, stable, tests),
+            "cv_over_expected": _observed_over_expected(judged.values, cvs, config),
             "cv_of_variance_expected_if_normal": cv_of_variance(int(size)),
-            "between_templates": _between_templates(evidence, attribution, config),
+            "between_templates": _between_templates(evidence, judged.values, config),
         },
     }
 
 
-def written_attribution(
-    evidence: Evidence, config: Mapping[str, Any]
-) -> tuple[Float[np.ndarray, "prompt head"], list[Head]]:
-    """Attributions of the circuit heads that write to the answer. Raises Insufficient("n_heads"), ("zero_variance")."""
-    attribution = _attribution(evidence)
-    writes = writes_to_answer(evidence, config["writer_fraction"])[evidence.in_circuit]
-    heads = [head for head, one in zip(evidence.circuit_heads, writes, strict=True) if one]
-    if len(heads) < config["min_heads"]:
-        detail = f"{len(heads)} circuit heads write to the answer; {config['min_heads']} needed"
-        raise Insufficient("n_heads", detail)
-    _require_varying(attribution[:, writes], heads)
-    return attribution[:, writes], heads
+def _reasons(heads: Sequence[Head], stable: np.ndarray, interval: Interval) -> tuple[str, ...]:
+    """How many heads are shown to be stable, how many not to be, and which are beyond the limit as estimated."""
+    shown, refuted = round(interval[0] * len(heads)), round((1 - interval[1]) * len(heads))
+    beyond = [list(head) for head, good in zip(heads, stable, strict=True) if not good]
+    as_estimated = f"; estimated beyond the limit: {beyond}" if beyond else ""
+    return (f"{shown} of {len(heads)} heads are shown to be stable, {refuted} not to be{as_estimated}",)
 
 
-def _left_out(evidence: Evidence, heads: Sequence[Head]) -> tuple[str, ...]:
-    others = [list(head) for head in evidence.circuit_heads if head not in heads]
-    return (f"not judged, as they do not write to the answer: {others}",) if others else ()
+def head_tests(evidence: Evidence, values: Float[np.ndarray, "prompt head"], config: Mapping[str, Any]) -> HeadTests:
+    """Tests of every head against the limit, stable and not.
+
+    Stable needs both moments, so its p is the larger of two; not stable needs one, so its p is twice the smaller. The mean:
+    share of bootstrap draws of its CV on the other side. The variance: share of samples from Student's t, with its CV at the
+    limit and as many independent prompts, whose kurtosis is as small (as large). Raises Insufficient("n_prompts") where even
+    normal data lie beyond the limit.
+    """
+    size, limit = len(values) / config["n_subsets"], config["threshold_cv"]
+    of_mean = expected_cvs(values, resamples(evidence, config, config["bootstrap_resamples_p"]), size)[:, 0]
+    beyond, n_draws = (of_mean >= limit).sum(axis=0), len(of_mean)
+    independent, observed = independent_prompts(values, evidence.clusters), stats.kurtosis(values, axis=0)
+    excess = limiting_kurtosis(size, limit)
+    laws = [
+        student_kurtoses(int(n), excess, config["reference_samples"], config["reference_seed"]) for n in independent
+    ]
+    smaller = np.array([np.searchsorted(law, k, "right") for law, k in zip(laws, observed, strict=True)])
+    larger = np.array([len(law) - np.searchsorted(law, k, "left") for law, k in zip(laws, observed, strict=True)])
+    n_samples = config["reference_samples"]
+    stable = np.maximum((1 + beyond) / (1 + n_draws), (1 + smaller) / (1 + n_samples))
+    unstable = 2 * np.minimum((1 + n_draws - beyond) / (1 + n_draws), (1 + larger) / (1 + n_samples))
+    return HeadTests(stable, np.minimum(unstable, 1.0), independent)
 
 
-def _require_prompts(n_prompts: int, config: Mapping[str, Any]) -> None:
-    least = config["min_prompts"]
-    if n_prompts < least:
-        detail = f"{n_prompts} prompts: the variance criterion cannot be met below {least}"
-        raise Insufficient("n_prompts", detail, needs=f"at least {least} prompts")
+def limiting_kurtosis(size: float, limit: float) -> float:
+    """Excess kurtosis at which the CV of the variance over subsets of `size` prompts is `limit`: size (limit^2 - 2/(size-1)).
+
+    Raises Insufficient("n_prompts") where it is negative: normal data lie beyond the limit.
+    """
+    excess = size * (limit**2 - cv_of_variance(int(size)) ** 2)
+    if excess < -1e-9:
+        detail = f"subsets of {size:g} prompts: the variance of normal data has a CV above {limit:g}"
+        raise Insufficient("n_prompts", detail, needs=f"subsets of at least {math.ceil(1 + 2 / limit**2)} prompts")
+    return max(excess, 0.0)
 
 
-def _table(heads: Sequence[Head], cvs: np.ndarray, stable: np.ndarray) -> list[dict[str, Any]]:
+def independent_prompts(values: Float[np.ndarray, "prompt head"], clusters: np.ndarray) -> Int[np.ndarray, " head"]:
+    """As many independent prompts as would give the kurtosis of each head the sampling variance it has here.
+
+    n over the design effect of its influence function z^4 - k - 2 k (z^2 - 1) - 4 g z (k kurtosis, g skewness), at most n,
+    rounded down to tens.
+    """
+    z = (values - values.mean(axis=0)) / values.std(axis=0)
+    skew, kurtosis = (z**3).mean(axis=0), (z**4).mean(axis=0)
+    influence = z**4 - kurtosis - 2 * kurtosis * (z**2 - 1) - 4 * skew * z
+    clustered, alone = (np.diag(covariance_of_means(influence, labels)[0]) for labels in (clusters, None))
+    effect = np.maximum(np.divide(clustered, alone, out=np.ones_like(alone), where=alone > 0), 1.0)
+    return np.maximum((len(values) / effect / ROUNDED_TO).astype(int), 1) * ROUNDED_TO
+
+
+def judged_heads(evidence: Evidence, config: Mapping[str, Any]) -> Judged:
+    """Direct attribution of the circuit's heads, without those that are shown to write nothing to the answer.
+
+    A head is left out if the 90 % interval of its mean attribution lies inside +-1 % of mean D: one that merely looks small
+    is judged. A circuit of silent heads acts through other parts of the model; its heads' total effects (21) are judged
+    instead. Raises Insufficient("n_heads") for a circuit without heads, ("not_run") without 21 where it is needed, and
+    ("zero_variance") for a head that does not vary.
+    """
+    attribution, heads = _attribution(evidence), evidence.circuit_heads
+    margin = config["writer_fraction"] * float(evidence.clean_in_logits.mean())
+    low, high = mean_test(attribution, evidence.clusters).interval(0.90)
+    silent = (-margin < low) & (high < margin)
+    if silent.all():
+        effects = evidence.head_effect("21", "effect")[:, evidence.in_circuit]
+        _require_varying(effects, heads)
+        return Judged(effects, heads, ("no head writes to the answer directly, so total effects (21) are judged",))
+    kept, left_out = ([list(h) for h, out in zip(heads, silent, strict=True) if out == want] for want in (False, True))
+    _require_varying(attribution[:, ~silent], kept)
+    notes = (f"not judged, as they do not write to the answer: {left_out}",) if left_out else ()
+    return Judged(attribution[:, ~silent], [(layer, index) for layer, index in kept], notes)
+
+
+def _table(heads: Sequence[Head], cvs: np.ndarray, stable: np.ndarray, tests: HeadTests) -> list[dict[str, Any]]:
     return [
         {
             "head": list(head),
-            "cv_mean": float(cvs[0, i]),
-            "cv_variance": float(cvs[1, i]),
+            "cv_mean": float(cvs[0, i]) if np.isfinite(cvs[0, i]) else None,
+            "cv_variance": float(cvs[1, i]) if np.isfinite(cvs[1, i]) else None,
             "stable": bool(stable[i]),
+            "p_stable": float(tests.stable[i]),
+            "p_unstable": float(tests.unstable[i]),
+            "independent_prompts": int(tests.independent_prompts[i]),
         }
         for i, head in enumerate(heads)
     ]

@@ -7,27 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import results_io
+from calibrations import claims_tried
 from calibrations.calibrate import MULTIPLICITY, section
+from calibrations.certificate_tier import tier_name
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 from calibrations.statistics import adjusted_p
 
-KEPT = ("subject", "tier", "tier_name", "of", "ceiling", "overrides", "p_certificate")
+KEPT = ("subject", "tier", "of", "ceiling", "p_certificate")
 FAITHFULNESS = "P.faithfulness"
 
 
 def summarise(results: Path, config: Mapping[str, Any]) -> Path:
-    """Write results/summary.json: every certificate's tier and verdicts, the global M93 over their records and, apart from
-    it, the corrected p-values of behavioural results; return its path.
+    """Write results/summary.json: every certificate's tier and verdicts, how many claims were tried, the global M93 over their
+    records and, apart from it, the corrected p-values of behavioural results; return its path. ResultError for a certificate
+    that was edited; one of an older version, without a digest of its content, is left out and listed.
 
     Certificates are keyed by their folder ("model/task" or "model/task/variant"), in order of its name, so that the file does
     not depend on which run ended first. Only one process at a time may do this in one folder of results.
     """
     for left_behind in results.glob(".*.partial"):  # by a run that was killed while it wrote
         left_behind.unlink(missing_ok=True)
-    certificates = {
-        str(path.parent.relative_to(results)): results_io.read(path)
-        for path in sorted(results.rglob("certificate.json"))
-    }
+    certificates, left_out = certificates_in(results)
     module = CALIBRATIONS[MULTIPLICITY]
     tables = {
         key: [record for row in certificate["rows"] if row["id"] != MULTIPLICITY for record in row["records"]]
@@ -42,11 +43,27 @@ def summarise(results: Path, config: Mapping[str, Any]) -> Path:
         {
             "kind": "summary",
             "circuits": {key: _entry(results / key, key, certificate) for key, certificate in certificates.items()},
+            "claims": [one.to_dict() for one in claims_tried.of(certificates.values())],
             "multiplicity": pooled[0].to_dict(),
             "behaviour": behaviour(results, section(config, MULTIPLICITY)["alpha"]),
+            "left_out": left_out,
         },
     )
     return path
+
+
+def certificates_in(results: Path) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """{folder ("model/task/variant"): certificate} of all below a folder of results, in the order of the folders' names, and
+    the folders of those that an older version wrote, without a digest of their content. ResultError for one that was edited.
+    """
+    found, older = {}, []
+    for path in sorted(results.rglob("certificate.json")):
+        key = str(path.parent.relative_to(results))
+        try:
+            found[key] = results_io.read(path)
+        except results_io.NoDigestError:
+            older.append(key)
+    return found, older
 
 
 def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,6 +78,8 @@ def _entry(folder: Path, key: str, certificate: Mapping[str, Any]) -> dict[str, 
     ratio = next((record for record in certificate["preconditions"] if record["metric"] == FAITHFULNESS), None)
     return {
         **{name: certificate[name] for name in KEPT},
+        "tier_name": tier_name(certificate),
+        "rules": Standing.read(certificate).to_dict(),
         "variant": key.removeprefix(f"{subject['model']}/{subject['task']}").strip("/") or None,
         "seed": results_io.read(baseline)["environment"]["seeds"]["prompts"] if baseline else None,
         "faithfulness": ratio and {name: ratio[name] for name in ("estimate", "ci95")},
@@ -79,7 +98,10 @@ def behaviour(results: Path, alpha: float) -> dict[str, Any]:
     families: dict[str, dict[str, float]] = {}
     untested: dict[str, int] = {}
     for path in sorted(results.rglob("1??_*.json"), key=lambda path: (len(path.parts), path)):
-        document = results_io.read(path)
+        try:
+            document = results_io.read(path)
+        except results_io.NoDigestError:  # of an older version: its suite makes it again
+            continue
         for record in document.get("records", ()):
             if record.get("role") != "confirmatory":
                 continue
@@ -114,5 +136,5 @@ def _claim(document: Mapping[str, Any], record: Mapping[str, Any]) -> str:
 def sentence(record: Mapping[str, Any]) -> str:
     """The global M93 in words."""
     value = record["published_value"]
-    shown = "no nominally significant p-value" if value is None else f"{value:.0%} of significant p-values survive BH"
+    shown = "no nominally significant result" if value is None else f"{value:.0%} of significant results survive BH"
     return f"multiplicity over all of them: {shown}, verdict {record['verdict']}"

@@ -13,10 +13,12 @@ import yaml
 import results_io
 from results_io import UserError
 
+PRIMARY_RECIPES = ("zero", "zero_raw", "mean", "mean_pooled", "resample", "noise")
 Kind = Literal["head", "mlp", "attention", "residual", "embedding"]
 HEAD_NAME = re.compile(r"L(\d+)H(\d+)")
 INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
 PROJECTION_NAMES = ("q", "k", "v")
+STEPS = {1: "early", 2: "middle", 3: "between middle and late", 4: "late: it writes the answer"}  # ordinals of roles
 
 
 @dataclass(frozen=True, order=True)
@@ -55,9 +57,10 @@ def parse_head(name: object) -> Node:
 class Role:
     """Heads that do the same thing.
 
-    `ordinal` orders roles by the processing step that their function implies (1 early, 2 middle, 4 late; None where
-    the function implies none). `sign` is -1 for heads expected to work against the answer. `assigned_by` says how
-    the label was given: "function" (what the head does), "construction", "layer" or "none"; `evidence` in words.
+    `ordinal` orders roles by the processing step that their function implies, one of `STEPS` (None where the function
+    implies none): the order alone counts, as C23 and implied pathways read it. `sign` is -1 for heads expected to work
+    against the answer. `assigned_by` says how the label was given: "function" (what the head does), "construction",
+    "layer" or "none"; `evidence` in words.
     """
 
     heads: tuple[Node, ...]
@@ -97,8 +100,10 @@ class Circuit:
 
     `pathways` are all the ways in which roles feed one another, or none if the claim does not say; they are kept once each,
     in order of their ends. `mlps` are the layers whose MLPs the claim names as well; ablations of heads leave every MLP as
-    it is, so only experiments that patch edges read them. Raises UserError for a pathway that no head of the roles can
-    take, and for a role with the name of an end that is no role.
+    it is, so only experiments that patch edges read them. `primary_recipe` is the ablation under which the claim is made: zero,
+    zero_raw (`circuits.interventions.Recipe` has the difference), mean (per template and position), mean_pooled, resample or
+    noise. Raises UserError for a pathway that no head of the roles can take, and for a role with the name of an end that is
+    no role.
     """
 
     name: str
@@ -108,8 +113,13 @@ class Circuit:
     provenance: Mapping[str, Any]
     pathways: tuple[Pathway, ...] = ()
     mlps: tuple[int, ...] = ()
+    primary_recipe: str = "mean"
 
     def __post_init__(self) -> None:
+        if self.primary_recipe not in PRIMARY_RECIPES:
+            raise UserError(
+                f"circuit {self.name!r} has primary_recipe {self.primary_recipe!r}; use one of {', '.join(PRIMARY_RECIPES)}"
+            )
         for name in (INPUT, OUTPUT):
             if name in self.roles:
                 raise UserError(f"circuit {self.name!r} calls a role {name!r}, which is an end of pathways; rename it")
@@ -167,6 +177,8 @@ class Circuit:
             ]
         if self.mlps:
             document["mlps"] = list(self.mlps)
+        if self.primary_recipe != "mean":
+            document["primary_recipe"] = self.primary_recipe
         return document
 
     def check(self, n_layers: int, n_heads: int) -> Circuit:
@@ -199,7 +211,14 @@ def load(path: Path) -> Circuit:
         pathways = tuple(_read_pathway(path, item) for item in document.get("pathways") or ())
         mlps = tuple(sorted({int(layer) for layer in document.get("mlps") or ()}))
         return Circuit(
-            document["name"], document["task"], document["model"], roles, document["provenance"], pathways, mlps
+            document["name"],
+            document["task"],
+            document["model"],
+            roles,
+            document["provenance"],
+            pathways,
+            mlps,
+            str(document.get("primary_recipe", "mean")),
         )
     except UserError:
         raise
@@ -214,11 +233,19 @@ def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
     _require_known(path, given, Role)
     return Role(
         heads=tuple(parse_head(item) for item in given["heads"]),
-        ordinal=given.get("ordinal"),
+        ordinal=_read_ordinal(path, given.get("ordinal")),
         sign=int(given.get("sign", 1)),
         assigned_by=given.get("assigned_by", "none"),
         evidence=str(given.get("evidence", "")),
     )
+
+
+def _read_ordinal(path: Path, given: object) -> int | None:
+    """The processing step; UserError if it is neither null nor one of `STEPS`."""
+    if given is None or (type(given) is int and given in STEPS):
+        return given
+    steps = ", ".join(f"{step} ({name})" for step, name in STEPS.items())
+    raise UserError(f"{path} has ordinal {given!r}; use {steps}, or null for a role without a step")
 
 
 def _read_pathway(path: Path, given: Mapping[str, Any]) -> Pathway:

@@ -11,13 +11,14 @@ from typing import Any
 import results_io
 from circuits import circuit as circuit_files
 from circuits import discovery
-from circuits.circuit import Circuit, Node, Role
+from circuits.circuit import Circuit, Node, Role, head_pairs
 from circuits.measure import Plan, ProgressBar, is_fresh
 from circuits.measurements.ablation_battery import random_circuit
 from results_io import UserError
 
 SEARCH_READS = ("discovery", "repeated_tokens", "seed")  # sections of the measurement settings
 CLASSIFIER_READS = ("weights",)
+TO_COMPARE_WITH = ("published", "planted")  # kinds of circuits that others, or the weights' maker, vouch for
 
 
 def resolve(
@@ -90,6 +91,7 @@ def _discovered(
     """Search, or reuse what an identical search found.
 
     `circuit.yaml` is the circuit, which circuit=file reads too; `discovery.json` says how it was found and how stable it is.
+    Its provenance names the circuit that it can be compared with, as C14 does.
     """
     discovery.check(plan.settings)
     heads = len(plan.identity.heads)
@@ -98,16 +100,33 @@ def _discovered(
     known = path.is_file() and is_fresh(note, subject)
     if known and results_io.read(note).get("found") == results_io.file_digest(path):
         say(discovery.sentence(results_io.read(note)))
-        return circuit_files.load(path)
+        return _beside_published(circuit_files.load(path), plan)
     slow = discovery.warning(method, heads, plan.sizes["discovery"], plan.settings)
     if slow:
         say(slow)
     with progress("discovery") as bar:
         found = discovery.find(replace(plan.study, progress=bar), method)
-    circuit_files.save(found.circuit, path)
+    circuit = _beside_published(found.circuit, plan)
+    circuit_files.save(circuit, path)
     results_io.write(note, {**found.document, "subject": subject, "found": results_io.file_digest(path)})
     say(found.sentence)
-    return found.circuit
+    return circuit
+
+
+def _beside_published(found: Circuit, plan: Plan) -> Circuit:
+    """`found`, its provenance naming the published or planted circuit of the task (`published_circuit`, `published_heads`).
+
+    None is named if the model comes with no such circuit, or with one of other weights.
+    """
+    known = plan.identity.circuits.get(plan.task.name)
+    own = {key: value for key, value in found.provenance.items() if key not in ("published_circuit", "published_heads")}
+    if (
+        known is not None
+        and known.provenance["kind"] in TO_COMPARE_WITH
+        and known.provenance.get("model_sha256", plan.identity.sha256) == plan.identity.sha256
+    ):
+        own |= {"published_circuit": known.name, "published_heads": head_pairs(known.heads)}
+    return replace(found, provenance=own)
 
 
 def _searched(plan: Plan, method: str) -> dict[str, Any]:

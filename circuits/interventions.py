@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -19,22 +19,29 @@ from circuits.edges import Edge
 from results_io import UserError
 
 Base = Literal["clean", "corrupted"]
-RecipeKind = Literal["zero", "mean", "resample", "noise", "patch"]
+RecipeKind = Literal["zero", "zero_raw", "mean", "resample", "noise", "patch"]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """What replaces an activation.
 
-    zero: zeros. mean: the mean over the reference prompts, per template and position, or over all of them and all
-    positions if `pooled`. resample: the activation on a random reference prompt of the same template. noise: pooled
-    mean plus `scale` x per-component SD x standard normal; with `additive` the original plus `scale` x SD x normal
-    (SD of the embeddings over the reference prompts, as in causal tracing). patch: the activation at the same
-    place in the run on `source` tokens.
+    zero: zeros. zero_raw: what zeros are in the model as it was stored. mean: the mean over the reference prompts, per
+    template and position, or over all of them and all positions if `pooled`. resample: the activation on a random reference
+    prompt of the same template. noise: pooled mean plus `scale` x per-component SD x standard normal; with `additive` the
+    original plus `scale` x SD x normal (SD of the embeddings over the reference prompts, as in causal tracing). patch: the
+    activation at the same place in the run on `source` tokens.
 
     `draw` numbers independent draws of resample and noise; draws derive from `seed`, the draw and the prompt's own
-    hash, never from its place in a batch. Value biases are folded into the output bias before any of this, so
-    zero ablation removes what the head reads from the prompt, not its constant.
+    hash, never from its place in a batch.
+
+    Norms and value biases are folded before any of this, as in TransformerLens: a head's constant c = b_V + b_LN W_V goes
+    through W_O into the layer's output bias, since attention sums to 1. So
+
+        zero       z = 0        removes what the head reads from the prompt; c W_O stays in place
+        zero_raw   z = -c       removes c W_O too, as zeroing the head in a model that is not folded does
+
+    The two are one in models without these biases (Llama, Qwen 3, Gemma) and at every place that is no head.
     """
 
     kind: RecipeKind
@@ -46,8 +53,8 @@ class Recipe:
     source: Base = "clean"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("zero", "mean", "resample", "noise", "patch"):
-            raise UserError(f"ablation kind {self.kind!r} is unknown; use one of zero, mean, resample, noise, patch")
+        if self.kind not in get_args(RecipeKind):
+            raise UserError(f"ablation kind {self.kind!r} is unknown; use one of {', '.join(get_args(RecipeKind))}")
 
     def __str__(self) -> str:
         if self.kind == "mean":
@@ -56,7 +63,9 @@ class Recipe:
             return f"patched from the {self.source} run"
         if self.kind == "noise":
             return f"{'added' if self.additive else 'replaced by mean plus'} noise, {self.scale:g} SD, draw {self.draw}"
-        return f"resample, draw {self.draw}" if self.kind == "resample" else "zero"
+        if self.kind == "resample":
+            return f"resample, draw {self.draw}"
+        return "zero, its biases' constant removed" if self.kind == "zero_raw" else "zero, its biases' constant kept"
 
 
 @dataclass(frozen=True)

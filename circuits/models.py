@@ -86,11 +86,15 @@ class Identity:
 class Model:
     """A loaded model: the TransformerBridge (layer norms folded, writers and unembedding centred), its tokenizer and
     its identity.
+
+    `value_constants` are what folding moved from the heads' outputs z into the output bias, by layer: b_V + b_LN W_V, which
+    a head gives whatever it reads, because attention sums to 1. z of the model as it was stored is the bridge's z plus them.
     """
 
     identity: Identity
     bridge: Any
     tokenizer: Any
+    value_constants: tuple[Float[Tensor, "head d_head"], ...]
 
     @property
     def name(self) -> str:
@@ -256,15 +260,15 @@ def load(settings: Mapping[str, Any]) -> Model:
         from circuits import planted
 
         built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
-        bridge = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
-        return Model(identity, bridge, built.tokenizer)
+        bridge, constants = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
+        return Model(identity, bridge, built.tokenizer, constants)
     tokenizer = load_tokenizer(identity)
     its_own = copy.deepcopy(tokenizer)  # TransformerLens gives a tokenizer without BOS the EOS token for one
     try:
-        bridge = _bridge(str(identity.folder), settings, model_class=_CompleteModel, tokenizer=its_own)
+        bridge, constants = _bridge(str(identity.folder), settings, model_class=_CompleteModel, tokenizer=its_own)
     except SafetensorError as error:
         raise UserError(f"the weights in {identity.folder} cannot be read ({error}); copy them there anew") from error
-    return Model(identity, bridge, tokenizer)
+    return Model(identity, bridge, tokenizer, constants)
 
 
 def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrainedModel, Any]:
@@ -424,11 +428,13 @@ def _identify_planted(settings: Mapping[str, Any]) -> Identity:
     stored = planted.claimed_circuits(settings["variant"], seed)
     compiled_by = code_digest(sorted(Path(planted.__file__).parent.glob("*.py")))
     digest = hashlib.sha256(f"{compiled_by}/{settings['variant']}/{seed}".encode()).hexdigest()
-    return Identity(settings["name"], "planted", digest, planted.N_LAYERS, planted.N_HEADS, stored)
+    return Identity(settings["name"], "planted", digest, *planted.design_of(settings["variant"], seed).shape, stored)
 
 
-def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> Any:
-    """A TransformerBridge in compatibility mode, without the libraries' own chatter on the terminal."""
+def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> tuple[Any, tuple[Tensor, ...]]:
+    """(a TransformerBridge in compatibility mode, the `value_constants` that this folded), without the libraries' own
+    chatter on the terminal.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet():
         from transformer_lens.model_bridge import TransformerBridge
@@ -437,8 +443,29 @@ def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> Any:
         if "hf_model" in loaded:
             loaded["hf_model"].to(device, dtype)  # the bridge leaves a model that it is handed where it is
         bridge = TransformerBridge.boot_transformers(name, device=device, dtype=dtype, **loaded)
+        stored = _values_of_biases(bridge)
         bridge.enable_compatibility_mode(disable_warnings=True)
-    return bridge.eval()
+        kept = _values_of_biases(bridge)  # of architectures whose norms or value biases compatibility mode leaves alone
+    return bridge.eval(), tuple(before - after for before, after in zip(stored, kept, strict=True))
+
+
+@torch.no_grad()
+def _values_of_biases(bridge: Any) -> list[Float[Tensor, "head d_head"]]:
+    """b_V + b_LN W_V of every query head by layer, in float32 at least; zeros where a layer has neither bias."""
+    n_heads, d_head = int(bridge.cfg.n_heads), int(bridge.cfg.d_head)
+    some = next(bridge.parameters())
+    placed = {"device": some.device, "dtype": torch.promote_types(some.dtype, torch.float32)}
+    found = []
+    for block in bridge.blocks:
+        attention, norm = getattr(block, "attn", None), getattr(block, "ln1", None)
+        value_bias, norm_bias = getattr(attention, "b_V", None), getattr(norm, "bias", None)
+        value = torch.zeros(1, d_head, **placed)
+        if value_bias is not None:
+            value = value + value_bias.to(**placed).reshape(-1, d_head)
+        if attention is not None and norm_bias is not None:
+            value = value + norm_bias.to(**placed) @ attention.W_V.to(**placed)
+        found.append(value.repeat_interleave(n_heads // len(value), 0))
+    return found
 
 
 class _CompleteModel:

@@ -18,6 +18,7 @@ from circuits.tasks.base import Task
 from circuits.tasks.example import Example
 from results_io import UserError
 
+GROUPS = "groups"  # what is drawn for the discovery split beyond its size
 SPLITS = {"discovery": 0.30, "evaluation": 0.65, "held_out": 0.85, "reference": 1.0}  # upper edges of hash shares
 PADDING = -1
 CHANGED = "changed"  # reserved role: every position where the clean and the corrupted token differ
@@ -111,6 +112,11 @@ class PromptSet:
         return frozenset(tuple(tokens[: end + 1]) for tokens, end in rows)
 
 
+def sizes_of(settings: Mapping[str, Any]) -> dict[str, int]:
+    """How many prompts of each split the configuration's section `prompts` asks for: all of it but `templates`."""
+    return {name: value for name, value in settings.items() if name != "templates"}
+
+
 def split_of(example: Example) -> str:
     """The split that an example belongs to, by the hash of its clean text alone.
 
@@ -143,12 +149,14 @@ class Places:
 def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, list[Example]]:
     """Distinct examples for each split, drawn until every split is full.
 
+    What the discovery split has no room for goes to "groups", if that is asked for: prompts on which no circuit was chosen.
     A task that names its templates has each of them n // k or one more times in a split of n. Of a task whose examples are
     given, each split has the first `size` of its own, or as many as there are. UserError if the task cannot produce that many
     distinct prompts.
     """
     if task.given is not None:
-        return {name: list(task.given[name][:size]) for name, size in sizes.items()}
+        given = {**task.given, GROUPS: task.given["discovery"][sizes.get("discovery", 0) :]}
+        return {name: list(given[name][:size]) for name, size in sizes.items()}
     assert task.sample is not None  # only a task whose examples are given has none
     rng = random.Random(f"{task.name}/{seed}")
     drawn: dict[str, list[Example]] = {name: [] for name in sizes}
@@ -159,12 +167,16 @@ def draw_examples(task: Task, sizes: Mapping[str, int], seed: int) -> dict[str, 
         if len(seen) == wanted:
             return drawn
         example = task.sample(rng)
-        split = split_of(example)
         in_vain += 1
-        if example.clean not in seen and split in places and places[split].take(example.template):
-            seen.add(example.clean)
-            drawn[split].append(example)
-            in_vain = 0
+        if example.clean in seen:
+            continue
+        own = split_of(example)
+        for split in (own, GROUPS) if own == "discovery" else (own,):
+            if split in places and places[split].take(example.template):
+                seen.add(example.clean)
+                drawn[split].append(example)
+                in_vain = 0
+                break
     short = next(name for name, size in sizes.items() if len(drawn[name]) < size)
     raise UserError(
         f"task {task.name} yields only {len(drawn[short])} distinct {short} prompts of the {sizes[short]} asked for; "

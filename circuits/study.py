@@ -44,7 +44,8 @@ class Study:
     """A model on a task.
 
     `prompts` are the scored ones (evaluation and held-out, told apart by their `splits`); `discovery` and the
-    engine's reference prompts come from outside them. `sizes` and `seed` say how prompts were drawn, so that a
+    engine's reference prompts come from outside them, and so do those of `groups`: discovery prompts on which no circuit was
+    chosen (the discovery prompts themselves where there are no more). `sizes` and `seed` say how prompts were drawn, so that a
     companion task's study can be drawn alike. `settings` is the measurement section of the configuration. `done` keeps
     the effects of sweeps already run on this model, so that two measurements that need the same one pay for it once.
     """
@@ -56,6 +57,7 @@ class Study:
     engine: LensEngine
     sizes: Mapping[str, int]
     seed: int
+    groups: PromptSet | None = None
     circuit: Circuit | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress = field(default_factory=NoProgress)
@@ -90,10 +92,26 @@ class Study:
         """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""
         return sorted(self.prompts.rows_of(split), key=lambda row: self.prompts.ids[row])[:size]
 
+    def one_in(self, share: int, held_out: int | None = None) -> list[int]:
+        """Indices of one in `share` scored prompts of every split, or one in `held_out` of the held-out ones: those of the
+        lowest hash."""
+        splits = self.prompts.splits
+        shares = {"held_out": held_out or share}
+        return [
+            row
+            for split in dict.fromkeys(splits)
+            for row in self.subset(round(splits.count(split) / shares.get(split, share)), split)
+        ]
+
     def discovery_subset(self, size: int) -> PromptSet:
         """`size` discovery prompts: those of the lowest hash, whatever order they were drawn in."""
         ids = self.discovery.ids
         return self.discovery.select(sorted(range(len(ids)), key=ids.__getitem__)[:size])
+
+    @property
+    def grouping(self) -> PromptSet:
+        """The prompts on which groups of heads are chosen, so that their effects on scored prompts are unbiased."""
+        return self.groups if self.groups is not None else self.discovery
 
     def answer_direction(self, prompts: PromptSet) -> Float[Tensor, "prompt d_model"]:
         """Mean unembedding of the answers minus mean unembedding of the foils: what the logit difference reads."""
@@ -109,12 +127,16 @@ def prepare(
     engine: Mapping[str, Any] | str | LensEngine = "auto",
     **rest: Any,
 ) -> Study:
-    """Draw and tokenize the four disjoint prompt sets of a task and set up the engine: a new one by name or settings, or one
-    that runs on the same model already.
+    """Draw and tokenize the disjoint prompt sets of a task and set up the engine: a new one by name or settings, or one that
+    runs on the same model already.
+
+    `sizes` has evaluation, held_out, discovery and reference; without groups, or of a task whose given prompts do not reach,
+    groups of heads are chosen on the discovery prompts.
 
     Raises UserError if prompts are not aligned, not distinct enough, or in two sets, or if there is no such engine.
     """
     drawn = prompt_sets.draw_examples(task, sizes, seed)
+    drawn = {name: examples for name, examples in drawn.items() if examples or name != prompt_sets.GROUPS}
     sets = {name: prompt_sets.tokenize(task, examples, model.tokenizer, name) for name, examples in drawn.items()}
     scored = prompt_sets.join(sets["evaluation"], sets["held_out"])
     sets["evaluation"].require_disjoint(sets["held_out"])
@@ -122,12 +144,14 @@ def prepare(
     scored.require_disjoint(sets["reference"])
     reference = sets["reference"]
     engine = engine.on(reference) if isinstance(engine, LensEngine) else choose(engine, model, reference, scored)
-    return Study(model, task, scored, sets["discovery"], engine, sizes, seed, **rest)
+    return Study(
+        model, task, scored, sets["discovery"], engine, sizes, seed, groups=sets.get(prompt_sets.GROUPS), **rest
+    )
 
 
 def companion(study: Study, name: str, size: int) -> Study:
     """A smaller study of another task on the same model: `size` evaluation prompts, the same reference size."""
-    sizes = {**study.sizes, "evaluation": size, "held_out": 1, "discovery": 1}
+    sizes = {**study.sizes, "evaluation": size, "held_out": 1, "discovery": 1, prompt_sets.GROUPS: 0}
     return prepare(
         study.model,
         tasks.get(name, study.task.vocabulary, bos=study.task.bos),
@@ -139,10 +163,13 @@ def companion(study: Study, name: str, size: int) -> Study:
     )
 
 
-def require_count(name: str, value: object) -> int:
-    """The setting `name` of the measurement section, which is `value`; UserError unless it is a whole number from 1 on."""
+def require_count(settings: Mapping[str, Any], section: str, name: str) -> int:
+    """The setting measurement.section.name; UserError unless it is a whole number from 1 on. `section` may be dotted."""
+    value: Any = settings
+    for key in (*section.split("."), name):
+        value = value[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UserError(f"measurement.{name} is {value!r}; expected a whole number of at least 1")
+        raise UserError(f"measurement.{section}.{name} is {value!r}; expected a whole number of at least 1")
     return value
 
 

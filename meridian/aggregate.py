@@ -20,12 +20,14 @@ from rich.text import Text
 
 import results_io
 from calibrations import summary
+from calibrations.claims_tried import ClaimsTried
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 from meridian import config_files, locks
 
 FILE = "summary.csv"
 ABOUT = ("model", "task", "seed", "variant")
-JUDGED = ("tier", "tier_name", "of", "ceiling", "faithfulness", "low", "high", "p", "p_corrected", "survives")
+JUDGED = ("tier", "tier_name", "of", "ceiling", "rules", "faithfulness", "low", "high", "p", "p_corrected", "survives")
 LETTERS = {"pass": "p", "fail": "F", "inconclusive": "?", "insufficient": "-", "not run": ""}
 LEGEND = "p pass, F fail, ? inconclusive, - insufficient, empty not run; p* is the certificate's p-value corrected over all rows"
 IN_PLACE_OF_A_RUN = ("command", "suite", "experiment")
@@ -40,14 +42,20 @@ def pool(results: Path, config: Mapping[str, Any], say: Any) -> dict[str, Any]:
     with locks.held(results, results / "summary.json", say):
         pooled = results_io.read(summary.summarise(results, config))
         results_io.write_text(results / FILE, to_csv(rows(pooled)))
+    if pooled["left_out"]:
+        folders = ", ".join(pooled["left_out"])
+        say(
+            f"Left out of summary.json: the certificates in {folders}, of an older version without a digest; repeat their runs"
+        )
     return pooled
 
 
 def rows(pooled: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row for each certificate of summary.json, in its order: ABOUT, JUDGED and the verdict of every calibration.
 
-    `low` and `high` are the 95 % interval of faithfulness under mean ablation; `p` is the p-value of the certificate,
-    `p_corrected` the same corrected over all circuits by Benjamini and Yekutieli, `survives` whether that is significant.
+    `rules` is "released 0.3", "changed" or "unknown"; `low` and `high` are the 95 % interval of faithfulness under mean ablation;
+    `p` is the p-value of the certificate, `p_corrected` the same corrected over all circuits by Benjamini and Yekutieli,
+    `survives` whether that is significant.
     """
     over = pooled["multiplicity"]["companions"]["circuits"]
     return [_row(entry, over[key]) for key, entry in pooled["circuits"].items()]
@@ -60,6 +68,7 @@ def _row(entry: Mapping[str, Any], corrected: Mapping[str, Any]) -> dict[str, An
         "model": entry["subject"]["model"],
         "task": entry["subject"]["task"],
         **{name: entry[name] for name in ("seed", "variant", "tier", "tier_name", "of", "ceiling")},
+        "rules": Standing.read(entry).word,
         **{"faithfulness": ratio.get("estimate"), "low": low, "high": high},
         **{"p": corrected["p"], "p_corrected": corrected["by"], "survives": corrected["survives"]},
         **{name: entry["verdicts"].get(name, "not run") for name in CALIBRATIONS},
@@ -76,7 +85,10 @@ def to_csv(table: Iterable[Mapping[str, Any]]) -> str:
 
 
 def show(pooled: Mapping[str, Any], console: Console) -> None:
-    """The rows as a table on the screen, with one character for each verdict, and the global M93 below it."""
+    """The rows as a table on the screen, with one character for each verdict, and below it the claims tried and the global M93.
+
+    A tier with * was reached under rules that are not released.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in (*ABOUT, "tier", "ceiling", "faithfulness [95 %]", "p*"):
         table.add_column(name, justify="left" if name in ABOUT else "right", overflow="fold")
@@ -85,11 +97,14 @@ def show(pooled: Mapping[str, Any], console: Console) -> None:
     for row in rows(pooled):
         about = ["" if row[name] is None else str(row[name]) for name in ABOUT]
         tier = "none" if row["tier"] is None else f"{row['tier']} of {row['of']}"
+        tier += "" if row["rules"].startswith("released") else " *"
         p = "" if row["p_corrected"] is None else f"{row['p_corrected']:.2g}"
         told = (*about, tier, str(row["ceiling"]), _ratio(row), p, *(LETTERS[row[c]] for c in CALIBRATIONS))
         table.add_row(*map(Text, told))
     console.print(table, highlight=False)
     console.print(LEGEND, highlight=False, markup=False, soft_wrap=True)
+    for claims in map(ClaimsTried.read, pooled["claims"]):
+        console.print(claims.sentence, highlight=False, markup=False, soft_wrap=True)
     sentence = summary.sentence(pooled["multiplicity"])
     console.print(sentence[0].upper() + sentence[1:], highlight=False, markup=False, soft_wrap=True)
 

@@ -78,8 +78,12 @@ class RunContext:
 
     def folder(self, task: str, default: bool = False) -> Path:
         """results/<model>/<task>, and below it a folder named by whatever differs from the default run."""
-        named = [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
-        return self.model_folder / task if default else overrides.below(self.model_folder / task, named)
+        return self.model_folder / task if default else overrides.below(self.model_folder / task, self.differs)
+
+    @property
+    def differs(self) -> list[str]:
+        """The overrides that name the folder of a run: those that can change a result."""
+        return [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
 
     def experiment_folder(self, name: str) -> Path:
         """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
@@ -128,13 +132,20 @@ class RunContext:
         vocabulary = self.vocabulary
         from circuits import tasks
         from circuits.measure import Plan
+        from circuits.prompts import sizes_of
 
         asked = self.settings["task"]
-        choices = (asked["corruption"], asked["bos"], asked["metric"])
+        templates = self.settings["prompts"].get("templates")  # an experiment's own prompts have none to choose
+        choices = (asked["corruption"], asked["bos"], asked["metric"], templates)
+        if task == FAILURES and templates not in (None, tasks.TEMPLATES[0]):
+            raise UserError(
+                f"prompts.templates={templates} is for tasks that draw their prompts; those of task={FAILURES} are a suite's, "
+                "so leave it out"
+            )
         return Plan(
             model_settings=self.model_settings,
             task=self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices),
-            sizes=self.settings["prompts"],
+            sizes=sizes_of(self.settings["prompts"]),
             seed=self.seed,
             settings=self.settings["measurement"],
             engine=self.settings["engine"],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import results_io
 from calibrations import certificate
+from calibrations.rules import Standing
 from result_types import TraceResult
 from results_io import UserError
 from suites import declaration
@@ -47,7 +48,7 @@ def chosen(
 
 
 def certify(
-    folder: Path, documents: Documents, settings: Mapping[str, Any], changed: Sequence[str], say: Callable[[str], None]
+    folder: Path, documents: Documents, settings: Mapping[str, Any], standing: Standing, say: Callable[[str], None]
 ) -> dict[str, Any]:
     """The certificate of a circuit about failures; tier 1 also asks that the confirmation half confirms the named heads.
 
@@ -58,7 +59,7 @@ def certify(
     named = [carrier["head"] for carrier in traced["named"]]
     measured = _measured(folder, confirmation.NEEDED)
     gated, rules = confirmation.gated(documents, settings["certificate"], named, measured, limits)
-    folded = certificate.certify(gated, rules, changed)
+    folded = certificate.certify(gated, rules, standing)
     records = confirmation.confirm(named, measured, limits) if measured else []
     if measured:
         path = folder / f"{confirmation.NUMBER}_{confirmation.ID}.json"

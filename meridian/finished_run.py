@@ -7,8 +7,9 @@ from functools import cached_property
 
 import pandas as pd
 
-from calibrations import certificate
+from calibrations import certificate, claims_tried, summary
 from calibrations.certificate_row import CertificateRow, calibrations_of
+from calibrations.claims_tried import ClaimsTried
 from calibrations.registry import CALIBRATIONS
 from meridian import failure_carriers, figures, notebook_certificate, tables
 from meridian.figures.values import Figure
@@ -24,6 +25,17 @@ class FinishedRun(RunFolder):
     def blocking(self) -> pd.DataFrame:
         """Gates that keep the next tier from being reached: metric, verdict, reason, what it needs, split."""
         return notebook_certificate.blocking(self.certificate)
+
+    @property
+    def claims_tried(self) -> ClaimsTried:
+        """The claims about this task on these weights in the same folder of results, with the tier of each.
+
+        UserError if no folder above has a summary.json, which every run ends with.
+        """
+        above = next((folder for folder in self.path.resolve().parents if (folder / "summary.json").is_file()), None)
+        if above is None:
+            raise UserError(f"no folder above {self.path} has a summary.json; repeat the run that it is of")
+        return claims_tried.about(self.certificate["subject"], summary.certificates_in(above)[0].values())
 
     @property
     def verdicts(self) -> pd.DataFrame:

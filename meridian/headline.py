@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from calibrations import calibrate, preconditions
-from calibrations.evidence import PRIMARY, Evidence
+from calibrations import calibrate, faithfulness_over_wordings, preconditions
+from calibrations.certificate import RECIPE_NAMES
+from calibrations.evidence import Evidence
 from calibrations.statistics import Insufficient
+from meridian import outside_effects
 
+READ = ("01", "20", *sorted({number for number, _ in outside_effects.MEASURED.values()}))  # results that it is about
+HOLDS = {  # the records of faithfulness, by what their intervals hold for
+    "P.faithfulness": "on these wordings",
+    faithfulness_over_wordings.METRIC: "on wordings like these",
+}
 FOUND = {
     "discovered": "found on the discovery split",
     "planted": "claimed of a planted model",
@@ -16,7 +23,7 @@ FOUND = {
 
 
 def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, origin: str) -> dict[str, str]:
-    """Subject, data and faithfulness, each as a line or two.
+    """Subject, data, faithfulness, and heads outside the claim with large effects, each as a line or two.
 
     `asked` is the kind of circuit that was asked for, `origin` says where the model is from.
     """
@@ -31,25 +38,41 @@ def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, ori
         "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
         f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}",
         "faithfulness": _faithfulness(evidence, documents),
+        "outside": outside_effects.sentence(
+            evidence, documents[calibrate.PRECONDITIONS]["subject"]["settings"]["max_outside"]
+        ),
     }
 
 
 def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
     """Faithfulness under every recipe in one line, each with the recipe's name beside it."""
-    config = documents[calibrate.PRECONDITIONS]["subject"]["settings"]
+    config, primary = documents[calibrate.PRECONDITIONS]["subject"]["settings"], evidence.primary_recipe
     try:
         preconditions.require_behaviour(evidence, config)
-        ratios = {m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.METHODS}
+        ratios = {
+            m: preconditions.faithfulness(evidence, config, method=m) for m in preconditions.every_recipe(evidence)
+        }
     except Insufficient as missing:
         return f"Faithfulness not reportable: {missing}"
-    low, high = ratios[PRIMARY].fieller(0.95)
     others = " · ".join(
-        f"{ratio.value:.2f} {method.replace('_', ' ')}" for method, ratio in ratios.items() if method != PRIMARY
+        f"{ratio.value:.2f} {method.replace('_', ' ')}" for method, ratio in ratios.items() if method != primary
     )
     null = preconditions.random_faithfulness(evidence)
-    above_floor = preconditions.normalised_faithfulness(evidence)
+    above_floor = preconditions.normalised_faithfulness(evidence, primary)
     return (
-        f"Faithfulness {ratios[PRIMARY].value:.2f} [{low:.2f}, {high:.2f}] mean per template and position "
+        f"Faithfulness {ratios[primary].value:.2f} {RECIPE_NAMES[primary]} "
         f"({above_floor:.2f} above all-heads-ablated) · {others}\n"
-        f"Random circuits of its size and layers: median {np.median(null):.2f}, largest {null.max():.2f}"
+        f"90 % interval {_intervals(documents)}\n"
+        f"Random circuits of its size and layers, mean ablation: median {np.median(null):.2f}, largest {null.max():.2f}"
     )
+
+
+def _intervals(documents: calibrate.Documents) -> str:
+    """Both intervals of faithfulness, each with what it holds for: names drawn anew, and wordings too."""
+    records = {record["metric"]: record for record in documents[calibrate.PRECONDITIONS]["records"]}
+    told = []
+    for metric, holds in HOLDS.items():
+        interval, reasons = records[metric]["ci90"], records[metric]["reasons"]
+        low_high = f"[{interval[0]:.2f}, {interval[1]:.2f}]" if interval else f"not known ({'; '.join(reasons)})"
+        told.append(f"{low_high} {holds}")
+    return ", ".join(told)

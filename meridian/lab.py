@@ -15,7 +15,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from calibrations.statistics import Insufficient, reportable_ratio
-from circuits.circuit import HEAD_NAME, Circuit, Kind, Node, parse_head
+from circuits.circuit import HEAD_NAME, PRIMARY_RECIPES, Circuit, Kind, Node, parse_head
 from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise
 from circuits.measurements import (
     ablation_battery,
@@ -154,7 +154,8 @@ class Lab:
     def ablate(self, heads: Question, recipe: str | Recipe = "mean") -> Finding:
         """D - LD(heads ablated): what the intact model loses; `share` is of mean(D).
 
-        `recipe`: zero, mean (per template and position), mean_pooled, resample or noise (mean over their draws), or a Recipe.
+        `recipe`: zero (the head's constant stays), zero_raw (it goes too), mean (per template and position), mean_pooled,
+        resample or noise (mean over their draws), or a Recipe.
         """
         asked = self._asked(heads)
         draws = self._recipes(recipe)
@@ -372,8 +373,8 @@ class Lab:
     def _recipes(self, recipe: str | Recipe) -> list[Recipe]:
         if isinstance(recipe, Recipe):
             return [recipe]
-        if recipe not in ablation_battery.METHODS:
-            raise UserError(f"recipe={recipe} is unknown; use {', '.join(ablation_battery.METHODS)}")
+        if recipe not in PRIMARY_RECIPES:
+            raise UserError(f"recipe={recipe} is unknown; use {', '.join(PRIMARY_RECIPES)}")
         return ablation_battery.recipes(self.study, recipe)
 
     def _asked(self, heads: Question) -> dict[str, tuple[Node, ...]]:

@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 
 from calibrations.certificate_row import CertificateRow, MetricRow, calibrations_of
+from calibrations.certificate_tier import tier_text
+from calibrations.rules import Standing
 from meridian.figures import colours
 
 COLUMNS = ("title", "published", "published_verdict", "estimate", "low", "high", "verdict", "gating", "why")
@@ -43,16 +45,17 @@ def blocking(certificate: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def html(certificate: Mapping[str, Any]) -> str:
-    """Tier, what blocks the next one, and a row for each calibration, as HTML."""
+    """Tier, rules, what blocks the next tier, and a row for each calibration, as HTML."""
     headline, gates = certificate["headline"], blocking(certificate).to_dict("records")
-    tier = f"Tier {certificate['tier']} of {certificate['of']}: {certificate['tier_name']}"
-    lines = [
-        f"<strong>{escape(tier if certificate['tier'] is not None else 'No tier: ' + certificate['tier_name'])}</strong>"
-    ]
+    lines = [f"<strong>{escape(tier_text(certificate))}</strong>", *map(escape, Standing.read(certificate).lines)]
     if gates:
         blocked = "; ".join(f"{gate['metric']} ({gate['verdict']})" for gate in gates)
         lines.append(f"Blocks tier {gates[0]['tier']}: {escape(blocked)}")
-    lines += [escape(headline["subject"]), escape(headline["data"])]
+    lines += [
+        escape(headline["subject"]),
+        escape(headline["data"]),
+        *map(escape, headline["faithfulness"].splitlines()),
+    ]
     return f"<p>{'<br>'.join(lines)}</p>\n{html_table(calibrations_of(certificate))}"
 
 

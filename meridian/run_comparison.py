@@ -19,6 +19,7 @@ from scipy import stats
 import results_io
 from calibrations.certificate import BEHAVIOUR
 from calibrations.certificate_row import MetricRow
+from calibrations.certificate_tier import tier_name
 from calibrations.evidence import Head
 from calibrations.statistics import overlap_p
 from meridian import overrides
@@ -30,7 +31,7 @@ from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 
 FOLDER, FILE = "compare", "comparison.json"
-OWN_CIRCUIT = ("20", "22", "24", "28")  # measurements that say which circuit they are about
+OWN_CIRCUIT = ("19", "20", "22", "24", "28")  # measurements that say which circuit they are about
 NUMBERS = ("a", "b", "difference", "low", "high")  # of a difference; null where there is none
 GAINED, LOST, OTHER = "gained", "lost", "changed"
 
@@ -183,7 +184,8 @@ class RunComparison:
             gates = [gate, *(gate for gate in gates if gate["metric"] != BEHAVIOUR)]
         return {
             "tiers": tiers,
-            "names": [run.certificate["tier_name"] for run in (self.a, self.b)],
+            "names": [tier_name(run.certificate) for run in (self.a, self.b)],
+            "rules": [run.rules.to_dict() for run in (self.a, self.b)],
             "ceilings": [run.certificate["ceiling"] for run in (self.a, self.b)],
             "held_back": "ab"[lower] if ranks[0] != ranks[1] else None,
             "by": [{key: gate[key] for key in ("metric", "split", "verdict", "reason")} for gate in gates],
@@ -210,6 +212,13 @@ class RunComparison:
         other = [
             i for i in self.a.certificate["inputs"] if i in self.b.certificate["inputs"] and not self._same_settings(i)
         ]
+        for side, run in (("a", self.a), ("b", self.b)):
+            if not run.rules.released:
+                yield f"{side}  {'; '.join(run.rules.lines)}. Its tier was not reached under released rules."
+        if all(run.rules.released for run in (self.a, self.b)) and self.a.rules.version != self.b.rules.version:
+            yield (
+                f"The rules differ (released {self.a.rules.version} and {self.b.rules.version}), and with them what a tier asks."
+            )
         if other:
             yield f"Settings differ in {', '.join(other)}; those verdicts answer different questions."
 

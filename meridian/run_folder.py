@@ -13,6 +13,7 @@ from calibrations import calibrate, preconditions
 from calibrations.certificate_row import CertificateRow, rows_of
 from calibrations.evidence import Evidence
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 from calibrations.statistics import percentile_interval
 from results_io import UserError
 
@@ -20,6 +21,18 @@ CERTIFICATE = "certificate.json"
 SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
 SUITE_NUMBERS = tuple(str(number) for number in range(101, 121))  # of failure modes: A1 is 101, A20 would be 120
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
+
+
+def certified(path: str | Path) -> Path:
+    """The folder `path`. UserError if there is none or no certificate in it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
+    if not (folder / CERTIFICATE).is_file():
+        below = sorted(str(found.parent) for found in folder.rglob(CERTIFICATE))
+        remedy = f"use {below[0]}" if below else "run python run.py task=ioi calibration=all first"
+        raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
+    return folder
 
 
 @dataclass(frozen=True)
@@ -33,13 +46,7 @@ class RunFolder:
         """The folder of a finished run. UserError if there is none, if the run made no certificate, or if prompts (01), circuit
         (20) or preconditions (P) are gone: all else can be left out.
         """
-        folder = Path(path)
-        if not folder.is_dir():
-            raise UserError(f"{path} is not a folder; give that of a finished run, for example results/pocket/ioi")
-        if not (folder / CERTIFICATE).is_file():
-            below = sorted(str(found.parent) for found in folder.rglob(CERTIFICATE))
-            remedy = f"use {below[0]}" if below else "run python run.py task=ioi calibration=all first"
-            raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
+        folder = certified(path)
         lacking = [number for number in NEEDED if results_io.find(folder, number) is None]
         if lacking:
             raise UserError(
@@ -61,6 +68,11 @@ class RunFolder:
     def tier(self) -> int | None:
         """The tier reached; None if the model is not shown to do the task."""
         return self.certificate["tier"]
+
+    @property
+    def rules(self) -> Standing:
+        """Whether the rules of its certificate are released ones, or what differs: `word`, `differences`."""
+        return Standing.read(self.certificate)
 
     def document(self, number: str) -> Mapping[str, Any] | None:
         """Result `number` ("02", "11", "E1b", "P") as stored; None if it is not there."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import results_io
 from calibrations import calibrate as calibrating
-from calibrations import certificate, certificate_table, preconditions, summary
+from calibrations import certificate, certificate_table, claims_tried, preconditions, rules, summary
 from calibrations.evidence import Evidence
-from meridian import aggregate
+from meridian import aggregate, integrity
 from meridian.commandline import FAILURES, TRACED
 from meridian.context import RunContext
-from meridian.headline import headline
+from meridian.headline import READ, headline
 from meridian.run_folder import CERTIFICATE, RunFolder
 from results_io import UserError
 
@@ -32,6 +32,7 @@ def measure(context: RunContext, task: str) -> Path:
     from circuits import measure
 
     folder, shared = context.folder(task), context.folder(task, default=True)
+    integrity.announce(folder, context.reporter.say)
     plan.circuit = claimed_circuit(context, plan, folder)
     numbers = numbers_read(context)
     plan.require_reference()
@@ -114,14 +115,15 @@ def calibrate(context: RunContext, folder: Path) -> calibrating.Documents:
 def certify(context: RunContext, folder: Path, documents: calibrating.Documents) -> dict[str, Any]:
     """Stage 3: fold the verdicts; certificate.json is written only if all calibrations were asked for."""
     settings = context.settings
-    changed = [text for text in context.overrides if text.startswith(("calibration.", "certificate."))]
+    standing = rules.standing(settings, documents[calibrating.PRECONDITIONS]["subject"]["task"])
     if context.traced:
         from meridian import failures
 
-        folded = failures.certify(folder, documents, settings, changed, context.reporter.say)
+        folded = failures.certify(folder, documents, settings, standing, context.reporter.say)
     else:
-        folded = certificate.certify(documents, settings["certificate"], changed)
-    evidence = Evidence.load(folder, settings["calibration"]["common"], ("01", "20"))
+        folded = certificate.certify(documents, settings["certificate"], standing)
+    evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
+    folded |= integrity.made_from(folder, context.differs)
     folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)
@@ -141,9 +143,12 @@ def report(context: RunContext, folder: Path) -> None:
 
 
 def show(context: RunContext, folder: Path, folded: Mapping[str, Any]) -> None:
-    """The certificate as a table, and where everything is."""
+    """The certificate as a table, how many claims were tried, and where everything is."""
     reporter = context.reporter
     certificate_table.show(folded, folded["headline"], reporter.console, context.complete)
+    if context.complete:
+        tried = claims_tried.about(folded["subject"], summary.certificates_in(context.results)[0].values())
+        reporter.say(f"1 of {tried.sentence}")
     written = " · certificate.json · report.html" if context.complete else ""
     reporter.say(f"Results {folder}{written} · {reporter.rate()}\n")
 

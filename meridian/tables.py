@@ -22,9 +22,11 @@ import pandas as pd
 import results_io
 from calibrations import preconditions
 from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.certificate_tier import tier_text
 from calibrations.number_format import interval_text, number
 from calibrations.statistics import or_none
-from meridian import run_folder
+from calibrations.worst_groups import WorstGroups
+from meridian import outside_effects, run_folder
 from meridian.figures import graph, heads
 from meridian.figures.intervals import LEVEL, clustered_means
 from meridian.run_folder import RunFolder
@@ -32,7 +34,9 @@ from results_io import UserError
 
 FORMATS = ("csv", "tex", "parquet")
 LONG = 45  # rows from which a LaTeX table runs over several pages
+WIDE, PARAGRAPH = 40, "p{5cm}"  # letters from which a LaTeX column breaks its lines, and how
 LOW, HIGH = f"_low{100 * LEVEL:.0f}", f"_high{100 * LEVEL:.0f}"  # endings of an interval's columns
+JUDGED = ("estimate", "inc", "share")  # columns of which ci90 is the interval
 PRINTED_HEADS = ("02_denoising", "02_noising", "03_attribution", "21_effect")
 Columns = dict[str, list[Any]]
 LATEX = str.maketrans(
@@ -56,10 +60,7 @@ class Table:
 
 def of(run: RunFolder) -> dict[str, Table]:
     """Every table that the results of `run` allow, by name. What was not measured leaves its table out."""
-    found = (
-        build(run)
-        for build in (certificate, records, faithfulness, head_table, prompts, edges, failure_rates, carriers)
-    )
+    found = (build(run) for build in BUILDERS)
     return {table.name: table for table in found if table is not None and len(table.frame)}
 
 
@@ -67,13 +68,14 @@ def of(run: RunFolder) -> dict[str, Table]:
 
 
 def certificate(run: RunFolder) -> Table:
-    """The four preconditions and 16 calibrations, each with the record that decided its verdict."""
+    """What is asked of the claim itself (P) and 16 calibrations, each with the record that decided its verdict."""
     preconditions, *calibrations = run.rows
     rows = [
         *((preconditions, metric) for metric in preconditions.metrics),
         *((row, row.decided_by) for row in calibrations),
     ]
-    caption = "The certificate: of each calibration the record that decided its verdict, with its 90 % interval."
+    caption = f"The certificate. {tier_text(run.certificate)}; {'; '.join(run.rules.lines)}. "
+    caption += "Of each calibration the record that decided its verdict, with its 90 % interval."
     printed = ("id", "metric", "published_verdict", "estimate", "verdict")
     return Table("certificate", caption, _metric_frame(run, rows), printed)
 
@@ -116,7 +118,7 @@ def faithfulness(run: RunFolder) -> Table | None:
     """Faithfulness and completeness by recipe and split, with Fieller intervals; missing where the data support none."""
     rows: list[dict[str, Any]] = []
     ratios = {"faithfulness": preconditions.faithfulness, "completeness": preconditions.completeness}
-    for split, method in itertools.product(("evaluation", "held_out"), preconditions.METHODS):
+    for split, method in itertools.product(("evaluation", "held_out"), preconditions.every_recipe(run.evidence)):
         evidence = run.evidence.on(split)
         row: dict[str, Any] = {"recipe": method.replace("_", " "), "split": split}
         for name, ratio in ratios.items():
@@ -130,6 +132,65 @@ def faithfulness(run: RunFolder) -> Table | None:
     if frame[["faithfulness", "completeness"]].isna().to_numpy().all():
         return None
     return Table("faithfulness", f"Faithfulness by ablation recipe, {100 * LEVEL:g} % Fieller intervals.", frame)
+
+
+def completeness_groups(run: RunFolder) -> Table | None:
+    """One row per worst group of P.completeness: what circuit and model lose without it, in shares of N, and inc."""
+    found = WorstGroups.read(run.certificate)
+    rows = [
+        {"heads": group.heads_text, "group": group.name.replace("_", " "), "recipe": group.recipe_text}
+        | {"gate": group.gate, "lost_by_circuit": group.lost_by_circuit, "lost_by_model": group.lost_by_model}
+        | {"inc": group.incompleteness, "ci90_low": group.ci90[0], "ci90_high": group.ci90[1], "limit": group.limit}
+        | {"published_score": group.published_score}
+        | {"normaliser": None if found.normalisers is None else found.normalisers.get(group.recipe)}
+        for group in found.claimed
+    ]
+    if not rows:
+        return None
+    caption = (
+        "What circuit and model lose without a group of claimed heads, in shares of N, what all heads together are worth; inc is "
+        "the difference, with the 90 % interval of the group alone. The published score is that of Wang et al. 2022."
+    )
+    printed = ("heads", "recipe", "lost_by_circuit", "lost_by_model", "inc", "published_score")
+    return Table("completeness_groups", caption, pd.DataFrame(rows).astype({"normaliser": "float64"}), printed)
+
+
+def outside_groups(run: RunFolder) -> Table | None:
+    """One row per worst group of P.outside: what the model loses without it, or what adding it to the circuit changes."""
+    rows = [
+        {"heads": group.heads_text, "group": group.name, "side": group.side_text, "recipe": group.recipe_text}
+        | {"share": group.share, "ci90_low": group.ci90[0], "ci90_high": group.ci90[1], "limit": group.limit}
+        for group in WorstGroups.read(run.certificate).outside
+    ]
+    caption = (
+        "What heads outside the claim change, in shares of N, what all heads together are worth, with the 90 % interval of the "
+        "group alone: in the model without them, or in the circuit with them."
+    )
+    return Table("outside_groups", caption, pd.DataFrame(rows), ("heads", "side", "recipe", "share")) if rows else None
+
+
+def outside_effects_table(run: RunFolder) -> Table | None:
+    """One row per head outside the claim with a large effect: every effect, and its rank among all heads."""
+    evidence, share = run.evidence, run.settings.get("max_outside")
+    found = outside_effects.large(evidence, share)
+    if not found:
+        return None
+    columns: Columns = {"head": [one.name for one in found]}
+    for place, effect in enumerate(found[0].effects):
+        values = evidence.head_effect(*outside_effects.MEASURED[effect.measured])
+        _, low, high = clustered_means(values, evidence.clusters, evidence.templates)
+        own = [evidence.heads.index(one.head) for one in found]
+        name = effect.measured.replace("-", "_")
+        columns[name] = [one.effects[place].value for one in found]
+        columns |= {name + LOW: [low[i] for i in own], name + HIGH: [high[i] for i in own]}
+        columns[f"{name}_rank"] = [one.effects[place].rank for one in found]
+    frame = pd.DataFrame(columns)
+    frame = frame.astype({name: "float64" for name in frame.columns[1:] if not name.endswith("_rank")})
+    caption = (
+        f"Heads outside the claim of which an effect is above {share:g} of the mean {evidence.metric}, in {evidence.unit} with "
+        f"{100 * LEVEL:g} % intervals; the rank is by size among all {len(evidence.heads)} heads. No gate reads these numbers."
+    )
+    return Table("outside_effects", caption, frame)
 
 
 def head_table(run: RunFolder) -> Table:
@@ -171,7 +232,7 @@ def prompts(run: RunFolder) -> Table:
         if isinstance(values, list) and len(values) == n and name not in (*columns, "heads")
     }
     values = np.asarray(battery["logit_diff"], dtype=float)
-    for method in preconditions.METHODS:
+    for method in preconditions.every_recipe(run.evidence):
         rows = [i for i, c in enumerate(battery["conditions"]) if (c["subset"], c["method"]) == ("circuit", method)]
         if rows:
             columns[f"circuit_{method}"] = values[rows].mean(axis=0)
@@ -231,6 +292,21 @@ def carriers(run: RunFolder) -> Table | None:
     return Table("carriers", caption, pd.DataFrame(rows, columns=columns)) if rows else None
 
 
+BUILDERS = (
+    certificate,
+    records,
+    faithfulness,
+    completeness_groups,
+    outside_groups,
+    outside_effects_table,
+    head_table,
+    prompts,
+    edges,
+    failure_rates,
+    carriers,
+)
+
+
 # --- files -------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +341,7 @@ def latex(table: Table) -> bytes:
     text = shown.to_latex(
         index=False,
         escape=True,
+        column_format="".join(PARAGRAPH if text.str.len().max() > WIDE else "l" for _, text in shown.items()),
         longtable=len(shown) > LONG,
         caption=escaped(table.caption),
         label=f"tab:{table.name}",
@@ -283,7 +360,8 @@ def printed(table: Table) -> pd.DataFrame:
     frame = table.frame
     intervals = {name: (name + LOW, name + HIGH) for name in frame if {name + LOW, name + HIGH} <= set(frame)}
     if {"ci90_low", "ci90_high"} <= set(frame):
-        intervals["estimate"] = ("ci90_low", "ci90_high")
+        judged = next(name for name in JUDGED if name in frame)
+        intervals[judged] = ("ci90_low", "ci90_high")
     ends = {end for pair in intervals.values() for end in pair}
     columns = {}
     for name in table.printed or [name for name in frame if name not in ends]:

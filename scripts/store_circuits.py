@@ -17,6 +17,7 @@ from circuits import circuit as circuit_files
 from circuits import models, tasks
 from circuits.discovery import discover
 from circuits.measure import Plan
+from circuits.prompts import sizes_of
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
@@ -29,7 +30,7 @@ def main(names: list[str]) -> None:
         started = time.monotonic()
         measurement = OmegaConf.to_container(OmegaConf.load(CONFIGS / "measurement" / "all.yaml"))
         engine = OmegaConf.to_container(OmegaConf.load(CONFIGS / "engine" / "common.yaml")) | {"name": "auto"}
-        plan = Plan(settings, tasks.get(name), config["prompts"], config["seed"], measurement, engine)
+        plan = Plan(settings, tasks.get(name), sizes_of(config["prompts"]), config["seed"], measurement, engine)
         found = discover(plan.study)
         path = models.EMBEDDED / settings["path"] / "circuits" / f"{name}.yaml"
         circuit_files.save(found, path)

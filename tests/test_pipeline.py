@@ -17,6 +17,7 @@ import yaml
 import results_io
 from calibrations import certificate
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 from circuits import circuit as circuit_files
 from circuits import models
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
@@ -225,9 +226,11 @@ def test_20_ablation_battery(first) -> None:
         *(f"without:{name}" for name in roles),
     ]
     draws = {"zero": 1, "mean": 1, "mean_pooled": 1, "resample": 4, "noise": 4}
-    assert counts == {(subset, method): n for subset in subsets for method, n in draws.items()}
+    fewer = {"top_k_norm": ("mean",), "top_k_attribution": ("mean",)}
+    fewer |= {subset: ("zero", "mean_pooled") for subset in subsets if subset.startswith("without:")}
+    assert counts == {(s, method): n for s in subsets for method, n in draws.items() if method in fewer.get(s, draws)}
     values = np.array(data["logit_diff"])
-    assert values.shape == (len(subsets) * 11, P)
+    assert values.shape == (3 * 11 + 2 * 1 + len(roles) * 2, P)
     mean = {c["subset"]: row for c, row in zip(data["conditions"], values, strict=True) if c["method"] == "mean"}
     theta = {subset: row[:40].sum() / clean[:40].sum() for subset, row in mean.items()}
     assert abs(theta["circuit"] - 1) < 0.25 and abs(theta["empty"]) < 0.25 > abs(theta["complement"])
@@ -253,10 +256,12 @@ def test_21_and_22_knockouts_and_minimality(first) -> None:
     assert np.shape(minimality["effect"]) == (len(minimality["heads"]), P)
     single = {name: role["heads"][0] for name, role in roles.items() if len(role["heads"]) == 1}
     clean = np.array(data_of(first, "01")["clean_logit_diff"])
-    rows = {c["name"]: np.array(v) for c, v in zip(battery["conditions"], battery["logit_diff"], strict=True)}
+    groups, prompts = minimality["completeness"]["groups"], minimality["completeness"]["prompt_index"]
+    mean = minimality["completeness"]["recipes"]["mean"]
     for name, (layer, index) in single.items():
-        without = clean - rows[f"without:{name}/mean/0"]
-        assert np.abs(without - knockouts[:, 8 * layer + index]).max() < 1e-4
+        place = next(i for i, group in enumerate(groups) if group["heads"] == [[layer, index]])
+        lost = np.array(mean["model"]) - np.array(mean["model_without"])[mean["groups"].index(place)]
+        assert np.abs(lost - knockouts[prompts, 8 * layer + index]).max() < 1e-4
         place = minimality["heads"].index([layer, index])
         effect = np.array(minimality["role_effect"])[minimality["roles"].index(name)]
         assert np.abs(effect - minimality["effect"][place]).max() < 1e-4
@@ -301,12 +306,13 @@ def test_calibrations_have_the_common_form(first, identifier) -> None:
 
 def test_forty_prompts_are_too_few_to_certify_and_the_certificate_says_so(first) -> None:
     folded = results_io.read(first.folder / "certificate.json")
-    assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (0, "proposed", 4, 0)
+    assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (0, "under changed rules", 4, 0)
     verdicts = {record["metric"]: record for row in folded["rows"] for record in row["records"]}
     assert verdicts["C16.test_retest"]["reasons"] == ["n_prompts: 40 prompts; at least 90 needed"]
     unmeasured = [name for name, r in verdicts.items() if any(reason.startswith("not_run") for reason in r["reasons"])]
     assert unmeasured == []
-    assert folded["overrides"] == []
+    changed = {one["key"]: one["value"] for one in folded["rules"]["differences"]}
+    assert [f"{key}={value}" for key, value in changed.items()] == sorted(set(SMALL) - {"task=ioi", "model.device=cpu"})
     assert [row["id"] for row in folded["rows"]] == list(CALIBRATIONS)
 
 
@@ -314,12 +320,15 @@ def test_the_terminal_shows_tier_rows_and_where_everything_is(first) -> None:
     text = first.outcome.output
     assert "Certificate  ioi on pocket (4 layers x 8 heads, embedded)  circuit: stored, " in text
     assert (
-        "Tier 0 of 4: proposed    reachable with this data: 0    40 evaluation + 20 held-out prompts, 12 templates"
+        "\nTier 0 of 4 under changed rules\nReachable with this data: tier 0\n40 evaluation + 20 held-out prompts, 12 templates"
         in text
     )
-    faithfulness = r"^Faithfulness [\d.]+ \[[\d.]+, [\d.]+\] mean per template and position .* noise$"
+    assert "\nrules: changed from released 0." in text and "\n  prompts.evaluation: 40 (released: 400)\n" in text
+    assert "\n1 of 1 claim tried about ioi on pocket: tiers 0* (* under rules that are not released)\n" in text
+    faithfulness = r"^Faithfulness [\d.]+ mean per template and position \([\d.]+ above all-heads-ablated\) · .* noise$"
     assert re.search(faithfulness, text, re.MULTILINE)
-    assert re.search(r"^Random circuits of its size and layers: median [\d.]+, largest [\d.]+$", text, re.MULTILINE)
+    null = r"^Random circuits of its size and layers, mean ablation: median [\d.]+, largest [\d.]+$"
+    assert re.search(null, text, re.MULTILINE)
     for identifier in CALIBRATIONS:
         assert re.search(rf"^{identifier} ", text, re.MULTILINE), identifier
     assert re.search(
@@ -401,9 +410,15 @@ def test_the_certificate_follows_from_the_files_alone(first) -> None:
     names = {"P": "P_preconditions.json"} | {i: f"{m.NUMBER}_{m.NAME}.json" for i, m in CALIBRATIONS.items()}
     documents = {identifier: results_io.read(first.folder / name) for identifier, name in names.items()}
     rules = yaml.safe_load((ROOT / "configs" / "certificate" / "tiers.yaml").read_text())
-    folded = certificate.certify(documents, rules)
     stored = results_io.read(first.folder / "certificate.json")
-    said = ("schema_version", "headline")  # the second is written for people; the first by every file
+    folded = certificate.certify(documents, rules, Standing.read(stored))
+    said = (
+        "schema_version",
+        "content_sha256",
+        "headline",
+        "inputs_sha256",
+        "asked",
+    )  # of every file, for people, of the run
     assert results_io.canonical(folded) == {name: value for name, value in stored.items() if name not in said}
 
 

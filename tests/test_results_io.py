@@ -79,7 +79,8 @@ def test_nan_and_infinity_are_refused_and_nothing_is_written(missing, place, tmp
 def test_write_then_read_returns_the_document_with_its_schema(tmp_path) -> None:
     path = tmp_path / "model" / "task" / "02_activation_patching.json"
     results_io.write(path, DOCUMENT)
-    assert results_io.read(path) == {"schema_version": results_io.SCHEMA_VERSION, **DOCUMENT}
+    digest = hashlib.sha256(results_io.dumps({"schema_version": 1, **DOCUMENT}).encode()).hexdigest()
+    assert results_io.read(path) == {"schema_version": 1, "content_sha256": digest, **DOCUMENT}
     assert path.stat().st_mode & 0o777 == 0o644
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     first = path.read_bytes()
@@ -130,6 +131,8 @@ def test_a_process_killed_before_the_rename_leaves_the_old_file(tmp_path) -> Non
         (b"[1, 2]", "has result schema None, expected 1"),
         (b"{}", "has result schema None, expected 1"),
         (b'{"schema_version": 99}', "has result schema 99, expected 1"),
+        (b'{"schema_version": 1}', "has no digest of its content, so an older version wrote it or somebody else"),
+        (b'{"schema_version": 1, "content_sha256": null}', "was edited after it was written: its digest is of another"),
     ],
 )
 def test_a_file_that_is_no_result_is_named_with_the_remedy(content, complaint, tmp_path) -> None:
@@ -181,7 +184,8 @@ def test_texts_are_utf_8_with_their_own_line_ends_whatever_the_system_writes(tmp
         f"results_io.write_text(pathlib.Path('text'), {text!a})\n"
         "print(ascii(results_io.read(pathlib.Path('foreign.json'))['name']))\n"
     )
-    foreign = {"schema_version": results_io.SCHEMA_VERSION, "name": "Zürich"}
+    results_io.write(tmp_path / "foreign.json", {"name": "Zürich"})
+    foreign = json.loads((tmp_path / "foreign.json").read_text())
     (tmp_path / "foreign.json").write_bytes(json.dumps(foreign, ensure_ascii=False).encode())
     plain = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     environment = {**os.environ, **plain, "PYTHONPATH": str(Path(results_io.__file__).parent)}
@@ -190,3 +194,98 @@ def test_texts_are_utf_8_with_their_own_line_ends_whatever_the_system_writes(tmp
     )
     assert (done.stderr, done.stdout) == ("", "'Z\\xfcrich'\n")
     assert (tmp_path / "text").read_bytes() == text.encode()
+
+
+# --- edited files --------------------------------------------------------------------------------------------------
+
+RICH = {
+    "number": "11",
+    "records": [{"verdict": "fail", "p": 0.04, "gating": True, "reasons": [], "n": {"prompts": 400}, "needs": None}],
+    "data": {"effect": [[0.25, -0.0, 1e-300], [1.5e22, 2, 3.0]], "title": "Zürich \u2028 \ud800"},
+}
+
+
+def written(folder: Path, document: dict = RICH) -> Path:
+    results_io.write(folder / "11_x.json", document)
+    return folder / "11_x.json"
+
+
+def test_any_file_s_digest_is_that_of_the_file_without_its_line(tmp_path) -> None:
+    path = written(tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    (line,) = [line for line in lines if b"content_sha256" in line]
+    digest = hashlib.sha256(b"".join(one for one in lines if one != line)).hexdigest()
+    assert line == f'  "content_sha256": "{digest}",\n'.encode()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"verdict": "fail"', '"verdict": "pass"'),
+        ("0.04", "0.4"),
+        ("0.04", "0.04000000000000001"),  # beyond the nine digits that are stored
+        ("-0.0", "0.0"),
+        (" 2,", " 2.0,"),
+        ("3.0", "3"),
+        ("true", "1"),
+        ("true", "false"),
+        ("null", "0"),
+        ("1e-300", "NaN"),
+        ("1e-300", "1e999"),
+        ("Z\\u00fcrich", "Zurich"),
+        ('"number": "11"', '"number": "12"'),
+        ('"prompts": 400', '"prompts": 4000'),
+        ("[]", "[[]]"),
+        ('"records"', '"record"'),
+        ('"schema_version": 1', '"schema_version": 1, "more": 0'),
+        ('"reasons": []', '"reasons": [], "reasons": [1]'),
+        ('"p": 0.04, ', ""),
+    ],
+)
+def test_an_edit_of_any_value_is_noticed(old, new, tmp_path) -> None:
+    path = written(tmp_path)
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    with pytest.raises(results_io.ResultError, match="was edited after it was written") as raised:
+        results_io.read(path)
+    assert results_io.fault(path) == raised.value.reason and str(path) in str(raised.value)
+
+
+def test_no_flipped_bit_passes_unless_it_keeps_every_value(tmp_path) -> None:
+    path = written(tmp_path)
+    content, before = path.read_bytes(), results_io.read(path)
+    passed = []
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        if results_io.fault(path) is None:
+            passed.append(results_io.read(path))
+    assert all(repr(one) == repr(before) for one in passed) and len(passed) < len(content) / 10
+
+
+def test_a_file_without_its_digest_is_of_an_older_version_whatever_else_was_edited(tmp_path) -> None:
+    path = written(tmp_path)
+    document = json.loads(path.read_text())
+    del document["content_sha256"]
+    path.write_text(results_io.dumps(document))
+    with pytest.raises(results_io.NoDigestError, match="has no digest of its content"):
+        results_io.read(path)
+
+
+@pytest.mark.parametrize("style", [{"indent": 2}, {"separators": (",", ":")}, {"ensure_ascii": False}])
+def test_a_file_laid_out_anew_is_no_edit(style, tmp_path) -> None:
+    path = written(tmp_path, {**RICH, "data": {**RICH["data"], "title": "Zürich"}})
+    before = results_io.read(path)
+    path.write_text(json.dumps(dict(reversed(before.items())), **style), encoding="utf-8")
+    assert results_io.fault(path) is None
+    assert repr(sorted(results_io.read(path).items())) == repr(sorted(before.items()))
+
+
+def test_floats_of_all_sizes_are_read_and_written_again_to_the_bit(tmp_path) -> None:
+    bits = np.random.default_rng(0).integers(0, 2**64, 20_000, dtype=np.uint64).view(np.float64)
+    values = [*bits[np.isfinite(bits)].tolist(), -0.0, 5e-324, 1.7e308, 1e16, 123456789.0]
+    path = written(tmp_path, {"number": "11", "data": {"values": values}})
+    content, found = path.read_bytes(), results_io.read(path)
+    results_io.write(path, found)
+    assert path.read_bytes() == content
+    np.testing.assert_allclose(found["data"]["values"], values, rtol=5e-9)

@@ -25,10 +25,18 @@ from calibrations.statistics.bootstrap import (
     bootstrap_ratio_errors,
     bootstrap_ratios,
     percentile_interval,
+    pooled_if_single,
     usable_draws,
 )
 from calibrations.statistics.change_points import change_points
-from calibrations.statistics.clusters import ClusteredMean, TTest, clustered_mean, mean_test, variances_of_means
+from calibrations.statistics.clusters import (
+    ClusteredMean,
+    TTest,
+    clustered_mean,
+    covariance_of_means,
+    mean_test,
+    variances_of_means,
+)
 from calibrations.statistics.concordance import Concordance, kendall_w, kendall_w_p, krippendorff_alpha
 from calibrations.statistics.detection import (
     Discrimination,
@@ -52,6 +60,7 @@ from calibrations.statistics.moments import (
     hodges_lehmann,
     sd_bounds,
     skewness,
+    student_kurtoses,
 )
 from calibrations.statistics.multiplicity import (
     ApproximateP,
@@ -60,6 +69,7 @@ from calibrations.statistics.multiplicity import (
     adjusted_p,
     approximate_p,
     e_benjamini_hochberg,
+    false_hypotheses,
     intersection_union_p,
     or_clause_p,
     p_to_e,

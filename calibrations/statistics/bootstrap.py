@@ -36,6 +36,20 @@ def bootstrap_counts(
     return _counts(tuple(member.tolist()), tuple(stratum_of_cluster.tolist()), n_resamples, seed)
 
 
+def pooled_if_single(
+    n_prompts: int, n_resamples: int, *, seed: int, clusters: ArrayLike, strata: ArrayLike
+) -> Int[np.ndarray, "resample prompt"]:
+    """`bootstrap_counts` within strata; over all clusters together if a stratum has a single one.
+
+    The pooled interval is wider, as differences between strata then count as sampling error. For small sets of prompts, where
+    some template is drawn once. Raises Insufficient("n_clusters") for a single cluster in all.
+    """
+    try:
+        return bootstrap_counts(n_prompts, n_resamples, seed=seed, clusters=clusters, strata=strata)
+    except Insufficient:
+        return bootstrap_counts(n_prompts, n_resamples, seed=seed, clusters=clusters)
+
+
 @lru_cache(maxsize=ARRAYS_KEPT)
 def _counts(
     member: tuple[int, ...], stratum_of_cluster: tuple[int, ...], n_resamples: int, seed: int

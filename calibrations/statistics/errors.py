@@ -18,6 +18,7 @@ INSUFFICIENT_REASONS = frozenset(
         "zero_variance",
         "missing_rater",
         "all_selected",
+        "claims_every_head",
         "degenerate_bootstrap",
         "min_p_unreachable",
         "not_run",
@@ -25,6 +26,7 @@ INSUFFICIENT_REASONS = frozenset(
         "over_faithful",
         "circular_labels",
         "ratio_undefined",
+        "follows_from",
     }
 )
 

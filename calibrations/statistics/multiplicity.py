@@ -126,16 +126,32 @@ def intersection_union_p(p: ArrayLike) -> float:
     return float(values.max())
 
 
-def partial_conjunction_p(p: ArrayLike, at_least: int) -> float:
-    """p of "at least u of n hypotheses are false": (n - u + 1) p_(u), at most 1 (Benjamini & Heller 2008, Bonferroni).
+def partial_conjunction_p(p: ArrayLike, at_least: int, dependence: Literal["any", "positive"] = "any") -> float:
+    """p of "at least u of n hypotheses are false", at most 1 (Benjamini & Heller 2008).
 
+    Under any dependence (n - u + 1) p_(u), after Bonferroni; under positive dependence the smaller
+    min over i >= u of (n - u + 1) / (i - u + 1) p_(i), after Simes, which never falls as u rises.
     Raises Insufficient("n_heads") if fewer than u p-values are present.
     """
     values, present = _present(p)
     x = np.sort(values[present])
     if not 1 <= at_least <= x.size:
         raise Insufficient("n_heads", f"at least {at_least} of {x.size} p-values cannot be tested")
-    return float(min(1.0, (x.size - at_least + 1) * x[at_least - 1]))
+    largest = x[at_least - 1 :]
+    if dependence == "any":
+        return float(min(1.0, len(largest) * largest[0]))
+    return float(min(1.0, (len(largest) / np.arange(1, len(largest) + 1) * largest).min()))
+
+
+def false_hypotheses(p: ArrayLike, alpha: float) -> int:
+    """Lower 1 - alpha confidence bound of how many hypotheses are false, tests positively dependent.
+
+    The largest u whose partial conjunction p is at most alpha. Source: Benjamini & Heller 2008, section 3. Raises
+    Insufficient("not_run") without p-values.
+    """
+    count = int(_present(p)[1].sum())
+    rejected = [partial_conjunction_p(p, u, "positive") <= alpha for u in range(1, count + 1)]
+    return sum(rejected)  # they are rejected in order of u
 
 
 def step_down_max_t(

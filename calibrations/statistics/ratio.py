@@ -17,6 +17,7 @@ from calibrations.statistics.errors import Insufficient
 
 # Below a t of 3 the Fieller interval of a ratio is unbounded too often to report one (our choice).
 MINIMUM_DENOMINATOR_T = 3.0
+MOST_UNITS = 10_000  # sampling units that `Ratio.units_for` looks at; nobody draws more
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,29 @@ class Ratio:
             )
         root = math.sqrt(b * b + a * c)
         return float(self.value - (b + root) / a), float(self.value - (b - root) / a)
+
+    def t_interval(self, level: float = 0.90) -> Interval:
+        """theta +- t quantile x standard error, with one degree of freedom less than there are sampling units."""
+        half = float(stats.t.ppf(tails(level)[1], self.degrees_of_freedom)) * self.standard_error
+        return self.value - half, self.value + half
+
+    def p_within(self, band: Interval) -> float:
+        """p of "theta lies in `band`": the larger of the one-sided t tests against its two ends (Schuirmann 1987)."""
+        room = min(self.value - band[0], band[1] - self.value)
+        if self.standard_error == 0:
+            return float(room <= 0)
+        return float(stats.t.sf(room / self.standard_error, self.degrees_of_freedom))
+
+    def units_for(self, room: float, level: float = 0.90) -> int | None:
+        """How many sampling units, spread as these are, make `t_interval` reach no further than `room` to either side.
+
+        None if no number up to MOST_UNITS does.
+        """
+        n_units = self.degrees_of_freedom + 1
+        candidates = np.arange(2, MOST_UNITS + 1)
+        half = stats.t.ppf(tails(level)[1], candidates - 1) * self.standard_error * np.sqrt(n_units / candidates)
+        enough = candidates[half < room]
+        return int(enough[0]) if len(enough) else None
 
     def require_denominator(self, minimum_t: float = MINIMUM_DENOMINATOR_T) -> None:
         """Denominator gate: raises Insufficient("denominator") if denominator_t < minimum_t (rounding aside)."""

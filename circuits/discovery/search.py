@@ -34,6 +34,11 @@ from results_io import UserError
 
 METHODS: dict[str, ModuleType] = {module.NAME: module for module in (greedy, atp, eap_ig, classifier)}
 DEFAULT = "auto"
+COUNTS = {  # settings that count something, by section
+    "discovery": ("prompts", "resamples", "clusters", "greedy_heads"),
+    "discovery.eap_ig": ("steps",),
+    "discovery.stability": ("resamples", "greedy_resamples", "bar_resamples"),
+}
 DIGITS = 4  # of provenance
 SCORES = 10_000  # of the strongest components: all 2.2 million edges of a model of a thousand heads would be 100 MB
 CHOOSERS = "the prompts that ranked the components and chose the size"
@@ -95,12 +100,9 @@ def check(settings: Mapping[str, Any]) -> None:
     for name, value in amounts.items():
         if not _is_number(value) or not value >= 0:
             raise UserError(f"measurement.discovery.{name} is {value!r}; expected a number of at least 0")
-    counts = {name: own[name] for name in ("prompts", "resamples", "clusters", "greedy_heads")} | {
-        "eap_ig.steps": own["eap_ig"]["steps"],
-        **{f"stability.{name}": stable[name] for name in ("resamples", "greedy_resamples", "bar_resamples")},
-    }
-    for name, value in counts.items():
-        require_count(f"discovery.{name}", value)
+    for section, names in COUNTS.items():
+        for name in names:
+            require_count(settings, section, name)
 
 
 def _is_number(value: object) -> bool:

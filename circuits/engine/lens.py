@@ -48,6 +48,11 @@ def hook_name(node: Node) -> str:
     return HOOKS[node.kind].format(layer=node.layer)
 
 
+def constants_of(model: Model) -> dict[str, Float[Tensor, "head d_head"]]:
+    """The model's `value_constants` by the hook point whose activation lacks them, on the CPU as all activations."""
+    return {hook_name(Node("head", layer)): value.cpu() for layer, value in enumerate(model.value_constants)}
+
+
 class LensEngine:
     """Runs sweeps on one model with one set of reference prompts.
 
@@ -66,7 +71,7 @@ class LensEngine:
         self.model = model
         self.rows_per_forward = rows_per_forward
         self.prompts_per_batch = prompts_per_batch
-        self.reference = ReferenceActivations(reference, self.activations)
+        self.reference = ReferenceActivations(reference, self.activations, constants_of(model))
         self.why = "asked for"
         self._alive: set[str] = set()
         self._wired = False
@@ -74,7 +79,7 @@ class LensEngine:
     def on(self, reference: PromptSet) -> LensEngine:
         """The same engine with other reference prompts."""
         other = copy(self)
-        other.reference = ReferenceActivations(reference, other.activations)
+        other.reference = ReferenceActivations(reference, other.activations, self.reference.constants)
         return other
 
     def describe(self) -> dict[str, Any]:

@@ -23,10 +23,19 @@ Activations = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
 
 
 class ReferenceActivations:
-    """Activations on the reference prompts: where means, donors and noise scales come from."""
+    """Activations on the reference prompts: where means, donors and noise scales come from.
 
-    def __init__(self, prompts: PromptSet, run: Callable[[PromptSet, Base, tuple[str, ...]], Activations]) -> None:
+    `constants` are what folding took out of the activations, by hook name (`Model.value_constants`): zero_raw needs them.
+    """
+
+    def __init__(
+        self,
+        prompts: PromptSet,
+        run: Callable[[PromptSet, Base, tuple[str, ...]], Activations],
+        constants: Activations,
+    ) -> None:
         self.prompts = prompts
+        self.constants = constants
         self._run = run
         self._stored: dict[str, Tensor] = {}
         self._template_means: dict[tuple[str, str], Tensor] = {}
@@ -99,8 +108,8 @@ class Sources:
     def _make(self, hook: str, recipe: Recipe) -> Tensor:
         if recipe.kind == "patch":
             return self.run_on(hook, recipe.source)
-        if recipe.kind == "zero":
-            return torch.zeros(self._shape(hook), dtype=self.reference.activations(hook).dtype)
+        if recipe.kind in ("zero", "zero_raw"):
+            return self._zeros(hook, raw=recipe.kind == "zero_raw")
         if recipe.kind == "noise":
             return self._noise(hook, recipe)
         if recipe.kind == "resample":
@@ -108,6 +117,11 @@ class Sources:
         if recipe.pooled:
             return self.reference.pooled(hook)[0].expand(self._shape(hook))
         return self._template_means(hook)
+
+    def _zeros(self, hook: str, raw: bool) -> Tensor:
+        zeros = torch.zeros(self._shape(hook), dtype=self.reference.activations(hook).dtype)
+        constant = self.reference.constants.get(hook) if raw else None
+        return zeros if constant is None else zeros - constant.to(zeros)
 
     def _shape(self, hook: str) -> tuple[int, ...]:
         return (*self.prompts.clean.shape, *self.reference.activations(hook).shape[2:])

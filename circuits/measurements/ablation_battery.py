@@ -1,8 +1,9 @@
 """20 Ablation battery: the circuit alone, everything but the circuit, nothing, baselines and random circuits.
 
-What is outside the intact set is replaced under the recipes that the settings name for it, by default all: zero, mean per
-template and position, mean over all positions, resample (each draw kept apart), noise (likewise). MLPs, embeddings and
-biases always stay intact.
+What is outside the intact set is replaced under the recipes that the settings name for it, by default METHODS: zero, mean
+per template and position, mean over all positions, resample (each draw kept apart), noise (likewise); zero_raw, which takes
+the heads' constants away too, where it is asked for. Circuit, complement and nothing are measured under the claim's primary
+recipe in any case. MLPs, embeddings and the biases of layers always stay intact.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from circuits.circuit import Node, head_pairs
+from circuits.circuit import PRIMARY_RECIPES, Node, head_pairs
 from circuits.interventions import Recipe, RecipeKind, Sweep, Variant, ablate
 from circuits.measurements import direct_logit_attribution, head_statistics
 from circuits.study import Study
@@ -24,6 +25,7 @@ NUMBER, ID = "20", "ablation_battery"
 SETTINGS = ("battery", "seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share")
 DEPENDS_ON_CIRCUIT = True
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
+UNDER_PRIMARY = ("circuit", "complement", "empty")  # what faithfulness and completeness of a claim are read from
 SUBSETS = ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution", "without")
 
 
@@ -33,8 +35,10 @@ def check(settings: Mapping[str, Any]) -> None:
     for subset, methods in battery.items():
         if subset not in SUBSETS:
             raise UserError(f"measurement.battery.{subset} is unknown; use {', '.join(SUBSETS)}")
-        if unknown := [method for method in methods if method not in METHODS]:
-            raise UserError(f"measurement.battery.{subset} names {unknown[0]}; use some of {', '.join(METHODS)}")
+        if unknown := [method for method in methods if method not in PRIMARY_RECIPES]:
+            raise UserError(
+                f"measurement.battery.{subset} names {unknown[0]}; use some of {', '.join(PRIMARY_RECIPES)}"
+            )
     if "mean" not in battery.get("circuit", ()):
         raise UserError("measurement.battery.circuit lacks mean, the recipe that every calibration reads; add it")
 
@@ -56,12 +60,18 @@ def measure(study: Study) -> dict[str, Any]:
 def recipes(study: Study, method: str) -> list[Recipe]:
     """The draws of one ablation method: one for the deterministic ones, `draws` for resample and noise."""
     seed, draws = int(study.settings["seed"]), int(study.settings["draws"])
-    if method in ("zero", "mean"):
-        return [Recipe(method)]
+    if method in ("zero", "zero_raw", "mean"):
+        return [Recipe(cast(RecipeKind, method))]
     if method == "mean_pooled":
         return [Recipe("mean", pooled=True)]
     scale = float(study.settings["noise_scale"]) if method == "noise" else 1.0
     return [Recipe(cast(RecipeKind, method), scale=scale, seed=seed, draw=draw) for draw in range(draws)]
+
+
+def methods_of(study: Study, subset: str) -> tuple[str, ...]:
+    """The recipes that `subset` is measured under: those of the settings, and the claim's primary one."""
+    primary = (study.claim.primary_recipe,) if subset in UNDER_PRIMARY else ()
+    return tuple(dict.fromkeys((*study.settings["battery"].get(subset, ()), *primary)))
 
 
 def matched_heads(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
@@ -109,7 +119,7 @@ def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterato
     intact |= {name: set(chosen) for name, chosen in baselines.items()}
     intact |= {f"without:{name}": heads - set(role.heads) for name, role in study.claim.roles.items()}
     for subset, kept in intact.items():
-        for method in study.settings["battery"].get(subset.partition(":")[0], ()):
+        for method in methods_of(study, subset.partition(":")[0]):
             for recipe in recipes(study, method):
                 name = f"{subset}/{method}/{recipe.draw}"
                 labels = {"subset": subset, "method": method, "draw": recipe.draw, "recipe": str(recipe)}
@@ -123,12 +133,7 @@ def _random_circuits(study: Study) -> dict[str, Any]:
     circuits = [
         matched_heads(study.claim.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
     ]
-    share = 1 / int(study.settings["random_circuit_prompt_share"])
-    rows = [
-        row
-        for split in dict.fromkeys(study.prompts.splits)
-        for row in study.subset(round(share * study.prompts.splits.count(split)), split)
-    ]
+    rows = study.one_in(int(study.settings["random_circuit_prompt_share"]))
     recipe = Recipe("mean")
     outside = [sorted(set(study.model.heads) - set(chosen)) for chosen in circuits]
     sweep = Sweep(tuple(ablate(nodes, recipe, f"random {i}") for i, nodes in enumerate(outside)))

@@ -41,7 +41,7 @@ DEPENDS_ON_CIRCUIT = True
 def check(settings: Mapping[str, Any]) -> None:
     """UserError if draws or prompts is not positive."""
     for name in ("draws", "prompts"):
-        _count(settings, name)
+        require_count(settings, "scrubbing", name)
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -51,7 +51,8 @@ def measure(study: Study) -> dict[str, Any]:
     or prompts is not positive.
     """
     seed = study.settings["scrubbing"]["seed"]
-    recipes = [Recipe("resample", seed=seed, draw=draw) for draw in range(_count(study.settings, "draws"))]
+    draws = require_count(study.settings, "scrubbing", "draws")
+    recipes = [Recipe("resample", seed=seed, draw=draw) for draw in range(draws)]
     conditions = np.stack([_conditions(study, recipe) for recipe in recipes], 1)
     nothing, scrubbed, heads_only = conditions
     rows, without = _without_each_pathway(study, recipes)
@@ -89,7 +90,7 @@ def _without_each_pathway(
 
     The draws run one by one, because each draw in a pass would hold activations of its own.
     """
-    rows = study.subset(_count(study.settings, "prompts"))
+    rows = study.subset(require_count(study.settings, "scrubbing", "prompts"))
     claimed, graph = pathways(study.claim), study.model.graph
     total = np.zeros((len(claimed), len(rows)))
     for recipe in recipes:
@@ -120,7 +121,3 @@ def _describe(study: Study) -> dict[str, Any]:
         "relevant_edges": len(hypothesis_edges(circuit, graph)),
         "edges": len(graph.edges),
     }
-
-
-def _count(settings: Mapping[str, Any], name: str) -> int:
-    return require_count(f"scrubbing.{name}", settings["scrubbing"][name])

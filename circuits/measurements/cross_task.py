@@ -58,6 +58,8 @@ def _effects(study: Study, name: str) -> dict[str, Any]:
     circuit = study.model.circuits.get(name)
     return {
         "prompt_id": prompts.ids,
+        "template": prompts.templates,
+        "cluster": prompts.clusters,
         "denoising": (effects.logit_diff[2:] - corrupted).T,
         "gap": float((clean - corrupted).mean()),
         "mean_clean": float(clean.mean()),

@@ -34,6 +34,9 @@ def check(settings: Mapping[str, Any]) -> None:
 def measure(study: Study) -> dict[str, Any]:
     """Output norms per prompt, moments of the end-position head output z, its centred singular values, and the share of
     its variance that the stream entering the layer does not predict.
+
+    z is the folded model's: the constant c = b_V + b_LN W_V that a head gives whatever it reads is in the layer's output
+    bias. It is left out of `output_norm`, `discovery_norm` and `mean`, is part of `output_norm_raw`, and moves nothing else.
     """
     end_z = end_outputs(study, study.prompts)
     rows = study.prompts.rows_of("evaluation")
@@ -41,6 +44,9 @@ def measure(study: Study) -> dict[str, Any]:
     centred = evaluation - evaluation.mean(0)
     return {
         "output_norm": _norms(study, study.prompts, end_z).numpy(),
+        "output_norm_raw": _norms(
+            study, study.prompts, end_z + torch.cat(study.model.value_constants).to(end_z)
+        ).numpy(),
         "discovery_norm": output_norms(study, study.discovery).mean(0),
         "mean": evaluation.mean((0, 2)).numpy(),
         "variance": centred.square().mean((0, 2)).numpy(),
@@ -64,7 +70,7 @@ def _at_end(study: Study, prompts: PromptSet, hook: str) -> list[Float[Tensor, "
 
 
 def output_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt head"]:
-    """||z W_O||: the length of what each head adds to the residual stream at the last position.
+    """||z W_O||: the length of what each head adds to the residual stream at the last position, but for its constant.
 
     Where a norm stands between, its gain and its scale in this run are part of it.
     """

@@ -1,4 +1,7 @@
-"""22 Minimality: what the circuit loses without each of its heads, alone, by role and beside its backups.
+"""22 Minimality: what the circuit loses without each of its heads, and what the claim leaves out.
+
+Three parts: each head alone, by role and beside its backups (here); groups of claimed heads taken out of circuit and model
+(`circuits.claimed_groups`); the heads outside the claim (`circuits.outside_heads`).
 
 F(C) is the logit difference with everything outside C mean-ablated per template and position. effect = F(C) - F(C without
 the node), which is near zero for a head that another one backs up. Minimality as Wang et al. 2022 define it (section 4.3)
@@ -13,23 +16,36 @@ maximum over many sets rewards chance, so K is chosen on discovery prompts and i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node, head_pairs
-from circuits.interventions import Recipe, Sweep, ablate
+from circuits import claimed_groups, outside_heads
+from circuits.circuit import PRIMARY_RECIPES, Node, head_pairs
+from circuits.head_sets import Heads, HeadSets
+from circuits.interventions import Recipe
+from circuits.measurements.ablation_battery import recipes
 from circuits.prompts import PromptSet
 from circuits.study import Study, require_count
+from results_io import UserError
 
 NUMBER, ID = "22", "minimality"
-SETTINGS = ("minimality",)
+SETTINGS = ("minimality", "completeness", "outside", "seed", "draws", "noise_scale")
 DEPENDS_ON_CIRCUIT = True
 RECIPE = Recipe("mean")
-
-Removed = frozenset[Node]  # heads taken out of the circuit
+POSITIVE = {  # settings that count something
+    "minimality": ("greedy_steps", "discovery_prompts"),
+    "completeness": ("prompt_share", "held_out_share", "random_groups", "greedy_steps"),
+    "outside": ("prompt_share", "held_out_share", "greedy_steps"),
+}
+RECIPES = (
+    ("completeness", "recipes"),
+    ("completeness", "others"),
+    ("outside", "recipes"),
+)  # settings that name recipes
 
 
 @dataclass(frozen=True)
@@ -37,48 +53,57 @@ class ContextSet:
     """The set K beside which head `node` counts most: what kind it is and F(C \\ K) - F(C \\ (K u v)), nats."""
 
     node: Node
-    beside: Removed
+    beside: Heads
     kind: str
     effect: float
 
 
 @dataclass
 class Losses:
-    """F(C \\ K) on some prompts for every K asked for so far. Each set is run once, however many heads ask for it."""
+    """What the circuit loses when a head goes, beside others that are gone already; `sets` are of the whole model's heads."""
 
-    study: Study
-    prompts: PromptSet
-    known: dict[Removed, Float[np.ndarray, " prompt"]] = field(default_factory=dict)
+    sets: HeadSets
+    outside: Heads
 
-    def run(self, sets: Iterable[Removed]) -> None:
-        """Measure the sets that are not known yet."""
-        new = sorted({removed for removed in sets if removed not in self.known}, key=sorted)
-        if not new:
-            return
-        outside = set(self.study.model.heads) - set(self.study.claim.heads)
-        names = ("circuit without " + (", ".join(map(str, sorted(removed))) or "nothing") for removed in new)
-        variants = (ablate(sorted(outside | out), RECIPE, name) for out, name in zip(new, names, strict=True))
-        self.known.update(zip(new, self.study.run(Sweep(tuple(variants)), self.prompts).logit_diff, strict=True))
+    @classmethod
+    def on(cls, study: Study, prompts: PromptSet) -> Losses:
+        outside = frozenset(study.model.heads) - frozenset(study.claim.heads)
+        return cls(HeadSets(study, prompts, [RECIPE]), outside)
 
-    def of(self, node: Node, beside: Removed) -> Float[np.ndarray, " prompt"]:
-        """F(C \\ K) - F(C \\ (K u {node})) per prompt, both sets being known."""
-        return self.known[beside] - self.known[beside | {node}]
+    def run(self, removed: Iterable[Heads]) -> None:
+        """Measure the circuit without each of these sets."""
+        self.sets.run(self.outside | heads for heads in removed)
 
-    def mean(self, node: Node, beside: Removed) -> float:
+    def left(self, removed: Heads) -> Float[np.ndarray, " prompt"]:
+        """F(C \\ K) per prompt, the set having been run."""
+        return self.sets.without(self.outside | removed)
+
+    def of(self, node: Node, beside: Heads) -> Float[np.ndarray, " prompt"]:
+        """F(C \\ K) - F(C \\ (K u {node})) per prompt, both sets having been run."""
+        return self.left(beside) - self.left(beside | {node})
+
+    def mean(self, node: Node, beside: Heads) -> float:
         return float(self.of(node, beside).astype(float).mean())
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    """UserError for a number of steps or prompts that is not positive."""
-    for name in ("greedy_steps", "discovery_prompts"):
-        _count(settings, name)
+    """UserError for a number of steps or prompts that is not positive, or for a recipe that does not exist."""
+    for section, names in POSITIVE.items():
+        for name in names:
+            require_count(settings, section, name)
+    for section, name in RECIPES:
+        if unknown := [recipe for recipe in settings[section][name] if recipe not in PRIMARY_RECIPES]:
+            raise UserError(
+                f"measurement.{section}.{name} names {unknown[0]}; use some of {', '.join(PRIMARY_RECIPES)}"
+            )
 
 
 def measure(study: Study) -> dict[str, Any]:
     """Per-prompt loss for each head and role of the circuit, and for each head beside the set that shows it best."""
     chosen = choose(study)
     circuit, alone = study.claim, frozenset[Node]()
-    losses = Losses(study, study.prompts)
+    by_name = partial(recipes, study)
+    losses = Losses.on(study, study.prompts)
     roles = [frozenset(role.heads) for role in circuit.roles.values()]
     needed = [alone, *(alone | {node} for node in circuit.heads), *roles]
     losses.run([*needed, *(removed for c in chosen for removed in (c.beside, c.beside | {c.node}))])
@@ -86,25 +111,33 @@ def measure(study: Study) -> dict[str, Any]:
         "heads": head_pairs(circuit.heads),
         "effect": np.stack([losses.of(node, alone) for node in circuit.heads]),
         "roles": list(circuit.roles),
-        "role_effect": np.stack([losses.known[alone] - losses.known[role] for role in roles]),
+        "role_effect": np.stack([losses.left(alone) - losses.left(role) for role in roles]),
         "recipe": str(RECIPE),
         "greedy": {
             "sets": [head_pairs(sorted(choice.beside)) for choice in chosen],
             "kind": [choice.kind for choice in chosen],
             "effect": np.stack([losses.of(choice.node, choice.beside) for choice in chosen]),
             "discovery_effect": [choice.effect for choice in chosen],
-            "discovery_prompts": len(study.discovery_subset(_count(study.settings, "discovery_prompts"))),
+            "discovery_prompts": len(study.discovery_subset(study.settings["minimality"]["discovery_prompts"])),
         },
+        "completeness": claimed_groups.measure(study, by_name, rows(study, "completeness")),
+        "outside": outside_heads.measure(study, by_name, rows(study, "outside")),
     }
+
+
+def rows(study: Study, section: str) -> list[int]:
+    """The scored prompts on which groups of heads are run: section "completeness" or "outside"."""
+    own = study.settings[section]
+    return study.one_in(own["prompt_share"], own["held_out_share"])
 
 
 def choose(study: Study) -> list[ContextSet]:
     """For each circuit head the set K with the largest score on the discovery prompts; ties to the earlier kind.
 
-    Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy
-    set). UserError if either is not positive.
+    Reads `settings["minimality"]`: discovery_prompts (those of the lowest hash), greedy_steps (largest size of a greedy set).
     """
-    losses = Losses(study, study.discovery_subset(_count(study.settings, "discovery_prompts")))
+    size = require_count(study.settings, "minimality", "discovery_prompts")
+    losses = Losses.on(study, study.discovery_subset(size))
     candidates = {node: _declared(study, node) for node in study.claim.heads}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
     for node, beside in _grow(losses, study).items():
@@ -116,13 +149,13 @@ def choose(study: Study) -> list[ContextSet]:
     return found
 
 
-def _declared(study: Study, node: Node) -> dict[str, Removed]:
-    """The empty set, and each role without `node` unless that is empty too."""
+def _declared(study: Study, node: Node) -> dict[str, Heads]:
+    """Nothing and each role without `node`; a role that leaves nothing over is not a set of its own."""
     roles = {f"role:{name}": frozenset(role.heads) - {node} for name, role in study.claim.roles.items()}
     return {"none": frozenset()} | {kind: beside for kind, beside in roles.items() if beside}
 
 
-def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
+def _grow(losses: Losses, study: Study) -> dict[Node, Heads]:
     """The greedy set of each head: heads are added one by one while the score rises.
 
     All heads take each step together, so that a set which several heads ask for is run once.
@@ -130,7 +163,7 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
     circuit = set(study.claim.heads)
     grown = {node: frozenset[Node]() for node in study.claim.heads}
     growing = list(grown)
-    for _ in range(_count(study.settings, "greedy_steps")):
+    for _ in range(require_count(study.settings, "minimality", "greedy_steps")):
         options = {v: [grown[v] | {u} for u in sorted(circuit - grown[v] - {v})] for v in growing}
         losses.run(r for v, sets in options.items() for s in sets for r in (s, s | {v}))
         growing = [v for v in growing if options[v]]
@@ -141,7 +174,3 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Removed]:
             else:
                 grown[v] = best
     return grown
-
-
-def _count(settings: Mapping[str, Any], name: str) -> int:
-    return require_count(f"minimality.{name}", settings["minimality"][name])

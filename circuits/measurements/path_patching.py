@@ -43,7 +43,7 @@ RECIPES = {"mean": Recipe("mean"), "patch": CORRUPTED}
 def check(settings: Mapping[str, Any]) -> None:
     """UserError if a setting is not a number of the expected range."""
     for name in ("prompts", "discovery_prompts"):
-        _count(settings, name)
+        require_count(settings, "path_patching", name)
     _edge_share(settings)
     _edge_sizes(settings)
 
@@ -55,11 +55,14 @@ def measure(study: Study) -> dict[str, Any]:
     UserError if one of them is not a number of the expected range.
     """
     rows, share, sizes = (
-        study.subset(_count(study.settings, "prompts")),
+        study.subset(require_count(study.settings, "path_patching", "prompts")),
         _edge_share(study.settings),
         _edge_sizes(study.settings),
     )
-    edges, chosen_on = candidates(study), study.discovery_subset(_count(study.settings, "discovery_prompts"))
+    edges, chosen_on = (
+        candidates(study),
+        study.discovery_subset(require_count(study.settings, "path_patching", "discovery_prompts")),
+    )
     clean, noised = _patched(study, edges, chosen_on, "clean")
     discovery = (clean - noised).mean(1)
     kept = np.abs(discovery) >= share * abs(clean.mean())
@@ -211,10 +214,6 @@ def _by_size(
 
 
 # --- settings ---------------------------------------------------------------------------------------------------
-
-
-def _count(settings: Mapping[str, Any], name: str) -> int:
-    return require_count(f"path_patching.{name}", settings["path_patching"][name])
 
 
 def _edge_share(settings: Mapping[str, Any]) -> float:

@@ -147,9 +147,12 @@ def copying(
     times ||W_O|| ||W_U W_E|| ||W_V||: float32 weights cannot tell such a product from zero.
     """
     vocabulary = unembedding.double() @ embedding.double()
-    eigenvalues = torch.linalg.eigvals(weights.output @ vocabulary @ weights.value)
-    total = eigenvalues.abs().sum(1)
+    product = weights.output @ vocabulary @ weights.value
     scale = weights.output.norm(dim=(1, 2)) * vocabulary.norm() * weights.value.norm(dim=(1, 2))
+    # sum |lambda| <= sqrt(d) ||A||_F, so these are NaN below; their eigenvalues, of rounding errors alone, may not converge.
+    silent = math.sqrt(product.shape[-1]) * product.norm(dim=(1, 2)) <= rounding * scale
+    eigenvalues = torch.linalg.eigvals(product.masked_fill(silent[:, None, None], 0.0))
+    total = eigenvalues.abs().sum(1)
     score = eigenvalues.sum(1).real / total
     return score.masked_fill(total <= rounding * scale, float("nan"))
 

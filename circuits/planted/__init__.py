@@ -5,19 +5,21 @@ compiler turns the descriptions into the weights of an ordinary `GPT2LMHeadModel
 
 - The residual stream is a direct sum of named subspaces (`SUBSPACES`): codes of names, words and positions, flags,
   and what heads write. Token and position embeddings fill some of them, the unembedding reads others.
-- The MLPs are zero. LayerNorm is made linear: the coordinate "balance" holds minus the sum of all others, so that
-  every mean is zero, and epsilon is so large that the scale is sqrt(epsilon) up to rounding; its gain undoes it.
+- The MLPs are zero, but in designs that give them something to do. LayerNorm is made linear: the coordinate "balance" holds
+  minus the sum of all others, so that every mean is zero, and epsilon is so large that the scale is sqrt(epsilon) up to
+  rounding; its gain undoes it.
 - Heads outside the circuits are decoys: random attention, random outputs of the same size, nothing that any
   circuit or the unembedding reads (junk writers), or a little noise everywhere (noise heads).
 
 In the sound variant each task's circuit is all that works on it, under every kind of ablation. Each other variant has one
 thing wrong with its heads or with what is claimed of them; `truth` says what.
 
-    features     the subspaces, what words hold in them and what logits read
-    mechanisms   what a head can be
-    compiler     from descriptions to weights
-    design       the sound design: heads, claims, truth
-    variants     one design for each pathology
+    features        the subspaces, what words hold in them and what logits read
+    mechanisms      what a head can be
+    compiler        from descriptions to weights
+    design          the sound design: heads, claims, truth
+    variants        one design for each pathology
+    out_of_sample   further designs, against which no rule was made
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ from circuits.embedded.tokenizer import build_tokenizer
 from circuits.planted.compiler import compile_model
 from circuits.planted.design import Design
 from circuits.planted.mechanisms import N_HEADS, N_LAYERS
+from circuits.planted.out_of_sample import OUT_OF_SAMPLE
 from circuits.planted.variants import DESIGNS, DRAWN_DESIGNS, VARIANTS
 from results_io import UserError
 
 __all__ = [
     "N_HEADS",
     "N_LAYERS",
+    "OUT_OF_SAMPLE",
     "VARIANTS",
     "PlantedModel",
     "Truth",
@@ -89,8 +93,9 @@ def build(variant: str = "sound", seed: int = 0) -> PlantedModel:
     `seed` draws the decoys and the junk that they read; the circuits do not depend on it, except that "random_circuit"
     draws its claim with it. UserError if the variant is unknown.
     """
-    name, heads = f"planted/{variant}", design_of(variant, seed).heads
-    return PlantedModel(name, compile_model(heads, seed), tokenizer_with_bos(name), claimed_circuits(variant, seed))
+    name, design = f"planted/{variant}", design_of(variant, seed)
+    model = compile_model(design.heads, seed, design.mlps)
+    return PlantedModel(name, model, tokenizer_with_bos(name), claimed_circuits(variant, seed))
 
 
 def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
@@ -98,9 +103,15 @@ def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
     provenance = {"kind": "planted", "variant": variant, "seed": seed}
     name, design = f"planted/{variant}", design_of(variant, seed)
     return {
-        task: Circuit(f"planted_{variant}_{task}", task, name, roles, provenance, design.pathways.get(task, ())).check(
-            N_LAYERS, N_HEADS
-        )
+        task: Circuit(
+            f"planted_{variant}_{task}",
+            task,
+            name,
+            roles,
+            provenance,
+            design.pathways.get(task, ()),
+            tuple(sorted(design.mlps)) if task == "ioi" else (),
+        ).check(*design.shape)
         for task, roles in design.claims.items()
     }
 
@@ -112,11 +123,13 @@ def truth(variant: str) -> Truth:
 
 
 def weights_key(variant: str, seed: int = 0) -> str:
-    """SHA-256 of what decides the weights, the heads' descriptions and the seed: equal for variants with equal weights.
+    """SHA-256 of what decides the weights, all descriptions and the seed: equal for variants with equal weights.
 
     What is measured on one of them without regard to the claim holds for the others. UserError as `build`.
     """
-    described = sorted((node, repr(one)) for node, one in design_of(variant, seed).heads.items())
+    design = design_of(variant, seed)
+    described: list[tuple[Node | int, str]] = sorted((node, repr(one)) for node, one in design.heads.items())
+    described += sorted((layer, repr(one)) for layer, one in design.mlps.items())
     return hashlib.sha256(repr((described, seed)).encode()).hexdigest()
 
 
@@ -124,6 +137,8 @@ def design_of(variant: str, seed: int = 0) -> Design:
     """What every head of the variant does, what is claimed and what is true. UserError as `build`."""
     if variant in DRAWN_DESIGNS:
         return DRAWN_DESIGNS[variant](seed)
+    if variant in OUT_OF_SAMPLE:
+        return OUT_OF_SAMPLE[variant]()
     if variant not in DESIGNS:
         raise UserError(f"unknown planted variant {variant!r}: expected one of {', '.join(VARIANTS)}")
     return DESIGNS[variant]()

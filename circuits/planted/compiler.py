@@ -11,23 +11,26 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
-from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
+from transformers.models.gpt2.modeling_gpt2 import GPT2MLP, GPT2Attention
 
 from circuits.circuit import Node, head
 from circuits.planted.features import (
     D_MODEL,
     N_POSITIONS,
-    SUBSPACES,
+    NAME_WIDTH,
     answer_features,
     columns,
     embedded_features,
     position_matrix,
+    spread_codes,
+    width_of,
     word_matrix,
 )
-from circuits.planted.mechanisms import D_HEAD, N_HEADS, N_LAYERS, Decoy, Mechanism
+from circuits.planted.mechanisms import D_HEAD, N_HEADS, N_LAYERS, Decoy, Gate, Mechanism, Relay
 from circuits.tasks import lexicon
 
-D_MLP = 8  # the MLPs are zero; GPT-2 has to have them
+D_MLP = 8  # of a model whose MLPs are zero; GPT-2 has to have them
+SHARPNESS = 40.0  # GELU(SHARPNESS x) / SHARPNESS is max(x, 0) but for some thousandths near 0
 LAYER_NORM_EPSILON = 2.0**16  # residual variance is about 3: its effect on the scale is 3e-5, and sqrt is exact
 
 
@@ -41,32 +44,41 @@ class CompiledHead:
     output: Float[Tensor, "d_head d_model"]
 
 
-def compile_mechanism(mechanism: Mechanism) -> CompiledHead:
+@dataclass(frozen=True)
+class CompiledMLP:
+    """Each neuron reads the residual stream, adds a bias, passes GELU and writes."""
+
+    read: Float[Tensor, "neuron d_model"]
+    bias: Float[Tensor, " neuron"]
+    write: Float[Tensor, "neuron d_model"]
+
+
+def compile_mechanism(mechanism: Mechanism, d_model: int = D_MODEL) -> CompiledHead:
     """Weights of a described head: each term takes as many dimensions of the head as its subspaces are wide.
 
     Raises ValueError if the terms need more than D_HEAD dimensions or join subspaces of different widths.
     """
     scores = [(term.key, term.query, term.weight * math.sqrt(D_HEAD)) for term in mechanism.attends]
     copies = [(term.source, term.destination, term.gain) for term in mechanism.copies]
-    key, query = joined(scores)
-    value, output = joined(copies)
+    key, query = joined(scores, d_model)
+    value, output = joined(copies, d_model)
     return CompiledHead(query, key, value, output)
 
 
 def joined(
-    terms: Sequence[tuple[str, str, float]],
+    terms: Sequence[tuple[str, str, float]], d_model: int = D_MODEL
 ) -> tuple[Float[Tensor, "d_head d_model"], Float[Tensor, "d_head d_model"]]:
     """Two matrices whose product joins the first subspace of each term to the second, times its factor.
 
     Every term has rows of its own: rows shared between terms would mix them.
     """
-    first_matrix, second_matrix = torch.zeros(D_HEAD, D_MODEL), torch.zeros(D_HEAD, D_MODEL)
+    first_matrix, second_matrix = torch.zeros(D_HEAD, d_model), torch.zeros(D_HEAD, d_model)
     used = 0
     for first, second, factor in terms:
-        width = SUBSPACES[first]
-        if SUBSPACES[second] != width or used + width > D_HEAD:
+        width = width_of(first)
+        if width_of(second) != width or used + width > D_HEAD:
             raise ValueError(
-                f"{first} ({width} wide) and {second} ({SUBSPACES[second]} wide) cannot be joined in the "
+                f"{first} ({width} wide) and {second} ({width_of(second)} wide) cannot be joined in the "
                 f"{D_HEAD - used} head dimensions that are left; use subspaces of one width that fit"
             )
         rows = slice(used, used + width)
@@ -76,10 +88,37 @@ def joined(
     return first_matrix, second_matrix
 
 
-def compile_decoy(decoy: Decoy, generator: torch.Generator) -> CompiledHead:
+def compile_gate(gate: Gate, d_model: int) -> CompiledMLP:
+    """Two neurons for each name: one begins to write at `low`, the other takes back what is more than `gain` from `high` on."""
+    codes = spread_codes(len(lexicon.NAMES), NAME_WIDTH)
+    read, write = torch.zeros(len(codes), d_model), torch.zeros(len(codes), d_model)
+    read[:, columns(gate.source)] = SHARPNESS * codes
+    write[:, columns(gate.destination)] = codes if width_of(gate.destination) == NAME_WIDTH else torch.ones(1)
+    write *= gate.gain / (SHARPNESS * (gate.high - gate.low))
+    bias = torch.tensor([-SHARPNESS * gate.low, -SHARPNESS * gate.high]).repeat_interleave(len(codes))
+    return CompiledMLP(torch.cat([read, read]), bias, torch.cat([write, -write]))
+
+
+def compile_relay(relay: Relay, d_model: int) -> CompiledMLP:
+    """Two neurons for each dimension: GELU(x) - GELU(-x) is x."""
+    width = width_of(relay.source)
+    read, write = torch.zeros(width, d_model), torch.zeros(width, d_model)
+    read[:, columns(relay.source)] = torch.eye(width)
+    write[:, columns(relay.destination)] = relay.gain * torch.eye(width)
+    return CompiledMLP(torch.cat([read, -read]), torch.zeros(2 * width), torch.cat([write, -write]))
+
+
+def compile_mlp(parts: Sequence[Gate | Relay], d_model: int) -> CompiledMLP:
+    """The neurons of all parts side by side."""
+    made = [compile_gate(one, d_model) if isinstance(one, Gate) else compile_relay(one, d_model) for one in parts]
+    read, bias, write = (torch.cat([getattr(one, part) for one in made]) for part in ("read", "bias", "write"))
+    return CompiledMLP(read, bias, write)
+
+
+def compile_decoy(decoy: Decoy, generator: torch.Generator, d_model: int = D_MODEL) -> CompiledHead:
     """Gaussian weights with the decoy's standard deviations, zero outside its source and destination."""
-    query, key, value, output = (torch.randn(D_HEAD, D_MODEL, generator=generator) for _ in range(4))
-    inside_source, inside_destination = torch.zeros(D_MODEL), torch.zeros(D_MODEL)
+    query, key, value, output = (torch.randn(D_HEAD, d_model, generator=generator) for _ in range(4))
+    inside_source, inside_destination = torch.zeros(d_model), torch.zeros(d_model)
     inside_source[columns(decoy.source)] = 1
     inside_destination[columns(decoy.destination)] = 1
     return CompiledHead(
@@ -99,16 +138,16 @@ def balanced(written: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_mode
     return written
 
 
-def empty_model() -> GPT2LMHeadModel:
-    """A GPT-2 of the right shape with zero weights and LayerNorms that do (nearly) nothing."""
+def empty_model(n_layers: int = N_LAYERS, n_heads: int = N_HEADS, d_mlp: int = D_MLP) -> GPT2LMHeadModel:
+    """A GPT-2 of this shape with zero weights and LayerNorms that do (nearly) nothing."""
     bos = lexicon.VOCABULARY.index(lexicon.BOS)
     config = GPT2Config(
         vocab_size=len(lexicon.VOCABULARY),
         n_positions=N_POSITIONS,
-        n_embd=D_MODEL,
-        n_layer=N_LAYERS,
-        n_head=N_HEADS,
-        n_inner=D_MLP,
+        n_embd=n_heads * D_HEAD,
+        n_layer=n_layers,
+        n_head=n_heads,
+        n_inner=d_mlp,
         layer_norm_epsilon=LAYER_NORM_EPSILON,
         tie_word_embeddings=False,
         bos_token_id=bos,
@@ -132,29 +171,48 @@ def subspaces_read(heads: Mapping[Node, Mechanism | Decoy]) -> set[str]:
     return attended | {term.source for one in mechanisms for term in one.copies}
 
 
-def compile_head(description: Mechanism | Decoy, node: Node, seed: int) -> CompiledHead:
+def compile_head(description: Mechanism | Decoy, node: Node, seed: int, n_heads: int = N_HEADS) -> CompiledHead:
     """Weights of one head; a decoy's depend on the seed and its place only, not on the other heads."""
     if isinstance(description, Mechanism):
-        return compile_mechanism(description)
-    place = node.layer * N_HEADS + node.index
-    generator = torch.Generator().manual_seed(1 + place + seed * N_LAYERS * N_HEADS)
-    return compile_decoy(description, generator)
+        return compile_mechanism(description, n_heads * D_HEAD)
+    place = node.layer * n_heads + node.index
+    generator = torch.Generator().manual_seed(1 + place + seed * N_LAYERS * n_heads)
+    return compile_decoy(description, generator, n_heads * D_HEAD)
 
 
-def compile_model(heads: Mapping[Node, Mechanism | Decoy], seed: int) -> GPT2LMHeadModel:
-    """The model in which every head is what `heads` says of it; `seed` draws the decoys and the junk they read."""
-    model = empty_model()
+def compile_model(
+    heads: Mapping[Node, Mechanism | Decoy], seed: int, mlps: Mapping[int, Sequence[Gate | Relay]] | None = None
+) -> GPT2LMHeadModel:
+    """The model in which every head is what `heads` says of it and the MLPs of some layers what `mlps` says.
+
+    `seed` draws the decoys and the junk they read. There are as many layers, and heads in each, as `heads` has.
+    """
+    n_heads = 1 + max(node.index for node in heads)
+    d_model = n_heads * D_HEAD
+    written = {layer: compile_mlp(parts, d_model) for layer, parts in (mlps or {}).items()}
+    d_mlp = max((len(one.bias) for one in written.values()), default=D_MLP)
+    model = empty_model(1 + max(node.layer for node in heads), n_heads, d_mlp)
     transformer = model.transformer
     embedded = embedded_features(torch.Generator().manual_seed(seed), subspaces_read(heads))
-    transformer.wte.weight.data = balanced(word_matrix(embedded))
-    transformer.wpe.weight.data = balanced(position_matrix())
-    unembedding = word_matrix(answer_features())
+    transformer.wte.weight.data = balanced(word_matrix(embedded, d_model))
+    transformer.wpe.weight.data = balanced(position_matrix(d_model))
+    unembedding = word_matrix(answer_features(), d_model)
     model.lm_head.weight.data = unembedding - unembedding.mean(dim=0)
     for layer, block in enumerate(transformer.h):
-        places = [head(layer, index) for index in range(N_HEADS)]
-        compiled = [compile_head(heads[node], node, seed) for node in places]
+        places = [head(layer, index) for index in range(n_heads)]
+        compiled = [compile_head(heads[node], node, seed, n_heads) for node in places]
         read = [torch.cat([getattr(one, part) for one in compiled]) for part in ("query", "key", "value")]
         attention = cast(GPT2Attention, block.attn)
         attention.c_attn.weight.data = torch.cat(read).T.contiguous()
         attention.c_proj.weight.data = balanced(torch.cat([one.output for one in compiled]))
+    for layer, mlp in written.items():
+        set_mlp(cast(GPT2MLP, transformer.h[layer].mlp), mlp)
     return model
+
+
+def set_mlp(module: GPT2MLP, mlp: CompiledMLP) -> None:
+    """Give an MLP of zeros these neurons; any that it has besides stay zero."""
+    count = len(mlp.bias)
+    module.c_fc.weight.data[:, :count] = mlp.read.T
+    module.c_fc.bias.data[:count] = mlp.bias
+    module.c_proj.weight.data[:count] = balanced(mlp.write)

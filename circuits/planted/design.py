@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from circuits.circuit import INPUT, OUTPUT, Node, Pathway, Role, head
 from circuits.planted.mechanisms import (
     Copy,
     Decoy,
+    Gate,
     Mechanism,
+    Relay,
     decoys,
     duplicate_token,
     gender_mover,
@@ -28,7 +30,7 @@ class Design:
 
     `pathology` says in a sentence what is planted. `sound` is True if the claim for indirect object identification is
     right and has no pathology, so that a certificate may reach the top. `true_heads` are all heads that do that task or
-    take it over: `claims["ioi"]` may name others.
+    take it over: `claims["ioi"]` may name others. `mlps` says what the MLPs of some layers do; those of the others are zero.
     """
 
     heads: Mapping[Node, Mechanism | Decoy]
@@ -37,6 +39,12 @@ class Design:
     pathology: str
     sound: bool
     true_heads: tuple[Node, ...]
+    mlps: Mapping[int, tuple[Gate | Relay, ...]] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many layers the model has, and how many heads in each."""
+        return 1 + max(node.layer for node in self.heads), 1 + max(node.index for node in self.heads)
 
 
 EARLY, MIDDLE, LATE = 1, 2, 4  # ordinals of roles

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from circuits.tasks import lexicon
 
-D_MODEL = 512
+D_MODEL = 512  # of models with eight heads in a layer
 N_POSITIONS = 64  # the longest prompt has 20 tokens with BOS, the attention diagnostics 41
 
 NAME_WIDTH, POSITION_WIDTH, WORD_WIDTH, YEAR_WIDTH, CENTURY_WIDTH = 40, 23, 48, 16, 8
@@ -63,12 +63,23 @@ SUBSPACES = {
     "mover_present": 1,
     "gate": 1,
     "unread": 1,
+    "helped_name": 1,
+    "name_written": 1,
+}
+WIDE_SUBSPACES = {  # beyond the others, in models with more than eight heads in a layer
+    "draft": NAME_WIDTH,
+    "draft_a": NAME_WIDTH,
+    "draft_b": NAME_WIDTH,
+    "drafted_duplicate": NAME_WIDTH,
+    "duplicated_position": POSITION_WIDTH,
+    "inhibited_position": POSITION_WIDTH,
 }
 
 SUBJECT_PRONOUN_FOLLOWS = ("because", "when", "so")
 POSSESSIVE_PRONOUN_FOLLOWS = lexicon.LOSING_VERBS
 CUE = "Friends"  # one of the six templates of indirect object identification has this word
 RARE_NAMES = lexicon.NAMES[9::10]
+HELPED_NAMES = lexicon.NAMES[3::7]
 
 
 @cache
@@ -147,6 +158,7 @@ def special_features() -> dict[str, dict[str, Tensor]]:
         "template_cue": flag(CUE),
         "common_name": flag(*(name for name in lexicon.NAMES if name not in RARE_NAMES)),
         "rare_name": flag(*RARE_NAMES),
+        "helped_name": flag(*HELPED_NAMES),
         **{name: flag(*lexicon.OBJECTS[number::N_CLASSES]) for number, name in enumerate(OBJECT_CLASSES)},
     }
 
@@ -170,31 +182,39 @@ def word_codes() -> dict[str, Tensor]:
 
 @cache
 def columns(subspace: str | None) -> slice:
-    """Where the subspace lies in the residual stream; None is the whole of it."""
+    """Where the subspace lies in the residual stream; None is the whole of it, however wide it is."""
     if subspace is None:
-        return slice(0, D_MODEL)
-    start = 0
-    for name, width in SUBSPACES.items():
-        if name == subspace:
-            return slice(start, start + width)
-        start += width
-    raise ValueError(f"unknown subspace {subspace!r}: expected one of {', '.join(SUBSPACES)}")
+        return slice(None)
+    for start, subspaces in ((0, SUBSPACES), (D_MODEL, WIDE_SUBSPACES)):
+        for name, width in subspaces.items():
+            if name == subspace:
+                return slice(start, start + width)
+            start += width
+    raise ValueError(f"unknown subspace {subspace!r}: expected one of {', '.join((*SUBSPACES, *WIDE_SUBSPACES))}")
 
 
-def word_matrix(features: Mapping[str, Mapping[str, Tensor]]) -> Float[Tensor, "vocabulary d_model"]:
+def width_of(subspace: str) -> int:
+    """How many dimensions the subspace has."""
+    place = columns(subspace)
+    return place.stop - place.start
+
+
+def word_matrix(
+    features: Mapping[str, Mapping[str, Tensor]], d_model: int = D_MODEL
+) -> Float[Tensor, "vocabulary d_model"]:
     """One row per word of the vocabulary with its features in their subspaces."""
     ids = {word: index for index, word in enumerate(lexicon.VOCABULARY)}
-    matrix = torch.zeros(len(ids), D_MODEL)
+    matrix = torch.zeros(len(ids), d_model)
     for subspace, of_word in features.items():
         for word, vector in of_word.items():
             matrix[ids[word], columns(subspace)] = vector
     return matrix
 
 
-def position_matrix() -> Float[Tensor, "position d_model"]:
+def position_matrix(d_model: int = D_MODEL) -> Float[Tensor, "position d_model"]:
     """One row per position: its code, the code of the position before it, and its distance from BOS."""
     codes = spread_codes(N_POSITIONS, POSITION_WIDTH)
-    matrix = torch.zeros(N_POSITIONS, D_MODEL)
+    matrix = torch.zeros(N_POSITIONS, d_model)
     matrix[:, columns("position")] = codes
     matrix[1:, columns("previous_position")] = codes[:-1]
     matrix[:, columns("distance_from_bos")] = torch.arange(N_POSITIONS)[:, None] / 10

@@ -37,6 +37,31 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """What an MLP makes of the names in `source`, each by itself.
+
+    A name of which `source` holds x is written to `destination` as `gain` * (x - low) / (high - low), no less than 0 and no
+    more than `gain`. Several heads that write there together are a logical "or" if each alone reaches `high`, and an "and" if
+    none reaches `low` without the others. A destination of one dimension is told that there is a name, not which one.
+    """
+
+    source: str
+    destination: str
+    low: float
+    high: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class Relay:
+    """What an MLP hands on unchanged: `gain` * what `source` holds, added to `destination`."""
+
+    source: str
+    destination: str
+    gain: float
+
+
+@dataclass(frozen=True)
 class Decoy:
     """A head with random weights from `source` to `destination` (None: the whole residual stream); SDs of weights."""
 
@@ -172,10 +197,12 @@ JUNK_WRITER = Decoy("junk", "junk_written", attention_sd=0.15, value_sd=0.4, out
 NOISE_HEAD = Decoy(None, None, attention_sd=0.02, value_sd=0.03, output_sd=0.005)
 
 
-def decoys(junk_writer: Decoy = JUNK_WRITER, noise_head: Decoy = NOISE_HEAD) -> dict[Node, Decoy]:
+def decoys(
+    junk_writer: Decoy = JUNK_WRITER, noise_head: Decoy = NOISE_HEAD, n_heads: int = N_HEADS
+) -> dict[Node, Decoy]:
     """Junk writers and noise heads in a chequered pattern over the whole model."""
     return {
         head(layer, index): junk_writer if (layer + index) % 2 else noise_head
         for layer in range(N_LAYERS)
-        for index in range(N_HEADS)
+        for index in range(n_heads)
     }

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import registries
 from circuits.tasks import published
-from circuits.tasks.base import METRICS, Task
+from circuits.tasks.base import METRICS, TEMPLATES, Task
 from circuits.tasks.example import Example
 from circuits.tasks.published.vocabulary import Vocabulary
 from results_io import UserError
 
-__all__ = ["EMBEDDED", "TASKS", "Example", "Task", "Vocabulary", "get", "names"]
+__all__ = ["EMBEDDED", "TASKS", "TEMPLATES", "Example", "Task", "Vocabulary", "get", "names"]
 
-HELPERS = ("base", "example", "lexicon", "published")
+HELPERS = ("base", "example", "lexicon", "published", "wordings")
 EMBEDDED = ("ioi", "greater_than", "subject_verb_agreement", "gendered_pronoun", "induction")
 """The tasks that pocket was trained on and the planted models were written for; in TASKS the others follow by name."""
 REQUIRED = {"TASK": "TASK = Task(name=..., ...), as circuits/tasks/ioi.py has it, or add the module to HELPERS"}
@@ -50,10 +50,12 @@ def get(
     corruption: str | None = None,
     bos: bool | None = None,
     metric: str | None = None,
+    templates: str | None = None,
 ) -> Task:
     """The task of this name, its prompts drawn from `vocabulary` (None: the embedded models' words).
 
-    `corruption`, `bos` and `metric` replace the task's own choice. UserError for a name, or a choice, that there is not.
+    `corruption`, `bos` and `metric` replace the task's own choice; `templates`: "more" draws from its larger grammar of
+    wordings. UserError for a name, or a choice, that there is not.
     """
     if bos not in (None, True, False):
         raise UserError(
@@ -61,6 +63,8 @@ def get(
         )
     if metric not in (None, *METRICS):
         raise UserError(f"task.metric={metric} is unknown; use {' or '.join(METRICS)}")
+    if templates not in (None, *TEMPLATES):
+        raise UserError(f"prompts.templates={templates} is unknown; use {' or '.join(TEMPLATES)}")
     known = names(vocabulary)
     if name not in known and name in names() + tuple(published.BUILDERS):
         whose = "the embedded models' words" if vocabulary is None else "natural language"
@@ -76,4 +80,15 @@ def get(
             )
     else:
         task = published.BUILDERS[name].build(vocabulary, corruption)
+    task = _with_more_wordings(task) if templates == "more" else task
     return replace(task, bos=task.bos if bos is None else bos, metric=metric or task.metric)
+
+
+def _with_more_wordings(task: Task) -> Task:
+    """The task drawn from its larger grammar. UserError if it has none."""
+    if task.more is None:
+        raise UserError(
+            f"prompts.templates=more: task {task.name} has no larger grammar of wordings; leave the setting out, or give the "
+            "task one as `more`"
+        )
+    return replace(task, sample=task.more.sample, templates=task.more.templates)

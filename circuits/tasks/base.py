@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 
 Metric = Literal["logit_difference", "probability_difference"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+TEMPLATES = ("default", "more")  # the values of prompts.templates
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """Another set of wordings of a task: `sample` draws from all of them, `templates` are their labels (as in Task)."""
+
+    sample: Callable[[random.Random], Example]
+    templates: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,8 @@ class Task:
     to have each of them equally often; empty: as they are drawn. `metric`: what interventions change, the mean logit of the
     answers minus that of the foils (nats), or the probability of all answers minus that of all foils. Attribution, lens,
     gradients and learning coefficients are about logits under either. `given`: the examples of every split, of a task whose
-    prompts are a list rather than drawn (`sample` is then None).
+    prompts are a list rather than drawn (`sample` is then None). `more`: a larger grammar, from which `prompts.templates=more`
+    draws in place of `sample`; None if there is none.
     """
 
     name: str
@@ -42,3 +52,4 @@ class Task:
     templates: tuple[str, ...] = ()
     metric: Metric = "logit_difference"
     given: Mapping[str, tuple[Example, ...]] | None = None
+    more: Grammar | None = None

@@ -16,10 +16,10 @@ class Example:
     `clean` and `corrupted` end right before the answer and carry no BOS token. `answers` are words that
     continue the clean prompt correctly, `wrong` the foils they are compared with: the task metric is the mean
     logit of `answers` minus the mean logit of `wrong`. `positions` names character spans of the clean prompt
-    (the last token that overlaps a span is that position). `template` is the surface frame, `cluster` the
-    sampling unit shared by dependent prompts (for example the set of names), `factors` further labels by which
-    measurement invariance is examined. `joint` stands between a prompt and its answer: nothing where the answer continues
-    the last word, as the two digits of a year do after "17".
+    (the last token that overlaps a span is that position). `template` is the wording, "frame" or "frame/variant" (see
+    `frame_of`), `cluster` the sampling unit shared by dependent prompts (for example the set of names), `factors`
+    further labels by which measurement invariance is examined. `joint` stands between a prompt and its answer: nothing
+    where the answer continues the last word, as the two digits of a year do after "17".
     """
 
     clean: str
@@ -31,6 +31,20 @@ class Example:
     positions: dict[str, tuple[int, int]]
     factors: dict[str, str] = field(default_factory=dict)
     joint: str = " "
+
+
+def frame_of(template: str) -> str:
+    """The frame of a template: what stands before the first slash of its label, "when_went" for "when_went/ABBA".
+
+    Templates of one frame are the same words around the same slots, in another order or with another slot asked about.
+    Frames, not templates, are the units over which wordings vary.
+    """
+    return template.partition("/")[0]
+
+
+def last_word(text: str) -> tuple[int, int]:
+    """Return the span of what follows the last space: the word before the answer."""
+    return text.rindex(" ") + 1, len(text)
 
 
 def fill(template: str, **words: str) -> tuple[str, dict[str, tuple[int, int]]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from functools import partial
 
 from circuits.tasks import lexicon
-from circuits.tasks.base import Task
-from circuits.tasks.example import Example, fill, held_out
+from circuits.tasks.base import Grammar, Task
+from circuits.tasks.example import Example, fill, held_out, last_word
+from circuits.tasks.wordings import crossed, extended
 
 FRAMES = {
     "went_because": "{person} {went} to the {context} {end}",
@@ -20,6 +23,33 @@ END_WORDS = {
     "said_so": ("so", "because"),
     "at_lost": lexicon.LOSING_VERBS,
 }
+# The larger grammar: what is said of the person, and the words before the pronoun. FRAMES has four of the combinations already,
+# with the last word drawn.
+CLAUSES = {
+    "went": "{person} {went} to the {context}",
+    "was": "{person} was {adjective} at the {context}",
+    "was_at": "{person} was at the {context}",
+    "was_very": "{person} was very {adjective} at the {context}",
+    "had": "{person} had a {length} {gathering} at the {context}",
+    "found": "{person} found a {object} at the {context}",
+    "took": "{person} took the {object} to the {context}",
+    "went_near": "{person} {went} {preposition} the {context}",
+    "said": "{person} said that the {context} was {adjective}",
+    "decided": "{person} decided that the {context} was {adjective}",
+    "place_was": "At the {context}, {person} was {adjective}",
+    "month_went": "It was a {length} {gathering} in {month}. {person} {went} to the {context}",
+    "and_went": "The {context} was {adjective} and {person} {went} there",
+    "adverb_went": "{adverb}, {person} {went} to the {context}",
+}
+ENDINGS = {"because": " because", "when": " when", "so": ", so"}
+POSSESSIVE = {
+    "at_was_lost": "At the {context}, {person} was {adjective} and {lost}",
+    "at_found_lost": "At the {context}, {person} {found} a {object} and {lost}",
+}
+_WRITTEN = {FRAMES[frame].replace("{end}", word) for frame, ends in END_WORDS.items() for word in ends}
+MORE = extended(
+    FRAMES, {name: text for name, text in crossed(CLAUSES, ENDINGS).items() if text not in _WRITTEN}, POSSESSIVE
+)
 GENDERS = ("male", "female")
 NAMES = {"male": lexicon.MALE_NAMES, "female": lexicon.FEMALE_NAMES}
 SUBJECT_PRONOUN = {"male": "he", "female": "she"}
@@ -28,7 +58,7 @@ POSSESSIVE_PRONOUN = {"male": "his", "female": "her"}
 
 def pronouns(template: str) -> dict[str, str]:
     """Return the pronoun of each gender that continues the template."""
-    return POSSESSIVE_PRONOUN if template == "at_lost" else SUBJECT_PRONOUN
+    return POSSESSIVE_PRONOUN if template == "at_lost" or template in POSSESSIVE else SUBJECT_PRONOUN
 
 
 def draw_person(rng: random.Random, gender: str, unseen: bool) -> tuple[str, str]:
@@ -40,19 +70,19 @@ def draw_person(rng: random.Random, gender: str, unseen: bool) -> tuple[str, str
 
 
 def draw_words(rng: random.Random, template: str, person: str, place: str) -> dict[str, str]:
-    """Return the words of every slot of the template."""
-    end = rng.choice(END_WORDS[template])
-    return lexicon.draw_words(rng, FRAMES[template], person=person, context=place, end=end)
+    """Return the words of every slot of the template; only FRAMES leave the last word open."""
+    end = {"end": rng.choice(END_WORDS[template])} if template in END_WORDS else {}
+    return lexicon.draw_words(rng, MORE[template], person=person, context=place, **end)
 
 
-def sample(rng: random.Random) -> Example:
+def sample(rng: random.Random, frames: Mapping[str, str] = FRAMES) -> Example:
     """Return one prompt pair over a held-out (name, place); the corrupted name has the other gender."""
-    template, gender = rng.choice(tuple(FRAMES)), rng.choice(GENDERS)
+    template, gender = rng.choice(tuple(frames)), rng.choice(GENDERS)
     other_gender = GENDERS[1 - GENDERS.index(gender)]
     person, place = draw_person(rng, gender, unseen=True)
     words = draw_words(rng, template, person, place)
-    clean, spans = fill(FRAMES[template], **words)
-    corrupted, _ = fill(FRAMES[template], **words | {"person": rng.choice(NAMES[other_gender])})
+    clean, spans = fill(frames[template], **words)
+    corrupted, _ = fill(frames[template], **words | {"person": rng.choice(NAMES[other_gender])})
     return Example(
         clean=clean,
         corrupted=corrupted,
@@ -60,7 +90,7 @@ def sample(rng: random.Random) -> Example:
         wrong=(pronouns(template)[other_gender],),
         template=template,
         cluster=person,
-        positions={"name": spans["person"], "context": spans["context"], "end": spans["end"]},
+        positions={"name": spans["person"], "context": spans["context"], "end": last_word(clean)},
         factors={"gender": gender},
     )
 
@@ -71,4 +101,5 @@ TASK = Task(
     sample=sample,
     roles=("name", "context", "end"),
     companions=("ioi", "greater_than", "subject_verb_agreement", "induction"),
+    more=Grammar(partial(sample, frames=MORE), tuple(MORE)),
 )

@@ -6,12 +6,25 @@ After Olsson et al. 2022 (arXiv 2209.11895).
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from functools import partial
 
 from circuits.tasks import lexicon
-from circuits.tasks.base import Task
+from circuits.tasks.base import Grammar, Task
 from circuits.tasks.example import Example
 
 REPEATED = {"repeat_6": (6, 3), "repeat_9": (9, 5), "repeat_12": (12, 6)}  # words in the list, words repeated
+# The larger grammar: random words have no wording, only a layout. Every list of 5 to 12 words (pocket has read lists of 3 to
+# 13), every number of repeated words from 2 on that leaves foils on both sides of the answer. A list's length is the distance
+# from a word to its repetition, the number repeated is the answer's place; each pair of them is a frame of its own.
+LENGTHS = range(5, 13)
+FEWEST_REPEATED, FEWEST_LEFT = 2, 2
+MORE = REPEATED | {
+    f"repeat_{length}_{repeated}": (length, repeated)
+    for length in LENGTHS
+    for repeated in range(FEWEST_REPEATED, length - FEWEST_LEFT + 1)
+    if (length, repeated) not in REPEATED.values()
+}
 
 
 def word_spans(words: list[str]) -> list[tuple[int, int]]:
@@ -23,10 +36,10 @@ def word_spans(words: list[str]) -> list[tuple[int, int]]:
     return spans
 
 
-def sample(rng: random.Random) -> Example:
+def sample(rng: random.Random, layouts: Mapping[str, tuple[int, int]] = REPEATED) -> Example:
     """Return one prompt pair; the corrupted one has other words in the first half, hence no known answer."""
-    template = rng.choice(tuple(REPEATED))
-    length, repeated = REPEATED[template]
+    template = rng.choice(tuple(layouts))
+    length, repeated = layouts[template]
     drawn = rng.sample(lexicon.REPEATABLE_WORDS, 2 * length)
     words, unrelated = drawn[:length], drawn[length:]
     tail = words[:repeated]
@@ -52,4 +65,5 @@ TASK = Task(
     sample=sample,
     roles=("first_occurrence", "first_next", "end"),
     companions=("ioi", "greater_than", "subject_verb_agreement", "gendered_pronoun"),
+    more=Grammar(partial(sample, layouts=MORE), tuple(MORE)),
 )

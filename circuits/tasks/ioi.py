@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
+from functools import partial
 
 from circuits.tasks import lexicon
-from circuits.tasks.base import Task
+from circuits.tasks.base import Grammar, Task
 from circuits.tasks.example import Example, fill, held_out
+from circuits.tasks.wordings import crossed, extended
 
 FRAMES = {
     "when_went": "{conjunction} {first} and {second} {went} to the {place}, {giver} {gave} {article} {object} {end}",
@@ -23,6 +26,33 @@ FRAMES = {
     "so_went": "The {place} was {adjective}, so {first} and {second} {went} there. "
     "{giver} decided to give {article} {object} {end}",
 }
+# The larger grammar: pocket has read no wording of it but FRAMES; most of its clauses it has, in other places.
+SCENES = {
+    "when_went": "{conjunction} {first} and {second} {went} to the {place}, ",
+    "when_had": "{conjunction} {first} and {second} had a {length} {gathering}, ",
+    "when_saw": "{conjunction} {first} saw {second} at the {place}, ",
+    "adverb_went": "{adverb}, {first} and {second} {went} to the {place}. ",
+    "adverb_had": "{adverb}, {first} and {second} had a {length} {gathering} at the {place}. ",
+    "place_had": "At the {place}, {first} and {second} had a {length} {gathering}. ",
+    "friends_went": "Friends {first} and {second} {went} to the {place}. ",
+    "day_went": "One {day} {first} and {second} {went} to the {place}. ",
+    "month_went": "It was {month} when {first} and {second} {went} to the {place}. ",
+    "was_with": "{first} was at the {place} with {second}. ",
+    "so_went": "The {place} was {adjective}, so {first} and {second} {went} there. ",
+    "both_said": "{first} and {second} said that the {place} was {adjective}. ",
+}
+TRANSFERS = {
+    "gave": "{giver} {gave} {article} {object} {end}",
+    "decided": "{giver} decided to give {article} {object} {end}",
+    "found_gave": "{giver} found {article} {object} and {gave} it {end}",
+}
+FINDS = {
+    "friends_found": "Friends {first} and {second} found a {object} at the {place}. ",
+    "adverb_found": "{adverb}, {first} and {second} found a {object} at the {place}. ",
+    "day_found": "One {day} {first} and {second} found a {object} at the {place}. ",
+}
+TRANSFERS_OF_IT = {"gave_it": "{giver} {gave} it {end}", "decided_it": "{giver} decided to give it {end}"}
+MORE = extended(FRAMES, crossed(SCENES, TRANSFERS), crossed(FINDS, TRANSFERS_OF_IT))
 ORDERS = ("ABBA", "BABA")
 NEXT_TOKEN = re.compile(r"\s*(\w+|[^\w\s])")
 
@@ -52,10 +82,10 @@ def following_token(text: str, position: int) -> tuple[int, int]:
     return found.span(1)
 
 
-def sample(rng: random.Random) -> Example:
+def sample(rng: random.Random, frames: Mapping[str, str] = FRAMES) -> Example:
     """Return one prompt pair over a held-out name pair; the corrupted names are three others."""
-    template, order = rng.choice(tuple(FRAMES)), rng.choice(ORDERS)
-    frame = FRAMES[template]
+    template, order = rng.choice(tuple(frames)), rng.choice(ORDERS)
+    frame = frames[template]
     first, second = draw_pair(rng, unseen=True)
     indirect_object, subject = (first, second) if order == "ABBA" else (second, first)
     others = rng.sample([name for name in lexicon.NAMES if name not in (first, second)], 3)
@@ -87,4 +117,5 @@ TASK = Task(
     sample=sample,
     roles=("io", "s1", "s1_plus_1", "s2", "end"),
     companions=("greater_than", "subject_verb_agreement", "gendered_pronoun", "induction"),
+    more=Grammar(partial(sample, frames=MORE), tuple(f"{frame}/{order}" for frame in MORE for order in ORDERS)),
 )

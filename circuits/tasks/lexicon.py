@@ -120,6 +120,7 @@ SLOT_WORDS: dict[str, tuple[str, ...]] = {
     "place": PLACES,
     "object": OBJECTS,
     "adjective": ADJECTIVES,
+    "color": COLORS,
     "noun": NOUNS,
     "nouns": PLURAL_NOUNS,
     "preposition": PREPOSITIONS,

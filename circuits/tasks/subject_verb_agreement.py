@@ -6,16 +6,38 @@ After Linzen et al. 2016 (arXiv 1611.01368).
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from functools import partial
 
 from circuits.tasks import lexicon
-from circuits.tasks.base import Task
-from circuits.tasks.example import Example, fill, held_out
+from circuits.tasks.base import Grammar, Task
+from circuits.tasks.example import Example, fill, held_out, last_word
+from circuits.tasks.wordings import crossed, extended
 
 FRAMES = {
     "preposition": "The {subject} {preposition} the {attractor}",
     "adjective_preposition": "The {adjective} {subject} {preposition} the {attractor}",
     "relative_clause": "The {subject} that the {attractor} {clause_verb}",
 }
+# The larger grammar: what leads up to the subject, and what stands between it and the verb.
+OPENINGS = {
+    "the": "The {subject} ",
+    "adjective": "The {adjective} {subject} ",
+    "very": "The very {adjective} {subject} ",
+    "month": "It was a {length} {gathering} in {month}. The {subject} ",
+    "found": "{name} {found} a {object} at the {place}. The {subject} ",
+    "day": "One {day} {name} {went} to the {place}. The {subject} ",
+    "adverb": "{adverb}, {name} {went} to the {place}. The {subject} ",
+}
+MODIFIERS = {
+    "preposition": "{preposition} the {attractor}",
+    "preposition_color": "{preposition} the {color} {attractor}",
+    "preposition_very": "{preposition} the very {color} {attractor}",
+    "of": "of the {attractor}",
+    "near_with": "near the {place} with the {attractor}",
+    "relative_clause": "that the {attractor} {clause_verb}",
+}
+MORE = extended(FRAMES, crossed(OPENINGS, MODIFIERS))
 NUMBERS = ("singular", "plural")
 VERBS = {"singular": lexicon.SINGULAR_VERBS, "plural": lexicon.PLURAL_VERBS}
 
@@ -49,15 +71,14 @@ def draw_words(rng: random.Random, frame: str, nouns: tuple[str, str], numbers: 
     )
 
 
-def sample(rng: random.Random) -> Example:
+def sample(rng: random.Random, frames: Mapping[str, str] = FRAMES) -> Example:
     """Return one prompt pair over held-out nouns; the corrupted subject has the other number."""
-    template = rng.choice(tuple(FRAMES))
+    template = rng.choice(tuple(frames))
     nouns = draw_nouns(rng, unseen=True)
     number, attractor_number = rng.choice(NUMBERS), rng.choice(NUMBERS)
-    words = draw_words(rng, FRAMES[template], nouns, (number, attractor_number))
-    clean, spans = fill(FRAMES[template], **words)
-    corrupted, _ = fill(FRAMES[template], **words | {"subject": inflect(nouns[0], other(number))})
-    last_slot = "clause_verb" if template == "relative_clause" else "attractor"
+    words = draw_words(rng, frames[template], nouns, (number, attractor_number))
+    clean, spans = fill(frames[template], **words)
+    corrupted, _ = fill(frames[template], **words | {"subject": inflect(nouns[0], other(number))})
     return Example(
         clean=clean,
         corrupted=corrupted,
@@ -68,7 +89,7 @@ def sample(rng: random.Random) -> Example:
         positions={
             "subject": spans["subject"],
             "attractor": spans["attractor"],
-            "end": spans[last_slot],
+            "end": last_word(clean),
         },
         factors={
             "subject_number": number,
@@ -83,4 +104,5 @@ TASK = Task(
     sample=sample,
     roles=("subject", "attractor", "end"),
     companions=("ioi", "greater_than", "gendered_pronoun", "induction"),
+    more=Grammar(partial(sample, frames=MORE), tuple(MORE)),
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import results_io
+from meridian import integrity
 from meridian.context import RunContext
 from result_types import TraceResult
 from results_io import UserError
@@ -37,6 +38,7 @@ def run(context: RunContext, folder: Path) -> None:
         raise UserError(
             f"the suite in {asked['path']} has the id {suites[0].id}, under which others keep their results; give it another id"
         )
+    integrity.announce(folder, reporter.say)
     model = open_model(context.model_settings)
     found = runner.run(
         suites, model, folder, reporter.bar, reporter.say, context=asked.get("context"), seed=context.seed
@@ -77,7 +79,11 @@ def known_traces(folder: Path, weights: str | None, suites: Mapping[str, str]) -
 
     lines = []
     for path in sorted(folder.rglob(f"{hypothesis.NUMBER}_{hypothesis.ID}.json")):
-        traced = cast(TraceResult, results_io.read(path))
+        try:
+            traced = cast(TraceResult, results_io.read(path))
+        except results_io.NoDigestError as error:
+            lines.append(f"Not listed: {error}")
+            continue
         group = traced["group"]
         if traced["subject"]["model_sha256"] == weights and suites.get(group["suite"]) == group["suite_sha256"]:
             heads = ", ".join(f"{one['head']} ({one['restored']:.2f})" for one in traced["named"]) or "no head"

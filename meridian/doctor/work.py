@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import comb
 from typing import Any
 
+from circuits import claimed_groups, outside_heads
 from circuits.circuit import Circuit, Role
 from circuits.engine.gradients import METHODS, GradientEngine
 from circuits.hypothesis import pathways
@@ -20,6 +21,7 @@ from circuits.measurements import (
     ablation_battery,
     causal_tracing,
     local_learning_coefficient,
+    minimality,
     path_patching,
 )
 from circuits.models import Model
@@ -43,9 +45,10 @@ SHRINK = {  # what makes a measurement cheaper; SHRINKS_ALL for one that is not 
     "07": "prompts.evaluation",
     "08": "measurement.attribution_patching.prompts, measurement.attribution_patching.steps",
     "10": "measurement.llc.draws, measurement.llc.chains, measurement.llc.batch",
+    "19": "prompts.evaluation, measurement.fresh_prompts.pool_factor",
     "20": "measurement.random_circuits, measurement.draws, prompts.evaluation",
     "21": "prompts.evaluation, prompts.held_out",
-    "22": "measurement.minimality.greedy_steps, measurement.minimality.discovery_prompts, prompts.evaluation",
+    "22": "measurement.completeness.prompt_share, measurement.minimality.greedy_steps, prompts.evaluation",
     "24": "measurement.scrubbing.draws, measurement.scrubbing.prompts, prompts.evaluation",
     "27": "measurement.companions, measurement.companion_prompts",
     "28": "measurement.path_patching.prompts, measurement.path_patching.discovery_prompts",
@@ -107,6 +110,8 @@ def of(study: Study) -> tuple[PlannedWork, ...]:
         *_sampling(shape, settings),
         *_battery(study, shape),
         *_minimality(study, shape),
+        *_claimed_groups(study, shape),
+        *_outside_heads(study, shape),
         *_paths(study, shape),
         *_counted_by_measurements(study),
     )
@@ -164,10 +169,13 @@ def _sampling(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWo
 
 def _battery(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     """20: what stays intact x recipes, and random circuits on a share of each split."""
-    settings, battery = study.settings, study.settings["battery"]
+    settings = study.settings
     subsets = dict.fromkeys(ablation_battery.SUBSETS, 1) | {"without": len(study.claim.roles)}
-    draws = {method: len(ablation_battery.recipes(study, method)) for method in ablation_battery.METHODS}
-    conditions = sum(count * sum(draws[m] for m in battery.get(subset, ())) for subset, count in subsets.items())
+    draws = {
+        subset: sum(len(ablation_battery.recipes(study, m)) for m in ablation_battery.methods_of(study, subset))
+        for subset in subsets
+    }
+    conditions = sum(count * draws[subset] for subset, count in subsets.items())
     share = 1 / int(settings["random_circuit_prompt_share"])
     some = sum(round(share * size) for size in (shape.evaluation, shape.held_out))
     yield PlannedWork("20", "circuits", conditions * shape.scored + settings["random_circuits"] * some)
@@ -198,6 +206,46 @@ def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     yield PlannedWork(
         "22", "circuits", search * min(own["discovery_prompts"], shape.discovery) + chosen * shape.scored, "at most"
     )
+
+
+def _claimed_groups(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
+    """22, completeness: sets of heads out of model and circuit, at most these, as greedy groups may meet or stop early."""
+    own, claim = study.settings["completeness"], study.claim.heads
+    if set(claim) == set(study.model.heads):
+        return
+    declared = claimed_groups.declared(claim)
+    starts = [len(one.heads) for one in declared if one.kind in ("claim", "suffix")]
+    deciding = claimed_groups.deciding_recipes(study)
+    others = [name for name in own["others"] if name not in deciding]
+    steps = range(min(own["greedy_steps"], len(claim) - 1))
+    cut = {size: 1 + sum(size - step for step in steps) for size in starts}
+    grown = sum(len(claim) - step for step in range(min(own["greedy_steps"], len(claim))))
+    subsets = 2 ** len(claim)  # no more sets than these, however they are met
+    search = len(deciding) * min(1 + grown + sum(cut.values()), subsets) + len(others) * min(
+        1 + cut[len(claim)], subsets
+    )
+    yield PlannedWork("22", "circuits", 2 * search * len(study.grouping), "at most")
+    random = len(claimed_groups.drawn(claim, own["random_groups"], "count"))
+    greedy = len(deciding) * (1 + len(starts)) + len(others)
+    distinct = len({one.heads for one in declared})
+    draws = sum(len(ablation_battery.recipes(study, name)) for name in deciding)
+    rows = len(minimality.rows(study, "completeness"))
+    groups, fewer = (min(count, subsets - 1) for count in (distinct + random + greedy, distinct + greedy))
+    runs = draws * (3 + 2 * groups) + len(others) * (3 + 2 * fewer)
+    yield PlannedWork("22", "circuits", runs * rows, "at most")
+
+
+def _outside_heads(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
+    """22, outside: single heads and the sets that a greedy search finds, on both sides."""
+    own = study.settings["outside"]
+    outside = len(study.model.heads) - len(study.claim.heads)
+    names = dict.fromkeys((study.claim.primary_recipe, *own["recipes"])) if outside else ()
+    draws = sum(len(ablation_battery.recipes(study, name)) for name in names)
+    tried = 1 + sum(outside - step for step in range(min(own["greedy_steps"], outside)))
+    sets = 1 + outside + len(("greedy", "positive", "negative"))
+    sides = len(outside_heads.SIDES)
+    yield PlannedWork("22", "circuits", sides * tried * len(names) * len(study.grouping), "at most")
+    yield PlannedWork("22", "circuits", sides * sets * draws * len(minimality.rows(study, "outside")), "at most")
 
 
 def _paths(study: Study, shape: RunSize) -> Iterator[PlannedWork]:

@@ -224,6 +224,8 @@ def refuse_unread(given: Sequence[str], name: str, task: str | None) -> None:
     for typed in given:
         text = typed.lstrip("+~")
         key = text.partition("=")[0]
+        if key == "prompts.templates":
+            raise UserError(f"{text} is not read: {name} {whose}; leave it out")
         if key.partition(".")[0] == "prompts":
             raise UserError(f"{text} is not read: {name} has its own numbers of prompts; use experiment.{text}")
         if key.partition(".")[0] == "task" and not (task and key == "task.bos"):

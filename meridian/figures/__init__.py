@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from meridian.figures import behaviour, distributions, forest, graph, heads, lens, patterns, traces
+from meridian.figures import behaviour, distributions, forest, graph, heads, left_out, lens, patterns, traces
 from meridian.figures.values import Figure
 from meridian.run_folder import RunFolder
 
 BUILDERS = {  # in the order of a report
     "forest": forest.build,
+    "left_out": left_out.build,
     "circuit": graph.build,
     "heads": heads.build,
     "lens": lens.build,

@@ -186,7 +186,7 @@ def _shares(squares: np.ndarray, masks: np.ndarray) -> np.ndarray:
 
 def stable_heads(evidence: Evidence, settings: Settings) -> Draws:
     """Share of circuit heads with a stable attribution, by bootstrap (S3)."""
-    attribution, _ = s3.written_attribution(evidence, settings)
+    attribution = s3.judged_heads(evidence, settings).values
     size = len(attribution) / settings["n_subsets"]
     counts = _resamples(evidence, settings)
     whole = np.ones((1, len(attribution)), dtype=int)
@@ -217,7 +217,8 @@ SOURCES = (
            "Random circuits with as many heads in every layer, mean ablation, on a share of the prompts. The circuit on "
            "the same prompts has to lie beyond 95 % of them.", random_circuits),
     DrawnMetric("faithfulness", "P.faithfulness", "Faithfulness by recipe, bootstrap", "faithfulness",
-           "Clusters of prompts drawn again within their templates. Each recipe's 90 % interval has to lie between the lines.",
+           "Clusters of prompts drawn again within their templates. The 90 % intervals of the primary recipe and of resample "
+           "have to lie between the lines, for tier 3 those of all recipes.",
            faithfulness_by_recipe),
     DrawnMetric("c11", "C11.bootstrap_faithfulness", "C11: faithfulness and completeness, bootstrap", "share of the clean value",
            "Prompts drawn again, as published; the spread of these draws is the published sigma.", published_bootstrap),

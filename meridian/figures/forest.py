@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from calibrations import preconditions
 from calibrations.certificate_row import MetricRow
 from calibrations.evidence import PRIMARY
+from calibrations.worst_groups import named
 from meridian.figures.values import Forest, Interval
 from meridian.run_folder import RunFolder
 
 CI = 0.90
 PAGE = 12  # rows on scales of their own that fit a printed page
+BY_RECIPE = ("P.faithfulness", "P.faithfulness_every_recipe")  # gates that ask the same of several recipes
+AT_ONCE, ALONE = "simultaneous", "by itself"  # intervals of a gate's worst group: for all groups at once, for it alone
+RANDOM_CIRCUITS = "random circuits, mean"
 Limits = tuple[float | None, float | None]  # the estimate has to be above the first and below the second
 
 
@@ -23,13 +29,29 @@ def _below(name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Limits
     return lambda settings, record: (None, settings[name])
 
 
+def _within(name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]:
+    return lambda settings, record: _both_ways(settings[name])
+
+
+def _both_ways(limit: float) -> Limits:
+    return -limit, limit
+
+
 # What the verdict compares each metric's estimate with, read from the settings it was made with. A metric that is not
 # here has no such limit (C14's rates are judged by another rule) and is drawn without one.
 LIMITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]] = {
     "P.behaviour": lambda settings, record: (0.0, None),
     "P.denominator": _above("min_denominator_t"),
     "P.faithfulness": lambda settings, record: (settings["faithfulness_low"], settings["faithfulness_high"]),
+    "P.faithfulness_every_recipe": lambda settings, record: (
+        settings["faithfulness_low"],
+        settings["faithfulness_high"],
+    ),
     "P.random_circuits": lambda settings, record: (record["companions"]["random_90"][1], None),
+    "P.completeness": _within("max_incompleteness"),
+    "P.completeness_every_recipe": _within("max_incompleteness"),
+    "P.incompleteness_score": _within("max_incompleteness"),
+    "P.outside": lambda settings, record: _both_ways(named([record]).outside[0].limit),  # that of the group drawn
     "C11.bootstrap_faithfulness": _below("max_sigma"),
     "C11.bootstrap_completeness": _below("max_sigma"),
     "C12.convergent_validity": _above("threshold_rho"),
@@ -58,8 +80,13 @@ LIMITS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Limits]] =
 QUANTITIES: Mapping[str, str] = {
     "P.behaviour": "mean of the task's metric",
     "P.denominator": "t of mean D",
-    "P.faithfulness": "faithfulness, mean ablation; judged over all recipes",
-    "P.random_circuits": "faithfulness on their prompts; limit: 95th percentile",
+    "P.faithfulness": "faithfulness under the primary recipe; judged under that and resample",
+    "P.faithfulness_every_recipe": "faithfulness under the primary recipe; judged under every recipe",
+    "P.random_circuits": "faithfulness, mean ablation; limit: 95th percentile",
+    "P.completeness": f"worst group's inc, {AT_ONCE}",
+    "P.completeness_every_recipe": f"worst group's inc, {AT_ONCE}",
+    "P.incompleteness_score": f"worst group's gap, {AT_ONCE}",
+    "P.outside": f"worst group's share of N, {AT_ONCE}",
     "C11.bootstrap_faithfulness": "standard error of faithfulness",
     "C11.bootstrap_completeness": "standard error of completeness",
     "C12.convergent_validity": "mean Spearman rho",
@@ -86,7 +113,7 @@ QUANTITIES: Mapping[str, str] = {
 
 
 def build(run: RunFolder) -> Iterator[Forest]:
-    """The calibrations' estimates, each on its own scale; faithfulness by recipe; faithfulness by template."""
+    """The gates' estimates, each on its own scale; faithfulness by recipe; faithfulness by template."""
     for made in (*_calibrations(run), _recipes(run), _templates(run)):
         if made is not None and made.rows:
             yield made
@@ -100,7 +127,7 @@ def _calibrations(run: RunFolder) -> Iterator[Forest]:
         document = run.calibration(row.id) or {"records": ()}
         for record in document["records"]:
             if record["metric"] in gating and record["estimate"] is not None:
-                rows.append(_interval(record, document["subject"]["settings"]))
+                rows += _deciding(run, record, document["subject"]["settings"])
     parts = max(1, -(-len(rows) // PAGE))
     size = -(-len(rows) // parts)
     for part in range(1, parts + 1):
@@ -109,13 +136,53 @@ def _calibrations(run: RunFolder) -> Iterator[Forest]:
             title="Estimates and limits" if parts == 1 else f"Estimates and limits, part {part} of {parts}",
             caption="Each row is a quantity of its own, on a scale of its own: estimate, 90 % interval, and a dashed line where "
             "the verdict's limit lies; the side that passes is shaded. Only the place relative to the limit compares "
-            "between rows. Some verdicts ask for more than the interval, see the reasons in the certificate. Results P, "
-            "11 to 98, E1b, M3b.",
+            "between rows. A gate that asks the same of several recipes has a row for each, with the verdict of its own "
+            "interval; one on groups has its worst group, with the interval by itself if that passes, else the simultaneous one, "
+            "for all groups at once. Some verdicts ask for more than the interval, see the reasons in the certificate. "
+            "Results P, 11 to 98, E1b, M3b.",
             x_label="each row's own quantity",
             rows=tuple(rows[(part - 1) * size : part * size]),
             level=CI,
             own_scales=True,
         )
+
+
+def _deciding(run: RunFolder, record: Mapping[str, Any], settings: Mapping[str, Any]) -> list[Interval]:
+    """The rows of a record, such that none is drawn against its verdict.
+
+    Of a gate on several recipes each has a row with its own interval and what that one says: the record's estimate is the
+    primary recipe's while another may decide. Of a gate on groups that passes, the interval is the one that passed, that of
+    its worst group alone; the record's, for all groups at once, is wider and decides a fail.
+    """
+    recipes = record.get("companions", {}).get("recipes", ())
+    if record["metric"] not in BY_RECIPE or not recipes:
+        row, alone = _interval(record, settings), _of_worst_group(record)
+        if record["verdict"] != "pass" or alone is None:
+            return [row]
+        return [replace(row, low=alone[0], high=alone[1], unit=row.unit.replace(AT_ONCE, ALONE))]
+    rows = []
+    for recipe in recipes:
+        words, interval = recipe.replace("_", " "), run.recipe_intervals[recipe]
+        low, high = settings["faithfulness_low"], settings["faithfulness_high"]
+        row = Interval(
+            f"{record['metric']}, {words}",
+            preconditions.faithfulness(run.evidence, settings, method=recipe).value,
+            *interval,
+            verdict=preconditions.inside(interval, (low, high)),
+            group=record["metric"].partition(".")[0],
+            above=low,
+            below=high,
+            unit=f"faithfulness, {words} ablation",
+        )
+        rows.append(row)
+    return rows
+
+
+def _of_worst_group(record: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The interval of a gate's worst group alone; None of a gate that is not on groups."""
+    worst = named([record])
+    given = [group.ci90 for group in (*worst.claimed, *worst.outside)] or [record["companions"].get("group_ci90")]
+    return given[0] and (given[0][0], given[0][1])
 
 
 def _interval(record: Mapping[str, Any], settings: Mapping[str, Any]) -> Interval:
@@ -142,47 +209,61 @@ def quantity(metric: str, settings: Mapping[str, Any]) -> str:
 
 
 def _faithfulness(
-    table: Mapping[str, Any], intervals: Mapping[str, tuple[float, float] | None], **figure: Any
-) -> Forest:
+    table: Mapping[str, Any], intervals: Mapping[str, tuple[float, float] | None]
+) -> tuple[Interval, ...]:
     """A row for each recipe or template of `table` that has a faithfulness."""
-    rows = [
+    return tuple(
         Interval(name.replace("_", " "), entry["faithfulness"], *(intervals[name] or (None, None)))
         for name, entry in table.items()
         if "faithfulness" in entry
-    ]
-    return Forest(rows=tuple(rows), x_label="faithfulness", level=CI, **figure)
+    )
 
 
 def _recipes(run: RunFolder) -> Forest | None:
+    """Faithfulness under every recipe, and the random circuits in a row of their own: they were run under one recipe alone."""
     table = run.companions("P.faithfulness").get("by_method")
     if not table:
         return None
-    low, high = (run.settings[f"faithfulness_{end}"] for end in ("low", "high"))
-    lines = {f"at least {low:g}": low, f"at most {high:g}": high}
-    if "random_median" in (null := run.companions("P.random_circuits")):
-        lines["random circuits, median"] = null["random_median"]
-    return _faithfulness(
-        table,
-        run.recipe_intervals,
+    low, high = band = tuple(run.settings[f"faithfulness_{end}"] for end in ("low", "high"))
+    rows = [
+        replace(row, verdict=preconditions.inside((row.low, row.high), band))
+        for row in _faithfulness(table, run.recipe_intervals)
+        if row.low is not None and row.high is not None
+    ]
+    null = run.companions("P.random_circuits")
+    if "random_median" in null:
+        rows.append(Interval(RANDOM_CIRCUITS, null["random_median"], *null["random_90"]))
+    return Forest(
         name="forest_recipes",
         title="Faithfulness by ablation recipe",
         caption="Share of the clean model's value that the circuit keeps with every other head ablated, with its 90 % "
-        f"percentile bootstrap interval over clusters; P.faithfulness asks that all lie between {low:g} and "
-        f"{high:g}. The recipe of the headline is {PRIMARY} (per template and position). Result P.",
-        lines=lines,
+        f"percentile bootstrap interval over clusters. P.faithfulness asks that {_listed(run, 'P.faithfulness')} lie between "
+        f"{low:g} and {high:g}, P.faithfulness_every_recipe that all do. Random circuits of its size and layers were run under "
+        "mean ablation alone: their median and the middle 90 % of them compare with that row and no other. The headline's "
+        f"recipe is {PRIMARY} (per template and position). Results P, 20.",
+        x_label="faithfulness",
+        rows=tuple(rows),
+        level=CI,
+        lines={f"at least {low:g}": low, f"at most {high:g}": high},
     )
+
+
+def _listed(run: RunFolder, metric: str) -> str:
+    """The recipes that a gate asks for: "mean and resample"."""
+    return " and ".join(recipe.replace("_", " ") for recipe in run.companions(metric).get("recipes", ()))
 
 
 def _templates(run: RunFolder) -> Forest | None:
     table = run.companions("C13.measurement_invariance").get("by_template")
     if not table:
         return None
-    return _faithfulness(
-        table,
-        {name: entry.get("ci90") for name, entry in table.items()},
+    return Forest(
         name="forest_templates",
         title="Faithfulness by template",
         caption="The same circuit on the prompts of each template alone, mean ablation per template and position, 90 % Fieller "
         "interval: what C13 asks to be alike. Result 13.",
+        x_label="faithfulness",
+        rows=_faithfulness(table, {name: entry.get("ci90") for name, entry in table.items()}),
+        level=CI,
         lines={"1": 1.0},
     )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from calibrations.evidence import Evidence, sampling_units
-from meridian.figures.heads import unit_of
 from meridian.figures.intervals import clustered_means, interval_words
 from meridian.figures.layout import FAINT
 from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
@@ -45,7 +44,7 @@ def build(run: RunFolder) -> Iterator[CircuitGraph]:
         n_layers=evidence.n_layers,
         nodes=tuple(nodes),
         edges=edges,
-        unit=unit_of(evidence),
+        unit=evidence.unit,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrations.evidence import Evidence, Head
+from calibrations.evidence import Head
 from meridian.figures.intervals import LEVEL, Column, cells, clustered_means, finite, interval_words, normal_interval
 from meridian.figures.values import Cells, HeatMap
 from meridian.run_folder import RunFolder
@@ -112,7 +112,7 @@ def _measured(measure: HeadQuantity, values: Any, errors: Column | None, run: Ru
         low, high = [low for low, _ in ends], [high for _, high in ends]
         given = any(end is not None for end in low)
         basis = f"{LEVEL:.0%} interval from the stored standard error" if given else "One number per head, no interval"
-    unit = measure.unit.format(metric=unit_of(evidence))
+    unit = measure.unit.format(metric=evidence.unit)
     gaps = sum(mean is None for mean in means)
     missing = f" {gaps} heads have no value." if gaps else ""
     what = measure.what.format(attention=_attention_prompts(run)) if measure.number == "25" else measure.what
@@ -135,11 +135,6 @@ def _attention_prompts(run: RunFolder) -> str:
     asked = run.require("25")["subject"]["settings"].get("attention_prompts")
     prompts = run.require("01")["data"]["split"].count("evaluation")
     return "the task's" if asked is None else f"{min(asked, prompts)} of the task's"
-
-
-def unit_of(evidence: Evidence) -> str:
-    """The unit of effects on the task's metric: nats of a logit difference, else the metric's name."""
-    return "nats" if evidence.metric == "logit difference" else evidence.metric
 
 
 def layer_head_map(

@@ -41,6 +41,9 @@ TEXT_CELL = 58  # the least of a column with words in it
 NODE = 66  # pixels between two heads of one layer, at least
 FACET = 70  # pixels of one facet
 STRIP = 0.34  # where the strip stands in a facet, 0 to 1
+LETTER = 7  # pixels of a letter of a label
+BESIDE = 40  # pixels of the margins and of the gap between two texts of a facet
+STRIP_WIDTH = 180  # pixels of a forest plot beside its labels, at least
 ENTRY = 20  # pixels of a row of the legend
 DISC = (30, 56)  # pixels across, of no effect and of the largest
 DASHES = {"q": "dash", "k": "dot", "v": "solid", None: "solid"}  # by which input of the receiver the edge enters
@@ -177,6 +180,7 @@ def _one_axis(figure: Forest) -> Specification:
     drawn = _figure(
         [_estimates(figure.rows, places, figure.level)],
         90 + ROW * len(places) + (24 if figure.lines else 0),
+        least=LETTER * max(map(len, texts), default=0) + STRIP_WIDTH,
         xaxis=_axis(figure.x_label, range=ends),
         yaxis=_axis(**_names(texts), range=[len(places) - 0.4, -0.6], showgrid=False, zeroline=False),
         shapes=[
@@ -253,7 +257,7 @@ def _with_lines(drawn: Specification, lines: Mapping[str, float], ends: tuple[fl
 def _facets(figure: Forest) -> Specification:
     """One small axis per row, its own quantity on its own scale: name and numbers above, the strip with its limits below."""
     n = len(figure.rows)
-    drawn = _figure([], 30 + FACET * n)
+    drawn = _figure([], 30 + FACET * n, least=max((_facet_width(row) for row in figure.rows), default=0))
     for place, row in enumerate(figure.rows):
         n_axis, ends = "" if place == 0 else str(place + 1), axis_ends(row.shown, 0.2)
         axes = {"xref": f"x{n_axis}", "yref": f"y{n_axis}"}
@@ -280,13 +284,22 @@ def _passing(row: Interval, ends: tuple[float, float], axes: Mapping[str, str]) 
     return [shade, *(_line(limit, STRIP - 0.17, STRIP + 0.17, colours.INK, **axes) for limit in row.limits)]
 
 
+def _facet_width(row: Interval) -> int:
+    """Pixels that the name or the quantity and, beside it, the verdict or the estimate need."""
+    left, right = max(len(row.label), len(row.unit)), max(len(row.verdict or ""), len(_estimate_text(row)))
+    return LETTER * (left + right) + BESIDE
+
+
+def _estimate_text(row: Interval) -> str:
+    return "" if row.estimate is None else number(row.estimate) + interval_text(row.low, row.high)
+
+
 def _labels(row: Interval, axes: Mapping[str, str]) -> list[dict[str, Any]]:
     """Name and quantity at the left, verdict and estimate with interval at the right."""
     name = _plain(row.label.replace(".", " ", 1).replace("_", " "))
-    estimate = "" if row.estimate is None else number(row.estimate) + interval_text(row.low, row.high)
     texts = (
         (0, "left", f"<b>{name}</b><br><span style='font-size:11px'>{_plain(row.unit)}</span>"),
-        (1, "right", f"{row.verdict or ''}<br>{estimate}"),
+        (1, "right", f"{row.verdict or ''}<br>{_estimate_text(row)}"),
     )
     domain = {axis: f"{name} domain" for axis, name in axes.items()}
     return [

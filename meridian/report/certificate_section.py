@@ -1,4 +1,4 @@
-"""The certificate in words: the tier, what blocks the next one, and every verdict with its reason."""
+"""The certificate in words: the tier, what blocks the next one, what the claim leaves out, every verdict with its reason."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from typing import Any
 
 from calibrations.certificate import BEHAVIOUR
 from calibrations.certificate_row import CertificateRow, MetricRow
+from calibrations.certificate_tier import tier_name, tier_text
 from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
+from calibrations.worst_groups import WorstGroups
 from meridian.figures import forest
 from meridian.run_folder import RunFolder
 
-MEANING = {  # what each tier of the published rules says, by its name
+MEANING = {  # what each tier says, by its name without the recipe and what is said of labels
     "proposed": "The claim is made; the evidence for a circuit is not there yet.",
-    "causally suggestive": "It beats random circuits of its shape, and its heads stand out. More is not shown.",
-    "supported": "It is faithful under every recipe, better than a naive choice of heads, and reliably measured.",
-    "triangulated": "Other methods and other ablations say the same of it.",
-    "certified": "It is also invariant, specific and stable, and held-out prompts say the same.",
+    "lead": "It beats random circuits of its shape. More is not shown.",
+    "supported": "Under this recipe and under resample it is faithful and leaves little out; it beats a naive choice of "
+    "heads, and is reliably measured.",
+    "triangulated": "Every recipe, other methods, other wordings and names say the same of it.",
+    "certified": "It is also specific, stable and without an idle head, and held-out prompts say the same.",
 }
+OTHER_RULES = "It was not reached under released rules, so it cannot be compared with other tiers."
+FIRST_GROUPS = 5  # of each table; the others are there to be opened
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
 CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
 
@@ -51,26 +56,29 @@ def view(run: RunFolder) -> dict[str, Any]:
 
     `lines` and `others` are the metrics that the table shows and those that gate no tier; `about` is (ID, metric, published
     rule, how the interval was made, p, verdict on the held-out prompts, page of the documentation) of every metric; `recipes`
-    is (recipe, faithfulness, its interval, faithfulness above the floor).
+    is (recipe, faithfulness, its interval, faithfulness above the floor); `groups` are what the claim leaves out.
     """
     stored = run.certificate
     tier, blocking = stored["tier"], stored["blocking"]
     titles = {row.id: row.title for row in run.rows}
     following = None if tier is None or tier == stored["of"] else tier + 1
     later = {level: _blockers(gates, titles) for level, gates in sorted(blocking.items()) if level != str(following)}
-    said = ("of", "ceiling", "overrides")
+    said = ("of", "ceiling")
     return {
         **{name: stored["subject"][name] for name in ("task", "model")},
         **{name: stored[name] for name in said},
         "tier": tier,
-        "name": stored["tier_name"],
-        "meaning": MEANING.get(stored["tier_name"], ""),
+        "said": tier_text(stored),
+        "meaning": meaning(tier_name(stored)) if run.rules.released else OTHER_RULES,
+        "rules": run.rules,
         "next_tier": following,
         "blockers": _absent(run) if tier is None else _blockers(blocking.get(str(following), ()), titles),
         "later": {} if tier is None else later,
         "warnings": _blockers(stored["warnings"], titles),
         "headline": stored.get("headline") or _plain_headline(run),
         "calibrations": len(run.rows) - 1,
+        "groups": WorstGroups.read(stored),
+        "first_groups": FIRST_GROUPS,
         "recipes": _recipes(run),
         "random": _random(run),
         "lines": [line for row in run.rows for line in _lines(run, row, True)],
@@ -78,6 +86,11 @@ def view(run: RunFolder) -> dict[str, Any]:
         "about": [about for row in run.rows for about in _about(run, row)],
         "p_certificate": "" if stored["p_certificate"] is None else number(stored["p_certificate"]),
     }
+
+
+def meaning(tier_name: str) -> str:
+    """What a tier says: "supported under zero" as every "supported"; empty for a name that the rules do not have."""
+    return MEANING.get(re.split(" under |, ", tier_name)[0], "")
 
 
 def words(reason: str) -> str:
@@ -98,7 +111,7 @@ def _blockers(gates: Any, titles: Mapping[str, str]) -> tuple[Blocker, ...]:
             gate_name(gate["metric"], titles),
             gate["verdict"],
             words(gate["reason"]),
-            REMEDY_OF_FAIL if gate["verdict"] == "fail" else f"needs {gate['needs']}" if gate["needs"] else "",
+            f"needs {gate['needs']}" if gate["needs"] else REMEDY_OF_FAIL if gate["verdict"] == "fail" else "",
             gate["split"].replace("_", "-"),
         )
         for gate in gates

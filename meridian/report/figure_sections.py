@@ -86,6 +86,16 @@ def _no_forest(run: RunFolder, found: Figures) -> list[str]:
     return [reason for name, reason in wanted.items() if name not in found]
 
 
+def _no_left_out(run: RunFolder, found: Figures) -> list[str]:
+    wanted = {
+        "completeness_groups": "Groups of claimed heads: none was compared, see P.completeness in the certificate.",
+        "outside_groups": "Groups of heads outside: none was judged, see P.outside in the certificate.",
+        "outside_effects": "Heads outside the claim with large effects: none in 02 or 21 is above the share of the mean "
+        f"{run.evidence.metric} that P.outside allows a head.",
+    }
+    return [reason for name, reason in wanted.items() if name not in found]
+
+
 def _no_edges(run: RunFolder, found: Figures) -> list[str]:
     return [_without("28", "Edge weights")] if run.document("28") is None else []
 
@@ -140,6 +150,9 @@ def _no_behaviour(run: RunFolder, found: Figures) -> list[str]:
 SECTIONS = (
     Section("forest", "What the tiers ask for", "Estimates",
             "Estimates with their intervals, and the limits that the verdicts compare them with.", _no_forest),
+    Section("left_out", "What the claim leaves out", "Left out",
+            "Groups of claimed heads without which circuit and model lose unlike amounts, and heads outside the claim. The "
+            "certificate's tables above name the heads.", _no_left_out),
     Section("circuit", "The circuit", "Circuit",
             "Heads by layer, in the colour of their role; the stream flows upwards.", _no_edges),
     Section("heads", "Heads", "Heads",

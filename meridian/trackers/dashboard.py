@@ -14,12 +14,18 @@ from wandb_workspaces.reports.v2.interface import ParallelCoordinatesPlotColumn
 from calibrations.registry import CALIBRATIONS
 
 NAME = "circuits x calibrations"
-GATES = ("P.behaviour", "P.faithfulness", "P.random_circuits")
+GATES = ("P.behaviour", "P.faithfulness", "P.random_circuits", "P.completeness", "P.outside")
 
 
 def columns() -> list[str]:
     """Summary keys in the order of the table: the tier, the preconditions, then every calibration's verdict."""
-    return ["tier", "ceiling", *(f"{name}/verdict" for name in GATES), *(f"{name}/verdict" for name in CALIBRATIONS)]
+    return [
+        "tier",
+        "tier_name",
+        "ceiling",
+        *(f"{name}/verdict" for name in GATES),
+        *(f"{name}/verdict" for name in CALIBRATIONS),
+    ]
 
 
 def build(entity: str, project: str) -> workspaces.Workspace:

@@ -22,6 +22,9 @@ from filelock import FileLock
 
 import results_io
 from calibrations.certificate_row import rows_of
+from calibrations.certificate_tier import tier_name
+from calibrations.rules import Standing
+from calibrations.worst_groups import COMPLETENESS, OUTSIDE, WorstGroups
 from meridian import figures, report, tables
 from meridian.figures import plotly
 from meridian.run_folder import RunFolder
@@ -195,10 +198,12 @@ def logged_in() -> bool:
 
 
 def summary(certificate: Mapping[str, Any]) -> dict[str, Any]:
-    """What a dashboard's columns are made of: of each calibration verdict, published verdict, estimate and 90 % interval."""
-    found: dict[str, Any] = {
-        name: certificate[name] for name in ("tier", "tier_name", "ceiling") if name in certificate
-    }
+    """What a dashboard's columns are made of: of each calibration verdict, published verdict, estimate and 90 % interval.
+
+    Of P.completeness and P.outside also the worst group with its numbers.
+    """
+    found: dict[str, Any] = {name: certificate[name] for name in ("tier", "ceiling")}
+    found |= {"tier_name": tier_name(certificate), "rules": "\n".join(Standing.read(certificate).lines)}
     preconditions, *rows = rows_of(certificate)
     for row in rows:
         found |= {f"{row.id}/verdict": row.verdict, f"{row.id}/verdict_code": CODES.get(row.verdict)}
@@ -212,4 +217,15 @@ def summary(certificate: Mapping[str, Any]) -> dict[str, Any]:
             }
     for metric in preconditions.metrics:
         found |= {f"{metric.metric}/verdict": metric.verdict, f"{metric.metric}/estimate": metric.estimate}
+    groups = WorstGroups.read(certificate)
+    for group in groups.claimed[:1]:
+        found |= {f"{COMPLETENESS}/heads": group.heads_text, f"{COMPLETENESS}/recipe": group.recipe_text}
+        found |= {f"{COMPLETENESS}/inc": group.incompleteness, f"{COMPLETENESS}/published_score": group.published_score}
+        found |= {
+            f"{COMPLETENESS}/circuit_loses": group.lost_by_circuit,
+            f"{COMPLETENESS}/model_loses": group.lost_by_model,
+        }
+    for group in groups.outside[:1]:
+        found |= {f"{OUTSIDE}/heads": group.heads_text, f"{OUTSIDE}/side": group.side_text}
+        found |= {f"{OUTSIDE}/recipe": group.recipe_text, f"{OUTSIDE}/share": group.share}
     return found

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from circuits.engine.lens import hook_name
+from circuits.engine.lens import constants_of, hook_name
 from circuits.engine.sources import ReferenceActivations, Sources
 from circuits.interventions import Base, Recipe, Sweep, Variant
 from circuits.prompts import CHANGED, PromptSet
@@ -77,7 +77,7 @@ class HookLoop:
 
     def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         self.bridge, self.device = subject.model.bridge, subject.model.device
-        self.reference = ReferenceActivations(reference, self._activations)
+        self.reference = ReferenceActivations(reference, self._activations, constants_of(subject.model))
 
     @torch.no_grad()
     def __call__(self, sweep: Sweep, prompts: PromptSet) -> LogitDifferences:
@@ -106,7 +106,7 @@ class ExpertLoop:
 
     def __init__(self, subject: BenchmarkModel, reference: PromptSet) -> None:
         self.plain = subject.plain
-        self.reference = ReferenceActivations(reference, self.plain.activations)
+        self.reference = ReferenceActivations(reference, self.plain.activations, self.plain.constants)
 
     @torch.no_grad()
     def __call__(self, sweep: Sweep, prompts: PromptSet) -> LogitDifferences:
@@ -131,7 +131,7 @@ class NnsightTraces:
             warnings.simplefilter("ignore")
             self.wrapped = LanguageModel(subject.plain.model, tokenizer=subject.model.tokenizer)
         self.plain, self.rows_per_trace = subject.plain, rows_per_trace
-        self.reference = ReferenceActivations(reference, self.plain.activations)
+        self.reference = ReferenceActivations(reference, self.plain.activations, self.plain.constants)
 
     @torch.no_grad()
     def __call__(self, sweep: Sweep, prompts: PromptSet) -> LogitDifferences:
@@ -169,7 +169,7 @@ class Exact:
 
     def __init__(self, plain: PlainModel, reference: PromptSet) -> None:
         self.plain = plain
-        self.reference = ReferenceActivations(reference, plain.activations)
+        self.reference = ReferenceActivations(reference, plain.activations, plain.constants)
 
     @torch.no_grad()
     def __call__(self, sweep: Sweep, prompts: PromptSet) -> LogitDifferences:

@@ -46,6 +46,11 @@ class PlainModel:
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def constants(self) -> dict[str, Float[Tensor, "head d_head"]]:
+        """The value biases by the site that is shown without them."""
+        return {HOOKS["head"].format(layer=layer): bias for layer, bias in enumerate(self.value_biases)}
+
     def _value_bias(self, block: nn.Module) -> Float[Tensor, "head d_head"]:
         """The constant part of z: b_V plus what the layer norm's bias adds through W_V."""
         weight, bias = (part.chunk(3, -1)[2] for part in (block.attn.c_attn.weight, block.attn.c_attn.bias))

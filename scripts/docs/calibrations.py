@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from types import ModuleType
+from typing import NamedTuple
 
 from calibrations import preconditions
 from calibrations.registry import CALIBRATIONS
@@ -13,7 +14,8 @@ from registries import file_of, name_of
 from scripts.docs import literature, markdown, readme, settings, source, tiers, validation
 
 CONFIGS = source.ROOT / "configs" / "calibration"
-NOTES = source.ROOT / "docs" / "calibrations"  # hand-written: how each one fails
+NOTES = source.ROOT / "docs" / "calibrations"  # hand-written: how each one fails, what it does otherwise than published
+DEPARTS = "## Where it departs from the published text"
 STEP = 60  # characters of a docstring that says more than the function's name
 
 
@@ -34,12 +36,14 @@ def page(module: ModuleType) -> str:
             f"# {module.ID} {module.TITLE}\n",
             source.docstring(module),
             _facts(module),
+            _notes(module).criterion,
             "## What it computes, and its verdict\n",
             _functions(module),
             _thresholds(module),
             _gates(module.ID),
             validation.section(module.ID),
             _how_it_fails(module),
+            _notes(module).departs,
             literature.section(module.ID),
         ]
     )
@@ -94,11 +98,29 @@ def _gates(identifier: str) -> str:
     return f"## What it decides\n\n{asked}"
 
 
+class Notes(NamedTuple):
+    """A hand-written page: the published criterion and what it requires, how it fails, where it departs from the text."""
+
+    criterion: str
+    fails: str
+    departs: str
+
+
+def _notes(module: ModuleType) -> Notes:
+    """The parts of docs/calibrations/*.md, empty where the page has not got them."""
+    file = NOTES / f"{name_of(module)}.md"
+    below = file.read_text(encoding="utf-8").partition("\n")[2].strip() if file.exists() else ""  # below its heading
+    text, _, departs = below.partition(DEPARTS)
+    first, _, rest = text.strip().partition("\n")
+    criterion, fails = (first, rest) if first.startswith("Criterion: ") else ("", text)
+    return Notes(
+        f"{criterion}\n" if criterion else "", fails.strip(), f"{DEPARTS}\n\n{departs.strip()}\n" if departs else ""
+    )
+
+
 def _how_it_fails(module: ModuleType) -> str:
     """The hand-written notes if there are any, and for which reasons the module says `insufficient`."""
-    notes = NOTES / f"{name_of(module)}.md"
-    text = notes.read_text(encoding="utf-8").partition("\n")[2].strip() if notes.exists() else ""  # below its heading
-    return f"## How it fails\n\n{text}\n\n" + _insufficient(module)
+    return f"## How it fails\n\n{_notes(module).fails}\n\n" + _insufficient(module)
 
 
 def _insufficient(module: ModuleType) -> str:

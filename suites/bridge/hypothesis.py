@@ -78,8 +78,8 @@ def propose(plan: Plan, group: SuitePairs, folder: Path, progress: ProgressBar, 
     }
     if is_fresh(path, subject):
         stored = cast(TraceResult, results_io.read(path))
-        circuit = circuit_files.load(claimed) if stored["named"] else None
-        if circuit is None or stored["circuit_sha256"] == circuit.sha256:
+        circuit = circuit_files.load(claimed) if stored["named"] and claimed.is_file() else None
+        if stored["circuit_sha256"] == (circuit and circuit.sha256):
             return Hypothesis(circuit, stored)
     with progress("trace") as bar:
         study = replace(plan.study, progress=bar)

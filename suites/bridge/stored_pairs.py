@@ -65,7 +65,10 @@ def read(folder: Path, weights: str, command: str) -> list[SuitePairs]:
     if not files:
         raise UserError(f"no failures are on record in {folder}; run `{command}` first")
     files.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    documents = [cast(TracePairsResult, results_io.read(path)) for path in files]
+    try:
+        documents = [cast(TracePairsResult, results_io.read(path)) for path in files]
+    except results_io.ResultError as error:
+        raise UserError(f"{error.path} {error.reason}; run `{command}` again") from error
     require_untouched(*(path.parent for path in files))
     current = [document for document in documents if document["subject"]["model"].get("weights") == weights]
     if not current:

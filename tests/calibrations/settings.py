@@ -38,6 +38,11 @@ def shuffled(documents: dict[str, dict], seed: int = 7) -> dict[str, dict]:
                 data[name] = np.take(np.asarray(data[name]), old, axis=axis).tolist()
     greedy = result["22"]["data"]["greedy"]
     result["22"]["data"]["greedy"] = {**greedy, "effect": np.take(greedy["effect"], old, axis=1).tolist()}
+    for name in ("completeness", "outside"):
+        if name in result["22"]["data"]:
+            section = result["22"]["data"][name]
+            rows = place[np.asarray(section["prompt_index"])]
+            result["22"]["data"][name] = {**section, "prompt_index": rows.tolist()}
     baseline = result["01"]["data"]
     baseline["factors"] = {name: [values[i] for i in old] for name, values in baseline["factors"].items()}
     stored = result["20"]["data"]["random_circuits"]

@@ -22,6 +22,11 @@ COMMON = {
     "min_faithfulness": 0.5,
     "faithfulness_low": 0.8,
     "faithfulness_high": 1.2,
+    "max_incompleteness": 0.2,
+    "max_outside": 0.1,
+    "max_outside_sign": 0.2,
+    "minimum_group_prompts": 20,
+    "minimum_wordings": 6,
 }
 METHOD_DRAWS = law.METHOD_DRAWS
 
@@ -50,8 +55,13 @@ def documents(
     baseline_faithfulness: float = 0.2,
     other_task_effect: float = 0.05,
     n_tasks: int = 3,
+    incompleteness: dict[tuple[str, str], float] | None = None,
+    outside: dict[tuple[str, str], float] | None = None,
 ) -> dict[str, dict]:
-    """Documents 01, 02, 03, 20, 21, 22, 25, 26, 27 in the shape of results/README.md; `complete` adds the others."""
+    """Documents 01, 02, 03, 19, 20, 21, 22, 25, 26, 27 in the shape of results/README.md; `complete` adds the others.
+
+    `incompleteness` {(group, recipe): share} and `outside` {(head or kind, side): share} plant flaws in 22, as in `law`.
+    """
     rng = np.random.default_rng(seed)
     n = n_evaluation + n_held_out
     heads = [[layer, head] for layer in range(n_layers) for head in range(heads_per_layer)]
@@ -96,6 +106,7 @@ def documents(
     circuit = law.circuit(roles)
     minimal = np.stack([sign[heads.index(list(head))] * rng.normal(effect, effect_noise, n) for head in members])
     norms = np.abs(rng.normal(1.0, 0.3, (n, len(heads)))) + 0.3 * mask
+    groups_rng = np.random.default_rng([seed, 17])
     beside = minimal + np.random.default_rng([seed, 22]).normal(0.5 * effect, effect_noise, minimal.shape)
     data = {
         "01": {
@@ -118,6 +129,7 @@ def documents(
             "embedding": np.zeros(n),
             "bias": np.zeros(n),
         },
+        "19": fresh_prompts(n_evaluation, faithfulness, mean_clean, sd_clean, noise, template_shift, seed),
         "20": {
             "circuit": circuit,
             "conditions": conditions,
@@ -142,6 +154,20 @@ def documents(
             beside,
             list(roles),
             np.stack([rng.normal(2 * effect, effect_noise, n) for _ in roles]),
+            completeness=law.claimed_groups(
+                [list(head) for head in members],
+                clean,
+                {method: (by_method or {}).get(method, faithfulness) for method in METHOD_DRAWS},
+                lambda: groups_rng.normal(0, noise, n),
+                incompleteness,
+            ),
+            outside=law.outside_heads(
+                [head for head in heads if tuple(head) not in members],
+                clean,
+                ("mean", "resample"),
+                lambda: groups_rng.normal(0, noise, n),
+                outside,
+            ),
         ),
         "25": {"entropy": rng.random(len(heads))},
         "26": {
@@ -156,6 +182,7 @@ def documents(
             "tasks": {
                 f"other task {t}": {
                     "prompt_id": [f"{t}-{i:08x}" for i in range(100)],
+                    **law.companion_labels(100),
                     "denoising": (~mask) * effect * 0.5
                     + mask * other_task_effect
                     + rng.normal(0, effect_noise, (100, len(heads))),
@@ -172,6 +199,23 @@ def documents(
         },
     }
     return {number: {"number": number, "data": _plain(content)} for number, content in data.items()}
+
+
+def fresh_prompts(
+    size: int, theta: float, mean_clean: float, sd_clean: float, noise: float, shift: float, seed: int
+) -> dict:
+    """A pool of three times `size` prompts whose first, second and last thirds are the draws of 42, 123 and 456."""
+    rng = np.random.default_rng([seed, 19])
+    clean, template = rng.normal(mean_clean, sd_clean, 3 * size), np.arange(3 * size) % 2
+    rows = np.arange(3 * size)
+    return {
+        "size": size,
+        "draws": {"42": rows[:size], "123": rows[size : 2 * size], "456": rows[2 * size :], "pool": rows},
+        "unavailable": {},
+        "prompt_id": [f"fresh-{i:08x}" for i in rows],
+        "clean": clean,
+        "circuit": (theta + shift * (template - 0.5)) * clean + rng.normal(0, noise, 3 * size),
+    }
 
 
 def complete(docs: dict[str, dict], *, seed: int = 0, effect: float = 1.0, noise: float = 0.5) -> dict[str, dict]:

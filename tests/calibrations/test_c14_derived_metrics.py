@@ -14,6 +14,7 @@ from calibrations import c14_derived_metrics as c14
 from calibrations import weight_classifier_rates
 from calibrations.evidence import Evidence
 from calibrations.statistics import false_alarms
+from results_io import UserError
 
 CONFIG = config_of("c14")
 PUBLISHED = [
@@ -115,10 +116,25 @@ def test_d_prime_has_both_sds_over_heads():
     others = np.resize(outside, 25)
     expected = (np.mean(inside) - others.mean()) / np.sqrt((np.var(inside, ddof=1) + others.var(ddof=1)) / 2)
     record = judge(docs)["d_prime"]
-    assert record.published_value == pytest.approx(expected) and record.estimate == pytest.approx(expected)
+    assert record.estimate == pytest.approx(expected)
+    assert record.companions["against_other_heads"] == pytest.approx(expected)
     assert record.companions["upstream_form"] != pytest.approx(expected, rel=0.05)
     assert record.companions["auroc"] == 1.0 and record.companions["cliff_delta"] == 1.0
     assert record.verdict == "pass" and record.published_verdict == "pass"
+
+
+def test_published_d_prime_is_against_random_heads():
+    """Heads drawn at random from the model: the d' of many seeded draws has the closed form of all heads for its limit."""
+    inside, outside = np.array([0.5, 0.7, 0.9, 0.6, 0.8, 0.4, 0.75]), np.resize([0.1, 0.0, 0.2, 0.1, -0.1], 25)
+    record = judge(with_effects(inside, outside))["d_prime"]
+    everything = np.concatenate([inside, outside])
+    drawn = np.random.default_rng(0).choice(everything, 200_000)
+    spread = np.sqrt((inside.var(ddof=1) + drawn.var(ddof=1)) / 2)
+    assert record.published_value == pytest.approx((inside.mean() - drawn.mean()) / spread, rel=0.02)
+    assert (
+        record.published_value == record.companions["against_random_heads"] < record.companions["against_other_heads"]
+    )
+    assert "mean random" in record.published_rule
 
 
 def test_bonett_interval_oracle():
@@ -211,7 +227,10 @@ def test_constant_groups_are_zero_variance():
     docs = with_effects([1.0] * 7, [0.0], noise=0)
     record = judge(docs)["d_prime"]
     assert record.verdict == "insufficient" and record.reasons[0].startswith("zero_variance")
-    assert record.published_value is None
+    spread = np.sqrt(np.var([1.0] * 7 + [0.0] * 25, ddof=1) / 2)  # random heads vary, being of both kinds
+    assert record.published_value == pytest.approx((1 - 7 / 32) / spread)
+    same = judge(with_effects([1.0] * 7, [1.0], noise=0))["d_prime"]
+    assert same.published_value is None and same.published_verdict == "none"
 
 
 # --- overlap and classifier ---------------------------------------------------------------------------------
@@ -230,6 +249,16 @@ def test_published_heads_come_from_provenance_only():
     assert record.published_value == 1.0  # sizes agree
     assert record.estimate == pytest.approx(1 / 3) and record.companions["dice"] == pytest.approx(0.5)
     assert 0 < record.p < 1 and record.companions["p_bh_family"] >= 2
+
+
+@pytest.mark.parametrize("wrong", ["L3H2", [3], [9, 9], 3])
+def test_published_heads_that_are_none_of_the_model(wrong):
+    docs = documents()
+    docs["20"]["data"]["circuit"]["provenance"]["published_heads"] = [[1, 5], wrong]
+    with pytest.raises(
+        UserError, match=r"holds .* which is no \[layer, head\] of the model; write for example \[3, 2\]"
+    ):
+        judge(docs)
 
 
 def test_false_alarm_rate_is_not_one_minus_precision():
@@ -407,21 +436,22 @@ def with_coefficients(inside, outside, sd_inside=0.1, sd_outside=0.5, seed=0):
     return docs, score, mask
 
 
-def test_learning_coefficient_is_published_one_way_and_judged_the_other():
-    """D28: both SDs are the scale, not the circuit's alone. Published: low means member; estimate: high does."""
+def test_learning_coefficient_is_taken_as_printed_with_its_sign_said():
+    """D28: both SDs are the scale, not the circuit's alone. The text turns nothing round; low for members is a companion."""
     docs, score, mask = with_coefficients(3, 1)
     expected = (score[mask].mean() - score[~mask].mean()) / np.sqrt(
         (score[mask].var(ddof=1) + score[~mask].var(ddof=1)) / 2
     )
     record = judge(docs)["llc_d_prime"]
-    assert record.estimate == pytest.approx(expected) and record.published_value == pytest.approx(-expected)
-    assert record.published_verdict == "fail" and record.verdict == "pass" and not record.gating
-    assert record.companions["orientation"] == "higher" and record.companions["published_orientation"] == "lower"
+    assert record.estimate == pytest.approx(expected) and record.published_value == pytest.approx(expected)
+    assert record.published_verdict == "pass" and record.verdict == "pass" and not record.gating
+    assert record.companions["reoriented"] == {"orientation": "lower", "d_prime": pytest.approx(-expected)}
+    assert record.notes == ("positive: the circuit's heads have the larger learning coefficients",)
     upstream = (score[~mask].mean() - score[mask].mean()) / score[mask].std(ddof=1)
     assert record.companions["upstream_form"] == pytest.approx(upstream)
     docs, *_ = with_coefficients(1, 3)
     record = judge(docs)["llc_d_prime"]
-    assert record.published_verdict == "pass" and record.verdict == "fail" and record.p > 0.9
+    assert record.published_verdict == "fail" and record.verdict == "fail" and record.p > 0.9
 
 
 def test_heads_whose_chains_disagree_are_left_out():

@@ -247,6 +247,34 @@ def test_order_of_prompts_and_tasks_does_not_matter_and_runs_repeat():
         turned["27"]["data"]["tasks"][name] = {
             **task,
             "prompt_id": [task["prompt_id"][i] for i in order],
+            "cluster": [task["cluster"][i] for i in order],
             "denoising": [task["denoising"][i] for i in order],
         }
     assert first == judge(docs) == judge(turned)
+
+
+def test_prompts_of_a_companion_that_share_names_are_one_draw():
+    """20 name sets of five equal prompts: the interval of the effect on that task is sqrt(5) wider than of 100 prompts."""
+    widths = {}
+    for per_set in (1, 5):
+        docs = documents(effect_noise=0.5)
+        for task in others(docs).values():
+            drawn = np.random.default_rng(3).normal(0.05, 0.5, (100 // per_set, len(task["denoising"][0])))
+            task["denoising"] = np.repeat(drawn, per_set, axis=0).tolist()
+            task["cluster"] = [f"names {i // per_set}" for i in range(100)]
+        low, high = judge(docs)[0].companions["others_ci90"]
+        widths[per_set] = high - low
+    assert widths[5] / widths[1] == pytest.approx(np.sqrt(5), rel=0.2)
+
+
+def test_the_gating_record_holds_the_random_head_baseline():
+    """Random heads of the same layers have .5 x (share of other heads) on another task, the circuit's own heads .05 / 4."""
+    validity, matrix = judge(documents())
+    found = validity.companions["random_heads"]
+    assert list(found) == matrix.companions["tasks"]
+    assert [one["mean"] for one in found.values()] == pytest.approx(matrix.companions["random"][0]["mean"])
+    own, other = list(found.values())[:2]
+    assert own["p_above_random"] < 0.01 and other["p_above_random"] > 0.9
+    pair = validity.against_baseline
+    assert (pair["value"], pair["baseline"]) == pytest.approx((validity.companions["own"], own["mean"]))
+    assert pair["ci95"][0] < pair["value"] - pair["baseline"] < pair["ci95"][1]

@@ -29,8 +29,12 @@ def test_a_planted_circuit_is_excellent():
 
 def test_published_cv_has_ddof_0_and_the_companion_corrects_for_the_shared_pool():  # peer D27
     subject = evidence(noise=6.0)
-    record, thetas = one(subject), thetas_by_seed(subject, CONFIG)
-    assert record.published_value == pytest.approx(np.std(thetas) / abs(np.mean(thetas)))
+    record, pool = one(subject), subject.data("19")
+    assert len(pool["clean"]) == 3 * 400
+    chosen = [np.random.default_rng(seed).choice(1200, 400, replace=False) for seed in (42, 123, 456, 789, 1337)]
+    fresh = [np.array(pool["circuit"])[rows].sum() / np.array(pool["clean"])[rows].sum() for rows in chosen]
+    assert record.published_value == pytest.approx(np.std(fresh) / abs(np.mean(fresh)))
+    thetas = thetas_by_seed(subject, CONFIG)
     ddof1 = np.std(thetas, ddof=1) / abs(np.mean(thetas))
     corrected = record.companions["cv_corrected_for_shared_pool"]
     assert corrected == pytest.approx(ddof1 / np.sqrt(1 - 133 / 400))
@@ -44,11 +48,11 @@ def test_the_verdict_is_about_independent_samples_of_a_third():
 
 
 def test_the_published_cv_understates_the_true_one():
-    """Five overlapping samples and ddof 0: .69 of the independent-sample CV."""
+    """Five overlapping samples and ddof 0: .69 of the CV of independent samples of their size, three times the verdict's."""
     ratios = []
     for seed in range(25):
         record = one(evidence(seed=seed, noise=6.0, n_held_out=0, n_random=20), QUICK)
-        ratios.append(record.published_value / record.estimate)
+        ratios.append(record.published_value / (record.estimate / np.sqrt(3)))
     assert np.mean(ratios) == pytest.approx(0.69, abs=0.12)
 
 
@@ -100,3 +104,26 @@ def test_the_bootstrap_standard_error_is_that_of_the_ratio_when_every_prompt_occ
 def test_deterministic_and_blind_to_the_order_of_prompts():
     docs = documents(noise=3.0)
     assert one(Evidence(docs, COMMON)).to_dict() == one(Evidence(shuffled(docs), COMMON)).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "label"),
+    [
+        (lambda docs: docs.pop("19"), "not_run: measurement 19 has not been run"),
+        (
+            lambda docs: docs["19"]["data"]["unavailable"].update(pool="only 700 distinct prompts"),
+            "n_prompts: only 700",
+        ),
+    ],
+)
+def test_without_a_pool_there_is_no_published_value_and_the_verdict_stands(change, label):
+    docs = documents()
+    change(docs)
+    record = one(Evidence(docs, COMMON))
+    assert (record.published_value, record.published_verdict, record.verdict) == (None, "none", "pass")
+    assert record.published_label.startswith(label)
+
+
+def test_the_pool_says_nothing_of_held_out_prompts():
+    record = one(evidence("held_out"))
+    assert record.published_value is None and record.verdict == "pass"

@@ -9,11 +9,25 @@ import yaml
 from calibrations import certificate, certificate_table
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 
 RULES = yaml.safe_load((Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml").read_text())
-NAMES = ["proposed", "causally suggestive", "supported", "triangulated", "certified"]
+RELEASED = Standing("0.3", "x")
+SUPPORTED = "supported under mean per template and position"
+NAMES = ["proposed", "lead", SUPPORTED, "triangulated", "certified"]
 METRICS = {
-    "P": ["P.behaviour", "P.denominator", "P.faithfulness", "P.random_circuits"],
+    "P": [
+        "P.behaviour",
+        "P.denominator",
+        "P.faithfulness",
+        "P.faithfulness_every_recipe",
+        "P.random_circuits",
+        "P.completeness",
+        "P.completeness_every_recipe",
+        "P.incompleteness_score",
+        "P.outside",
+        "P.faithfulness_over_wordings",
+    ],
     "C11": ["C11.bootstrap_faithfulness", "C11.bootstrap_completeness"],
     "C12": ["C12.convergent_validity"],
     "C13": ["C13.measurement_invariance"],
@@ -24,7 +38,7 @@ METRICS = {
     "C30": ["C30.seed_variance"],
     "C36": ["C36.incremental_validity"],
     "F59": ["F59.kendalls_w", "F59.mean_spearman", "F59.mean_kappa"],
-    "S1": ["S1.distributional_characterization"],
+    "S1": ["S1.distributional_characterization", "S1.total_effect"],
     "S3": ["S3.distributional_stability"],
     "M93": ["M93.multiple_comparisons"],
     "M98": ["M98.ablation_invariance"],
@@ -39,24 +53,32 @@ TIER_OF = {
     "P.random_circuits": 1,
     "C11.bootstrap_faithfulness": 1,
     "P.faithfulness": 2,
+    "P.completeness": 2,
+    "P.outside": 2,
     "C36.incremental_validity": 2,
     "M3b.certified_stability": 2,
     "C16.test_retest": 2,
     "C16.split_half": 2,
     "C30.seed_variance": 2,
     "C11.bootstrap_completeness": 2,
+    "P.faithfulness_every_recipe": 3,
+    "P.completeness_every_recipe": 3,
+    "P.incompleteness_score": 3,
     "C12.convergent_validity": 3,
     "F59.kendalls_w": 3,
     "F59.mean_kappa": 3,
     "M98.ablation_invariance": 3,
     "E1b.method_invariance": 3,
+    "C13.measurement_invariance": 3,
     "C17.discriminant_validity": 4,
     "S3.distributional_stability": 4,
+    "P.faithfulness_over_wordings": 4,
     "M93.multiple_comparisons": 4,
 }
 S1, D_PRIME, C13 = "S1.distributional_characterization", "C14.d_prime", "C13.measurement_invariance"
 IDLE = "M3b.no_idle_heads"
-LENIENT = {C13: 3, ROLE_DEPTH: 3, IDLE: 2}  # the tier for which each must not fail
+TOTAL = "S1.total_effect"
+LENIENT = {ROLE_DEPTH: 3, IDLE: 2}  # the tier for which each must not fail
 S3, M93 = "S3.distributional_stability", "M93.multiple_comparisons"
 NO_PROMPTS = ("insufficient", "n_prompts: 60 prompts; at least 90 needed")
 NOT_FAITHFUL = ("insufficient", "not_faithful: faithfulness 0.097 is below 0.5")
@@ -98,8 +120,8 @@ def documents(evaluation=None, held_out=None, p=None, published="pass"):
     return found
 
 
-def certify(evaluation=None, held_out=None, overrides=(), **rest):
-    return certificate.certify(documents(evaluation, held_out, **rest), RULES, overrides)
+def certify(evaluation=None, held_out=None, **rest):
+    return certificate.certify(documents(evaluation, held_out, **rest), RULES, RELEASED)
 
 
 def blocked(folded, level):
@@ -112,19 +134,21 @@ def blocked(folded, level):
 def test_all_gates_pass_is_the_highest_tier():
     folded = certify()
     assert (folded["tier"], folded["tier_name"], folded["of"], folded["ceiling"]) == (4, "certified", 4, 4)
-    assert folded["blocking"] == {} and folded["warnings"] == [] and folded["overrides"] == []
-    assert folded["p_certificate"] == 0.002  # 2 x the smaller p of the S1-or-C14 clause
+    assert folded["blocking"] == {} and folded["warnings"] == [] and folded["rules"] == RELEASED.to_dict()
+    assert folded["p_certificate"] == pytest.approx(
+        0.003
+    )  # 3 x the smallest p of the clause of S1, C14 and total effect
     json.dumps(folded, allow_nan=False)
 
 
 def test_the_tiers_hold_the_gates_of_the_specification():
     stated = {metric: int(level) for level, rule in RULES["tiers"].items() for metric in rule["all"]}
-    assert stated == {**TIER_OF, C13: 4, IDLE: 4}
-    assert RULES["tiers"][1]["any"] == [S1, D_PRIME]
+    assert stated == {**TIER_OF, IDLE: 4}
+    assert RULES["tiers"][2]["any"] == [S1, D_PRIME, TOTAL] and "any" not in RULES["tiers"][1]
     lenient = {metric: int(level) for level, rule in RULES["tiers"].items() for metric in rule.get("not_fail", ())}
     assert lenient == LENIENT
     assert [bool(RULES["tiers"][level].get("held_out")) for level in (1, 2, 3, 4)] == [False, False, False, True]
-    assert RULES["names"] == NAMES
+    assert RULES["names"] == [name.replace("mean per template and position", "{recipe}") for name in NAMES]
 
 
 @pytest.mark.parametrize("verdict", ["fail", "inconclusive", "insufficient"])
@@ -174,35 +198,67 @@ def test_published_verdicts_gate_nothing_and_stand_beside():
 
 
 @pytest.mark.parametrize(
-    ("s1", "d_prime", "tier"),
+    ("s1", "d_prime", "total", "tier"),
     [
-        ("pass", "fail", 4),
-        ("fail", "pass", 4),
-        (NO_PROMPTS, "pass", 4),
-        ("pass", "inconclusive", 4),
-        ("fail", "fail", 0),
-        ("inconclusive", "fail", 0),
-        (NO_PROMPTS, NO_PROMPTS, 0),
+        ("pass", "fail", "fail", 4),
+        ("fail", "pass", "fail", 4),
+        ("fail", "fail", "pass", 4),  # heads that feed an MLP
+        (NO_PROMPTS, "fail", "pass", 4),
+        ("pass", "inconclusive", NO_PROMPTS, 4),
+        ("fail", "fail", "fail", 1),
+        ("inconclusive", "fail", "inconclusive", 1),
+        (NO_PROMPTS, NO_PROMPTS, NO_PROMPTS, 1),
     ],
 )
-def test_the_first_tier_needs_one_of_s1_and_c14(s1, d_prime, tier):
-    folded = certify({S1: s1, D_PRIME: d_prime})
+def test_the_second_tier_needs_one_way_in_which_the_heads_stand_out(s1, d_prime, total, tier):
+    folded = certify({S1: s1, D_PRIME: d_prime, TOTAL: total})
     assert folded["tier"] == tier
-    if tier == 0:
-        assert [metric for metric, *_ in blocked(folded, 1)] == [S1, D_PRIME]
+    if tier == 1:
+        assert [metric for metric, *_ in blocked(folded, 2)] == [S1, D_PRIME, TOTAL]
+
+
+@pytest.mark.parametrize("verdict", ["fail", "inconclusive", NOT_FAITHFUL, NO_PROMPTS])
+def test_tier_three_needs_c13_decided(verdict):
+    folded = certify({C13: verdict})
+    assert folded["tier"] == 2
+    name = verdict if isinstance(verdict, str) else verdict[0]
+    assert blocked(folded, 3) == [(C13, name, "evaluation")] and blocked(folded, 4) == []
+
+
+# --- names of tiers ------------------------------------------------------------------------------------------------
+
+
+def under(recipe, **rest):
+    """The certificate of a claim whose primary recipe this is."""
+    found = documents(**rest)
+    for one in found["P"]["records"]:
+        if one["metric"] == "P.faithfulness":
+            one["companions"]["recipes"] = [recipe, "resample"]
+    return certificate.certify(found, RULES, RELEASED)
 
 
 @pytest.mark.parametrize(
-    ("verdict", "tier"), [("fail", 2), ("inconclusive", 3), (NOT_FAITHFUL, 3), (NO_PROMPTS, 3), ("pass", 4)]
+    ("recipe", "name"),
+    [
+        ("mean", "supported under mean per template and position"),
+        ("zero", "supported under zero, the heads' constants kept"),
+        ("mean_pooled", "supported under mean over all positions"),
+        ("resample", "supported under resample"),
+    ],
 )
-def test_c13_must_not_fail_for_tier_three_and_must_pass_for_tier_four(verdict, tier):
-    folded = certify({C13: verdict})
-    assert folded["tier"] == tier
-    if tier < 4:
-        name = verdict if isinstance(verdict, str) else verdict[0]
-        assert blocked(folded, 4) == [(C13, name, "evaluation")]
-    if tier == 2:
-        assert blocked(folded, 3) == [(C13, "fail", "evaluation")]
+def test_the_name_of_tier_two_carries_the_recipe(recipe, name):
+    assert under(recipe, evaluation={"M98.ablation_invariance": "fail"})["tier_name"] == name
+    assert under(recipe)["tier_name"] == "certified"
+
+
+def test_above_tier_two_the_name_says_that_labels_are_untested():
+    unassigned = ("insufficient", "roles_not_by_function: no role was assigned by function")
+    assert certify({ROLE_DEPTH: unassigned})["tier_name"] == "certified, labels untested"
+    assert certify({ROLE_DEPTH: unassigned, "C17.discriminant_validity": "fail"})["tier_name"] == (
+        "triangulated, labels untested"
+    )
+    assert certify({ROLE_DEPTH: unassigned, "C12.convergent_validity": "fail"})["tier_name"] == SUPPORTED
+    assert certify({ROLE_DEPTH: "inconclusive"})["tier_name"] == "certified"  # looked at, and no trend shown
 
 
 @pytest.mark.parametrize(("verdict", "tier"), [("fail", 1), ("inconclusive", 3), (NOT_FAITHFUL, 3), ("pass", 4)])
@@ -226,7 +282,7 @@ def test_only_a_contradiction_between_roles_and_depth_blocks(verdict, tier):
 def test_what_must_not_fail_must_have_been_looked_at():
     asked = documents()
     del asked["C23"]
-    folded = certificate.certify(asked, RULES)
+    folded = certificate.certify(asked, RULES, RELEASED)
     assert (folded["tier"], folded["ceiling"]) == (2, 2)
     assert [gate[:2] for gate in blocked(folded, 3)] == [(ROLE_DEPTH, "insufficient")]
 
@@ -275,10 +331,10 @@ def test_without_the_behaviour_there_is_no_tier(verdict, name):
 
 
 @pytest.mark.parametrize(
-    ("d_prime", "ceiling"), [(NO_PROMPTS, 0), (("insufficient", "n_heads: 2"), 4), ("fail", 4), (NOT_FAITHFUL, 4)]
+    ("d_prime", "ceiling"), [(NO_PROMPTS, 1), (("insufficient", "n_heads: 2"), 4), ("fail", 4), (NOT_FAITHFUL, 4)]
 )
 def test_an_alternative_limits_the_ceiling_only_if_every_one_wants_data(d_prime, ceiling):
-    assert certify({S1: NO_PROMPTS, D_PRIME: d_prime})["ceiling"] == ceiling
+    assert certify({S1: NO_PROMPTS, TOTAL: NO_PROMPTS, D_PRIME: d_prime})["ceiling"] == ceiling
 
 
 def test_a_single_task_has_ceiling_three():
@@ -289,7 +345,7 @@ def test_a_single_task_has_ceiling_three():
 def test_what_was_not_asked_for_was_not_run():
     asked = documents()
     del asked["M98"], asked["C23"]
-    folded = certificate.certify(asked, RULES)
+    folded = certificate.certify(asked, RULES, RELEASED)
     assert (folded["tier"], folded["ceiling"]) == (2, 2)
     assert folded["blocking"]["3"][0] == {
         "metric": "M98.ablation_invariance",
@@ -330,20 +386,20 @@ def test_only_the_gates_named_in_the_rules_are_exempt_on_held_out_prompts():
 
 
 @pytest.mark.parametrize(
-    ("s1", "d_prime", "tier"),
+    ("s1", "d_prime", "total", "tier"),
     [
-        ("pass", "fail", 4),
-        ("fail", "pass", 4),
-        (NO_PROMPTS, "fail", 3),
-        ("fail", "inconclusive", 3),
-        (NOT_FAITHFUL, "fail", 3),
+        ("pass", "fail", "fail", 4),
+        ("fail", "pass", NO_PROMPTS, 4),
+        ("fail", NO_PROMPTS, "pass", 4),
+        (NO_PROMPTS, "fail", "fail", 3),
+        ("fail", "inconclusive", NOT_FAITHFUL, 3),
     ],
 )
-def test_held_out_prompts_have_to_repeat_one_of_s1_and_c14(s1, d_prime, tier):
-    folded = certify(held_out={S1: s1, D_PRIME: d_prime})
+def test_held_out_prompts_have_to_repeat_one_of_the_ways_to_stand_out(s1, d_prime, total, tier):
+    folded = certify(held_out={S1: s1, D_PRIME: d_prime, TOTAL: total})
     assert folded["tier"] == tier
     if tier == 3:
-        assert [(metric, split) for metric, _, split in blocked(folded, 4)] == [(S1, "held_out"), (D_PRIME, "held_out")]
+        assert [gate[::2] for gate in blocked(folded, 4)] == [(one, "held_out") for one in (S1, D_PRIME, TOTAL)]
 
 
 @pytest.mark.parametrize(("verdict", "tier"), [("pass", 4), ("inconclusive", 4), (NO_PROMPTS, 4), ("fail", 3)])
@@ -358,7 +414,7 @@ def test_held_out_verdicts_never_help():
     assert folded["tier"] == 1
 
 
-# --- warnings, overrides, p-value, rows ----------------------------------------------------------------------------
+# --- warnings, p-value, rows ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("metric", [C13, "C17.discriminant_validity", "M98.ablation_invariance"])
@@ -375,11 +431,6 @@ def test_nothing_but_a_fail_is_warned_about():
     assert folded["warnings"] == []
 
 
-def test_overrides_are_listed_in_order():
-    given = ["calibration.m98.max_divergence=0.5", "calibration.common.alpha=0.1"]
-    assert certify(overrides=given)["overrides"] == sorted(given)
-
-
 def test_p_of_the_certificate_is_the_largest_of_its_gates():
     p = {"C12.convergent_validity": 0.004, "C30.seed_variance": 0.03, "C17.discriminant_validity": 0.01}
     assert certify(p=p)["p_certificate"] == 0.03
@@ -387,18 +438,26 @@ def test_p_of_the_certificate_is_the_largest_of_its_gates():
 
 
 @pytest.mark.parametrize(
-    ("s1", "d_prime", "expected"),
-    [(0.02, 0.9, 0.04), (0.9, 0.03, 0.06), (None, 0.03, 0.03), (None, None, None), (0.7, 0.6, 1.0)],
+    ("s1", "d_prime", "total", "expected"),
+    [
+        (0.02, 0.9, 0.9, 0.06),
+        (0.9, 0.03, 0.9, 0.09),
+        (0.9, 0.9, 0.01, 0.03),
+        (None, 0.03, None, 0.03),
+        (None, 0.03, 0.04, 0.06),
+        (None, None, None, None),
+        (0.7, 0.6, 0.5, 1.0),
+    ],
 )
-def test_a_choice_of_two_gates_costs_twice_the_smaller_p(s1, d_prime, expected):
-    assert certify(p={S1: s1, D_PRIME: d_prime})["p_certificate"] == pytest.approx(expected)
+def test_a_choice_of_gates_costs_their_number_times_the_smallest_p(s1, d_prime, total, expected):
+    assert certify(p={S1: s1, D_PRIME: d_prime, TOTAL: total})["p_certificate"] == pytest.approx(expected)
 
 
 def test_a_gate_without_p_leaves_the_certificate_untested():
     everything = [metric for metrics in METRICS.values() for metric in metrics]
     assert certify(p={C13: 0.02})["p_certificate"] == 0.02
     assert certify(p={"C12.convergent_validity": None, C13: 0.02})["p_certificate"] is None
-    assert certify(p=dict.fromkeys(("P.denominator", M93)))["p_certificate"] == 0.002
+    assert certify(p=dict.fromkeys(("P.denominator", M93)))["p_certificate"] == pytest.approx(0.003)
     assert certify(p=dict.fromkeys(everything))["p_certificate"] is None
 
 
@@ -432,4 +491,4 @@ def test_rows_say_what_the_tiers_ask_of_each_metric():
 def test_the_certificate_does_not_depend_on_the_order_of_the_documents():
     found = documents({"C30.seed_variance": "fail"}, {"C12.convergent_validity": "fail"})
     backwards = dict(reversed(found.items()))
-    assert certificate.certify(found, RULES) == certificate.certify(backwards, RULES)
+    assert certificate.certify(found, RULES, RELEASED) == certificate.certify(backwards, RULES, RELEASED)

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 from settings import config_of
 
 from calibrations import m93_multiple_comparisons as m93
@@ -29,7 +30,7 @@ BH_1995 = [
 ]
 
 
-S1, D_PRIME = "S1.distributional_characterization", "C14.d_prime"
+S1, D_PRIME, TOTAL = "S1.distributional_characterization", "C14.d_prime", "S1.total_effect"
 
 
 def table(p_values, gating=True, prefix="X"):
@@ -48,10 +49,33 @@ def judged(p_values, **kwargs):
     return record
 
 
+def approximated(p_values):
+    """Records whose approximate p-values are these: a value as far from its baseline as each p says."""
+    away = stats.norm.isf(np.asarray(p_values) / 2)
+    return [
+        {
+            "metric": f"C{i:02d}.m", "p": None, "gating": False, "verdict": "inconclusive", "published_verdict": "pass",
+            "against_baseline": {"value": 2.0 + z, "baseline": 2.0, "ci95": [z - 1.96, z + 1.96]},
+        }
+        for i, z in enumerate(away)
+    ]  # fmt: skip
+
+
+def published(records):
+    return m93.calibrate(records, CONFIG)[0]
+
+
 def test_benjamini_hochberg_1995_fails_the_published_rule():
-    record = judged(BH_1995)
+    record = published(approximated(BH_1995))
     assert record.published_value == pytest.approx(4 / 9)
     assert record.published_verdict == "fail"
+    found = record.companions["published"]
+    assert [test["p"] for test in found["per_test"]] == pytest.approx(BH_1995)
+    assert (found["nominal"], found["survive"]["bh"], found["survive"]["bonferroni"]) == (9, 4, 3)
+
+
+def test_corrections_of_benjamini_hochberg_1995():
+    record = judged(BH_1995)
     assert record.companions["nominal"] == 9
     assert record.companions["survive"]["bh"] == 4
     assert record.companions["survive"]["bonferroni"] == 3
@@ -64,7 +88,60 @@ def test_benjamini_hochberg_1995_fails_the_published_rule():
     [([0.01] + [0.5] * 9, 0.0), ([0.01] * 2 + [0.5] * 8, 1.0), ([0.01] * 9 + [0.5] * 41, 0.0)],
 )
 def test_survival_oracles(p_values, rate):
-    assert judged(p_values).published_value == rate
+    assert published(approximated(p_values)).published_value == rate
+
+
+def test_the_published_value_takes_a_verdict_where_there_is_no_baseline():
+    """Five passes at .01 and two failures at .5, beside a pair at p .001; preconditions are in no numbered result."""
+    told = [
+        {"metric": f"M3b.{i}", "p": 0.9, "gating": True, "verdict": "pass", "published_verdict": verdict}
+        for i, verdict in enumerate(["pass"] * 5 + ["fail"] * 2 + ["none"])
+    ]
+    records = [*approximated([0.001]), *told, {**told[0], "metric": "P.behaviour"}]
+    found = published(records)
+    tests = {test["metric"]: (test["p"], test["p_kind"]) for test in found.companions["published"]["per_test"]}
+    assert tests == {
+        "C00.m": (pytest.approx(0.001), "approx: value against baseline"),
+        **{f"M3b.{i}": (0.01, "approx: published verdict") for i in range(5)},
+        **{f"M3b.{i}": (0.5, "approx: published verdict") for i in (5, 6)},
+    }
+    assert found.published_value == 1.0  # all six significant ones survive .05 x 6 / 8
+    assert found.companions["published"]["survive"]["bonferroni"] == 1
+    assert (found.estimate, found.verdict) == (0.9, "inconclusive")  # these p-values are used for nothing else
+
+
+def test_a_pair_without_width_counts_by_its_verdict():
+    (one,) = approximated([0.5])
+    flat = {**one, "against_baseline": {"value": 2.0, "baseline": 1.0, "ci95": [1.0, 1.0]}}
+    assert m93.approximate([flat], CONFIG)[0]["p"] == 0.01
+
+
+def test_a_failed_gate_leaves_no_verdict_of_its_own():
+    records = [*table([0.001, 0.6, 0.7])]
+    records[1]["verdict"] = records[2]["verdict"] = "fail"
+    (record,) = m93.calibrate(records, CONFIG)
+    assert (record.verdict, record.estimate) == ("insufficient", None)
+    assert record.reasons == ("follows_from: X01.m, X02.m",)
+
+
+@pytest.mark.parametrize(
+    ("s1", "d_prime", "total", "verdict"),
+    [
+        ("fail", "pass", "inconclusive", "pass"),
+        ("insufficient", "fail", "pass", "pass"),  # a circuit that acts through MLPs
+        ("fail", "fail", "fail", "insufficient"),
+        ("insufficient", "fail", "fail", "insufficient"),
+    ],
+)
+def test_one_alternative_that_fails_is_no_failed_gate(s1, d_prime, total, verdict):
+    p = {"pass": 0.001, "inconclusive": 0.3, "fail": 0.9, "insufficient": None}
+    either = [
+        {**gate(metric, p[own]), "verdict": own, "gating": metric != TOTAL, "reasons": []}
+        for metric, own in zip((S1, D_PRIME, TOTAL), (s1, d_prime, total), strict=True)
+    ]
+    (record,) = m93.calibrate([*table([0.001]), *either], CONFIG)
+    assert record.verdict == verdict
+    assert record.reasons == () if verdict == "pass" else record.reasons[0].startswith("follows_from: C14.d_prime")
 
 
 def test_the_largest_p_is_the_p_of_the_conjunction():
@@ -166,16 +243,15 @@ def test_exploratory_p_values_do_not_enter_the_gate():
 
 
 def test_nothing_significant_has_no_published_value_and_is_inconclusive():
-    record = judged([0.2, 0.6, 0.9])
+    record = published([*approximated([0.2, 0.6, 0.9]), *table([0.2, 0.6, 0.9])])
     assert (record.published_verdict, record.published_value) == ("none", None)
     assert record.published_label.startswith("ratio_undefined")
     assert (record.verdict, record.estimate) == ("inconclusive", 0.9)
     assert len(record.reasons) == 3
 
 
-@pytest.mark.parametrize("p_values", [[0.01], [None, math.nan, 0.01]])
-def test_too_few_p_values_have_no_published_share(p_values):
-    record = judged(p_values)
+def test_too_few_results_have_no_published_share():
+    record = published([*approximated([0.01]), *table([0.01, 0.02])])
     assert (record.published_value, record.published_verdict) == (None, "none")
     assert record.published_label == "not_run: 1 valid p-values; at least 2 are needed"
 
@@ -189,8 +265,6 @@ def test_without_any_gate_nothing_has_been_tested(records):
 def test_a_single_gate_needs_no_correction():
     record = judged([0.01])
     assert (record.verdict, record.estimate) == ("pass", 0.01)
-    assert (record.published_value, record.published_verdict) == (None, "none")
-    assert record.published_label == "not_run: 1 valid p-values; at least 2 are needed"
 
 
 def test_a_gate_without_a_p_value_leaves_the_circuit_untested():
@@ -198,8 +272,6 @@ def test_a_gate_without_a_p_value_leaves_the_circuit_untested():
     assert (record.verdict, record.estimate) == ("insufficient", None)
     assert record.reasons == ("not_run: 2 gates have no p-value: X01.m, X03.m",)
     assert record.companions["gates_without_p"] == ["X01.m", "X03.m"]
-    # the published share reads the p-values there are
-    assert record.published_value == judged([0.001, 0.002]).published_value == 1.0
     assert record.companions["tests"] == 2
 
 
@@ -231,7 +303,9 @@ def test_verdicts_are_never_turned_into_p_values():
 
 def test_every_calibration_enters_whatever_its_file_name():
     """D33: E1b and M3b carry letters in their numbers and still count."""
-    records = [{"metric": m, "p": 0.001, "p_kind": "t", "gating": True} for m in ("E1b.x", "M3b.x", "C11.x")]
+    records = [
+        {"metric": m, "p": 0.001, "p_kind": "t", "gating": True, "verdict": "pass"} for m in ("E1b.x", "M3b.x", "C11.x")
+    ]
     (record,) = m93.calibrate(records, CONFIG)
     assert [test["metric"] for test in record.companions["per_test"]] == ["C11.x", "E1b.x", "M3b.x"]
 
@@ -273,7 +347,8 @@ def test_global_corrects_the_certificates_over_circuits():
     assert record.estimate == pytest.approx(0.009)
     assert record.n == {"tests": 4, "circuits": 2}
     assert record.companions["pooled"]["tests"] == 4
-    assert record.published_value == 1.0
+    pairs = over_circuits({"a": 0.01, "b": 0.01}, {"a": approximated([0.001, 0.04]), "b": approximated([0.9, 0.8])})
+    assert (pairs.companions["published"]["tests"], pairs.published_value) == (4, 0.5)  # .04 x 4 / 2 > .05
 
 
 def test_global_a_circuit_not_tested_in_full_does_not_survive():
@@ -352,7 +427,8 @@ def test_records_are_plain_json():
 def test_global_null_is_rarely_passed():
     """Uniform p-values: the gate passes in none of 300 families of 16, the published rule in few."""
     rng = np.random.default_rng(0)
-    records = [judged(rng.random(16).tolist()) for _ in range(300)]
+    drawn = [rng.random(16).tolist() for _ in range(300)]
+    records = [published([*approximated(p), *table(p)]) for p in drawn]
     assert {record.verdict for record in records} == {"inconclusive"}
     assert np.mean([record.published_verdict == "pass" for record in records]) < 0.06
 

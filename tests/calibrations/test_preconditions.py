@@ -18,9 +18,9 @@ def by_metric(subject):
     return {record.metric: record for record in preconditions.records(subject, CONFIG)}
 
 
-def test_a_planted_circuit_meets_all_four_with_the_smallest_p_that_200_random_circuits_allow():
+def test_a_planted_circuit_meets_all_five_with_the_smallest_p_that_200_random_circuits_allow():
     found = by_metric(evidence())
-    assert [record.verdict for record in found.values()] == ["pass"] * 4
+    assert [record.verdict for record in found.values()] == ["pass"] * 5
     assert all(record.gating and record.published_verdict == "none" for record in found.values())
     assert found["P.random_circuits"].p == pytest.approx(1 / 201)
     assert found["P.faithfulness"].p == pytest.approx(1 / 10000)
@@ -96,10 +96,23 @@ def test_one_head_among_eight_cannot_reach_alpha_however_many_draws():
     assert record.verdict == "pass" and record.p == pytest.approx(1 / 64)
 
 
-def test_faithfulness_is_judged_under_every_recipe():
-    same = dict.fromkeys(("zero", "mean", "mean_pooled", "resample", "noise"), 0.95)
-    assert by_metric(evidence(by_method=same))["P.faithfulness"].verdict == "pass"
-    zero = by_metric(evidence(by_method=same | {"zero": 0.4}))["P.faithfulness"]
-    assert zero.verdict == "fail" and zero.reasons[0].startswith("not_faithful: zero")
-    over = by_metric(evidence(by_method=same | {"resample": 1.5}))["P.faithfulness"]
+SAME = dict.fromkeys(("zero", "mean", "mean_pooled", "resample", "noise"), 0.95)
+
+
+def test_faithfulness_is_judged_under_the_recipes_that_stay_on_the_distribution():
+    assert by_metric(evidence(by_method=SAME))["P.faithfulness"].verdict == "pass"
+    over = by_metric(evidence(by_method=SAME | {"resample": 1.5}))["P.faithfulness"]
     assert over.verdict == "fail" and over.reasons[0].startswith("over_faithful: resample")
+    for recipe in ("zero", "mean_pooled", "noise"):
+        found = by_metric(evidence(by_method=SAME | {recipe: 0.4}))
+        assert found["P.faithfulness"].verdict == "pass" and found["P.faithfulness"].reasons == ()
+        every = found["P.faithfulness_every_recipe"]
+        assert every.verdict == "fail" and every.reasons[0].startswith(f"not_faithful: {recipe.replace('_', ' ')} ")
+
+
+def test_a_claim_is_judged_under_the_recipe_that_it_names():
+    docs = documents(by_method=SAME | {"mean": 0.4, "mean_pooled": 0.9})
+    docs["20"]["data"]["circuit"]["primary_recipe"] = "mean_pooled"
+    record = by_metric(Evidence(docs, COMMON))["P.faithfulness"]
+    assert record.verdict == "pass" and record.companions["recipes"] == ["mean_pooled", "resample"]
+    assert record.estimate == pytest.approx(0.9, abs=0.01)

@@ -16,8 +16,8 @@ SHARE = CONFIG["threshold_ratio"] / (1 + CONFIG["threshold_ratio"])  # of a rati
 
 
 def judge(docs, split="evaluation"):
-    (record,) = s1.calibrate(Evidence(docs, COMMON, split), CONFIG)
-    json.dumps(record.to_dict(), allow_nan=False)
+    record, total = s1.calibrate(Evidence(docs, COMMON, split), CONFIG)
+    json.dumps([record.to_dict(), total.to_dict()], allow_nan=False)
     return record
 
 
@@ -165,6 +165,45 @@ def test_moments_are_of_type_2():
     assert profile["variance"] == pytest.approx(x.var(ddof=1))
     assert profile["sparsity"] == (np.abs(x) < CONFIG["sparse_below"]).mean()
     assert profile["mean_ci95"][0] < x.mean() < profile["mean_ci95"][1]
+
+
+def test_other_heads_have_the_full_profile_too():
+    """The published text compares circuit heads with the others in every moment, not in their means alone."""
+    docs = documents()
+    mask, heads = members(docs), docs["01"]["data"]["heads"]
+    x = np.array(docs["03"]["data"]["attribution"])[:400]
+    companions = judge(docs).companions
+    assert [one["head"] for one in companions["others"]] == [heads[i] for i in np.flatnonzero(~mask)]
+    assert [one["head"] for one in companions["circuit"]] == [heads[i] for i in np.flatnonzero(mask)]
+    for one, own in zip(companions["others"], x[:, ~mask].T, strict=True):
+        assert one["mean"] == pytest.approx(own.mean()) and one["variance"] == pytest.approx(own.var(ddof=1))
+        assert one["mean_ci95"][0] < own.mean() < one["mean_ci95"][1]
+        assert one["skewness"] == pytest.approx(stats.skew(own, bias=False))
+        assert one["excess_kurtosis"] == pytest.approx(stats.kurtosis(own, bias=False))
+        assert one["sparsity"] == (np.abs(own) < CONFIG["sparse_below"]).mean()
+        assert one["effective_rank_participation"] > 1 and one["effective_rank_entropy"] > 1
+    groups = companions["groups"]
+    assert (groups["circuit"]["heads"], groups["others"]["heads"]) == (7, 25)
+    for name, own in (("circuit", x[:, mask]), ("others", x[:, ~mask])):
+        assert groups[name]["mean_variance"] == pytest.approx(own.var(axis=0, ddof=1).mean())
+        assert groups[name]["mean_skewness"] == pytest.approx(stats.skew(own, bias=False).mean())
+        assert groups[name]["mean_excess_kurtosis"] == pytest.approx(stats.kurtosis(own, bias=False).mean())
+
+
+def test_the_profile_of_silent_and_of_all_heads():
+    """A constant head has no skewness; a claim of all heads leaves no others to describe."""
+    docs = documents()
+    attribution = np.array(docs["03"]["data"]["attribution"])
+    attribution[:, ~members(docs)] = 0
+    docs["03"]["data"]["attribution"] = attribution.tolist()
+    companions = judge(docs).companions
+    assert all(one["skewness"] is None and one["sparsity"] == 1.0 for one in companions["others"])
+    assert (
+        companions["groups"]["others"]["mean_skewness"] is None and companions["groups"]["others"]["mean_variance"] == 0
+    )
+    every = {"r": {"heads": [[i // 8, i % 8] for i in range(32)], "ordinal": 1, "sign": 1}}
+    record = judge(documents(roles=every))
+    assert record.verdict == "insufficient" and record.companions["groups"]["others"] == {"heads": 0}
 
 
 def test_effective_rank_has_two_named_definitions():

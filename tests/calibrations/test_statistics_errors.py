@@ -10,7 +10,7 @@ from calibrations.statistics import INSUFFICIENT_REASONS, Insufficient
 
 
 def test_reasons_are_the_closed_list_of_the_specification() -> None:
-    assert len(INSUFFICIENT_REASONS) == 18
+    assert len(INSUFFICIENT_REASONS) == 20
     with pytest.raises(ValueError, match="unknown reason 'too_few'"):
         Insufficient("too_few")
 

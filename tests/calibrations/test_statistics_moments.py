@@ -112,3 +112,15 @@ def test_missing_ruptures_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ruptures", None)
     with pytest.raises(ImportError, match="pip install ruptures"):
         st.change_points(np.zeros(10), penalty=3)
+
+
+def test_student_kurtoses_are_those_of_samples() -> None:
+    """Normal samples of 400: mean -6/(n+1), SD near sqrt(24/n). Heavier tails raise them, far less than the true excess."""
+    normal = st.student_kurtoses(400, 0.0, 4000, 0)
+    assert (np.diff(normal) >= 0).all() and len(normal) == 4000 and not normal.flags.writeable
+    assert normal.mean() == pytest.approx(-6 / 401, abs=3 * 0.245 / 4000**0.5)
+    assert normal.std() == pytest.approx((24 / 400) ** 0.5, rel=0.1)
+    heavy = st.student_kurtoses(400, 1.5, 4000, 0)  # 8 degrees of freedom
+    assert 0.9 < np.median(heavy) < 1.1 < heavy.mean() < 1.5
+    with pytest.raises(ValueError, match="no Student t"):
+        st.student_kurtoses(400, -0.1, 10, 0)

@@ -61,6 +61,29 @@ def test_or_and_intersection_and_partial_conjunction() -> None:
         st.partial_conjunction_p(p, 5)
 
 
+def test_partial_conjunction_under_positive_dependence() -> None:
+    """(n - u + 1)/(i - u + 1) p_(i) by hand; equal p-values are one test; it never falls as more is claimed."""
+    p = [0.04, 0.001, 0.3, 0.02]
+    assert st.partial_conjunction_p(p, 2, "positive") == pytest.approx(min(3 * 0.02, 1.5 * 0.04, 0.3))
+    assert st.partial_conjunction_p(p, 4, "positive") == st.intersection_union_p(p)
+    assert st.partial_conjunction_p([0.03] * 5, 2, "positive") == pytest.approx(0.03)
+    drawn = np.random.default_rng(1).uniform(size=(200, 6)) ** 3
+    for row in drawn:
+        found = [st.partial_conjunction_p(row, u, "positive") for u in range(1, 7)]
+        assert np.all(np.diff(found) >= -1e-15)
+        assert all(mine <= st.partial_conjunction_p(row, u) for u, mine in enumerate(found, 1))
+
+
+def test_false_hypotheses_is_a_lower_bound() -> None:
+    """Two of five false: more than two are claimed in at most 5 % of samples (and 3 standard errors of 2,000)."""
+    assert st.false_hypotheses([0.001, 0.002, 0.9, 0.8], 0.05) == 2
+    assert st.false_hypotheses([0.04] * 4, 0.05) == 4 and st.false_hypotheses([0.2, 0.9], 0.05) == 0
+    p = np.random.default_rng(0).uniform(size=(2000, 5))
+    p[:, :2] = 1e-9
+    claimed = np.array([st.false_hypotheses(row, 0.05) for row in p])
+    assert (claimed >= 2).all() and 0.03 < (claimed > 2).mean() <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
+
+
 def brute_step_down(t: np.ndarray, law: np.ndarray) -> np.ndarray:
     adjusted, remaining, floor = np.empty(t.size), list(np.argsort(-t)), 0.0
     while remaining:

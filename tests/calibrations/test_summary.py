@@ -4,6 +4,7 @@ import pytest
 
 import results_io
 from calibrations import summary
+from calibrations.rules import Standing
 from results_io import UserError
 from tests.calibrations.settings import config_of
 
@@ -12,7 +13,10 @@ CONFIG["m93"] = {key: value for key, value in config_of("m93").items() if key no
 
 
 def record(metric, p, gating=True):
-    return {"metric": metric, "p": p, "p_kind": "t", "gating": gating, "verdict": "pass"}
+    pair = {"value": 1.0, "baseline": 0.0, "ci95": [0.5, 1.5]}  # z 3.92, p 8.9e-5
+    told = {"published_verdict": "pass"} if gating and p is not None else {"published_verdict": "none"}
+    told |= {"against_baseline": pair} if metric.startswith("C30") and p is not None else {}
+    return {"metric": metric, "p": p, "p_kind": "t", "gating": gating, "verdict": "pass", **told}
 
 
 def certificate(p_values, precondition=0.001, tier=2):
@@ -20,12 +24,16 @@ def certificate(p_values, precondition=0.001, tier=2):
     c11, c30, c23 = p_values
     return {
         "kind": "certificate",
-        "subject": {"model": "m", "task": "t"},
+        "subject": {
+            "model": "m",
+            "task": "t",
+            **dict.fromkeys(("model_sha256", "circuit_sha256", "prompts_sha256"), "x"),
+        },
         "tier": tier,
         "tier_name": "supported",
         "of": 4,
         "ceiling": 3,
-        "overrides": [],
+        "rules": Standing("0.3", "x").to_dict(),
         "p_certificate": c30,
         "blocking": {"3": []},
         "warnings": [],
@@ -56,10 +64,21 @@ def test_every_certificate_is_listed_under_its_folder_with_its_tier(tmp_path):
     found = pooled(tmp_path, TWO)
     assert list(found["circuits"]) == ["pocket/greater_than/seed=1", "pocket/ioi"]
     assert [entry["tier"] for entry in found["circuits"].values()] == [4, 2]
-    told = {*summary.KEPT, "variant", "seed", "faithfulness", "verdicts"}
+    told = {*summary.KEPT, "tier_name", "rules", "variant", "seed", "faithfulness", "verdicts"}
     assert all(set(entry) == told for entry in found["circuits"].values())
-    assert found["circuits"]["pocket/ioi"]["subject"] == {"model": "m", "task": "t"}
+    assert found["circuits"]["pocket/ioi"]["subject"] == TWO["pocket/ioi"]["subject"]
+    assert found["circuits"]["pocket/ioi"]["rules"] == {"version": "0.3", "sha256": "x", "differences": []}
     assert found["kind"] == "summary"
+
+
+def test_claims_about_the_same_weights_and_task_are_counted_with_their_tiers(tmp_path):
+    found = pooled(tmp_path, TWO)
+    claims = {"model": "m", "model_sha256": "x", "task": "t", "tried": 2}
+    assert found["claims"] == [{**claims, "tiers": [2, 4], "under_released_rules": [True, True]}]
+    older = {name: value for name, value in TWO["pocket/ioi"].items() if name != "rules"}
+    found = pooled(tmp_path, {"pocket/ioi": older})
+    assert found["claims"] == [{**claims, "tiers": [2, 4], "under_released_rules": [False, True]}]
+    assert found["circuits"]["pocket/ioi"]["tier_name"] == "under unknown rules"
 
 
 def test_an_entry_has_seed_variant_faithfulness_and_every_verdict(tmp_path):
@@ -91,11 +110,13 @@ def test_the_published_share_pools_every_p_value_but_those_of_m93(tmp_path):
     # .001 .001 .004 .01 .01 .02 .9: six of seven are nominally significant and all six stay so.
     assert found["companions"]["pooled"]["tests"] == found["n"]["tests"] == 7
     assert found["companions"]["pooled"]["nominal"] == 6
+    # published: C30 against its baseline and the verdict of C11 of both circuits, neither P nor M93 nor what has no verdict
+    published = found["companions"]["published"]
+    assert (published["tests"], published["nominal"], published["survive"]["bonferroni"]) == (4, 4, 4)
     assert found["published_value"] == 1.0 and found["published_verdict"] == "pass"
     assert found["verdict"] == "pass" and found["gating"] is False
     assert (
-        summary.sentence(found)
-        == "multiplicity over all of them: 100% of significant p-values survive BH, verdict pass"
+        summary.sentence(found) == "multiplicity over all of them: 100% of significant results survive BH, verdict pass"
     )
 
 
@@ -127,7 +148,7 @@ def test_no_p_value_at_all_is_said_in_words(tmp_path):
     found = pooled(tmp_path, {"m/t": certificate((None, None, None), precondition=None)})["multiplicity"]
     assert found["companions"]["circuits"]["m/t"]["survives"] is False
     assert summary.sentence(found) == (
-        "multiplicity over all of them: no nominally significant p-value, verdict insufficient"
+        "multiplicity over all of them: no nominally significant result, verdict insufficient"
     )
 
 

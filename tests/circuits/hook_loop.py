@@ -158,6 +158,8 @@ class HookLoop:
             return own
         if recipe.kind == "zero":
             return torch.zeros_like(own)
+        if recipe.kind == "zero_raw":
+            return torch.zeros_like(own) - (self._value_bias(node) if node.kind == "head" else 0)
         if recipe.kind == "noise":
             mean, deviation = self._pooled(node)
             name = HOOK_NAMES[node.kind].format(node.layer)
@@ -173,6 +175,10 @@ class HookLoop:
         stacked = torch.stack([self._of_reference(node)[i] for i in same])
         assert stacked.shape[1] == length
         return stacked.mean(0)
+
+    def _value_bias(self, node: Node) -> Tensor:
+        """[head, d_head]: what z, as compatibility mode shows it, leaves out."""
+        return self.anatomy.value_bias(self.model.get_submodule(f"{self.anatomy.blocks}.{node.layer}"), self.n_heads)
 
     def _of_reference(self, node: Node) -> list[Tensor]:
         return [self.activation(node, self._tokens(self.reference, row, "clean")) for row in range(len(self.reference))]
@@ -226,7 +232,7 @@ class HookLoop:
         """Pass the site's value, as compatibility mode shows it, through `edit` in every forward pass."""
         block = self.model.get_submodule(f"{self.anatomy.blocks}.{node.layer}")
         if node.kind == "head":
-            bias = self.anatomy.value_bias(block, self.n_heads)
+            bias = self._value_bias(node)
 
             def change(raw: Tensor) -> Tensor:
                 z = raw[0].reshape(raw.shape[1], self.n_heads, -1) - bias

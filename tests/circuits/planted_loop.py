@@ -46,6 +46,8 @@ class Measured:
 
     def __init__(self, variant: str, task: str, n: int):
         self.model = planted.build(variant).model
+        self.n_layers, self.n_heads = planted.design_of(variant).shape
+        self.heads = tuple(head(layer, index) for layer in range(self.n_layers) for index in range(self.n_heads))
         self.scored, self.reference = prompts(task, n, seed=1), prompts(task, N_REFERENCE, seed=2)
         self.sources = self.replacements()
         self.known: dict[tuple[frozenset[Node], str], Tensor] = {}
@@ -62,10 +64,10 @@ class Measured:
         stored: dict[int, Tensor] = {}
 
         def keep(layer: int):
-            return lambda module, inputs: stored.__setitem__(layer, inputs[0].unflatten(-1, (planted.N_HEADS, -1)))
+            return lambda module, inputs: stored.__setitem__(layer, inputs[0].unflatten(-1, (self.n_heads, -1)))
 
-        self.run(of, {layer: keep(layer) for layer in range(planted.N_LAYERS)})
-        return torch.stack([stored[layer] for layer in range(planted.N_LAYERS)])
+        self.run(of, {layer: keep(layer) for layer in range(self.n_layers)})
+        return torch.stack([stored[layer] for layer in range(self.n_layers)])
 
     def replacements(self) -> dict[str, Tensor]:
         """What each kind of ablation puts in the place of z; all from prompts other than the scored ones."""
@@ -75,7 +77,7 @@ class Measured:
             name: [i for i, other in enumerate(self.reference.templates) if other == name]
             for name in self.scored.templates
         }
-        shape = (planted.N_LAYERS, *self.scored.clean.shape, planted.N_HEADS, mechanisms.D_HEAD)
+        shape = (self.n_layers, *self.scored.clean.shape, self.n_heads, mechanisms.D_HEAD)
         width = self.scored.clean.shape[1]
         z = z[:, :, :width] if z.shape[2] >= width else torch.nn.functional.pad(z, (0, 0, 0, 0, 0, width - z.shape[2]))
         real = torch.arange(width)[None] <= self.reference.end[:, None]
@@ -104,7 +106,7 @@ class Measured:
 
         def replace(layer: int, indices: list[int]):
             def hook(module: object, inputs: tuple[Tensor]) -> tuple[Tensor]:
-                z = inputs[0].unflatten(-1, (planted.N_HEADS, -1)).clone()
+                z = inputs[0].unflatten(-1, (self.n_heads, -1)).clone()
                 z[:, :, indices] = self.sources[kind][layer][:, :, indices]
                 return (z.flatten(-2),)
 
@@ -116,13 +118,13 @@ class Measured:
     def faithfulness(self, kept: Iterable[Node], kind: str, rows: Tensor | slice = slice(None)) -> float:
         """sum F / sum D over the prompts `rows` with nothing but `kept` intact."""
         kept = set(kept)
-        alone = self.ablated([node for node in HEADS if node not in kept], kind)
+        alone = self.ablated([node for node in self.heads if node not in kept], kind)
         return float(alone[rows].sum() / self.clean[rows].sum())
 
     def monte_carlo_error(self, kept: Iterable[Node], kind: str) -> float:
         """Standard error of `faithfulness`: that of the mean of F - theta D, in units of mean D."""
         kept = set(kept)
-        alone = self.ablated([node for node in HEADS if node not in kept], kind)
+        alone = self.ablated([node for node in self.heads if node not in kept], kind)
         residual = alone - self.faithfulness(kept, kind) * self.clean
         return float(residual.std() / len(residual) ** 0.5 / self.clean.mean())
 

@@ -226,6 +226,27 @@ def test_a_second_run_reuses_what_the_first_found_without_loading_the_model(
     assert set(before) == {"circuit.yaml", "discovery.json"}
 
 
+@pytest.mark.parametrize("kind", ["published", "planted", "discovered"])
+def test_a_discovered_circuit_names_the_published_one_that_it_can_be_compared_with(
+    plan, tmp_path, searches, kind
+) -> None:
+    """In result 20 and in circuit.yaml; heads that were themselves found by a search, or on other weights, are no yardstick."""
+
+    def comes_with(**provenance):
+        known = replace(toy.circuit("greater_than"), provenance={"kind": kind, "source": "a paper", **provenance})
+        plan.__dict__["identity"] = replace(plan.identity, circuits={"greater_than": known})
+        return known
+
+    known = comes_with()
+    found = resolve(plan, "discovered", tmp_path)
+    expected = None if kind == "discovered" else [[node.layer, node.index] for node in known.heads]
+    assert found.provenance.get("published_heads") == expected
+    assert found.provenance.get("published_circuit") == (None if kind == "discovered" else known.name)
+    assert circuit_files.load(tmp_path / "circuit.yaml") == found == resolve(plan, "discovered", tmp_path)
+    comes_with(model_sha256="0" * 64)
+    assert "published_heads" not in resolve(plan, "discovered", tmp_path).provenance and len(searches) == 1
+
+
 def test_the_search_sees_the_discovery_split_and_the_settings(plan, tmp_path, searches) -> None:
     resolve(plan, "discovered", tmp_path)
     (study,) = searches

@@ -45,6 +45,7 @@ RECIPES = (
     Recipe("noise", additive=True, scale=3.0),
     Recipe("patch"),
     Recipe("patch", source="corrupted"),
+    Recipe("zero_raw"),
 )
 PLACES = (
     ("s2",),

@@ -51,6 +51,7 @@ RECIPES = (
     Recipe("noise", additive=True, source="corrupted"),
     CLEAN,
     CORRUPTED,
+    Recipe("zero_raw"),
 )
 PLACES = (("s2",), ("end",), ("io", "end"), ("changed",), ("changed", "s1_plus_1"))
 BASES = (Variant("clean"), Variant("corrupted", base="corrupted"))

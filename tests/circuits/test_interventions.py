@@ -15,14 +15,17 @@ from results_io import UserError
 
 def test_an_unknown_kind_is_named_with_the_known_ones(monkeypatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # else the annotation refuses it first
-    with pytest.raises(UserError, match=r"'median' is unknown; use one of zero, mean, resample, noise, patch"):
+    with pytest.raises(
+        UserError, match=r"'median' is unknown; use one of zero, zero_raw, mean, resample, noise, patch"
+    ):
         Recipe("median")
 
 
 @pytest.mark.parametrize(
     ("recipe", "text"),
     [
-        (Recipe("zero"), "zero"),
+        (Recipe("zero"), "zero, its biases' constant kept"),
+        (Recipe("zero_raw"), "zero, its biases' constant removed"),
         (Recipe("mean"), "mean per template and position"),
         (Recipe("mean", pooled=True), "mean over all positions"),
         (Recipe("resample", draw=3), "resample, draw 3"),

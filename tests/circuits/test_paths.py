@@ -43,6 +43,7 @@ RECIPES = (
     Recipe("zero"),
     Recipe("mean", pooled=True),
     Recipe("noise", scale=0.5),
+    Recipe("zero_raw"),
 )
 
 

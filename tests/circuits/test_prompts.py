@@ -183,9 +183,18 @@ def test_splits_are_full_distinct_and_disjoint(name, seed) -> None:
         assert {prompt_sets.split_of(example) for example in examples} == {split}
 
 
-def test_no_prompt_is_in_two_splits_of_different_seeds() -> None:
-    draws = [prompt_sets.draw_examples(tasks.get("greater_than"), SIZES, seed) for seed in range(5)]
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_a_held_out_prompt_is_held_out_in_every_claim(name) -> None:
+    """Claims of other seeds and other counts, and of other tasks, which read evaluation prompts of this one (27)."""
+    claims = [
+        *((SIZES, seed) for seed in range(3)),
+        ({**SIZES, "evaluation": 400, "held_out": 200, "groups": 40}, 0),
+        ({**SIZES, "evaluation": 7, "held_out": 300, "discovery": 3}, 3),
+        ({**SIZES, "evaluation": 100, "held_out": 1, "discovery": 1, "groups": 0}, 4),  # as circuits.study.companion
+    ]
+    draws = [prompt_sets.draw_examples(tasks.get(name), sizes, seed) for sizes, seed in claims]
     pooled = {split: {e.clean for drawn in draws for e in drawn[split]} for split in SIZES}
+    assert len(pooled["evaluation"]) > 450 and len(pooled["held_out"]) > 300
     for first, second in itertools.combinations(pooled.values(), 2):
         assert not first & second
 

@@ -37,7 +37,7 @@ PUBLISHED = {
     "gpt2/variants/ioi_core": CORE,
     "gpt2/greater_than": {"year_reader": "5.1 5.5 6.9 7.10 8.8 8.11 9.1"},
     "gpt2/induction": {"previous_token": "2.2 4.11", "induction": "5.1 5.5 6.9 7.2 7.10"},
-    "gpt2/gendered_pronoun": {"early": "0.10 3.0 5.8", "late": "6.6 8.6"},
+    "gpt2/gendered_pronoun": {"unlabelled": "0.10 3.0 5.8 6.6 8.6"},
     "gpt2/acronym": {
         "previous_token": "1.0 2.2 4.11",
         "propagator": "5.8",
@@ -51,6 +51,20 @@ PUBLISHED = {
         "output": "10.0 11.4 11.6 11.7",
     },
     "attn_only_4l/docstring": {"layer_0": "0.5", "layer_1": "1.2 1.4", "layer_2": "2.0", "layer_3": "3.0 3.6"},
+}
+STEPS = {  # processing steps of the roles that have one: 1 early, 4 late
+    "gpt2/ioi": {"duplicate_token": 1, "previous_token": 1, "induction": 2, "s_inhibition": 3}
+    | dict.fromkeys(("name_mover", "backup_name_mover", "negative_name_mover"), 4),
+    "gpt2/variants/ioi_core": {"duplicate_token": 1, "previous_token": 1, "induction": 2, "s_inhibition": 3}
+    | dict.fromkeys(("name_mover", "negative_name_mover"), 4),
+    "gpt2/greater_than": {"year_reader": 1},
+    "gpt2/induction": {"previous_token": 1, "induction": 2},
+    "gpt2/acronym": {"previous_token": 1, "propagator": 2, "letter_mover": 4},
+    "gpt2/copy_suppression": {"copy_suppression": 4},
+}
+SOURCES = {  # whose circuit it is, as its name and its provenance have to say
+    "gpt2/subject_verb_agreement": ("Africa 2025", "Africa (2025), arXiv 2506.22105"),
+    "gpt2/gendered_pronoun": ("Mathwin and Corlouer 2023", "Mathwin and Corlouer (2023)"),
 }
 SHAPES = {"gpt2": (12, 12), "attn_only_4l": (4, 8)}
 SIZES = {"gpt2/ioi": 26, "gpt2/variants/ioi_core": 15, "gpt2/acronym": 8, "gpt2/subject_verb_agreement": 12}
@@ -74,6 +88,30 @@ def test_heads_signs_and_mlps(name) -> None:
     assert found.task in BUILDERS and found.task in name
     assert {"kind", "source", "split", "fidelity"} <= set(found.provenance)
     assert found.provenance["kind"] == "published"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_steps_of_the_roles_are_on_the_one_scale(name) -> None:
+    found = circuit_files.load(FOLDER / f"{name}.yaml")
+    steps = {role: found.roles[role].ordinal for role in found.roles if found.roles[role].ordinal is not None}
+    assert steps == STEPS.get(name, {})
+    assert set(steps.values()) <= set(circuit_files.STEPS)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_authors_are_named(name) -> None:
+    found, (called, source) = circuit_files.load(FOLDER / f"{name}.yaml"), SOURCES[name]
+    assert found.name == f"{found.task} {called}"
+    assert found.provenance["source"].startswith(source)
+    page = (FOLDER.parents[1] / "docs" / "real-models.md").read_text(encoding="utf-8")
+    assert f"| `{name}` | {len(found.heads)} | {called} |" in page
+
+
+def test_no_head_is_called_late_that_the_report_s_late_group_cannot_hold() -> None:
+    """The report's late group writes the logits; none of the five heads lies above layer 8, so the file names no such role."""
+    found = circuit_files.load(FOLDER / "gpt2" / "gendered_pronoun.yaml")
+    assert max(node.layer for node in found.heads) == 8 and set(found.roles) == {"unlabelled"}
+    assert "could not be checked" in found.provenance["fidelity"]
 
 
 def test_pathways_of_ioi_are_those_of_the_figure() -> None:

@@ -62,11 +62,12 @@ ENGINE: dict[str, Any] = {
     "tokens_per_block": 512,
     "tolerance": {"float64": 1e-6, "float32": 1e-4, "bfloat16": 0.1},
 }
-SIZES = {"evaluation": 20, "held_out": 8, "discovery": 16, "reference": 150}
+SIZES = {"evaluation": 20, "held_out": 8, "discovery": 16, "groups": 8, "reference": 150}
 SETTINGS: dict[str, Any] = {
     "seed": 0,
     "draws": 2,
     "noise_scale": 1.0,
+    "fresh_prompts": {"seeds": [42, 123, 456], "pool_factor": 3, "pool_seed": 42},
     "random_circuits": 6,
     "random_circuit_prompt_share": 4,
     "site_prompts": 6,
@@ -117,6 +118,15 @@ SETTINGS: dict[str, Any] = {
     },
     "path_patching": {"prompts": 6, "discovery_prompts": 8, "edge_share": 0.02, "edge_sizes": [0, 0.5, 1]},
     "minimality": {"greedy_steps": 2, "discovery_prompts": 6},
+    "completeness": {
+        "recipes": ["mean", "resample"],
+        "others": ["zero", "mean_pooled", "noise"],
+        "prompt_share": 4,
+        "held_out_share": 2,
+        "random_groups": 3,
+        "greedy_steps": 2,
+    },
+    "outside": {"recipes": ["mean", "resample"], "prompt_share": 4, "held_out_share": 2, "greedy_steps": 2},
     "scrubbing": {"draws": 2, "seed": 0, "prompts": 6},
     "weights": {
         "answer_prompts": 6,

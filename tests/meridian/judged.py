@@ -12,11 +12,13 @@ import yaml
 import results_io
 from calibrations import calibrate, certificate
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Standing
 
 RULES = Path(__file__).parents[2] / "configs" / "certificate" / "tiers.yaml"
 SMALL = {  # what the calibrations ask for, at the size of the small run
     "bootstrap_resamples": 200, "bootstrap_resamples_p": 999, "permutations": 999,
     "min_prompts": 10, "minimum_prompts": 10, "minimum_prompts_per_batch": 10, "minimum_subsample": 10,
+    "minimum_group_prompts": 10,
 }  # fmt: skip
 NAMES = 17  # name sets, shared by the prompts
 
@@ -32,9 +34,9 @@ def judged(finished: Path, target: Path) -> Path:
         name: {**own, **{key: value for key, value in SMALL.items() if key in own}} for name, own in settings.items()
     }
     again = calibrate.calibrate(target, CALIBRATIONS, config)
-    headline = results_io.read(target / "certificate.json")["headline"]
-    folded = certificate.certify(again, yaml.safe_load(RULES.read_text()))
-    results_io.write(target / "certificate.json", {**folded, "headline": headline})
+    stored = results_io.read(target / "certificate.json")
+    folded = certificate.certify(again, yaml.safe_load(RULES.read_text()), Standing.read(stored))
+    results_io.write(target / "certificate.json", {**folded, "headline": stored["headline"]})
     return target
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import results_io
 import run as program
-from calibrations import certificate, registry
+from calibrations import calibrate, certificate, registry
 from circuits import circuit as circuit_files
 from circuits import models, tasks
 from circuits.circuit import Circuit, Role, head
@@ -144,6 +144,7 @@ def test_only_the_measurements_that_are_read_are_made() -> None:
         "08",
         "09",
         "10",
+        "19",
         "20",
         "21",
         "22",
@@ -240,7 +241,8 @@ DIFFERING = (
 def test_overrides_are_what_differs_from_the_default_in_order() -> None:
     run = started(*SAYING_THE_DEFAULT, *reversed(DIFFERING))
     assert list(run.overrides) == sorted(text.lstrip("+") for text in DIFFERING)
-    assert run.settings["prompts"] == {"discovery": 30, "evaluation": 400, "held_out": 200, "reference": 120}
+    sizes = {"discovery": 30, "groups": 40, "evaluation": 400, "held_out": 200, "reference": 120}
+    assert run.settings["prompts"] == {**sizes, "templates": "default"}
 
 
 def test_defaults_are_those_of_the_groups_chosen() -> None:
@@ -295,14 +297,25 @@ def test_a_long_name_is_cut_and_stays_distinct() -> None:
     assert overrides.folder_name("a" * 160) == "a" * 160
 
 
-def test_changed_thresholds_are_handed_to_the_certificate(tmp_path, monkeypatch) -> None:
+def test_every_changed_rule_is_handed_to_the_certificate(tmp_path, monkeypatch) -> None:
     given = []
-    monkeypatch.setattr(certificate, "certify", lambda documents, rules, overrides: given.append(overrides) or {})
+    monkeypatch.setattr(certificate, "certify", lambda documents, rules, standing: given.append(standing) or {})
     monkeypatch.setattr(stages, "headline", lambda *about: {})
-    stages.certify(started(*SAYING_THE_DEFAULT, *DIFFERING), tmp_path, {})
-    assert given == [
-        ["calibration.c16.alpha_above=0.8", "calibration.common.permutations=99", "certificate.always_shown=[]"]
-    ]
+    documents = {calibrate.PRECONDITIONS: {"subject": {"task": "ioi"}}}
+    for settings in ((), SAYING_THE_DEFAULT, (*SAYING_THE_DEFAULT, *DIFFERING, "seed=1")):
+        stages.certify(started(*settings), tmp_path, documents)
+    found = [[one for one in standing.differences if not one.key.startswith("code ")] for standing in given]
+    assert found[:2] == [[], []]
+    assert {one.key: (one.value, one.released) for one in found[2]} == {
+        "calibration.c16.alpha_above": (0.8, 0.7),
+        "calibration.common.permutations": (99, 9999),
+        "certificate.always_shown": ([], list(started().settings["certificate"]["always_shown"])),
+        "measurement.corruption.draws": (2, 4),
+        "measurement.draws": (5, 4),
+        "prompts.discovery": (30, 200),
+        "prompts.reference": (120, 360),
+        "seed": (1, 0),
+    }
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
@@ -341,7 +354,7 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
             "model.name=../x",
             "model.name=../x leads out of the results folder; write a name, and a folder as model.path",
         ),
-        ("docter", "docter is not a command; use compare, doctor, figures, gate, or settings as key=value"),
+        ("docter", "docter is not a command; use compare, doctor, figures, gate, verify, or settings as key=value"),
         (
             "task.bos=maybe",
             "task.bos=maybe is neither true nor false; write one of them, or null for the task's own choice",
@@ -350,6 +363,12 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
             "prompts.reference=20",
             "prompts.reference=20 gives template 'friends_found/ABBA' 1 reference prompts and mean or resample ablation needs "
             "5; use about 180",
+        ),
+        ("prompts.templates=mroe", "prompts.templates=mroe is unknown; use default or more"),
+        (
+            "prompts.templates=more",
+            "prompts.reference=360 gives template 'adverb_found_decided_it/BABA' 4 reference prompts and mean or resample "
+            "ablation needs 5; use about 420",
         ),
         ("task=docstring", f"task docstring has no prompts in the embedded models' words; {TASKS_OF_POCKET}"),
         (
@@ -441,6 +460,12 @@ def test_an_empty_selection() -> None:
         UserError, match=r"calibration=\[\] selects nothing; use calibration=all or a list such as \[c11,m98\]"
     ):
         contexts.selected([])
+
+
+def test_more_wordings_are_refused_where_a_suite_has_the_prompts(tmp_path) -> None:
+    assert refused(tmp_path / "results", "task=failures", "prompts.templates=more") == (
+        "prompts.templates=more is for tasks that draw their prompts; those of task=failures are a suite's, so leave it out"
+    )
 
 
 def test_more_prompts_than_the_task_has(tmp_path, monkeypatch) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 
 import results_io
 from calibrations.evidence import Evidence
+from calibrations.rules import Difference, Standing
 from calibrations.statistics import bootstrap_counts
 from meridian import run_comparison, run_comparison_table
 from meridian.run_comparison import RunComparison, compare
@@ -199,8 +200,9 @@ def folder_of(path: Path, documents: dict[str, dict], **changes) -> Path:
             "records": [record],
         }
         results_io.write(path / f"{number}_x.json", judged)
-    certificate = {"subject": subject, "tier": 1, "tier_name": "suggestive", "ceiling": 4, "blocking": {}}
+    certificate = {"subject": subject, "tier": 1, "tier_name": "suggestive", "of": 4, "ceiling": 4, "blocking": {}}
     certificate |= {
+        "rules": Standing("0.3", "x").to_dict(),
         "rows": [{"id": "C11", "title": "x", "verdict": "pass", "records": [record]}],
         "preconditions": [BEHAVIOUR],
         "inputs": {"C11": "11"},
@@ -386,6 +388,27 @@ def test_a_copy_has_no_difference_and_the_document_is_written_where_nothing_else
     assert run_comparison.write(compare(*copies), tmp_path / "results") == folder
     assert (folder / run_comparison.FILE).read_bytes() == text and str(tmp_path).encode() not in text
     assert json.loads(text)["quantities"][0]["difference"] == 0
+
+
+def test_a_tier_under_other_rules_has_no_name_and_the_rules_are_in_the_notes(tmp_path: Path) -> None:
+    changed = Standing("0.3", "y", (Difference("seed", 1, 0),))
+    reached = {"tier": 4, "tier_name": "certified"}
+    folders = [
+        folder_of(tmp_path / "a", small(), **reached),
+        folder_of(tmp_path / "b", small(), tier=4, tier_name="under changed rules", rules=changed.to_dict()),
+        folder_of(tmp_path / "c", small(), **reached, rules=None),
+        folder_of(tmp_path / "d", small(), **reached, rules=Standing("0.4", "z").to_dict()),
+    ]
+    edit(folders[2] / "certificate.json", lambda stored: stored.pop("rules"))  # as an older version wrote it
+    a, b, c, d = folders
+    found = compare(a, b)
+    assert "a reaches tier 4 (certified) and b tier 4 (under changed rules)" in found.sentence()
+    note = "b  rules: changed from released 0.3; seed: 1 (released: 0). Its tier was not reached under released rules."
+    assert note in list(found.notes()) and found.document()["tier"]["rules"][1] == changed.to_dict()
+    assert "a reaches tier 4 (under unknown rules) and b" in compare(c, a).sentence()
+    assert "The rules differ (released 0.3 and 0.4), and with them what a tier asks." in list(compare(a, d).notes())
+    e = folder_of(tmp_path / "e", small(), **reached)
+    assert not [note for note in compare(a, e).notes() if "rules" in note]
 
 
 def test_a_lost_verdict_and_tier_are_named_with_the_gates_that_hold_back(copies: tuple[Path, Path]) -> None:

@@ -14,9 +14,13 @@ from matplotlib.patches import FancyArrowPatch
 from scipy import stats
 
 import results_io
+from calibrations import certificate
+from calibrations.number_format import number
 from calibrations.statistics import Insufficient, clustered_mean, percentile_interval, ratio_of_means
+from calibrations.worst_groups import WorstGroups
 from meridian import figures, finding
-from meridian.figures import colours, distributions, intervals, plotly, static, static_graph
+from meridian.figures import colours, distributions, forest, intervals, plotly, static, static_graph
+from meridian.figures.forest import BY_RECIPE
 from meridian.figures.layout import place_nodes
 from meridian.figures.values import CircuitGraph, Distribution, Figure, Forest, GraphEdge, GraphNode, HeatMap, Interval
 from meridian.run_folder import RunFolder
@@ -158,7 +162,6 @@ SIDES = {  # metric: (setting of an estimate that has to be above, below)
     "C30.seed_variance": (None, "acceptable_below"),
     "C36.incremental_validity": ("adds_value_above", None),
     "F59.mean_kappa": ("threshold_kappa", None),
-    "S3.distributional_stability": ("threshold_fraction", None),
     "M98.ablation_invariance": (None, "max_divergence"),
 }
 
@@ -167,10 +170,11 @@ def test_limits_lie_on_the_side_that_the_rule_says(run, drawn) -> None:
     rows = {row.label: row for name, f in drawn.items() if name.startswith("forest_calibrations") for row in f.rows}
     for metric, sides in SIDES.items():
         settings = run.calibration(metric.partition(".")[0])["subject"]["settings"]
-        assert (rows[metric].above, rows[metric].below) == tuple(side and settings[side] for side in sides), metric
+        row = rows.get(metric) or rows[f"{metric}, mean"]  # of a gate on several recipes, one row of them
+        assert (row.above, row.below) == tuple(side and settings[side] for side in sides), metric
     factor = run.calibration("C17")["subject"]["settings"]["threshold_ratio"]
     assert rows["C17.discriminant_validity"].unit == f"own effect - {factor:g} x other's"
-    assert "all recipes" in rows["P.faithfulness"].unit
+    assert rows["P.faithfulness, mean"].unit == "faithfulness, mean ablation"
 
 
 def test_differences_of_recipes_are_the_first_less_the_second(run, drawn) -> None:
@@ -250,7 +254,6 @@ DRAWN_INTERVALS = {  # figure: (sample, calibration, metric); the 90 % interval 
     "distribution_c36": ("bootstrap over clusters", "C36", "C36.incremental_validity"),
     "distribution_s1": ("bootstrap over clusters", "S1", "S1.distributional_characterization"),
     "distribution_faithfulness": ("mean", "P", "P.faithfulness"),
-    "distribution_s3": ("bootstrap over clusters", "S3", "S3.distributional_stability"),
 }
 
 
@@ -303,9 +306,9 @@ def test_relabelled_heads_give_the_p_of_the_certificate(run, drawn) -> None:
 def test_an_insufficient_verdict_has_no_distribution(run, tmp_path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     path = results_io.find(tmp_path / "run", "30")
-    document = json.loads(path.read_text())
+    document = results_io.read(path)
     document["records"][0]["verdict"] = "insufficient"
-    path.write_text(json.dumps(document))
+    results_io.write(path, document)
     found = {figure.name for figure in distributions.build(RunFolder.open(tmp_path / "run"))}
     assert "distribution_c30" not in found
     assert "distribution_random_circuits" in found
@@ -315,17 +318,152 @@ def test_the_forest_has_every_gate_with_the_limit_that_its_verdict_was_read_from
     rows = {row.label: row for name, f in drawn.items() if name.startswith("forest_calibrations") for row in f.rows}
     stored = [r for row in run.certificate["rows"] for r in row["records"] if r["gating"]]
     wanted = {r["metric"]: r for r in [*stored, *run.certificate["preconditions"]] if r["estimate"] is not None}
-    assert set(rows) == set(wanted)
-    for metric, row in rows.items():
+    assert {label.partition(",")[0] for label in rows} == set(wanted)
+    single = {metric: row for metric, row in rows.items() if metric in wanted}
+    assert set(wanted) - set(single) == set(BY_RECIPE)
+    for metric, row in single.items():
         assert row.estimate == wanted[metric]["estimate"] and row.verdict == wanted[metric]["verdict"]
+        if row.unit.endswith(forest.ALONE):
+            continue
         assert (row.low, row.high) == tuple(wanted[metric]["ci90"] or (None, None))
         if row.low is not None and (row.above is None) != (row.below is None) and row.verdict == "pass":
             assert row.low >= row.above if row.below is None else row.high <= row.below
 
 
+def drawn_within(row) -> bool:
+    """True if estimate and interval lie where the gate wants them."""
+    ends = [value for value in (row.estimate, row.low, row.high) if value is not None]
+    above = row.above is None or min(ends) > row.above
+    return above and (row.below is None or max(ends) < row.below)
+
+
+def test_no_row_is_drawn_against_its_verdict(run, drawn) -> None:
+    """A fail lies nowhere inside its pass zone, and a pass with an interval nowhere outside."""
+    rows = [row for name, f in drawn.items() if name.startswith("forest_calibrations") for row in f.rows if row.limits]
+    assert [row.label for row in rows if row.verdict == "fail" and drawn_within(row)] == []
+    assert [row.label for row in rows if row.verdict == "pass" and not drawn_within(row)] == []
+    assert {"fail", "pass", "inconclusive"} <= {row.verdict for row in rows}
+
+
+def test_a_gate_on_several_recipes_has_each_with_what_its_own_interval_says(run, drawn) -> None:
+    """P.faithfulness_every_recipe fails for zero; the mean alone, drawn as that fail, would lie inside its pass zone."""
+    rows = {row.label: row for name, f in drawn.items() if name.startswith("forest_calibrations") for row in f.rows}
+    record = run.record("P.faithfulness_every_recipe")
+    own = {
+        label.partition(", ")[2]: row for label, row in rows.items() if label.startswith("P.faithfulness_every_recipe")
+    }
+    assert record["verdict"] == "fail" and set(own) == {"zero", "mean", "mean pooled", "resample", "noise"}
+    assert {name for name, row in own.items() if row.verdict == "fail"} == {"zero", "mean pooled", "noise"}
+    assert own["mean"].verdict == "pass" and own["mean"].estimate == pytest.approx(record["estimate"], rel=1e-6)
+    assert own["zero"].high < 0.8 <= own["mean"].low
+    for label, row in own.items():
+        assert (row.low, row.high) == pytest.approx(run.recipe_intervals[label.replace(" ", "_")])
+    supported = [label for label in rows if label.startswith("P.faithfulness,")]
+    assert supported == ["P.faithfulness, mean", "P.faithfulness, resample"]
+
+
+def test_a_gate_on_groups_that_passes_has_the_interval_that_passed(run, tmp_path) -> None:
+    """P.outside of pocket passes at .16 [.11, .21] for all groups at once: drawn so it would leave its zone at .20."""
+    shutil.copytree(run.path, tmp_path / "run")
+    path = results_io.find(tmp_path / "run", "P")
+    document = results_io.read(path)
+    (record,) = (r for r in document["records"] if r["metric"] == "P.outside")
+    worst = {
+        "kind": "positive",
+        "side": "circuit",
+        "recipe": "mean",
+        "heads": [[0, 1]],
+        "share": 0.16,
+        "ci90": [0.13, 0.19],
+    }
+    limits = {"head or greedy set": 0.1, "all of one sign": 0.2}
+    record |= {
+        "verdict": "pass",
+        "estimate": 0.16,
+        "ci90": [0.11, 0.21],
+        "companions": {"limits": limits, "worst": [worst]},
+    }
+    results_io.write(path, document)
+    drawn = [row for f in forest.build(RunFolder.open(tmp_path / "run")) for row in f.rows if row.label == "P.outside"]
+    assert [(row.low, row.high, row.above, row.below, row.verdict) for row in drawn] == [
+        (0.13, 0.19, -0.2, 0.2, "pass")
+    ]
+
+
+def test_random_circuits_have_a_row_of_their_own_and_cross_no_recipe(run, drawn) -> None:
+    """They were run under mean ablation: a line through all rows would compare them with four recipes they never saw."""
+    figure, null = drawn["forest_recipes"], run.companions("P.random_circuits")
+    assert set(figure.lines) == {"at least 0.8", "at most 1.2"}
+    (row,) = (row for row in figure.rows if row.label == forest.RANDOM_CIRCUITS)
+    assert (row.estimate, row.low, row.high) == (null["random_median"], *null["random_90"])
+    assert run.data("20")["random_circuits"]["recipe"] == certificate.RECIPE_NAMES["mean"] and row.label.endswith(
+        ", mean"
+    )
+    for drawn_as in (plotly.specification(figure), static.draw(figure, "double").axes[0]):
+        xs = (
+            [shape["x0"] for shape in drawn_as["layout"]["shapes"]]
+            if isinstance(drawn_as, dict)
+            else [line.get_xdata()[0] for line in drawn_as.lines if len(set(line.get_xdata())) == 1]
+        )
+        crossing = [x for x in xs if x == pytest.approx(null["random_median"])]
+        assert len(crossing) <= 1  # the marker of its own row at most
+
+
+def test_each_recipe_says_what_its_own_interval_says(run, drawn) -> None:
+    verdicts = {row.label: row.verdict for row in drawn["forest_recipes"].rows}
+    assert verdicts == {
+        "zero": "fail",
+        "mean": "pass",
+        "mean pooled": "fail",
+        "resample": "inconclusive",
+        "noise": "fail",
+        forest.RANDOM_CIRCUITS: None,
+    }
+
+
+def test_worst_groups_are_those_of_the_record_in_the_order_of_the_certificate(run, drawn) -> None:
+    named, claimed = WorstGroups.read(run.certificate), drawn["completeness_groups"].rows
+    assert len(claimed) == forest.PAGE and len(named.claimed) == 25
+    stored = run.companions("P.completeness")["by_recipe"]
+    found = {
+        (g["lost_by_circuit"], g["lost_by_model"], g["incompleteness"]) for t in stored.values() for g in t["groups"]
+    }
+    for place, (row, group) in enumerate(zip(claimed, named.claimed, strict=False), start=1):
+        assert (row.estimate, row.low, row.high) == (group.incompleteness, *group.ci90)
+        assert (row.above, row.below) == (-0.2, 0.2) and row.label.startswith(f"{place}. ")
+        assert row.unit == f"inc; circuit loses {number(group.lost_by_circuit)}, model {number(group.lost_by_model)}"
+        if place <= 10:
+            assert (group.lost_by_circuit, group.lost_by_model, group.incompleteness) in found
+            assert group.lost_by_circuit - group.lost_by_model == pytest.approx(group.incompleteness, abs=1e-6)
+    outside = drawn["outside_groups"].rows
+    assert [row.estimate for row in outside] == [group.share for group in named.outside[: forest.PAGE]]
+    assert {row.below for row in outside} == {0.1, 0.2} and all(row.above == -row.below for row in outside)
+
+
+def test_outside_heads_with_large_effects_are_named_with_their_ranks(run, drawn) -> None:
+    """L0H2 of pocket's circuit: its noising effect is among the largest of all heads, its other effects are not."""
+    evidence, rows = run.evidence, {row.label: row for row in drawn["outside_effects"].rows}
+    noising = evidence.head_effect("02", "noising").mean(axis=0)
+    place = evidence.heads.index((0, 2))
+    assert (0, 2) not in evidence.circuit_heads and np.abs(noising).argmax() == place
+    label = f"L0H2, noising {noising[place]:.2f} (1st of 32)"
+    assert rows[label].estimate == pytest.approx(noising[place]) and rows[label].estimate > 4
+    assert rows[label].low < rows[label].estimate < rows[label].high
+    limit = 0.1 * evidence.clean.mean()
+    assert drawn["outside_effects"].lines == pytest.approx({"0.1 of D": limit, "-0.1 of D": -limit})
+    named = {row.partition(",")[0] for row in rows}
+    measured = (
+        noising,
+        evidence.head_effect("02", "denoising").mean(axis=0),
+        evidence.head_effect("21", "effect").mean(axis=0),
+    )
+    large = {f"L{h[0]}H{h[1]}" for i, h in enumerate(evidence.heads) if max(abs(m[i]) for m in measured) > limit}
+    assert named == large - {f"L{layer}H{head}" for layer, head in evidence.circuit_heads}
+
+
 def test_faithfulness_by_recipe_is_the_ratio_of_sums(run, drawn) -> None:
     record = next(r for r in run.calibration("P")["records"] if r["metric"] == "P.faithfulness")
-    rows = {row.label: row for row in drawn["forest_recipes"].rows}
+    rows = {row.label: row for row in drawn["forest_recipes"].rows if row.verdict}
     assert set(rows) == {"zero", "mean", "mean pooled", "resample", "noise"}
     draws = drawn["distribution_faithfulness"].samples
     for label, row in rows.items():
@@ -433,12 +571,12 @@ def test_nodes_of_a_layer_keep_apart_and_lie_in_their_layer() -> None:
 
 def test_an_older_folder_gives_the_figures_that_it_can(run, tmp_path) -> None:
     shutil.copytree(run.path, tmp_path / "run")
-    for number in ("28", "25", "06"):
-        results_io.find(tmp_path / "run", number).unlink()
+    for absent in ("28", "25", "06"):
+        results_io.find(tmp_path / "run", absent).unlink()
     path = results_io.find(tmp_path / "run", "04")
-    document = json.loads(path.read_text())
+    document = results_io.read(path)
     del document["data"]["by_position"], document["data"]["examples"]
-    path.write_text(json.dumps(document))
+    results_io.write(path, document)
     found = figures.of(RunFolder.open(tmp_path / "run"))
     assert found["circuit"].edges == () and "No edge weights" in found["circuit"].caption
     assert not [name for name in found if name.startswith(("pattern_", "trace_", "lens_example", "heads_25"))]

@@ -15,6 +15,7 @@ import pytest
 
 from meridian import report
 from meridian.run_folder import RunFolder
+from tests.meridian.judged import judged
 
 webdriver = pytest.importorskip("selenium.webdriver")
 ui = pytest.importorskip("selenium.webdriver.support.ui")
@@ -56,7 +57,8 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture(scope="module")
 def written(finished, tmp_path_factory) -> Path:
-    return report.write(RunFolder.open(finished), tmp_path_factory.mktemp("browser"))
+    folder = tmp_path_factory.mktemp("browser")
+    return report.write(RunFolder.open(judged(finished, folder / "run")), folder)
 
 
 def show(browser, path: Path, size: tuple[int, int]) -> None:
@@ -121,6 +123,20 @@ def test_the_page_never_scrolls_sideways(shown) -> None:
     found = browser.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = false)")
     assert found == [width, width]
+
+
+def test_name_of_the_tier_and_worst_groups_are_whole(shown) -> None:
+    """Nothing of them is cut, hidden or beyond the edge, on a desk or on a phone 390 pixels wide."""
+    browser = shown[0]
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = true)")
+    cut = browser.execute_script(
+        "return [...document.querySelectorAll('.tier, table.groups tbody th, table.groups tbody td')].filter(e => "
+        "{const r = e.getBoundingClientRect(); return e.scrollWidth > e.clientWidth + 1 && e.clientWidth || r.right > innerWidth "
+        "|| !r.width}).map(e => e.textContent)"
+    )
+    count = browser.execute_script("return document.querySelectorAll('table.groups tbody tr').length")
+    browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = false)")
+    assert cut == [] and count == 25 + 17
 
 
 def test_verdict_and_what_blocks_are_seen_without_scrolling(shown) -> None:

@@ -44,5 +44,7 @@ def test_any_other_result_may_be_missing(copied, number) -> None:
 def test_the_headline_s_random_circuits_are_those_of_the_certificate(finished) -> None:
     run = RunFolder.open(finished)
     null = preconditions.random_faithfulness(run.evidence)
-    expected = f"Random circuits of its size and layers: median {np.median(null):.2f}, largest {null.max():.2f}"
+    expected = (
+        f"Random circuits of its size and layers, mean ablation: median {np.median(null):.2f}, largest {null.max():.2f}"
+    )
     assert run.certificate["headline"]["faithfulness"].splitlines()[-1] == expected

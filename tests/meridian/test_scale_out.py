@@ -18,6 +18,7 @@ from rich.console import Console
 
 import results_io
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Difference, Standing
 from circuits import circuit as circuit_files
 from meridian import aggregate, devices, stages
 from tests.circuits import toy
@@ -186,6 +187,7 @@ def entry(tier, ratio, variant=None, seed=0):
         "tier_name": "supported",
         "of": 4,
         "ceiling": 3,
+        "rules": Standing("0.3", "x", (Difference("seed", seed, 0),) if seed else ()).to_dict(),
         "faithfulness": ratio,
         "verdicts": dict.fromkeys(CALIBRATIONS, "pass") | {"C30": "inconclusive", "M98": "fail"},
     }
@@ -196,6 +198,16 @@ POOLED = {
         "m/t": entry(2, {"estimate": 0.9, "ci95": [0.85, 0.96]}),
         "m/t/seed=1": entry(None, None, "seed=1", 1),
     },
+    "claims": [
+        {
+            "model": "m",
+            "model_sha256": "x",
+            "task": "t",
+            "tried": 2,
+            "tiers": [None, 2],
+            "under_released_rules": [False, True],
+        }
+    ],
     "multiplicity": {
         "published_value": 1.0,
         "verdict": "pass",
@@ -217,18 +229,20 @@ def test_the_csv_has_a_row_for_each_certificate_and_a_column_for_each_calibratio
     assert (first["p"], first["p_corrected"], first["survives"]) == ("0.01", "0.03", "True")
     assert (first["C11"], first["C30"], first["M98"]) == ("pass", "inconclusive", "fail")
     assert (second["seed"], second["variant"], second["tier"]) == ("1", "seed=1", "")
+    assert (first["rules"], second["rules"]) == ("released 0.3", "changed")
     assert (second["faithfulness"], second["low"], second["p"], second["survives"]) == ("", "", "", "False")
 
 
 def test_the_table_has_one_character_for_each_verdict():
     console = Console(width=aggregate.WIDTH, record=True, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
     aggregate.show(POOLED, console)
-    header, first, second, *_, last = console.export_text().splitlines()
+    header, first, second, *_, claims, last = console.export_text().splitlines()
     assert header.split()[-len(CALIBRATIONS) :] == list(CALIBRATIONS)
     letters = ["?" if name == "C30" else "F" if name == "M98" else "p" for name in CALIBRATIONS]
     assert first.split() == ["m", "t", "0", "2", "of", "4", "3", "0.90", "[0.85,", "0.96]", "0.03", *letters]
-    assert second.split() == ["m", "t", "1", "seed=1", "none", "3", "not", "reportable", *letters]
-    assert last == "Multiplicity over all of them: 100% of significant p-values survive BH, verdict pass"
+    assert second.split() == ["m", "t", "1", "seed=1", "none", "*", "3", "not", "reportable", *letters]
+    assert claims == "2 claims tried about t on m: tiers none* 2 (* under rules that are not released)"
+    assert last == "Multiplicity over all of them: 100% of significant results survive BH, verdict pass"
 
 
 @pytest.mark.slow

@@ -13,10 +13,13 @@ import pytest
 
 import results_io
 from calibrations import preconditions
+from calibrations.number_format import number
+from calibrations.worst_groups import WorstGroups
 from meridian import paper, tables
 from meridian.run_folder import RunFolder
 from meridian.tables import Table
 from results_io import UserError
+from tests.meridian.judged import judged
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +32,12 @@ def made(run: RunFolder) -> dict[str, Table]:
     return tables.of(run)
 
 
-def test_the_certificate_has_four_preconditions_and_sixteen_calibrations(
+def test_the_certificate_has_the_records_of_the_claim_and_sixteen_calibrations(
     run: RunFolder, made: dict[str, Table]
 ) -> None:
     frame = made["certificate"].frame
-    assert frame["id"].tolist() == ["P"] * 4 + [row["id"] for row in run.certificate["rows"]]
-    assert frame["verdict"].tolist()[4:] == [row["verdict"] for row in run.certificate["rows"]]
+    assert frame["id"].tolist() == ["P"] * 10 + [row["id"] for row in run.certificate["rows"]]
+    assert frame["verdict"].tolist()[10:] == [row["verdict"] for row in run.certificate["rows"]]
     assert frame.loc[0, "estimate"] == run.certificate["preconditions"][0]["estimate"]
     assert frame.loc[0, "ci90_low"] == run.certificate["preconditions"][0]["ci90"][0]
     assert frame.loc[0, "prompts"] == len(run.evidence.clean)
@@ -70,6 +73,40 @@ def test_every_record_is_that_of_the_certificate(run: RunFolder, made: dict[str,
                 count = sizes[record["metric"]].get(name)
                 assert pd.isna(shown[name]) if count is None else shown[name] == count
     assert made["records"].frame[["p", "ci90_low", "ci95_high", "estimate"]].notna().any().all()
+
+
+def test_worst_groups_are_those_of_the_certificate_with_both_losses(finished: Path, tmp_path: Path) -> None:
+    run = RunFolder.open(judged(finished, tmp_path / "run"))
+    made, found = tables.of(run), WorstGroups.read(run.certificate)
+    frame = made["completeness_groups"].frame
+    assert frame["heads"].tolist() == [group.heads_text for group in found.claimed] and len(frame) == 25
+    assert frame["lost_by_circuit"].tolist() == [group.lost_by_circuit for group in found.claimed]
+    assert frame["lost_by_model"].tolist() == [group.lost_by_model for group in found.claimed]
+    np.testing.assert_allclose(frame["lost_by_circuit"] - frame["lost_by_model"], frame["inc"], atol=1e-6)
+    assert frame["ci90_low"].le(frame["inc"]).all() and frame["inc"].le(frame["ci90_high"]).all()
+    shown, group = tables.printed(made["completeness_groups"]), found.claimed[0]
+    assert shown.iloc[0].tolist() == [
+        group.heads_text,
+        group.recipe_text,
+        number(group.lost_by_circuit),
+        number(group.lost_by_model),
+        group.incompleteness_text,
+        number(group.published_score),
+    ]
+    assert "p{5cm}lllll" in tables.latex(made["completeness_groups"]).decode()  # fourteen heads break their line
+    outside = made["outside_groups"].frame
+    assert outside["share"].tolist() == [group.share for group in found.outside] and len(outside) == 17
+    assert tables.printed(made["outside_groups"])["share"].tolist() == [group.share_text for group in found.outside]
+
+
+def test_heads_outside_with_large_effects_have_every_effect_and_rank(run: RunFolder, made: dict[str, Table]) -> None:
+    frame = made["outside_effects"].frame.set_index("head")
+    evidence = run.evidence
+    noising = evidence.head_effect("02", "noising").mean(axis=0)
+    assert frame.index[0] == "L0H2" and frame.loc["L0H2", "noising"] == pytest.approx(noising.max())
+    assert frame.loc["L0H2", "noising_rank"] == 1 and frame.loc["L0H2", "knock_out"] < 0.1
+    assert (frame[["noising", "denoising", "knock_out"]].abs().max(axis=1) > 0.1 * evidence.clean.mean()).all()
+    assert frame.loc["L0H2", "noising_low95"] < frame.loc["L0H2", "noising"] < frame.loc["L0H2", "noising_high95"]
 
 
 def test_failure_rates_and_carriers_are_the_stored_ones(tmp_path: Path) -> None:

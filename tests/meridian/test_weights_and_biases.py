@@ -21,6 +21,7 @@ from wandb.proto import wandb_internal_pb2
 
 import results_io
 from calibrations.registry import CALIBRATIONS
+from calibrations.rules import Difference, Standing
 from meridian import overrides, tables, trackers
 from meridian.run_folder import RunFolder
 from meridian.trackers import dashboard, weights_and_biases
@@ -151,8 +152,11 @@ def test_the_summary_is_of_the_record_that_decided() -> None:
     rows += [{"id": "S1", "title": "y", "verdict": "not run", "records": []}]
     gate = {"metric": "P.faithfulness", "verdict": "pass", "estimate": 0.9}
     about = {"tier": None, "tier_name": "absent", "ceiling": 3}
-    assert weights_and_biases.summary({**about, "rows": rows, "preconditions": [gate]}) == {
+    standing = Standing("0.3", "x", (Difference("seed", 1, 0),))
+    told = {**about, "rows": rows, "preconditions": [gate], "rules": standing.to_dict()}
+    assert weights_and_biases.summary(told) == {
         **about,
+        "rules": "rules: changed from released 0.3\nseed: 1 (released: 0)",
         **{"C11/verdict": "fail", "C11/verdict_code": -1, "C11/published": "pass"},
         **{"C11/estimate": 0.2, "C11/low": 0.1, "C11/high": 0.4},
         **{"S1/verdict": "not run", "S1/verdict_code": None},
@@ -160,11 +164,49 @@ def test_the_summary_is_of_the_record_that_decided() -> None:
     }
 
 
+def test_the_summary_names_the_worst_groups_with_both_losses() -> None:
+    claimed = {
+        "heads": [[0, 1], [2, 3]],
+        "recipe": "mean_pooled",
+        "ci90": [0.3, 0.4],
+        "gate": "P.completeness",
+        "limit": 0.2,
+    }
+    claimed |= {"name": "layer 2", "lost_by_circuit": 0.61, "lost_by_model": 0.26, "incompleteness": 0.35}
+    outside = {
+        "heads": [[3, 0]],
+        "recipe": "resample",
+        "ci90": [0.1, 0.2],
+        "kind": "head",
+        "side": "circuit",
+        "share": 0.15,
+    }
+    groups = {"claimed": [claimed | {"published_score": 0.4}], "outside": [outside | {"limit": 0.1}]}
+    stored = {"worst_groups": {**groups, "by_template": None, "normalisers": {"mean_pooled": 3.0}}}
+    assert weights_and_biases.summary({"tier": 1, "ceiling": 4, "rows": [], "preconditions": [], **stored}) == {
+        "tier": 1,
+        "tier_name": "under unknown rules",
+        "rules": "rules: unknown",
+        "ceiling": 4,
+        "P.completeness/heads": "L0H1 L2H3",
+        "P.completeness/recipe": "mean pooled",
+        "P.completeness/circuit_loses": 0.61,
+        "P.completeness/model_loses": 0.26,
+        "P.completeness/inc": 0.35,
+        "P.completeness/published_score": 0.4,
+        "P.outside/heads": "L3H0",
+        "P.outside/side": "the circuit with them",
+        "P.outside/recipe": "resample",
+        "P.outside/share": 0.15,
+    }
+
+
 def test_the_configuration_and_the_weights_are_told(offline) -> None:
     _, followed, folder = offline
     (path,) = folder.rglob("01_baseline.json")
     assert followed.config["model_sha256"] == results_io.read(path)["subject"]["model_sha256"]
-    assert followed.config["prompts"] == {"evaluation": 40, "held_out": 20, "discovery": 30, "reference": 120}
+    sizes = {"discovery": 30, "groups": 40, "evaluation": 40, "held_out": 20, "reference": 120}
+    assert followed.config["prompts"] == {**sizes, "templates": "default"}
     assert followed.config["calibration"]["c11"]
 
 
@@ -177,7 +219,7 @@ def test_tables_and_figures_are_logged(offline) -> None:
     (path,) = folder.rglob("certificate.json")
     shown = {record["metric"] for row in results_io.read(path)["rows"] for record in row["records"]}
     assert shown <= {cell for row in stored["data"] for cell in row if isinstance(cell, str)}
-    assert {"table/heads", "table/prompts"} <= set(logged)
+    assert {"table/heads", "table/prompts", "table/outside_effects", "figure/outside_effects"} <= set(logged)
     run = RunFolder.open(path.parent)
     heads = json.loads((place / "files" / logged["table/heads"]["path"]).read_text())
     frame = tables.of(run)["heads"].frame
@@ -207,7 +249,7 @@ def test_the_artifact_holds_all_numbered_results_certificate_and_report(offline)
     (certificate,) = folder.rglob("certificate.json")
     stored = {entry.path: entry.local_path for entry in artifact.manifest.contents}
     assert set(stored) == {path.name for path in certificate.parent.glob("*.json")} | {"report.html"}
-    assert len([name for name in stored if name[0].isdigit()]) == 18 + 14  # measurements, calibrations
+    assert len([name for name in stored if name[0].isdigit()]) == 19 + 14  # measurements, calibrations
     for name, copied in stored.items():
         assert Path(copied).read_bytes() == (certificate.parent / name).read_bytes()
     assert artifact.type == "certificate" and artifact.name.startswith("pocket-ioi")
@@ -419,5 +461,5 @@ def test_the_dashboard_has_a_column_for_every_calibration() -> None:
     runs = dashboard.build("team", "meridian")._to_model().model_dump()["spec"]["section"]["run_sets"][0]
     pinned = runs["run_feed"]["column_pinned"]
     assert {f"summary:{name}/verdict" for name in CALIBRATIONS} <= set(pinned)
-    assert pinned["summary:tier"]
+    assert pinned["summary:tier"] and pinned["summary:tier_name"]  # the name has the recipe
     assert not runs["grouping"]  # one row a circuit

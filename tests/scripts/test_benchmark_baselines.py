@@ -40,6 +40,7 @@ def sweep():
     """Every recipe the workloads use, every kind of node, positions, several layers at once, and nothing at all."""
     some = [head(0, 1), head(1, 2), head(1, 3), head(2, 0)]
     recipes = [Recipe("zero"), Recipe("mean"), Recipe("mean", pooled=True), Recipe("resample"), Recipe("noise", draw=1)]
+    recipes += [Recipe("zero_raw")]
     two = (Intervention((head(1, 0),), Recipe("zero")), Intervention((head(1, 0),), Recipe("mean"), ("last",)))
     return Sweep(
         (

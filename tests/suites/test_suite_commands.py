@@ -123,6 +123,23 @@ def test_what_cannot_be_a_suite_is_refused(tmp_path) -> None:
     )
 
 
+def test_an_edited_result_is_named_and_written_anew_or_refused(folder, results, tmp_path) -> None:
+    own = shutil.copytree(results, tmp_path / "r") / folder.relative_to(results)
+    for name in ("110_padding.json", "132_trace_pairs.json"):
+        text = (own / name).read_text()
+        assert text.count('"kind": "behaviour"') == 1
+        (own / name).write_text(text.replace('"kind": "behaviour"', '"kind": "behavior"'))
+    edited = "was edited after it was written: its digest is of another content"
+    assert refusal("task=failures", f"task.group={SUITE}", f"results={tmp_path / 'r'}") == (
+        f"{own / '132_trace_pairs.json'} {edited}; run `python run.py suite={SUITE} results={tmp_path / 'r'}` again"
+    )
+    outcome = command(f"suite={SUITE}", f"results={tmp_path / 'r'}")
+    named = f"{own}: 110_padding.json, 132_trace_pairs.json: each {edited}"
+    assert outcome.code == 0 and named in outcome.output
+    for name in FILES - {"generations.sqlite"}:
+        assert (own / name).read_bytes() == (folder / name).read_bytes()
+
+
 # --- failures ------------------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ import registries
 
 __all__ = ["BUILDERS"]
 
-HELPERS = ("corruption", "spans", "vocabulary", "words")
+HELPERS = ("corruption", "vocabulary", "words")
 FIRST = ("ioi", "greater_than", "induction", "docstring", "gendered_pronoun", "acronym", "copy_suppression")
 REQUIRED = {
     "NAME": 'the task\'s name, for example NAME = "ioi"',

@@ -12,12 +12,13 @@ import itertools
 import random
 import string
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from circuits.tasks.base import Task
+from circuits.tasks.base import Grammar, Task
 from circuits.tasks.example import Example, fill
 from circuits.tasks.published.corruption import choose
 from circuits.tasks.published.vocabulary import Vocabulary, require_enough
+from circuits.tasks.wordings import crossed, extended
 
 NAME = "acronym"
 CORRUPTIONS = {
@@ -32,6 +33,24 @@ FRAMES = {
     "report": "According to a report by the {w1} {w2} {w3} ({l1}{l2}",
     "joined": "Last year she joined the {w1} {w2} {w3} ({l1}{l2}",
 }
+# The larger grammar: when, and who does what with the organization.
+TIMES = {
+    "year": "Last year ",
+    "march": "In March ",
+    "two_years": "Two years later ",
+    "first": "At first ",
+    "while": "For a while ",
+    "end": "In the end ",
+}
+EVENTS = {
+    "they_joined": "they joined the ",
+    "he_founded": "he founded the ",
+    "mayor_praised": "the mayor praised the ",
+    "we_visited": "we visited the ",
+    "she_led": "she was in charge of the ",
+    "letter_came": "a letter came from the ",
+}
+MORE = extended(FRAMES, crossed(TIMES, EVENTS, {"": "{w1} {w2} {w3} ({l1}{l2}"}))
 WORDS = tuple(
     """Academy Agency Alliance Army Atlantic Advisory Archive
     Bank Board Bureau Business British Budget Bridge
@@ -72,16 +91,17 @@ class Prompts:
     acronyms: tuple[str, ...]
     letters: Mapping[str, tuple[str, ...]]
     corruption: str
+    frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
         """Return one prompt pair; every usable acronym is equally frequent."""
-        template, acronym = rng.choice(tuple(FRAMES)), rng.choice(self.acronyms)
+        template, acronym = rng.choice(tuple(self.frames)), rng.choice(self.acronyms)
         others = self.draw_other_letters(rng, acronym)
         slots = {f"w{i}": rng.choice(self.words[letter]) for i, letter in enumerate(acronym, 1)}
         slots |= {"l1": acronym[0], "l2": acronym[1]}
         changed = {f"w{i}": rng.choice(self.words[letter]) for i, letter in others.items()}
-        clean, spans = fill(FRAMES[template], **slots)
-        corrupted, _ = fill(FRAMES[template], **slots | changed)
+        clean, spans = fill(self.frames[template], **slots)
+        corrupted, _ = fill(self.frames[template], **slots | changed)
         return Example(
             clean=clean,
             corrupted=corrupted,
@@ -144,10 +164,11 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
     acronyms = usable_acronyms(words, letters)
     possible = len(list(itertools.permutations(words, 3)))
     require_enough(len(acronyms), possible, f"acronyms of task {NAME}", FEWEST_ACRONYMS, "three tokens")
+    prompts = Prompts(words, acronyms, letters, corruption, FRAMES)
     return Task(
         name=NAME,
         title="Third letter of an acronym",
-        sample=Prompts(words, acronyms, letters, corruption),
+        sample=prompts,
         roles=ROLES,
         # Neither ioi, with which the published circuit shares a name mover (9.9) and previous-token heads, nor
         # induction, which needs those heads too.
@@ -156,4 +177,5 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         vocabulary=vocabulary,
         corruption=corruption,
         templates=tuple(FRAMES),
+        more=Grammar(replace(prompts, frames=MORE), tuple(MORE)),
     )

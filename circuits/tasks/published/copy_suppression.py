@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from circuits.tasks.base import Task
-from circuits.tasks.example import SLOT, Example, fill
+from circuits.tasks.base import Grammar, Task
+from circuits.tasks.example import SLOT, Example, fill, last_word
 from circuits.tasks.published.corruption import choose
-from circuits.tasks.published.spans import last_word
 from circuits.tasks.published.vocabulary import Vocabulary, require_enough
+from circuits.tasks.wordings import crossed, extended
 
 NAME = "copy_suppression"
 CORRUPTIONS = {
@@ -38,6 +38,24 @@ FRAMES = {
     "not_only": "They asked not only about {w1} and {w2} but also about",
     "besides": "Besides {w1} and {w2}, the book mentions",
 }
+# The larger grammar: who names the words, and in which list.
+OPENINGS = {
+    "teacher": "The teacher mentioned ",
+    "she_wrote": "In her notes she wrote about ",
+    "article": "The article names ",
+    "they_chose": "After a long debate they chose ",
+    "page": "On the first page you can find ",
+    "nobody": "Nobody had ever asked us about ",
+    "guide": "The guide has a chapter on ",
+}
+LISTS = {
+    "two_and": "{w1}, {w2} and",
+    "and_also": "{w1} and {w2}, and also",
+    "then": "{w1} first, then {w2}, and then",
+    "not_only": "not only {w1} and {w2} but also",
+    "either": "either {w1}, {w2} or",
+}
+MORE = extended(FRAMES, crossed(OPENINGS, LISTS))
 KINDS = {
     "animals": "dogs cats horses cows pigs sheep goats chickens ducks rabbits mice lions tigers bears wolves",
     "cities": "London Paris Berlin Madrid Rome Tokyo Moscow Chicago Boston Dublin Vienna Toronto Sydney Amsterdam",
@@ -64,17 +82,18 @@ class Prompts:
 
     kinds: Mapping[str, tuple[str, ...]]
     corruption: str
+    frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
         """Return one prompt pair; the listed word stands in each of the frame's slots equally often."""
-        frame, kind = rng.choice(tuple(FRAMES)), rng.choice(tuple(self.kinds))
-        slots = SLOT.findall(FRAMES[frame])
+        frame, kind = rng.choice(tuple(self.frames)), rng.choice(tuple(self.kinds))
+        slots = SLOT.findall(self.frames[frame])
         slot = rng.choice(slots)
         answer, other, *listed = rng.sample(self.kinds[kind], 2 + len(slots))
         words = dict(zip(slots, listed, strict=True))
         replacement = other if self.corruption == "other_word" else answer
-        clean, spans = fill(FRAMES[frame], **words)
-        corrupted, _ = fill(FRAMES[frame], **words | {slot: replacement})
+        clean, spans = fill(self.frames[frame], **words)
+        corrupted, _ = fill(self.frames[frame], **words | {slot: replacement})
         return Example(
             clean=clean,
             corrupted=corrupted,
@@ -87,6 +106,11 @@ class Prompts:
         )
 
 
+def labels(frames: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the templates of these frames: each with the listed word in every one of its slots."""
+    return tuple(f"{frame}/{slot}" for frame, text in frames.items() for slot in SLOT.findall(text))
+
+
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
     """Return the task in the words that are one token each; UserError if too few kinds of words remain."""
     corruption = choose(NAME, corruption, CORRUPTIONS)
@@ -94,15 +118,17 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
     kinds = {kind: listed for kind, listed in whole.items() if len(listed) >= FEWEST_OF_A_KIND}
     how = f"left with {FEWEST_OF_A_KIND} words of one token each"
     require_enough(len(kinds), len(KINDS), f"kinds of words of task {NAME}", FEWEST_KINDS, how)
+    prompts = Prompts(kinds, corruption, FRAMES)
     return Task(
         name=NAME,
         title="Copy suppression of a listed word",
-        sample=Prompts(kinds, corruption),
+        sample=prompts,
         roles=("listed", "end"),
         # Not ioi, whose negative name movers are these heads, nor induction and docstring, which copy from context.
         companions=("greater_than", "subject_verb_agreement", "gendered_pronoun", "acronym"),
         bos=True,  # see circuits.tasks.published
         vocabulary=vocabulary,
         corruption=corruption,
-        templates=tuple(f"{frame}/{slot}" for frame in FRAMES for slot in SLOT.findall(FRAMES[frame])),
+        templates=labels(FRAMES),
+        more=Grammar(replace(prompts, frames=MORE), labels(MORE)),
     )

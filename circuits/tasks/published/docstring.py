@@ -9,13 +9,15 @@ names that only the corrupted prompt holds.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from circuits.tasks.base import Task
+from circuits.tasks.base import Grammar, Task
 from circuits.tasks.example import Example, fill
 from circuits.tasks.published import words
 from circuits.tasks.published.corruption import choose
 from circuits.tasks.published.vocabulary import Vocabulary
+from circuits.tasks.wordings import crossed, extended
 
 NAME = "docstring"
 CORRUPTIONS = {
@@ -42,6 +44,30 @@ FRAMES = {
     "bring_two": DEFINITION + '    """Bring every {s1} to the {s2} {s3}.\n\n' + PARAMETERS[2],
     "keep_three": DEFINITION + '    """Keep one {s1} {s2}.\n\n' + PARAMETERS[3],
 }
+# The larger grammar: more first lines, each with one, two or three words about a parameter.
+SUMMARIES = {
+    "get": "Get the {s1} of the {s2}.",
+    "make": "Make a new {s1}.",
+    "bring": "Bring every {s1} to the {s2} {s3}.",
+    "keep": "Keep one {s1} {s2}.",
+    "return": "Return the {s1} that belongs to the {s2}.",
+    "count": "Count how often the {s1} occurs.",
+    "split": "Split the {s1} {s2} into parts.",
+    "turn": "Turn a {s1} into a {s2}.",
+    "report": "Report on the state of the {s1}.",
+    "wait": "Wait until the {s1} is there.",
+    "check": "Check that no {s1} {s2} is left.",
+    "put": "Put the {s1} next to the {s2}.",
+    "called": "Called for each {s1} of a {s2} {s3}.",
+    "like": "Like the {s1}, but with a {s2}.",
+}
+MORE = extended(
+    FRAMES,
+    crossed(
+        {name: f'{DEFINITION}    """{line}\n\n' for name, line in SUMMARIES.items()},
+        {"one": PARAMETERS[1], "two": PARAMETERS[2], "three": PARAMETERS[3]},
+    ),
+)
 WORD_SLOTS = ("s1", "s2", "s3", "w1", "w2", "w3", "w4", "w5", "w6")
 FUNCTIONS = tuple(
     "port build parse read write send update create remove merge copy move check find fetch save close draw plot "
@@ -68,17 +94,18 @@ class Prompts:
     arguments: tuple[str, ...]
     words: tuple[str, ...]
     corruption: str
+    frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
         """Return one prompt pair; every argument is first, second and third equally often."""
-        template = rng.choice(tuple(FRAMES))
+        template = rng.choice(tuple(self.frames))
         a, b, c, *unused = rng.sample(self.arguments, 7)
         names = {"a_def": a, "b_def": b, "c_def": c, "a_doc": a, "b_doc": b}
         surface = dict(zip(WORD_SLOTS, rng.sample(self.words, len(WORD_SLOTS)), strict=True))
         surface |= {"function": rng.choice(self.functions), "b_def_comma": ",", "end": ":param"}
         replaced = dict(zip(REPLACED[self.corruption], unused, strict=False))
-        clean, spans = fill(FRAMES[template], **surface, **names)
-        corrupted, _ = fill(FRAMES[template], **surface, **names | replaced)
+        clean, spans = fill(self.frames[template], **surface, **names)
+        corrupted, _ = fill(self.frames[template], **surface, **names | replaced)
         return Example(
             clean=clean,
             corrupted=corrupted,
@@ -99,6 +126,7 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         arguments=vocabulary.require(f"argument names of task {NAME}", ARGUMENTS, FEWEST_ARGUMENTS),
         words=vocabulary.require(f"words of task {NAME}", words.NOUNS, FEWEST_WORDS),
         corruption=corruption,
+        frames=FRAMES,
     )
     return Task(
         name=NAME,
@@ -111,4 +139,5 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         vocabulary=vocabulary,
         corruption=corruption,
         templates=tuple(FRAMES),
+        more=Grammar(replace(prompts, frames=MORE), tuple(MORE)),
     )

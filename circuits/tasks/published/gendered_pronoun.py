@@ -1,21 +1,22 @@
 """Gendered pronoun: "So Mary is a really kind neighbor, isn't" -> she.
 
-After Mathwin et al. 2023, a hackathon report that was never published: its circuit is a hypothesis. The tag question
+After Mathwin and Corlouer 2023, a hackathon report that was never published: its circuit is a hypothesis. The tag question
 asks for the subject's pronoun, whose gender only the name tells.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from circuits.tasks.base import Task
-from circuits.tasks.example import Example, fill
+from circuits.tasks.base import Grammar, Task
+from circuits.tasks.example import Example, fill, last_word
 from circuits.tasks.gendered_pronoun import GENDERS, SUBJECT_PRONOUN
 from circuits.tasks.published import words
 from circuits.tasks.published.corruption import choose
-from circuits.tasks.published.spans import last_word
 from circuits.tasks.published.vocabulary import Vocabulary
+from circuits.tasks.wordings import crossed, extended
 
 NAME = "gendered_pronoun"
 CORRUPTIONS = {"other_gender": "The name becomes one of the other gender, so that the other pronoun is the answer."}
@@ -26,7 +27,25 @@ FRAMES = {
     "will_be": "One day {name} {will} be a really {adjective} {role}, won't",
     "sounds_like": "Honestly, {name} {does} sound like a very {adjective} {role}, doesn't",
 }
-VERBS = ("is", "was", "has", "will", "does")  # each stands in one frame
+VERBS = ("is", "was", "has", "will", "does")  # one stands in each frame
+# The larger grammar: an opening, then a statement with its tag question.
+OPENINGS = {
+    "clearly": "Clearly, {name} ",
+    "of_course": "Of course {name} ",
+    "you_know": "You know, {name} ",
+    "all_know": "As we all know, {name} ",
+    "people_say": "People say that {name} ",
+    "well": "Well, {name} ",
+    "in_fact": "In fact, {name} ",
+}
+STATEMENTS = {
+    "is": "{is} a really {adjective} {role}, isn't",
+    "was": "{was} a very {adjective} {role}, wasn't",
+    "has_been": "{has} been a very {adjective} {role}, hasn't",
+    "will_be": "{will} be a really {adjective} {role}, won't",
+    "sounds_like": "{does} sound like a very {adjective} {role}, doesn't",
+}
+MORE = extended(FRAMES, crossed(OPENINGS, STATEMENTS))
 NAMES = {"male": words.MALE_NAMES, "female": words.FEMALE_NAMES}
 # Words that fit men and women alike; those that lean to one are left out (nurse, handsome).
 ADJECTIVES = tuple(
@@ -49,16 +68,17 @@ class Prompts:
     names: dict[str, tuple[str, ...]]
     adjectives: tuple[str, ...]
     roles: tuple[str, ...]
+    frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
         """Return one prompt pair; both genders are drawn evenly."""
-        template = rng.choice(tuple(FRAMES))
+        template = rng.choice(tuple(self.frames))
         gender, other = rng.sample(GENDERS, 2)
         surface = {verb: verb for verb in VERBS}
         surface |= {"adjective": rng.choice(self.adjectives), "role": rng.choice(self.roles)}
         name = rng.choice(self.names[gender])
-        clean, spans = fill(FRAMES[template], **surface, name=name)
-        corrupted, _ = fill(FRAMES[template], **surface, name=rng.choice(self.names[other]))
+        clean, spans = fill(self.frames[template], **surface, name=name)
+        corrupted, _ = fill(self.frames[template], **surface, name=rng.choice(self.names[other]))
         return Example(
             clean=clean,
             corrupted=corrupted,
@@ -87,6 +107,7 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         },
         adjectives=vocabulary.require(f"adjectives of task {NAME}", ADJECTIVES, FEWEST_WORDS),
         roles=vocabulary.require(f"nouns of task {NAME}", ROLES, FEWEST_WORDS),
+        frames=FRAMES,
     )
     return Task(
         name=NAME,
@@ -99,4 +120,5 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         vocabulary=vocabulary,
         corruption=corruption,
         templates=tuple(FRAMES),
+        more=Grammar(replace(prompts, frames=MORE), tuple(MORE)),
     )

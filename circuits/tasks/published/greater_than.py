@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from circuits.tasks.base import Task
+from circuits.tasks.base import Grammar, Task
 from circuits.tasks.example import Example, fill
 from circuits.tasks.published.corruption import choose
 from circuits.tasks.published.vocabulary import Vocabulary, require_enough
+from circuits.tasks.wordings import crossed, extended
 
 NAME = "greater_than"
 CORRUPTIONS = {"01": "The start year becomes 01 of the same century, after which nearly every end year is possible."}
@@ -27,6 +28,24 @@ FRAMES = {
     "took_place": "The {event} took place between the year {century}{year} and the year {end}",
     "people_recall": "People recall that the {event} lasted from {century}{year} to {end}",
 }
+# The larger grammar: who is spoken of, and between which years.
+OPENINGS = {
+    "the": "The {event} ",
+    "long": "The long {event} ",
+    "historians": "Historians agree that the {event} ",
+    "books": "According to the books, the {event} ",
+    "region": "In that part of the world, the {event} ",
+    "famous": "It is well known that the {event} ",
+}
+SPANS = {
+    "ran": "ran from the year {century}{year} to the year {end}",
+    "continued": "continued from {century}{year} until {end}",
+    "began_ended": "began in {century}{year} and ended in {end}",
+    "spring": "stretched from the spring of {century}{year} to the spring of {end}",
+    "first_last": "first made news in {century}{year} and last made news in {end}",
+    "started_over": "started around the year {century}{year} and was over in the year {end}",
+}
+MORE = extended(FRAMES, crossed(OPENINGS, SPANS))
 EVENTS = tuple(
     "war siege battle conflict campaign crusade rebellion revolt revolution uprising invasion occupation expedition "
     "voyage journey mission famine plague drought epidemic flood storm crisis depression recession boom reign rule "
@@ -54,14 +73,15 @@ class Prompts:
     events: tuple[str, ...]
     years: Mapping[str, tuple[str, ...]]
     starts: tuple[tuple[str, str], ...]
+    frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
         """Return one prompt pair; the start is drawn evenly from all (century, year) that are two tokens."""
-        template, event = rng.choice(tuple(FRAMES)), rng.choice(self.events)
+        template, event = rng.choice(tuple(self.frames)), rng.choice(self.events)
         century, year = rng.choice(self.starts)
         slots = {"event": event, "century": century, "year": year, "end": century}
-        clean, spans = fill(FRAMES[template], **slots)
-        corrupted, _ = fill(FRAMES[template], **slots | {"year": CORRUPTED_YEAR})
+        clean, spans = fill(self.frames[template], **slots)
+        corrupted, _ = fill(self.frames[template], **slots | {"year": CORRUPTED_YEAR})
         return Example(
             clean=clean,
             corrupted=corrupted,
@@ -105,10 +125,11 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         len(starts), possible, f"start years of task {NAME}", FEWEST_STARTS, "a century and two digits, one token each,"
     )
     events = vocabulary.require(f"events of task {NAME}", EVENTS, FEWEST_EVENTS)
+    prompts = Prompts(events, years, starts, FRAMES)
     return Task(
         name=NAME,
         title="Greater-than (end year after start year)",
-        sample=Prompts(events, years, starts),
+        sample=prompts,
         roles=("event", "yy", "end"),
         # Not induction: 5.1, 5.5, 6.9 and 7.10 of the published circuit are also reported as induction heads.
         companions=("subject_verb_agreement", "gendered_pronoun", "acronym", "copy_suppression"),
@@ -116,5 +137,6 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         vocabulary=vocabulary,
         corruption=corruption,
         templates=tuple(FRAMES),
+        more=Grammar(replace(prompts, frames=MORE), tuple(MORE)),
         metric="probability_difference",
     )

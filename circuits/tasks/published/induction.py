@@ -7,9 +7,10 @@ the number j of repeated words depend on the template, so the answer stands at n
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from circuits.tasks.base import Task
+from circuits.tasks.base import Grammar, Task
 from circuits.tasks.example import Example
 from circuits.tasks.published import words
 from circuits.tasks.published.corruption import choose
@@ -29,6 +30,19 @@ REPEATED = {
     "list_16_repeat_10": (16, 10),
 }  # words in the list, words repeated
 OPENING = "Words:"  # so that also the first word of the list is preceded by a space
+# The larger grammar: every layout after every opening; random words have no other wording.
+OPENINGS = {
+    "list": "List:",
+    "words_are": "The words are:",
+    "read": "Read this list:",
+    "here": "Here they are:",
+    "in_order": "In this order:",
+    "again": "Say them again:",
+}
+LAYOUTS = {name: (OPENING, *layout) for name, layout in REPEATED.items()}  # opening, words in the list, words repeated
+MORE = LAYOUTS | {
+    f"{name}_{start}": (opening, *layout) for start, opening in OPENINGS.items() for name, layout in REPEATED.items()
+}
 FEWEST_WORDS = 2 * max(length for length, _ in REPEATED.values())
 
 
@@ -38,17 +52,18 @@ class Prompts:
 
     words: tuple[str, ...]
     corruption: str
+    layouts: Mapping[str, tuple[str, int, int]]
 
     def __call__(self, rng: random.Random) -> Example:
         """Return one prompt pair; no word occurs twice in the list."""
-        template = rng.choice(tuple(REPEATED))
-        length, repeated = REPEATED[template]
+        template = rng.choice(tuple(self.layouts))
+        opening, length, repeated = self.layouts[template]
         drawn = rng.sample(self.words, 2 * length)
         listed, unrelated = drawn[:length], drawn[length:]
         changed = range(length) if self.corruption == "other_words" else (repeated,)
         first_reading = [unrelated[i] if i in changed else word for i, word in enumerate(listed)]
-        clean, spans = self.write(listed, listed[:repeated])
-        corrupted, _ = self.write(first_reading, listed[:repeated])
+        clean, spans = self.write(opening, listed, listed[:repeated])
+        corrupted, _ = self.write(opening, first_reading, listed[:repeated])
         return Example(
             clean=clean,
             corrupted=corrupted,
@@ -63,9 +78,9 @@ class Prompts:
             },
         )
 
-    def write(self, listed: list[str], again: list[str]) -> tuple[str, list[tuple[int, int]]]:
+    def write(self, opening: str, listed: list[str], again: list[str]) -> tuple[str, list[tuple[int, int]]]:
         """Return the prompt of one full and one begun reading, and the character span of each of their words."""
-        text, spans = OPENING, []
+        text, spans = opening, []
         for word in listed + again:
             spans.append((len(text) + 1, len(text) + 1 + len(word)))
             text += " " + word
@@ -75,10 +90,11 @@ class Prompts:
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
     """Return the task in the words that are one token each; UserError if too few are or the corruption is unknown."""
     corruption = choose(NAME, corruption, CORRUPTIONS)
+    prompts = Prompts(vocabulary.require(f"words of task {NAME}", words.NOUNS, FEWEST_WORDS), corruption, LAYOUTS)
     return Task(
         name=NAME,
         title="Induction on repeated random words",
-        sample=Prompts(vocabulary.require(f"words of task {NAME}", words.NOUNS, FEWEST_WORDS), corruption),
+        sample=prompts,
         roles=("first_occurrence", "first_next", "end"),
         # Neither ioi nor docstring, which repeat words and rest on induction heads in part, nor greater-than, whose
         # published circuit holds four of them.
@@ -86,5 +102,6 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         bos=True,  # see circuits.tasks.published
         vocabulary=vocabulary,
         corruption=corruption,
-        templates=tuple(REPEATED),
+        templates=tuple(LAYOUTS),
+        more=Grammar(replace(prompts, layouts=MORE), tuple(MORE)),
     )

@@ -9,14 +9,16 @@ sentences are our own. An opening names both people, most templates name a place
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from circuits.tasks.base import Task
+from circuits.tasks.base import Grammar, Task
 from circuits.tasks.example import Example, fill
 from circuits.tasks.ioi import ORDERS, following_token
 from circuits.tasks.published import words
 from circuits.tasks.published.corruption import choose
 from circuits.tasks.published.vocabulary import Vocabulary
+from circuits.tasks.wordings import crossed, extended
 
 NAME = "ioi"
 CORRUPTIONS = {
@@ -44,6 +46,24 @@ FRAMES = {
     "place_talked": "At the {place}, {first} and {second} talked for hours. {giver} sent a {object} {end}",
     "place_empty": "Since the {place} was empty, {first} and {second} stayed there. {giver} threw a {object} {end}",
 }
+# The larger grammar: an opening with both people in it, then what the giver does.
+SCENES = {
+    "evening_met": "One evening, {first} and {second} met at the {place}. ",
+    "week_went": "Last week, {first} and {second} went to the {place} together. ",
+    "lunch_passed": "After lunch, {first} and {second} walked past the {place}. ",
+    "once_arrived": "Once {first} and {second} had arrived at the {place}, ",
+    "as_left": "As {first} and {second} left the {place}, ",
+    "before_reached": "Just before {first} and {second} reached the {place}, ",
+    "friends_worked": "The friends {first} and {second} worked at the {place}. ",
+    "people_saw": "Many people saw {first} and {second} near the {place}. ",
+    "outside_waited": "Outside the {place}, {first} and {second} waited for the bus. ",
+}
+TRANSFERS = {
+    "gave": "{giver} gave a {object} {end}",
+    "decided": "{giver} decided to offer a {object} {end}",
+    "took_handed": "{giver} took out a {object} and handed it {end}",
+}
+MORE = extended(FRAMES, crossed(SCENES, TRANSFERS))
 PLACES = tuple(
     "store park school garden restaurant office library museum market hospital house station bakery beach church "
     "hotel river theater farm bank".split()
@@ -64,17 +84,18 @@ class Prompts:
     places: tuple[str, ...]
     objects: tuple[str, ...]
     corruption: str
+    frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
         """Return one prompt pair; both names of a pair are IO equally often, in either order."""
-        template, order = rng.choice(tuple(FRAMES)), rng.choice(ORDERS)
+        template, order = rng.choice(tuple(self.frames)), rng.choice(ORDERS)
         surface = {"place": rng.choice(self.places), "object": rng.choice(self.objects), "end": "to"}
         first, second, *others = rng.sample(self.names, 5)
         io_slot, s1_slot = ("first", "second") if order == "ABBA" else ("second", "first")
         pair = {"first": first, "second": second}
         clean_names = pair | {"giver": pair[s1_slot]}
-        clean, spans = fill(FRAMES[template], **surface, **clean_names)
-        corrupted, _ = fill(FRAMES[template], **surface, **self.corrupt(clean_names, pair[io_slot], others))
+        clean, spans = fill(self.frames[template], **surface, **clean_names)
+        corrupted, _ = fill(self.frames[template], **surface, **self.corrupt(clean_names, pair[io_slot], others))
         return Example(
             clean=clean,
             corrupted=corrupted,
@@ -99,6 +120,11 @@ class Prompts:
         return names | {"giver": indirect_object if self.corruption == "name_swap" else others[0]}
 
 
+def labels(frames: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the templates of these frames: each in both orders."""
+    return tuple(f"{frame}/{order}" for frame in frames for order in ORDERS)
+
+
 def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
     """Return the task in the words that are one token each; UserError if too few are or the corruption is unknown."""
     corruption = choose(NAME, corruption, CORRUPTIONS)
@@ -107,6 +133,7 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         places=vocabulary.require(f"places of task {NAME}", PLACES, FEWEST_WORDS),
         objects=vocabulary.require(f"objects of task {NAME}", OBJECTS, FEWEST_WORDS),
         corruption=corruption,
+        frames=FRAMES,
     )
     return Task(
         name=NAME,
@@ -119,5 +146,6 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         bos=True,  # see circuits.tasks.published
         vocabulary=vocabulary,
         corruption=corruption,
-        templates=tuple(f"{frame}/{order}" for frame in FRAMES for order in ORDERS),
+        templates=labels(FRAMES),
+        more=Grammar(replace(prompts, frames=MORE), labels(MORE)),
     )

@@ -1,21 +1,22 @@
 """Subject-verb agreement across an attractor: "The keys near the cabinet" -> are.
 
 The design is that of Linzen et al. 2016 (arXiv 1611.01368): another noun, of the same or the other number, stands
-between subject and verb. GPT-2's circuit: Lazo et al. 2025 (arXiv 2506.22105). Only nouns are used whose singular and
+between subject and verb. GPT-2's circuit: Africa 2025 (arXiv 2506.22105). Only nouns are used whose singular and
 plural are one token each.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from circuits.tasks.base import Task
-from circuits.tasks.example import Example, fill
+from circuits.tasks.base import Grammar, Task
+from circuits.tasks.example import Example, fill, last_word
 from circuits.tasks.published.corruption import choose
-from circuits.tasks.published.spans import last_word
 from circuits.tasks.published.vocabulary import Vocabulary, require_enough
 from circuits.tasks.subject_verb_agreement import NUMBERS, other
+from circuits.tasks.wordings import crossed, extended
 
 NAME = "subject_verb_agreement"
 CORRUPTIONS = {
@@ -29,6 +30,25 @@ FRAMES = {
     "relative_clause": "The {subject} that the {attractor} {clause_verb}",
     "they_knew": "They all knew that the {subject} {preposition} the {attractor}",
 }
+# The larger grammar: what leads up to the subject, and what stands between it and the verb.
+OPENINGS = {
+    "the": "The {subject} ",
+    "adjective": "The {adjective} {subject} ",
+    "he_said": "He said that the {subject} ",
+    "it_seems": "It seems that the {subject} ",
+    "in_fact": "In fact, the {subject} ",
+    "all_know": "As we all know, the {subject} ",
+    "nobody": "Nobody asked why the {subject} ",
+}
+MODIFIERS = {
+    "preposition": "{preposition} the {attractor}",
+    "preposition_other": "{preposition} the other {attractor}",
+    "next_to": "next to the {attractor}",
+    "in_front_of": "in front of the {attractor}",
+    "relative_clause": "that the {attractor} {clause_verb}",
+    "other_relative_clause": "that the other {attractor} {clause_verb}",
+}
+MORE = extended(FRAMES, crossed(OPENINGS, MODIFIERS))
 VERBS = {"singular": ("is", "was", "has"), "plural": ("are", "were", "have")}
 REGULAR_NOUNS = tuple(
     "car dog cat boy girl teacher doctor student lawyer artist writer singer player driver worker farmer soldier "
@@ -68,10 +88,11 @@ class Prompts:
     prepositions: tuple[str, ...]
     adjectives: tuple[str, ...]
     corruption: str
+    frames: Mapping[str, str]
 
     def __call__(self, rng: random.Random) -> Example:
         """Return one prompt pair; the numbers of subject and attractor are independent and even."""
-        template = rng.choice(tuple(FRAMES))
+        template = rng.choice(tuple(self.frames))
         subject, attractor, unrelated = rng.sample(self.nouns, 3)
         number, attractor_number = rng.choice(NUMBERS), rng.choice(NUMBERS)
         flipped = subject if self.corruption == "subject_number" else unrelated
@@ -81,8 +102,8 @@ class Prompts:
             "preposition": rng.choice(self.prepositions),
             "adjective": rng.choice(self.adjectives),
         }
-        clean, spans = fill(FRAMES[template], **surface, subject=subject[NUMBERS.index(number)])
-        corrupted, _ = fill(FRAMES[template], **surface, subject=flipped[NUMBERS.index(other(number))])
+        clean, spans = fill(self.frames[template], **surface, subject=subject[NUMBERS.index(number)])
+        corrupted, _ = fill(self.frames[template], **surface, subject=flipped[NUMBERS.index(other(number))])
         return Example(
             clean=clean,
             corrupted=corrupted,
@@ -120,6 +141,7 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         prepositions=vocabulary.require(f"prepositions of task {NAME}", PREPOSITIONS, FEWEST_WORDS),
         adjectives=vocabulary.require(f"adjectives of task {NAME}", ADJECTIVES, FEWEST_WORDS),
         corruption=corruption,
+        frames=FRAMES,
     )
     return Task(
         name=NAME,
@@ -132,4 +154,5 @@ def build(vocabulary: Vocabulary, corruption: str | None = None) -> Task:
         vocabulary=vocabulary,
         corruption=corruption,
         templates=tuple(FRAMES),
+        more=Grammar(replace(prompts, frames=MORE), tuple(MORE)),
     )

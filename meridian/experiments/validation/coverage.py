@@ -33,8 +33,6 @@ LEVELS = {"ci95": 0.95, "ci90": 0.90}
 PRECONDITIONS = "P"
 LIMIT_PROMPTS = 400  # of a noiseless sample: any number gives the same limit
 LIMIT_OF_MEANS = ("C12", "F59", "S1")  # calibrations whose estimates are functions of means over prompts
-LIMIT_OVER_HEADS = ("C12",)  # those of them whose interval speaks of heads like these
-HEAD_COPIES = 30  # copies of every head in the model whose value stands for the population of heads
 
 
 @dataclass(frozen=True)
@@ -96,12 +94,6 @@ class Context:
     def limits(self) -> dict[str, float]:
         """The limits of estimates that are functions of mean effects: their values on prompts without noise."""
         return _limits(self.population, self.settings, LIMIT_OF_MEANS)
-
-    @cached_property
-    def limits_over_heads(self) -> dict[str, float]:
-        """The same in a model with many heads of this kind."""
-        law = self.population.law.enlarged(HEAD_COPIES)
-        return _limits(laws.population(law, seed=0), self.settings, LIMIT_OVER_HEADS)
 
 
 def _limits(
@@ -215,14 +207,13 @@ def _always(truth: Callable[[Context], float]) -> Callable[[Context, Record], fl
     return lambda context, record: truth(context)
 
 
-def _limit(metric: str, over_heads: bool = False) -> Callable[[Context, Record], float]:
-    return lambda context, record: (context.limits_over_heads if over_heads else context.limits)[metric]
+def _limit(metric: str) -> Callable[[Context, Record], float]:
+    return lambda context, record: context.limits[metric]
 
 
-WIDER = "the wider of an interval over prompts and one over heads, extended to the estimate"
 EXTENDED = "extended to the estimate"
 SPLITS = "percentiles over random halves of one sample, which differ more than whole samples do"
-DISCRETE = "a share of few heads takes few values, so the interval ends on the next one"
+SHOWN = "heads near the limit are neither shown to be stable nor not to be, so both ends leave room for them"
 TOGETHER = "it holds for all differences at once, of which only the largest is shown"
 DESIGN = "its standard error counts differences between templates although these are fixed by design"
 
@@ -252,6 +243,7 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
         ),
     ),
     "P.faithfulness": (FAITHFULNESS,),
+    "P.faithfulness_every_recipe": (FAITHFULNESS,),
     "C11.bootstrap_faithfulness": (
         Estimand(
             "SD of faithfulness over samples of n prompts, templates fixed", _always(lambda c: _sigma(c, "circuit"))
@@ -264,15 +256,9 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
     ),
     "C12.convergent_validity": (
         Estimand(
-            "mean rank correlation of the families over heads like these",
-            _limit("C12.convergent_validity", over_heads=True),
-            "drawn heads",
-            WIDER,
-        ),
-        Estimand(
             "mean rank correlation of the families over these heads",
             _limit("C12.convergent_validity"),
-            conservative=WIDER,
+            conservative=EXTENDED,
         ),
     ),
     "C13.measurement_invariance": (
@@ -350,8 +336,9 @@ ESTIMANDS: dict[str, tuple[Estimand, ...]] = {
             _limit("S1.distributional_characterization"),
         ),
     ),
+    "S1.total_effect": (Estimand("the same share of what knocking each head out costs", _limit("S1.total_effect")),),
     "S3.distributional_stability": (
-        Estimand("share of these heads that are stable", _always(_stable_share), conservative=DISCRETE),
+        Estimand("share of these heads that are stable", _always(_stable_share), conservative=SHOWN),
     ),
     "M98.ablation_invariance": (
         Estimand("difference of faithfulness between the two methods it names", _divergence, conservative=TOGETHER),

@@ -15,7 +15,7 @@ drawn with replacement, so a sample of n prompts has random cluster sizes, as re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -404,6 +404,7 @@ def _tasks(sample: SyntheticSample) -> dict[str, Any]:
         residual = noise * law.effect_noise * rng.standard_normal((law.other_prompts, len(member)))
         tasks[f"other task {task}"] = {
             "prompt_id": [f"{task}-{i:08x}" for i in range(law.other_prompts)],
+            **companion_labels(law.other_prompts),
             "denoising": effect + residual,
             "gap": float(gap.mean()),
             "mean_clean": OTHER_GAP,
@@ -473,8 +474,12 @@ def minimality(
     beside: Float[np.ndarray, "member prompt"],
     role_names: list[str],
     role_effect: Float[np.ndarray, "role prompt"],
+    **others: Any,
 ) -> dict[str, Any]:
-    """Measurement 22: every head left out of the circuit, alone (`effect`) and beside its greedy set (`beside`)."""
+    """Measurement 22: every head left out of the circuit, alone (`effect`) and beside its greedy set (`beside`).
+
+    `others` are `completeness` and `outside`, as `claimed_groups` and `outside_heads` give them.
+    """
     return {
         "heads": heads,
         "effect": effect,
@@ -487,7 +492,94 @@ def minimality(
             "discovery_effect": beside.mean(1),
             "discovery_prompts": 24,
         },
+        **others,
     }
+
+
+def claimed_groups(
+    heads: list[list[int]],
+    clean: Float[np.ndarray, " prompt"],
+    faithfulness: Mapping[str, float],
+    draw: Callable[[], Float[np.ndarray, " prompt"]],
+    incompleteness: Mapping[tuple[str, str], float] | None = None,
+) -> dict[str, Any]:
+    """Section `completeness` of measurement 22: single heads, layers and the whole claim, taken out of circuit and model.
+
+    Under recipe r the circuit keeps theta_r D (`faithfulness`), nothing is left without any head, and a group of j of the k
+    heads costs either side j / k of theta_r D. `incompleteness` {(group's name, recipe): share of D} is lost by the circuit in
+    addition, or by the model if it is negative. `draw` gives noise by prompt, anew for every run of either side. All of `clean`
+    is run: one value for every prompt of measurement 01.
+    """
+    layers = sorted({layer for layer, _ in heads})
+    groups = [{"kind": "head", "name": f"L{layer}H{head}", "heads": [[layer, head]]} for layer, head in heads]
+    groups += [
+        {"kind": "layer", "name": f"layer {at}", "heads": [head for head in heads if head[0] == at]} for at in layers
+    ]
+    groups.append({"kind": "claim", "name": "the whole claim", "heads": heads})
+    shares = [len(group["heads"]) / len(heads) for group in groups]
+    found = {}
+    for recipe, theta in faithfulness.items():
+        more = [(incompleteness or {}).get((group["name"], recipe), 0.0) for group in groups]
+        found[recipe] = {
+            "groups": list(range(len(groups))),
+            "recipe": recipe,
+            "draws": 1,
+            "model": clean,
+            "circuit": theta * clean + draw(),
+            "empty": draw(),
+            "model_without": np.stack(
+                [(1 - theta * share + min(inc, 0)) * clean + draw() for share, inc in zip(shares, more, strict=True)]
+            ),
+            "circuit_without": np.stack(
+                [
+                    (theta - theta * share - max(inc, 0)) * clean + draw()
+                    for share, inc in zip(shares, more, strict=True)
+                ]
+            ),
+        }
+    return {"prompt_index": np.arange(len(clean)), "grouping_prompts": 40, "groups": groups, "recipes": found}
+
+
+def outside_heads(
+    heads: list[list[int]],
+    clean: Float[np.ndarray, " prompt"],
+    recipes: Iterable[str],
+    draw: Callable[[], Float[np.ndarray, " prompt"]],
+    shares: Mapping[tuple[str, str], float] | None = None,
+) -> dict[str, Any]:
+    """Section `outside` of measurement 22: heads that the claim leaves out, each worth nothing but noise.
+
+    `shares` {(head's name or set's kind, side): share of D} plants an effect under every recipe. Sets are greedy, positive and
+    negative on either side, of the first two heads.
+    """
+    shares, recipes = shares or {}, list(recipes)
+
+    def effect(name: str, side: str) -> Float[np.ndarray, " prompt"]:
+        return shares.get((name, side), 0.0) * clean + draw()
+
+    names = [f"L{layer}H{head}" for layer, head in heads]
+    if not heads:
+        recipes = []
+    sides = ("model", "circuit")
+    return {
+        "prompt_index": np.arange(len(clean)),
+        "grouping_prompts": 40,
+        "heads": heads,
+        "recipes": {
+            recipe: {side: np.stack([effect(name, side) for name in names]) for side in sides} for recipe in recipes
+        },
+        "sets": [
+            {"kind": kind, "side": side, "recipe": recipe, "heads": heads[:2], "effect": effect(kind, side)}
+            for recipe in recipes
+            for side in sides
+            for kind in ("greedy", "positive", "negative")
+        ],
+    }
+
+
+def companion_labels(n_prompts: int) -> dict[str, list[str]]:
+    """Labels of another task's prompts in measurement 27: one template, each prompt with names of its own."""
+    return {"template": ["other"] * n_prompts, "cluster": [f"names {i}" for i in range(n_prompts)]}
 
 
 def classifier(predicted: list[list[int]], probability: Float[np.ndarray, " head"], **others: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from circuits.circuit import Circuit
 from circuits.claims import random_claim
 from circuits.measure import Plan, measure
 from circuits.measurements import DEPEND_ON_CIRCUIT
+from circuits.prompts import sizes_of
 from circuits.study import NoProgress
 from meridian import config_files
 from meridian.experiments.validation.declared import RANDOM, KnownClaim
@@ -102,8 +103,8 @@ def _plan(config: Mapping[str, Any], model: Mapping[str, Any], pool: int, seed: 
     settings = config["experiment"]
     return Plan(
         model_settings=model,
-        task=tasks.get(TASK),
-        sizes={**config["prompts"], "evaluation": pool - 1, "held_out": 1},
+        task=tasks.get(TASK, templates=config["prompts"].get("templates")),
+        sizes={**sizes_of(config["prompts"]), "evaluation": pool - 1, "held_out": 1},
         seed=seed,
         settings={**config["measurement"], **settings["measurement"]},
         engine=config["engine"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from calibrations.evidence import Evidence
+from calibrations.evidence import PRIMARY, Evidence, FreshDraw
 from results_io import UserError
 
 SPLITS = ("evaluation", "held_out")
+POOL_FACTOR = 3  # published (C30): the pool of fresh prompts is three times the evaluation size
 MIN_COMPANION_PROMPTS = 30  # below it C17 takes no companion at all, whatever the circuit
 
 
@@ -27,6 +29,20 @@ class DrawnEvidence(Evidence):
     def rows(self) -> Int[np.ndarray, " prompt"]:
         """Indices of this split's prompts in the stored arrays, in order of prompt id."""
         return self.drawn[self.split]
+
+    def fresh(self, draw: str) -> FreshDraw:
+        """As many prompts of the measured pool as the draw asks for, or all of it where it has fewer.
+
+        A sample is not measured anew, so these prompts overlap with its own and with other draws.
+        """
+        clean = np.asarray(self.data("01")["clean_logit_diff"], dtype=float)
+        size = len(self.drawn["evaluation"])
+        wanted = min(size * POOL_FACTOR if draw == "pool" else size, len(clean))
+        rng = np.random.default_rng([zlib.crc32(draw.encode()), *self.drawn["evaluation"]])
+        rows = rng.choice(len(clean), wanted, replace=False)
+        conditions = self.data("20")["conditions"]
+        intact = next(i for i, c in enumerate(conditions) if (c["subset"], c["method"]) == ("circuit", PRIMARY))
+        return FreshDraw(clean[rows], np.asarray(self.data("20")["logit_diff"][intact], dtype=float)[rows], size)
 
 
 def samples(
@@ -82,6 +98,6 @@ def _companions(
     for name, stored in documents["27"]["data"]["tasks"].items():
         available = len(stored["prompt_id"])
         rows = rng.permutation(available)[: max(n_prompts // 4, MIN_COMPANION_PROMPTS)]
-        ids, effects = np.asarray(stored["prompt_id"])[rows], np.asarray(stored["denoising"])[rows]
-        tasks[name] = {**stored, "prompt_id": ids, "denoising": effects}
+        by_prompt = ("prompt_id", "template", "cluster", "denoising")
+        tasks[name] = {**stored, **{key: np.asarray(stored[key])[rows] for key in by_prompt}}
     return {**documents, "27": {**documents["27"], "data": {**documents["27"]["data"], "tasks": tasks}}}

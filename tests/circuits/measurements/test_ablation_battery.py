@@ -173,11 +173,12 @@ def test_a_circuit_of_whole_layers_has_no_random_twin() -> None:
 
 
 def test_a_battery_of_fewer_conditions_holds_the_same_numbers(data, study) -> None:
-    """Circuit under mean and noise, role knock-outs under zero: 1 + 2 + 3 conditions, each as in the whole battery."""
+    """Circuit under mean and noise, role knock-outs under zero, complement and nothing under the claim's own recipe (mean):
+    1 + 2 + 3 + 2 conditions, each as in the whole battery."""
     chosen = {"circuit": ["mean", "noise"], "without": ["zero"]}
     fewer = ablation_battery.measure(replace(study, settings={**study.settings, "battery": chosen}))
     names = [condition["name"] for condition in data["conditions"]]
-    assert len(fewer["conditions"]) == 6
+    assert len(fewer["conditions"]) == 8
     kept = [names.index(condition["name"]) for condition in fewer["conditions"]]
     np.testing.assert_allclose(fewer["logit_diff"], data["logit_diff"][kept], atol=1e-4)
 

@@ -375,3 +375,15 @@ def test_a_stored_head_outside_the_model_is_refused(weight_study) -> None:
     circuits = {**CIRCUITS, "induction": stored("induction", (9, 0))}
     with pytest.raises(results_io.UserError, match="names head L9H0"):
         weights.measure(weight_study(circuits=circuits))
+
+
+def test_the_product_of_a_silent_head_is_no_matrix_of_rounding_errors() -> None:
+    """Rounding errors of size 1e-14 beside weights of size 1: no eigenvalues are asked for, and the score is undefined."""
+    rng = torch.Generator().manual_seed(0)
+    embedding, unembedding = torch.zeros(5, 4), torch.zeros(4, 5)
+    embedding[:, 0], unembedding[0] = 1.0, 1.0  # the vocabulary lives in one direction
+    output, value = torch.randn(2, 3, 4, generator=rng).double(), torch.randn(2, 4, 3, generator=rng).double()
+    output[1, :, 0], value[1, 0] = 1e-15, 1e-15
+    silent = HeadWeights((0, 1), value, value, value, output)
+    score = weights.copying(silent, embedding, unembedding, rounding=1e-6)
+    assert torch.isfinite(score[0]) and torch.isnan(score[1])

@@ -13,7 +13,7 @@ from meridian.doctor import estimate, rates, work
 from meridian.doctor.rates import Throughput
 from tests.circuits import toy
 
-IN_SWEEPS = ("01", "02", "03", "05", "06", "07", "08", "10", "20", "21", "22", "24", "27", "28")
+IN_SWEEPS = ("01", "02", "03", "05", "06", "07", "08", "10", "19", "20", "21", "22", "24", "27", "28")
 OTHERWISE = {
     "corruption": {"strategy": "noise", "noise_scale": 3.0, "draws": 3, "seed": 0},
     "mediation": {"onward": False},

@@ -130,6 +130,7 @@ def test_code_of_an_experiment_is_what_it_imports() -> None:
     [
         ("prompts.evaluation=50", r"use experiment\.prompts\.evaluation=50"),
         ("prompts={discovery: 1}", r"use experiment\.prompts={discovery: 1}"),
+        ("prompts.templates=more", "reproduce_ioi draws prompts of its own task, ioi; leave it out"),
         ("task=docstring", "reproduce_ioi draws prompts of its own task, ioi; leave it out"),
         ("task.metric=probability_difference", "its own task, ioi; leave it out"),
         ("+task.corruption=name_swap", "its own task, ioi; leave it out"),

@@ -52,6 +52,11 @@ def cell(measured, subject, row):
     return found[0]
 
 
+def passes(measured, subject, metric):
+    """In how many samples the verdict of one record was "pass"."""
+    return measured["data"]["metric_passes"][subject][str(PROMPTS)][metric][1]
+
+
 @pytest.mark.slow
 def test_it_ends_well_and_shows_the_table(ran):
     folder, outcome = ran
@@ -73,14 +78,17 @@ def test_a_missing_head_is_seen_and_a_sound_circuit_is_not_blamed(measured):
     """Faithfulness is .6 and 1.0, far from the limit of .8: every sample says so."""
     assert cell(measured, "missing_head", "P")["verdict_pass"]["count"] == 0
     assert cell(measured, "missing_head", "P")["verdicts"] == {"fail": SAMPLES}
-    assert cell(measured, "sound", "P")["verdict_pass"]["count"] == SAMPLES
+    assert passes(measured, "sound", "P.faithfulness") == passes(measured, "sound", "P.random_circuits") == SAMPLES
+    assert cell(measured, "sound", "P")["verdicts"] == {
+        "insufficient": SAMPLES
+    }  # groups of heads: 15 of the 60 prompts
 
 
 @pytest.mark.slow
 def test_a_false_head_is_seen_by_the_calibration_declared_for_it(measured):
     assert cell(measured, "false_head", "M3b")["verdict_pass"]["count"] == 0
     assert cell(measured, "false_head", "M3b")["met"] is True
-    assert cell(measured, "false_head", "P")["verdict_pass"]["count"] == SAMPLES  # a decoy more changes nothing
+    assert passes(measured, "false_head", "P.faithfulness") == SAMPLES  # a decoy more changes nothing
 
 
 @pytest.mark.slow
@@ -128,10 +136,12 @@ def test_the_committed_experiment_is_a_full_one():
     settings = document["subject"]["settings"]
     shipped = yaml.safe_load((ROOT / "configs" / "experiment" / "validate_calibrations.yaml").read_text())
     assert settings == results_io.canonical(shipped)
-    for section in ("calibration", "certificate"):  # thresholds: a page made under others says nothing of these
+    older = False
+    for section in ("calibration", "certificate"):  # thresholds: a page made under others says so
         config = started("experiment=validate_calibrations").settings[section]
         judged = {name: config[name] for name in document["subject"][section]}  # no calibration that was added since
-        assert document["subject"][section] == results_io.canonical(judged), section
+        older |= document["subject"][section] != results_io.canonical(judged)
+    assert ("measured under the rules before" in page.PAGE.read_text()) == older
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,174 @@
+"""P.outside: do heads that the claim leaves out matter?
+
+Over N (see `claim_completeness`), for heads o outside the claim, under the primary recipe and resample:
+
+    [F(M) - F(M without o)] / N       what the model loses without o                     limit .10
+    [F(C and o) - F(C)] / N           what adding o to the circuit changes               limit .10
+    the same two of the worst set of up to three heads that a greedy search finds        limit .10
+    the same two of all heads with a positive, and all with a negative discovery effect  limit .20
+
+Two outside heads that cancel, or one that replaces a claimed head, leave faithfulness at 1 and are seen here. Heads that
+oppose the answer make N small, which makes the limits strict there, never lax.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from calibrations import preconditions
+from calibrations.claim_completeness import (
+    WORST_SHOWN,
+    Shares,
+    decide_within,
+    draw_counts,
+    joined,
+    normaliser,
+    shares,
+)
+from calibrations.evidence import Evidence
+from calibrations.faithfulness_over_wordings import companion
+from calibrations.record import Published, Record, judge
+from calibrations.statistics import Insufficient
+
+SIDES = {"model": "the model loses", "circuit": "the circuit changes by"}
+
+
+@dataclass(frozen=True)
+class OutsideGroup:
+    """Outside heads taken together on one side under one recipe. `kind`: head, greedy, positive or negative.
+
+    `effect` is what they do by prompt, `normal` N by prompt.
+    """
+
+    kind: str
+    side: str
+    recipe: str
+    heads: Sequence[Sequence[int]]
+    effect: Float[np.ndarray, " prompt"]
+    normal: Float[np.ndarray, " prompt"]
+
+    @property
+    def name(self) -> str:
+        return " ".join(f"L{layer}H{head}" for layer, head in self.heads)
+
+
+def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
+    """P.outside as a gating record."""
+    return [
+        judge(
+            "P.outside",
+            lambda: Published(None, preconditions.NO_RULE, "none"),
+            lambda: _decide(evidence, config),
+            rule=preconditions.NO_RULE,
+            n=preconditions.sizes(evidence, outside=len(evidence.heads) - len(evidence.circuit_heads)),
+        )
+    ]
+
+
+def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    preconditions.require_behaviour(evidence, config)
+    groups, found = outside_effects(evidence, config)
+    limits = np.array(
+        [config["max_outside_sign" if g.kind in ("positive", "negative") else "max_outside"] for g in groups]
+    )
+    decided = decide_within(found, limits)
+    worst, beyond, room = decided.pop("worst"), decided.pop("beyond"), decided.pop("room")
+    told = sorted(beyond, key=lambda place: -abs(found.estimates[place] / limits[place])) or [worst]
+    return {
+        **decided,
+        "reasons": ()
+        if decided["verdict"] == "pass"
+        else tuple(_sentence(groups[place], float(found.estimates[place])) for place in told[:3]),
+        "needs": _needs(evidence, decided["verdict"], room, groups[worst]),
+        "companions": {
+            "limits": {"head or greedy set": config["max_outside"], "all of one sign": config["max_outside_sign"]},
+            "worst": _table(
+                groups, found, lambda group: companion(evidence, config, group.effect, group.normal, _places(evidence))
+            ),
+        },
+    }
+
+
+def outside_effects(evidence: Evidence, config: Mapping[str, Any]) -> tuple[list[OutsideGroup], Shares]:
+    """Every group of result 22 with its effect over N. Raises Insufficient("claims_every_head") or ("not_run")."""
+    stored = evidence.data("22").get("outside")
+    if stored is None:
+        raise Insufficient("not_run", "measurement 22 has no outside heads", needs="measurement 22 anew")
+    if not stored["heads"]:
+        raise Insufficient("claims_every_head", "the claim is all heads, so none is outside it")
+    columns, places = evidence.stored_columns(stored["prompt_index"])
+    counts, clean = draw_counts(evidence, config, places), evidence.clean[places]
+    groups: list[OutsideGroup] = []
+    parts = []
+    for recipe in preconditions.on_distribution(evidence):
+        if recipe not in stored["recipes"]:
+            raise Insufficient("not_run", f"no outside heads under {recipe}", needs=f"{recipe} in outside.recipes")
+        normal = normaliser(clean, evidence.ablated("empty", recipe)[places])
+        alone = stored["recipes"][recipe]
+        found = [
+            ("head", side, [head], alone[side][place]) for side in SIDES for place, head in enumerate(stored["heads"])
+        ]
+        sets = [one for one in stored["sets"] if one["recipe"] == recipe]
+        found += [(one["kind"], one["side"], one["heads"], one["effect"]) for one in sets]
+        own = [
+            OutsideGroup(kind, side, recipe, heads, np.asarray(effect, dtype=float)[columns], normal)
+            for kind, side, heads, effect in found
+        ]
+        values = np.stack([group.effect for group in own])
+        parts.append(shares([group.name for group in own], values, normal, counts))
+        groups += own
+    return groups, joined(parts)
+
+
+def _sentence(group: OutsideGroup, share: float) -> str:
+    heads = {"positive": "all outside heads that help", "negative": "all outside heads that hurt"}.get(
+        group.kind, group.name
+    )
+    way = "without" if group.side == "model" else "with"
+    return f"left_out: {way} {heads} ({group.recipe.replace('_', ' ')}) {SIDES[group.side]} {share:.2f} of N"
+
+
+def _needs(evidence: Evidence, verdict: str, room: float, worst: OutsideGroup) -> str | None:
+    if verdict == "pass":
+        return None
+    if verdict == "fail" or room <= 0:
+        return f"a claim that accounts for {worst.name}"
+    return f"about {math.ceil(len(_places(evidence)) * max(1.0, 1 / room) ** 2)} prompts in measurement 22"
+
+
+def _places(evidence: Evidence) -> Int[np.ndarray, " prompt"]:
+    """The places in the split of the prompts on which outside heads were tried."""
+    return evidence.stored_columns(evidence.data("22")["outside"]["prompt_index"])[1]
+
+
+def _table(
+    groups: Sequence[OutsideGroup], found: Shares, over_wordings: Callable[[OutsideGroup], Any]
+) -> list[dict[str, Any]]:
+    """The groups with the largest effects, each kind apart, so that sets do not crowd out single heads.
+
+    `over_wordings` gives a group's interval with wordings drawn too.
+    """
+    rows = []
+    for kind in ("head", "greedy", "positive", "negative"):
+        own = [place for place, group in enumerate(groups) if group.kind == kind]
+        for place in sorted(own, key=lambda place: -abs(found.estimates[place]))[:WORST_SHOWN]:
+            group, column = groups[place], found.draws[:, place]
+            low, high = np.quantile(column, (0.05, 0.95))
+            rows.append(
+                {
+                    "kind": kind,
+                    "side": group.side,
+                    "recipe": group.recipe,
+                    "heads": [list(head) for head in group.heads],
+                    "share": float(found.estimates[place]),
+                    "ci90": (float(low), float(high)),
+                    "ci90_over_wordings": over_wordings(group),
+                }
+            )
+    return rows

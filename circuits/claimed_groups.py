@@ -1,0 +1,168 @@
+"""Groups of claimed heads, and what the circuit and the model lose without each: the facts of P.completeness.
+
+For a group K of the circuit's heads C, with everything else ablated under the same recipe,
+
+    F(C) - F(C \\ K)      what the circuit loses without K
+    F(M) - F(M \\ K)      what the whole model loses without K
+
+If they differ, heads outside the claim stand in for K, or add to it. The groups are every head, every layer of the claim,
+all of its heads from a layer on, the whole claim, random subsets, and greedy ones. No role label is read: a claim must not
+choose by its labels what it is asked. Greedy groups are grown on prompts that chose no circuit, so their signed effects on
+the scored prompts are unbiased; the true worst group is at least as bad.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from circuits.circuit import Node, head_pairs
+from circuits.head_sets import Heads, HeadSets
+from circuits.interventions import Recipe
+from circuits.study import Study
+
+Score = Callable[[Heads], float]
+Neighbours = Callable[[Heads], Iterable[Heads]]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Claimed heads that are taken out together; `kind` says how they were chosen."""
+
+    kind: str
+    name: str
+    heads: Heads
+
+
+def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence[int]) -> dict[str, Any]:
+    """Every group taken out of the circuit and out of the model, on the scored prompts `rows`.
+
+    `recipes` gives the draws of a recipe by name. Reads `settings["completeness"]`: under its `recipes` and the claim's own
+    every group is run, under `others` those that are not random. Of a claim that is all heads nothing is measured: circuit
+    and model are one.
+    """
+    own, claim, every = study.settings["completeness"], frozenset(study.claim.heads), frozenset(study.model.heads)
+    groups = choose(study, recipes) if claim != every else []
+    found, gating = {}, deciding_recipes(study)
+    for name in dict.fromkeys((*gating, *own["others"])) if groups else ():
+        asked = [i for i, group in enumerate(groups) if name in gating or group.kind != "random"]
+        draws = recipes(name) if name in gating else recipes(name)[:1]
+        sets = HeadSets(study, study.prompts.select(rows), draws)
+        outside, removed = every - claim, [groups[i].heads for i in asked]
+        sets.run([frozenset(), every, outside, *removed, *(outside | heads for heads in removed)])
+        found[name] = {
+            "groups": asked,
+            "recipe": str(draws[0]),
+            "draws": len(draws),
+            "model": sets.without(frozenset()),
+            "circuit": sets.without(outside),
+            "empty": sets.without(every),
+            "model_without": np.stack([sets.without(heads) for heads in removed]),
+            "circuit_without": np.stack([sets.without(outside | heads) for heads in removed]),
+        }
+    return {
+        "prompt_index": list(rows),
+        "grouping_prompts": len(study.grouping),
+        "groups": [{"kind": one.kind, "name": one.name, "heads": head_pairs(sorted(one.heads))} for one in groups],
+        "recipes": found,
+    }
+
+
+def deciding_recipes(study: Study) -> tuple[str, ...]:
+    """The recipes under which every group is run: the claim's own first, then those of the settings."""
+    return tuple(dict.fromkeys((study.claim.primary_recipe, *study.settings["completeness"]["recipes"])))
+
+
+def choose(study: Study, recipes: Callable[[str], list[Recipe]]) -> list[Group]:
+    """The groups, each set of heads once, under the first name that it gets."""
+    own, heads = study.settings["completeness"], study.claim.heads
+    groups = [*declared(heads), *drawn(heads, own["random_groups"], f"groups {study.settings['seed']}")]
+    gating = deciding_recipes(study)
+    for name in dict.fromkeys((*gating, *own["others"])):
+        groups += greedy(study, name, recipes(name)[0], backward_only=name not in gating)
+    first: dict[Heads, Group] = {}
+    for group in groups:
+        first.setdefault(group.heads, group)
+    return list(first.values())
+
+
+def declared(heads: Iterable[Node]) -> list[Group]:
+    """Single heads, layers, all heads from a layer on, and the whole claim."""
+    heads = sorted(heads)
+    layers = sorted({node.layer for node in heads})
+    whole = Group("claim", "the whole claim", frozenset(heads))
+    return [
+        *(Group("head", str(node), frozenset([node])) for node in heads),
+        *(Group("layer", f"layer {at}", frozenset(node for node in heads if node.layer == at)) for at in layers),
+        *([whole] if layers else []),
+        *(Group("suffix", f"layers from {at}", frozenset(n for n in heads if n.layer >= at)) for at in layers[1:]),
+    ]
+
+
+def drawn(heads: Iterable[Node], count: int, seed: str) -> list[Group]:
+    """`count` random subsets of 2 to k / 2 of the k heads; none of fewer than four heads."""
+    heads = sorted(heads)
+    if len(heads) < 4:
+        return []
+    rng = random.Random(seed)
+    sets = [frozenset(rng.sample(heads, rng.randint(2, len(heads) // 2))) for _ in range(count)]
+    return [Group("random", f"random {number}", chosen) for number, chosen in enumerate(sets)]
+
+
+def greedy(study: Study, name: str, recipe: Recipe, backward_only: bool = False) -> list[Group]:
+    """Groups grown head by head, and cut down from the whole claim and from each suffix, while |difference of losses| rises.
+
+    On the grouping prompts, under one draw of the recipe called `name`. Both ways, as a backup that wakes only when a whole
+    stage is silent is invisible to a search that begins with single heads.
+    """
+    steps = study.settings["completeness"]["greedy_steps"]
+    claim, every = frozenset(study.claim.heads), frozenset(study.model.heads)
+    outside = every - claim
+    sets = HeadSets(study, study.grouping, [recipe])
+
+    def measure_all(groups: Iterable[Heads]) -> None:
+        sets.run([frozenset(), outside, *(one for heads in groups for one in (heads, outside | heads))])
+
+    def difference(heads: Heads) -> float:
+        lost_by_circuit = sets.mean(outside) - sets.mean(outside | heads)
+        return abs(lost_by_circuit - (sets.mean(frozenset()) - sets.mean(heads)))
+
+    starts = {f"cut down from {one.name}": one.heads for one in declared(claim) if one.kind in ("claim", "suffix")}
+    if backward_only:
+        starts = {name: heads for name, heads in starts.items() if heads == claim}
+    cut = climb(
+        starts, lambda heads: (heads - {node} for node in heads if len(heads) > 1), measure_all, difference, steps
+    )
+    empty = {} if backward_only else {"grown": frozenset[Node]()}
+    grown = climb(empty, lambda heads: (heads | {node} for node in claim - heads), measure_all, difference, steps)
+    return [Group("greedy", f"{how}, {name}", heads) for how, heads in (grown | cut).items() if heads]
+
+
+def climb(
+    starts: Mapping[str, Heads],
+    neighbours: Neighbours,
+    measure_all: Callable[[Iterable[Heads]], None],
+    score: Score,
+    steps: int,
+) -> dict[str, Heads]:
+    """From each start the best neighbour, again and again while the score rises, `steps` times at most.
+
+    All starts take a step together, so that their sets are one sweep. Ties go to the first in the order of the heads.
+    """
+    at, moving = dict(starts), list(starts)
+    measure_all(starts.values())
+    for _ in range(steps):
+        options = {how: sorted(neighbours(at[how]), key=sorted) for how in moving}
+        moving = [how for how in moving if options[how]]
+        measure_all(heads for how in moving for heads in options[how])
+        for how in list(moving):
+            best = max(options[how], key=score)
+            if score(best) <= score(at[how]):
+                moving.remove(how)
+            else:
+                at[how] = best
+    return at

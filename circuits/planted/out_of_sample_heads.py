@@ -1,0 +1,475 @@
+"""Out-of-sample designs whose MLPs are zero: what stands outside the claim, position, parts of the data, roles, noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from circuits.circuit import Node, Role, head
+from circuits.planted.design import LATE, MIDDLE, SOUND_HEADS, Design, role
+from circuits.planted.mechanisms import (
+    N_HEADS,
+    Attend,
+    Copy,
+    Decoy,
+    Mechanism,
+    brought_to_end,
+    decoys,
+    name_mover,
+    rest_on_bos,
+    s_inhibition,
+    with_terms,
+)
+from circuits.planted.variants import (
+    MOVER_GAINS,
+    NEGATIVE,
+    SOUND_ROLES,
+    WHOLE_GAIN,
+    altered,
+    with_heads,
+)
+
+WIDE = 12  # heads in a layer of the designs that need more heads or more subspaces than eight give
+INHIBITION_EVIDENCE = SOUND_ROLES["s_inhibition"].evidence
+MOVER_EVIDENCE = SOUND_ROLES["name_mover"].evidence
+
+
+def sound_claim(pathology: str, roles: Mapping[str, Role] | None = None, **rest: Any) -> Design:
+    """A design whose claim is true and complete, however unlike the sound one it looks."""
+    return replace(altered(pathology, roles=roles, **rest), sound=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Position
+# ---------------------------------------------------------------------------------------------------------------
+
+POSITION_READERS = (head(0, 8), head(0, 9))
+POSITION_INHIBITORS = (head(1, 8), head(1, 9))
+
+
+def position_reader() -> Mechanism:
+    """From a name to its earlier occurrence: marks the later one and notes where the earlier one stands, not who it is."""
+    attends = (
+        Attend("name", "name", 12.0),
+        Attend("position", "position", -12.0),
+        rest_on_bos(7.2),
+    )
+    return Mechanism(attends, (Copy("is_name", "duplicate", 0.5), Copy("position", "duplicated_position", 0.5)))
+
+
+def position_inhibitor() -> Mechanism:
+    """From the end to the duplicate: tells the end at which two positions the name stands that is not to be said."""
+    copies = (
+        Copy("duplicated_position", "inhibited_position", 0.5),
+        Copy("position", "inhibited_position", 0.5),
+    )
+    return Mechanism((Attend("expects_name", "duplicate", 14.0), rest_on_bos(6.0)), copies)
+
+
+def position_mover(gain: float) -> Mechanism:
+    """From the end to every name but at the positions that it is told to avoid: raises that name's logit."""
+    attends = (
+        Attend("expects_name", "is_name", 18.0),
+        Attend("inhibited_position", "position", -12.0),
+        rest_on_bos(8.0),
+    )
+    return Mechanism(attends, (Copy("name", "answer_name", gain),))
+
+
+def by_position(pathology: str, roles: Mapping[str, Role], by_name: Mapping[Node, float]) -> Design:
+    """Name movers of which all but those `by_name` (with these gains) avoid positions instead of names.
+
+    Two heads note where the repeated name stands and two carry that to the end. In all prompts of a template that is the
+    same, so that neither the mean per position nor another prompt of the template takes it away.
+    """
+    movers = {node: position_mover(gain) for node, gain in MOVER_GAINS.items() if node not in by_name}
+    movers |= {node: name_mover(gain) for node, gain in by_name.items()}
+    carriers = {node: position_reader() for node in POSITION_READERS}
+    carriers |= {node: position_inhibitor() for node in POSITION_INHIBITORS}
+    unused = () if by_name else (*SOUND_ROLES["duplicate_token"].heads, *SOUND_ROLES["s_inhibition"].heads)
+    return altered(
+        pathology,
+        roles=roles,
+        pathways=(),
+        rewritten={**movers, **carriers},
+        silenced=unused,
+        fillers=decoys(n_heads=WIDE),
+        true_heads=(*(node for node in SOUND_HEADS if node not in unused), *carriers),
+    )
+
+
+def position_all() -> Design:
+    """Only the movers are claimed."""
+    return by_position(
+        "All name movers avoid the repeated name by where it stands, and the four heads that find the place are left out.",
+        {"name_mover": SOUND_ROLES["name_mover"]},
+        {},
+    )
+
+
+def position_part() -> Design:
+    """One mover of three avoids positions; what feeds it is left out."""
+    kept = {node: gain for node, gain in MOVER_GAINS.items() if node != head(3, 0)}
+    return by_position(
+        "One name mover of three avoids the repeated name by where it stands, and the four heads that find the place are "
+        "left out.",
+        SOUND_ROLES,
+        kept,
+    )
+
+
+def position_claimed() -> Design:
+    """The circuit that works by position, claimed in full."""
+    found = by_position(
+        "Nothing is wrong: the circuit avoids the repeated name by where it stands, and all seven heads are claimed.",
+        {
+            "duplicate_token": replace(SOUND_ROLES["duplicate_token"], heads=POSITION_READERS),
+            "s_inhibition": replace(SOUND_ROLES["s_inhibition"], heads=POSITION_INHIBITORS),
+            "name_mover": SOUND_ROLES["name_mover"],
+        },
+        {},
+    )
+    return replace(found, sound=True)
+
+
+FIRST_NAME = head(3, 1)
+
+
+def first_name(gain: float) -> Mechanism:
+    """From the end to the first name of the prompt, whoever it is: raises its logit."""
+    attends = (
+        Attend("expects_name", "is_name", 80.0),
+        Attend("expects_name", "distance_from_bos", -40.0),
+        rest_on_bos(20.0),
+    )
+    return Mechanism(attends, (Copy("name", "answer_name", gain),))
+
+
+def order_bias(share: float) -> Design:
+    """A head that raises the first name of every prompt: for the answer in one order of the names, against it in the other."""
+    return altered(
+        "A head left out of the claim raises whichever name stands first: it helps in one order of the names and harms as "
+        "much in the other.",
+        rewritten={FIRST_NAME: first_name(share * WHOLE_GAIN)},
+        true_heads=(*SOUND_HEADS, FIRST_NAME),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Parts of the data
+# ---------------------------------------------------------------------------------------------------------------
+
+HELPER, READER = head(3, 1), head(0, 7)
+
+
+def helped(pathology: str, query: str, names: str, gain: float, told: Copy | None = None) -> Design:
+    """A mover outside the claim adds to what the claimed ones do, on some prompts; `told` is what a reader tells it."""
+    reader = {} if told is None else {READER: brought_to_end(told)}
+    return altered(
+        pathology,
+        rewritten={**reader, HELPER: name_mover(gain * WHOLE_GAIN, query=query, names=names, inhibition=10.0)},
+        true_heads=(*SOUND_HEADS, *reader, HELPER),
+    )
+
+
+def helped_frame() -> Design:
+    """The frame that begins with "Friends"."""
+    return helped(
+        'In the frame that begins with "Friends", one of six, two heads left out of the claim add half as much as the '
+        "claimed ones do.",
+        "cued_template",
+        "is_name",
+        0.5,
+        Copy("template_cue", "cued_template", 1.0),
+    )
+
+
+def helped_names() -> Design:
+    """Fourteen or fifteen names of a hundred."""
+    return helped(
+        "For one name of seven, a head left out of the claim adds two thirds of what the claimed ones do.",
+        "expects_name",
+        "helped_name",
+        0.65,
+    )
+
+
+def helped_objects() -> Design:
+    """Five objects of thirty."""
+    return helped(
+        "For one object of six, two heads left out of the claim add two thirds of what the claimed ones do.",
+        "mentioned_object_0",
+        "is_name",
+        0.65,
+        Copy("object_0", "mentioned_object_0", 1.0),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Too many heads, too few, others
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def all_heads() -> Design:
+    """Every head of the sound model."""
+    every = Role(tuple(sorted(decoys())), None, assigned_by="none", evidence="every head of the model")
+    return altered(
+        "Every head of the model is claimed: seven that do the task and twenty-five that do not.",
+        roles={"circuit": every},
+        pathways=(),
+    )
+
+
+def one_head() -> Design:
+    """The only name mover, without what tells it which name not to say."""
+    mover = role(LATE, MOVER_EVIDENCE, (3, 0))
+    return altered(
+        "One head is claimed, the only name mover; the four heads that tell it which name not to say are left out.",
+        roles={"name_mover": mover},
+        rewritten={head(3, 0): name_mover(WHOLE_GAIN)},
+        silenced=(head(3, 2), head(3, 5)),
+        true_heads=(*SOUND_ROLES["duplicate_token"].heads, *SOUND_ROLES["s_inhibition"].heads, head(3, 0)),
+    )
+
+
+def one_head_enough() -> Design:
+    """A head that lowers what it reads: of three names at the end two are the same, so the other one is lowered least."""
+    only = head(3, 0)
+    lowering = Mechanism(
+        (Attend("expects_name", "is_name", 16.0), rest_on_bos(8.0)), (Copy("name", "answer_name", -22.5),)
+    )
+    return sound_claim(
+        "Nothing is wrong: a single head lowers every name as often as it stands in the prompt, and it is claimed.",
+        roles={"name_mover": role(LATE, "written to attend from the end to every name and to lower it", (3, 0))},
+        pathways=(),
+        rewritten={only: lowering},
+        silenced=[node for node in SOUND_HEADS if node != only],
+        true_heads=(only,),
+    )
+
+
+def idle_claimed(*places: tuple[int, int]) -> Design:
+    """Decoys beside the seven true heads."""
+    return altered(
+        f"{len(places)} heads that do nothing are claimed beside the seven that do the task.",
+        roles=with_heads(SOUND_ROLES, {"name_mover": places}),
+    )
+
+
+def swapped_mover(gain: float) -> Design:
+    """The smallest of three movers is claimed under the name of a decoy; together they write as much as ever."""
+    rest = WHOLE_GAIN - gain
+    gains = {head(3, 0): 0.6 * rest, head(3, 2): 0.4 * rest, head(3, 5): gain}
+    return altered(
+        f"A name mover that does {gain / WHOLE_GAIN:.0%} of the work is missing, and a head that does nothing is claimed in "
+        "its place.",
+        roles={**SOUND_ROLES, "name_mover": role(LATE, MOVER_EVIDENCE, (3, 0), (3, 2), (3, 4))},
+        rewritten={node: name_mover(one) for node, one in gains.items()},
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Heads outside that cancel, heads against the answer
+# ---------------------------------------------------------------------------------------------------------------
+
+
+def cancelling(pathology: str, gains: Mapping[Node, float], n_heads: int = N_HEADS) -> Design:
+    """Movers outside the claim, with these shares of the claimed ones' work, that cancel."""
+    assert abs(sum(gains.values())) < 1e-9
+    return altered(
+        pathology,
+        rewritten={node: name_mover(share * WHOLE_GAIN) for node, share in gains.items()},
+        fillers=decoys(n_heads=n_heads),
+        true_heads=(*SOUND_HEADS, *gains),
+    )
+
+
+def cancelling_pair(share: float) -> Design:
+    """Two heads."""
+    return cancelling(
+        f"Two heads left out of the claim do {share:.0%} of the work and undo it again.",
+        {head(3, 1): share, head(3, 6): -share},
+    )
+
+
+def cancelling_three() -> Design:
+    """One for the answer and two against it."""
+    return cancelling(
+        "Three heads left out of the claim cancel: one adds 40 % of the work, and two take away 20 % each.",
+        {head(3, 1): 0.4, head(3, 4): -0.2, head(3, 6): -0.2},
+    )
+
+
+CANCELLING_TWELVE = tuple(head(3, index) for index in (1, 3, 4, 6, 7, 8, 9, 10, 11)) + tuple(
+    head(2, index) for index in (8, 9, 10)
+)
+
+
+def cancelling_twelve(share: float) -> Design:
+    """Six small ones for the answer and six against it."""
+    signs = dict(zip(CANCELLING_TWELVE, [1, -1] * 6, strict=True))
+    return cancelling(
+        f"Twelve heads left out of the claim do {share:.0%} of the work each, six for the answer and six against it.",
+        {node: sign * share for node, sign in signs.items()},
+        WIDE,
+    )
+
+
+def negative_left_out_small() -> Design:
+    """A head that takes away 12 % of what the movers do."""
+    return altered(
+        "A head that takes away an eighth of what the name movers write is left out of the claim.",
+        rewritten={NEGATIVE: name_mover(-0.125 * WHOLE_GAIN)},
+        true_heads=(*SOUND_HEADS, NEGATIVE),
+    )
+
+
+def negatives_claimed() -> Design:
+    """Two heads that take away 45 % of what the movers write."""
+    negatives = role(LATE, "written to attend from the end to names not inhibited and to lower them", (3, 6), (3, 7))
+    return sound_claim(
+        "Nothing is wrong: two heads take away nearly half of what the name movers write, and both are claimed as such.",
+        roles={**SOUND_ROLES, "negative_mover": replace(negatives, sign=-1)},
+        pathways=(),
+        rewritten={head(3, 6): name_mover(-0.25 * WHOLE_GAIN), head(3, 7): name_mover(-0.2 * WHOLE_GAIN)},
+        true_heads=(*SOUND_HEADS, head(3, 6), head(3, 7)),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# Noise, many small heads, roles
+# ---------------------------------------------------------------------------------------------------------------
+
+NOISY = Decoy("junk", "answer_name", attention_sd=0.15, value_sd=0.4, output_sd=0.5)
+NOISY_HEAD = head(3, 4)
+
+
+def noisy(pathology: str, roles: Mapping[str, Role], sound: bool) -> Design:
+    """A head that pushes every name at random, for reasons that have nothing to do with the task."""
+    found = altered(pathology, roles=roles, fillers={**decoys(), NOISY_HEAD: NOISY})
+    return replace(found, sound=sound)
+
+
+def noisy_claimed() -> Design:
+    """The noise is claimed as a name mover."""
+    return noisy(
+        "A head that raises and lowers names at random is claimed among the name movers.",
+        with_heads(SOUND_ROLES, {"name_mover": [(NOISY_HEAD.layer, NOISY_HEAD.index)]}),
+        False,
+    )
+
+
+def noisy_outside() -> Design:
+    """The noise is left out, and rightly."""
+    return noisy(
+        "Nothing is wrong: the seven heads are claimed, and a head that raises and lowers names at random is left out.",
+        SOUND_ROLES,
+        True,
+    )
+
+
+MANY = (*(head(3, index) for index in range(8)), *(head(2, index) for index in (0, 2, 5, 8)))
+
+
+def many_small() -> Design:
+    """Twelve movers, all claimed, each with a twelfth of the work."""
+    return sound_claim(
+        "Nothing is wrong: twelve name movers do a twelfth of the work each, and all are claimed.",
+        roles={
+            "duplicate_token": SOUND_ROLES["duplicate_token"],
+            "s_inhibition": role(MIDDLE, INHIBITION_EVIDENCE, (1, 3), (1, 6)),
+            "name_mover": Role(MANY, LATE, assigned_by="construction", evidence=MOVER_EVIDENCE),
+        },
+        pathways=(),
+        rewritten={head(1, 6): s_inhibition(), **{node: name_mover(WHOLE_GAIN / len(MANY)) for node in MANY}},
+        silenced=(head(2, 1),),
+        fillers=decoys(n_heads=WIDE),
+        true_heads=(*SOUND_ROLES["duplicate_token"].heads, head(1, 3), head(1, 6), *MANY),
+    )
+
+
+def unlabelled(groups: Iterable[Iterable[Node]]) -> dict[str, Role]:
+    """Roles without a meaning: a name, heads, and neither an order nor a reason."""
+    return {
+        f"part_{number}": Role(tuple(nodes), None, assigned_by="none", evidence="named without a look at what they do")
+        for number, nodes in enumerate(groups)
+    }
+
+
+def in_one_role(heads: Iterable[Node]) -> dict[str, Role]:
+    """All heads in one role."""
+    return unlabelled([sorted(heads)])
+
+
+def in_own_roles(heads: Iterable[Node]) -> dict[str, Role]:
+    """Each head in a role of its own."""
+    return unlabelled([node] for node in sorted(heads))
+
+
+def in_mixed_roles(heads: Iterable[Node]) -> dict[str, Role]:
+    """Two roles, each with every other head, so that both hold heads of all layers."""
+    ordered = sorted(heads)
+    return unlabelled([ordered[::2], ordered[1::2]])
+
+
+def roles_of_sound(how: str, made: Callable[[Iterable[Node]], dict[str, Role]]) -> Design:
+    """The seven heads of the sound model under other roles."""
+    return sound_claim(f"Nothing is wrong: the seven heads are claimed, {how}.", roles=made(SOUND_HEADS), pathways=())
+
+
+def with_waking_constant(share: float) -> Design:
+    """Movers in layer 2 that mark their presence by a constant; a backup of this strength wakes where the marks are gone."""
+    earlier = {head(2, 0): 3.0, head(2, 2): 2.5, head(2, 5): 2.0}
+    movers = {
+        node: with_terms(name_mover(gain), copies=(Copy("constant", "mover_present", gain / WHOLE_GAIN),))
+        for node, gain in earlier.items()
+    }
+    inhibition = role(MIDDLE, INHIBITION_EVIDENCE, (1, 3), (1, 6))
+    backup = head(3, 4)
+    unless_present = Attend("mover_present", "is_name", -24.0)
+    return altered(
+        f"A head left out of the claim does {share:.0%} of the work when the name movers are set to zero, and nothing "
+        "otherwise.",
+        roles={
+            "duplicate_token": SOUND_ROLES["duplicate_token"],
+            "s_inhibition": inhibition,
+            "name_mover": Role(tuple(earlier), LATE, assigned_by="construction", evidence=MOVER_EVIDENCE),
+        },
+        rewritten={
+            **movers,
+            head(1, 6): s_inhibition(),
+            backup: name_mover(share * WHOLE_GAIN, unless_present),
+        },
+        silenced=(head(2, 1), *MOVER_GAINS),
+        true_heads=(*SOUND_ROLES["duplicate_token"].heads, *inhibition.heads, *earlier, backup),
+    )
+
+
+DESIGNS: dict[str, Callable[[], Design]] = {
+    "position_all": position_all,
+    "position_part": position_part,
+    "position_claimed": position_claimed,
+    "order_bias": lambda: order_bias(0.3),
+    "helped_frame": helped_frame,
+    "helped_names": helped_names,
+    "helped_objects": helped_objects,
+    "all_heads": all_heads,
+    "one_head": one_head,
+    "one_head_enough": one_head_enough,
+    "idle_two": lambda: idle_claimed((3, 4), (3, 6)),
+    "swapped_mover": lambda: swapped_mover(0.15 * WHOLE_GAIN),
+    "cancelling_pair": lambda: cancelling_pair(0.5),
+    "cancelling_pair_weak": lambda: cancelling_pair(0.15),
+    "cancelling_three": cancelling_three,
+    "cancelling_twelve": lambda: cancelling_twelve(0.07),
+    "negative_left_out_small": negative_left_out_small,
+    "negatives_claimed": negatives_claimed,
+    "noisy_claimed": noisy_claimed,
+    "noisy_outside": noisy_outside,
+    "many_small": many_small,
+    "roles_one": lambda: roles_of_sound("all in one role", in_one_role),
+    "roles_own": lambda: roles_of_sound("each in a role of its own", in_own_roles),
+    "roles_mixed": lambda: roles_of_sound("in two roles that each hold heads of all layers", in_mixed_roles),
+    "wakes_by_zero": lambda: with_waking_constant(0.6),
+}

@@ -1,0 +1,33 @@
+"""`run.py verify`: is a finished run still what its certificate was made from?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from meridian.context import RunContext
+from results_io import UserError
+
+BROKEN = 1  # exit code
+
+
+def command(context: RunContext) -> int:
+    """Walk from the certificate in `from` to the weights and print what was checked; exit code 1 at the first break."""
+    from meridian import remeasurement
+    from meridian.run_folder import certified
+    from meridian.verification import Break, Verification
+
+    settings, say = context.settings, context.reporter.say
+    if not settings["from"]:
+        raise UserError("verify needs from=; give the folder of a finished run, for example results/pocket/ioi")
+    remeasurement.check(settings["verify"])
+    found = Verification(certified(Path(str(settings["from"]))), context)
+    try:
+        for sentence in found.walk():
+            say(sentence)
+        if settings["verify"]["remeasure"] is not None:
+            say(remeasurement.remeasure(found, settings["verify"]))
+    except Break as broken:
+        say(f"Broken: {broken}")
+        return BROKEN
+    say("No break. This finds edits; it does not find a forger who computes the digests anew")
+    return 0

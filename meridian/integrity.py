@@ -1,0 +1,60 @@
+"""Are the results of a folder as they were written, and what is its certificate made from?
+
+`announce` is for the run that makes them again, `made_from` for the certificate, `meridian.verification` walks along both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import results_io
+from calibrations import calibrate
+from meridian.run_folder import CERTIFICATE
+
+NUMBERED = "[0-9A-Z]*_*.json"
+DISCOVERY, CIRCUIT = "discovery.json", "circuit.yaml"
+UNNUMBERED = (CERTIFICATE, DISCOVERY)
+
+
+def announce(folder: Path, say: Callable[[str], Any]) -> None:
+    """Name the results of a folder that are not as they were written, in one line for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in faults(folder).items():
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        each = "each" if len(names) > 1 else "it"
+        say(f"{folder}: {', '.join(names)}: {each} {reason}; not used, and made again where this run reads it")
+
+
+def faults(folder: Path) -> dict[str, str]:
+    """{name of a result: what is wrong with it}, in order of the names; a result that its certificate lists may be gone."""
+    paths = [*folder.glob(NUMBERED), *(path for name in UNNUMBERED if (path := folder / name).is_file())]
+    found = {path.name: reason for path in paths if (reason := results_io.fault(path))}
+    if CERTIFICATE not in found:
+        found |= {f"result {number}": "is gone since certificate.json was made from it" for number in _gone(folder)}
+    if DISCOVERY not in found and not _is_the_one_found(folder):
+        found[CIRCUIT] = "is not the circuit that the search wrote"
+    return dict(sorted(found.items()))
+
+
+def made_from(folder: Path, asked: Sequence[str]) -> dict[str, Any]:
+    """What a certificate says of its origin beside its subject (weights, prompts, circuit).
+
+    `inputs_sha256` is {number: digest of the file's bytes} of every numbered result in the folder, as calibrations have it of
+    theirs; `asked` the settings that differ from the default run, which draw the same prompts again.
+    """
+    numbers = sorted(path.name.partition("_")[0] for path in folder.glob(NUMBERED))
+    return {"inputs_sha256": calibrate.digests(folder, numbers), "asked": list(asked)}
+
+
+def _gone(folder: Path) -> list[str]:
+    path = folder / CERTIFICATE
+    listed = results_io.read(path).get("inputs_sha256", {}) if path.is_file() else {}
+    return [number for number in listed if results_io.find(folder, number) is None]
+
+
+def _is_the_one_found(folder: Path) -> bool:
+    note, path = folder / DISCOVERY, folder / CIRCUIT
+    return not note.is_file() or (path.is_file() and results_io.read(note).get("found") == results_io.file_digest(path))

@@ -1,0 +1,193 @@
+"""From a certificate to the weights, link by link: is each still the one that the certificate was made from?
+
+The certificate lists the digests of its calibrations and measurements, and each calibration those of the measurements that it
+was judged on; the digests of circuit, prompts and weights are in the subject of all of them. The prompts are drawn again and the
+weights are read again. This finds edits. It does not find a forger, who would compute every digest anew; for that there is
+`meridian.remeasurement`, or running the command again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+import results_io
+from calibrations.calibrate import ABOUT
+from meridian import commandline, config_files, integrity, overrides
+from meridian.context import RunContext
+from meridian.run_folder import CERTIFICATE
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from circuits.circuit import Circuit
+    from circuits.measure import Plan
+
+CHECKED_ALONE = ("model", "engine")  # settings that are typed for the check and not those of the run
+
+
+class Break(Exception):
+    """The first link that does not hold, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The certificate in `folder`. `context` is that of the check, whose settings for the model and the engine count."""
+
+    folder: Path
+    context: RunContext
+
+    def walk(self) -> Iterator[str]:
+        """One sentence for each link that holds or that cannot be checked here; Break at the first that does not hold."""
+        listed = self.certificate["inputs_sha256"]
+        yield f"{CERTIFICATE}: as it was written; it lists {len(listed)} results"
+        yield f"calibrations: {self._calibrations()} as the certificate lists them, judged on the measurements that it lists"
+        yield f"measurements: {self._measurements()} as the certificate lists them, on its weights and prompts"
+        yield f"circuit: {self._stored_circuit()}"
+        yield from self._again()
+
+    @cached_property
+    def certificate(self) -> Mapping[str, Any]:
+        """Break if it was edited, or if it lists nothing since an older version wrote it."""
+        found = _read(self.folder / CERTIFICATE)
+        if "inputs_sha256" not in found:
+            raise Break(f"{self.folder / CERTIFICATE} lists no digests; repeat the run that it is of")
+        return found
+
+    @property
+    def subject(self) -> Mapping[str, Any]:
+        return self.certificate["subject"]
+
+    def document(self, number: str) -> Mapping[str, Any]:
+        """Result `number`; Break unless it is the one that the certificate lists, and about the same subject."""
+        path = results_io.find(self.folder, number)
+        if path is None:
+            raise Break(f"{self.folder} lacks result {number}, which {CERTIFICATE} was made from")
+        found = _read(path)
+        if results_io.file_digest(path) != self.certificate["inputs_sha256"].get(number):
+            raise Break(f"{path} is not the file that {CERTIFICATE} was made from")
+        for name in ABOUT:
+            own = found["subject"].get(name)
+            if own is not None and own != self.subject[name]:
+                raise Break(f"{path} is about {name} {own}, and {CERTIFICATE} about {self.subject[name]}")
+        return found
+
+    def _calibrations(self) -> int:
+        numbers = sorted(self.certificate["inputs"].values())
+        for number in numbers:
+            for read, digest in self.document(number)["inputs_sha256"].items():
+                if digest != self.certificate["inputs_sha256"].get(read):
+                    raise Break(f"result {number} was judged on another result {read} than {CERTIFICATE} lists")
+        return len(numbers)
+
+    def _measurements(self) -> int:
+        numbers = set(self.certificate["inputs_sha256"]) - set(self.certificate["inputs"].values())
+        for number in sorted(numbers):
+            self.document(number)
+        return len(numbers)
+
+    def _stored_circuit(self) -> str:
+        """That of result 20, and of circuit.yaml where a search or a trace left one."""
+        claim = self.document("20")["data"]["circuit"]
+        if results_io.sha256(claim) != self.subject["circuit_sha256"]:
+            raise Break(f"the circuit in result 20 is not that of {CERTIFICATE} ({self._short('circuit')})")
+        beside = self.folder / integrity.CIRCUIT
+        where = "result 20"
+        if beside.is_file():
+            from circuits import circuit
+
+            try:
+                found = circuit.load(beside)
+            except UserError as error:
+                raise Break(str(error)) from error
+            if found.sha256 != self.subject["circuit_sha256"]:
+                raise Break(f"{beside} is not the circuit of {CERTIFICATE} ({self._short('circuit')})")
+            where += f" and {integrity.CIRCUIT}"
+        if fault := integrity.faults(self.folder).get(integrity.DISCOVERY):
+            raise Break(f"{self.folder / integrity.DISCOVERY} {fault}")
+        return f"{self.subject['circuit']!r} in {where} is that of the certificate ({self._short('circuit')})"
+
+    def _again(self) -> Iterator[str]:
+        """Circuit, prompts and weights as the settings of the run give them now."""
+        try:
+            plan = self.plan
+        except UserError as error:
+            yield f"not checked: where the circuit comes from, prompts and weights, since {error}"
+            return
+        try:
+            plan.circuit = self.claim(plan)
+            self._same("circuit", plan.circuit.sha256, "the circuit that its settings name")
+            yield "circuit: the one that the settings of the run name is the same"
+        except UserError as error:
+            yield f"not checked: where the circuit comes from, since {error}"
+        self._same("prompts", plan.prompts_sha256, "the prompts drawn again")
+        yield f"prompts: drawn again, the same ({self._short('prompts')})"
+        self._same("model", plan.identity.sha256, f"the weights of {plan.identity.name}")
+        yield f"weights: those of {plan.identity.name} are the same ({self._short('model')})"
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What the run measured, from its settings; UserError if the model is not to be had."""
+        context = replayed(self.context, self.folder, self.certificate)
+        plan = context.plan(self.subject["task"])
+        _ = plan.identity, plan.prompts_sha256
+        return plan
+
+    def claim(self, plan: Plan) -> Circuit:
+        """The circuit of the run as its settings name it. UserError if there is none."""
+        from circuits import circuit, claims
+
+        beside = self.folder / integrity.CIRCUIT
+        if beside.is_file():
+            return circuit.load(beside)
+        settings = replayed(self.context, self.folder, self.certificate).settings["circuit"]
+        return claims.resolve(plan, settings, self.folder, self.context.reporter.bar)
+
+    def _same(self, name: str, now: str, what: str) -> None:
+        """Break if the digest of `what` is not the one in the certificate's subject."""
+        if now != self.subject[f"{name}_sha256"]:
+            raise Break(f"{what}: digest {now[:8]}, and {CERTIFICATE} was made from {self._short(name)}")
+
+    def _short(self, name: str) -> str:
+        return self.subject[f"{name}_sha256"][:8]
+
+
+def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) -> RunContext:
+    """The context of the run that a certificate is of; with the model's and the engine's settings that are typed now.
+
+    UserError if the model has no configuration of its name and none is typed, or a setting is no more.
+    """
+    subject, typed = certificate["subject"], [t for t in context.typed if _section(t) in CHECKED_ALONE]
+    known = commandline.choices("model")
+    if "model" not in map(overrides.setting, typed):
+        if subject["model"] not in known:
+            raise UserError(
+                f"no file in configs/model/ has the name {subject['model']}; give the model as the run had it, for example "
+                "model=hub model.name=... or model=local model.path=..."
+            )
+        typed = [f"model={subject['model']}", *typed]
+    given = [f"task={subject['task']}", *certificate["asked"], *typed]
+    try:
+        settings = config_files.plain(overrides.composed(commandline.arguments(given)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(commandline.sentence(error)) from error
+    below = len(Path(subject["model"], subject["task"]).parts) + bool(certificate["asked"])
+    above = folder.resolve().parents
+    results = str(above[min(below, len(above)) - 1])
+    return replace(context, settings={**settings, "results": results}, typed=tuple(given), overrides=tuple(given))
+
+
+def _section(override: str) -> str:
+    return overrides.setting(override).partition(".")[0]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return results_io.read(path)
+    except results_io.ResultError as error:
+        raise Break(str(error)) from error

@@ -1,0 +1,70 @@
+"""The out-of-sample constructions: every design is declared, every declaration is planted, and the two agree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from circuits import planted
+from meridian.experiments import out_of_sample
+from results_io import UserError
+
+CONFIG = yaml.safe_load((Path(__file__).parents[3] / "configs" / "experiment" / "out_of_sample.yaml").read_text())
+FOUND = {one.declaration.name: one for one in out_of_sample.constructions(CONFIG)}
+
+
+def test_every_design_is_declared_with_its_own_sentence():
+    assert set(FOUND) == set(planted.OUT_OF_SAMPLE) and not set(FOUND) & set(planted.VARIANTS)
+    for name, one in FOUND.items():
+        assert one.declaration.planted == planted.truth(name).pathology, name
+        assert one.circuit == planted.claimed_circuits(name)["ioi"]
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_truth_is_what_the_claim_leaves_out_or_adds(name):
+    told, claimed, true = FOUND[name].declaration, set(FOUND[name].circuit.heads), set(planted.truth(name).heads)
+    assert planted.truth(name).sound == (told.truth == "true_complete")
+    if told.truth == "true_complete":
+        assert claimed == true
+    elif told.truth == "incomplete":
+        assert claimed < true
+    else:
+        assert claimed - true or len(claimed) == 1
+
+
+def test_permutations_are_of_the_same_heads_and_weights():
+    named = {name: one.declaration.same_tier_as for name, one in FOUND.items() if one.declaration.same_tier_as}
+    assert len(named) == 5
+    for name, other in named.items():
+        assert FOUND[name].circuit.heads == FOUND[other].circuit.heads
+        assert planted.weights_key(name) == planted.weights_key(other)
+        assert FOUND[name].circuit.roles != FOUND[other].circuit.roles
+
+
+def test_a_construction_is_loaded_with_its_claim():
+    (one,) = out_of_sample.constructions({**CONFIG, "only": ["duplicate_left_out"]}, device="cpu")
+    model = one.model()
+    assert (model.n_layers, model.n_heads) == (4, 12)
+    assert model.circuits["ioi"] == one.circuit and one.circuit.mlps == (3,)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"truth": "perfect"}, "has truth 'perfect'"),
+        ({"highest_tier": 3}, "highest_tier is below 3"),
+        ({"lowest_tier": 3}, "none both"),
+    ],
+)
+def test_a_declaration_that_contradicts_itself_is_refused(change, sentence):
+    with pytest.raises(UserError, match=sentence):
+        out_of_sample.declaration("one_head", {**CONFIG["constructions"]["one_head"], **change})
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(UserError, match="'nobody', which is not declared"):
+        out_of_sample.constructions({**CONFIG, "only": ["nobody"]})
+    with pytest.raises(UserError, match="declared and not planted"):
+        out_of_sample.declaration("nobody", CONFIG["constructions"]["one_head"])

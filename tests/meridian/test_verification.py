@@ -1,0 +1,308 @@
+"""`run.py verify` walks from the certificate to the weights and stops at the first link that does not hold."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import results_io
+from circuits import circuit as circuit_files
+from circuits import models
+from circuits.measure import Plan
+from meridian import integrity, remeasurement
+from meridian.verification import Break, Verification, replayed
+from results_io import UserError
+from tests.commandline import command, started
+
+SHARE = {"remeasure": 0.1, "seed": 0, "tolerance": 0.001}
+CIRCUIT = circuit_files.load(models.EMBEDDED / "pocket" / "circuits" / "ioi.yaml")
+
+
+@pytest.fixture
+def copied(results, tmp_path) -> Path:
+    """The folder of the run, in a copy of all results."""
+    shutil.copytree(results, tmp_path / "results")
+    (certificate,) = (tmp_path / "results").rglob("certificate.json")
+    return certificate.parent
+
+
+def verification(folder: Path, *typed: str) -> Verification:
+    return Verification(folder, started("verify", f"from={folder}", *typed))
+
+
+def forge(folder: Path, name: str, change: Callable[[dict], Any]) -> None:
+    """Edit a result and give it a new digest: what `verify` finds by the certificate's list alone."""
+    path = results_io.find(folder, name) or folder / f"{name}.json"
+    document = results_io.read(path)
+    change(document)
+    results_io.write(path, document)
+
+
+def forge_throughout(folder: Path, number: str, change: Callable[[dict], Any]) -> None:
+    """As `forge`, with every digest that depends on it computed anew."""
+    forge(folder, number, change)
+    judged = sorted(results_io.read(folder / "certificate.json")["inputs"].values(), key=lambda name: name == "93")
+    for name in (*judged, "certificate"):  # M93 reads the others
+        found = (results_io.read(results_io.find(folder, name) or folder / f"{name}.json"))["inputs_sha256"]
+        now = {one: results_io.file_digest(results_io.required(folder, one)) for one in found}
+        forge(folder, name, lambda document, now=now: document.update(inputs_sha256=now))
+
+
+def first_break(folder: Path, *typed: str) -> str:
+    with pytest.raises(Break) as broken:
+        list(verification(folder, *typed).walk())
+    return str(broken.value)
+
+
+def test_a_finished_run_has_no_break_and_says_what_was_checked(finished) -> None:
+    outcome = command("verify", f"from={finished}", "verify.remeasure=0.05", "verify.seed=3")
+    assert (outcome.code, outcome.errors) == (0, "")
+    subject = results_io.read(finished / "certificate.json")["subject"]
+    digests = {name: subject[f"{name}_sha256"][:8] for name in ("circuit", "prompts", "model")}
+    *walked, measured, last = outcome.output.splitlines()
+    assert walked == [
+        "certificate.json: as it was written; it lists 36 results",
+        "calibrations: 17 as the certificate lists them, judged on the measurements that it lists",
+        "measurements: 19 as the certificate lists them, on its weights and prompts",
+        f"circuit: '{CIRCUIT.name}' in result 20 is that of the certificate ({digests['circuit']})",
+        "circuit: the one that the settings of the run name is the same",
+        f"prompts: drawn again, the same ({digests['prompts']})",
+        f"weights: those of pocket are the same ({digests['model']})",
+    ]
+    found = re.fullmatch(
+        r"measured again: 3 of 60 prompts \(0.05, drawn with seed 3\) of 01, 02, 20 on cpu: ([\d,]+) values, "
+        r"largest difference (\S+) of 0.001 allowed",
+        measured,
+    )
+    assert found and float(found[2]) < 1e-4
+    battery = results_io.read(results_io.required(finished, "20"))["data"]
+    per_prompt = 11 + 2 * 32 + len(battery["conditions"])
+    assert int(found[1].replace(",", "")) >= 3 * per_prompt + np.size(battery["random_circuits"]["heads"])
+    assert last == "No break. This finds edits; it does not find a forger who computes the digests anew"
+
+
+def test_nothing_is_written(finished, tmp_path) -> None:
+    before = {path: path.read_bytes() for path in finished.iterdir()}
+    assert command("verify", f"from={finished}", f"results={tmp_path / 'r'}").code == 0
+    assert {path: path.read_bytes() for path in finished.iterdir()} == before and not (tmp_path / "r").exists()
+
+
+@pytest.mark.parametrize("number", ["certificate", "P", "11", "93", "01", "09", "20", "28"])
+def test_an_edited_result_is_the_first_break(copied, number) -> None:
+    path = results_io.find(copied, number) or copied / "certificate.json"
+    text = path.read_text()
+    path.write_text(re.sub(r'"model": "pocket"', '"model": "packet"', text, count=1))
+    assert first_break(copied).startswith(f"{path} was edited after it was written")
+    outcome = command("verify", f"from={copied}")
+    assert outcome.code == 1 and outcome.output.splitlines()[-1].startswith(f"Broken: {path} was edited")
+
+
+@pytest.mark.parametrize("number", ["P", "30", "01", "06"])
+def test_a_result_that_is_gone_is_a_break(copied, number) -> None:
+    results_io.required(copied, number).unlink()
+    assert first_break(copied) == f"{copied} lacks result {number}, which certificate.json was made from"
+
+
+@pytest.mark.parametrize("number", ["11", "02", "06"])
+def test_a_result_with_a_new_digest_is_not_the_one_that_the_certificate_lists(copied, number) -> None:
+    forge(copied, number, lambda document: document["data"].update(more=1))
+    path = results_io.required(copied, number)
+    assert first_break(copied) == f"{path} is not the file that certificate.json was made from"
+
+
+def test_a_calibration_of_another_measurement_is_a_break(copied) -> None:
+    forge(copied, "02", lambda document: document["data"]["noising"][0].__setitem__(0, 9.0))
+    digest = results_io.file_digest(results_io.required(copied, "02"))
+    forge(copied, "certificate", lambda document: document["inputs_sha256"].update({"02": digest}))
+    readers = {
+        results_io.read(path)["number"]
+        for path in copied.glob("*_*.json")
+        if "02" in results_io.read(path)["inputs_sha256"]
+    }
+    sentence = f"result {min(readers)} was judged on another result 02 than certificate.json lists"
+    assert first_break(copied) == sentence
+
+
+def test_results_about_other_weights_are_a_break_though_every_digest_was_made_anew(copied) -> None:
+    forge_throughout(copied, "03", lambda document: document["subject"].update(model_sha256="f" * 64))
+    assert f"is about model_sha256 {'f' * 64}, and certificate.json about" in first_break(copied)
+
+
+def test_another_circuit_in_result_20_or_beside_it_is_a_break(copied) -> None:
+    name = next(iter(CIRCUIT.roles))
+    fewer = replace(CIRCUIT, roles={role: what for role, what in CIRCUIT.roles.items() if role != name}, pathways=())
+    circuit_files.save(CIRCUIT, copied / "circuit.yaml")
+    assert "circuit.yaml" in " ".join(verification(copied).walk())
+    circuit_files.save(fewer, copied / "circuit.yaml")
+    sentence = f"{copied / 'circuit.yaml'} is not the circuit of certificate.json ({CIRCUIT.sha256[:8]})"
+    assert first_break(copied) == sentence
+    (copied / "circuit.yaml").write_text("roles: [")
+    assert "is not a circuit file" in first_break(copied)
+    (copied / "circuit.yaml").unlink()
+    forge_throughout(copied, "20", lambda document: document["data"].update(circuit=fewer.to_dict()))
+    sentence = f"the circuit in result 20 is not that of certificate.json ({CIRCUIT.sha256[:8]})"
+    assert first_break(copied) == sentence
+
+
+def with_identity(monkeypatch, **changes: Any) -> None:
+    identify = models.identify
+    monkeypatch.setattr(models, "identify", lambda settings: replace(identify(settings), **changes))
+
+
+def test_another_stored_circuit_is_a_break(finished, monkeypatch) -> None:
+    other = replace(CIRCUIT, name="other")
+    with_identity(monkeypatch, circuits={"ioi": other})
+    assert first_break(finished) == (
+        f"the circuit that its settings name: digest {other.sha256[:8]}, and certificate.json was made from "
+        f"{CIRCUIT.sha256[:8]}"
+    )
+
+
+def test_other_weights_are_a_break_and_say_why_the_stored_circuit_was_not_checked(finished, monkeypatch) -> None:
+    with_identity(monkeypatch, sha256="f" * 64)
+    assert "the weights of pocket: digest ffffffff, and certificate.json was made from " in first_break(finished)
+    *_, circuit, prompts = list_until_break(finished)
+    assert circuit.startswith("not checked: where the circuit comes from, since the stored circuit")
+    assert prompts.startswith("prompts: drawn again, the same")
+
+
+def list_until_break(folder: Path) -> list[str]:
+    said = []
+    with pytest.raises(Break):
+        for sentence in verification(folder).walk():
+            said.append(sentence)
+    return said
+
+
+def test_other_prompts_are_a_break(finished, monkeypatch) -> None:
+    subject = results_io.read(finished / "certificate.json")["subject"]
+    monkeypatch.setattr(Plan, "prompts_sha256", "a" * 64)
+    assert first_break(finished) == (
+        f"the prompts drawn again: digest aaaaaaaa, and certificate.json was made from {subject['prompts_sha256'][:8]}"
+    )
+
+
+def test_the_model_typed_is_the_one_checked(finished) -> None:
+    assert "certificate.json was made from" in first_break(finished, "model=planted/sound")
+
+
+def test_a_model_that_is_not_at_hand_is_said_and_the_rest_checked(copied) -> None:
+    def rename(document: dict) -> None:
+        document["subject"]["model"] = "EleutherAI/pythia-70m"
+
+    for number in results_io.read(copied / "certificate.json")["inputs_sha256"]:
+        forge(copied, number, rename)
+    forge_throughout(copied, "certificate", rename)
+    *_, last = verification(copied).walk()
+    assert last.startswith(
+        "not checked: where the circuit comes from, prompts and weights, since no file in configs/model/"
+    )
+
+
+def test_a_certificate_without_a_list_is_of_an_older_version(copied) -> None:
+    forge(copied, "certificate", lambda document: document.pop("inputs_sha256"))
+    assert first_break(copied) == f"{copied / 'certificate.json'} lists no digests; repeat the run that it is of"
+
+
+@pytest.mark.parametrize(
+    ("number", "what", "change"),
+    [
+        ("01", "clean_logit_diff of 01", lambda data, row: data["clean_logit_diff"].__setitem__(row, 0.5)),
+        ("01", "correct of 01", lambda data, row: data["correct"].__setitem__(row, not data["correct"][row])),
+        ("01", "split of 01", lambda data, row: data["split"].__setitem__(row, "discovery")),
+        ("02", "noising of 02", lambda data, row: data["noising"][row].__setitem__(31, 0.5)),
+        ("20", "logit_diff of 20", lambda data, row: data["logit_diff"][-1].__setitem__(row, 9.0)),
+        ("20", "conditions of 20", lambda data, row: data["conditions"].pop()),
+        (
+            "20",
+            "logit_diff of the random circuits of 20",
+            lambda data, row: [
+                one.__setitem__(slice(None), [9.0] * len(one)) for one in data["random_circuits"]["logit_diff"]
+            ],
+        ),
+    ],
+)
+def test_numbers_that_were_forged_with_every_digest_are_found_by_measuring_their_rows(
+    copied, number, what, change
+) -> None:
+    settings = {**SHARE, "remeasure": 1.0 if "random" in what else 0.1}
+    before = results_io.read(results_io.required(copied, "01"))["data"]["prompt_id"]
+    rows = random.Random("verify 0").sample(range(len(before)), 6)
+    forge_throughout(copied, number, lambda document: change(document["data"], rows[0]))
+    found = verification(copied)
+    assert len(list(found.walk())) == 7  # no digest tells
+    with pytest.raises(Break, match=what):
+        remeasurement.remeasure(found, settings)
+
+
+def test_a_difference_within_the_tolerance_is_none(finished) -> None:
+    compared = remeasurement.Compared.of("x", [7, 9], [[1.0, 2.0], [3.0, 4.0]], [[1.0, 2.0], [3.0, 4.0009]])
+    assert compared.difference(0.001) == pytest.approx(0.0009)
+    with pytest.raises(Break, match=r"x is 4.0 in row 9, and measured again 4.0009; they may differ by 0.0001"):
+        compared.difference(0.0001)
+    assert remeasurement.Compared.of("none", [], np.zeros((0, 3)), np.zeros((0, 3))).difference(0.001) == 0
+    with pytest.raises(Break, match=r"x has the shape \(1,\), and measured again \(2,\)"):
+        remeasurement.Compared.of("x", [0], [1.0], [1.0, 2.0]).difference(0.001)
+    with pytest.raises(Break, match="labels have to be equal"):
+        remeasurement.Compared.of("x", [0], ["a"], ["b"]).difference(0.001)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 1.5, True, "all", [0.1]])
+def test_a_share_that_is_none_is_refused(share) -> None:
+    with pytest.raises(UserError, match=re.escape(f"verify.remeasure={share} is no share of the prompts")):
+        remeasurement.check({"remeasure": share, "tolerance": 0.001})
+
+
+def test_refusals_of_the_command(tmp_path) -> None:
+    def refused(*arguments: str) -> str:
+        outcome = command("verify", *arguments)
+        assert (outcome.code, outcome.output) == (2, "")
+        return outcome.errors.strip()
+
+    assert refused().startswith("verify needs from=; give the folder of a finished run")
+    assert "is not a folder" in refused(f"from={tmp_path / 'none'}")
+    assert "has no certificate.json" in refused(f"from={tmp_path}")
+    (tmp_path / "certificate.json").write_text(json.dumps({}))
+    assert "verify.tolerance=0.0 is not positive" in refused(f"from={tmp_path}", "verify.tolerance=0.0")
+
+
+def test_the_certificate_lists_every_result_and_what_differs_from_the_default_run(finished) -> None:
+    stored = results_io.read(finished / "certificate.json")
+    files = {path.name.partition("_")[0]: results_io.file_digest(path) for path in finished.glob(integrity.NUMBERED)}
+    assert stored["inputs_sha256"] == files
+    assert ",".join(stored["asked"])[:100] == finished.name[:100] and "prompts.evaluation=40" in stored["asked"]
+
+
+@pytest.mark.parametrize(
+    ("task", "asked", "kind"),
+    [
+        ("failures", ["task.group=x"], "traced"),
+        ("ioi", ["circuit=random", "circuit.seed=3", "seed=2"], "random"),
+        ("ioi", ["circuit=file", 'circuit.path="a=1/b.yaml"'], "file"),
+        ("ioi", [], "stored"),
+    ],
+)
+def test_the_settings_of_the_run_are_those_that_its_certificate_names(task, asked, kind, tmp_path) -> None:
+    folder = tmp_path / "all" / "planted" / "sound" / task / ("variant" if asked else "")
+    certificate = {"subject": {"model": "planted/sound", "task": task}, "asked": asked}
+    found = replayed(started("verify", f"from={folder}", "seed=9", "model.device=cpu"), folder, certificate)
+    assert found.settings["circuit"]["kind"] == kind and found.settings["results"] == str(tmp_path / "all")
+    assert found.seed == (2 if kind == "random" else 0)
+    assert (found.settings["model"]["name"], found.settings["model"]["device"]) == ("planted/sound", "cpu")
+    if kind == "file":
+        assert found.settings["circuit"]["path"] == "a=1/b.yaml"
+
+
+def test_a_setting_that_is_no_more_is_said() -> None:
+    certificate = {"subject": {"model": "pocket", "task": "ioi"}, "asked": ["measurement.gone=1"]}
+    with pytest.raises(UserError, match=r"measurement\.gone is not a setting"):
+        replayed(started("verify"), Path("results/pocket/ioi/x"), certificate)
