@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from calibrations import preconditions
-from calibrations.evidence import Evidence
+from calibrations.evidence import Evidence, head_names
 from calibrations.faithfulness_over_wordings import companion
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
@@ -215,14 +215,15 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], recipes: Sequence[str
     counts = draw_counts(evidence, config, places)
     parts = [shares(_names(one), one.incompleteness, normaliser(one.model, one.empty), counts) for one in found]
     limit = config["max_incompleteness"]
-    decided = decide_within(joined(parts), limit)
+    together = joined(parts)
+    decided = decide_within(together, limit)
     worst, beyond, room = decided.pop("worst"), decided.pop("beyond"), decided.pop("room")
     groups = [(one, place) for one in found for place in range(len(one.groups))]
-    told = _ranked(beyond, decided, parts) if beyond else [worst]
+    told = sorted(beyond, key=lambda place: -abs(together.estimates[place])) or [worst]
     return {
         **decided,
         "reasons": () if decided["verdict"] == "pass" else tuple(_sentence(*groups[place]) for place in told[:3]),
-        "needs": _needs(decided["verdict"], room, len(places), _heads(*groups[worst])),
+        "needs": settled_by(decided["verdict"], room, len(places), _fuller(_heads(*groups[worst]))),
         "companions": {
             "limit": limit,
             "by_recipe": {
@@ -256,7 +257,7 @@ def _decide_published(evidence: Evidence, config: Mapping[str, Any]) -> dict[str
         "reasons": ()
         if decided["verdict"] == "pass"
         else (f"incomplete: circuit and model differ by {score:.2f} of N without {together.names[worst]}",),
-        "needs": _needs(decided["verdict"], room, len(found[0].places), "the group named"),
+        "needs": settled_by(decided["verdict"], room, len(found[0].places), _fuller("the group named")),
         "companions": {
             "limit": config["max_incompleteness"],
             "score": score,
@@ -271,12 +272,11 @@ def _names(one: Losses) -> list[str]:
 
 
 def _heads(one: Losses, place: int) -> str:
-    return " ".join(f"L{layer}H{head}" for layer, head in one.groups[place]["heads"])
+    return head_names(one.groups[place]["heads"])
 
 
-def _ranked(beyond: Sequence[int], decided: Mapping[str, Any], parts: Sequence[Shares]) -> list[int]:
-    sizes = np.abs(joined(parts).estimates)
-    return sorted(beyond, key=lambda place: -sizes[place])
+def _fuller(heads: str) -> str:
+    return f"a claim with what stands in for {heads}, or acts through it"
 
 
 def _sentence(one: Losses, place: int) -> str:
@@ -286,12 +286,15 @@ def _sentence(one: Losses, place: int) -> str:
     return f"incomplete: without {_heads(one, place)} ({recipe}) the circuit loses {circuit:.2f} and the model {model:.2f} of N"
 
 
-def _needs(verdict: str, room: float, n_prompts: int, heads: str) -> str | None:
-    """What would settle it: more prompts if the worst group lies within the limit, otherwise a fuller claim."""
+def settled_by(verdict: str, room: float, n_prompts: int, fuller: str) -> str | None:
+    """What would settle it: more prompts if the worst group lies within the limit (`room` above 0), otherwise a `fuller` claim.
+
+    `room` is that of `decide_within`. None of a pass.
+    """
     if verdict == "pass":
         return None
     if verdict == "fail" or room <= 0:
-        return f"a claim with what stands in for {heads}, or acts through it"
+        return fuller
     return f"about {math.ceil(n_prompts * max(1.0, 1 / room) ** 2)} prompts in measurement 22"
 
 

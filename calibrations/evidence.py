@@ -5,7 +5,7 @@ Rows are sorted by prompt id, so nothing downstream depends on the order in whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,12 @@ from result_types import (
 )
 
 Head = tuple[int, int]
+
+
+def head_names(heads: Iterable[Sequence[int]]) -> str:
+    """ "L0H3 L2H1" of (layer, head) pairs."""
+    return " ".join(f"L{layer}H{head}" for layer, head in heads)
+
 
 PRIMARY = "mean"  # the recipe of the headline faithfulness: mean per template and position
 

@@ -5,21 +5,21 @@ Over N (see `claim_completeness`), for heads o outside the claim, under the prim
     [F(M) - F(M without o)] / N       what the model loses without o                     limit .10
     [F(C and o) - F(C)] / N           what adding o to the circuit changes               limit .10
     the same two of the worst set of up to three heads that a greedy search finds        limit .10
-    the same two of all heads with a positive, and all with a negative discovery effect  limit .20
+    the same two of all heads with a positive effect, and of all with a negative one     limit .20
 
-Two outside heads that cancel, or one that replaces a claimed head, leave faithfulness at 1 and are seen here. Heads that
-oppose the answer make N small, which makes the limits strict there, never lax.
+The search and the signs are of prompts that no verdict reads. Two outside heads that cancel, or one that replaces a claimed
+head, leave faithfulness at 1 and are seen here. Heads that oppose the answer make N small, which makes the limits strict
+there, never lax.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from calibrations import preconditions
 from calibrations.claim_completeness import (
@@ -29,12 +29,14 @@ from calibrations.claim_completeness import (
     draw_counts,
     joined,
     normaliser,
+    settled_by,
     shares,
 )
-from calibrations.evidence import Evidence
+from calibrations.evidence import Evidence, head_names
 from calibrations.faithfulness_over_wordings import companion
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import Insufficient
+from calibrations.worst_groups import OF_ONE_SIGN
 
 SIDES = {"model": "the model loses", "circuit": "the circuit changes by"}
 
@@ -55,7 +57,7 @@ class OutsideGroup:
 
     @property
     def name(self) -> str:
-        return " ".join(f"L{layer}H{head}" for layer, head in self.heads)
+        return head_names(self.heads)
 
 
 def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -74,9 +76,8 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_behaviour(evidence, config)
     groups, found = outside_effects(evidence, config)
-    limits = np.array(
-        [config["max_outside_sign" if g.kind in ("positive", "negative") else "max_outside"] for g in groups]
-    )
+    limits = np.array([config["max_outside_sign" if g.kind in OF_ONE_SIGN else "max_outside"] for g in groups])
+    places = evidence.stored_columns(evidence.data("22")["outside"]["prompt_index"])[1]
     decided = decide_within(found, limits)
     worst, beyond, room = decided.pop("worst"), decided.pop("beyond"), decided.pop("room")
     told = sorted(beyond, key=lambda place: -abs(found.estimates[place] / limits[place])) or [worst]
@@ -85,11 +86,11 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "reasons": ()
         if decided["verdict"] == "pass"
         else tuple(_sentence(groups[place], float(found.estimates[place])) for place in told[:3]),
-        "needs": _needs(evidence, decided["verdict"], room, groups[worst]),
+        "needs": settled_by(decided["verdict"], room, len(places), f"a claim that accounts for {groups[worst].name}"),
         "companions": {
             "limits": {"head or greedy set": config["max_outside"], "all of one sign": config["max_outside_sign"]},
             "worst": _table(
-                groups, found, lambda group: companion(evidence, config, group.effect, group.normal, _places(evidence))
+                groups, found, lambda group: companion(evidence, config, group.effect, group.normal, places)
             ),
         },
     }
@@ -127,24 +128,9 @@ def outside_effects(evidence: Evidence, config: Mapping[str, Any]) -> tuple[list
 
 
 def _sentence(group: OutsideGroup, share: float) -> str:
-    heads = {"positive": "all outside heads that help", "negative": "all outside heads that hurt"}.get(
-        group.kind, group.name
-    )
+    heads = OF_ONE_SIGN.get(group.kind, group.name)
     way = "without" if group.side == "model" else "with"
     return f"left_out: {way} {heads} ({group.recipe.replace('_', ' ')}) {SIDES[group.side]} {share:.2f} of N"
-
-
-def _needs(evidence: Evidence, verdict: str, room: float, worst: OutsideGroup) -> str | None:
-    if verdict == "pass":
-        return None
-    if verdict == "fail" or room <= 0:
-        return f"a claim that accounts for {worst.name}"
-    return f"about {math.ceil(len(_places(evidence)) * max(1.0, 1 / room) ** 2)} prompts in measurement 22"
-
-
-def _places(evidence: Evidence) -> Int[np.ndarray, " prompt"]:
-    """The places in the split of the prompts on which outside heads were tried."""
-    return evidence.stored_columns(evidence.data("22")["outside"]["prompt_index"])[1]
 
 
 def _table(

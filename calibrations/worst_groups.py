@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from calibrations.evidence import head_names
 from calibrations.number_format import interval_text, number
 from calibrations.record import Interval
 
@@ -38,7 +39,7 @@ class Named:
     @property
     def heads_text(self) -> str:
         """ "L0H3 L2H1"."""
-        return " ".join(f"L{layer}H{head}" for layer, head in self.heads)
+        return head_names(self.heads)
 
     @property
     def recipe_text(self) -> str:

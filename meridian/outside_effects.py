@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrations.evidence import Evidence, Head
+from calibrations.evidence import Evidence, Head, head_names
 from calibrations.number_format import number
 
 MEASURED = {"noising": ("02", "noising"), "denoising": ("02", "denoising"), "knock-out": ("21", "effect")}
@@ -42,7 +42,7 @@ class OutsideHead:
     @property
     def name(self) -> str:
         """ "L0H2"."""
-        return f"L{self.head[0]}H{self.head[1]}"
+        return head_names([self.head])
 
     @property
     def largest(self) -> float:

@@ -110,8 +110,8 @@ def of(study: Study) -> tuple[PlannedWork, ...]:
         *_sampling(shape, settings),
         *_battery(study, shape),
         *_minimality(study, shape),
-        *_claimed_groups(study, shape),
-        *_outside_heads(study, shape),
+        *_claimed_groups(study),
+        *_outside_heads(study),
         *_paths(study, shape),
         *_counted_by_measurements(study),
     )
@@ -208,7 +208,7 @@ def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     )
 
 
-def _claimed_groups(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
+def _claimed_groups(study: Study) -> Iterator[PlannedWork]:
     """22, completeness: sets of heads out of model and circuit, at most these, as greedy groups may meet or stop early."""
     own, claim = study.settings["completeness"], study.claim.heads
     if set(claim) == set(study.model.heads):
@@ -235,7 +235,7 @@ def _claimed_groups(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     yield PlannedWork("22", "circuits", runs * rows, "at most")
 
 
-def _outside_heads(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
+def _outside_heads(study: Study) -> Iterator[PlannedWork]:
     """22, outside: single heads and the sets that a greedy search finds, on both sides."""
     own = study.settings["outside"]
     outside = len(study.model.heads) - len(study.claim.heads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -104,8 +105,7 @@ def test_groups_do_not_depend_on_labels_or_on_scored_prompts(make_study, complet
     relabelled = replace(study.circuit, roles={f"r{i}": Role((node,)) for i, node in enumerate(reversed(HEADS))})
     fewer = study.prompts.select(list(range(0, len(study.prompts), 2)))
     other = replace(study, circuit=relabelled, prompts=fewer, done={})
-    by_name = lambda name: ablation_battery.recipes(other, name)  # noqa: E731
-    found = claimed_groups.choose(other, by_name)
+    found = claimed_groups.choose(other, partial(ablation_battery.recipes, other))
     assert [(g.kind, g.name, sorted((n.layer, n.index) for n in g.heads)) for g in found] == [
         (g["kind"], g["name"], [tuple(h) for h in g["heads"]]) for g in completeness["groups"]
     ]
