@@ -42,7 +42,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     """Every group taken out of the circuit and out of the model, on the scored prompts `rows`.
 
     `recipes` gives the draws of a recipe by name. Reads `settings["completeness"]`: under its `recipes` and the claim's own
-    every group is run, under `others` those that are not random. Of a claim that is all heads nothing is measured: circuit
+    every group is run with `draws` draws, under `others` those that are not random with one. Of a claim that is all heads nothing is measured: circuit
     and model are one.
     """
     own, claim, every = study.settings["completeness"], frozenset(study.claim.heads), frozenset(study.model.heads)
@@ -50,7 +50,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     found, gating = {}, deciding_recipes(study)
     for name in dict.fromkeys((*gating, *own["others"])) if groups else ():
         asked = [i for i, group in enumerate(groups) if name in gating or group.kind != "random"]
-        draws = recipes(name) if name in gating else recipes(name)[:1]
+        draws = recipes(name)[: own["draws"] if name in gating else 1]
         sets = HeadSets(study, study.prompts.select(rows), draws)
         outside, removed = every - claim, [groups[i].heads for i in asked]
         sets.run([frozenset(), every, outside, *removed, *(outside | heads for heads in removed)])

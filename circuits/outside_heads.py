@@ -66,7 +66,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     prompts, found, sets = study.prompts.select(rows), {}, []
     for name in dict.fromkeys((study.claim.primary_recipe, *own["recipes"])) if outside else ():
         chosen = choose(study, name, recipes(name)[0], outside)
-        effects = OutsideEffects(HeadSets(study, prompts, recipes(name)), outside)
+        effects = OutsideEffects(HeadSets(study, prompts, recipes(name)[: own["draws"]]), outside)
         single = [frozenset([node]) for node in sorted(outside)]
         for side in SIDES:
             effects.run(side, [*single, *(one.heads for one in chosen if one.side == side)])

@@ -38,8 +38,8 @@ DEPENDS_ON_CIRCUIT = True
 RECIPE = Recipe("mean")
 POSITIVE = {  # settings that count something
     "minimality": ("greedy_steps", "discovery_prompts"),
-    "completeness": ("prompt_share", "held_out_share", "random_groups", "greedy_steps"),
-    "outside": ("prompt_share", "held_out_share", "greedy_steps"),
+    "completeness": ("draws", "prompt_share", "held_out_share", "random_groups", "greedy_steps"),
+    "outside": ("draws", "prompt_share", "held_out_share", "greedy_steps"),
 }
 RECIPES = (
     ("completeness", "recipes"),

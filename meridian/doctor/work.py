@@ -228,7 +228,7 @@ def _claimed_groups(study: Study) -> Iterator[PlannedWork]:
     random = len(claimed_groups.drawn(claim, own["random_groups"], "count"))
     greedy = len(deciding) * (1 + len(starts)) + len(others)
     distinct = len({one.heads for one in declared})
-    draws = sum(len(ablation_battery.recipes(study, name)) for name in deciding)
+    draws = sum(min(own["draws"], len(ablation_battery.recipes(study, name))) for name in deciding)
     rows = len(minimality.rows(study, "completeness"))
     groups, fewer = (min(count, subsets - 1) for count in (distinct + random + greedy, distinct + greedy))
     runs = draws * (3 + 2 * groups) + len(others) * (3 + 2 * fewer)
@@ -240,7 +240,7 @@ def _outside_heads(study: Study) -> Iterator[PlannedWork]:
     own = study.settings["outside"]
     outside = len(study.model.heads) - len(study.claim.heads)
     names = dict.fromkeys((study.claim.primary_recipe, *own["recipes"])) if outside else ()
-    draws = sum(len(ablation_battery.recipes(study, name)) for name in names)
+    draws = sum(min(own["draws"], len(ablation_battery.recipes(study, name))) for name in names)
     tried = 1 + sum(outside - step for step in range(min(own["greedy_steps"], outside)))
     sets = 1 + outside + len(("greedy", "positive", "negative"))
     sides = len(outside_heads.SIDES)

@@ -120,13 +120,14 @@ SETTINGS: dict[str, Any] = {
     "minimality": {"greedy_steps": 2, "discovery_prompts": 6},
     "completeness": {
         "recipes": ["mean", "resample"],
+        "draws": 2,
         "others": ["zero", "mean_pooled", "noise"],
         "prompt_share": 4,
         "held_out_share": 2,
         "random_groups": 3,
         "greedy_steps": 2,
     },
-    "outside": {"recipes": ["mean", "resample"], "prompt_share": 4, "held_out_share": 2, "greedy_steps": 2},
+    "outside": {"recipes": ["mean", "resample"], "draws": 2, "prompt_share": 4, "held_out_share": 2, "greedy_steps": 2},
     "scrubbing": {"draws": 2, "seed": 0, "prompts": 6},
     "weights": {
         "answer_prompts": 6,
