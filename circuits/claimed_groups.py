@@ -42,8 +42,8 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     """Every group taken out of the circuit and out of the model, on the scored prompts `rows`.
 
     `recipes` gives the draws of a recipe by name. Reads `settings["completeness"]`: under its `recipes` and the claim's own
-    every group is run with `draws` draws, under `others` those that are not random with one. Of a claim that is all heads nothing is measured: circuit
-    and model are one.
+    every group is run with `draws` draws, under `others` those that are not random with one. Of a claim that is all heads
+    nothing is measured: circuit and model are one.
     """
     own, claim, every = study.settings["completeness"], frozenset(study.claim.heads), frozenset(study.model.heads)
     groups = choose(study, recipes) if claim != every else []
