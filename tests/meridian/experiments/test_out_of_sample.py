@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from rich.console import Console
 from circuits import planted
 from meridian.experiments import out_of_sample
 from meridian.reporter import Reporter
+from meridian.trackers.base import NeverFatal, Tracker
 from results_io import UserError
 
 CONFIG = yaml.safe_load((Path(__file__).parents[3] / "configs" / "experiment" / "out_of_sample.yaml").read_text())
@@ -92,8 +94,9 @@ def _row(told):
     return {"name": told.name, "truth": told.truth, "tier": 0, "met": True, "same_tier_as": None, "blocked_by": []}
 
 
-def _context(folder, experiment):
+def _context(folder, experiment) -> Any:
     """As much of a run's context as the experiment reads."""
     settings = {"experiment": experiment, "model": {"device": "cpu"}}
     reporter = Reporter(Console(file=io.StringIO()))
+    reporter.tracker = NeverFatal(Tracker(), print)
     return SimpleNamespace(settings=settings, experiment_folder=lambda name: folder / name, reporter=reporter)
