@@ -133,12 +133,13 @@ class Evidence:
     @property
     def metric(self) -> str:
         """What D and every effect of an intervention are, in words."""
-        return str(self.data("01").get("metric", "logit_difference")).replace("_", " ")
+        metric = str(self.data("01").get("metric", "logit_difference"))
+        return "log-probability difference" if metric == "sequence" else metric.replace("_", " ")
 
     @property
     def unit(self) -> str:
-        """The unit of D and of effects on it: nats of a logit difference, else the metric's name."""
-        return "nats" if self.metric == "logit difference" else self.metric
+        """The unit of D and of effects on it: nats of logits and log-probabilities, else the metric's name."""
+        return self.metric if self.metric == "probability difference" else "nats"
 
     @cached_property
     def clean_in_logits(self) -> Float[np.ndarray, " prompt"]:

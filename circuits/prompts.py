@@ -7,10 +7,11 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 import results_io
@@ -25,13 +26,23 @@ CHANGED = "changed"  # reserved role: every position where the clean and the cor
 PATIENCE = 20_000  # draws in a row that bring nothing new, after which a task has no more prompts to give
 
 
+@dataclass(frozen=True)
+class Sequences:
+    """The token ids of each answer and of each foil of a prompt, after what they all begin with."""
+
+    answers: tuple[tuple[int, ...], ...]
+    wrong: tuple[tuple[int, ...], ...]
+
+
 @dataclass(frozen=True, eq=False)
 class PromptSet:
     """Prompts of one task, tokenized; every row is one clean/corrupted pair.
 
     `clean` and `corrupted` are token ids padded on the right with the pad id (causal attention never sees it);
     `end` is the index of the last real token, where the answer is predicted. `answers` and `wrong` hold token ids
-    padded with -1. `positions` maps a role to its token index in each row. Prompts of one template have one length.
+    padded with -1; a row without foils is compared with the whole vocabulary. `positions` maps a role to its token index in
+    each row. Prompts of one template have one length. `sequences` has each row's answers and foils as token ids from `end` on,
+    if some are of several tokens; `answers` and `wrong` are then their first ones.
     """
 
     task: str
@@ -48,6 +59,7 @@ class PromptSet:
     splits: tuple[str, ...]
     factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bos: str | None = None
+    sequences: tuple[Sequences, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -77,7 +89,13 @@ class PromptSet:
             splits=tuple(self.splits[i] for i in pick),
             factors={name: tuple(values[i] for i in pick) for name, values in self.factors.items()},
             bos=self.bos,
+            sequences=tuple(self.sequences[i] for i in pick) if self.sequences else (),
         )
+
+    @cached_property
+    def without_foils(self) -> Bool[Tensor, " prompt"]:
+        """Which rows are compared with the whole vocabulary."""
+        return (self.wrong == PADDING).all(1)
 
     def rows_of(self, split: str) -> list[int]:
         return [i for i, name in enumerate(self.splits) if name == split]
@@ -216,7 +234,13 @@ def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str
         splits=tuple([split] * len(examples)),
         factors={name: tuple(example.factors.get(name, "") for example in examples) for name in examples[0].factors},
         bos=tokenizer.bos_token if task.bos else None,
+        sequences=tuple(row["sequences"] for row in rows) if several_tokens(task) else (),
     )
+
+
+def several_tokens(task: Task) -> bool:
+    """Whether answers and foils of this task may be of several tokens."""
+    return task.several_tokens or task.metric == "sequence"
 
 
 def join(first: PromptSet, second: PromptSet) -> PromptSet:
@@ -249,6 +273,7 @@ def join(first: PromptSet, second: PromptSet) -> PromptSet:
         splits=first.splits + second.splits,
         factors={name: first.factors[name] + second.factors[name] for name in first.factors},
         bos=first.bos,
+        sequences=first.sequences + second.sequences,
     )
 
 
@@ -294,12 +319,52 @@ def _tokenize_row(task: Task, example: Example, encode: Encoder) -> dict[str, An
             f"{task.name}: clean prompt {example.clean!r} has {len(clean)} tokens and its corrupted twin "
             f"{example.corrupted!r} has {len(corrupted)}; pairs must be equally long, so drop or reword it"
         )
-    answers = [_single_token(task, word, example, encode) for word in example.answers]
-    wrong = [_single_token(task, word, example, encode) for word in example.wrong]
-    if set(answers) & set(wrong):
-        raise UserError(f"{task.name}: an answer of {example.clean!r} is also one of its foils; reword the prompt")
     places = {role: len(start) + _token_at(encoded["offset_mapping"], span) for role, span in example.positions.items()}
-    return {"clean": clean, "corrupted": corrupted, "answers": answers, "wrong": wrong, "positions": places}
+    if several_tokens(task):
+        shared, sequences = _sequences(task, example, encode)
+        clean, corrupted = clean + shared, corrupted + shared
+        answers, wrong = ([ids[0] for ids in side] for side in (sequences.answers, sequences.wrong))
+        if "end" in places:  # where the answer is predicted
+            places["end"] = len(clean) - 1
+    else:
+        sequences = None
+        answers = [_single_token(task, word, example, encode) for word in example.answers]
+        wrong = [_single_token(task, word, example, encode) for word in example.wrong]
+    if set(answers) & set(wrong):
+        begins = "begins with the same token as" if several_tokens(task) else "is also"
+        raise UserError(f"{task.name}: an answer of {example.clean!r} {begins} one of its foils; reword the prompt")
+    row = {"clean": clean, "corrupted": corrupted, "answers": answers, "wrong": wrong, "positions": places}
+    return {**row, "sequences": sequences}
+
+
+def _sequences(task: Task, example: Example, encode: Encoder) -> tuple[list[int], Sequences]:
+    """(the tokens that all answers and foils begin with, what follows in each).
+
+    UserError if a word is no continuation of the prompt, or an answer and a foil do not differ where both have a token.
+    """
+    sides = [[_tokens(task, word, example, encode) for word in words] for words in (example.answers, example.wrong)]
+    every = [*sides[0], *sides[1]]
+    columns = zip(*every, strict=False) if sides[1] else ()
+    shared = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+    if shared and min(map(len, every)) == len(shared):
+        shortest = (*example.answers, *example.wrong)[min(range(len(every)), key=lambda at: len(every[at]))]
+        raise UserError(
+            f"{task.name}: {shortest!r} is the beginning of every other answer and foil of {example.clean!r}, so that there is "
+            "no token at which they differ; give it other ones"
+        )
+    answers, wrong = (tuple(tuple(ids[len(shared) :]) for ids in side) for side in sides)
+    return shared, Sequences(answers, wrong)
+
+
+def _tokens(task: Task, word: str, example: Example, encode: Encoder) -> list[int]:
+    """Ids of `word` after the clean prompt, one or more. UserError if there are none or one is unknown."""
+    ids = encode.continuation(example.clean, example.joint, word)
+    unknown = {encode.tokenizer.unk_token_id} - {encode.tokenizer.eos_token_id}
+    if not ids or unknown & set(ids):
+        raise UserError(
+            f"{task.name}: answer {word!r} does not continue {example.clean!r} in tokens that the tokenizer knows; use another"
+        )
+    return ids
 
 
 def _single_token(task: Task, word: str, example: Example, encode: Encoder) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
@@ -16,6 +17,7 @@ from circuits.engine import LensEngine, choose
 from circuits.interventions import Effects, Sweep
 from circuits.models import Model
 from circuits.prompts import PromptSet
+from circuits.sequences import SequenceRows
 from circuits.tasks.base import Task
 from results_io import UserError
 
@@ -76,6 +78,8 @@ class Study:
         The effects are on the task's metric, or on the logit difference if `in_logits` (for what adds up in logits).
         """
         prompts = self.prompts if prompts is None else prompts
+        if self.task.metric == "sequence" and not in_logits:
+            return self._run_sequences(sweep, prompts)
         by_probability = self.task.metric == "probability_difference"
         sweep = replace(sweep, probabilities=True) if by_probability else sweep
         key = (self.engine, sweep.sha256, prompts.sha256)
@@ -87,6 +91,22 @@ class Study:
             return effects
         answers, foils = effects.probabilities
         return replace(effects, logit_diff=answers - foils)
+
+    def _run_sequences(self, sweep: Sweep, prompts: PromptSet) -> Effects:
+        """`run` on the log-probabilities of whole answers and foils."""
+        key = (self.engine, sweep.sha256, f"sequences of {prompts.sha256}")
+        if key not in self.done:
+            rows = SequenceRows(prompts)
+            engine = self._sequence_engine
+            self.progress.expect(len(sweep) * len(rows.expanded))
+            found = engine.run(replace(sweep, probabilities=False), rows.expanded, self.progress.advance)
+            self.done[key] = rows.fold(found, sweep.sha256)
+        return self.done[key]
+
+    @cached_property
+    def _sequence_engine(self) -> LensEngine:
+        """The engine with the reference prompts followed by their own answers and foils."""
+        return self.engine.on(SequenceRows(self.engine.reference.prompts).expanded)
 
     def subset(self, size: int, split: str = "evaluation") -> list[int]:
         """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""

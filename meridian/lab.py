@@ -38,7 +38,11 @@ from meridian.finding import Finding, clusters_of, forest_rows, means
 from results_io import UserError
 
 CIRCUIT = "circuit"
-UNITS = {"logit_difference": "logit difference, nats", "probability_difference": "probability difference"}
+UNITS = {
+    "logit_difference": "logit difference, nats",
+    "probability_difference": "probability difference",
+    "sequence": "log-probability difference, nats",
+}
 HEAD_MAPS = {
     "denoising": "what the head's clean output adds to the corrupted run",
     "noising": "what the head's corrupted output takes from the clean run",
@@ -324,7 +328,7 @@ class Lab:
 
     @property
     def _metric(self) -> str:
-        return self.study.task.metric.replace("_", " ")
+        return self.study.task.quantity
 
     @property
     def _unit(self) -> str:

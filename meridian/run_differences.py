@@ -181,5 +181,5 @@ def above_floor(evidence: Evidence) -> Parts:
 
 
 def unit_of(evidence: Evidence) -> str:
-    """The unit of the task's metric: nats of a logit difference, "probability" of one of probabilities."""
-    return "nats" if evidence.metric == "logit difference" else "probability"
+    """The unit of the task's metric: "probability" of a difference of probabilities, nats of any other."""
+    return "probability" if evidence.metric == "probability difference" else "nats"

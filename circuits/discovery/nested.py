@@ -51,7 +51,7 @@ class Nested:
         """The task's metric without any component and with all. UserError unless the latter is larger in sum."""
         empty, whole = found = self.logit_diff([0, self.total])
         if whole.sum() <= empty.sum():
-            metric = self.study.task.metric.replace("_", " ")
+            metric = self.study.task.quantity
             raise UserError(
                 f"model {self.study.model.name} does task {self.study.task.name} no better with all {self.ranking.unit} "
                 f"than with none of them ({metric} {whole.mean():.2f} and {empty.mean():.2f}, the others "

@@ -202,7 +202,7 @@ def require_ability(
     draws = counts @ np.stack([clean, clean - empty], 1) / counts.sum(1, keepdims=True)
     (low, above), (high, _) = resampling.interval(draws)
     if low <= 0 or above <= 0:
-        metric = study.task.metric.replace("_", " ")
+        metric = study.task.quantity
         raise UserError(
             f"model {study.model.name} does not do task {study.task.name} (mean {metric} {clean.mean():.2f} "
             f"[{low:.2f}, {high:.2f}] on {len(prompts)} discovery prompts, {empty.mean():.2f} without any head), so "

@@ -297,6 +297,9 @@ class Rows:
             for rows, shifts in zip(stream, self.trie.shifts.edits, strict=True):
                 for shift in shifts:
                     rows += self._shift(*shift)
+        if batch.without_foils.any():
+            found = self._of_all_logits(stream)
+            return found if probabilities else Scores(found.logit_diff, found.correct, None)
         direction, constant = decoder.direction(batch.answers, batch.wrong)
         leaves = self._index(self.trie.leaves)
         difference = self.engine.operations.logit_difference(
@@ -304,15 +307,17 @@ class Rows:
         )
         decoder.flops.add(2 * stream.numel())
         if probabilities or batch.answers.shape[1] + batch.wrong.shape[1] > 2:
-            blocks = [stream[at] for at in self._blocks(slice(0, len(stream)), 1)]
-            found = [of_logits(decoder.logits(some).flatten(0, 1), batch, len(some), True) for some in blocks]
-            correct = np.concatenate([part.correct for part in found])[self.trie.leaves]
-            kept = (
-                np.concatenate([getattr(part, name) for part in found])[self.trie.leaves] if probabilities else None
-                for name in ("answer_probability", "foil_probability")
-            )
-            return Scores(difference.cpu().numpy(), correct, *kept)
+            found = self._of_all_logits(stream)
+            kept = (found.answer_probability, found.foil_probability) if probabilities else (None, None)
+            return Scores(difference.cpu().numpy(), found.correct, *kept)
         return Scores(difference.cpu().numpy(), (difference > 0).cpu().numpy(), None, None)
+
+    def _of_all_logits(self, stream: Float[Tensor, "state prompt d_model"]) -> Scores:
+        """Scores of the variants from the logits of the whole vocabulary, of which a block at a time is held."""
+        blocks = [stream[at] for at in self._blocks(slice(0, len(stream)), 1)]
+        parts = [of_logits(self.decoder.logits(some).flatten(0, 1), self.batch, len(some), True) for some in blocks]
+        names = ("logit_diff", "correct", "answer_probability", "foil_probability")
+        return Scores(*(np.concatenate([getattr(part, name) for part in parts])[self.trie.leaves] for name in names))
 
     def _shift(self, writer: Node, held: Recipe, shown: Recipe) -> Float[Tensor, "prompt d_model"]:
         """What is added to the final norm's input if it sees a writer under one recipe instead of another."""

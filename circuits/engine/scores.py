@@ -57,11 +57,17 @@ class Scores:
 def of_logits(
     logits: Float[Tensor, "row vocabulary"], batch: PromptSet, n_variants: int, probabilities: bool
 ) -> Scores:
-    """Scores from the logits at the end; rows are (variant, prompt), variant-major."""
+    """Scores from the logits at the end; rows are (variant, prompt), variant-major.
+
+    A prompt without foils is compared with the whole vocabulary: its score is the answers' mean log-probability.
+    """
     answers = gather(logits, batch.answers.repeat(n_variants, 1))
     wrong = gather(logits, batch.wrong.repeat(n_variants, 1))
-    difference = torch.nanmean(answers, 1) - torch.nanmean(wrong, 1)
     mass, foils = _log_sum(answers), _log_sum(wrong)
+    other = torch.nanmean(wrong, 1)
+    if (alone := batch.without_foils).any():
+        other = torch.where(alone.repeat(n_variants).to(other.device), torch.logsumexp(logits, 1), other)
+    difference = torch.nanmean(answers, 1) - other
 
     def table(values: Tensor) -> np.ndarray:
         return values.reshape(n_variants, len(batch)).cpu().numpy()

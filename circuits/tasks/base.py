@@ -12,8 +12,13 @@ from circuits.tasks.example import Example
 if TYPE_CHECKING:
     from circuits.tasks.published.vocabulary import Vocabulary
 
-Metric = Literal["logit_difference", "probability_difference"]
+Metric = Literal["logit_difference", "probability_difference", "sequence"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
+QUANTITIES: Mapping[Metric, str] = {
+    "logit_difference": "logit difference",
+    "probability_difference": "probability difference",
+    "sequence": "log-probability difference",
+}
 TEMPLATES = ("default", "more")  # the values of prompts.templates
 
 
@@ -35,10 +40,12 @@ class Task:
     of the tokenizer whose words the prompts are drawn from; None for the embedded models' own words. `corruption`: how the
     corrupted prompt differs, where a task has several ways. `templates`: the labels of all its templates, if every split is
     to have each of them equally often; empty: as they are drawn. `metric`: what interventions change, the mean logit of the
-    answers minus that of the foils (nats), or the probability of all answers minus that of all foils. Attribution, lens,
-    gradients and learning coefficients are about logits under either. `given`: the examples of every split, of a task whose
-    prompts are a list rather than drawn (`sample` is then None). `more`: a larger grammar, from which `prompts.templates=more`
-    draws in place of `sample`; None if there is none.
+    answers minus that of the foils (nats), the probability of all answers minus that of all foils, or ("sequence") the mean
+    log-probability of the answers minus that of the foils, each summed over its tokens (nats). Attribution, lens, gradients
+    and learning coefficients are about logits under any. `several_tokens`: whether answers and foils may be of several
+    tokens; logits are then those of the first at which they differ ("sequence" implies it). `given`: the examples of every
+    split, of a task whose prompts are a list rather than drawn (`sample` is then None). `more`: a larger grammar, from which
+    `prompts.templates=more` draws in place of `sample`; None if there is none.
     """
 
     name: str
@@ -53,3 +60,9 @@ class Task:
     metric: Metric = "logit_difference"
     given: Mapping[str, tuple[Example, ...]] | None = None
     more: Grammar | None = None
+    several_tokens: bool = False
+
+    @property
+    def quantity(self) -> str:
+        """What the metric is, in words."""
+        return QUANTITIES[self.metric]

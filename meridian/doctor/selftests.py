@@ -158,7 +158,7 @@ def behaviour_of(study: Study, size: int = PROMPTS) -> Behaviour:
     effects = study.run(Sweep((Variant("clean"), Variant("corrupted", base="corrupted"))), prompts)
     clean, corrupted = effects.logit_diff.astype(float)
     error = float(clean.std(ddof=1) / math.sqrt(len(clean))) if len(clean) > 1 else 0.0
-    accuracy, metric = float(effects.correct[0].mean()), study.task.metric.replace("_", " ")
+    accuracy, metric = float(effects.correct[0].mean()), study.task.quantity
     return Behaviour(len(clean), accuracy, float(clean.mean()), error, float(corrupted.mean()), metric)
 
 

@@ -1,0 +1,121 @@
+"""Answers of several tokens: their log-probability under an intervention, summed over their tokens.
+
+    log p(a_1 ... a_n | prompt) = sum over k of log p(a_k | prompt, a_1 ... a_k-1)
+
+An engine reads logits at one position of a prompt. So each prompt becomes one row for each token of each of its answers and
+foils: the prompt followed by the tokens before it, compared with the whole vocabulary. Interventions act on these tokens as
+they do on the prompt's. Reference prompts are followed by their own answers and foils alike, so that a mean is one of the same
+position, and every row of a sequence has the same donor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from circuits.interventions import Effects
+from circuits.prompts import PADDING, PromptSet
+
+Side = Literal["answers", "wrong"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Token `step` of one of the `side` sequences of prompt `prompt`: its number among them, and its ids."""
+
+    prompt: int
+    side: Side
+    number: int
+    step: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SequenceRows:
+    """The rows that the sequences of `prompts` are scored on. Every prompt has at least one answer and one foil."""
+
+    prompts: PromptSet
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        return tuple(self._rows())
+
+    def _rows(self) -> Iterator[Row]:
+        sides: tuple[Side, ...] = ("answers", "wrong")
+        for prompt, sequences in enumerate(self.prompts.sequences):
+            for side in sides:
+                for number, ids in enumerate(getattr(sequences, side)):
+                    yield from (Row(prompt, side, number, step, ids) for step in range(len(ids)))
+
+    @cached_property
+    def expanded(self) -> PromptSet:
+        """A prompt for every row, without foils; its template also names the side, the sequence's length and the step."""
+        old, rows = self.prompts, self.rows
+        longest = max(row.step for row in rows)
+        width = old.clean.shape[1] + longest
+        where = [row.prompt for row in rows]
+
+        def tokens(base: torch.Tensor) -> torch.Tensor:
+            wide = torch.nn.functional.pad(base, (0, longest))[where]
+            for at, row in enumerate(rows):
+                end = int(old.end[row.prompt]) + 1
+                wide[at, end : end + row.step] = torch.tensor(row.ids[: row.step], dtype=wide.dtype)
+            return wide[:, :width]
+
+        return PromptSet(
+            task=f"{old.task}, sequences",
+            split=old.split,
+            clean=tokens(old.clean),
+            corrupted=tokens(old.corrupted),
+            end=torch.tensor([int(old.end[row.prompt]) + row.step for row in rows]),
+            answers=torch.tensor([[row.ids[row.step]] for row in rows]),
+            wrong=torch.full((len(rows), 1), PADDING),
+            templates=tuple(f"{old.templates[r.prompt]} {r.side} of {len(r.ids)}, token {r.step}" for r in rows),
+            clusters=tuple(old.clusters[at] for at in where),
+            positions={role: places[where] for role, places in old.positions.items()},
+            ids=tuple(old.ids[at] for at in where),
+            splits=tuple(old.splits[at] for at in where),
+            factors={name: tuple(values[at] for at in where) for name, values in old.factors.items()},
+            bos=old.bos,
+        )
+
+    def fold(self, effects: Effects, sweep_sha256: str) -> Effects:
+        """Effects on the prompts from those on the rows: mean log-probability of the answers minus that of the foils, nats.
+
+        `correct`: the answers' probability is above that of the foils. `answer_probability` and `foil_probability` are sums
+        over the answers, and over the foils.
+        """
+        answers, foils = self._sums(effects.logit_diff, "answers"), self._sums(effects.logit_diff, "wrong")
+        mass, other = (np.logaddexp.reduce(_filled(side, -np.inf), 2) for side in (answers, foils))
+        kind = effects.logit_diff.dtype
+        return Effects(
+            names=effects.names,
+            logit_diff=(np.nanmean(answers, 2) - np.nanmean(foils, 2)).astype(kind),
+            correct=mass > other,
+            answer_probability=np.exp(mass).astype(kind),
+            foil_probability=np.exp(other).astype(kind),
+            sweep_sha256=sweep_sha256,
+            prompts_sha256=self.prompts.sha256,
+        )
+
+    def _sums(
+        self, log_p: Float[np.ndarray, "variant row"], side: Side
+    ) -> Float[np.ndarray, "variant prompt sequence"]:
+        """Log-probability of every sequence of one side; NaN where a prompt has fewer than others."""
+        most = max(len(getattr(sequences, side)) for sequences in self.prompts.sequences)
+        sums = np.full((len(log_p), len(self.prompts), most), np.nan)
+        for at, row in enumerate(self.rows):
+            if row.side == side:
+                before = 0.0 if row.step == 0 else sums[:, row.prompt, row.number]
+                sums[:, row.prompt, row.number] = before + log_p[:, at]
+        return sums
+
+
+def _filled(values: np.ndarray, missing: float) -> np.ndarray:
+    return np.where(np.isnan(values), missing, values)
