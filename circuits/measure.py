@@ -23,7 +23,7 @@ import results_io
 from circuits import models, prompts, study, tasks
 from circuits.circuit import Circuit
 from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
-from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
+from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, cross_task
 from circuits.models import Identity, Model
 from circuits.study import Progress, Study
 from results_io import UserError
@@ -72,7 +72,7 @@ class Plan:
     def prompts_sha256(self) -> str:
         """Identity of all four prompt sets, from their text alone."""
         return results_io.sha256(
-            {name: [vars(example) for example in examples] for name, examples in self.examples.items()}
+            {name: [_content(example) for example in examples] for name, examples in self.examples.items()}
         )
 
     def require_reference(self) -> None:
@@ -117,6 +117,8 @@ class Plan:
             "metric": self.task.metric,
             "bos": self.task.bos,
             "prompts_sha256": self.prompts_sha256,
+            "file_sha256": self.task.source.sha256 if self.task.source else None,
+            "companions": list(self.task.companions) if number == cross_task.NUMBER else None,
             "circuit": circuit.name if circuit else None,
             "circuit_sha256": circuit.sha256 if circuit else None,
             "stored_circuits": self._stored_circuits(number),
@@ -133,6 +135,11 @@ class Plan:
             return None
         stored = self.identity.circuits
         return {name: stored[name].sha256 for name in of_tasks(self.task) if name in stored}
+
+
+def _content(example: tasks.Example) -> dict[str, Any]:
+    """What an example says; a row only where there is one."""
+    return {name: value for name, value in vars(example).items() if name != "row" or value is not None}
 
 
 def path_of(folder: Path, number: str) -> Path:

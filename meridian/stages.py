@@ -11,7 +11,7 @@ from calibrations import calibrate as calibrating
 from calibrations import certificate, certificate_table, claims_tried, preconditions, rules, summary
 from calibrations.evidence import Evidence
 from meridian import aggregate, integrity
-from meridian.commandline import FAILURES, TRACED
+from meridian.commandline import FAILURES, FILE, TRACED
 from meridian.context import RunContext
 from meridian.headline import READ, headline
 from meridian.run_folder import CERTIFICATE, RunFolder
@@ -32,6 +32,8 @@ def measure(context: RunContext, task: str) -> Path:
     from circuits import measure
 
     folder, shared = context.folder(task), context.folder(task, default=True)
+    for note in plan.task.source.notes if plan.task.source else ():
+        context.reporter.say(note)
     integrity.announce(folder, context.reporter.say)
     plan.circuit = claimed_circuit(context, plan, folder)
     numbers = numbers_read(context)
@@ -115,7 +117,10 @@ def calibrate(context: RunContext, folder: Path) -> calibrating.Documents:
 def certify(context: RunContext, folder: Path, documents: calibrating.Documents) -> dict[str, Any]:
     """Stage 3: fold the verdicts; certificate.json is written only if all calibrations were asked for."""
     settings = context.settings
-    standing = rules.standing(settings, documents[calibrating.PRECONDITIONS]["subject"]["task"])
+    named = settings["task"]["name"]
+    standing = rules.standing(
+        settings, named if named == FILE else documents[calibrating.PRECONDITIONS]["subject"]["task"]
+    )
     if context.traced:
         from meridian import failures
 

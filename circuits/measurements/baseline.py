@@ -26,8 +26,10 @@ def measure(study: Study) -> dict[str, Any]:
     assert effects.answer_probability is not None and effects.foil_probability is not None  # the sweep asks for them
     correct = effects.correct[0]
     splits = np.array(prompts.splits)
+    source = study.task.source
     return {
         "prompt_id": prompts.ids,
+        **({"row": prompts.file_rows, "source": {"left_out": source.left_out, "notes": source.notes}} if source else {}),
         "split": prompts.splits,
         "template": prompts.templates,
         "cluster": prompts.clusters,

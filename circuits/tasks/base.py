@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from circuits.tasks.example import Example
@@ -26,6 +26,16 @@ class Grammar:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The rows that given prompts come from: the SHA-256 of their content, {number of a row left out: why}, and what was chosen
+    for them, in words."""
+
+    sha256: str
+    left_out: Mapping[int, str]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Task:
     """A behaviour with clean and corrupted prompts.
 
@@ -38,7 +48,8 @@ class Task:
     answers minus that of the foils (nats), or the probability of all answers minus that of all foils. Attribution, lens,
     gradients and learning coefficients are about logits under either. `given`: the examples of every split, of a task whose
     prompts are a list rather than drawn (`sample` is then None). `more`: a larger grammar, from which `prompts.templates=more`
-    draws in place of `sample`; None if there is none.
+    draws in place of `sample`; None if there is none. `source`: the rows that given prompts come from, if they come from a file.
+    `others`: the companions that no name finds, by their names.
     """
 
     name: str
@@ -53,3 +64,5 @@ class Task:
     metric: Metric = "logit_difference"
     given: Mapping[str, tuple[Example, ...]] | None = None
     more: Grammar | None = None
+    source: Source | None = None
+    others: Mapping[str, Task] = field(default_factory=dict)

@@ -19,7 +19,8 @@ class Example:
     (the last token that overlaps a span is that position). `template` is the wording, "frame" or "frame/variant" (see
     `frame_of`), `cluster` the sampling unit shared by dependent prompts (for example the set of names), `factors`
     further labels by which measurement invariance is examined. `joint` stands between a prompt and its answer: nothing
-    where the answer continues the last word, as the two digits of a year do after "17".
+    where the answer continues the last word, as the two digits of a year do after "17". `row` is the number of the row of a
+    file that the prompt comes from, None if it comes from none.
     """
 
     clean: str
@@ -31,6 +32,7 @@ class Example:
     positions: dict[str, tuple[int, int]]
     factors: dict[str, str] = field(default_factory=dict)
     joint: str = " "
+    row: int | None = None
 
 
 def frame_of(template: str) -> str:
