@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +72,7 @@ def build(
     names = []
     for name in companions_of(asked, vocabulary):
         if isinstance(name, Path):
-            one = replace(options, align=None, columns={}, shares=file.COMPANION_SHARES)
-            task = file.load(name, text_reader.tokenizer, options=one, **reading)
+            task = file.load(name, text_reader.tokenizer, options=options_of(_of_companion(asked)), **reading)
             others[task.name] = task
             name = task.name
         names.append(name)
@@ -83,6 +82,13 @@ def build(
     if made.name in names:
         raise UserError(f"{found.where} is named as its own companion; a circuit matters for its own task, so leave it out")
     return made
+
+
+def _of_companion(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a companion's rows are read by: those of the task, but for where its columns and splits are."""
+    from circuits.tasks import file
+
+    return {**asked, "columns": None, "shares": dict(file.COMPANION_SHARES)}
 
 
 def companions_of(asked: Mapping[str, Any], vocabulary: Vocabulary | None) -> list[str | Path]:
@@ -103,10 +109,32 @@ def companions_of(asked: Mapping[str, Any], vocabulary: Vocabulary | None) -> li
     return found
 
 
-def examine(asked: Mapping[str, Any], text_reader: TextReader) -> tuple[Given, Examined]:
-    """What a tokenizer makes of the rows that the settings name; no foils are chosen, which takes the model."""
+def examine(found: Given, asked: Mapping[str, Any], text_reader: TextReader) -> Examined:
+    """What a tokenizer makes of rows; no foils are chosen, which takes the model."""
     from circuits.tasks import file
 
-    found = given(asked)
     reader = file.Reader(text_reader.tokenizer, options_of(asked), text_reader.longest)
-    return found, file.examine(found.rows, reader, unread=found.unread)
+    return file.examine(found.rows, reader, unread=found.unread)
+
+
+def of_companions(
+    companions: Sequence[str | Path], asked: Mapping[str, Any], text_reader: TextReader, vocabulary: Vocabulary | None
+) -> list[str]:
+    """What C17 has to compare with, a sentence for each companion that cannot serve."""
+    from circuits import tasks
+
+    if not companions:
+        return ["companions: none, so C17 says nothing; task.companions names other tasks or files"]
+    said = [f"companions: {', '.join(map(str, companions))}"]
+    for name in companions:
+        try:
+            if isinstance(name, Path):
+                own = _of_companion(asked)
+                one = examine(given({**own, "path": name, "dataset": None}), own, text_reader)
+                if one.lacking:
+                    raise UserError(one.lacking)
+            else:
+                tasks.get(name, vocabulary)
+        except UserError as reason:
+            said.append(f"companion {name} cannot serve: {reason}")
+    return said
