@@ -173,7 +173,9 @@ def effect_matrix(evidence: Evidence, config: Mapping[str, Any]) -> EffectMatrix
             left_out[name] = reason
         else:
             tasks.append(_companion(name, stored, evidence.heads))
-    return EffectMatrix(tuple(tasks), left_out, evidence.layers, len(cross["tasks"]) + len(cross.get("unavailable", {})))
+    return EffectMatrix(
+        tuple(tasks), left_out, evidence.layers, len(cross["tasks"]) + len(cross.get("unavailable", {}))
+    )
 
 
 def _why_not(stored: CompanionTask, config: Mapping[str, Any]) -> str | None:

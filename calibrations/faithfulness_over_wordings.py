@@ -26,7 +26,7 @@ from calibrations.statistics import Insufficient, Ratio, or_reason, ratio_of_mea
 
 METRIC = "P.faithfulness_over_wordings"
 CI_METHOD = "t over wordings of this grammar"
-REMEDY = "prompts.templates=more"
+REMEDY = "prompts.templates=more (rows of a file: more wordings in their column template)"
 
 
 def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:

@@ -81,7 +81,9 @@ def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
     if plan.task.source is not None and found.task == FILE:  # written by hand: whoever runs it says which file
         found = replace(found, task=plan.task.name)
     if found.task != plan.task.name:
-        remedy = f"write task: {FILE} in it to ask it of these rows" if plan.task.source else f"run with task={found.task}"
+        remedy = (
+            f"write task: {FILE} in it to ask it of these rows" if plan.task.source else f"run with task={found.task}"
+        )
         raise UserError(
             f"circuit file {settings['path']} is about task {found.task!r}, but the run is about {plan.task.name!r}; "
             f"{remedy}"

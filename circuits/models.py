@@ -332,7 +332,9 @@ def _longest(folder: Path) -> int | None:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    counts = [config.get(name) for name in ("n_positions", "max_position_embeddings")] if isinstance(config, dict) else []
+    counts = (
+        [config.get(name) for name in ("n_positions", "max_position_embeddings")] if isinstance(config, dict) else []
+    )
     return next((count for count in counts if type(count) is int), None)
 
 

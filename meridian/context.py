@@ -151,8 +151,8 @@ class RunContext:
         templates = self.settings["prompts"].get("templates")
         if templates not in (None, "default"):
             raise UserError(
-                f"prompts.templates={templates} is for tasks that draw their prompts; those of task={FILE} are given, so leave it "
-                "out"
+                f"prompts.templates={templates} is for tasks that draw their prompts; those of task={FILE} are given, so leave "
+                "it out"
             )
         return self._plan_of(self.file_task)
 

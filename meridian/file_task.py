@@ -77,10 +77,18 @@ def build(
             name = task.name
         names.append(name)
     made = file.load(
-        found.rows, text_reader.tokenizer, options=options, companions=names, others=others, unread=found.unread, **reading
+        found.rows,
+        text_reader.tokenizer,
+        options=options,
+        companions=names,
+        others=others,
+        unread=found.unread,
+        **reading,
     )
     if made.name in names:
-        raise UserError(f"{found.where} is named as its own companion; a circuit matters for its own task, so leave it out")
+        raise UserError(
+            f"{found.where} is named as its own companion; a circuit matters for its own task, so leave it out"
+        )
     return made
 
 

@@ -108,7 +108,10 @@ def sentences(every: Iterable[Need], have: Mapping[str, int], shares: Mapping[st
     said = [f"tiers: these rows allow tier {top} of {tiers} at most; whether it is reached, the verdicts say"]
     for tier in range(top + 1, tiers + 1):
         missing = [need for need in every if need.tier <= tier and need.lacks(have)]
-        rows = max((math.ceil(need.lacks(have) / shares[SPLIT_OF[need.what]]) for need in missing if need.what in SPLIT_OF), default=0)
+        rows = max(
+            (math.ceil(need.lacks(have) / shares[SPLIT_OF[need.what]]) for need in missing if need.what in SPLIT_OF),
+            default=0,
+        )
         asked = [f"{need.least} {need.what} (has {have[need.what]}; {need.by})" for need in _last(missing)]
         more = f", so about {rows} rows more" if rows else ""
         how = "".join(f"; {need.what}: {HOW[need.what]}" for need in _last(missing) if need.what in HOW)

@@ -173,7 +173,11 @@ def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) 
                 "model=hub model.name=... or model=local model.path=..."
             )
         typed = [f"model={subject['model']}", *typed]
-    task = [] if own and "task" in map(overrides.setting, typed) else [f"task={commandline.FILE if own else subject['task']}"]
+    task = (
+        []
+        if own and "task" in map(overrides.setting, typed)
+        else [f"task={commandline.FILE if own else subject['task']}"]
+    )
     given = [*task, *certificate["asked"], *typed]
     try:
         settings = config_files.plain(overrides.composed(commandline.arguments(given)))

@@ -29,7 +29,9 @@ def measure(study: Study) -> dict[str, Any]:
     source = study.task.source
     return {
         "prompt_id": prompts.ids,
-        **({"row": prompts.file_rows, "source": {"left_out": source.left_out, "notes": source.notes}} if source else {}),
+        **(
+            {"row": prompts.file_rows, "source": {"left_out": source.left_out, "notes": source.notes}} if source else {}
+        ),
         "split": prompts.splits,
         "template": prompts.templates,
         "cluster": prompts.clusters,

@@ -39,7 +39,7 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def chosen(task: Task) -> tuple[list[str], dict[str, str]]:
-    """(companions that have prompts for this tokenizer, stand-ins in the place of those they stand for; why the others have none)."""
+    """(companions that have prompts for this tokenizer, or their stand-ins; why the others have none)."""
     names: list[str] = []
     unavailable: dict[str, str] = {}
     for name in task.companions:

@@ -14,7 +14,9 @@ def command(context: RunContext) -> int:
     on them is possible. Nothing is written."""
     asked, say = context.settings["task"], context.reporter.say
     if asked["name"] != FILE:
-        raise UserError(f"check is about rows of yours, and task={asked['name']} draws its own; run it with task={FILE}")
+        raise UserError(
+            f"check is about rows of yours, and task={asked['name']} draws its own; run it with task={FILE}"
+        )
     from meridian import file_task, tier_needs
 
     file_task.options_of(asked)

@@ -96,14 +96,16 @@ def _with_foils(fit: Sequence[Pair], reader: Reader, foils: Foils | None) -> tup
     for pair in fit:
         foil = chosen.get(pair.row.number, "")
         if foil is None:
-            rejected.append(Rejected(pair.row, "has no foil, and none of the model's likely words is one token after it"))
+            rejected.append(
+                Rejected(pair.row, "has no foil, and none of the model's likely words is one token after it")
+            )
         else:
             kept.append(replace(pair, wrong=(foil,)) if foil else pair)
     return kept, rejected
 
 
 def load(
-    given: str | Path | Iterable[Mapping[str, Any]] | Sequence[Row],
+    given: str | Path | Iterable[Mapping[str, Any] | Row],
     tokenizer: Any,
     vocabulary: Vocabulary | None = None,
     options: Options | None = None,
@@ -122,15 +124,19 @@ def load(
     UserError for rows that cannot be read, or of which too few are left.
     """
     options = options or Options()
-    found = given if _are_rows(given) else read(given, options)
+    found = _rows(given, options)
     reader = Reader(tokenizer, options, longest)
     if foils is None:
         reader = Reader(tokenizer, replace(options, foil="none"), longest)
     return task_of(examine(found, reader, foils, unread), vocabulary, companions, others)
 
 
-def _are_rows(given: Any) -> bool:
-    return isinstance(given, Sequence) and bool(given) and all(isinstance(one, Row) for one in given)
+def _rows(given: str | Path | Iterable[Mapping[str, Any] | Row], options: Options) -> tuple[Row, ...]:
+    if isinstance(given, (str, Path)):
+        return read(given, options)
+    every = list(given)
+    found = tuple(one for one in every if isinstance(one, Row))
+    return found if found else read([one for one in every if not isinstance(one, Row)], options)
 
 
 def task_of(

@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from circuits.tasks.file import columns
 from circuits.tasks.file.rows import Row, RowError, of_cells, require_alike, require_columns
@@ -64,9 +64,9 @@ def _records(name: str, subset: str | None, part: str) -> Iterator[Iterable[Mapp
             ) from error
         if isinstance(found, Mapping):
             if part not in found:
-                raise UserError(f"task.part={part} is no split of {name}; use {', '.join(found)}")
+                raise UserError(f"task.part={part} is no split of {name}; use {', '.join(map(str, found))}")
             found = found[part]
-        yield found
+        yield (cast("Mapping[str, Any]", record) for record in found)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,11 @@
-"""What was chosen for rows that do not say it, one sentence each: shown before anything is measured, and kept with the results."""
+"""What was chosen for rows that do not say it, in sentences: shown before anything is measured, and kept with the results."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from circuits.tasks.file.pairs import FRAME, Pair, Reader, joints, unknown_words
+from circuits.tasks.file.pairs import FRAME, Pair, Reader, spaces, unknown_words
 from circuits.tasks.file.rows import SPLITS
 from circuits.tasks.file.splits import Dealt
 
@@ -21,7 +21,7 @@ def notes(rows: int, kept: Sequence[Pair], dealt: Dealt, reader: Reader) -> tupl
         *said,
         _bos(reader),
         _space(kept, reader),
-        *([f"chat: every prompt is inside the tokenizer's chat template"] if reader.options.chat else []),
+        *(["chat: every prompt is inside the tokenizer's chat template"] if reader.options.chat else []),
         *_alignment(kept, reader),
         _foils(kept, reader),
         _templates(kept),
@@ -40,19 +40,33 @@ def _bos(reader: Reader) -> str:
     return "BOS: none" + (", as the tokenizer has none" if token is None else f", though the tokenizer has {token!r}")
 
 
+SPACES = {
+    "answer": "a part of the answer's token",
+    "prompt": "a token of its own at the end of the prompt",
+    "none": "none",
+}
+
+
 def _space(kept: Sequence[Pair], reader: Reader) -> str:
-    counts = joints(kept)
-    with_space, example = counts[" "], kept[0]
+    first = kept[0]
+    counts, ways = (
+        spaces(kept),
+        [reader.encode.continuation(first.texts[0], way, first.answers[0]) for way in ("", " ")],
+    )
+    if ways[0] == ways[1]:
+        return "leading space: makes no difference to this tokenizer"
     how = "inferred" if reader.options.space is None else "as task.space says"
-    many = "every" if with_space == len(kept) else "no" if not with_space else f"{with_space} of {len(kept)}"
-    return f"leading space: before the answers of {many} row{'s' if many[0].isdigit() else ''} ({how}), as in {example.joint + example.answers[0]!r}"
+    told = ", ".join(f"{SPACES[name]} ({counts[name]} rows)" for name in SPACES if counts[name])
+    return f"leading space: {told}, {how}, as in {first.joint + first.answers[0]!r}"
 
 
 def _alignment(kept: Sequence[Pair], reader: Reader) -> list[str]:
     if reader.options.align is None:
         return []
     count = sum(any(pair.filled) for pair in kept)
-    return [f"alignment: {count} of {len(kept)} rows are filled on the left with {reader.filler!r}, which the model reads"]
+    return [
+        f"alignment: {count} of {len(kept)} rows are filled on the left with {reader.filler!r}, which the model reads"
+    ]
 
 
 def _foils(kept: Sequence[Pair], reader: Reader) -> str:
@@ -74,7 +88,8 @@ def _templates(kept: Sequence[Pair]) -> str:
     default = any(pair.row.template is None for pair in kept)
     how = "by token length and changed positions, the default" if default else "by the column template"
     largest = ", ".join(
-        f"{name.removeprefix(FRAME + '/')} ({count})" for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:SHOWN]
+        f"{name.removeprefix(FRAME + '/')} ({count})"
+        for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:SHOWN]
     )
     return f"templates: {len(counts)}, {how}; {largest}{', ...' if len(counts) > SHOWN else ''}"
 
@@ -99,7 +114,9 @@ def _reference(dealt: Dealt) -> list[str]:
     if not dealt.twins:
         return []
     total = len(dealt.examples["reference"])
-    return [f"reference prompts: {dealt.twins} of {total} are corrupted twins of reference and discovery rows, as rows are few"]
+    return [
+        f"reference prompts: {dealt.twins} of {total} are corrupted twins of reference and discovery rows, as rows are few"
+    ]
 
 
 def _unknown(kept: Sequence[Pair], reader: Reader) -> list[str]:

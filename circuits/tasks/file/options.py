@@ -25,8 +25,8 @@ SHARES = {"discovery": 0.2, "evaluation": 0.5, "held_out": 0.2, "reference": 0.1
 
 @dataclass(frozen=True)
 class Options:
-    """`align`: "right" fills the shorter prompt of a pair on its left, None refuses the row. `chat`: the tokenizer's chat template
-    around every prompt. `space`: True or False if answers follow a space or not, None to infer it. `bos`: None for a BOS token
+    """`align`: "right" fills the shorter prompt of a pair on its left, None refuses the row. `chat`: the chat template around
+    every prompt. `space`: True or False if answers follow a space or not, None to infer it. `bos`: None for a BOS token
     wherever the tokenizer has one. `foil`: what stands in where no row names a foil. `columns`: where the file has ours.
     `shares`: of the rows, by split, where no column says it.
     """
@@ -48,7 +48,9 @@ class Options:
             columns.check(asked["columns"])
         shares = asked.get("shares") or SHARES
         if set(shares) != set(SPLITS) or not all(type(one) in (int, float) and one > 0 for one in shares.values()):
-            raise UserError(f"task.shares={dict(shares)} is no share above 0 for each of {', '.join(SPLITS)}; write all four")
+            raise UserError(
+                f"task.shares={dict(shares)} is no share above 0 for each of {', '.join(SPLITS)}; write all four"
+            )
         return cls(
             asked.get("align"),
             asked.get("chat", False),
@@ -64,7 +66,9 @@ class Options:
 def _require_choices(asked: Mapping[str, Any]) -> None:
     align = asked.get("align")
     if align in UNSOUND:
-        raise UserError(f"task.align={align} is not done: {UNSOUND[align]}; use task.align=right, or give pairs of one length")
+        raise UserError(
+            f"task.align={align} is not done: {UNSOUND[align]}; use task.align=right, or give pairs of one length"
+        )
     if align not in (None, *ALIGNMENTS):
         raise UserError(f"task.align={align} is unknown; use right, or null to leave pairs of unequal length out")
     for name, allowed in (("chat", (True, False)), ("space", (None, True, False)), ("bos", (None, True, False))):

@@ -68,12 +68,23 @@ class Reader:
         self.tokenizer, self.options, self.encode, self.longest = tokenizer, options, Encoder(tokenizer), longest
         self.bos = tokenizer.bos_token_id is not None if options.bos is None else options.bos
         if self.bos and tokenizer.bos_token_id is None:
-            raise UserError("task.bos=true, and this tokenizer has no BOS token; leave it out, or run with task.bos=false")
+            raise UserError(
+                "task.bos=true, and this tokenizer has no BOS token; leave it out, or run with task.bos=false"
+            )
         if options.chat and not getattr(tokenizer, "chat_template", None):
-            raise UserError("task.chat=true, and this tokenizer has no chat template; leave it out, or use a chat model's")
+            raise UserError(
+                "task.chat=true, and this tokenizer has no chat template; leave it out, or use a chat model's"
+            )
         self.filler = tokenizer.bos_token or tokenizer.pad_token or tokenizer.eos_token
         if options.align and self.filler is None:
-            raise UserError("task.align=right fills with a BOS, PAD or EOS token, and this tokenizer has none; leave it out")
+            raise UserError(
+                "task.align=right fills with a BOS, PAD or EOS token, and this tokenizer has none; leave it out"
+            )
+
+    @property
+    def ends_itself(self) -> bool:
+        """True if the chat template ends what the model reads in whitespace, after which an answer needs no space."""
+        return self.options.chat and self.rendered("x")[-1:].isspace()
 
     @property
     def start(self) -> tuple[int, ...]:
@@ -117,11 +128,14 @@ def read(rows: Sequence[Row], reader: Reader) -> tuple[list[Pair], list[Rejected
 
 def _read(row: Row, reader: Reader) -> Pair | str:
     """The pair of one row, its template not yet labelled; or why there is none."""
-    (clean, answers, wrong), joint = _joined(row, reader)
-    cut = clean != row.clean
+    wrong = row.wrong or row.corrupted_answers
+    answers, wrong = (tuple(word.removeprefix(" ") for word in words) for words in (row.answers, wrong))
+    cut = row.clean.endswith(" ")
     if cut and not row.corrupted.endswith(" "):
         return "ends in a space in its clean prompt and not in the corrupted one; end both alike"
-    texts = [reader.rendered(text) for text in (clean, row.corrupted.removesuffix(" ") if cut else row.corrupted)]
+    clean, corrupted = (text.removesuffix(" ") if cut else text for text in (row.clean, row.corrupted))
+    end, joint = _seam(row, clean, (*answers, *wrong), reader)
+    texts = [reader.rendered(text + end) for text in (clean, corrupted)]
     ids, filled = [reader.ids(text) for text in texts], (0, 0)
     if len(ids[0]) != len(ids[1]):
         if reader.options.align is None:
@@ -134,7 +148,7 @@ def _read(row: Row, reader: Reader) -> Pair | str:
     refused = _unfit_prompts(sides, reader) or _unfit(answers, wrong, texts[0], joint, reader)
     if refused:
         return refused
-    positions = _positions(row.spans or {}, clean, texts[0], sides, reader)
+    positions = _positions(row.spans or {}, clean + end, texts[0], sides, reader)
     if isinstance(positions, str):
         return positions
     twin = None if _unfit(answers, wrong, texts[1], joint, reader) else _same_tokens(positions, texts, reader)
@@ -150,30 +164,33 @@ def _unfit_prompts(sides: Sequence[tuple[int, ...]], reader: Reader) -> str | No
     return None
 
 
-def _joined(row: Row, reader: Reader) -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], str]:
-    """((clean prompt without a space at its end, answers and foils without one at their beginning), what joins them).
+def _seam(row: Row, clean: str, words: Sequence[str], reader: Reader) -> tuple[str, str]:
+    """(what the prompt ends in, what stands before the answer): a space in the one, in the other, or in neither.
 
-    A space that is written at either side of the seam stands between them. Where none is, it is tried first, except after an
-    opening bracket, a quotation mark and the like; the other way is taken if only then all answers are single tokens.
+    A space that is written on either side of the seam is kept. Where none is, one is tried first, except after an opening
+    bracket, a quotation mark and the like. Of the ways that are left, the first counts under which every answer and foil is one
+    token: most tokenizers make the space a part of the word after it, and some leave it alone before digits.
     """
-    wrong = row.wrong or row.corrupted_answers
-    clean = row.clean.removesuffix(" ")
-    words = [tuple(word.removeprefix(" ") for word in group) for group in (row.answers, wrong)]
-    written = clean != row.clean or any(word.startswith(" ") for word in (*row.answers, *wrong))
-    parts = (clean, words[0], words[1])
+    before, alone, none = ("", " "), (" ", ""), ("", "")
+    written = clean != row.clean or any(
+        word.startswith(" ") for word in (*row.answers, *row.wrong, *row.corrupted_answers)
+    )
     if reader.options.space is not None:
-        return parts, " " if reader.options.space else ""
-    if written:
-        return parts, " "
-    text = reader.rendered(clean)
-    likely = ("", " ") if text.endswith(OPENING) else (" ", "")
-    for joint in likely:
-        if all(len(reader.encode.continuation(text, joint, word)) == 1 for word in (*words[0], *words[1])):
-            return parts, joint
-    return parts, likely[0]
+        ways = [before, alone] if reader.options.space else [none]
+    elif written:
+        ways = [before, alone]
+    else:
+        ways = [none, before, alone] if clean.endswith(OPENING) or reader.ends_itself else [before, alone, none]
+    for end, joint in ways:
+        text = reader.rendered(clean + end)
+        if all(len(reader.encode.continuation(text, joint, word)) == 1 for word in words):
+            return end, joint
+    return ways[0]
 
 
-def _filled(texts: Sequence[str], ids: Sequence[tuple[int, ...]], reader: Reader) -> tuple[list[str], list, tuple[int, int]]:
+def _filled(
+    texts: Sequence[str], ids: Sequence[tuple[int, ...]], reader: Reader
+) -> tuple[list[str], list, tuple[int, int]]:
     """Both prompts with filler tokens on the left of the shorter one, until they are equally long."""
     longest = max(map(len, ids))
     counts = [longest - len(one) for one in ids]
@@ -214,7 +231,9 @@ def _positions(
         if not any(start < last and end > first for start, end in offsets):
             return f"has the role {role} where no token stands; name a word"
     changed = next(place for place, (one, other) in enumerate(zip(*sides, strict=True)) if one != other)
-    wide = [place for place, (start, end) in enumerate(offsets) if start < end]  # some write a space as a token of no width
+    wide = [
+        place for place, (start, end) in enumerate(offsets) if start < end
+    ]  # some write a space as a token of no width
     first = next((place for place in wide if place >= changed - len(reader.start)), wide[-1])
     return {**moved, FIRST: offsets[first], END: offsets[wide[-1]]}
 
@@ -293,6 +312,6 @@ def unknown_words(pairs: Sequence[Pair], reader: Reader) -> int:
     return sum(any(map(reader.is_unknown, (*pair.clean, *pair.corrupted))) for pair in pairs)
 
 
-def joints(pairs: Sequence[Pair]) -> Counter[str]:
-    """How many pairs have a space before their answer, and how many have none."""
-    return Counter(pair.joint for pair in pairs)
+def spaces(pairs: Sequence[Pair]) -> Counter[str]:
+    """How many pairs have a space that is a part of the answer ("answer"), that ends the prompt ("prompt"), or none ("none")."""
+    return Counter("answer" if pair.joint else "prompt" if pair.texts[0].endswith(" ") else "none" for pair in pairs)

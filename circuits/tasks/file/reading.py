@@ -96,7 +96,9 @@ def _delimited(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
     """(line on which it begins, cells) of every record that is not blank."""
     header = next(line for line in text.splitlines() if line.strip())
     reader = csv.reader(
-        io.StringIO(text, newline=""), delimiter=max(DELIMITERS, key=lambda one: (header.count(one), one == ",")), strict=True
+        io.StringIO(text, newline=""),
+        delimiter=max(DELIMITERS, key=lambda one: (header.count(one), one == ",")),
+        strict=True,
     )
     begins = 1
     try:
@@ -117,22 +119,20 @@ def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         where = f"{path}, line {line}"
         try:
-            found = json.loads(written, object_pairs_hook=lambda pairs: _once(pairs, where), parse_constant=_refused)
+            found = json.loads(written, object_pairs_hook=_once, parse_constant=_refused)
         except (ValueError, RecursionError) as error:
-            if isinstance(error, UserError):
-                raise
             raise RowError(where, f"is no JSON ({error}); write one object a line") from error
         if not isinstance(found, dict):
-            raise RowError(where, f'is no JSON object; write one a line, such as {{"clean": ..., "answer": ...}}')
+            raise RowError(where, 'is no JSON object; write one a line, such as {"clean": ..., "answer": ...}')
         yield line, found
 
 
-def _once(pairs: list[tuple[str, Any]], where: str) -> dict[str, Any]:
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise RowError(where, f"has the key {twice!r} twice; keep one of them")
+        raise ValueError(f"the key {twice!r} is there twice")
     return found
 
 

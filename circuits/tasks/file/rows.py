@@ -171,7 +171,8 @@ def _words(value: Any, name: str, where: str, text: bool) -> tuple[str, ...]:
             raise RowError(where, f"has {name} {one!r}; write a word in quotation marks, or a list of them")
         if not str(one).strip(" "):
             raise RowError(
-                where, f"has an empty {name} in {value!r}; leave it out, and write one that holds {SEPARATOR} as a JSON list"
+                where,
+                f"has an empty {name} in {value!r}; leave it out, and write one that holds {SEPARATOR} as a JSON list",
             )
     return tuple(dict.fromkeys(_unicode(str(one), name, where) for one in given))
 
@@ -221,7 +222,9 @@ def _span(role: str, place: Any, clean: str, where: str) -> Span:
     if isinstance(place, str) and place:
         first, count = clean.find(place), _occurrences(place, clean)
         if count == 0:
-            raise RowError(where, f"has the role {role} at {place!r}, which the clean prompt {clean!r} does not contain")
+            raise RowError(
+                where, f"has the role {role} at {place!r}, which the clean prompt {clean!r} does not contain"
+            )
         if count > 1:
             raise RowError(
                 where,

@@ -23,7 +23,9 @@ __all__ = ["BUILDERS", "STAND_INS"]
 
 HELPERS = ("corruption", "vocabulary", "words")
 FIRST = ("ioi", "greater_than", "induction", "docstring", "gendered_pronoun", "acronym", "copy_suppression")
-STAND_INS = {"greater_than": "successor"}  # Llama-3 writes a year as three digits and one, Qwen as four: never as two and two
+STAND_INS = {
+    "greater_than": "successor"
+}  # Llama-3 writes a year as three digits and one, Qwen as four: never as two and two
 REQUIRED = {
     "NAME": 'the task\'s name, for example NAME = "ioi"',
     "CORRUPTIONS": "its ways to corrupt a prompt, as {name: what it changes}, the default first",
