@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import results_io
 from results_io import UserError
 
 if TYPE_CHECKING:
@@ -26,6 +27,15 @@ class Given:
     rows: Sequence[Row]
     where: str
     unread: Mapping[int, str]
+
+    @property
+    def identity(self) -> str:
+        """The digests of what the rows say, which results hold, and of the file, which depends on how they are written."""
+        from circuits.tasks.file import rows_sha256
+
+        path = Path(self.where)
+        file = f", SHA-256 {results_io.file_digest(path)}" if path.is_file() else ""
+        return f"{self.where}{file}; its rows {rows_sha256(self.rows)}, whatever format they are written in"
 
 
 def is_one(task: str) -> bool:

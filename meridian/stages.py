@@ -32,8 +32,7 @@ def measure(context: RunContext, task: str) -> Path:
     from circuits import measure
 
     folder, shared = context.folder(task), context.folder(task, default=True)
-    for note in plan.task.source.notes if plan.task.source else ():
-        context.reporter.say(note)
+    announce_rows(context, plan)
     integrity.announce(folder, context.reporter.say)
     plan.circuit = claimed_circuit(context, plan, folder)
     numbers = numbers_read(context)
@@ -51,6 +50,20 @@ def measure(context: RunContext, task: str) -> Path:
         )
     measure.measure(plan, folder, numbers, *arguments)
     return folder
+
+
+def announce_rows(context: RunContext, plan: Plan) -> None:
+    """Of prompts from a file: what was chosen for its rows and how many are left out, before anything is measured."""
+    source, path = plan.task.source, context.settings["task"].get("path")
+    if source and path:
+        context.reporter.say(f"{path}: SHA-256 {results_io.file_digest(Path(path))}, its rows {source.sha256}")
+    for note in source.notes if source else ():
+        context.reporter.say(note)
+    if source and source.left_out:
+        first, reason = next(iter(source.left_out.items()))
+        context.reporter.say(
+            f"{len(source.left_out)} rows are left out, row {first} since it {reason}; `run.py check` names the others"
+        )
 
 
 def claimed_circuit(context: RunContext, plan: Plan, folder: Path) -> Circuit:

@@ -27,7 +27,7 @@ def command(context: RunContext) -> int:
     vocabulary = None if reader.knows == "embedded" else tasks.Vocabulary(reader.tokenizer)
     companions = file_task.companions_of(asked, vocabulary)
     examined = file_task.examine(found, asked, reader)
-    say(f"{found.where} as {context.model_settings['name']} reads it")
+    say(found.identity)
     for number, reason in sorted(found.unread.items()):
         say(f"row {number} left out: {reason}")
     for one in examined.rejected:

@@ -15,11 +15,24 @@ from circuits.tasks.file import described, pairs, reading, rows, splits
 from circuits.tasks.file.options import SHARES, Options
 from circuits.tasks.file.pairs import Pair, Reader, Rejected
 from circuits.tasks.file.rows import Row
+from circuits.tasks.file.rows import sha256 as rows_sha256
 from circuits.tasks.file.splits import Dealt
 from circuits.tasks.published.vocabulary import Vocabulary
 from results_io import UserError
 
-__all__ = ["COMPANION_SHARES", "SHARES", "Examined", "Foils", "Options", "Reader", "examine", "load", "named", "read"]
+__all__ = [
+    "COMPANION_SHARES",
+    "SHARES",
+    "Examined",
+    "Foils",
+    "Options",
+    "Reader",
+    "examine",
+    "load",
+    "named",
+    "read",
+    "rows_sha256",
+]
 
 PREFIX = "file-"  # of such a task's name; the digest of its rows follows
 DIGITS = 12
@@ -148,7 +161,7 @@ def task_of(
     """The task of rows that were examined. UserError if too few are left."""
     if examined.lacking:
         raise UserError(examined.lacking)
-    digest, left_out = rows.sha256(examined.rows), {one.row.number: one.reason for one in examined.rejected}
+    digest, left_out = rows_sha256(examined.rows), {one.row.number: one.reason for one in examined.rejected}
     return Task(
         name=named(digest),
         title="Prompt pairs from a file",

@@ -49,15 +49,12 @@ SPACES = {
 
 def _space(kept: Sequence[Pair], reader: Reader) -> str:
     first = kept[0]
-    counts, ways = (
-        spaces(kept),
-        [reader.encode.continuation(first.texts[0], way, first.answers[0]) for way in ("", " ")],
-    )
-    if ways[0] == ways[1]:
+    counts, word = spaces(kept), first.answers[0]
+    if reader.ids(word) == reader.ids(f" {word}"):
         return "leading space: makes no difference to this tokenizer"
     how = "inferred" if reader.options.space is None else "as task.space says"
     told = ", ".join(f"{SPACES[name]} ({counts[name]} rows)" for name in SPACES if counts[name])
-    return f"leading space: {told}, {how}, as in {first.joint + first.answers[0]!r}"
+    return f"leading space: {told}, {how}, as in {first.joint + word!r}"
 
 
 def _alignment(kept: Sequence[Pair], reader: Reader) -> list[str]:

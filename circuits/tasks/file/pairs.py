@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -181,11 +182,12 @@ def _seam(row: Row, clean: str, words: Sequence[str], reader: Reader) -> tuple[s
         ways = [before, alone]
     else:
         ways = [none, before, alone] if clean.endswith(OPENING) or reader.ends_itself else [before, alone, none]
-    for end, joint in ways:
-        text = reader.rendered(clean + end)
-        if all(len(reader.encode.continuation(text, joint, word)) == 1 for word in words):
-            return end, joint
-    return ways[0]
+    return min(ways, key=lambda way: _longest_word(reader.rendered(clean + way[0]), way[1], words, reader))
+
+
+def _longest_word(text: str, joint: str, words: Sequence[str], reader: Reader) -> float:
+    """Tokens of the longest of these words after a text; infinite if one of them changes the tokens before it."""
+    return max(len(reader.encode.continuation(text, joint, word)) or math.inf for word in words)
 
 
 def _filled(

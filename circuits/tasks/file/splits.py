@@ -66,8 +66,9 @@ def deal(pairs: Sequence[Pair], shares: Mapping[str, float]) -> Dealt:
 
 def too_few(template: str, rows: int) -> str:
     """Why the rows of a template without enough reference prompts are left out."""
+    those = "the only row" if rows == 1 else f"one of {rows} rows"
     return (
-        f"is one of {rows} of template {template!r}, too few for the {MINIMUM_REFERENCE_PROMPTS} reference prompts that its "
+        f"is {those} of template {template!r}, too few for the {MINIMUM_REFERENCE_PROMPTS} reference prompts that its "
         "means need beside a row to score; add rows like it"
     )
 
