@@ -72,7 +72,7 @@ class Plan:
     def prompts_sha256(self) -> str:
         """Identity of all four prompt sets, from their text alone."""
         return results_io.sha256(
-            {name: [_content(example) for example in examples] for name, examples in self.examples.items()}
+            {name: [vars(example) for example in examples] for name, examples in self.examples.items()}
         )
 
     def require_reference(self) -> None:
@@ -135,11 +135,6 @@ class Plan:
             return None
         stored = self.identity.circuits
         return {name: stored[name].sha256 for name in of_tasks(self.task) if name in stored}
-
-
-def _content(example: tasks.Example) -> dict[str, Any]:
-    """What an example says; a row only where there is one."""
-    return {name: value for name, value in vars(example).items() if name != "row" or value is not None}
 
 
 def path_of(folder: Path, number: str) -> Path:

@@ -31,8 +31,7 @@ class PromptSet:
 
     `clean` and `corrupted` are token ids padded on the right with the pad id (causal attention never sees it);
     `end` is the index of the last real token, where the answer is predicted. `answers` and `wrong` hold token ids
-    padded with -1. `positions` maps a role to its token index in each row. Prompts of one template have one length. `file_rows`
-    are the rows of the file that the prompts come from, empty if they come from none.
+    padded with -1. `positions` maps a role to its token index in each row. Prompts of one template have one length.
     """
 
     task: str
@@ -49,7 +48,6 @@ class PromptSet:
     splits: tuple[str, ...]
     factors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     bos: str | None = None
-    file_rows: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,7 +77,6 @@ class PromptSet:
             splits=tuple(self.splits[i] for i in pick),
             factors={name: tuple(values[i] for i in pick) for name, values in self.factors.items()},
             bos=self.bos,
-            file_rows=tuple(self.file_rows[i] for i in pick) if self.file_rows else (),
         )
 
     def rows_of(self, split: str) -> list[int]:
@@ -215,11 +212,10 @@ def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str
         templates=tuple(example.template for example in examples),
         clusters=tuple(example.cluster for example in examples),
         positions={role: torch.tensor([row["positions"][role] for row in rows]) for role in roles},
-        ids=tuple(_prompt_id(example) for example in examples),
+        ids=tuple(example.id for example in examples),
         splits=tuple([split] * len(examples)),
         factors={name: tuple(example.factors.get(name, "") for example in examples) for name in examples[0].factors},
         bos=tokenizer.bos_token if task.bos else None,
-        file_rows=tuple(example.row for example in examples if example.row is not None),
     )
 
 
@@ -253,12 +249,7 @@ def join(first: PromptSet, second: PromptSet) -> PromptSet:
         splits=first.splits + second.splits,
         factors={name: first.factors[name] + second.factors[name] for name in first.factors},
         bos=first.bos,
-        file_rows=first.file_rows + second.file_rows,
     )
-
-
-def _prompt_id(example: Example) -> str:
-    return hashlib.sha256(f"{example.clean}\n{example.corrupted}".encode()).hexdigest()[:16]
 
 
 def _pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:

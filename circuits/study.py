@@ -154,8 +154,8 @@ def companion(study: Study, name: str, size: int) -> Study:
 
     A companion that comes from a file has as many as its rows give.
     """
-    own = study.task.others
-    task = own[name] if name in own else tasks.get(name, study.task.vocabulary, bos=study.task.bos)
+    own = (study.task.others or {}).get(name)
+    task = own or tasks.get(name, study.task.vocabulary, bos=study.task.bos)
     sizes = {**study.sizes, "evaluation": size, "held_out": 1, "discovery": 1, prompt_sets.GROUPS: 0}
     return prepare(
         study.model,

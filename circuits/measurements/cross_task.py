@@ -54,7 +54,7 @@ def chosen(task: Task) -> tuple[list[str], dict[str, str]]:
 
 def _reason(task: Task, name: str) -> str | None:
     """Why a companion has no prompts in the words of this model's tokenizer; None if it has."""
-    if name in task.others:
+    if name in (task.others or {}):
         return None
     try:
         tasks.get(name, task.vocabulary)

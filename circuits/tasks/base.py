@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from circuits.tasks.example import Example
@@ -27,10 +27,11 @@ class Grammar:
 
 @dataclass(frozen=True)
 class Source:
-    """The rows that given prompts come from: the SHA-256 of their content, {number of a row left out: why}, and what was chosen
-    for them, in words."""
+    """The rows that given prompts come from: the SHA-256 of their content, {id of a prompt (`Example.id`): number of its row},
+    {number of a row left out: why}, and what was chosen for them, in words."""
 
     sha256: str
+    row_of: Mapping[str, int]
     left_out: Mapping[int, str]
     notes: tuple[str, ...]
 
@@ -65,4 +66,4 @@ class Task:
     given: Mapping[str, tuple[Example, ...]] | None = None
     more: Grammar | None = None
     source: Source | None = None
-    others: Mapping[str, Task] = field(default_factory=dict)
+    others: Mapping[str, Task] | None = None

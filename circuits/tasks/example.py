@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zlib
 from dataclasses import dataclass, field
@@ -19,8 +20,7 @@ class Example:
     (the last token that overlaps a span is that position). `template` is the wording, "frame" or "frame/variant" (see
     `frame_of`), `cluster` the sampling unit shared by dependent prompts (for example the set of names), `factors`
     further labels by which measurement invariance is examined. `joint` stands between a prompt and its answer: nothing
-    where the answer continues the last word, as the two digits of a year do after "17". `row` is the number of the row of a
-    file that the prompt comes from, None if it comes from none.
+    where the answer continues the last word, as the two digits of a year do after "17".
     """
 
     clean: str
@@ -32,7 +32,11 @@ class Example:
     positions: dict[str, tuple[int, int]]
     factors: dict[str, str] = field(default_factory=dict)
     joint: str = " "
-    row: int | None = None
+
+    @property
+    def id(self) -> str:
+        """16 hex digits of a digest of both texts: how results name the prompt."""
+        return hashlib.sha256(f"{self.clean}\n{self.corrupted}".encode()).hexdigest()[:16]
 
 
 def frame_of(template: str) -> str:

@@ -13,7 +13,14 @@ from circuits.tasks.file import Options, Reader, pairs
 from results_io import UserError
 from tests.circuits import family_tokenizers, gpt2_tokenizer
 
-CAPITALS = {"France": "Paris", "Italy": "Rome", "Spain": "Madrid", "Germany": "Berlin", "Japan": "Tokyo", "Russia": "Moscow"}
+CAPITALS = {
+    "France": "Paris",
+    "Italy": "Rome",
+    "Spain": "Madrid",
+    "Germany": "Berlin",
+    "Japan": "Tokyo",
+    "Russia": "Moscow",
+}
 needs_merges = pytest.mark.skipif(gpt2_tokenizer.merges() is None, reason="GPT-2's merges file is absent")
 every_family = pytest.mark.parametrize("kind", family_tokenizers.KINDS)
 
@@ -97,7 +104,9 @@ def test_the_space_is_the_tokenizer_s_own(kind) -> None:
 
 
 @needs_merges
-@pytest.mark.parametrize(("clean", "answer"), [("gave it to", "Mary"), ("gave it to ", "Mary"), ("gave it to", " Mary")])
+@pytest.mark.parametrize(
+    ("clean", "answer"), [("gave it to", "Mary"), ("gave it to ", "Mary"), ("gave it to", " Mary")]
+)
 def test_wherever_the_space_is_written_it_is_the_same_prompt(clean, answer) -> None:
     corrupted = clean.replace("gave", "took")
     pair = one({"clean": clean, "corrupted": corrupted, "answer": answer, "wrong": "John"}, family("gpt2"))
@@ -152,7 +161,10 @@ def test_a_row_that_cannot_be_used_says_why() -> None:
 
 
 def test_words_that_the_tokenizer_does_not_know(tokenizer) -> None:
-    assert one({**MARY, "answer": "Zebedee"}, tokenizer) == "answer 'Zebedee' is unknown to the tokenizer; use another word"
+    assert (
+        one({**MARY, "answer": "Zebedee"}, tokenizer)
+        == "answer 'Zebedee' is unknown to the tokenizer; use another word"
+    )
     examined = file.examine(
         file.read([{**MARY, "clean": "Zork " + MARY["clean"], "corrupted": "Zork " + MARY["corrupted"]}]),
         Reader(tokenizer, Options()),
@@ -171,23 +183,37 @@ def test_roles_are_the_last_token_of_their_span(kind) -> None:
     task = file.load(capitals_with_roles(), family(kind))
     prompts = prompt_sets.tokenize(task, task.given["evaluation"], family(kind), "evaluation")
     for row in range(len(prompts)):
-        words = {role: family(kind).decode([int(prompts.clean[row, at[row]])]).strip() for role, at in prompts.positions.items()}
+        words = {
+            role: family(kind).decode([int(prompts.clean[row, at[row]])]).strip()
+            for role, at in prompts.positions.items()
+        }
         assert words["country"] in CAPITALS and words["end"] == "is" == words["verb"]
         assert words["changed_first"] == words["country"]
     assert torch.equal(prompts.positions["end"], prompts.end)
 
 
 def capitals_with_roles() -> list[dict]:
-    records = [record for place, record in enumerate(capitals(("The capital of {} is", "A capital of {} is", "In {} it is"))) if place % 5 == 0]
+    records = [
+        record
+        for place, record in enumerate(capitals(("The capital of {} is", "A capital of {} is", "In {} it is")))
+        if place % 5 == 0
+    ]
     return [
-        {**record, "template": "one", "roles": {"country": record["clean"].split()[-2 if "capital" in record["clean"] else 1], "verb": "is"}}
+        {
+            **record,
+            "template": "one",
+            "roles": {"country": record["clean"].split()[-2 if "capital" in record["clean"] else 1], "verb": "is"},
+        }
         for record in records
     ]
 
 
 def test_a_role_where_no_token_stands_is_refused(tokenizer) -> None:
     gap = MARY["clean"].index(" ")
-    assert one({**MARY, "roles": {"gap": [gap, gap + 1]}}, tokenizer) == "has the role gap where no token stands; name a word"
+    assert (
+        one({**MARY, "roles": {"gap": [gap, gap + 1]}}, tokenizer)
+        == "has the role gap where no token stands; name a word"
+    )
 
 
 def test_a_prompt_that_ends_in_space_of_no_token_has_its_end_at_the_last_token(tokenizer) -> None:
@@ -211,7 +237,10 @@ def test_templates_are_lengths_and_changes_or_the_column_divided_by_length() -> 
 
 
 def test_a_swap_of_answer_and_foil_is_the_same_cluster(tokenizer) -> None:
-    kept, _ = made([MARY, ibis("John", "Mary", ("Tom", "Kate")), {**ibis("Sara", "Tom", ("Kate", "Dan")), "cluster": "c"}], tokenizer)
+    kept, _ = made(
+        [MARY, ibis("John", "Mary", ("Tom", "Kate")), {**ibis("Sara", "Tom", ("Kate", "Dan")), "cluster": "c"}],
+        tokenizer,
+    )
     assert [pair.cluster for pair in kept] == ["John Mary", "John Mary", "c"]
 
 
@@ -223,9 +252,17 @@ def test_a_swap_of_answer_and_foil_is_the_same_cluster(tokenizer) -> None:
 def test_align_right_fills_the_shorter_prompt_on_its_left(kind) -> None:
     """The filler is a token that the model reads, so every position of the shorter prompt moves by the difference."""
     tokenizer = family(kind)
-    record = {"clean": "Then Mary gave it to", "corrupted": "Then Mary Ann Lee gave it to", "answer": "John", "wrong": "Tom"}
+    record = {
+        "clean": "Then Mary gave it to",
+        "corrupted": "Then Mary Ann Lee gave it to",
+        "answer": "John",
+        "wrong": "Tom",
+    }
     assert one(record, tokenizer).startswith("clean has ")
-    pair, plain = one(record, tokenizer, align="right"), [tokenizer(record[side], add_special_tokens=False)["input_ids"] for side in ("clean", "corrupted")]
+    pair, plain = (
+        one(record, tokenizer, align="right"),
+        [tokenizer(record[side], add_special_tokens=False)["input_ids"] for side in ("clean", "corrupted")],
+    )
     filler = tokenizer.convert_tokens_to_ids("<|endoftext|>" if kind in ("gpt2", "qwen") else tokenizer.bos_token)
     start = [] if kind == "qwen" else [tokenizer.bos_token_id]
     gap = len(plain[1]) - len(plain[0])
@@ -239,7 +276,9 @@ def test_align_right_on_the_embedded_models(tokenizer) -> None:
     record = {**MARY, "corrupted": "Then " + MARY["corrupted"]}
     pair = one(record, tokenizer, align="right")
     words = tokenizer.convert_ids_to_tokens(list(pair.clean))
-    assert words[:3] == [tokenizer.bos_token, tokenizer.bos_token, "Mary"] and len(pair.clean) == len(pair.corrupted) == 15
+    assert (
+        words[:3] == [tokenizer.bos_token, tokenizer.bos_token, "Mary"] and len(pair.clean) == len(pair.corrupted) == 15
+    )
 
 
 # --- chat ------------------------------------------------------------------------------------------------------------
@@ -252,19 +291,28 @@ def test_chat_puts_prompts_into_the_template_and_moves_their_roles() -> None:
     assert pair.texts[0] == f"<|im_start|>user\n{MARY['clean']}<|im_end|>\n<|im_start|>assistant\n"
     assert pair.texts[0][slice(*pair.positions["io"])] == "Mary"
     assert pair.joint == "" and pair.clean[0] == tokenizer.convert_tokens_to_ids("<|im_start|>")
-    trimmed = one({**MARY, "clean": " " + MARY["clean"], "corrupted": " " + MARY["corrupted"], "roles": {"io": "Mary"}}, tokenizer, chat=True)
+    trimmed = one(
+        {**MARY, "clean": " " + MARY["clean"], "corrupted": " " + MARY["corrupted"], "roles": {"io": "Mary"}},
+        tokenizer,
+        chat=True,
+    )
     assert trimmed.texts[0][slice(*trimmed.positions["io"])] == "Mary"
 
 
 @needs_merges
 def test_what_a_tokenizer_lacks_is_refused_in_one_sentence() -> None:
     for options, sentence in (
-        ({"chat": True}, "task.chat=true, and this tokenizer has no chat template; leave it out, or use a chat model's"),
+        (
+            {"chat": True},
+            "task.chat=true, and this tokenizer has no chat template; leave it out, or use a chat model's",
+        ),
     ):
         with pytest.raises(UserError) as error:
             Reader(family("gpt2"), Options.of(options))
         assert str(error.value) == sentence
-    with pytest.raises(UserError, match=r"^task.bos=true, and this tokenizer has no BOS token; leave it out, or run with"):
+    with pytest.raises(
+        UserError, match=r"^task.bos=true, and this tokenizer has no BOS token; leave it out, or run with"
+    ):
         Reader(family("qwen"), Options.of({"bos": True}))
     assert Reader(family("qwen"), Options()).bos is False and Reader(family("llama3"), Options()).bos is True
     assert Reader(family("gpt2"), Options.of({"bos": False})).start == ()

@@ -182,14 +182,24 @@ LINES = {
     '{"clean": "a", "clean": "b"}\n': "FILE, line 1: is no JSON (the key 'clean' is there twice); write one object a line",
     '{"clean": NaN}\n': "FILE, line 1: is no JSON (NaN is no value of JSON); write one object a line",
     as_jsonl([{**PAIR, "clean": 3}]): "FILE, line 1: has clean 3, which is no text; write it in quotation marks",
-    as_jsonl([{**PAIR, "answer": 3.5}]): "FILE, line 1: has answer 3.5; write a word in quotation marks, or a list of them",
-    as_jsonl([{**PAIR, "answer": [True]}]): "FILE, line 1: has answer True; write a word in quotation marks, or a list of them",
+    as_jsonl(
+        [{**PAIR, "answer": 3.5}]
+    ): "FILE, line 1: has answer 3.5; write a word in quotation marks, or a list of them",
+    as_jsonl(
+        [{**PAIR, "answer": [True]}]
+    ): "FILE, line 1: has answer True; write a word in quotation marks, or a list of them",
     as_jsonl([{**PAIR, "answer": []}]): "FILE, line 1: has no answer; the word that continues the clean prompt",
-    as_jsonl([{**PAIR, "answer": {}}]): "FILE, line 1: has answer {}; write a word in quotation marks, or a list of them",
+    as_jsonl(
+        [{**PAIR, "answer": {}}]
+    ): "FILE, line 1: has answer {}; write a word in quotation marks, or a list of them",
     as_jsonl([{**PAIR, "clean": "\ud800"}]): "FILE, line 1: has half of a character in clean",
     as_jsonl([{**PAIR, "roles": [1]}]): "FILE, line 1: has roles [1]; write an object such as",
-    as_jsonl([{**PAIR, "roles": {"a": "Mary"}, "role.a": "John"}]): "FILE, line 1: gives the role 'a' in two columns; keep one",
-    as_jsonl([{**PAIR, "roles": {"a b": "Mary"}}]): "FILE, line 1: names a role 'a b'; use letters, digits and underscores",
+    as_jsonl(
+        [{**PAIR, "roles": {"a": "Mary"}, "role.a": "John"}]
+    ): "FILE, line 1: gives the role 'a' in two columns; keep one",
+    as_jsonl(
+        [{**PAIR, "roles": {"a b": "Mary"}}]
+    ): "FILE, line 1: names a role 'a b'; use letters, digits and underscores",
     "[" * 100_000: "FILE, line 1: is no JSON (",
 }
 
@@ -204,7 +214,9 @@ def test_what_is_no_text_file_is_refused(tmp_path) -> None:
     assert refusal(tmp_path).startswith("task.path=FILE is a folder; give a CSV or JSONL file")
     latin = written(tmp_path / "latin.csv", (HEADER + LINE).encode() + b"caf\xe9,b,c,d\n")
     assert refusal(latin) == "FILE, line 3: the byte 0xe9 is not UTF-8; save the file as UTF-8"
-    assert refusal(written(tmp_path / "wide.csv", (HEADER + LINE).encode("utf-16"))).startswith("FILE, line 1: is UTF-16")
+    assert refusal(written(tmp_path / "wide.csv", (HEADER + LINE).encode("utf-16"))).startswith(
+        "FILE, line 1: is UTF-16"
+    )
 
 
 def test_a_file_without_a_known_ending_is_read_by_what_it_holds(tmp_path) -> None:
@@ -221,7 +233,10 @@ def test_a_long_cell_is_read(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        ({"align": "left"}, "task.align=left is not done: padding on the right would put the answer of the shorter prompt"),
+        (
+            {"align": "left"},
+            "task.align=left is not done: padding on the right would put the answer of the shorter prompt",
+        ),
         ({"align": "spans"}, "task.align=spans is not done: patching copies position i of one run into position i"),
         ({"align": "up"}, "task.align=up is unknown; use right, or null"),
         ({"chat": 3}, "task.chat=3 is neither true nor false"),

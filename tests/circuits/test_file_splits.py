@@ -24,7 +24,7 @@ def sizes(task) -> dict[str, int]:
 
 
 def rows_used(task) -> list[int]:
-    return [example.row for name in ("discovery", *SCORED) for example in task.given[name]]
+    return [task.source.row_of[example.id] for name in ("discovery", *SCORED) for example in task.given[name]]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,8 @@ def test_a_column_decides_where_there_is_one(tokenizer) -> None:
     task = file.load(rows, tokenizer)
     assert sizes(task) == {"discovery": 10, "evaluation": 20, "held_out": 10, "reference": 10}
     for name in task.given:
-        assert all(rows[example.row - 1]["split"] == name for example in task.given[name])
+        unscored = name == "reference"  # whose answers nobody reads
+        assert unscored or all(rows[task.source.row_of[example.id] - 1]["split"] == name for example in task.given[name])
     assert "by the column split" in "".join(task.source.notes)
     with pytest.raises(UserError, match=r"^50 of the 50 rows can be used, too few for the held-out split; add rows$"):
         file.load([{**row, "split": row["split"].replace("held_out", "evaluation")} for row in rows], tokenizer)
@@ -98,7 +99,13 @@ def test_a_twin_has_the_roles_of_the_same_tokens(tokenizer) -> None:
 def test_a_twin_that_is_a_scored_prompt_is_no_reference_prompt(tokenizer) -> None:
     """Of rows that are each other's corrupted prompts, as singular and plural are, only the clean ones can serve."""
     rows = ioi_rows(12)
-    both = [*rows, *({**row, "clean": row["corrupted"], "corrupted": row["clean"], "answer": "Mary", "wrong": "John"} for row in rows)]
+    both = [
+        *rows,
+        *(
+            {**row, "clean": row["corrupted"], "corrupted": row["clean"], "answer": "Mary", "wrong": "John"}
+            for row in rows
+        ),
+    ]
     task = file.load(both, tokenizer)
     scored = {example.clean for name in SCORED for example in task.given[name]}
     assert not scored & {example.clean for example in task.given["reference"]}
@@ -109,10 +116,10 @@ def test_a_template_with_too_few_rows_is_left_out_and_the_others_stay(tokenizer)
     rows = [*ioi_rows(20), *ioi_rows(3, FRAMES[3:4])]
     task = file.load(rows, tokenizer)
     assert sorted(task.source.left_out) == [21, 22, 23]
-    assert set(task.source.left_out.values()) == {
-        "is one of 3 rows of template 'rows/13 tokens, changed 1 6 8', too few for the 5 reference prompts that its means need "
-        "beside a row to score; add rows like it"
-    } or all("too few for the 5 reference prompts" in why for why in task.source.left_out.values())
+    (why,) = set(task.source.left_out.values())
+    assert why.startswith("is one of 3 rows of template 'rows/") and why.endswith(
+        "', too few for the 5 reference prompts that its means need beside a row to score; add rows like it"
+    )
     assert len(rows_used(task)) + 2 == 20
 
 
@@ -121,7 +128,9 @@ def test_too_few_rows_for_any_run_are_refused_in_one_sentence(tokenizer, count) 
     with pytest.raises(UserError) as error:
         file.load(ioi_rows(count), tokenizer)
     sentence = str(error.value)
-    assert "\n" not in sentence and sentence.startswith((f"none of the {count} rows can be used; line 1 is", f"{count} of the {count} rows"))
+    assert "\n" not in sentence and sentence.startswith(
+        (f"none of the {count} rows can be used; line 1 is", f"{count} of the {count} rows")
+    )
 
 
 def test_a_companion_gives_most_of_its_rows_to_be_scored(tokenizer) -> None:
@@ -148,12 +157,9 @@ def test_row_numbers_reach_every_prompt(tokenizer) -> None:
     rows = ioi_rows(40)
     task = file.load(rows, tokenizer)
     prompts = prompt_sets.tokenize(task, task.given["evaluation"], tokenizer, "evaluation")
-    assert len(prompts.file_rows) == len(prompts) == 20
-    for row, example in zip(prompts.file_rows, task.given["evaluation"], strict=True):
-        assert rows[row - 1]["clean"] == example.clean
-    assert prompts.select([3, 1]).file_rows == (prompts.file_rows[3], prompts.file_rows[1])
-    held_out = prompt_sets.tokenize(task, task.given["held_out"], tokenizer, "held_out")
-    assert prompt_sets.join(prompts, held_out).file_rows == prompts.file_rows + held_out.file_rows
+    assert len(prompts) == 20 and sorted(task.source.row_of.values()) == list(range(1, 41))
+    for prompt_id, example in zip(prompts.ids, task.given["evaluation"], strict=True):
+        assert rows[task.source.row_of[prompt_id] - 1]["clean"] == example.clean
 
 
 def test_a_study_is_prepared_from_forty_rows(tokenizer, load) -> None:
@@ -169,9 +175,13 @@ def test_a_study_is_prepared_from_forty_rows(tokenizer, load) -> None:
 
 def test_foils_that_no_row_names_are_left_out_or_chosen(tokenizer) -> None:
     rows = [{name: value for name, value in row.items() if name != "wrong"} for row in ioi_rows(40)]
-    with pytest.raises(UserError, match=r"^none of the 40 rows can be used; line 1 has no foil, and task.foil=none chooses none"):
+    with pytest.raises(
+        UserError, match=r"^none of the 40 rows can be used; line 1 has no foil, and task.foil=none chooses none"
+    ):
         file.load(rows, tokenizer)
-    named = file.load([{**row, "corrupted_answer": "Mary" if row["answer"] != "Mary" else "Anna"} for row in rows], tokenizer)
+    named = file.load(
+        [{**row, "corrupted_answer": "Mary" if row["answer"] != "Mary" else "Anna"} for row in rows], tokenizer
+    )
     assert {example.wrong for example in named.given["evaluation"]} <= {("Mary",), ("Anna",)}
     assert "foils: the column corrupted_answer" in named.source.notes
     chosen = file.load(rows, tokenizer, foils=lambda pairs: ["Zoe" if place else None for place, _ in enumerate(pairs)])

@@ -172,9 +172,14 @@ def task_of(
         vocabulary=vocabulary,
         metric=examined.reader.options.metric,
         given=examined.dealt.examples,
-        source=Source(digest, {**left_out, **examined.unread}, examined.notes),
-        others=dict(others or {}),
+        source=Source(digest, _rows_of(examined), {**left_out, **examined.unread}, examined.notes),
+        others=others,
     )
+
+
+def _rows_of(examined: Examined) -> dict[str, int]:
+    """{id of a prompt: number of its row}."""
+    return {pairs.example(pair).id: pair.row.number for pair in examined.pairs}
 
 
 def named(digest: str) -> str:

@@ -305,7 +305,6 @@ def example(pair: Pair) -> Example:
         cluster=pair.cluster,
         positions=dict(pair.positions),
         joint=pair.joint,
-        row=pair.row.number,
     )
 
 

@@ -1,6 +1,6 @@
 """Successor: "Then Mary wrote down Monday, Tuesday, Wednesday," -> Thursday, not what follows in the corrupted list.
 
-What comes next in an ordered list of days, months or number words (successor heads: Gould et al. 2023, arXiv 2312.09230; the
+What comes next in an ordered list of days, months, number words or letters (successor heads: Gould et al. 2023, arXiv 2312.09230; the
 circuit that continues such lists in GPT-2, and the heads that it shares with greater-than: Lan, Torr and Barez 2024, arXiv
 2311.04131). The sentences are our own. Every tokenizer for English keeps these words whole, so it stands in for greater_than,
 whose years Llama-3 and Qwen write digit by digit.
@@ -48,7 +48,10 @@ MORE = extended(FRAMES, crossed(OPENINGS, LISTS))
 ORDERS = {
     "days": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
     "months": "January February March April May June July August September October November December",
-    "numbers": "one two three four five six seven eight nine ten eleven twelve",
+    "numbers": "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty",
+    "ordinals": "first second third fourth fifth sixth seventh eighth ninth tenth",
+    "letters": "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z",
 }
 LISTED = 3  # words that are read before the one that is asked for
 FEWEST_STARTS = 10  # the sampling units
