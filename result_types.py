@@ -37,6 +37,8 @@ class Subject(TypedDict):
     metric: NotRequired[str]
     measured_by: NotRequired[str]
     stored_circuits: NotRequired[dict[str, str] | None]
+    companions: NotRequired[list[str]]  # of 27
+    rows_sha256: NotRequired[str]  # of prompts from a file: its rows, in whichever format they are written
     judged_by: NotRequired[str]  # of calibrations
 
 
@@ -164,6 +166,15 @@ class Baseline(TypedDict):
     n_layers: int
     n_heads_per_layer: int
     examples: list[PromptExample]
+    row: NotRequired[list[int]]  # of prompts from a file: the row of each, from 1
+    source: NotRequired[PromptSource]
+
+
+class PromptSource(TypedDict):
+    """Of prompts from a file: {row that was left out: why}, and what was chosen for the others, in sentences."""
+
+    left_out: dict[str, str]
+    notes: list[str]
 
 
 class PatchedSites(TypedDict):

@@ -6,6 +6,8 @@ python run.py task=ioi calibration=[c11,m98]             some calibrations
 python run.py task=ioi circuit=discovered                find the circuit first
 python run.py task=ioi model=planted/sound               a model whose circuit is known
 python run.py task=ioi model=gpt2                        GPT-2 small from the hub, or from model.path=<folder>
+python run.py task=file task.path=mine.csv circuit=discovered   prompt pairs of yours, as CSV or JSONL
+python run.py check task=file task.path=mine.csv         which of them a tokenizer can take, in seconds
 python run.py suite=all                                  behavioural suites: what the model gets wrong
 python run.py task=failures calibration=all              the same pipeline on what failed
 python run.py task=ioi calibration=all tracker=wandb     followed in Weights & Biases, offline unless logged in
@@ -25,13 +27,14 @@ import hydra
 from omegaconf import DictConfig
 
 from meridian import commandline, context
-from meridian.commands import compare, doctor, experiment, figures, gate, run, suites, verify
+from meridian.commands import check, compare, doctor, experiment, figures, gate, run, suites, verify
 
 COMMANDS = {
     "run": run.command,                # task=...: measure, calibrate, certify
     "suites": suites.command,          # suite=...
     "experiment": experiment.command,  # experiment=...
     "doctor": doctor.command,
+    "check": check.command,
     "gate": gate.command,
     "figures": figures.command,
     "compare": compare.command,

@@ -45,6 +45,7 @@ INPUTS = ("01", "02", "20", "27")
 
 RULE = "effect on the own task / mean effect on other tasks > {threshold_ratio}"
 MATRIX_RULE = "none: mean ratio over circuits"
+COMPANIONS = "task.companions=[other.csv,induction]"
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,13 @@ class TaskEffects:
 
 @dataclass(frozen=True)
 class EffectMatrix:
-    """The circuit's own task first, companion tasks in order of name, and why others were left out."""
+    """The circuit's own task first, companion tasks in order of name, and why others were left out; `named`: how many companions
+    the task names."""
 
     tasks: tuple[TaskEffects, ...]
     left_out: Mapping[str, str]
     layers: Int[np.ndarray, " head"]
+    named: int = 1
 
     @property
     def own(self) -> TaskEffects:
@@ -96,6 +99,13 @@ class EffectMatrix:
 
     def require(self, least: int) -> None:
         if len(self.tasks) < least:
+            if not self.named:
+                raise Insufficient(
+                    "n_tasks",
+                    f"the task names no companions, so nothing tells its own heads from those that serve any task; name at least "
+                    f"{least - 1}, other tasks or files of prompt pairs, with {COMPANIONS}",
+                    needs=f"{least - 1} companions",
+                )
             detail = f"{len(self.tasks)} tasks with a behaviour; at least {least} are needed"
             left = "".join(f"; {name} left out: {why}" for name, why in self.left_out.items())
             raise Insufficient("n_tasks", detail + left, needs=f"{least - len(self.tasks)} more tasks")
@@ -156,14 +166,16 @@ def effect_matrix(evidence: Evidence, config: Mapping[str, Any]) -> EffectMatrix
     )
     if not own.heads.any():
         raise Insufficient("n_heads", "the circuit has no heads")
-    tasks, left_out = [own], {}
-    for name, stored in sorted(evidence.data("27")["tasks"].items()):
+    tasks, left_out, cross = [own], {}, evidence.data("27")
+    for name, stored in sorted(cross["tasks"].items()):
         reason = _why_not(stored, config)
         if reason:
             left_out[name] = reason
         else:
             tasks.append(_companion(name, stored, evidence.heads))
-    return EffectMatrix(tuple(tasks), left_out, evidence.layers)
+    return EffectMatrix(
+        tuple(tasks), left_out, evidence.layers, len(cross["tasks"]) + len(cross.get("unavailable", {}))
+    )
 
 
 def _why_not(stored: CompanionTask, config: Mapping[str, Any]) -> str | None:

@@ -29,6 +29,7 @@ CLAIM = (preconditions, faithfulness_over_wordings, claim_completeness, outside_
 GROUPS_READ = "22"  # groups of claimed heads and heads outside the claim
 MULTIPLICITY = "M93"
 ABOUT = ("model", "model_sha256", "task", "prompts_sha256", "circuit", "circuit_sha256")  # what a verdict is about
+OF_ROWS = "rows_sha256"  # also, of prompts that come from a file: the digest of its rows
 
 Documents = dict[str, Mapping[str, Any]]
 
@@ -176,6 +177,7 @@ def _subject(folder: Path, file: ResultFile) -> dict[str, Any]:
     about = results_io.read(battery)["subject"] if battery else {}
     return {
         **{name: about.get(name) for name in ABOUT},
+        **({OF_ROWS: about[OF_ROWS]} if OF_ROWS in about else {}),
         "settings": file.settings,
         "judged_by": code_digest.version_of("verdicts"),
     }

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from math import nan
 from typing import Any
 
-from calibrations.calibrate import PRECONDITIONS, Documents
+from calibrations.calibrate import OF_ROWS, PRECONDITIONS, Documents
 from calibrations.certificate_row import CertificateRow, MetricRow
 from calibrations.certificate_tier import under
 from calibrations.evidence import PRIMARY
@@ -108,11 +108,11 @@ def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing |
     tiers = [_tier(level, rules, documents) for level in sorted(map(int, rules["tiers"]))]
     reached = next((tier.level - 1 for tier in tiers if not tier.passed), tiers[-1].level)
     ceiling = next((tier.level - 1 for tier in tiers if tier.limited_by_data(rules["data_reasons"])), tiers[-1].level)
-    gates = _gates(documents)
+    gates, about = _gates(documents), documents[PRECONDITIONS]["subject"]
     shown = gates[BEHAVIOUR].passed
     return {
         "kind": "certificate",
-        "subject": {name: documents[PRECONDITIONS]["subject"][name] for name in SUBJECT},
+        "subject": {name: about[name] for name in (*SUBJECT, *({OF_ROWS} & set(about)))},
         "tier": reached if shown else None,
         "tier_name": _name(reached, rules, documents, standing) if shown else NO_TIER[gates[BEHAVIOUR].verdict],
         "of": tiers[-1].level,

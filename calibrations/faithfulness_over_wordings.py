@@ -27,6 +27,7 @@ from calibrations.statistics import Insufficient, Ratio, or_reason, ratio_of_mea
 METRIC = "P.faithfulness_over_wordings"
 CI_METHOD = "t over wordings of this grammar"
 REMEDY = "prompts.templates=more"
+OF_ROWS = "more wordings in the column template"  # of prompts that come from a file
 
 
 def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -51,6 +52,7 @@ def over_wordings(
     denominator: Float[np.ndarray, " prompt"],
     frames: np.ndarray,
     config: Mapping[str, Any],
+    remedy: str = REMEDY,
 ) -> Ratio:
     """The ratio of totals with wordings as its sampling units; its `t_interval` is that of the module's docstring.
 
@@ -59,7 +61,7 @@ def over_wordings(
     n_wordings, least = len(np.unique(frames)), config["minimum_wordings"]
     if n_wordings < least:
         detail = f"{n_wordings} wording{'s' * (n_wordings != 1)}; at least {least} needed"
-        raise Insufficient("n_clusters", detail, needs=f"at least {least} wordings: {REMEDY}")
+        raise Insufficient("n_clusters", detail, needs=f"at least {least} wordings: {remedy}")
     return ratio_of_means(numerator, denominator, frames)
 
 
@@ -77,7 +79,8 @@ def companion(
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_behaviour(evidence, config)
     recipe = evidence.primary_recipe
-    ratio = over_wordings(evidence.ablated("circuit", recipe), evidence.clean, evidence.frames, config)
+    remedy = OF_ROWS if "source" in evidence.data("01") else REMEDY
+    ratio = over_wordings(evidence.ablated("circuit", recipe), evidence.clean, evidence.frames, config, remedy)
     ratio.require_denominator(config["min_denominator_t"])
     band = (config["faithfulness_low"], config["faithfulness_high"])
     ci90 = ratio.t_interval(0.90)
@@ -92,7 +95,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "p_kind": "t over wordings, the larger of both ends",
         "effect_size": ratio.value,
         "reasons": () if verdict == "pass" else (_reason(ratio, ci90, recipe),),
-        "needs": None if verdict == "pass" else _needs(ratio, band),
+        "needs": None if verdict == "pass" else _needs(ratio, band, remedy),
         "companions": {
             "recipe": recipe,
             "standard_error": ratio.standard_error,
@@ -109,13 +112,13 @@ def _reason(ratio: Ratio, ci90: tuple[float, float], recipe: str) -> str:
     )
 
 
-def _needs(ratio: Ratio, band: tuple[float, float]) -> str:
+def _needs(ratio: Ratio, band: tuple[float, float], remedy: str) -> str:
     """How many wordings would bring the interval inside, if faithfulness and its spread stay what they are."""
     room = min(ratio.value - band[0], band[1] - ratio.value)
     wanted = ratio.units_for(room) if room > 0 else None
     if wanted is None:
         return f"a claim whose faithfulness lies further inside {band[0]} to {band[1]}"
-    return f"about {max(wanted, ratio.degrees_of_freedom + 2)} wordings: {REMEDY}"
+    return f"about {max(wanted, ratio.degrees_of_freedom + 2)} wordings: {remedy}"
 
 
 def _by_wording(evidence: Evidence, recipe: str) -> dict[str, float | None]:

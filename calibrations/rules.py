@@ -23,7 +23,10 @@ from results_io import UserError
 RELEASED: Final = Path(__file__).with_name("released_rules.json")
 SCRIPT: Final = "python -m scripts.release_rules"
 SETTINGS: Final = ("calibration", "certificate", "measurement", "prompts", "seed", "task", "engine.tolerance")
-FREE: Final = ("task.name", "task.group")  # what is certified
+FREE: Final = (  # what is certified; of rows from a file also how they become prompts, which the prompts' digest holds
+    *("task.name", "task.group", "task.path", "task.dataset", "task.subset", "task.part", "task.columns"),
+    *("task.companions", "task.align", "task.chat", "task.space", "task.foil"),
+)
 TEMPLATES, REFERENCE, MORE = "prompts.templates", "prompts.reference", "more"
 CODE: Final = "code "  # what a difference of code begins with, before the file
 TASKS: Final = "circuits/tasks/"
@@ -167,8 +170,12 @@ class Standing:
 
 def rules_of(settings: Mapping[str, Any]) -> Rules:
     """The rules among the settings of a run, and the code that runs."""
-    found = {key: value for name in SETTINGS for key, value in _flat(name, _at(settings, name)) if key not in FREE}
+    found = {key: value for name in SETTINGS for key, value in _flat(name, _at(settings, name)) if not _is_free(key)}
     return Rules(dict(sorted(found.items())), code_digest.of_each("rules"))
+
+
+def _is_free(key: str) -> bool:
+    return any(key == one or key.startswith(f"{one}.") for one in FREE)
 
 
 def standing(settings: Mapping[str, Any], task: str) -> Standing:

@@ -18,6 +18,7 @@ from results_io import UserError
 
 SEARCH_READS = ("discovery", "repeated_tokens", "seed")  # sections of the measurement settings
 CLASSIFIER_READS = ("weights",)
+FILE = "file"  # what a circuit file calls the task of any rows
 TO_COMPARE_WITH = ("published", "planted")  # kinds of circuits that others, or the weights' maker, vouch for
 
 
@@ -77,10 +78,15 @@ def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
     if not settings.get("path"):
         raise UserError("circuit=file needs circuit.path; give the path of a circuit file")
     found = circuit_files.load(Path(settings["path"]))
+    if plan.task.source is not None and found.task == FILE:  # written by hand: whoever runs it says which file
+        found = replace(found, task=plan.task.name)
     if found.task != plan.task.name:
+        remedy = (
+            f"write task: {FILE} in it to ask it of these rows" if plan.task.source else f"run with task={found.task}"
+        )
         raise UserError(
             f"circuit file {settings['path']} is about task {found.task!r}, but the run is about {plan.task.name!r}; "
-            f"run with task={found.task}"
+            f"{remedy}"
         )
     return found
 

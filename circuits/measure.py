@@ -23,7 +23,7 @@ import results_io
 from circuits import models, prompts, study, tasks
 from circuits.circuit import Circuit
 from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
-from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS
+from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, cross_task
 from circuits.models import Identity, Model
 from circuits.study import Progress, Study
 from results_io import UserError
@@ -117,6 +117,8 @@ class Plan:
             "metric": self.task.metric,
             "bos": self.task.bos,
             "prompts_sha256": self.prompts_sha256,
+            **({"rows_sha256": self.task.source.sha256} if self.task.source else {}),
+            **({"companions": list(self.task.companions)} if number == cross_task.NUMBER else {}),
             "circuit": circuit.name if circuit else None,
             "circuit_sha256": circuit.sha256 if circuit else None,
             "stored_circuits": self._stored_circuits(number),

@@ -296,24 +296,66 @@ def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrai
 
 
 def load_tokenizer(identity: Identity) -> Any:
-    """The tokenizer in a model's folder, as it is: no BOS token of its own accord, no padding added.
+    """The tokenizer in a model's folder, as `tokenizer_in`."""
+    assert identity.folder is not None  # a model built in memory comes with its tokenizer
+    return tokenizer_in(identity.folder)
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """What of a model reads text: its tokenizer, which prompts it can read (as `Identity.knows`), and how many tokens at most
+    (None: its configuration does not say)."""
+
+    tokenizer: Any
+    knows: Literal["embedded", "natural language"]
+    longest: int | None
+
+
+def text_reader(settings: Mapping[str, Any]) -> TextReader:
+    """That of the model which a `model=` configuration names, without a look at its weights. UserError as `identify`."""
+    if settings["kind"] == "planted":
+        from circuits import planted
+        from circuits.planted.features import N_POSITIONS
+
+        planted.design_of(settings["variant"], int(settings.get("seed", 0)))  # refuses an unknown one
+        return TextReader(planted.tokenizer_with_bos(settings["name"]), "embedded", N_POSITIONS)
+    snapshot = hub.snapshot_of(settings)
+    folder = snapshot.folder if snapshot else _folder(settings)
+    if not folder.is_dir():
+        raise UserError(f"model folder {folder} does not exist; point model.path at one with a tokenizer")
+    return TextReader(tokenizer_in(folder), _knows(folder), _longest(folder))
+
+
+def _longest(folder: Path) -> int | None:
+    """How many positions a model's configuration has; None if it does not say."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    counts = (
+        [config.get(name) for name in ("n_positions", "max_position_embeddings")] if isinstance(config, dict) else []
+    )
+    return next((count for count in counts if type(count) is int), None)
+
+
+def tokenizer_in(folder: Path) -> Any:
+    """The tokenizer in a folder, as it is: no BOS token of its own accord, no padding added.
 
     UserError if there is none that transformers can read, or it cannot say where in the text its tokens stand.
     """
-    assert identity.folder is not None  # a model built in memory comes with its tokenizer
-    if not any((identity.folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty one
-        raise UserError(f"model folder {identity.folder} has no tokenizer; put its tokenizer.json there")
+    if not any((folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty one
+        raise UserError(f"model folder {folder} has no tokenizer; put its tokenizer.json there")
     try:
         with quiet():
-            tokenizer = AutoTokenizer.from_pretrained(identity.folder, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise UserError(
-            f"model folder {identity.folder} has no tokenizer that transformers can read ({_first_line(error)}); put its "
+            f"model folder {folder} has no tokenizer that transformers can read ({_first_line(error)}); put its "
             "tokenizer.json there"
         ) from error
     if not tokenizer.is_fast:
         raise UserError(
-            f"the tokenizer in {identity.folder} is a slow one, which cannot say where its tokens stand; put a "
+            f"the tokenizer in {folder} is a slow one, which cannot say where its tokens stand; put a "
             "tokenizer.json there"
         )
     return tokenizer

@@ -230,7 +230,7 @@ def tokenize(task: Task, examples: Sequence[Example], tokenizer: Any, split: str
         templates=tuple(example.template for example in examples),
         clusters=tuple(example.cluster for example in examples),
         positions={role: torch.tensor([row["positions"][role] for row in rows]) for role in roles},
-        ids=tuple(_prompt_id(example) for example in examples),
+        ids=tuple(example.id for example in examples),
         splits=tuple([split] * len(examples)),
         factors={name: tuple(example.factors.get(name, "") for example in examples) for name in examples[0].factors},
         bos=tokenizer.bos_token if task.bos else None,
@@ -275,10 +275,6 @@ def join(first: PromptSet, second: PromptSet) -> PromptSet:
         bos=first.bos,
         sequences=first.sequences + second.sequences,
     )
-
-
-def _prompt_id(example: Example) -> str:
-    return hashlib.sha256(f"{example.clean}\n{example.corrupted}".encode()).hexdigest()[:16]
 
 
 def _pad(rows: Sequence[Sequence[int]], value: int) -> Tensor:

@@ -170,11 +170,16 @@ def prepare(
 
 
 def companion(study: Study, name: str, size: int) -> Study:
-    """A smaller study of another task on the same model: `size` evaluation prompts, the same reference size."""
+    """A smaller study of another task on the same model: `size` evaluation prompts, the same reference size.
+
+    A companion that comes from a file has as many as its rows give.
+    """
+    own = (study.task.others or {}).get(name)
+    task = own or tasks.get(name, study.task.vocabulary, bos=study.task.bos)
     sizes = {**study.sizes, "evaluation": size, "held_out": 1, "discovery": 1, prompt_sets.GROUPS: 0}
     return prepare(
         study.model,
-        tasks.get(name, study.task.vocabulary, bos=study.task.bos),
+        task,
         sizes,
         study.seed,
         study.engine,

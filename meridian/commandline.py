@@ -44,6 +44,7 @@ FOLDERS = ("results", "baseline", "candidate", "from", "a", "b")
 METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
 FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
+FILE = "file"  # task made of the rows of a file
 USER_ERROR, CRASHED = 2, 1  # exit codes
 USAGE_WIDTH = 120
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from calibrations import registry
 from meridian import config_files, locks, overrides, trackers
-from meridian.commandline import FAILURES, TRACED
+from meridian.commandline import FAILURES, FILE, TRACED
 from meridian.reporter import Reporter
 from results_io import UserError
 
@@ -120,6 +120,8 @@ class RunContext:
         from circuits import tasks
 
         name = self.settings["task"]["name"]
+        if name == FILE:
+            return [self.file_task.name]
         if name != "all":
             return [name]
         known = tasks.names(self.vocabulary)
@@ -129,10 +131,10 @@ class RunContext:
 
     def plan(self, task: str) -> Plan:
         """What is to be measured for one task; its circuit is not chosen yet."""
+        if self.settings["task"]["name"] == FILE:
+            return self._file_plan()
         vocabulary = self.vocabulary
         from circuits import tasks
-        from circuits.measure import Plan
-        from circuits.prompts import sizes_of
 
         asked = self.settings["task"]
         templates = self.settings["prompts"].get("templates")  # an experiment's own prompts have none to choose
@@ -142,9 +144,25 @@ class RunContext:
                 f"prompts.templates={templates} is for tasks that draw their prompts; those of task={FAILURES} are a suite's, "
                 "so leave it out"
             )
+        return self._plan_of(self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices))
+
+    def _file_plan(self) -> Plan:
+        """That of the rows of a file, whatever their task is called."""
+        templates = self.settings["prompts"].get("templates")
+        if templates not in (None, "default"):
+            raise UserError(
+                f"prompts.templates={templates} is for tasks that draw their prompts; those of task={FILE} are given, so leave "
+                "it out"
+            )
+        return self._plan_of(self.file_task)
+
+    def _plan_of(self, task: Task) -> Plan:
+        from circuits.measure import Plan
+        from circuits.prompts import sizes_of
+
         return Plan(
             model_settings=self.model_settings,
-            task=self.failures[1] if task == FAILURES else tasks.get(task, vocabulary, *choices),
+            task=task,
             sizes=sizes_of(self.settings["prompts"]),
             seed=self.seed,
             settings=self.settings["measurement"],
@@ -191,6 +209,17 @@ class RunContext:
         from circuits import models, tasks
 
         return tasks.Vocabulary(models.load_tokenizer(self.identity))
+
+    @cached_property
+    def file_task(self) -> Task:
+        """task=file: the task of the rows that the settings name. UserError if no run on them is possible."""
+        from meridian import file_task
+
+        identity, vocabulary = self.identity, self.vocabulary
+        from circuits import models
+
+        reader = models.text_reader(self.model_settings)
+        return file_task.build(self.settings["task"], self.model_settings, identity, reader, vocabulary)
 
     @cached_property
     def failures(self) -> tuple[SuitePairs, Task]:

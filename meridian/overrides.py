@@ -47,6 +47,7 @@ NOT_PART_OF_A_RESULT = (
     "model.device",
     "model.path",
     "model.name",
+    "task.path",  # the folder's name holds the digest of what the file says
 )
 FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a section"}

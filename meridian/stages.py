@@ -11,7 +11,7 @@ from calibrations import calibrate as calibrating
 from calibrations import certificate, certificate_table, claims_tried, preconditions, rules, summary
 from calibrations.evidence import Evidence
 from meridian import aggregate, integrity
-from meridian.commandline import FAILURES, TRACED
+from meridian.commandline import FAILURES, FILE, TRACED
 from meridian.context import RunContext
 from meridian.headline import READ, headline
 from meridian.run_folder import CERTIFICATE, RunFolder
@@ -32,6 +32,7 @@ def measure(context: RunContext, task: str) -> Path:
     from circuits import measure
 
     folder, shared = context.folder(task), context.folder(task, default=True)
+    announce_rows(context, plan)
     integrity.announce(folder, context.reporter.say)
     plan.circuit = claimed_circuit(context, plan, folder)
     numbers = numbers_read(context)
@@ -49,6 +50,20 @@ def measure(context: RunContext, task: str) -> Path:
         )
     measure.measure(plan, folder, numbers, *arguments)
     return folder
+
+
+def announce_rows(context: RunContext, plan: Plan) -> None:
+    """Of prompts from a file: what was chosen for its rows and how many are left out, before anything is measured."""
+    source, path = plan.task.source, context.settings["task"].get("path")
+    if source and path:
+        context.reporter.say(f"{path}: SHA-256 {results_io.file_digest(Path(path))}, its rows {source.sha256}")
+    for note in source.notes if source else ():
+        context.reporter.say(note)
+    if source and source.left_out:
+        first, reason = next(iter(source.left_out.items()))
+        context.reporter.say(
+            f"{len(source.left_out)} rows are left out, row {first} since it {reason}; `run.py check` names the others"
+        )
 
 
 def claimed_circuit(context: RunContext, plan: Plan, folder: Path) -> Circuit:
@@ -115,7 +130,10 @@ def calibrate(context: RunContext, folder: Path) -> calibrating.Documents:
 def certify(context: RunContext, folder: Path, documents: calibrating.Documents) -> dict[str, Any]:
     """Stage 3: fold the verdicts; certificate.json is written only if all calibrations were asked for."""
     settings = context.settings
-    standing = rules.standing(settings, documents[calibrating.PRECONDITIONS]["subject"]["task"])
+    named = settings["task"]["name"]
+    standing = rules.standing(
+        settings, named if named == FILE else documents[calibrating.PRECONDITIONS]["subject"]["task"]
+    )
     if context.traced:
         from meridian import failures
 

@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 import results_io
 from calibrations.calibrate import ABOUT
-from meridian import commandline, config_files, integrity, overrides
+from meridian import commandline, config_files, file_task, integrity, overrides
 from meridian.context import RunContext
 from meridian.run_folder import CERTIFICATE
 from results_io import UserError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from circuits.measure import Plan
 
 CHECKED_ALONE = ("model", "engine")  # settings that are typed for the check and not those of the run
+WHERE = ("task", "task.path")  # likewise of the rows of a file, which may have moved
 
 
 class Break(Exception):
@@ -162,7 +163,8 @@ def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) 
 
     UserError if the model has no configuration of its name and none is typed, or a setting is no more.
     """
-    subject, typed = certificate["subject"], [t for t in context.typed if _section(t) in CHECKED_ALONE]
+    subject, own = certificate["subject"], file_task.is_one(certificate["subject"]["task"])
+    typed = [t for t in context.typed if _section(t) in CHECKED_ALONE or (own and overrides.setting(t) in WHERE)]
     known = commandline.choices("model")
     if "model" not in map(overrides.setting, typed):
         if subject["model"] not in known:
@@ -171,7 +173,12 @@ def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) 
                 "model=hub model.name=... or model=local model.path=..."
             )
         typed = [f"model={subject['model']}", *typed]
-    given = [f"task={subject['task']}", *certificate["asked"], *typed]
+    task = (
+        []
+        if own and "task" in map(overrides.setting, typed)
+        else [f"task={commandline.FILE if own else subject['task']}"]
+    )
+    given = [*task, *certificate["asked"], *typed]
     try:
         settings = config_files.plain(overrides.composed(commandline.arguments(given)))
     except (HydraException, OmegaConfBaseException) as error:

@@ -60,15 +60,28 @@ def label(facts: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[str, i
     if abs(direct) >= settings["direct_share"]:
         name = "answer_promoter" if direct > 0 else "answer_suppressor"
         return name, 4, f"direct effect {direct:+.2f} of D"
-    (query, key), weight = max(facts["between"].items(), key=lambda item: (item[0][0] == "end", item[1]))
-    if weight < settings["attention"]:
-        (query, key), weight = max(facts["between"].items(), key=lambda item: item[1])
-    if weight >= settings["attention"]:
+    named = _largest_between(facts["between"], settings["attention"])
+    if named is not None and named[2] >= settings["attention"]:
+        query, key, weight = named
         return f"{query}_reader_of_{key}", 2 if query == "end" else 1, f"attention {query}->{key} {weight:.2f}"
     score = max(SCORES, key=lambda name: facts[name])
     if facts[score] >= settings["attention"]:
         return score, 1, f"{score} score {facts[score]:.2f}"
-    return "unlabelled", None, f"largest named attention {query}->{key} {weight:.2f}, direct effect {direct:+.2f} of D"
+    looked = "no two named positions" if named is None else "largest named attention {}->{} {:.2f}".format(*named)
+    return "unlabelled", None, f"{looked}, direct effect {direct:+.2f} of D"
+
+
+def _largest_between(between: Mapping[tuple[str, str], float], enough: float) -> tuple[str, str, float] | None:
+    """(query, key, weight) of the largest attention from the last position, or from any if that is not `enough`.
+
+    None for a task that names no position but the last.
+    """
+    if not between:
+        return None
+    (query, key), weight = max(between.items(), key=lambda item: (item[0][0] == "end", item[1]))
+    if weight < enough:
+        (query, key), weight = max(between.items(), key=lambda item: item[1])
+    return query, key, weight
 
 
 def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from circuits.circuit import head_pairs
 from circuits.interventions import Sweep, Variant
 from circuits.study import Study
+from circuits.tasks.base import Source
 
 NUMBER, ID = "01", "baseline"
 SETTINGS = ()
@@ -26,8 +28,10 @@ def measure(study: Study) -> dict[str, Any]:
     assert effects.answer_probability is not None and effects.foil_probability is not None  # the sweep asks for them
     correct = effects.correct[0]
     splits = np.array(prompts.splits)
+    source = study.task.source
     return {
         "prompt_id": prompts.ids,
+        **(_of_rows(source, prompts.ids) if source else {}),
         "split": prompts.splits,
         "template": prompts.templates,
         "cluster": prompts.clusters,
@@ -45,6 +49,14 @@ def measure(study: Study) -> dict[str, Any]:
         "n_layers": study.model.n_layers,
         "n_heads_per_layer": study.model.n_heads,
         "examples": [_example(study, row) for row in range(min(EXAMPLES, len(prompts)))],
+    }
+
+
+def _of_rows(source: Source, ids: Sequence[str]) -> dict[str, Any]:
+    """Of prompts from a file: the row of each, the rows that were left out, and what was chosen for them."""
+    return {
+        "row": [source.row_of[one] for one in ids],
+        "source": {"left_out": source.left_out, "notes": source.notes},
     }
 
 

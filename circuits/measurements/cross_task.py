@@ -2,7 +2,7 @@
 
 Denoising, as in 02, on each companion task's own clean and corrupted prompts, so that any circuit's mean effect on any
 task is a mean over columns. A task whose words this model's tokenizer splits (years, where each digit is a token) is no
-companion; the next one on the list takes its place.
+companion; its stand-in takes its place where it has one, else the next one on the list.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from circuits.circuit import head_pairs
 from circuits.interventions import Sweep, Variant, denoise
 from circuits.study import Study, companion
 from circuits.tasks.base import Task
+from circuits.tasks.published import STAND_INS
 from results_io import UserError
 
 NUMBER, ID = "27", "cross_task"
@@ -23,25 +24,40 @@ DEPENDS_ON_CIRCUIT = False
 
 def stored_circuits(task: Task) -> tuple[str, ...]:
     """The tasks on whose prompts heads are patched: the result says which heads are in those tasks' stored circuits."""
-    return task.companions
+    return (*task.companions, *(STAND_INS[name] for name in task.companions if name in STAND_INS))
 
 
 def measure(study: Study) -> dict[str, Any]:
     """{task: per-prompt head effects, the scale of the task, whether the model does it, its stored circuit}; in
     `unavailable` the tasks passed over, with the reason.
     """
-    reasons = {name: _reason(study, name) for name in study.task.companions}
-    names = [name for name, reason in reasons.items() if reason is None][: study.settings["companions"]]
+    names, unavailable = chosen(study.task)
     return {
-        "tasks": {name: _effects(study, name) for name in names},
-        "unavailable": {name: reason for name, reason in reasons.items() if reason is not None},
+        "tasks": {name: _effects(study, name) for name in names[: study.settings["companions"]]},
+        "unavailable": unavailable,
     }
 
 
-def _reason(study: Study, name: str) -> str | None:
-    """Why a task has no prompts in the words of this model's tokenizer; None if it has."""
+def chosen(task: Task) -> tuple[list[str], dict[str, str]]:
+    """(companions that have prompts for this tokenizer, or their stand-ins; why the others have none)."""
+    names: list[str] = []
+    unavailable: dict[str, str] = {}
+    for name in task.companions:
+        for one in (name, STAND_INS[name]) if name in STAND_INS else (name,):
+            reason = _reason(task, one)
+            if reason is None:
+                names += [one] if one not in (*names, task.name) else []
+                break
+            unavailable[one] = reason
+    return names, unavailable
+
+
+def _reason(task: Task, name: str) -> str | None:
+    """Why a companion has no prompts in the words of this model's tokenizer; None if it has."""
+    if name in (task.others or {}):
+        return None
     try:
-        tasks.get(name, study.task.vocabulary)
+        tasks.get(name, task.vocabulary)
     except UserError as reason:
         return str(reason)
     return None

@@ -16,7 +16,7 @@ from results_io import UserError
 
 __all__ = ["EMBEDDED", "TASKS", "TEMPLATES", "Example", "Task", "Vocabulary", "get", "names"]
 
-HELPERS = ("base", "example", "lexicon", "published", "wordings")
+HELPERS = ("base", "example", "file", "lexicon", "published", "wordings")
 EMBEDDED = ("ioi", "greater_than", "subject_verb_agreement", "gendered_pronoun", "induction")
 """The tasks that pocket was trained on and the planted models were written for; in TASKS the others follow by name."""
 REQUIRED = {"TASK": "TASK = Task(name=..., ...), as circuits/tasks/ioi.py has it, or add the module to HELPERS"}

@@ -31,6 +31,17 @@ class Grammar:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The rows that given prompts come from: the SHA-256 of their content, {id of a prompt (`Example.id`): number of its row},
+    {number of a row left out: why}, and what was chosen for them, in words."""
+
+    sha256: str
+    row_of: Mapping[str, int]
+    left_out: Mapping[int, str]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Task:
     """A behaviour with clean and corrupted prompts.
 
@@ -45,7 +56,8 @@ class Task:
     and learning coefficients are about logits under any. `several_tokens`: whether answers and foils may be of several
     tokens; logits are then those of the first at which they differ ("sequence" implies it). `given`: the examples of every
     split, of a task whose prompts are a list rather than drawn (`sample` is then None). `more`: a larger grammar, from which
-    `prompts.templates=more` draws in place of `sample`; None if there is none.
+    `prompts.templates=more` draws in place of `sample`; None if there is none. `source`: the rows that given prompts come from,
+    if they come from a file. `others`: the companions that no name finds, by their names.
     """
 
     name: str
@@ -61,6 +73,8 @@ class Task:
     given: Mapping[str, tuple[Example, ...]] | None = None
     more: Grammar | None = None
     several_tokens: bool = False
+    source: Source | None = None
+    others: Mapping[str, Task] | None = None
 
     @property
     def quantity(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zlib
 from dataclasses import dataclass, field
@@ -31,6 +32,11 @@ class Example:
     positions: dict[str, tuple[int, int]]
     factors: dict[str, str] = field(default_factory=dict)
     joint: str = " "
+
+    @property
+    def id(self) -> str:
+        """16 hex digits of a digest of both texts: how results name the prompt."""
+        return hashlib.sha256(f"{self.clean}\n{self.corrupted}".encode()).hexdigest()[:16]
 
 
 def frame_of(template: str) -> str:

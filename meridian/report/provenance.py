@@ -56,6 +56,7 @@ def _facts(run: RunFolder) -> Told:
         "weights (SHA-256)": subject["model_sha256"],
         "revision": environment.get("revision"),
         "prompts (SHA-256)": subject["prompts_sha256"],
+        "rows (SHA-256)": subject.get("rows_sha256"),
         "circuit": subject["circuit"],
         "circuit (SHA-256)": subject["circuit_sha256"],
         "provenance": provenance["kind"],
@@ -68,7 +69,17 @@ def _facts(run: RunFolder) -> Told:
         "why this backend": environment.get("engine", {}).get("why"),
         "accuracy": ", ".join(f"{split.replace('_', '-')} {share:.1%}" for split, share in accuracy),
     }
-    return [(name, str(value)) for name, value in told.items() if value not in (None, "")]
+    told = [(name, str(value)) for name, value in told.items() if value not in (None, "")]
+    return told + _of_rows(baseline["data"].get("source"))
+
+
+def _of_rows(source: Mapping[str, Any] | None) -> Told:
+    """Of prompts from a file: what was chosen for its rows ("splits: ..."), and those that were left out."""
+    if source is None:
+        return []
+    notes = [note.partition(": ") for note in source["notes"]]
+    out = [f"row {row} {reason}" for row, reason in source["left_out"].items()]
+    return [*((name, value) for name, _, value in notes), *([("rows left out", "; ".join(out))] if out else [])]
 
 
 def _prompt(example: Mapping[str, Any]) -> dict[str, Any]:

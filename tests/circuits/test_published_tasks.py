@@ -41,6 +41,7 @@ CHANGED = {
     ("copy_suppression", "answer_listed"): {"listed"},
     ("subject_verb_agreement", "subject_number"): {"subject"},
     ("subject_verb_agreement", "other_subject"): {"subject"},
+    ("successor", "other_start"): {"first", "second", "third"},
 }  # induction/other_words changes the whole first reading, see below
 LENGTHS = {
     "ioi": (13, 19),
@@ -51,6 +52,7 @@ LENGTHS = {
     "acronym": (7, 12),
     "copy_suppression": (8, 12),
     "subject_verb_agreement": (5, 9),
+    "successor": (10, 13),
 }  # tokens of the shortest and the longest template in GPT-2, without BOS
 PUBLISHED = models.PUBLISHED / "gpt2"  # of GPT-2 small; the docstring circuit is another model's
 every_way = pytest.mark.parametrize(("name", "corruption"), draws.WAYS)

@@ -10,7 +10,7 @@ BOS that is a token without meaning, without BOS it is a word of the prompt, and
 unlike the same word elsewhere. Papers differ in this or do not say; whoever compares with one runs both ways.
 
 A task's companions are four of the others: none whose mechanism it shares, and those whose published circuits share
-the fewest heads with its own.
+the fewest heads with its own. Where a tokenizer cannot write one of them, its stand-in takes its place.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from types import ModuleType
 
 import registries
 
-__all__ = ["BUILDERS"]
+__all__ = ["BUILDERS", "STAND_INS"]
 
 HELPERS = ("corruption", "vocabulary", "words")
 FIRST = ("ioi", "greater_than", "induction", "docstring", "gendered_pronoun", "acronym", "copy_suppression")
+STAND_INS = {
+    "greater_than": "successor"
+}  # Llama-3 writes a year as three digits and one, Qwen as four: never as two and two
 REQUIRED = {
     "NAME": 'the task\'s name, for example NAME = "ioi"',
     "CORRUPTIONS": "its ways to corrupt a prompt, as {name: what it changes}, the default first",

@@ -1,0 +1,187 @@
+"""Tasks from a file: rows of prompt pairs, as CSV, as JSONL or in memory, for whichever tokenizer reads them.
+
+`examine` says what a tokenizer makes of the rows, `load` makes a Task of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from circuits.tasks.base import Source, Task
+from circuits.tasks.file import described, pairs, reading, rows, splits
+from circuits.tasks.file.options import SHARES, Options
+from circuits.tasks.file.pairs import Pair, Reader, Rejected
+from circuits.tasks.file.rows import Row
+from circuits.tasks.file.rows import sha256 as rows_sha256
+from circuits.tasks.file.splits import Dealt
+from circuits.tasks.published.vocabulary import Vocabulary
+from results_io import UserError
+
+__all__ = [
+    "COMPANION_SHARES",
+    "SHARES",
+    "Examined",
+    "Foils",
+    "Options",
+    "Reader",
+    "examine",
+    "load",
+    "named",
+    "read",
+    "rows_sha256",
+]
+
+PREFIX = "file-"  # of such a task's name; the digest of its rows follows
+DIGITS = 12
+COMPANION_SHARES = {"discovery": 0.05, "evaluation": 0.75, "held_out": 0.05, "reference": 0.15}
+
+Foils = Callable[[Sequence[Pair]], Sequence[str | None]]  # a foil for each pair that has none; None where there is none
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Rows as one tokenizer reads them. `rejected` are in the order of the rows, `unread` those that were no rows at all, by
+    number; `notes` say what was chosen for the others."""
+
+    rows: tuple[Row, ...]
+    pairs: tuple[Pair, ...]
+    rejected: tuple[Rejected, ...]
+    unread: Mapping[int, str]
+    dealt: Dealt
+    notes: tuple[str, ...]
+    reader: Reader
+
+    @property
+    def lacking(self) -> str | None:
+        """Why no run is possible; None if one is."""
+        if not self.pairs:
+            first = self.rejected[0]
+            return f"none of the {len(self.rows)} rows can be used; line {first.row.line} {first.reason}"
+        empty = [name for name in splits.NEEDED if not self.dealt.examples[name]]
+        if empty:
+            return (
+                f"{len(self.pairs)} of the {len(self.rows)} rows can be used, too few for the {empty[0].replace('_', '-')} "
+                "split; add rows"
+            )
+        return None
+
+
+def read(given: str | Path | Iterable[Mapping[str, Any]], options: Options | None = None) -> tuple[Row, ...]:
+    """The rows of a file, or of records with the keys of a JSONL file. UserError for what cannot be read."""
+    options = options or Options()
+    if isinstance(given, (str, Path)):
+        return reading.read(Path(given), options.columns)
+    return rows.of_records(given, "the rows")
+
+
+def examine(
+    found: Sequence[Row], reader: Reader, foils: Foils | None = None, unread: Mapping[int, str] | None = None
+) -> Examined:
+    """What a tokenizer makes of rows. `foils` chooses where rows name none; None leaves them without, as for a check.
+
+    `unread`: {number: why} of rows beside these that could not be read.
+    """
+    fit, rejected = pairs.read(found, reader)
+    fit, unfoiled = _with_foils(fit, reader, foils)
+    dealt = splits.deal(fit, reader.options.shares)
+    out = sorted((*rejected, *unfoiled, *dealt.rejected), key=lambda one: one.row.number)
+    lost = {one.row.number for one in out}
+    kept = tuple(pair for pair in fit if pair.row.number not in lost)
+    notes = described.notes(len(found) + len(unread or {}), kept, dealt, reader)
+    return Examined(tuple(found), kept, tuple(out), dict(unread or {}), dealt, notes, reader)
+
+
+def _with_foils(fit: Sequence[Pair], reader: Reader, foils: Foils | None) -> tuple[list[Pair], list[Rejected]]:
+    """The pairs with a foil each, and those that have none and get none."""
+    without = [pair for pair in fit if not pair.wrong]
+    if not without or (foils is None and reader.options.foil != "none"):
+        return list(fit), []
+    if reader.options.foil == "none" or foils is None:
+        return [pair for pair in fit if pair.wrong], [
+            Rejected(pair.row, "has no foil, and task.foil=none chooses none; add a column wrong or corrupted_answer")
+            for pair in without
+        ]
+    chosen = dict(zip((pair.row.number for pair in without), foils(without), strict=True))
+    kept, rejected = [], []
+    for pair in fit:
+        foil = chosen.get(pair.row.number, "")
+        if foil is None:
+            rejected.append(
+                Rejected(pair.row, "has no foil, and none of the model's likely words is one token after it")
+            )
+        else:
+            kept.append(replace(pair, wrong=(foil,)) if foil else pair)
+    return kept, rejected
+
+
+def load(
+    given: str | Path | Iterable[Mapping[str, Any] | Row],
+    tokenizer: Any,
+    vocabulary: Vocabulary | None = None,
+    options: Options | None = None,
+    foils: Foils | None = None,
+    companions: Sequence[str] = (),
+    others: Mapping[str, Task] | None = None,
+    longest: int | None = None,
+    unread: Mapping[int, str] | None = None,
+) -> Task:
+    """The task of a file, of records in memory or of rows that were read: the same rows give the same task.
+
+    `vocabulary`: None for the embedded models' words. `foils`: chooses where rows name none; None is refused where one is needed.
+    `companions`: names of other tasks, of which `others` holds those that no name finds. `longest`: tokens that the model reads
+    at most. `unread`: {number: why} of rows beside these that could not be read.
+
+    UserError for rows that cannot be read, or of which too few are left.
+    """
+    options = options or Options()
+    found = _rows(given, options)
+    reader = Reader(tokenizer, options, longest)
+    if foils is None:
+        reader = Reader(tokenizer, replace(options, foil="none"), longest)
+    return task_of(examine(found, reader, foils, unread), vocabulary, companions, others)
+
+
+def _rows(given: str | Path | Iterable[Mapping[str, Any] | Row], options: Options) -> tuple[Row, ...]:
+    if isinstance(given, (str, Path)):
+        return read(given, options)
+    every = list(given)
+    found = tuple(one for one in every if isinstance(one, Row))
+    return found if found else read([one for one in every if not isinstance(one, Row)], options)
+
+
+def task_of(
+    examined: Examined,
+    vocabulary: Vocabulary | None,
+    companions: Sequence[str] = (),
+    others: Mapping[str, Task] | None = None,
+) -> Task:
+    """The task of rows that were examined. UserError if too few are left."""
+    if examined.lacking:
+        raise UserError(examined.lacking)
+    digest, left_out = rows_sha256(examined.rows), {one.row.number: one.reason for one in examined.rejected}
+    return Task(
+        name=named(digest),
+        title="Prompt pairs from a file",
+        sample=None,
+        roles=tuple(examined.dealt.examples["evaluation"][0].positions),
+        companions=tuple(companions),
+        bos=examined.reader.bos,
+        vocabulary=vocabulary,
+        metric=examined.reader.options.metric,
+        given=examined.dealt.examples,
+        source=Source(digest, _rows_of(examined), {**left_out, **examined.unread}, examined.notes),
+        others=others,
+    )
+
+
+def _rows_of(examined: Examined) -> dict[str, int]:
+    """{id of a prompt: number of its row}."""
+    return {pairs.example(pair).id: pair.row.number for pair in examined.pairs}
+
+
+def named(digest: str) -> str:
+    """The name of the task of rows with this digest."""
+    return f"{PREFIX}{digest[:DIGITS]}"

@@ -1,0 +1,61 @@
+"""Where a file or a data set has our columns: names, and paths into nested records.
+
+`prompt`, `metadata.subject` and `choices.label[answerKey]` (the element of `choices.label` whose place, or whose key, is the
+value of `answerKey`) are such paths. Brackets begin again at the record itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from circuits.tasks.file.rows import OPTIONAL, REQUIRED, RowError, is_role
+from results_io import UserError
+
+PATH = re.compile(r"(?P<base>[^\[\]]+)(?:\[(?P<key>[^\[\]]+)\])?")
+
+
+def check(chosen: Mapping[str, str]) -> None:
+    """UserError for a column that is none of ours, or one that is needed and not named."""
+    known = (*REQUIRED, *OPTIONAL)
+    for name, place in chosen.items():
+        if name not in known and not is_role(name):
+            raise UserError(f"task.columns names {name!r}; use {', '.join(known)} or role.<name>")
+        if not isinstance(place, str) or PATH.fullmatch(place) is None:
+            raise UserError(
+                f"task.columns.{name}={place} is no column; write a name, a.b for a nested one, or a[b] for the element b of a"
+            )
+    missing = [name for name in REQUIRED if name not in chosen]
+    if missing:
+        raise UserError(f"task.columns lacks {missing[0]}; name {', '.join(REQUIRED)}, and what else is to be read")
+
+
+def picked(record: Mapping[str, Any], chosen: Mapping[str, str], where: str) -> dict[str, Any]:
+    """The cells of our columns. RowError if the record has no such column; a value that is missing is None."""
+    return {name: _at(record, place, where) for name, place in chosen.items()}
+
+
+def _at(record: Mapping[str, Any], place: str, where: str) -> Any:
+    found = PATH.fullmatch(place)
+    assert found is not None  # checked
+    value = _inside(record, found["base"], where)
+    if found["key"] is None or value is None:
+        return value
+    key = _inside(record, found["key"], where)
+    try:
+        return None if key is None else value[key]
+    except (KeyError, IndexError, TypeError) as error:
+        raise RowError(where, f"has no {place}: {found['key']} is {key!r}; correct task.columns") from error
+
+
+def _inside(record: Any, path: str, where: str) -> Any:
+    value = record
+    for part in path.split("."):
+        if value is None:
+            return None
+        if not isinstance(value, Mapping) or part not in value:
+            has = ", ".join(map(str, value)) if isinstance(value, Mapping) else "none"
+            raise RowError(where, f"has no column {path} (it has: {has}); correct task.columns")
+        value = value[part]
+    return value

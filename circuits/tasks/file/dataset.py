@@ -1,0 +1,81 @@
+"""Rows out of Hugging Face `datasets`: a folder of them, or a name on the hub where that can be reached."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from circuits.tasks.file import columns
+from circuits.tasks.file.rows import Row, RowError, of_cells, require_alike, require_columns
+from results_io import UserError
+
+SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in a folder
+INSTALL = "pip install 'meridian-circuits[datasets]'"
+
+
+def read(
+    name: str, subset: str | None, part: str, chosen: Mapping[str, str] | None = None
+) -> tuple[tuple[Row, ...], dict[int, str]]:
+    """(the rows of one split of a data set, {number of a row that cannot be read: why}).
+
+    `name`: a folder with files that `datasets` reads or that its save_to_disk wrote, else a name on the hub; `subset` and `part`:
+    its configuration and its split; `chosen`: {our column: where the data set has it}. UserError if it cannot be loaded.
+    """
+    where = f"task.dataset={name}"
+    rows, unread = [], {}
+    with _records(name, subset, part) as records:
+        for number, record in enumerate(records, 1):
+            if number == 1 and not chosen:
+                require_columns([key for key in record if record[key] is not None], where)
+            try:
+                place = f"{where}, row {number}"
+                cells = columns.picked(record, chosen, place) if chosen else record
+                rows.append(of_cells(cells, number, number, place, text=False))
+            except RowError as error:
+                unread[number] = error.reason
+    if not rows and unread:
+        raise UserError(f"{where}: none of its {len(unread)} rows can be read; row 1 {unread[min(unread)]}")
+    require_alike(rows, where)
+    return tuple(rows), unread
+
+
+@contextlib.contextmanager
+def _records(name: str, subset: str | None, part: str) -> Iterator[Iterable[Mapping[str, Any]]]:
+    """The records of one split. What a folder's files are made into is not kept."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError(f"task.dataset={name} needs the package datasets; {INSTALL}") from error
+    folder = Path(name)
+    with tempfile.TemporaryDirectory() as scratch, _quiet(datasets):
+        try:
+            if any((folder / saved).is_file() for saved in SAVED):
+                found = datasets.load_from_disk(str(folder))
+            else:
+                found = datasets.load_dataset(name, subset, cache_dir=scratch if folder.is_dir() else None)
+        except Exception as error:  # whatever the package and its clients raise
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise UserError(
+                f"task.dataset={name} cannot be loaded ({reason}); give a folder of datasets, or a name on the hub with "
+                "task.subset where it has several configurations and a network"
+            ) from error
+        if isinstance(found, Mapping):
+            if part not in found:
+                raise UserError(f"task.part={part} is no split of {name}; use {', '.join(map(str, found))}")
+            found = found[part]
+        yield (cast("Mapping[str, Any]", record) for record in found)
+
+
+@contextlib.contextmanager
+def _quiet(datasets: Any) -> Iterator[None]:
+    """No progress bars of the package, whatever they were before."""
+    shown = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            datasets.enable_progress_bars()

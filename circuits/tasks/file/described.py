@@ -1,0 +1,121 @@
+"""What was chosen for rows that do not say it, in sentences: shown before anything is measured, and kept with the results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from circuits.tasks.file.pairs import FRAME, Pair, Reader, spaces, unknown_words
+from circuits.tasks.file.rows import SPLITS
+from circuits.tasks.file.splits import Dealt
+
+SHOWN = 3  # templates and unknown words that are listed
+
+
+def notes(rows: int, kept: Sequence[Pair], dealt: Dealt, reader: Reader) -> tuple[str, ...]:
+    """Sentences without the file's name, so that the same rows from elsewhere give the same results."""
+    said = [f"rows: {len(kept)} of {rows} can be used" + (f"; {rows - len(kept)} left out" if rows > len(kept) else "")]
+    if not kept:
+        return tuple(said)
+    return (
+        *said,
+        _bos(reader),
+        _space(kept, reader),
+        *(["chat: every prompt is inside the tokenizer's chat template"] if reader.options.chat else []),
+        *_alignment(kept, reader),
+        _foils(kept, reader),
+        _templates(kept),
+        _clusters(kept),
+        _roles(kept),
+        _splits(kept, dealt),
+        *_reference(dealt),
+        *_unknown(kept, reader),
+    )
+
+
+def _bos(reader: Reader) -> str:
+    token = reader.tokenizer.bos_token
+    if reader.bos:
+        return f"BOS: {token!r} before every prompt"
+    return "BOS: none" + (", as the tokenizer has none" if token is None else f", though the tokenizer has {token!r}")
+
+
+SPACES = {
+    "answer": "a part of the answer's token",
+    "prompt": "a token of its own at the end of the prompt",
+    "none": "none",
+}
+
+
+def _space(kept: Sequence[Pair], reader: Reader) -> str:
+    first = kept[0]
+    counts, word = spaces(kept), first.answers[0]
+    if reader.ids(word) == reader.ids(f" {word}"):
+        return "leading space: makes no difference to this tokenizer"
+    how = "inferred" if reader.options.space is None else "as task.space says"
+    told = ", ".join(f"{SPACES[name]} ({counts[name]} rows)" for name in SPACES if counts[name])
+    return f"leading space: {told}, {how}, as in {first.joint + word!r}"
+
+
+def _alignment(kept: Sequence[Pair], reader: Reader) -> list[str]:
+    if reader.options.align is None:
+        return []
+    count = sum(any(pair.filled) for pair in kept)
+    return [
+        f"alignment: {count} of {len(kept)} rows are filled on the left with {reader.filler!r}, which the model reads"
+    ]
+
+
+def _foils(kept: Sequence[Pair], reader: Reader) -> str:
+    kinds = Counter(
+        "wrong" if pair.row.wrong else "corrupted_answer" if pair.row.corrupted_answers else "model" for pair in kept
+    )
+    told = {
+        "wrong": "the column wrong",
+        "corrupted_answer": "the column corrupted_answer",
+        "model": "the model's most probable other word after the corrupted prompt (task.foil=corrupted_top)",
+    }
+    if len(kinds) == 1:
+        return f"foils: {told[next(iter(kinds))]}"
+    return "foils: " + ", ".join(f"{told[kind]} for {kinds[kind]} rows" for kind in told if kinds[kind])
+
+
+def _templates(kept: Sequence[Pair]) -> str:
+    counts = Counter(pair.template for pair in kept)
+    default = any(pair.row.template is None for pair in kept)
+    how = "by token length and changed positions, the default" if default else "by the column template"
+    largest = ", ".join(
+        f"{name.removeprefix(FRAME + '/')} ({count})"
+        for name, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:SHOWN]
+    )
+    return f"templates: {len(counts)}, {how}; {largest}{', ...' if len(counts) > SHOWN else ''}"
+
+
+def _clusters(kept: Sequence[Pair]) -> str:
+    count = len({pair.cluster for pair in kept})
+    default = any(pair.row.cluster is None for pair in kept)
+    return f"clusters: {count}, {'by answers and foils, the default' if default else 'by the column cluster'}"
+
+
+def _roles(kept: Sequence[Pair]) -> str:
+    return f"roles: {', '.join(kept[0].positions)}"
+
+
+def _splits(kept: Sequence[Pair], dealt: Dealt) -> str:
+    named = any(pair.row.split is not None for pair in kept)
+    sizes = ", ".join(f"{len(dealt.examples[name])} {name.replace('_', '-')}" for name in SPLITS)
+    return f"splits: {sizes}, {'by the column split' if named else 'by a hash of the prompt, the default'}"
+
+
+def _reference(dealt: Dealt) -> list[str]:
+    if not dealt.twins:
+        return []
+    total = len(dealt.examples["reference"])
+    return [
+        f"reference prompts: {dealt.twins} of {total} are corrupted twins of reference and discovery rows, as rows are few"
+    ]
+
+
+def _unknown(kept: Sequence[Pair], reader: Reader) -> list[str]:
+    count = unknown_words(kept, reader)
+    return [f"unknown words: {count} of {len(kept)} rows hold words that the tokenizer does not know"] if count else []

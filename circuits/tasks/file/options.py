@@ -1,0 +1,84 @@
+"""How rows become prompts: the section `task` of the configuration, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, get_args
+
+from circuits.tasks.base import METRICS, Metric
+from circuits.tasks.file import columns
+from circuits.tasks.file.rows import SPLITS
+from results_io import UserError
+
+Foil = Literal["corrupted_top", "none"]
+FOILS: tuple[Foil, ...] = get_args(Foil)
+ALIGNMENTS = ("right",)
+UNSOUND = {
+    "left": "padding on the right would put the answer of the shorter prompt at another position than that of the longer one, so "
+    "the last positions, where it is predicted, would not correspond",
+    "spans": "patching copies position i of one run into position i of the other, so roles at different positions cannot be "
+    "exchanged by it",
+}
+SHARES = {"discovery": 0.2, "evaluation": 0.5, "held_out": 0.2, "reference": 0.1}
+
+
+@dataclass(frozen=True)
+class Options:
+    """`align`: "right" fills the shorter prompt of a pair on its left, None refuses the row. `chat`: the chat template around
+    every prompt. `space`: True or False if answers follow a space or not, None to infer it. `bos`: None for a BOS token
+    wherever the tokenizer has one. `foil`: what stands in where no row names a foil. `columns`: where the file has ours.
+    `shares`: of the rows, by split, where no column says it.
+    """
+
+    align: str | None = None
+    chat: bool = False
+    space: bool | None = None
+    bos: bool | None = None
+    foil: Foil = "corrupted_top"
+    metric: Metric = "logit_difference"
+    columns: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=lambda: SHARES)
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> Self:
+        """Those of a section `task`. UserError for a value that is not possible."""
+        _require_choices(asked)
+        if asked.get("columns"):
+            columns.check(asked["columns"])
+        shares = asked.get("shares") or SHARES
+        if set(shares) != set(SPLITS) or not all(type(one) in (int, float) and one > 0 for one in shares.values()):
+            raise UserError(
+                f"task.shares={dict(shares)} is no share above 0 for each of {', '.join(SPLITS)}; write all four"
+            )
+        return cls(
+            asked.get("align"),
+            asked.get("chat", False),
+            asked.get("space"),
+            asked.get("bos"),
+            asked.get("foil") or FOILS[0],
+            asked.get("metric") or METRICS[0],
+            asked.get("columns") or {},
+            shares,
+        )
+
+
+def _require_choices(asked: Mapping[str, Any]) -> None:
+    align = asked.get("align")
+    if align in UNSOUND:
+        raise UserError(
+            f"task.align={align} is not done: {UNSOUND[align]}; use task.align=right, or give pairs of one length"
+        )
+    if align not in (None, *ALIGNMENTS):
+        raise UserError(f"task.align={align} is unknown; use right, or null to leave pairs of unequal length out")
+    for name, allowed in (("chat", (True, False)), ("space", (None, True, False)), ("bos", (None, True, False))):
+        if asked.get(name, allowed[0]) not in allowed:
+            raise UserError(f"task.{name}={asked[name]} is neither true nor false; write one of them")
+    if asked.get("foil") not in (None, *FOILS):
+        raise UserError(f"task.foil={asked['foil']} is unknown; use {' or '.join(FOILS)}")
+    if asked.get("metric") not in (None, *METRICS):
+        raise UserError(f"task.metric={asked['metric']} is unknown; use {' or '.join(METRICS)}")
+    if asked.get("corruption") is not None:
+        raise UserError(
+            f"task.corruption={asked['corruption']} has no meaning for rows, which bring their corrupted prompts; leave it out"
+        )

@@ -1,0 +1,318 @@
+"""Rows as one tokenizer reads them: aligned pairs with answers of one token, or why a row is none."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from circuits.prompts import Encoder
+from circuits.tasks.example import Example
+from circuits.tasks.file.options import Options
+from circuits.tasks.file.rows import Row, Span
+from results_io import UserError
+
+FIRST, END = "changed_first", "end"
+FRAME = "rows"  # of templates that no column names: nothing is known of their wordings, so they count as one
+OPENING = ("\n", "\t", "(", "[", "{", '"', "'", "“", "‘", "$", "#", "@", "/", "_", "=")  # no space follows these
+SHOWN_POSITIONS = 12  # in a template's label
+
+
+class Rejected(NamedTuple):
+    """A row that no prompt comes from, and why."""
+
+    row: Row
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row as tokens: `clean` and `corrupted` ids (BOS included), texts as the model reads them, `joint` before the answer.
+
+    `wrong` is empty where the row names no foil. `positions` are character spans of the clean text by role, `end` last;
+    `twin_positions` those of the same tokens in the corrupted text, None if its answers cannot be written after it.
+    `filled`: how many filler tokens align=right put before either prompt.
+    """
+
+    row: Row
+    clean: tuple[int, ...]
+    corrupted: tuple[int, ...]
+    texts: tuple[str, str]
+    joint: str
+    answers: tuple[str, ...]
+    wrong: tuple[str, ...]
+    positions: Mapping[str, Span]
+    twin_positions: Mapping[str, Span] | None = None
+    filled: tuple[int, int] = (0, 0)
+    template: str = ""
+
+    @property
+    def changed(self) -> tuple[int, ...]:
+        """Positions at which the two prompts have different tokens."""
+        return tuple(i for i, (one, other) in enumerate(zip(self.clean, self.corrupted, strict=True)) if one != other)
+
+    @property
+    def cluster(self) -> str:
+        """The row's own cluster, or its answers and foils, in whichever order: a swap of the two is no new draw."""
+        return self.row.cluster or " ".join(sorted({*self.answers, *self.wrong}))
+
+
+class Reader:
+    """A tokenizer with the options that it is used under; `longest`: tokens that the model reads at most, if that is known.
+
+    UserError for options that the tokenizer does not allow.
+    """
+
+    def __init__(self, tokenizer: Any, options: Options, longest: int | None = None) -> None:
+        self.tokenizer, self.options, self.encode, self.longest = tokenizer, options, Encoder(tokenizer), longest
+        self.bos = tokenizer.bos_token_id is not None if options.bos is None else options.bos
+        if self.bos and tokenizer.bos_token_id is None:
+            raise UserError(
+                "task.bos=true, and this tokenizer has no BOS token; leave it out, or run with task.bos=false"
+            )
+        if options.chat and not getattr(tokenizer, "chat_template", None):
+            raise UserError(
+                "task.chat=true, and this tokenizer has no chat template; leave it out, or use a chat model's"
+            )
+        self.filler = tokenizer.bos_token or tokenizer.pad_token or tokenizer.eos_token
+        if options.align and self.filler is None:
+            raise UserError(
+                "task.align=right fills with a BOS, PAD or EOS token, and this tokenizer has none; leave it out"
+            )
+
+    @property
+    def ends_itself(self) -> bool:
+        """True if the chat template ends what the model reads in whitespace, after which an answer needs no space."""
+        return self.options.chat and self.rendered("x")[-1:].isspace()
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        return (self.tokenizer.bos_token_id,) if self.bos else ()
+
+    def rendered(self, prompt: str) -> str:
+        """The text that the model reads: the prompt, inside the chat template if that is asked for, without its BOS token."""
+        if not self.options.chat:
+            return prompt
+        said = [{"role": "user", "content": prompt}]
+        text = self.tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+        return text.removeprefix(self.tokenizer.bos_token) if self.bos else text
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.encode(text)["input_ids"])
+
+    def offsets(self, text: str) -> list[Span]:
+        """Characters of every token of a text."""
+        return [tuple(one) for one in self.encode(text, return_offsets_mapping=True)["offset_mapping"]]
+
+    def is_unknown(self, token: int) -> bool:
+        unknown = self.tokenizer.unk_token_id
+        return token == unknown != self.tokenizer.eos_token_id
+
+
+def read(rows: Sequence[Row], reader: Reader) -> tuple[list[Pair], list[Rejected]]:
+    """The pairs that rows make, with their templates, and the rows that make none, in the order of the file."""
+    pairs: list[Pair] = []
+    rejected: list[Rejected] = []
+    first: dict[tuple[int, ...], Row] = {}
+    for row in rows:
+        found = _read(row, reader)
+        if isinstance(found, Pair) and first.setdefault(found.clean, row) is not row:
+            found = f"has the clean prompt of row {first[found.clean].number} again"
+        if isinstance(found, str):
+            rejected.append(Rejected(row, found))
+        else:
+            pairs.append(found)
+    return templated(pairs), rejected
+
+
+def _read(row: Row, reader: Reader) -> Pair | str:
+    """The pair of one row, its template not yet labelled; or why there is none."""
+    wrong = row.wrong or row.corrupted_answers
+    answers, wrong = (tuple(word.removeprefix(" ") for word in words) for words in (row.answers, wrong))
+    cut = row.clean.endswith(" ")
+    if cut and not row.corrupted.endswith(" "):
+        return "ends in a space in its clean prompt and not in the corrupted one; end both alike"
+    clean, corrupted = (text.removesuffix(" ") if cut else text for text in (row.clean, row.corrupted))
+    end, joint = _seam(row, clean, (*answers, *wrong), reader)
+    texts = [reader.rendered(text + end) for text in (clean, corrupted)]
+    ids, filled = [reader.ids(text) for text in texts], (0, 0)
+    if len(ids[0]) != len(ids[1]):
+        if reader.options.align is None:
+            start = len(reader.start)
+            return f"clean has {len(ids[0]) + start} tokens and corrupted {len(ids[1]) + start}; reword it"
+        texts, ids, filled = _filled(texts, ids, reader)
+        if len(ids[0]) != len(ids[1]):
+            return "changes its tokens when it is filled on the left; reword it so that both prompts have one length"
+    sides = [(*reader.start, *one) for one in ids]
+    refused = _unfit_prompts(sides, reader) or _unfit(answers, wrong, texts[0], joint, reader)
+    if refused:
+        return refused
+    positions = _positions(row.spans or {}, clean + end, texts[0], sides, reader)
+    if isinstance(positions, str):
+        return positions
+    twin = None if _unfit(answers, wrong, texts[1], joint, reader) else _same_tokens(positions, texts, reader)
+    return Pair(row, sides[0], sides[1], (texts[0], texts[1]), joint, answers, wrong, positions, twin, filled)
+
+
+def _unfit_prompts(sides: Sequence[tuple[int, ...]], reader: Reader) -> str | None:
+    """Why these two prompts, equally long, cannot be compared; None if they can."""
+    if sides[0] == sides[1]:
+        return "has the same tokens in the clean and in the corrupted prompt; change what the answer depends on"
+    if reader.longest is not None and len(sides[0]) > reader.longest:
+        return f"has {len(sides[0])} tokens, and the model reads at most {reader.longest}; shorten it"
+    return None
+
+
+def _seam(row: Row, clean: str, words: Sequence[str], reader: Reader) -> tuple[str, str]:
+    """(what the prompt ends in, what stands before the answer): a space in the one, in the other, or in neither.
+
+    A space that is written on either side of the seam is kept. Where none is, one is tried first, except after an opening
+    bracket, a quotation mark and the like. Of the ways that are left, the first counts under which every answer and foil is one
+    token: most tokenizers make the space a part of the word after it, and some leave it alone before digits.
+    """
+    before, alone, none = ("", " "), (" ", ""), ("", "")
+    written = clean != row.clean or any(
+        word.startswith(" ") for word in (*row.answers, *row.wrong, *row.corrupted_answers)
+    )
+    if reader.options.space is not None:
+        ways = [before, alone] if reader.options.space else [none]
+    elif written:
+        ways = [before, alone]
+    else:
+        ways = [none, before, alone] if clean.endswith(OPENING) or reader.ends_itself else [before, alone, none]
+    return min(ways, key=lambda way: _longest_word(reader.rendered(clean + way[0]), way[1], words, reader))
+
+
+def _longest_word(text: str, joint: str, words: Sequence[str], reader: Reader) -> float:
+    """Tokens of the longest of these words after a text; infinite if one of them changes the tokens before it."""
+    return max(len(reader.encode.continuation(text, joint, word)) or math.inf for word in words)
+
+
+def _filled(
+    texts: Sequence[str], ids: Sequence[tuple[int, ...]], reader: Reader
+) -> tuple[list[str], list, tuple[int, int]]:
+    """Both prompts with filler tokens on the left of the shorter one, until they are equally long."""
+    longest = max(map(len, ids))
+    counts = [longest - len(one) for one in ids]
+    made = [reader.filler * count + text for text, count in zip(texts, counts, strict=True)]
+    return made, [reader.ids(text) for text in made], (counts[0], counts[1])
+
+
+def _unfit(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, reader: Reader) -> str | None:
+    """Why these answers and foils cannot be scored after this prompt; None if they can.
+
+    Answers of several tokens are refused here and nowhere else in this package.
+    """
+    found: dict[str, list[int]] = {"answer": [], "foil": []}
+    for kind, words in (("answer", answers), ("foil", wrong)):
+        for word in words:
+            ids = reader.encode.continuation(text, joint, word)
+            if not ids:
+                return f"{kind} {word!r} changes the tokens before it; end the prompt in a whole word"
+            if len(ids) > 1:
+                return f"{kind} {word!r} is {len(ids)} tokens; use words that are one"
+            if reader.is_unknown(ids[0]):
+                return f"{kind} {word!r} is unknown to the tokenizer; use another word"
+            found[kind] += ids
+    if set(found["answer"]) & set(found["foil"]):
+        return "has an answer that is also its foil; name another foil"
+    return None
+
+
+def _positions(
+    spans: Mapping[str, Span], prompt: str, text: str, sides: Sequence[tuple[int, ...]], reader: Reader
+) -> dict[str, Span] | str:
+    """Character spans in the text that the model reads: the row's roles, FIRST and END; or why one has no place."""
+    offsets = reader.offsets(text)
+    moved = _moved(spans, prompt, text)
+    if moved is None:
+        return "is changed by the chat template, so its roles cannot be found in it; leave the roles out"
+    for role, (first, last) in moved.items():
+        if not any(start < last and end > first for start, end in offsets):
+            return f"has the role {role} where no token stands; name a word"
+    changed = next(place for place, (one, other) in enumerate(zip(*sides, strict=True)) if one != other)
+    wide = [
+        place for place, (start, end) in enumerate(offsets) if start < end
+    ]  # some write a space as a token of no width
+    first = next((place for place in wide if place >= changed - len(reader.start)), wide[-1])
+    return {**moved, FIRST: offsets[first], END: offsets[wide[-1]]}
+
+
+def _same_tokens(positions: Mapping[str, Span], texts: Sequence[str], reader: Reader) -> dict[str, Span] | None:
+    """Characters, in the second text, of the tokens at the same places as these are in the first; None if one has none."""
+    here, there = reader.offsets(texts[0]), reader.offsets(texts[1])
+    found = {
+        role: there[max(i for i, (start, end) in enumerate(here) if start < last and end > first)]
+        for role, (first, last) in positions.items()
+    }
+    return found if all(first < last for first, last in found.values()) else None
+
+
+def _moved(spans: Mapping[str, Span], prompt: str, text: str) -> dict[str, Span] | None:
+    """The spans, which are of `prompt`, in the text that the model reads; None if the prompt is not in it."""
+    trimmed = prompt.strip()
+    if prompt in text:
+        start = text.rfind(prompt)
+    elif trimmed in text:
+        start = text.rfind(trimmed) - (len(prompt) - len(prompt.lstrip()))
+    else:
+        return None if spans else {}
+    return {role: (start + first, start + last) for role, (first, last) in spans.items()}
+
+
+def templated(pairs: Sequence[Pair]) -> list[Pair]:
+    """Every pair with its template: that of its row, divided by token length where it has several, or length and changes."""
+    lengths: dict[str, set[int]] = {}
+    for pair in pairs:
+        if pair.row.template is not None:
+            lengths.setdefault(pair.row.template, set()).add(len(pair.clean))
+    made = []
+    for pair in pairs:
+        own, length = pair.row.template, f"{len(pair.clean)} tokens{_fillers(pair)}"
+        if own is None:
+            label = f"{FRAME}/{length}, changed {_places(pair.changed)}"
+        else:
+            label = own if len(lengths[own]) == 1 and not any(pair.filled) else f"{own}/{length}"
+        made.append(replace(pair, template=label))
+    return made
+
+
+def _fillers(pair: Pair) -> str:
+    return f", filled {pair.filled[0]} and {pair.filled[1]}" if any(pair.filled) else ""
+
+
+def _places(changed: Sequence[int]) -> str:
+    """ "3 7-9": positions, runs of them joined."""
+    runs: list[list[int]] = []
+    for place in changed:
+        if runs and runs[-1][1] == place - 1:
+            runs[-1][1] = place
+        else:
+            runs.append([place, place])
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def example(pair: Pair) -> Example:
+    """The pair as text."""
+    return Example(
+        clean=pair.texts[0],
+        corrupted=pair.texts[1],
+        answers=pair.answers,
+        wrong=pair.wrong,
+        template=pair.template,
+        cluster=pair.cluster,
+        positions=dict(pair.positions),
+        joint=pair.joint,
+    )
+
+
+def unknown_words(pairs: Sequence[Pair], reader: Reader) -> int:
+    """How many pairs hold a token that stands for whatever the tokenizer does not know."""
+    return sum(any(map(reader.is_unknown, (*pair.clean, *pair.corrupted))) for pair in pairs)
+
+
+def spaces(pairs: Sequence[Pair]) -> Counter[str]:
+    """How many pairs have a space that is a part of the answer ("answer"), that ends the prompt ("prompt"), or none ("none")."""
+    return Counter("answer" if pair.joint else "prompt" if pair.texts[0].endswith(" ") else "none" for pair in pairs)

@@ -1,0 +1,140 @@
+"""Rows out of a CSV or JSONL file; every refusal names the line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from circuits.tasks.file import columns
+from circuits.tasks.file.rows import Row, RowError, of_cells, require_alike, require_columns
+from results_io import UserError
+
+LINES = (".jsonl", ".ndjson")
+TABLES = (".csv", ".tsv", ".txt")
+DELIMITERS = (",", ";", "\t")
+BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16; that of UTF-8 is read over
+
+
+def read(path: Path, chosen: Mapping[str, str] | None = None) -> tuple[Row, ...]:
+    """The rows of a file: CSV (comma, semicolon or tab, by its header) or one JSON object a line, by its ending.
+
+    `chosen`: {our column: where the file has it}; the file's other columns are then not read. UserError, with the line and the
+    remedy, for whatever cannot be read.
+    """
+    text = _text(path)
+    is_lines = path.suffix.lower() in LINES or (
+        path.suffix.lower() not in TABLES and text.lstrip().startswith(("{", "["))
+    )
+    found = []
+    for number, (line, cells) in enumerate(_objects(text, path) if is_lines else _table(text, path, chosen), 1):
+        where = f"{path}, line {line}"
+        if chosen:
+            cells = columns.picked(cells, chosen, where)
+        elif is_lines:
+            require_columns(list(cells), where)
+        found.append(of_cells(cells, number, line, where, text=not is_lines))
+    require_alike(found, str(path))
+    return tuple(found)
+
+
+def _text(path: Path) -> str:
+    if path.is_dir():
+        raise UserError(
+            f"task.path={path} is a folder; give a CSV or JSONL file, or a folder of Hugging Face datasets as task.dataset"
+        )
+    if not path.is_file():
+        raise UserError(f"task.path={path} does not exist; give a CSV or JSONL file")
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"task.path={path} cannot be read ({error.strerror}); give a file that can be") from error
+    if content.startswith(BYTE_ORDER_MARKS):
+        raise UserError(f"{path}, line 1: is UTF-16; save the file as UTF-8")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UserError(
+            f"{path}, line {line}: the byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        ) from error
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise UserError(f"{path}, line {line}: holds a NUL character, so this is no text file; save it as UTF-8 text")
+    if not text.strip():
+        raise UserError(f"{path} is empty; write a header and one prompt pair a line")
+    return text
+
+
+def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[tuple[int, dict[str, str]]]:
+    """(line, {column: cell}) of every line of a CSV file that is not blank."""
+    csv.field_size_limit(sys.maxsize)
+    lines = _delimited(text, path)
+    first, header = next(lines)
+    names = [name.strip() for name in header]
+    if not chosen:
+        require_columns(names, f"{path}, line {first}")
+    rows = 0
+    for line, cells in lines:
+        if len(cells) != len(names):
+            raise RowError(
+                f"{path}, line {line}",
+                f"has {len(cells)} cells, and the header has {len(names)}; put a cell that holds the separator or a line break "
+                "into double quotes",
+            )
+        rows += 1
+        yield line, dict(zip(names, cells, strict=True))
+    if not rows:
+        raise UserError(f"{path} has a header and no rows; write one prompt pair a line below it")
+
+
+def _delimited(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line on which it begins, cells) of every record that is not blank."""
+    header = next(line for line in text.splitlines() if line.strip())
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=max(DELIMITERS, key=lambda one: (header.count(one), one == ",")),
+        strict=True,
+    )
+    begins = 1
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield begins, cells
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(
+            f"{path}, line {begins}: is no CSV ({error}); close every double quote, and write one inside a cell twice"
+        ) from error
+
+
+def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, object) of every line of a JSONL file that is not blank."""
+    for line, written in enumerate(text.split("\n"), 1):
+        if not written.strip():
+            continue
+        where = f"{path}, line {line}"
+        try:
+            found = json.loads(written, object_pairs_hook=_once, parse_constant=_refused)
+        except (ValueError, RecursionError) as error:
+            raise RowError(where, f"is no JSON ({error}); write one object a line") from error
+        if not isinstance(found, dict):
+            raise RowError(where, 'is no JSON object; write one a line, such as {"clean": ..., "answer": ...}')
+        yield line, found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} is there twice")
+    return found
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no value of JSON")

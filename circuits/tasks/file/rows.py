@@ -1,0 +1,258 @@
+"""Row: one prompt pair as a file, a data set or a Python list has it, checked without a tokenizer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import results_io
+from results_io import UserError
+
+REQUIRED = ("clean", "corrupted", "answer")
+OPTIONAL = ("wrong", "corrupted_answer", "template", "cluster", "split", "roles")
+ROLE_COLUMN = "role."  # role.subject holds the span of the role "subject"
+SEPARATOR = "|"  # between the answers of a CSV cell that is no JSON list
+SPLITS = ("discovery", "evaluation", "held_out", "reference")
+RESERVED = ("end", "changed", "changed_first")  # roles that every row has
+ROLE_NAME = re.compile(r"[^\W\d]\w*")
+REMEDY = {
+    "clean": "the prompt that the answer continues",
+    "corrupted": "patching compares two runs, so give each row a second prompt whose answer is another",
+    "answer": "the word that continues the clean prompt",
+}
+
+Span = tuple[int, int]
+
+
+class RowError(UserError):
+    """A row that cannot be read: `where` says which ("mine.csv, line 3"), `reason` why and what to do."""
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where, self.reason = where, reason
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pair. `number` counts rows from 1, `line` is where it begins in its file (the number, where there are no lines).
+
+    `answers`, `wrong` and `corrupted_answers` are words as written, a leading space included; the last two may be empty.
+    `spans` are half-open character ranges of the clean prompt by role. None: the file does not say.
+    """
+
+    number: int
+    line: int
+    clean: str
+    corrupted: str
+    answers: tuple[str, ...]
+    wrong: tuple[str, ...] = ()
+    corrupted_answers: tuple[str, ...] = ()
+    template: str | None = None
+    cluster: str | None = None
+    split: str | None = None
+    spans: Mapping[str, Span] | None = None
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """All but the line, which depends on how the same rows are written down."""
+        return {name: value for name, value in asdict(self).items() if name != "line"}
+
+
+def sha256(rows: Sequence[Row]) -> str:
+    """Identity of the rows and their order: the same for the same rows as CSV, as JSONL and in memory."""
+    return results_io.sha256([row.content for row in rows])
+
+
+def require_columns(names: Sequence[str], where: str) -> None:
+    """UserError for a column that is missing, unknown or there twice."""
+    known = [*REQUIRED, *OPTIONAL]
+    for name in REQUIRED:
+        if name not in names:
+            raise UserError(
+                f"{where} has no column {name} (it has: {', '.join(names) or 'none'}); {REMEDY[name]}, or say with "
+                f"task.columns={{{name}: <its column>}} which one it is"
+            )
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{where} has the column {twice!r} twice; keep one of them")
+    for name in names:
+        if name not in known and not ROLE_NAME.fullmatch(name.removeprefix(ROLE_COLUMN) if is_role(name) else ""):
+            raise UserError(
+                f"{where} has the unknown column {name!r}; use {', '.join(known)} or {ROLE_COLUMN}<name>, delete it, or name "
+                "the columns to read with task.columns"
+            )
+
+
+def is_role(column: str) -> bool:
+    return column.startswith(ROLE_COLUMN)
+
+
+def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text: bool) -> Row:
+    """The row of one line's cells. RowError for a cell that is empty where it must not be, or of the wrong kind.
+
+    `text`: the cells are those of a CSV file, where lists and objects are written in JSON and an empty cell is none.
+    """
+    clean, corrupted = (_prompt(cells.get(name), name, where) for name in ("clean", "corrupted"))
+    answers = _words(cells.get("answer"), "answer", where, text)
+    if not answers:
+        raise RowError(where, f"has no answer; {REMEDY['answer']}")
+    return Row(
+        number=number,
+        line=line,
+        clean=clean,
+        corrupted=corrupted,
+        answers=answers,
+        wrong=_words(cells.get("wrong"), "wrong", where, text),
+        corrupted_answers=_words(cells.get("corrupted_answer"), "corrupted_answer", where, text),
+        template=_label(cells.get("template"), "template", where),
+        cluster=_label(cells.get("cluster"), "cluster", where),
+        split=_split(_label(cells.get("split"), "split", where), where),
+        spans=_spans(cells, clean, where, text),
+    )
+
+
+def require_alike(rows: Sequence[Row], where: str) -> None:
+    """UserError if some rows say their split, or name roles, and others do not: half a choice would be a guess."""
+    if not rows:
+        raise UserError(f"{where} has no rows; write one prompt pair a line")
+    first = rows[0]
+    for row in rows:
+        if (row.split is None) != (first.split is None):
+            without, with_ = (row, first) if row.split is None else (first, row)
+            raise UserError(
+                f"{where}, line {without.line}: has no split, and line {with_.line} has one; give every row its split, or "
+                "none"
+            )
+        if set(row.spans or {}) != set(first.spans or {}):
+            own, other = (", ".join(sorted(one.spans or {})) or "none" for one in (row, first))
+            raise UserError(
+                f"{where}, line {row.line}: names the roles {own}, and line {first.line} {other}; give every row the same roles"
+            )
+
+
+def _prompt(value: Any, name: str, where: str) -> str:
+    if value is None or value == "":
+        raise RowError(where, f"has no {name} prompt; {REMEDY[name]}")
+    if not isinstance(value, str):
+        raise RowError(where, f"has {name} {value!r}, which is no text; write it in quotation marks")
+    if not value.strip():
+        raise RowError(where, f"has a {name} prompt of spaces alone; {REMEDY[name]}")
+    return _unicode(value, name, where)
+
+
+def _unicode(value: str, name: str, where: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise RowError(where, f"has half of a character in {name} ({value!r}); write the whole of it") from error
+    return value
+
+
+def _label(value: Any, name: str, where: str) -> str | None:
+    if value is None or value == "":
+        return None
+    if type(value) not in (str, int):
+        raise RowError(where, f"has {name} {value!r}; write a text")
+    return _unicode(str(value), name, where)
+
+
+def _words(value: Any, name: str, where: str, text: bool) -> tuple[str, ...]:
+    """The answers of a cell; in a CSV file a JSON list, or words with SEPARATOR between them."""
+    if value is None or value == "":
+        return ()
+    if text:
+        value = _list_in(value) or value.split(SEPARATOR)
+    given = value if isinstance(value, (list, tuple)) else [value]
+    for one in given:
+        if type(one) not in (str, int):
+            raise RowError(where, f"has {name} {one!r}; write a word in quotation marks, or a list of them")
+        if not str(one).strip(" "):
+            raise RowError(
+                where,
+                f"has an empty {name} in {value!r}; leave it out, and write one that holds {SEPARATOR} as a JSON list",
+            )
+    return tuple(dict.fromkeys(_unicode(str(one), name, where) for one in given))
+
+
+def _list_in(cell: str) -> list[Any] | None:
+    """The JSON list that a cell holds; None if it holds none."""
+    if not cell.lstrip().startswith("["):
+        return None
+    try:
+        found = json.loads(cell)
+    except ValueError:
+        return None
+    return found if isinstance(found, list) and found else None
+
+
+def _split(name: str | None, where: str) -> str | None:
+    if name is not None and name not in SPLITS:
+        raise RowError(where, f"has the split {name!r}; use {', '.join(SPLITS)}")
+    return name
+
+
+def _spans(cells: Mapping[str, Any], clean: str, where: str, text: bool) -> dict[str, Span] | None:
+    """Character ranges by role, from the column `roles` and the columns `role.NAME`; None if there are none."""
+    given = cells.get("roles")
+    if text and isinstance(given, str) and given:
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise RowError(where, f'has roles that are not JSON ({error}); write {{"subject": "Mary"}}') from error
+    if given in (None, ""):
+        given = {}
+    if not isinstance(given, Mapping):
+        raise RowError(where, f'has roles {given!r}; write an object such as {{"subject": "Mary", "verb": [5, 9]}}')
+    named = {name.removeprefix(ROLE_COLUMN): value for name, value in cells.items() if is_role(name)}
+    both = sorted(set(given) & set(named))
+    if both:
+        raise RowError(where, f"gives the role {both[0]!r} in two columns; keep one")
+    places = {**given, **{name: _list_in(v) or v if isinstance(v, str) else v for name, v in named.items()}}
+    return {role: _span(role, place, clean, where) for role, place in places.items()} or None
+
+
+def _span(role: str, place: Any, clean: str, where: str) -> Span:
+    if role in RESERVED:
+        raise RowError(where, f"names a role {role!r}, which every prompt has anyway; call it something else")
+    if not ROLE_NAME.fullmatch(role):
+        raise RowError(where, f"names a role {role!r}; use letters, digits and underscores, a letter first")
+    if isinstance(place, str) and place:
+        first, count = clean.find(place), _occurrences(place, clean)
+        if count == 0:
+            raise RowError(
+                where, f"has the role {role} at {place!r}, which the clean prompt {clean!r} does not contain"
+            )
+        if count > 1:
+            raise RowError(
+                where,
+                f"has the role {role} at {place!r}, which the clean prompt contains {count} times; give its characters, the "
+                f"first time [{first}, {first + len(place)}]",
+            )
+        return first, first + len(place)
+    if isinstance(place, (list, tuple)) and len(place) == 2 and all(type(one) is int for one in place):
+        start, end = place
+        if 0 <= start < end <= len(clean):
+            return start, end
+        raise RowError(
+            where, f"has the role {role} at [{start}, {end}], outside its {len(clean)} characters; use 0 <= start < end"
+        )
+    raise RowError(where, f"has the role {role} at {place!r}; write a part of the clean prompt, or [start, end]")
+
+
+def _occurrences(part: str, text: str) -> int:
+    """How often `part` stands in `text`, overlaps counted."""
+    return sum(text.startswith(part, place) for place in range(len(text)))
+
+
+def of_records(records: Iterable[Mapping[str, Any]], where: str) -> tuple[Row, ...]:
+    """The rows of records in memory, with the keys of a JSONL file. UserError as `circuits.tasks.file.reading.read`."""
+    rows = []
+    for number, record in enumerate(records, 1):
+        if number == 1:
+            require_columns(list(record), where)
+        rows.append(of_cells(record, number, number, f"{where}, row {number}", text=False))
+    require_alike(rows, where)
+    return tuple(rows)

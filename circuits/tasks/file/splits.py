@@ -1,0 +1,131 @@
+"""Which pairs find the circuit, which judge it, and which give the means: sized so that no split is empty where rows are few.
+
+Pairs come in order of a hash of their text, so the order of the rows does not matter. Every template first gives what its
+means need and its share of discovery rows; what is left is scored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
+from circuits.tasks.example import Example
+from circuits.tasks.file.pairs import Pair, Rejected, example
+from circuits.tasks.file.rows import SPLITS
+
+SCORED = ("evaluation", "held_out")
+NEEDED = ("discovery", *SCORED)  # of which none may be empty
+
+Dealing = dict[str, list[Pair]]  # split -> its pairs
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """The examples of every split, the pairs that could not be placed, and how many reference prompts are corrupted twins."""
+
+    examples: Mapping[str, tuple[Example, ...]]
+    rejected: tuple[Rejected, ...]
+    twins: int
+
+
+def deal(pairs: Sequence[Pair], shares: Mapping[str, float]) -> Dealt:
+    """Deal pairs to the splits that their rows name, or by `shares`.
+
+    Reference prompts of a template are the clean prompts of its reference rows. Where these are fewer than the
+    MINIMUM_REFERENCE_PROMPTS that a mean needs, the corrupted twins of these rows and of the discovery rows are added. A
+    template that does not reach the minimum even so, or has no row left to score, is rejected as a whole.
+    """
+    by_template: dict[str, list[Pair]] = {}
+    for pair in sorted(pairs, key=_hash):
+        by_template.setdefault(pair.template, []).append(pair)
+    named = any(pair.row.split is not None for pair in pairs)
+    clean = frozenset(pair.clean for pair in pairs)
+    dealt: Dealing = {name: [] for name in SPLITS}
+    references: list[list[Example]] = []
+    rejected: list[Rejected] = []
+    rest: list[Pair] = []
+    twins = 0
+    for template, own in sorted(by_template.items()):
+        placed, left = (_as_named(own), []) if named else _reserved(own, shares, clean)
+        prompts = reference_prompts(placed, clean)
+        if len(prompts) < MINIMUM_REFERENCE_PROMPTS or not (left or named):
+            rejected += [Rejected(pair.row, too_few(template, len(own))) for pair in own]
+            continue
+        for name in SPLITS:
+            dealt[name] += placed[name]
+        rest += left
+        references.append(prompts)
+        twins += len(prompts) - len(placed["reference"])
+    _score(rest, dealt, shares)
+    examples = {name: tuple(map(example, sorted(dealt[name], key=_hash))) for name in NEEDED}
+    return Dealt({**examples, "reference": tuple(_in_turn(references))}, tuple(rejected), twins)
+
+
+def too_few(template: str, rows: int) -> str:
+    """Why the rows of a template without enough reference prompts are left out."""
+    those = "the only row" if rows == 1 else f"one of {rows} rows"
+    return (
+        f"is {those} of template {template!r}, too few for the {MINIMUM_REFERENCE_PROMPTS} reference prompts that its "
+        "means need beside a row to score; add rows like it"
+    )
+
+
+def _hash(pair: Pair) -> bytes:
+    return hashlib.sha256(pair.texts[0].encode()).digest()
+
+
+def _as_named(own: Sequence[Pair]) -> Dealing:
+    return {name: [pair for pair in own if pair.row.split == name] for name in SPLITS}
+
+
+def _reserved(own: Sequence[Pair], shares: Mapping[str, float], clean: frozenset) -> tuple[Dealing, list[Pair]]:
+    """(reference and discovery rows of one template, the rows that are left to score).
+
+    Reference rows are those of its share, and more until there are as many reference prompts as a mean needs.
+    """
+    discovery = max(1, round(shares["discovery"] * len(own)))
+    for reference in range(round(shares["reference"] * len(own)), len(own)):
+        ends = reference, reference + discovery
+        placed: Dealing = {name: [] for name in SPLITS}
+        placed |= {"reference": list(own[: ends[0]]), "discovery": list(own[ends[0] : ends[1]])}
+        if len(reference_prompts(placed, clean)) >= MINIMUM_REFERENCE_PROMPTS:
+            return placed, list(own[ends[1] :])
+    return {name: [] for name in SPLITS}, []
+
+
+def reference_prompts(placed: Dealing, clean: frozenset) -> list[Example]:
+    """The clean prompts of the reference rows; if these are too few, also corrupted twins, none of which is a scored prompt."""
+    found = [example(pair) for pair in placed["reference"]]
+    if len(found) >= MINIMUM_REFERENCE_PROMPTS:
+        return found
+    unscored = {pair.clean for name in ("reference", "discovery") for pair in placed[name]}
+    used = {pair.clean for pair in placed["reference"]}
+    for pair in (*placed["reference"], *placed["discovery"]):
+        if pair.twin_positions is not None and pair.corrupted not in used | (clean - unscored):
+            used.add(pair.corrupted)
+            found.append(_twin(pair))
+    return found
+
+
+def _twin(pair: Pair) -> Example:
+    """The corrupted prompt as a reference prompt: only the activations of its run are read, never its answer."""
+    assert pair.twin_positions is not None  # asked before
+    own = example(pair)
+    return replace(own, clean=own.corrupted, positions=dict(pair.twin_positions))
+
+
+def _score(rest: Iterable[Pair], dealt: Dealing, shares: Mapping[str, float]) -> None:
+    """Deal what is left to the scored splits, each pair to the one that is furthest below its share."""
+    pairs = sorted(rest, key=_hash)
+    total = sum(shares[name] for name in SCORED)
+    for pair in pairs:
+        target = max(SCORED, key=lambda name: shares[name] / total * len(pairs) - len(dealt[name]))
+        dealt[target].append(pair)
+
+
+def _in_turn(references: Sequence[Sequence[Example]]) -> list[Example]:
+    """One of each template after the other, so that a run with few reference prompts has some of all."""
+    return [one for turn in itertools.zip_longest(*references) for one in turn if one is not None]

@@ -1,0 +1,158 @@
+"""Tasks made of the rows of a file or a data set (task=file): for a run, and for a check without weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import results_io
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from circuits.models import Identity, TextReader
+    from circuits.tasks import Task, Vocabulary
+    from circuits.tasks.file import Examined, Options
+    from circuits.tasks.file.rows import Row
+
+PREFIX = "file-"  # of the name of such a task, as circuits.tasks.file gives it
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")  # of a companion that is a file, if there is none of that name
+
+
+@dataclass(frozen=True)
+class Given:
+    """The rows that the settings name, where they stand, and the rows that could not be read, by number."""
+
+    rows: Sequence[Row]
+    where: str
+    unread: Mapping[int, str]
+
+    @property
+    def identity(self) -> str:
+        """The digests of what the rows say, which results hold, and of the file, which depends on how they are written."""
+        from circuits.tasks.file import rows_sha256
+
+        path = Path(self.where)
+        file = f", SHA-256 {results_io.file_digest(path)}" if path.is_file() else ""
+        return f"{self.where}{file}; its rows {rows_sha256(self.rows)}, whatever format they are written in"
+
+
+def is_one(task: str) -> bool:
+    """True of the name of a task that was made of rows."""
+    return task.startswith(PREFIX)
+
+
+def options_of(asked: Mapping[str, Any]) -> Options:
+    """How the section `task` of the settings reads rows."""
+    from circuits.tasks.file import Options
+
+    return Options.of(asked)
+
+
+def given(asked: Mapping[str, Any]) -> Given:
+    """The rows of task.path or task.dataset. UserError unless one of them is given, and for what cannot be read."""
+    from circuits.tasks.file import dataset, read
+
+    path, name, options = asked.get("path"), asked.get("dataset"), options_of(asked)
+    if bool(path) == bool(name):
+        both = "and not both" if path else "such as task.path=mine.csv"
+        raise UserError(f"task=file needs task.path, a CSV or JSONL file, or task.dataset, {both}")
+    if path:
+        return Given(read(str(path), options), str(path), {})
+    rows, unread = dataset.read(str(name), asked.get("subset"), str(asked.get("part")), options.columns)
+    return Given(rows, str(name), unread)
+
+
+def build(
+    asked: Mapping[str, Any],
+    model_settings: Mapping[str, Any],
+    identity: Identity,
+    text_reader: TextReader,
+    vocabulary: Vocabulary | None,
+) -> Task:
+    """The task of the rows that the settings name, with its companions. UserError if no run on it is possible."""
+    from circuits import foils
+    from circuits.tasks import file
+
+    found, options = given(asked), options_of(asked)
+    chooser = foils.corrupted_top(model_settings, identity) if options.foil == "corrupted_top" else None
+    reading = {"vocabulary": vocabulary, "foils": chooser, "longest": text_reader.longest}
+    others = {}
+    names = []
+    for name in companions_of(asked, vocabulary):
+        if isinstance(name, Path):
+            task = file.load(name, text_reader.tokenizer, options=options_of(_of_companion(asked)), **reading)
+            others[task.name] = task
+            name = task.name
+        names.append(name)
+    made = file.load(
+        found.rows,
+        text_reader.tokenizer,
+        options=options,
+        companions=names,
+        others=others,
+        unread=found.unread,
+        **reading,
+    )
+    if made.name in names:
+        raise UserError(
+            f"{found.where} is named as its own companion; a circuit matters for its own task, so leave it out"
+        )
+    return made
+
+
+def _of_companion(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that a companion's rows are read by: those of the task, but for where its columns and splits are."""
+    from circuits.tasks import file
+
+    return {**asked, "columns": None, "shares": dict(file.COMPANION_SHARES)}
+
+
+def companions_of(asked: Mapping[str, Any], vocabulary: Vocabulary | None) -> list[str | Path]:
+    """The companions that the settings name, files as paths. UserError for one that is neither a task nor a file."""
+    from circuits import tasks
+
+    named = asked.get("companions") or []
+    if not isinstance(named, list):
+        raise UserError(f"task.companions={named} is no list; write for example task.companions=[other.csv,induction]")
+    known, found = tasks.names(vocabulary), []
+    for name in map(str, named):
+        if name not in known and not Path(name).is_file() and not name.lower().endswith(ENDINGS):
+            raise UserError(f"task.companions names {name!r}, which is neither a file nor one of {', '.join(known)}")
+        found.append(name if name in known else Path(name))
+    twice = next((name for name in found if found.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"task.companions names {twice} twice; name it once")
+    return found
+
+
+def examine(found: Given, asked: Mapping[str, Any], text_reader: TextReader) -> Examined:
+    """What a tokenizer makes of rows; no foils are chosen, which takes the model."""
+    from circuits.tasks import file
+
+    reader = file.Reader(text_reader.tokenizer, options_of(asked), text_reader.longest)
+    return file.examine(found.rows, reader, unread=found.unread)
+
+
+def of_companions(
+    companions: Sequence[str | Path], asked: Mapping[str, Any], text_reader: TextReader, vocabulary: Vocabulary | None
+) -> list[str]:
+    """What C17 has to compare with, a sentence for each companion that cannot serve."""
+    from circuits import tasks
+
+    if not companions:
+        return ["companions: none, so C17 says nothing; task.companions names other tasks or files"]
+    said = [f"companions: {', '.join(map(str, companions))}"]
+    for name in companions:
+        try:
+            if isinstance(name, Path):
+                own = _of_companion(asked)
+                one = examine(given({**own, "path": name, "dataset": None}), own, text_reader)
+                if one.lacking:
+                    raise UserError(one.lacking)
+            else:
+                tasks.get(name, vocabulary)
+        except UserError as reason:
+            said.append(f"companion {name} cannot serve: {reason}")
+    return said

@@ -1,0 +1,256 @@
+"""Rows out of CSV, JSONL and memory: the same whatever they are written in, and one sentence for whatever cannot be read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from circuits.tasks.file import Options, read, rows_sha256
+from circuits.tasks.file.rows import Row
+from results_io import UserError
+
+PAIR = {"clean": "Mary and John gave it to", "corrupted": "Anna and Paul gave it to", "answer": "Mary", "wrong": "John"}
+HEADER = "clean,corrupted,answer,wrong\n"
+LINE = "Mary and John gave it to,Anna and Paul gave it to,Mary,John\n"
+
+
+def written(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def as_csv(records: list[dict], delimiter: str = ",", end: str = "\n") -> str:
+    """Lists and objects as JSON text, absent keys as empty cells."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=end)
+    writer.writerow(names)
+    for record in records:
+        cells = (record.get(name, "") for name in names)
+        writer.writerow([cell if isinstance(cell, str) else json.dumps(cell) for cell in cells])
+    return text.getvalue()
+
+
+def as_jsonl(records: list[dict]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def refusal(path: Path, options: Options | None = None) -> str:
+    with pytest.raises(UserError) as error:
+        read(path, options)
+    sentence = str(error.value)
+    assert "\n" not in sentence and ". " not in sentence.replace(str(path), "")
+    return sentence.replace(str(path), "FILE")
+
+
+MANY = [
+    {**PAIR, "answer": ["Mary", "Kate"], "wrong": ["John"], "template": "gave", "cluster": "a", "split": "evaluation"},
+    {
+        "clean": 'He said "I am\nhere, Mary" to',
+        "corrupted": 'He said "I am\nhere, Anna" to',
+        "answer": "naïve",
+        "wrong": "東京",
+        "template": "said",
+        "cluster": "b",
+        "split": "discovery",
+    },
+]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_same_rows_in_every_format_are_the_same(tmp_path, delimiter, end, mark) -> None:
+    table = read(written(tmp_path / "a.csv", mark + as_csv(MANY, delimiter, end)))
+    lines = read(written(tmp_path / "b.jsonl", mark + as_jsonl(MANY)))
+    memory = read(MANY)
+    assert [row.content for row in table] == [row.content for row in lines] == [row.content for row in memory]
+    assert len({rows_sha256(found) for found in (table, lines, memory)}) == 1
+    assert table[0].answers == ("Mary", "Kate") and table[1].wrong == ("東京",)
+    assert [row.line for row in table] == [2, 3] and [row.line for row in lines] == [1, 2]  # the quoted line break
+
+
+def test_lines_and_rows_are_counted_past_blank_lines_and_quoted_breaks(tmp_path) -> None:
+    text = f'\n{HEADER}"a\nb","c\nd",e,f\n\n\n{LINE}'
+    assert [(row.number, row.line) for row in read(written(tmp_path / "a.csv", text))] == [(1, 3), (2, 8)]
+
+
+def test_the_digest_is_of_what_the_rows_say(tmp_path) -> None:
+    """Not of the file's place or format; of every word, of the order, and of the split."""
+    first = rows_sha256(read([PAIR, {**PAIR, "clean": "x"}]))
+    assert rows_sha256(read([{**PAIR, "clean": "x"}, PAIR])) != first
+    changed = [
+        {**PAIR, name: value}
+        for name, value in (("answer", "Kate"), ("cluster", "c"), ("split", "held_out"), ("roles", {"io": "Mary"}))
+    ]
+    assert len({rows_sha256(read([one])) for one in [PAIR, *changed]}) == 5
+
+
+@pytest.mark.parametrize(
+    ("cell", "answers"),
+    [
+        ("Paris", ("Paris",)),
+        ("Paris|Lyon", ("Paris", "Lyon")),
+        ('["Paris", "Ly|on"]', ("Paris", "Ly|on")),
+        (" Paris", (" Paris",)),
+        ("[", ("[",)),
+        ("[Paris]", ("[Paris]",)),
+        ("Paris|Paris", ("Paris",)),
+        ("[1, 2]", ("1", "2")),
+    ],
+)
+def test_answers_of_a_cell(tmp_path, cell, answers) -> None:
+    (row,) = read(written(tmp_path / "a.csv", as_csv([{**PAIR, "answer": cell}])))
+    assert row.answers == answers
+
+
+def test_role_spans_by_characters_and_by_words(tmp_path) -> None:
+    by_object = {**PAIR, "roles": {"io": "Mary", "s1": [9, 13]}}
+    by_column = {**PAIR, "role.io": "Mary", "role.s1": [9, 13]}
+    for record in (by_object, by_column):
+        for path in (
+            written(tmp_path / "a.csv", as_csv([record])),
+            written(tmp_path / "a.jsonl", as_jsonl([record])),
+        ):
+            assert read(path)[0].spans == {"io": (0, 4), "s1": (9, 13)}
+
+
+def test_columns_may_stand_elsewhere(tmp_path) -> None:
+    """A name, a nested one, an element by another column's value; the rest of the file is not read."""
+    record = {
+        "prompt": PAIR["clean"],
+        "other": {"prompt": PAIR["corrupted"], "key": "B"},
+        "choices": ["John", "Mary"],
+        "key": 1,
+        "by_letter": {"A": "x", "B": "John"},
+        "more": None,
+    }
+    chosen = {"clean": "prompt", "corrupted": "other.prompt", "answer": "choices[key]", "wrong": "by_letter[other.key]"}
+    options = Options.of({"columns": chosen})
+    (row,) = read(written(tmp_path / "a.jsonl", as_jsonl([record])), options)
+    assert row == Row(1, 1, PAIR["clean"], PAIR["corrupted"], ("Mary",), ("John",))
+    found = refusal(tmp_path / "a.jsonl", Options.of({"columns": {**chosen, "wrong": "by_letter[other.nokey]"}}))
+    assert found == "FILE, line 1: has no column other.nokey (it has: prompt, key); correct task.columns"
+    found = refusal(tmp_path / "a.jsonl", Options.of({"columns": {**chosen, "wrong": "choices[other.key]"}}))
+    assert found == "FILE, line 1: has no choices[other.key]: other.key is 'B'; correct task.columns"
+
+
+FAULTS = {
+    "": "FILE is empty; write a header and one prompt pair a line",
+    "\n \n": "FILE is empty; write a header and one prompt pair a line",
+    HEADER: "FILE has a header and no rows; write one prompt pair a line below it",
+    "clean,answer\na,b\n": "FILE, line 1 has no column corrupted (it has: clean, answer); patching compares two runs, so give each "
+    "row a second prompt whose answer is another, or say with task.columns={corrupted: <its column>} which one it is",
+    "clean,corrupted,answer,colour\na,b,c,d\n": "FILE, line 1 has the unknown column 'colour'; use",
+    "clean,corrupted,answer,clean\na,b,c,d\n": "FILE, line 1 has the column 'clean' twice; keep one of them",
+    HEADER + LINE + "a,b,c\n": "FILE, line 3: has 3 cells, and the header has 4; put a cell",
+    HEADER + LINE + 'a,"b,c,d\n': "FILE, line 3: is no CSV (unexpected end of data); close every double quote",
+    HEADER + LINE + 'a,"b"x,c,d\n': "FILE, line 3: is no CSV (',' expected after '\"'); close every double quote",
+    HEADER + ",b,c,d\n": "FILE, line 2: has no clean prompt; the prompt that the answer continues",
+    HEADER + "a,,c,d\n": "FILE, line 2: has no corrupted prompt; patching compares two runs",
+    HEADER + "a,b,,d\n": "FILE, line 2: has no answer; the word that continues the clean prompt",
+    HEADER + "a,  ,c,d\n": "FILE, line 2: has a corrupted prompt of spaces alone",
+    HEADER + "a,b,c||d,e\n": "FILE, line 2: has an empty answer in ['c', '', 'd']; leave it out",
+    "clean,corrupted,answer,split\na,b,c,test\n": "FILE, line 2: has the split 'test'; use discovery, evaluation, held_out, reference",
+    "clean,corrupted,answer,split\na,b,c,evaluation\nd,e,f,\n": "FILE, line 3: has no split, and line 2 has one; give every row",
+    "clean,corrupted,answer,roles\na,b,c,x\n": "FILE, line 2: has roles that are not JSON",
+    "clean,corrupted,answer,role.io\na b a,x,c,a\n": "FILE, line 2: has the role io at 'a', which the clean prompt contains 2 times; "
+    "give its characters, the first time [0, 1]",
+    "clean,corrupted,answer,role.io\naaa,x,c,aa\n": "FILE, line 2: has the role io at 'aa', which the clean prompt contains 2 times",
+    "clean,corrupted,answer,role.io\na b,x,c,d\n": "FILE, line 2: has the role io at 'd', which the clean prompt 'a b' does not contain",
+    'clean,corrupted,answer,role.io\na b,x,c,"[1, 4]"\n': "FILE, line 2: has the role io at [1, 4], outside its 3 characters; use 0 <=",
+    'clean,corrupted,answer,role.io\na b,x,c,"[1, 1]"\n': "FILE, line 2: has the role io at [1, 1], outside its 3 characters; use 0 <=",
+    "clean,corrupted,answer,role.end\na b,x,c,a\n": "FILE, line 2: names a role 'end', which every prompt has anyway",
+    "clean,corrupted,answer,role.io\na,x,c,a\nb,y,d,\n": "FILE, line 3: has the role io at ''; write a part of the clean prompt",
+    HEADER + "a\0,b,c,d\n": "FILE, line 2: holds a NUL character",
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), FAULTS.items())
+def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path, text, sentence) -> None:
+    assert refusal(written(tmp_path / "a.csv", text)).startswith(sentence)
+
+
+LINES = {
+    "[1, 2]\n": "FILE, line 1: is no JSON object; write one a line",
+    as_jsonl([PAIR]) + "3\n": "FILE, line 2: is no JSON object; write one a line",
+    as_jsonl([PAIR]) + "{clean: 1}\n": "FILE, line 2: is no JSON (Expecting property name",
+    '{"clean": "a", "clean": "b"}\n': "FILE, line 1: is no JSON (the key 'clean' is there twice); write one object a line",
+    '{"clean": NaN}\n': "FILE, line 1: is no JSON (NaN is no value of JSON); write one object a line",
+    as_jsonl([{**PAIR, "clean": 3}]): "FILE, line 1: has clean 3, which is no text; write it in quotation marks",
+    as_jsonl(
+        [{**PAIR, "answer": 3.5}]
+    ): "FILE, line 1: has answer 3.5; write a word in quotation marks, or a list of them",
+    as_jsonl(
+        [{**PAIR, "answer": [True]}]
+    ): "FILE, line 1: has answer True; write a word in quotation marks, or a list of them",
+    as_jsonl([{**PAIR, "answer": []}]): "FILE, line 1: has no answer; the word that continues the clean prompt",
+    as_jsonl(
+        [{**PAIR, "answer": {}}]
+    ): "FILE, line 1: has answer {}; write a word in quotation marks, or a list of them",
+    as_jsonl([{**PAIR, "clean": "\ud800"}]): "FILE, line 1: has half of a character in clean",
+    as_jsonl([{**PAIR, "roles": [1]}]): "FILE, line 1: has roles [1]; write an object such as",
+    as_jsonl(
+        [{**PAIR, "roles": {"a": "Mary"}, "role.a": "John"}]
+    ): "FILE, line 1: gives the role 'a' in two columns; keep one",
+    as_jsonl(
+        [{**PAIR, "roles": {"a b": "Mary"}}]
+    ): "FILE, line 1: names a role 'a b'; use letters, digits and underscores",
+    "[" * 100_000: "FILE, line 1: is no JSON (",
+}
+
+
+@pytest.mark.parametrize(("text", "sentence"), LINES.items())
+def test_what_is_wrong_with_a_line_of_json_is_said(tmp_path, text, sentence) -> None:
+    assert refusal(written(tmp_path / "a.jsonl", text)).startswith(sentence)
+
+
+def test_what_is_no_text_file_is_refused(tmp_path) -> None:
+    assert refusal(tmp_path / "none.csv") == "task.path=FILE does not exist; give a CSV or JSONL file"
+    assert refusal(tmp_path).startswith("task.path=FILE is a folder; give a CSV or JSONL file")
+    latin = written(tmp_path / "latin.csv", (HEADER + LINE).encode() + b"caf\xe9,b,c,d\n")
+    assert refusal(latin) == "FILE, line 3: the byte 0xe9 is not UTF-8; save the file as UTF-8"
+    assert refusal(written(tmp_path / "wide.csv", (HEADER + LINE).encode("utf-16"))).startswith(
+        "FILE, line 1: is UTF-16"
+    )
+
+
+def test_a_file_without_a_known_ending_is_read_by_what_it_holds(tmp_path) -> None:
+    for name, text in (("a", as_jsonl([PAIR])), ("b", HEADER + LINE), ("c.txt", HEADER + LINE)):
+        (row,) = read(written(tmp_path / name, text))
+        assert (row.clean, row.answers) == (PAIR["clean"], ("Mary",))
+
+
+def test_a_long_cell_is_read(tmp_path) -> None:
+    (row,) = read(written(tmp_path / "a.csv", f"{HEADER}{'word ' * 50_000}b,c,d,e\n"))
+    assert len(row.clean) == 250_001
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (
+            {"align": "left"},
+            "task.align=left is not done: padding on the right would put the answer of the shorter prompt",
+        ),
+        ({"align": "spans"}, "task.align=spans is not done: patching copies position i of one run into position i"),
+        ({"align": "up"}, "task.align=up is unknown; use right, or null"),
+        ({"chat": 3}, "task.chat=3 is neither true nor false"),
+        ({"space": "no"}, "task.space=no is neither true nor false"),
+        ({"foil": "x"}, "task.foil=x is unknown; use corrupted_top or none"),
+        ({"metric": "x"}, "task.metric=x is unknown; use logit_difference or probability_difference"),
+        ({"corruption": "abc"}, "task.corruption=abc has no meaning for rows"),
+        ({"columns": {"clean": "a"}}, "task.columns lacks corrupted; name clean, corrupted, answer"),
+        ({"columns": {"x": "a"}}, "task.columns names 'x'; use clean"),
+        ({"columns": {"clean": "a[b][c]", "corrupted": "b", "answer": "c"}}, "task.columns.clean=a[b][c] is no column"),
+        ({"shares": {"evaluation": 1}}, "task.shares={'evaluation': 1} is no share above 0 for each of discovery"),
+    ],
+)
+def test_options_that_are_not_possible_are_refused(asked, sentence) -> None:
+    with pytest.raises(UserError) as error:
+        Options.of(asked)
+    assert str(error.value).startswith(sentence)
