@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPT2LMHeadModel
 
 from circuits.engine import decoder
 from circuits.engine.gim import BackwardPass, softmax
@@ -49,11 +49,11 @@ class ByHand:
     without the value bias, which an attention pattern passes on whatever it is: its gradient is the same.
     """
 
-    def __init__(self, model: GPT2LMHeadModel, backward: BackwardPass) -> None:
+    def __init__(self, model: Any, backward: BackwardPass) -> None:
         self.model, self.rule = model, backward
         self.heads, self.width = toy.N_HEADS, toy.D_HEAD
 
-    def norm(self, module: torch.nn.LayerNorm, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    def norm(self, module: Any, x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         scale = (x.var(-1, keepdim=True, unbiased=False) + module.eps).sqrt()
         value = (x - x.mean(-1, keepdim=True)) / scale * module.weight + module.bias
 
@@ -86,13 +86,14 @@ class ByHand:
         gradient[-1] = direction
         gradient, slopes = back(gradient), []
         for step in reversed(steps):
-            gradient, slope = self.back_through(*step, gradient)
+            gradient, slope = self.back_through(step, gradient)
             slopes.append(slope)
         return states, slopes[::-1]
 
-    def back_through(self, block, norm_back, q, k, v, scores, pattern, read, read_back, gradient):
-        _, jvp = torch.func.vjp(block.mlp, read)
-        gradient = gradient + read_back(jvp(gradient)[0])
+    def back_through(self, parts: tuple[Any, ...], gradient: Tensor) -> tuple[Tensor, Tensor]:
+        block, norm_back, q, k, v, scores, pattern, read, read_back = parts
+        transposed = torch.func.vjp(block.mlp, read)[1]
+        gradient = gradient + read_back(transposed(gradient)[0])
         slope = (gradient @ block.attn.c_proj.weight.T).view(-1, self.heads, self.width)
         at_z = slope.transpose(0, 1)
         at_pattern, at_v = at_z @ v.mT, self.rule.value * (pattern.mT @ at_z)
@@ -103,7 +104,7 @@ class ByHand:
         return gradient + norm_back(joint @ block.attn.c_attn.weight.T), slope
 
 
-def scores_by_hand(model: GPT2LMHeadModel, rule: BackwardPass, prompts: PromptSet) -> np.ndarray:
+def scores_by_hand(model: Any, rule: BackwardPass, prompts: PromptSet) -> np.ndarray:
     """(z_corrupted - z_clean) . dLD/dz of the clean run, [prompt, head]."""
     by_hand, rows = ByHand(model, rule), []
     for row in range(len(prompts)):
@@ -209,7 +210,7 @@ def test_a_pattern_that_is_no_softmax_of_its_scores_is_refused(engine, several, 
 # --- integrated gradients over nodes ------------------------------------------------------------------------------
 
 
-def integrated_by_hand(model: GPT2LMHeadModel, prompts: PromptSet, steps: int) -> np.ndarray:
+def integrated_by_hand(model: Any, prompts: PromptSet, steps: int) -> np.ndarray:
     """(z_clean - z_corrupted) . mean of dLD/dz over runs between, by plain autograd on the Hugging Face model."""
     kept: dict[int, Tensor] = {}
     blocks, rows = list(model.transformer.h), []
