@@ -47,7 +47,7 @@ class Stopping:
 
     nested: Nested
     settings: Mapping[str, Any]
-    _without: dict[tuple[int, ...], float] = field(default_factory=dict)  # f of the model by what it lacks
+    _without: dict[bytes, float] = field(default_factory=dict)  # f of the model by what it lacks
     _worst: dict[int, tuple[float, str]] = field(default_factory=dict)
 
     def ending(self, grid: Sequence[int]) -> Ending:
@@ -90,7 +90,7 @@ class Stopping:
         parts = [ranking.part(node) for node in heads]
         names = ["the whole circuit", *map(str, heads)]
         everything = np.ones(nested.total, bool)
-        circuit = self._faithfulness([members & False, *(members & ~part for part in parts)])
+        circuit = self._faithfulness([~everything, *(members & ~part for part in parts)])
         model = self._of_model([everything & ~members, *(everything & ~part for part in parts)])
         differences = np.abs(np.array(circuit) - np.array(model))
         worst = int(np.argmax(differences))
@@ -98,7 +98,7 @@ class Stopping:
 
     def _of_model(self, sets: Iterable[np.ndarray]) -> list[float]:
         """f of these sets, each run once: what the model does without a head does not depend on the circuit."""
-        keys = [(tuple(np.flatnonzero(~one)), one) for one in sets]
+        keys = [(one.tobytes(), one) for one in sets]
         missing = {key: one for key, one in keys if key not in self._without}
         self._without.update(zip(missing, self._faithfulness(list(missing.values())), strict=True))
         return [self._without[key] for key, _ in keys]
