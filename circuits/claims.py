@@ -19,7 +19,6 @@ from results_io import UserError
 SEARCH_READS = ("discovery", "repeated_tokens", "seed")  # sections of the measurement settings
 CLASSIFIER_READS = ("weights",)
 FILE = "file"  # what a circuit file calls the task of any rows
-TO_COMPARE_WITH = ("published", "planted")  # kinds of circuits that others, or the weights' maker, vouch for
 
 
 def resolve(
@@ -101,13 +100,16 @@ def _discovered(
     """
     discovery.check(plan.settings)
     heads = len(plan.identity.heads)
-    method = discovery.method_name(settings.get("method") or discovery.DEFAULT, heads, plan.settings)
+    asked = settings.get("method") or discovery.DEFAULT
+    method = discovery.method_name(asked, heads, plan.settings)
     path, note, subject = folder / "circuit.yaml", folder / "discovery.json", _searched(plan, method)
+    if discovery.may_fall_back(asked, method):
+        method, subject = discovery.DEFAULT, {**subject, "fallback": plan.settings["discovery"]["fallback"]}
     known = path.is_file() and is_fresh(note, subject)
     if known and results_io.read(note).get("found") == results_io.file_digest(path):
         say(discovery.sentence(results_io.read(note)))
         return _beside_published(circuit_files.load(path), plan)
-    slow = discovery.warning(method, heads, plan.sizes["discovery"], plan.settings)
+    slow = discovery.warning(subject["method"], heads, plan.sizes["discovery"], plan.settings)
     if slow:
         say(slow)
     with progress("discovery") as bar:
@@ -124,13 +126,9 @@ def _beside_published(found: Circuit, plan: Plan) -> Circuit:
 
     None is named if the model comes with no such circuit, or with one of other weights.
     """
-    known = plan.identity.circuits.get(plan.task.name)
+    known = plan.identity.vouched(plan.task.name)
     own = {key: value for key, value in found.provenance.items() if key not in ("published_circuit", "published_heads")}
-    if (
-        known is not None
-        and known.provenance["kind"] in TO_COMPARE_WITH
-        and known.provenance.get("model_sha256", plan.identity.sha256) == plan.identity.sha256
-    ):
+    if known is not None:
         own |= {"published_circuit": known.name, "published_heads": head_pairs(known.heads)}
     return replace(found, provenance=own)
 

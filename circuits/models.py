@@ -31,6 +31,7 @@ from results_io import UserError
 
 EMBEDDED = Path(__file__).parent / "embedded"
 PUBLISHED = Path(__file__).parent / "published"
+VOUCHED = ("published", "planted")  # kinds of circuits that others, or the weights' maker, vouch for
 VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 READ = (  # what a model's identity is over, besides its weights; other files may lie beside them
     *("added_tokens.json", "config.json", "generation_config.json", hub.INDEX),
@@ -67,6 +68,14 @@ class Identity:
     def heads(self) -> tuple[Node, ...]:
         """Every attention head, row-major."""
         return tuple(Node("head", layer, index) for layer in range(self.n_layers) for index in range(self.n_heads))
+
+    def vouched(self, task: str) -> Circuit | None:
+        """The task's circuit if it comes from a paper or the weights' maker and is about these weights: a found one can be
+        compared with it."""
+        known = self.circuits.get(task)
+        if known is None or known.provenance["kind"] not in VOUCHED:
+            return None
+        return known if known.provenance.get("model_sha256", self.sha256) == self.sha256 else None
 
     def describe(self) -> str:
         return f"{self.name} ({self.n_layers} layers x {self.n_heads} heads, {self.origin})"

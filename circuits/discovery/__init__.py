@@ -1,20 +1,45 @@
 """Find a circuit where none is published.
 
-greedy, atp, eap_ig, classifier   the methods: each ranks heads or edges
-ranking                           what a method gives
-nested, crossfit                  the circuits of every size that a ranking makes; on prompts that did not rank
-curve, resampling                 faithfulness by size, CPR, CMD; bootstrap intervals and Jaccard: plain numbers
-search                            the recipe that they share
-roles                             labels for the heads found, by what they do
+greedy, atp, nap_ig, gim, classifier   methods that rank heads
+eap_ig, eap_gim                        methods that rank edges
+ranking                                what a method gives
+nested, crossfit                       the circuits of every size that a ranking makes; on prompts that did not rank
+stopping                               which of them is the circuit
+curve, resampling, recovery            faithfulness by size, CPR, CMD; intervals and Jaccard; known circuits: plain numbers
+search                                 the recipe that they share
+roles                                  labels for the heads found, by what they do
 """
 
 from __future__ import annotations
 
 from circuits.circuit import Circuit
-from circuits.discovery.search import DEFAULT, METHODS, Discovery, check, find, method_name, sentence, warning
+from circuits.discovery.recovery import recovery
+from circuits.discovery.search import (
+    DEFAULT,
+    METHODS,
+    Discovery,
+    check,
+    find,
+    may_fall_back,
+    method_name,
+    sentence,
+    warning,
+)
 from circuits.study import Study
 
-__all__ = ["DEFAULT", "METHODS", "Discovery", "check", "discover", "find", "method_name", "sentence", "warning"]
+__all__ = [
+    "DEFAULT",
+    "METHODS",
+    "Discovery",
+    "check",
+    "discover",
+    "find",
+    "may_fall_back",
+    "method_name",
+    "recovery",
+    "sentence",
+    "warning",
+]
 
 
 def discover(study: Study, method: str = DEFAULT) -> Circuit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -64,27 +64,26 @@ class Nested:
         empty, whole = self.limits()
         return curve.normalised(self.logit_diff(sizes), whole, empty)
 
-    def smallest(self, tolerance: float, grid: Sequence[int]) -> int:
-        """The smallest size with |f - 1| <= tolerance.
+    def smallest(self, will_do: Callable[[int], bool], grid: Sequence[int], at_least: int = 1) -> int:
+        """The smallest size from `at_least` on that `will_do`; all components if none does.
 
-        Where all sizes are too many to try, it is the smallest of a grid, lowered by halving the gap below it. As f need not
-        be monotone, a smaller size inside another gap would go unseen.
+        Where all sizes are too many to try, it is the smallest of a grid, lowered by halving the gap below it. As what will
+        do need not be monotone, a smaller size inside another gap would go unseen.
         """
-        sizes = range(1, self.total + 1) if self.ranking.all_sizes else sorted({*grid, self.total})
+        sizes: Sequence[int] = range(at_least, self.total + 1)
         if self.ranking.all_sizes:
             self.logit_diff(sizes)
-        below = 0
+        else:
+            sizes = sorted({at_least, *(size for size in grid if size > at_least), self.total})
+        below = at_least - 1
         for size in sizes:
-            if self._within(size, tolerance):
+            if size == self.total or will_do(size):
                 break
             below = size
         while size - below > 1:
             middle = (size + below) // 2
-            size, below = (middle, below) if self._within(middle, tolerance) else (size, middle)
+            size, below = (middle, below) if will_do(middle) else (size, middle)
         return size
-
-    def _within(self, size: int, tolerance: float) -> bool:
-        return abs(float(self.faithfulness([size])[0]) - 1) <= tolerance
 
     def path(self) -> dict[int, float]:
         """f of every size that was run, largest first."""

@@ -50,6 +50,14 @@ class Ranking(ABC):
     def heads(self, members: Members) -> tuple[Node, ...]:
         """The heads of the circuit whose components are these, in (layer, head) order."""
 
+    @abstractmethod
+    def part(self, node: Node) -> Members:
+        """The components that are a head's own."""
+
+    @abstractmethod
+    def strongest_heads(self, kept: Kept) -> tuple[Node, ...]:
+        """The heads of the circuit made of these components, in the order of each one's first component."""
+
     def _chosen(self, members: Members) -> list[Any]:
         return [self.components[index] for index in np.flatnonzero(members)]
 
@@ -73,6 +81,12 @@ class HeadRanking(Ranking):
     def heads(self, members: Members) -> tuple[Node, ...]:
         return tuple(sorted(self._chosen(members)))
 
+    def part(self, node: Node) -> Members:
+        return self._mask(np.array([self.components.index(node)]))
+
+    def strongest_heads(self, kept: Kept) -> tuple[Node, ...]:
+        return tuple(self.components[index] for index in kept)
+
 
 @dataclass(frozen=True, eq=False)
 class EdgeRanking(Ranking):
@@ -95,6 +109,16 @@ class EdgeRanking(Ranking):
     def heads(self, members: Members) -> tuple[Node, ...]:
         writers = (self.graph.writers[index] for index in np.unique(_wiring(self.graph).writer[members]))
         return tuple(sorted(node for node in writers if node.kind == "head"))
+
+    def part(self, node: Node) -> Members:
+        """The edges that the head writes."""
+        return _wiring(self.graph).writer == self.graph.writers.index(node)
+
+    def strongest_heads(self, kept: Kept) -> tuple[Node, ...]:
+        members = self.members(kept)
+        writers = _wiring(self.graph).writer[[index for index in kept if members[index]]]
+        nodes = (self.graph.writers[index] for index in dict.fromkeys(writers.tolist()))
+        return tuple(node for node in nodes if node.kind == "head")
 
 
 @dataclass(frozen=True, eq=False)

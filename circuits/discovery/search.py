@@ -2,9 +2,9 @@
 
 1. On the discovery split only, the model has to do the task, and better than without any head.
 2. The method ranks heads or edges.
-3. The circuit is the smallest prefix of the ranking whose normalised faithfulness is within `tolerance` of 1; for heads
-   under mean ablation of all others, for edges with all others patched from the corrupted run. It is chosen on all the
-   prompts, so this faithfulness is measured on the prompts that chose it.
+3. The circuit is the smallest prefix of the ranking that is faithful (within `tolerance` of 1), complete, and beyond which
+   the next head does not count (`stopping`); for heads under mean ablation of all others, for edges with all others patched
+   from the corrupted run. It is chosen on all the prompts, so its faithfulness is measured on the prompts that chose it.
 4. Cross-fitted, so that no prompt scores what it ranked: the curve of faithfulness at MIB's sizes, CPR and CMD, with 95 %
    bootstrap intervals over clusters of prompts, and faithfulness at the size of the circuit.
 5. Stability: the prefix of the same size is chosen anew on bootstrap resamples of the prompts; mean Jaccard index.
@@ -15,7 +15,7 @@ The scored splits stay untouched.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any, get_args
 
@@ -23,20 +23,27 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from circuits.circuit import Circuit, Node
-from circuits.discovery import atp, classifier, curve, eap_ig, greedy, resampling, roles
+from circuits.discovery import atp, classifier, curve, eap_gim, eap_ig, gim, greedy, nap_ig, resampling, roles
 from circuits.discovery.crossfit import CrossFit
 from circuits.discovery.nested import Nested
-from circuits.discovery.ranking import HeadRanking, Members
+from circuits.discovery.ranking import HeadRanking, Members, Ranking
+from circuits.discovery.recovery import recovery
+from circuits.discovery.stopping import Ending, Stopping, head_order
+from circuits.engine.paths import UnknownWiringError
 from circuits.interventions import Base, Sweep, ablate
 from circuits.prompts import PromptSet
 from circuits.study import Study, require_count
 from results_io import UserError
 
-METHODS: dict[str, ModuleType] = {module.NAME: module for module in (greedy, atp, eap_ig, classifier)}
+METHODS: dict[str, ModuleType] = {
+    module.NAME: module for module in (greedy, atp, nap_ig, gim, eap_ig, eap_gim, classifier)
+}
 DEFAULT = "auto"
 COUNTS = {  # settings that count something, by section
     "discovery": ("prompts", "resamples", "clusters", "greedy_heads"),
     "discovery.eap_ig": ("steps",),
+    "discovery.nap_ig": ("steps",),
+    "discovery.completeness": ("groups",),
     "discovery.stability": ("resamples", "greedy_resamples", "bar_resamples"),
 }
 DIGITS = 4  # of provenance
@@ -60,7 +67,8 @@ class Discovery:
 def method_name(name: object, heads: int, settings: Mapping[str, Any]) -> str:
     """The method of this name, however it is capitalised; UserError names the known ones.
 
-    `auto` is greedy pruning for a model of at most `settings["discovery"]["greedy_heads"]` heads and EAP-IG above.
+    `auto` is greedy pruning for a model of at most `settings["discovery"]["greedy_heads"]` heads and EAP-IG above, unless
+    `find` sees that the model's wiring is not known.
     """
     known = {one.lower(): one for one in METHODS}
     if str(name).lower() == DEFAULT:
@@ -68,6 +76,11 @@ def method_name(name: object, heads: int, settings: Mapping[str, Any]) -> str:
     if str(name).lower() not in known:
         raise UserError(f"discovery method {name!r} is unknown; use {DEFAULT} or one of {', '.join(METHODS)}")
     return known[str(name).lower()]
+
+
+def may_fall_back(asked: object, name: str) -> bool:
+    """True if `auto` was asked for and comes to a method of edges, which not every model's wiring allows."""
+    return str(asked).lower() == DEFAULT and METHODS[name] in (eap_ig, eap_gim)
 
 
 def warning(method: str, heads: int, prompts: int, settings: Mapping[str, Any]) -> str | None:
@@ -95,8 +108,24 @@ def check(settings: Mapping[str, Any]) -> None:
         raise UserError(f"measurement.discovery.shares is {shares}; expected rising shares above 0 that end with 1")
     if base not in get_args(Base):
         raise UserError(f"measurement.discovery.atp.base is {base!r}; expected one of {', '.join(get_args(Base))}")
+    if own["gim"]["base"] not in get_args(Base):
+        raise UserError(
+            f"measurement.discovery.gim.base is {own['gim']['base']!r}; expected {' or '.join(get_args(Base))}"
+        )
+    if own["fallback"] not in METHODS:
+        raise UserError(f"measurement.discovery.fallback is {own['fallback']!r}; expected one of {', '.join(METHODS)}")
+    if not _is_number(own["gim"]["temperature"]) or not own["gim"]["temperature"] > 0:
+        raise UserError(
+            f"measurement.discovery.gim.temperature is {own['gim']['temperature']!r}; expected a number above 0"
+        )
     stable = own["stability"]
-    amounts = {"tolerance": own["tolerance"], "stability.bar": stable["bar"], "warn_above": own["warn_above"]}
+    amounts = {
+        "tolerance": own["tolerance"],
+        **{f"completeness.{name}": own["completeness"][name] for name in ("incompleteness", "counts")},
+        **{f"gim.{name}": own["gim"][name] for name in ("query", "key", "value")},
+        "stability.bar": stable["bar"],
+        "warn_above": own["warn_above"],
+    }
     for name, value in amounts.items():
         if not _is_number(value) or not value >= 0:
             raise UserError(f"measurement.discovery.{name} is {value!r}; expected a number of at least 0")
@@ -119,16 +148,18 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
     """The circuit that a method finds on the discovery split.
 
     Reads `settings["discovery"]`. UserError if the method is unknown, a setting is out of range or the model does not do the
-    task.
+    task. Where `auto` means edges and the model's wiring has none that are known, `fallback` ranks heads, and the document
+    says so.
     """
     check(study.settings)
-    module = METHODS[method_name(method, len(study.model.heads), study.settings)]
     settings = study.settings["discovery"]
     prompts = study.discovery_subset(settings["prompts"])
     counts = resampling.cluster_counts(prompts.clusters, settings["resamples"], settings["seed"])
     limits = require_ability(study, prompts, counts)
-    nested = Nested(study, prompts, module.rank(study, prompts))
-    size = nested.smallest(settings["tolerance"], curve.sizes(nested.total, settings["shares"]))
+    module, ranking, fell_back = _ranked(study, prompts, method)
+    nested = Nested(study, prompts, ranking)
+    ending = Stopping(nested, settings).ending(curve.sizes(nested.total, settings["shares"]))
+    size = ending.size
     members = nested.ranking.members(nested.order[:size])
     heads = nested.ranking.heads(members)
     if not heads:
@@ -138,18 +169,33 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
         )
     resamples = settings["stability"][module.RESAMPLES] if module.RESAMPLES else 0
     document = {
-        **_choice(nested, size, members, heads),
+        **_choice(nested, ending, members, heads),
         **_cross_fitted(CrossFit.of(nested, settings["seed"]), size, counts, settings),
         "head_faithfulness": _head_faithfulness(study, prompts, heads, limits),
         "stability": stability(nested, size, resamples, settings, getattr(module, "UNTESTED", None)),
         "scores": _scores(nested),
+        "order": [str(node) for node in head_order(nested)],
         "method": module.NAME,
+        "fell_back": fell_back,
+        "known": _known(study, heads, head_order(nested)),
         "source": module.SOURCE,
         "all_heads": len(study.model.heads),
         "prompts": len(prompts),
         "clusters": len(set(prompts.clusters)),
     }
     return Discovery(_circuit(study, module, heads, document), document)
+
+
+def _ranked(study: Study, prompts: PromptSet, method: str) -> tuple[ModuleType, Ranking, str | None]:
+    """(the method, its ranking, why it is not the one that `auto` would take)"""
+    name = method_name(method, len(study.model.heads), study.settings)
+    try:
+        return METHODS[name], METHODS[name].rank(study, prompts), None
+    except UnknownWiringError as reason:
+        if not may_fall_back(method, name):
+            raise
+        module = METHODS[study.settings["discovery"]["fallback"]]
+        return module, module.rank(study, prompts), f"{module.NAME} in place of {name}, because {reason}"
 
 
 def sentence(document: Mapping[str, Any]) -> str:
@@ -171,11 +217,28 @@ def sentence(document: Mapping[str, Any]) -> str:
         if len(document["heads"]) == document["all_heads"]
         else ""
     )
+    fell_back = f" ({document['fell_back']})" if document.get("fell_back") else ""
     return (
-        f"Discovery by {document['method']} on {document['prompts']} discovery prompts: {parts}, faithfulness "
-        f"{chosen['faithfulness']:.3f} on the prompts that chose it (other {unit}: {document['recipe']}); {areas}; "
-        f"{_stability_words(document['stability'], unit)}{every}"
+        f"Discovery by {document['method']}{fell_back} on {document['prompts']} discovery prompts: {parts}, faithfulness "
+        f"{chosen['faithfulness']:.3f} on the prompts that chose it (other {unit}: {document['recipe']})"
+        f"{_ending_words(chosen)}; {areas}; {_stability_words(document['stability'], unit)}{every}{_known_words(document)}"
     )
+
+
+def _ending_words(chosen: Mapping[str, Any]) -> str:
+    if chosen.get("complete", True):
+        return ""
+    return f"; not complete (only all would be): without {chosen['group']} it differs by {chosen['incompleteness']:.2f}"
+
+
+def _known_words(document: Mapping[str, Any]) -> str:
+    """The set and the ranking against a circuit that others vouch for, where there is one."""
+    known = document.get("known")
+    if known is None:
+        return ""
+    names = (("precision", "precision"), ("recall", "recall"), ("R-precision", "r_precision"), ("AUROC", "auroc"))
+    values = ", ".join(f"{name} {known[key]:.2f}" for name, key in names if known[key] is not None)
+    return f"; against {known['circuit']}: {values}"
 
 
 def _stability_words(stable: Mapping[str, Any], unit: str) -> str:
@@ -262,12 +325,20 @@ def _few_clusters(clusters: int, settings: Mapping[str, Any]) -> str | None:
     return f"the prompts come from {clusters} clusters (at least {settings['clusters']} are needed)"
 
 
+def _known(study: Study, heads: tuple[Node, ...], order: tuple[Node, ...]) -> dict[str, Any] | None:
+    """The set and the ranking against the circuit that others vouch for; None if the model comes with none."""
+    known = study.model.identity.vouched(study.task.name)
+    if known is None or not known.heads:
+        return None
+    return {"circuit": known.name, **recovery(heads, order, known.heads)}
+
+
 # --- parts of the document ------------------------------------------------------------------------------------------
 
 
-def _choice(nested: Nested, size: int, members: Members, heads: tuple[Node, ...]) -> dict[str, Any]:
-    """The circuit, and the faithfulness that chose it."""
-    ranking = nested.ranking
+def _choice(nested: Nested, ending: Ending, members: Members, heads: tuple[Node, ...]) -> dict[str, Any]:
+    """The circuit, what chose it, and the size that faithfulness alone would have chosen."""
+    ranking, size = nested.ranking, ending.size
     return {
         "unit": ranking.unit,
         "recipe": str(ranking.recipe),
@@ -279,6 +350,7 @@ def _choice(nested: Nested, size: int, members: Members, heads: tuple[Node, ...]
             "surviving": int(members.sum()),
             "faithfulness": float(nested.faithfulness([size])[0]),
             "scored_on": CHOOSERS,
+            **asdict(ending),
         },
         "path": {
             "size": list(nested.path()),
@@ -333,6 +405,9 @@ def _circuit(study: Study, module: ModuleType, heads: tuple[Node, ...], document
         "prompts": document["prompts"],
         "seed": study.seed,
         "tolerance": float(study.settings["discovery"]["tolerance"]),
+        "smallest_faithful": document["chosen"]["smallest_faithful"],
+        "complete": document["chosen"]["complete"],
+        "incompleteness": round(document["chosen"]["incompleteness"], DIGITS),
         "discovery_faithfulness": round(document["chosen"]["faithfulness"], DIGITS),
         "head_faithfulness": round(document["head_faithfulness"]["value"], DIGITS),
         "cross_fitted_faithfulness": None if crossed is None else round(crossed, DIGITS),
@@ -340,7 +415,7 @@ def _circuit(study: Study, module: ModuleType, heads: tuple[Node, ...], document
         "cpr": round(document["cpr"]["estimate"], DIGITS),
         "cmd": round(document["cmd"]["estimate"], DIGITS),
         "scored_on": {
-            "discovery_faithfulness, head_faithfulness, faithfulness_by_size": CHOOSERS,
+            "discovery_faithfulness, head_faithfulness, faithfulness_by_size, incompleteness": CHOOSERS,
             "cross_fitted_faithfulness, cpr, cmd": document["cross_fitted"]["scored_on"],
         },
         "jaccard": None if same is None else round(same, DIGITS),

@@ -29,6 +29,7 @@ from torch import Tensor
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Edge, Graph, Reader
 from circuits.engine.decoder import Decoder, Hook, precise
+from circuits.engine.gim import BackwardPass, frozen_norm, modified_logits
 from circuits.engine.lens import DeadHookError, hooked_logits
 from circuits.engine.paths import STREAM, prove_wiring, writer_hook
 from circuits.engine.scores import gather
@@ -191,14 +192,19 @@ class GradientEngine:
 
     `prompts_per_backward` bounds memory. If memory runs out, the number is halved, in the end down to one prompt, and the
     estimate goes on. A `decoder`, which must be known to compute what the model does, is run instead of the model's own
-    hooked modules.
+    hooked modules. A `backward` pass other than the model's own changes every gradient and no activation.
     `advance` of every method is called with the number of (forward or backward pass, prompt) pairs just finished.
     """
 
     def __init__(
-        self, model: Model, prompts_per_backward: int = PROMPTS_PER_BACKWARD, decoder: Decoder | None = None
+        self,
+        model: Model,
+        prompts_per_backward: int = PROMPTS_PER_BACKWARD,
+        decoder: Decoder | None = None,
+        backward: BackwardPass | None = None,
     ) -> None:
-        self.model, self.decoder = model, decoder
+        self.model, self.backward = model, backward
+        self.decoder = backward.decoder(decoder) if backward and decoder else decoder
         self.graph = model.graph
         self.prompts_per_backward = prompts_per_backward
         self.stages = stages_of(self.graph)
@@ -236,6 +242,31 @@ class GradientEngine:
 
         plain, dropped = self._collect(prompts, estimate, passes, advance)
         return HeadEstimates(plain, dropped if dropping else None)
+
+    def integrated_head_effects(
+        self, prompts: PromptSet, base: Base, steps: int, advance: Advance | None = None
+    ) -> Float[np.ndarray, "prompt head"]:
+        """AtP of every head's output z with integrated gradients (node attribution patching, NAP-IG: Mueller et al. 2025).
+
+        Sum over positions of (z_other - z_base) . mean of dLD/dz, the mean over runs whose embeddings lie between the two
+        runs', `midpoints` of the way. UserError unless `steps` is at least 1.
+        """
+        embedding, places = self.stages[0].hook, midpoints(steps)
+        hooks = tuple(Z.format(layer) for layer in range(self.model.n_layers))
+
+        def estimate(batch: PromptSet) -> tuple[Tensor]:
+            _, kept = self._run_without_gradient(batch, base, (embedding, *hooks))
+            change = self._change(batch, base, kept)
+            start, way = kept[embedding], change.pop(embedding)
+            mean: dict[str, Tensor] = {}
+            for place in places:
+                difference, states = self._run(batch, base, hooks, replaced={embedding: start + place * way})
+                for name, gradient in _gradients(difference, {name: states[name] for name in hooks}).items():
+                    mean[name] = mean.get(name, 0) + gradient / steps
+            return (_dots(change, mean),)
+
+        (found,) = self._collect(prompts, estimate, self.integrated_head_passes(steps), advance)
+        return found
 
     def node_effects(
         self, prompts: PromptSet, base: Base, correcting: bool = False, advance: Advance | None = None
@@ -298,6 +329,10 @@ class GradientEngine:
     def head_passes(self, dropping: bool) -> int:
         """Forward and backward passes that `head_effects` makes of each prompt."""
         return 3 + (self.model.n_layers if dropping else 0)
+
+    def integrated_head_passes(self, steps: int) -> int:
+        """Forward and backward passes that `integrated_head_effects` makes of each prompt."""
+        return 2 + 2 * steps
 
     def node_passes(self, correcting: bool) -> int:
         """Forward and backward passes that `node_effects` makes of each prompt."""
@@ -431,7 +466,9 @@ class GradientEngine:
 
     def _norm(self, layer: int) -> Norm:
         """The norm in front of a layer's queries, keys and values."""
-        return self.model.bridge.blocks[layer].ln1 if self.decoder is None else self.decoder.norm
+        if self.decoder is not None:
+            return self.decoder.norm
+        return self.model.bridge.blocks[layer].ln1 if self.backward is None else frozen_norm(self.model, layer)
 
     # --- running ---------------------------------------------------------------------------------------------------
 
@@ -486,7 +523,9 @@ class GradientEngine:
         """Logits at each row's last position, in float32 at least; by the bridge if a hook is none of the decoder's."""
         if self.decoder is not None and self.decoder.can_run(tokens.shape[1], hooks):
             return self.decoder.forward(tokens.to(self.model.device), end, hooks)
-        return hooked_logits(self.model, tokens, end, hooks)
+        if self.backward is None or not torch.is_grad_enabled():
+            return hooked_logits(self.model, tokens, end, hooks)
+        return modified_logits(self.backward, self.model, tokens, end, hooks)
 
     def _in_batches(self, prompts: PromptSet, work: Callable[[PromptSet], Any]) -> Iterator[tuple[list[int], Any]]:
         """(rows, `work` on them) batch by batch, prompts of similar length together so that little is padding."""

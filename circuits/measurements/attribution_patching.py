@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import sem
 
+from circuits.engine.gim import BackwardPass
 from circuits.engine.gradients import METHODS, PROMPTS_PER_BACKWARD, GradientEngine, NodeEstimates
 from circuits.interventions import Base
 from circuits.prompts import PromptSet
@@ -44,10 +45,13 @@ def measure(study: Study) -> dict[str, Any]:
     }
 
 
-def gradient_engine(study: Study) -> GradientEngine:
-    """An engine for backward passes, on the decoder of the study's fused backend if it has one, whose parity is proved."""
+def gradient_engine(study: Study, backward: BackwardPass | None = None) -> GradientEngine:
+    """An engine for backward passes, on the decoder of the study's fused backend if it has one, whose parity is proved.
+
+    `backward` is in place of the model's own backward pass.
+    """
     decoder = getattr(study.engine, "decoder", None)
-    return GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward), decoder)
+    return GradientEngine(study.model, min(PROMPTS_PER_BACKWARD, study.engine.rows_per_forward), decoder, backward)
 
 
 def check(settings: Mapping[str, Any]) -> None:

@@ -20,6 +20,7 @@ thing wrong with its heads or with what is claimed of them; `truth` says what.
     design          the sound design: heads, claims, truth
     variants        one design for each pathology
     out_of_sample   further designs, against which no rule was made
+    shapes          the sound design in a model of GPT-2 small's shape
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from circuits.planted.compiler import compile_model
 from circuits.planted.design import Design
 from circuits.planted.mechanisms import N_HEADS, N_LAYERS
 from circuits.planted.out_of_sample import OUT_OF_SAMPLE
+from circuits.planted.shapes import SHAPES
 from circuits.planted.variants import DESIGNS, DRAWN_DESIGNS, VARIANTS
 from results_io import UserError
 
@@ -43,6 +45,7 @@ __all__ = [
     "N_HEADS",
     "N_LAYERS",
     "OUT_OF_SAMPLE",
+    "SHAPES",
     "VARIANTS",
     "PlantedModel",
     "Truth",
@@ -137,8 +140,9 @@ def design_of(variant: str, seed: int = 0) -> Design:
     """What every head of the variant does, what is claimed and what is true. UserError as `build`."""
     if variant in DRAWN_DESIGNS:
         return DRAWN_DESIGNS[variant](seed)
-    if variant in OUT_OF_SAMPLE:
-        return OUT_OF_SAMPLE[variant]()
+    others = {**OUT_OF_SAMPLE, **SHAPES}
+    if variant in others:
+        return others[variant]()
     if variant not in DESIGNS:
         raise UserError(f"unknown planted variant {variant!r}: expected one of {', '.join(VARIANTS)}")
     return DESIGNS[variant]()

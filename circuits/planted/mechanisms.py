@@ -198,11 +198,14 @@ NOISE_HEAD = Decoy(None, None, attention_sd=0.02, value_sd=0.03, output_sd=0.005
 
 
 def decoys(
-    junk_writer: Decoy = JUNK_WRITER, noise_head: Decoy = NOISE_HEAD, n_heads: int = N_HEADS
+    junk_writer: Decoy = JUNK_WRITER,
+    noise_head: Decoy = NOISE_HEAD,
+    n_heads: int = N_HEADS,
+    n_layers: int = N_LAYERS,
 ) -> dict[Node, Decoy]:
     """Junk writers and noise heads in a chequered pattern over the whole model."""
     return {
         head(layer, index): junk_writer if (layer + index) % 2 else noise_head
-        for layer in range(N_LAYERS)
+        for layer in range(n_layers)
         for index in range(n_heads)
     }

@@ -28,6 +28,7 @@ DISCOVERY = {
     "resamples": 20,
     "stability": {"resamples": 20, "greedy_resamples": 1, "bar": 0.8, "bar_resamples": 100},
     "eap_ig": {"steps": 2},
+    **toy.SEARCH,
     "tolerance": 0.1,
     "direct_share": 0.05,
     "attention": 0.3,
@@ -297,7 +298,7 @@ def test_a_long_search_is_announced_before_it_begins_and_not_when_it_is_known(fo
 def test_an_unknown_method_is_refused_before_the_model_is_loaded(plan, monkeypatch) -> None:
     monkeypatch.setattr(models, "load", None)
     assert refusal(plan, "discovered", method="guess") == (
-        "discovery method 'guess' is unknown; use auto or one of ACDC-greedy, AtP, EAP-IG, classifier"
+        "discovery method 'guess' is unknown; use auto or one of ACDC-greedy, AtP, NAP-IG, GIM, EAP-IG, EAP-GIM, classifier"
     )
 
 

@@ -36,6 +36,7 @@ SETTINGS = {
     "stability": {"resamples": 10, "greedy_resamples": 1, "bar": 0.8, "bar_resamples": 100},
     "atp": {"base": "clean"},
     "eap_ig": {"steps": 2},
+    **toy.SEARCH,
 }
 MEAN = Recipe("mean")
 
@@ -201,8 +202,8 @@ def test_prompts_that_count_nothing_are_not_run(able) -> None:
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 0.01, 0.1, 0.5, 100.0])
-def test_the_circuit_is_the_smallest_within_the_tolerance(able, path, tolerance) -> None:
-    found = discover(with_settings(able, tolerance=tolerance))
+def test_by_faithfulness_alone_the_circuit_is_the_smallest_within_the_tolerance(able, path, tolerance) -> None:
+    found = discover(with_settings(able, tolerance=tolerance, completeness=toy.BY_FAITHFULNESS))
     expected, theta = min(((k, t) for k, t in path if abs(t - 1) <= tolerance), key=lambda step: len(step[0]))
     assert found.heads == expected
     assert found.provenance["discovery_faithfulness"] == pytest.approx(theta, abs=1e-4)
@@ -223,7 +224,7 @@ def test_provenance_says_how_it_was_found(able, path) -> None:
     assert discover(able) == found
     assert discover(with_settings(able, prompts=5)).provenance["prompts"] == 5
     assert provenance["scored_on"] == {
-        "discovery_faithfulness, head_faithfulness, faithfulness_by_size": search.CHOOSERS,
+        "discovery_faithfulness, head_faithfulness, faithfulness_by_size, incompleteness": search.CHOOSERS,
         "cross_fitted_faithfulness, cpr, cmd": "prompts that did not rank: circuits ranked on one half of the clusters, "
         "scored on the other, both pooled",
     }

@@ -41,8 +41,9 @@ SETTINGS: dict[str, Any] = {
     "stability": {"resamples": 20, "greedy_resamples": 1, "bar": 0.8, "bar_resamples": 20},
     "atp": {"base": "clean"},
     "eap_ig": {"steps": 3},
+    **toy.SEARCH,
 }
-QUICK = ("AtP", "EAP-IG", "classifier")
+QUICK = ("AtP", "NAP-IG", "GIM", "EAP-IG", "EAP-GIM", "classifier")
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +378,7 @@ def test_an_unknown_method_is_told_the_known_ones(random_study) -> None:
     with pytest.raises(UserError) as raised:
         search.find(random_study(), "ACDC")
     assert str(raised.value) == (
-        "discovery method 'ACDC' is unknown; use auto or one of ACDC-greedy, AtP, EAP-IG, classifier"
+        "discovery method 'ACDC' is unknown; use auto or one of ACDC-greedy, AtP, NAP-IG, GIM, EAP-IG, EAP-GIM, classifier"
     )
     names = {"atp": "AtP", "EAP-ig": "EAP-IG", "Classifier": "classifier", "acdc-GREEDY": "ACDC-greedy"}
     for name, expected in names.items():

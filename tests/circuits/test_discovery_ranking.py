@@ -28,7 +28,7 @@ SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 30}
 NONE = np.array([], int)
 SETTINGS = {
     **toy.SETTINGS,
-    "discovery": {"atp": {"base": "clean"}, "eap_ig": {"steps": 3}, "stability": {"greedy_resamples": 1}},
+    "discovery": {"atp": {"base": "clean"}, "eap_ig": {"steps": 3}, "stability": {"greedy_resamples": 1}, **toy.SEARCH},
 }
 
 
@@ -134,11 +134,7 @@ def test_scores_by_prompt_are_those_that_are_averaged(random_study) -> None:
 
 
 class Known(Nested):
-    """Circuits whose faithfulness is given, and who remembers which were run."""
-
-    def faithfulness(self, sizes: list[int]) -> np.ndarray:
-        seen.extend(sizes)
-        return np.array([known(size) for size in sizes])
+    """Circuits of which nothing is run."""
 
     def logit_diff(self, sizes: list[int]) -> None:
         """Nothing to run."""
@@ -151,18 +147,24 @@ def known(size: int) -> float:
     return min(1.0, size / 700)
 
 
+def within(size: int) -> bool:
+    """Faithful within .1; remembers what it was asked."""
+    seen.append(size)
+    return abs(known(size) - 1) <= 0.1
+
+
 def test_edges_are_tried_on_a_grid_and_then_in_the_gap_below(monkeypatch) -> None:
     ranking = EdgeRanking(tuple(range(1000)), order=np.arange, graph=None)
     seen.clear()
-    size = Known(None, [], ranking).smallest(0.1, [1, 10, 100, 500, 1000])
+    size = Known(None, [], ranking).smallest(within, [1, 10, 100, 500, 1000])
     assert size == 630 and known(629) < 0.9 <= known(630)
-    assert seen[:5] == [1, 10, 100, 500, 1000] and len(seen) <= 5 + 9
+    assert seen[:4] == [1, 10, 100, 500] and len(seen) <= 4 + 9
 
 
 def test_heads_are_tried_at_every_size() -> None:
     ranking = HeadRanking(tuple(range(1000)), order=np.arange)
     seen.clear()
-    assert Known(None, [], ranking).smallest(0.1, [1, 1000]) == 630
+    assert Known(None, [], ranking).smallest(within, [1, 1000]) == 630
     assert seen == list(range(1, 631))
     assert Nested(None, [], ranking).total == 1000
 

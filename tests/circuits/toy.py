@@ -142,6 +142,13 @@ SETTINGS: dict[str, Any] = {
         "constant": 1e-5,
     },
 }
+SEARCH: dict[str, Any] = {  # of discovery, beside what each test file sets for itself
+    "fallback": "NAP-IG",
+    "completeness": {"incompleteness": 0.1, "counts": 0.02, "groups": 24},
+    "nap_ig": {"steps": 3},
+    "gim": {"temperature": 2.0, "query": 0.25, "key": 0.25, "value": 0.5, "base": "clean"},
+}
+BY_FAITHFULNESS = {"incompleteness": 1e9, "counts": 1e9, "groups": 1}  # completeness that is always met
 
 
 def circuit(task: str = "ioi") -> Circuit:

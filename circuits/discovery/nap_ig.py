@@ -1,0 +1,33 @@
+"""NAP-IG: heads by integrated gradients between the corrupted and the clean run (node attribution; Mueller et al. 2025).
+
+Of head h on a prompt, in nats (of the logit difference LD, whatever the task's metric), with z what its attention hands to
+W_O,
+
+    score = sum over positions of (z_clean - z_corrupted) . mean of dLD/dz
+
+the mean over runs whose embeddings lie between the two runs'. Heads rank by |mean over prompts|. A head that is saturated
+in both runs, where AtP's gradient vanishes, has a gradient on the way from one to the other. It needs nothing of how layers
+are wired, so it runs on every family.
+"""
+
+from __future__ import annotations
+
+from circuits.discovery.ranking import HeadRanking, by_size
+from circuits.measurements.attribution_patching import gradient_engine
+from circuits.prompts import PromptSet
+from circuits.study import Study
+
+NAME = "NAP-IG"
+SOURCE = (
+    "node attribution patching with integrated gradients of head outputs, prefixes by mean ablation per template and "
+    "position"
+)
+RESAMPLES = "resamples"
+
+
+def rank(study: Study, prompts: PromptSet) -> HeadRanking:
+    """Heads by the size of their mean score. Reads `settings["discovery"]["nap_ig"]["steps"]`."""
+    engine, steps = gradient_engine(study), int(study.settings["discovery"]["nap_ig"]["steps"])
+    study.progress.expect(engine.integrated_head_passes(steps) * len(prompts))
+    scores = engine.integrated_head_effects(prompts, "corrupted", steps, study.progress.advance).astype(float)
+    return HeadRanking(study.model.heads, by_size(scores), scores.mean(0))

@@ -1,0 +1,33 @@
+"""How much of a known circuit a method finds: of its set, and of its ranking, which no stopping rule has cut."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from circuits.circuit import Node
+
+
+def recovery(found: Collection[Node], order: Sequence[Node], known: Collection[Node]) -> dict[str, float | None]:
+    """Of the set `found`: precision, recall. Of `order`, all heads from the most important on: R-precision, AUROC.
+
+        precision     found and known / found                   None if nothing was found
+        recall        found and known / known
+        r_precision   known among the first R / R,              R as many as are known
+        auroc         P(a known head stands before an unknown one); None if there are no unknown heads
+
+    ValueError if no head is known, or one that is not in `order`.
+    """
+    from sklearn.metrics import roc_auc_score  # imported here: scikit-learn takes a while
+
+    known, hits = set(known), len(set(found) & set(known))
+    if not known or known - set(order):
+        raise ValueError(f"{len(known)} known heads, {len(known - set(order))} of them not in the order of all heads")
+    member = np.array([node in known for node in order])
+    return {
+        "precision": hits / len(found) if found else None,
+        "recall": hits / len(known),
+        "r_precision": float(member[: len(known)].mean()),
+        "auroc": None if member.all() else float(roc_auc_score(member, -np.arange(len(order)))),
+    }

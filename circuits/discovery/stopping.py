@@ -1,0 +1,121 @@
+"""Where a ranking's circuit ends: the smallest that is faithful, complete, and beyond which the next head does not count.
+
+With f the normalised faithfulness of what is intact, C_n the first n components and M all of them, size n will do if
+
+    faithful    |f(C_n) - 1| <= tolerance
+    complete    |f(C_n without K) - f(M without K)| <= incompleteness    for K = C_n, and for each of its heads alone
+    ended       |f(C_n+1) - f(C_n)| <= counts                            of heads; a single edge is too little to ask this of
+
+Faithfulness alone ends too early in two ways. A head that is worth less than the tolerance is left out, however surely it
+counts. And of two heads that do the same, the first alone is as faithful as both; but without it the circuit loses
+everything and the model nothing (Wang et al. 2022: completeness). Only discovery prompts are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from circuits.circuit import Node
+from circuits.discovery import curve
+from circuits.discovery.nested import Nested
+from circuits.interventions import Sweep
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Where a circuit ends. `complete` is False if only all components would do, and the size is the smallest faithful one.
+
+    `smallest_faithful` is the size that faithfulness alone would choose. `group` differs most between circuit and model, by
+    `incompleteness`; `next` is what one more head adds, None if that is not asked.
+    """
+
+    size: int
+    smallest_faithful: int
+    complete: bool
+    incompleteness: float
+    group: str
+    next: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Stopping:
+    """The rule on the circuits of one ranking. `settings` are those of discovery: `tolerance`, `completeness`."""
+
+    nested: Nested
+    settings: Mapping[str, Any]
+    _without: dict[bytes, float] = field(default_factory=dict)  # f of the model by what it lacks
+    _worst: dict[int, tuple[float, str]] = field(default_factory=dict)
+
+    def ending(self, grid: Sequence[int]) -> Ending:
+        """The circuit to choose; `grid` as `Nested.smallest` takes it. UserError as `Nested.limits`."""
+        faithful = self.nested.smallest(self.faithful, grid)
+        size = self.nested.smallest(self.will_do, grid, faithful)
+        complete = size < self.nested.total or faithful == size
+        size = size if complete else faithful
+        worst, group = self.incompleteness(size)
+        return Ending(size, faithful, complete, worst, group, self.next(size))
+
+    def will_do(self, size: int) -> bool:
+        """Faithful, ended and complete, the cheap questions first."""
+        bound = self.settings["completeness"]
+        if not self.faithful(size) or abs(self.next(size) or 0.0) > bound["counts"]:
+            return False
+        return self.incompleteness(size)[0] <= bound["incompleteness"]
+
+    def faithful(self, size: int) -> bool:
+        return abs(float(self.nested.faithfulness([size])[0]) - 1) <= self.settings["tolerance"]
+
+    def next(self, size: int) -> float | None:
+        """f(C_n+1) - f(C_n); None for edges and for a circuit of everything."""
+        if not self.nested.ranking.all_sizes or size == self.nested.total:
+            return None
+        now, after = self.nested.faithfulness([size, size + 1])
+        return float(after - now)
+
+    def incompleteness(self, size: int) -> tuple[float, str]:
+        """(largest |f(C without K) - f(M without K)|, its K). At most `completeness.groups` heads are asked, the strongest."""
+        if size not in self._worst:
+            self._worst[size] = self._largest_difference(size)
+        return self._worst[size]
+
+    def _largest_difference(self, size: int) -> tuple[float, str]:
+        nested, ranking = self.nested, self.nested.ranking
+        kept = nested.order[:size]
+        members = ranking.members(kept)
+        heads = ranking.strongest_heads(nested.order[:size])[: self.settings["completeness"]["groups"]]
+        parts = [ranking.part(node) for node in heads]
+        names = ["the whole circuit", *map(str, heads)]
+        everything = np.ones(nested.total, bool)
+        circuit = self._faithfulness([~everything, *(members & ~part for part in parts)])
+        model = self._of_model([everything & ~members, *(everything & ~part for part in parts)])
+        differences = np.abs(np.array(circuit) - np.array(model))
+        worst = int(np.argmax(differences))
+        return float(differences[worst]), names[worst]
+
+    def _of_model(self, sets: Iterable[np.ndarray]) -> list[float]:
+        """f of these sets, each run once: what the model does without a head does not depend on the circuit."""
+        keys = [(one.tobytes(), one) for one in sets]
+        missing = {key: one for key, one in keys if key not in self._without}
+        self._without.update(zip(missing, self._faithfulness(list(missing.values())), strict=True))
+        return [self._without[key] for key, _ in keys]
+
+    def _faithfulness(self, sets: Sequence[np.ndarray]) -> list[float]:
+        """f of the runs in which just these components are intact."""
+        nested, found = self.nested, []
+        empty, whole = nested.limits()
+        variants = [nested.ranking.only(np.flatnonzero(one), f"set {place}") for place, one in enumerate(sets)]
+        batches = [variants] if nested.ranking.all_sizes else [[one] for one in variants]
+        for batch in filter(None, batches):
+            kept = nested.study.run(Sweep(tuple(batch)), nested.prompts).logit_diff.astype(float)
+            found += curve.normalised(kept, whole, empty).tolist()
+        return found
+
+
+def head_order(nested: Nested) -> tuple[Node, ...]:
+    """All heads, most important first: those with a component in the ranking by their first one, then those with none."""
+    found = nested.ranking.strongest_heads(nested.order)
+    return (*found, *(node for node in nested.study.model.heads if node not in set(found)))

@@ -1,0 +1,47 @@
+"""The sound design in a model of another shape: GPT-2 small's 12 layers x 12 heads, seven true heads among 144."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from circuits.circuit import Node, Role, head
+from circuits.planted import design
+from circuits.planted.design import SOUND_CLAIMS, SOUND_HEADS, SOUND_MECHANISMS, Design
+from circuits.planted.mechanisms import decoys
+
+GPT2_LAYERS = GPT2_HEADS = 12
+MOVED = {  # heads of the sound design that stand elsewhere; the others keep their places
+    head(0, 5): head(1, 7),
+    head(1, 3): head(4, 3),
+    head(2, 1): head(6, 1),
+    head(3, 0): head(9, 0),
+    head(3, 2): head(9, 6),
+    head(3, 5): head(10, 2),
+    head(1, 7): head(3, 1),  # of greater-than: a head of the task stands there
+}
+
+
+def gpt2_shape() -> Design:
+    """Every task of the sound design; indirect object identification over eleven of the twelve layers."""
+    sound = design.sound()
+    return replace(
+        sound,
+        heads=decoys(n_heads=GPT2_HEADS, n_layers=GPT2_LAYERS)
+        | {moved(node): one for node, one in SOUND_MECHANISMS.items()},
+        claims={task: {name: moved_role(one) for name, one in roles.items()} for task, roles in SOUND_CLAIMS.items()},
+        pathology="Nothing is wrong: seven heads of 144 do the task, and the rest are decoys.",
+        true_heads=tuple(sorted(moved(node) for node in SOUND_HEADS)),
+    )
+
+
+def moved(node: Node) -> Node:
+    """Where a head of the sound design stands in this shape."""
+    return MOVED.get(node, node)
+
+
+def moved_role(role: Role) -> Role:
+    return replace(role, heads=tuple(sorted(moved(node) for node in role.heads)))
+
+
+SHAPES: dict[str, Callable[[], Design]] = {"gpt2_shape": gpt2_shape}
