@@ -7,6 +7,7 @@ measured again: a killed run repeats only the measurement it was in, and the mod
 from __future__ import annotations
 
 import platform
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -38,7 +39,7 @@ class Plan:
     """What is to be measured: a model, a task's prompts, a circuit and the settings of every measurement.
 
     `model_settings` and `engine` are sections of the configuration; `sizes` and `seed` draw the prompts. `circuit` starts as
-    None, since searching for one needs the plan.
+    None, since searching for one needs the plan. `say` hears what loading does.
     """
 
     model_settings: Mapping[str, Any]
@@ -48,6 +49,7 @@ class Plan:
     settings: Mapping[str, Any]
     engine: Mapping[str, Any]
     circuit: Circuit | None = None
+    say: Callable[[str], Any] = lambda step: None
 
     @cached_property
     def identity(self) -> Identity:
@@ -92,19 +94,17 @@ class Plan:
 
     @cached_property
     def model(self) -> Model:
-        return models.load(self.model_settings)
+        return models.load(self.model_settings, self.say)
 
     @cached_property
     def study(self) -> Study:
         """The loaded model on the tokenized prompts."""
-        return study.prepare(
-            self.model,
-            self.task,
-            self.sizes,
-            self.seed,
-            self.engine,
-            settings=self.settings,
-        )
+        model, started = self.model, time.monotonic()
+        self.say("preparing prompts and engine")
+        made = study.prepare(model, self.task, self.sizes, self.seed, self.engine, settings=self.settings)
+        described = made.engine.describe()
+        self.say(f"engine {described['backend']} ({described['why']}), {time.monotonic() - started:.1f} s")
+        return made
 
     def subject(self, number: str) -> dict[str, Any]:
         """What result `number` is about; a stored result with another subject is stale."""

@@ -9,8 +9,9 @@ import io
 import json
 import logging
 import os
+import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -20,10 +21,10 @@ import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from circuits import circuit as circuit_files
-from circuits import hub
+from circuits import hub, runnable
 from circuits.circuit import Circuit, Node
 from circuits.edges import Graph
 from code_digest import code_digest
@@ -38,6 +39,14 @@ READ = (  # what a model's identity is over, besides its weights; other files ma
     *("special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.json"),
     *("merges.txt", "tokenizer.model", "vocab.txt"),
 )
+PROBE = 8  # tokens whose last position shows whether the bridge computes the model's own function
+PARITY = {  # of log-probabilities, over the largest: another function is off by more than a tenth, rounding of folded weights by
+    torch.float64: 1e-4,  # float32 inside: folding, rotary positions, norms
+    torch.float32: 1e-3,
+    torch.float16: 0.1,
+    torch.bfloat16: 0.3,
+}
+Say = Callable[[str], Any]
 
 
 class UnsupportedArchitectureError(UserError):
@@ -249,10 +258,14 @@ def attention_scale(layer: int) -> str:
 def identify(settings: Mapping[str, Any]) -> Identity:
     """Which model a `model=` configuration names (keys name, kind, and path, repository or variant), without its weights.
 
+    `given` in it is a GivenModel, an object in place of all that.
     A hub model is downloaded if it is not on this machine; `path` names a folder to read in its place. UserError if the
     kind, the folder or the repository is unknown, or the weights are not there as safetensors.
     """
     kind = settings["kind"]
+    if (given := settings.get("given")) is not None:
+        knows = "embedded" if given.by_words else "natural language"
+        return Identity(settings["name"], kind, given.sha256, *given.shape, {}, knows)
     if kind == "planted":
         return _identify_planted(settings)
     if (snapshot := hub.snapshot_of(settings)) is not None:
@@ -262,22 +275,45 @@ def identify(settings: Mapping[str, Any]) -> Identity:
     raise UserError(f"model kind {kind!r} is unknown; use embedded, planted, local or hub")
 
 
-def load(settings: Mapping[str, Any]) -> Model:
-    """The model that a `model=` configuration names, ready for hooks. UserError as `identify`."""
+def load(settings: Mapping[str, Any], say: Say = lambda step: None) -> Model:
+    """The model that a `model=` configuration names, ready for hooks; `say` is told of every step as it begins.
+
+    UserError as `identify`, and where memory does not suffice, or where the hooked model gives other log-probabilities at the
+    last position of a few tokens than plain Hugging Face.
+    """
     identity = identify(settings)
-    if identity.folder is None:
+    step = _steps(identity.name, say)
+    if (given := settings.get("given")) is not None:
+        step("copying the model that was handed over")
+        tokenizer, loaded = given.tokenizer, {"hf_model": given.copied(_dtype(settings))}
+    elif identity.folder is None:
         from circuits import planted
 
         built = planted.build(settings["variant"], seed=int(settings.get("seed", 0)))
-        bridge, constants = _bridge(built.name, settings, hf_model=built.model, tokenizer=built.tokenizer)
-        return Model(identity, bridge, built.tokenizer, constants)
-    tokenizer = load_tokenizer(identity)
-    its_own = copy.deepcopy(tokenizer)  # TransformerLens gives a tokenizer without BOS the EOS token for one
+        tokenizer, loaded = built.tokenizer, {"hf_model": built.model}
+    else:
+        tokenizer, loaded = load_tokenizer(identity), {"model_class": _CompleteModel}
     try:
-        bridge, constants = _bridge(str(identity.folder), settings, model_class=_CompleteModel, tokenizer=its_own)
+        if identity.folder is not None:
+            step(f"reading weights, {_require_room(settings, identity) / 1e6:,.1f} million parameters")
+        bridge, constants = _bridge(identity, settings, loaded, tokenizer, step)
     except SafetensorError as error:
         raise UserError(f"the weights in {identity.folder} cannot be read ({error}); copy them there anew") from error
     return Model(identity, bridge, tokenizer, constants)
+
+
+def _steps(name: str, say: Say) -> Say:
+    """Tells `say` of a step, with the seconds since the first."""
+    started = time.monotonic()
+    return lambda step: say(f"loading {name}, {time.monotonic() - started:.1f} s: {step}")
+
+
+def _require_room(settings: Mapping[str, Any], identity: Identity) -> int:
+    """The number of parameters in a model's files; UserError if memory does not hold them while they are folded."""
+    assert identity.folder is not None  # a model built in memory is there already
+    parameters = runnable.parameters_in(sorted(identity.folder.glob("*.safetensors")))
+    runnable.require_room(parameters, _dtype(settings), torch.device(device_of(settings)), identity.name)
+    return parameters
 
 
 def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrainedModel, Any]:
@@ -286,6 +322,8 @@ def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrai
     UserError for weights with holes, as `load`.
     """
     dtype, device = _dtype(settings), device_of(settings)
+    if (given := settings.get("given")) is not None:
+        return given.copied(dtype).to(device), given.tokenizer
     if identity.folder is None:
         from circuits import planted
 
@@ -395,13 +433,13 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
         )
     _require_shards(folder)
     read = [path for name in READ if (path := folder / name).is_file()]
-    n_layers, n_heads = _shape(folder)
+    config = runnable.configuration_in(folder)
     return Identity(
         name=settings["name"],
         kind=settings["kind"],
         sha256=_digest([*read, *weights]),
-        n_layers=n_layers,
-        n_heads=n_heads,
+        n_layers=int(config.num_hidden_layers),
+        n_heads=int(config.num_attention_heads),
         circuits=_circuits(settings, folder),
         knows=_knows(folder),
         folder=folder,
@@ -460,18 +498,6 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
-def _shape(folder: Path) -> tuple[int, int]:
-    """(layers, heads) of the model in a folder; UserError if its configuration is not one of a language model."""
-    try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
-        return int(config.num_hidden_layers), int(config.num_attention_heads)
-    except (OSError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{folder / 'config.json'} is not the configuration of a model that transformers knows; point model.path "
-            "at a causal language model saved with save_pretrained"
-        ) from error
-
-
 def _identify_planted(settings: Mapping[str, Any]) -> Identity:
     from circuits import planted
 
@@ -482,22 +508,80 @@ def _identify_planted(settings: Mapping[str, Any]) -> Identity:
     return Identity(settings["name"], "planted", digest, *planted.design_of(settings["variant"], seed).shape, stored)
 
 
-def _bridge(name: str, settings: Mapping[str, Any], **loaded: Any) -> tuple[Any, tuple[Tensor, ...]]:
+def _bridge(
+    identity: Identity, settings: Mapping[str, Any], loaded: dict[str, Any], tokenizer: Any, step: Say
+) -> tuple[Any, tuple[Tensor, ...]]:
     """(a TransformerBridge in compatibility mode, the `value_constants` that this folded), without the libraries' own
-    chatter on the terminal.
+    chatter on the terminal. `loaded` holds the plain model (hf_model) or what reads it (model_class).
+
+    UnsupportedArchitectureError if TransformerLens cannot take the model apart, or if what it makes of it is another function.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    device, dtype = device_of(settings), _dtype(settings)
     with quiet():
         from transformer_lens.model_bridge import TransformerBridge
 
-        device, dtype = device_of(settings), _dtype(settings)
-        if "hf_model" in loaded:
-            loaded["hf_model"].to(device, dtype)  # the bridge leaves a model that it is handed where it is
-        bridge = TransformerBridge.boot_transformers(name, device=device, dtype=dtype, **loaded)
-        stored = _values_of_biases(bridge)
-        bridge.enable_compatibility_mode(disable_warnings=True)
-        kept = _values_of_biases(bridge)  # of architectures whose norms or value biases compatibility mode leaves alone
+    watched = _Watched(loaded.get("model_class"))
+    its_own = copy.deepcopy(tokenizer)  # TransformerLens gives a tokenizer without BOS the EOS token for one
+    try:
+        with quiet():
+            if "hf_model" in loaded:
+                loaded["hf_model"].to(device, dtype)  # the bridge leaves a model that it is handed where it is
+                watched.saw(loaded["hf_model"])
+            else:
+                loaded = {"model_class": watched}
+            named = identity.name if identity.folder is None else str(identity.folder)
+            bridge = TransformerBridge.boot_transformers(named, device=device, dtype=dtype, tokenizer=its_own, **loaded)
+        step("folding norms into weights")
+        with quiet():
+            stored = _values_of_biases(bridge)
+            bridge.enable_compatibility_mode(disable_warnings=True)
+            kept = _values_of_biases(
+                bridge
+            )  # of architectures whose norms or value biases compatibility mode leaves alone
+        step("comparing its last position with plain Hugging Face")
+        error = watched.error_of(bridge)
+    except (UserError, SafetensorError, torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # whatever TransformerLens stumbles over in an architecture that it does not know well
+        raise UnsupportedArchitectureError(
+            f"model {identity.name} cannot be run: TransformerLens cannot take it apart ({type(error).__name__}: "
+            f"{_first_line(error)}); use a family of docs/real-models.md"
+        ) from error
+    if not error <= PARITY.get(dtype, PARITY[torch.bfloat16]):
+        raise UnsupportedArchitectureError(
+            f"model {identity.name} cannot be run: its log-probabilities in TransformerLens differ from plain Hugging Face's by "
+            f"{error:.2g} of the largest, so nothing measured there would be about it; use a family of docs/real-models.md"
+        )
+    step(f"done; the same log-probabilities within {error:.1g} of the largest")
     return bridge.eval(), tuple(before - after for before, after in zip(stored, kept, strict=True))
+
+
+class _Watched:
+    """Reads a plain model by `model_class`, and keeps what it says at the last position of a few tokens."""
+
+    def __init__(self, model_class: Any) -> None:
+        self._model_class = model_class
+
+    def from_pretrained(self, folder: str, **settings: Any) -> PreTrainedModel:
+        model = self._model_class.from_pretrained(folder, **settings)
+        self.saw(model)
+        return model
+
+    @torch.no_grad()
+    def saw(self, plain: PreTrainedModel) -> None:
+        """Keep log-probabilities of the plain model."""
+        plain.eval()
+        self._tokens = torch.linspace(0, plain.config.vocab_size - 1, PROBE).long()[None]
+        logits = plain(self._tokens.to(plain.device), use_cache=False).logits
+        self._expected = logits[0, -1].double().log_softmax(-1).cpu()
+
+    @torch.no_grad()
+    def error_of(self, bridge: Any) -> float:
+        """The largest difference of the bridge's log-probabilities, over the largest of the plain model's."""
+        device = next(bridge.parameters()).device
+        found = bridge(self._tokens.to(device), return_type="logits")[0, -1].double().log_softmax(-1).cpu()
+        return float((found - self._expected).abs().max() / self._expected.abs().max())
 
 
 @torch.no_grad()

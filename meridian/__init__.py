@@ -32,16 +32,27 @@ if TYPE_CHECKING:
 __all__ = ["UserError", "explore", "open", "run", "run_suites"]
 
 
-def run(*settings: str, results: str | Path | None = None, show: bool = False) -> FinishedRun:
+def run(
+    *settings: str,
+    model: Any = None,
+    task: str | Path | Task | None = None,
+    circuit: str | Path | Circuit | Iterable[str] | None = None,
+    tokenizer: Any = None,
+    results: str | Path | None = None,
+    show: bool = False,
+) -> FinishedRun:
     """Measure, calibrate and certify one task, as `python run.py <settings>` does, and return the folder of results.
 
-    `settings` are those of the command line ("task=ioi", "model=planted/sound", "prompts.evaluation=100"); `results` is the
-    folder of all results (as "results=..." is). Fresh results are reused. `show` prints progress and the certificate.
-    Hydra's own state and `sys.argv` are left as they were. UserError for settings that the command line refuses.
+    `settings` are those of the command line ("task=ioi", "model=planted/sound", "prompts.evaluation=100"). What they cannot say
+    goes by argument: `model`, a name, a folder, or an object (a Hugging Face causal language model with its `tokenizer`, a
+    TransformerBridge that nothing has processed, nnsight's LanguageModel; a copy is measured, the object stays as it is);
+    `task`, a name, a file of prompt pairs, or a `circuits.tasks.Task`; `circuit`, as for `explore`. `results` is the folder of
+    all results. Fresh results are reused. `show` prints progress and the certificate. Hydra's own state and `sys.argv` are left
+    as they were. UserError for what the command line refuses, and for what is given twice.
     """
     from meridian import in_process
 
-    return in_process.run(settings, results, show)
+    return in_process.run(settings, results, show, model, task, circuit, tokenizer)
 
 
 def run_suites(*settings: str, results: str | Path | None = None, show: bool = False) -> SuiteFolder:
@@ -59,23 +70,25 @@ def open(path: str | Path) -> FinishedRun:
 
 
 def explore(
-    task: str | Task = "ioi",
-    model: str = "pocket",
-    circuit: str | Circuit | Iterable[str] | None = None,
+    task: str | Path | Task = "ioi",
+    model: Any = "pocket",
+    circuit: str | Path | Circuit | Iterable[str] | None = None,
     settings: Iterable[str] = (),
     *,
+    tokenizer: Any = None,
     prompts: int = 100,
     split: str = "discovery",
     seed: int = 0,
 ) -> Lab:
     """A loaded model on `prompts` prompts of a task, with a circuit, to try interventions on.
 
-    `task`: a name, or a `circuits.tasks.Task` of your own. `model`: as on the command line. `circuit`: None for the one that
-    comes with the model (if there is one), "discovered" for a search, "random", a circuit file, a `Circuit`, or names of heads.
-    `split`: where prompts are from; the default leaves the evaluation prompts unseen, so that what is found here can still be
-    tested on them. `settings`: more of the command line's. UserError for what the command line refuses.
+    `task`: a name, a file of prompt pairs, or a `circuits.tasks.Task` of your own. `model`, `tokenizer`: as for `run`.
+    `circuit`: None for the one that comes with the model (if there is one), "discovered" for a search, "random", a circuit file,
+    a `Circuit`, or names of heads. `split`: where prompts are from; the default leaves the evaluation prompts unseen, so that
+    what is found here can still be tested on them. `settings`: more of the command line's. UserError for what the command line
+    refuses.
     """
     from meridian import in_process
 
-    given: dict[str, Any] = {"prompts": prompts, "split": split, "seed": seed}
+    given: dict[str, Any] = {"prompts": prompts, "split": split, "seed": seed, "tokenizer": tokenizer}
     return in_process.explore(task, model, circuit, settings, **given)

@@ -21,6 +21,7 @@ from meridian.reporter import Reporter
 from results_io import UserError
 
 if TYPE_CHECKING:
+    from circuits.given import GivenModel
     from circuits.measure import Plan
     from circuits.models import Identity
     from circuits.tasks import Task, Vocabulary
@@ -40,7 +41,7 @@ class RunContext:
 
     `typed`: every override as typed, `results=` included. `overrides`: those that differ from the default configuration,
     each as one canonical text; they name the folder of results. `had_results`: whether the folder of all results existed
-    before the run; if so, it is kept even when empty.
+    before the run; if so, it is kept even when empty. `given_model`, `given_task`: objects in place of what the settings name.
     """
 
     settings: Mapping[str, Any]
@@ -49,6 +50,8 @@ class RunContext:
     identifiers: tuple[str, ...]
     reporter: Reporter
     had_results: bool
+    given_model: GivenModel | None = None
+    given_task: Task | None = None
 
     @property
     def results(self) -> Path:
@@ -119,6 +122,8 @@ class RunContext:
         """
         from circuits import tasks
 
+        if self.given_task is not None:
+            return [self.given_task.name]
         name = self.settings["task"]["name"]
         if name == FILE:
             return [self.file_task.name]
@@ -131,6 +136,8 @@ class RunContext:
 
     def plan(self, task: str) -> Plan:
         """What is to be measured for one task; its circuit is not chosen yet."""
+        if self.given_task is not None:
+            return self._plan_of(self.given_task)
         if self.settings["task"]["name"] == FILE:
             return self._file_plan()
         vocabulary = self.vocabulary
@@ -167,12 +174,16 @@ class RunContext:
             seed=self.seed,
             settings=self.settings["measurement"],
             engine=self.settings["engine"],
+            say=self.reporter.say,
         )
 
     @cached_property
     def model_settings(self) -> dict[str, Any]:
         """The model's section of the settings, `name` being that of its results folder. UserError if the model has no name."""
         settings = dict(self.settings["model"])
+        if self.given_model is not None:
+            named = settings["name"] if "model.name" in map(overrides.setting, self.typed) else self.given_model.name
+            settings |= {"kind": "object", "name": named, "given": self.given_model}
         if settings["kind"] == "local" and settings["name"] == "local" and settings["path"]:
             settings["name"] = Path(settings["path"]).resolve().name
         if settings["name"] and (settings["name"].startswith("/") or ".." in Path(settings["name"]).parts):
@@ -208,6 +219,8 @@ class RunContext:
             return None
         from circuits import models, tasks
 
+        if self.given_model is not None:
+            return tasks.Vocabulary(self.given_model.tokenizer)
         return tasks.Vocabulary(models.load_tokenizer(self.identity))
 
     @cached_property

@@ -8,7 +8,7 @@ import io
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,15 @@ from results_io import UserError
 
 if TYPE_CHECKING:
     from circuits.circuit import Circuit
+    from circuits.given import GivenModel
     from circuits.measure import Plan
     from circuits.tasks import Task
     from meridian.lab import Lab
 
 SPLITS = ("discovery", "evaluation", "held_out")
+TASK_FILES = (".csv", ".jsonl", ".tsv", ".json")  # how the name of a file of prompt pairs ends
+DEFAULT_TASK = "ioi"
+CLAIMS = "claims"  # the folder, below that of all results, of circuits that were handed over as objects
 UNUSED = 8  # prompts of the splits that a lab does not look at
 ELSEWHERE = {"suite": "meridian.run_suites", "experiment": "the command line", "command": "the command line"}
 
@@ -75,23 +79,112 @@ def _import_progress_bars() -> None:
         importlib.import_module("tqdm.auto")
 
 
-def run(settings: Iterable[str], results: str | Path | None, show: bool) -> FinishedRun:
+def run(
+    settings: Iterable[str],
+    results: str | Path | None,
+    show: bool,
+    model: Any = None,
+    task: str | Path | Task | None = None,
+    circuit: str | Path | Circuit | Iterable[str] | None = None,
+    tokenizer: Any = None,
+) -> FinishedRun:
     """The stages of `run.py` for one task. UserError for several tasks, and for any command other than a run on a task."""
     settings = tuple(settings)
     for text in settings:
         name = "command" if text in commandline.WORDS else setting(text)
         if name in ELSEWHERE:
             raise UserError(f"{text} is no run on a task; use {ELSEWHERE[name]} for it")
-    with started(settings, results, show) as made:
-        task, *others = made.tasks()
+    asked = _Asked.of(settings, model=model, task=task, circuit=circuit, tokenizer=tokenizer)
+    with started(asked.settings, results, show) as made:
+        made = asked.put_into(made)
+        name, *others = made.tasks()
         if others:
             raise UserError(f"task=all is {1 + len(others)} tasks with a folder each; call run once for each of them")
-        try:
-            folder = run_command.certified(made, task)
-        except stages.NothingToCertify as reason:
-            raise UserError(f"{reason}; trace another group with task.group=<suite>") from reason
-        stages.summarise(made)
+        if asked.claim is None:
+            return _finished(made, name)
+        claim = _named_heads(asked.claim, name, made.model_settings["name"])
+        kept = _kept(claim, made.results)
+        given = (made.given_model, made.given_task)
+    with started([*asked.settings, "circuit=file", f"circuit.path={kept}"], results, show) as made:
+        return _finished(replace(made, given_model=given[0], given_task=given[1]), name)
+
+
+def _finished(made: RunContext, task: str) -> FinishedRun:
+    try:
+        folder = run_command.certified(made, task)
+    except stages.NothingToCertify as reason:
+        raise UserError(f"{reason}; trace another group with task.group=<suite>") from reason
+    stages.summarise(made)
     return FinishedRun(folder)
+
+
+def _kept(circuit: Circuit, results: Path) -> Path:
+    """The file of a claim that was handed over as an object, named by what it says, so that `verify` finds it."""
+    from circuits import circuit as circuit_files
+
+    path = results / CLAIMS / f"{circuit.task}-{circuit.sha256[:12]}.yaml"
+    circuit_files.save(circuit, path)
+    return path
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What `run` and `explore` were given, as settings where settings can say it, and the objects that they cannot.
+
+    `model`: what stands for an object in them; `claim`: a circuit as an object, or heads by name.
+    """
+
+    settings: tuple[str, ...]
+    model: GivenModel | None
+    task: Task | None
+    claim: Circuit | Iterable[str] | None
+
+    @classmethod
+    def of(cls, settings: Iterable[str], *, model: Any, task: Any, circuit: Any, tokenizer: Any) -> _Asked:
+        """UserError for something that is given twice, or that is neither a name nor an object that can be used."""
+        given = tuple(settings)
+        for name, value in (("model", model), ("task", task), ("circuit", circuit)):
+            if value is not None and any(setting(text) == name for text in given):
+                raise UserError(f"{name} is given twice, as an argument and as a setting; leave one of them out")
+        as_text, held = _model_settings(model, tokenizer)
+        about, own_task = _task_settings(task)
+        claim = None if circuit is None or isinstance(circuit, str | Path) else circuit
+        found = [*as_text, *about, *([] if claim is not None else _circuit_settings(circuit))]
+        return cls((*found, *given), held, own_task, claim)
+
+    def put_into(self, made: RunContext) -> RunContext:
+        return replace(made, given_model=self.model, given_task=self.task)
+
+
+def _model_settings(model: Any, tokenizer: Any) -> tuple[list[str], GivenModel | None]:
+    """A name, a folder, or an object, for which model=local stands in the settings."""
+    if model is None or isinstance(model, str | Path):
+        if tokenizer is not None:
+            raise UserError("tokenizer= goes with a model that is an object; a name or a folder has its own")
+        if model is None:
+            return [], None
+        is_folder = isinstance(model, Path) or (Path(model) / "config.json").is_file()
+        return (["model=local", f"model.path={model}"] if is_folder else [f"model={model}"]), None
+    from circuits.given import GivenModel
+
+    return ["model=local"], GivenModel.of(model, tokenizer)
+
+
+def _task_settings(task: Any) -> tuple[list[str], Task | None]:
+    """A name; a file of prompt pairs, which the loader of task=file reads; or a Task, for which the default task stands."""
+    if task is None:
+        return [], None
+    if isinstance(task, Path) or (isinstance(task, str) and task.endswith(TASK_FILES)):
+        return ["task=file", f"task.path={task}"], None
+    if isinstance(task, str):
+        return [f"task={task}"], None
+    from circuits.tasks import Task
+
+    if not isinstance(task, Task):
+        raise UserError(
+            f"task is a {type(task).__name__}; give a name, a file of prompt pairs or a circuits.tasks.Task"
+        )
+    return [f"task={DEFAULT_TASK}"], task
 
 
 def run_suites(settings: Iterable[str], results: str | Path | None, show: bool) -> SuiteFolder:
@@ -105,26 +198,25 @@ def run_suites(settings: Iterable[str], results: str | Path | None, show: bool) 
 
 
 def explore(
-    task: str | Task,
-    model: str,
-    circuit: str | Circuit | Iterable[str] | None,
+    task: str | Path | Task,
+    model: Any,
+    circuit: str | Path | Circuit | Iterable[str] | None,
     settings: Iterable[str],
     prompts: int,
     split: str,
     seed: int,
+    tokenizer: Any = None,
 ) -> Lab:
     """As `meridian.explore` says."""
     if split not in SPLITS:
         raise UserError(f"split={split} is unknown; use one of {', '.join(SPLITS)}")
-    named = task if isinstance(task, str) else "ioi"
     sizes = [f"prompts.{name}={prompts if name == split else UNUSED}" for name in SPLITS]
-    asked = [f"task={named}", f"model={model}", f"seed={seed}", *sizes, *_circuit_settings(circuit), *settings]
-    with started(asked) as made:
+    asked = _Asked.of(settings, model=model, task=task, circuit=circuit, tokenizer=tokenizer)
+    with started([f"seed={seed}", *sizes, *asked.settings]) as made:
         from meridian.lab import Lab
 
+        made = asked.put_into(made)
         plan = made.plan(made.tasks()[0])
-        if not isinstance(task, str):
-            plan = replace(plan, task=task)
         plan.require_reference()
         plan.circuit = _circuit(plan, circuit, made)
         study = plan.study
@@ -133,23 +225,30 @@ def explore(
 
 
 def _circuit_settings(circuit: Any) -> list[str]:
-    if not isinstance(circuit, str):
+    if not isinstance(circuit, str | Path):
         return []
-    is_file = circuit.endswith((".yaml", ".yml"))
+    is_file = str(circuit).endswith((".yaml", ".yml", ".json"))
     return ["circuit=file", f"circuit.path={circuit}"] if is_file else [f"circuit={circuit}"]
 
 
-def _circuit(plan: Plan, circuit: str | Circuit | Iterable[str] | None, made: RunContext) -> Circuit | None:
+def _circuit(plan: Plan, circuit: str | Path | Circuit | Iterable[str] | None, made: RunContext) -> Circuit | None:
     """The circuit that `explore` was asked for, checked against the model's shape."""
     from circuits import claims
-    from circuits.circuit import Circuit, Role, parse_head
 
     if circuit is None and plan.task.name not in plan.identity.circuits:
         return None
-    if circuit is None or isinstance(circuit, str):
+    if circuit is None or isinstance(circuit, str | Path):
         with tempfile.TemporaryDirectory() as folder:
             return claims.resolve(plan, made.settings["circuit"], Path(folder), made.reporter.bar)
-    if not isinstance(circuit, Circuit):
-        heads = Role(tuple(parse_head(name) for name in circuit))
-        circuit = Circuit("named heads", plan.task.name, plan.identity.name, {"heads": heads}, {"kind": "user"})
-    return circuit.check(plan.identity.n_layers, plan.identity.n_heads)
+    named = _named_heads(circuit, plan.task.name, plan.identity.name)
+    return named.check(plan.identity.n_layers, plan.identity.n_heads)
+
+
+def _named_heads(claim: Circuit | Iterable[str], task: str, model: str) -> Circuit:
+    """A circuit as it is, or one of heads by name in a single role."""
+    from circuits.circuit import Circuit, Role, parse_head
+
+    if isinstance(claim, Circuit):
+        return claim
+    heads = Role(tuple(parse_head(name) for name in claim))
+    return Circuit("named heads", task, model, {"heads": heads}, {"kind": "user"})

@@ -445,6 +445,7 @@ def _require_supported(model: Model) -> None:
         f"it normalises with {cfg.normalization_type}": cfg.normalization_type not in NORMS,
         "its attention has no separate heads": "blocks.0.attn.hook_z" not in bridge.hook_dict,
         "it is no pre-norm decoder with a norm before each MLP": "blocks.0.ln2.hook_in" not in bridge.hook_dict,
+        "its MLPs are no two matrices (a mixture of experts)": _optional(bridge.blocks[0].mlp, "W_in") is None,
         "it has norms after its attention": any(name.startswith("blocks.0.ln1_post") for name in bridge.hook_dict),
         "it normalises queries and keys": any("_norm" in name.partition("attn.")[2] for name in bridge.hook_dict),
         "it has neither learned nor rotary positions": not (

@@ -381,6 +381,15 @@ def places(batch: PromptSet, role: str | EveryBut) -> tuple[Int[Tensor, " place"
 def hooked_logits(
     model: Model, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
 ) -> Float[Tensor, "row vocabulary"]:
-    """Logits at each row's end, in float32 at least, from the model's own modules with hooks attached."""
+    """Logits at each row's end, in float32 at least, from the model's own modules with hooks attached.
+
+    The unembedding sees the ends alone: logits of all positions took gigabytes with a vocabulary of 50,000.
+    """
+    rows, end = torch.arange(len(end), device=model.device), end.to(model.device)
+
+    def keep_ends(stream: Tensor, hook: object) -> Tensor:
+        return stream[rows, end][:, None]
+
+    hooks = [*hooks, ("unembed.hook_in", keep_ends)]  # last, so that the others see every position
     logits = model.bridge.run_with_hooks(tokens.to(model.device), fwd_hooks=hooks, return_type="logits")
-    return precise(logits[torch.arange(len(end), device=logits.device), end.to(logits.device)])
+    return precise(logits[:, 0])

@@ -46,8 +46,9 @@ def measure(study: Study) -> dict[str, Any]:
     error = float((total - torch.from_numpy(clean)).abs().max())
     if error > study.settings["attribution_tolerance"] * max(1.0, float(abs(clean).max())):
         raise NonlinearReadoutError(
-            f"direct logit attribution of {study.model.name} misses the logit difference by {error:.2g}; its final "
-            "norm is not a plain layer norm or RMS norm, so the attribution would be wrong; judge its heads by patches (02)"
+            f"direct logit attribution of {study.model.name} misses the logit difference by {error:.2g}; a norm "
+            "follows its MLPs, or its final norm is no plain one, so the attribution would be wrong; judge its heads by "
+            "patches (02)"
         )
     return {**{name: values.numpy() for name, values in parts.items()}, "max_error": error}
 

@@ -207,7 +207,15 @@ class LayerLosses:
         """UnfaithfulReplayError unless the upper layers alone give the model's own losses within `tolerance` nats."""
         nothing = self.matrices(at_minimum.new_zeros(1, self.n_parameters))
         parts = torch.arange(len(self.prompts), device=self.model.device).split(self._rows_at_once)
-        logits = [self._upper.logits(nothing, part[None], part.new_zeros(1)) for part in parts]
+        try:
+            logits = [self._upper.logits(nothing, part[None], part.new_zeros(1)) for part in parts]
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # of shapes: a block is handed something that depends on the number of rows
+            raise UnfaithfulReplayError(
+                f"layers {self.layer} and up of {self.model.name} cannot be run alone, as they are handed what is made for one "
+                "number of prompts (ALiBi's distances, for one), so leave 10 out"
+            ) from error
         error = float((answer_loss(torch.cat(logits), self.prompts.answers).cpu() - at_minimum.cpu()).abs().max())
         if not error <= tolerance:
             raise UnfaithfulReplayError(
@@ -237,7 +245,13 @@ class ReplayedLayers:
 
     def __init__(self, study: Study, prompts: PromptSet, layer: int) -> None:
         self.model, self.prompts, self.layer = study.model, prompts, layer
+        model = study.model
         names = (f"blocks.{layer}.hook_resid_pre", f"blocks.{layer}.ln1.hook_out")
+        if names[1] not in model.bridge.hook_dict:
+            raise UnsupportedArchitectureError(
+                f"model {model.name} has no norm before its attention, at whose output heads are displaced; judge its heads by "
+                "activations (02, 03, 26)"
+            )
         stored = study.engine.activations(prompts, "clean", names)
         self._start, self._input = (stored[name].to(self.model.device) for name in names)
         self._upper = UpperLayers(self.model, layer, prompts.clean[:1])

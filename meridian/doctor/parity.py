@@ -8,13 +8,10 @@ where.
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from circuits import models
+from circuits import models, runnable
 from circuits.engine import FusedEngine
 from circuits.engine.lens import LensEngine
 from circuits.engine.scores import gather
@@ -356,22 +353,7 @@ def departs(dtype: str, expected: Sequence[Tensor], found: Sequence[Tensor], tol
 def _too_large(model: Model, dtype: str) -> str | None:
     """Why the model cannot be held once more in this dtype; None if it fits."""
     needed = sum(p.numel() for p in model.bridge.parameters()) * getattr(torch, dtype).itemsize
-    free = _free_bytes(model.device)
+    free = runnable.free_bytes(model.device)
     if free is None or needed <= free:
         return None
     return f"{dtype} needs {needed / 2**30:.1f} GiB more and {free / 2**30:.1f} GiB are free"
-
-
-def _free_bytes(device: torch.device) -> int | None:
-    """Free memory of the device, or None where the system does not say."""
-    if device.type == "cuda":
-        gc.collect()
-        torch.cuda.empty_cache()
-        return torch.cuda.mem_get_info(device)[0]
-    with contextlib.suppress(OSError, ValueError, StopIteration):  # Linux: memory that caches files counts as free
-        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
-        return int(line.split()[1]) * 1024
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return None

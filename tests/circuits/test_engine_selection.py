@@ -132,7 +132,7 @@ def test_an_architecture_that_is_not_written_down_is_run_by_the_reference_backen
     ids = {"bos_token_id": 1, "eos_token_id": 1, "pad_token_id": 0, "tie_word_embeddings": False}
     sizes = {"vocab_size": toy.VOCABULARY, "hidden_size": toy.D_MODEL, "num_attention_heads": toy.N_HEADS}
     network = PhiForCausalLM(PhiConfig(**ids, **sizes, num_hidden_layers=2, intermediate_size=64))
-    model = toy.load(toy.save(toy._set_weights(network, 0).eval(), tmp_path / "phi"))
+    model = toy.load(toy.save(toy.randomise(network, 0).eval(), tmp_path / "phi"))
     engine = ask(model, reference, scored)
     assert type(engine) is LensEngine
     assert "toy/phi cannot be run fused, as it is no pre-norm decoder" in engine.describe()["why"]

@@ -210,12 +210,23 @@ def test_a_stored_circuit_that_is_not_one(copied) -> None:
     assert sorted(models.identify(local(copied)).circuits) == ["greater_than", "ioi"]
 
 
-@pytest.mark.parametrize("content", ["{", json.dumps({"model_type": "no such model"}), json.dumps({"a": 1})])
-def test_a_configuration_that_is_not_one(copied, content) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "cannot be read as JSON; copy the model's configuration there anew"),
+        (json.dumps({"a": 1}), "names no model_type; point model.path at a model saved with save_pretrained"),
+        (json.dumps([1]), "names no model_type; point model.path at a model saved with save_pretrained"),
+        (json.dumps({"model_type": "no such model"}), "does not know (code that comes with a model is not run)"),
+        (
+            json.dumps({"model_type": "gpt2", "n_layer": "two"}),
+            "is no configuration of a gpt2 model; copy it there anew",
+        ),
+    ],
+)
+def test_a_configuration_that_is_not_one(copied, content, reason) -> None:
     (copied / "config.json").write_text(content)
-    assert f"{copied / 'config.json'} is not the configuration of a model that transformers knows" in refusal(
-        local(copied)
-    )
+    text = refusal(local(copied))
+    assert text.startswith(f"{copied / 'config.json'} ") and reason in text
 
 
 def test_damaged_weights(copied) -> None:

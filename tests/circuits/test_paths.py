@@ -483,7 +483,7 @@ def test_architectures_of_another_wiring_are_refused(config, network, message, t
         "head_dim": toy.D_HEAD,
     }
     sizes = {"vocab_size": toy.VOCABULARY, "hidden_size": toy.D_MODEL, "num_attention_heads": toy.N_HEADS}
-    model = toy._set_weights(network(config(**ids, **sizes, num_hidden_layers=2, intermediate_size=64)), 0)
+    model = toy.randomise(network(config(**ids, **sizes, num_hidden_layers=2, intermediate_size=64)), 0)
     engine = LensEngine(toy.load(toy.save(model.eval(), tmp_path / "other")), reference)
     with pytest.raises(UnknownWiringError, match=message):
         engine.run(Sweep((patch_paths([Edge(head(0, 1), Reader("q", 1, 2))], CORRUPTED, "a"),)), few)

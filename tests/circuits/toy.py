@@ -183,11 +183,11 @@ def build(architecture: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
     else:
         config, network, more = CLASSES[architecture]
         model = network(config(**{**size, **ids, "num_key_value_heads": 2, **more, **changes}))
-    return _set_weights(model, seed).eval()
+    return randomise(model, seed).eval()
 
 
 @torch.no_grad()
-def _set_weights(model: PreTrainedModel, seed: int) -> PreTrainedModel:
+def randomise(model: PreTrainedModel, seed: int) -> PreTrainedModel:
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         normal = torch.randn(parameter.shape, generator=generator)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from circuits import models
+from circuits import models, runnable
 from circuits.engine import LensEngine
 from meridian.doctor import parity
 from meridian.doctor.parity import Comparison, Departure
@@ -30,8 +30,8 @@ def spoil(monkeypatch, change, dtypes=("float32", "float64")) -> None:
     loaded = models.load
 
     @torch.no_grad()
-    def load(settings):
-        model = loaded(settings)
+    def load(settings, *say):
+        model = loaded(settings, *say)
         if settings["dtype"] in dtypes:
             change(model.bridge)
         return model
@@ -172,7 +172,7 @@ def test_a_backend_that_does_not_run_the_model_says_why(compare, monkeypatch) ->
 
 
 def test_a_dtype_without_room_is_left_out_with_the_reason(compare, monkeypatch) -> None:
-    monkeypatch.setattr(parity, "_free_bytes", lambda device: 2**19)  # the toy's weights: 0.44 MiB, and twice that
+    monkeypatch.setattr(runnable, "free_bytes", lambda device: 2**19)  # the toy's weights: 0.44 MiB, and twice that
     found = compare()
     assert found.left_out == {"float64": "float64 needs 0.0 GiB more and 0.0 GiB are free"}
     assert {one.dtype for one in found.comparisons} == {"float32"}

@@ -1,0 +1,189 @@
+"""What a model's configuration rules out, before a weight is read: each with its true reason, in one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+import transformers
+from safetensors import safe_open
+from transformers import AutoConfig, PretrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+)
+
+from results_io import UserError
+
+ATTENDING = (
+    "full_attention",
+    "sliding_attention",
+    "chunked_attention",
+    "attention",
+    "global",
+    "local",
+)  # kinds of layers
+KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "block_types")
+COPIES = (
+    2.0  # of the weights at least while they are folded: those that were read, and those that the bridge takes apart
+)
+GIB = 2**30
+CONTAINER = Path("/sys/fs/cgroup")
+
+
+def configuration_in(folder: Path) -> PretrainedConfig:
+    """The configuration in a model's folder. UserError if it is not one, or one of a model that cannot be run."""
+    path = folder / "config.json"
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read as JSON; copy the model's configuration there anew") from error
+    kind = stored.get("model_type") if isinstance(stored, dict) else None
+    if not isinstance(kind, str) or not kind:
+        raise UserError(f"{path} names no model_type; point model.path at a model saved with save_pretrained")
+    if kind not in CONFIG_MAPPING_NAMES:
+        raise UserError(
+            f"{path} has model_type {kind!r}, which transformers {transformers.__version__} does not know (code that comes "
+            "with a model is not run); use a model of a known family"
+        )
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # a validator's own kinds of error, for values of the wrong type
+        raise UserError(f"{path} is no configuration of a {kind} model; copy it there anew") from error
+    if stored.get("quantization_config") and not getattr(config, "quantization_config", None):
+        config.quantization_config = stored["quantization_config"]
+    require_runnable(config, str(folder))
+    return config
+
+
+def require_runnable(config: PretrainedConfig, name: str) -> None:
+    """UserError, with the reason, if no circuit can be measured in a model of this configuration."""
+    if reason := refusal(config):
+        raise UserError(f"model {name} cannot be run: {reason}")
+
+
+def refusal(config: PretrainedConfig) -> str | None:
+    """Why a model of this configuration cannot be run, and what to use instead; None if the configuration rules nothing out."""
+    kind = config.model_type
+    if how := _quantised(config):
+        return (
+            f"its weights are quantised ({how}), and gains of norms are folded into weights in floating point; use the model "
+            "in float32, float16 or bfloat16"
+        )
+    if getattr(config, "is_encoder_decoder", False) or kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
+        return f"{kind} is an encoder-decoder, and circuits here are of decoders alone; use a causal language model"
+    if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        return (
+            f"{kind} reads text in both directions (a masked language model), so its last position predicts no next token; "
+            "use a causal language model"
+        )
+    if config.get_text_config() is not config:
+        return f"{kind} takes more than text; save its language model alone with save_pretrained and use that folder"
+    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        return f"transformers has no causal language model of the family {kind}; use a causal language model"
+    return _without_heads(config) or _unknown_wiring(config)
+
+
+def _without_heads(config: PretrainedConfig) -> str | None:
+    """Why layers have no attention heads to ask about; None if they all have."""
+    kind, heads = config.model_type, getattr(config, "num_attention_heads", None)
+    if kind in ("rwkv", "xlstm") or heads is None:
+        return f"{kind} has no attention heads (its layers are recurrent), and circuits here are of heads; use a transformer"
+    if not isinstance(heads, int) or not isinstance(getattr(config, "num_hidden_layers", None), int):
+        return f"{kind} has another number of heads in each layer, and heads are counted the same in all; use another family"
+    named = [one for name in KINDS_OF_LAYERS for one in getattr(config, name, None) or ()]
+    other = sorted({str(one) for one in named} - set(ATTENDING))
+    if other or any(name.startswith("mamba_") for name in vars(config)):
+        what = f"of kind {other[0]}" if other else "of a state-space model"
+        return f"{kind} has layers {what} beside attention, and circuits here are of heads; use a transformer"
+    return None
+
+
+def _unknown_wiring(config: PretrainedConfig) -> str | None:
+    """Which part of the wiring has no heads' own weights; None if the configuration names none."""
+    kind = config.model_type
+    if getattr(config, "kv_lora_rank", None):
+        return (
+            f"{kind} computes keys and values from one latent vector for all heads, so that no head has key and value weights "
+            "of its own; use a model with multi-head or grouped-query attention"
+        )
+    if kind == "falcon" and getattr(config, "new_decoder_architecture", False):
+        return (
+            "TransformerLens takes q, k and v of Falcon's new_decoder_architecture (40B, 180B) apart wrongly; use a Falcon "
+            "without it (7B)"
+        )
+    return None
+
+
+def _quantised(config: PretrainedConfig) -> str | None:
+    """The method by which weights are quantised; None if they are not."""
+    found = getattr(config, "quantization_config", None)
+    if not found:
+        return None
+    settings = found if isinstance(found, Mapping) else vars(found)
+    if settings.get("load_in_4bit") or settings.get("load_in_8bit"):
+        return f"bitsandbytes, {4 if settings.get('load_in_4bit') else 8} bit"
+    method = settings.get("quant_method")
+    return str(getattr(method, "value", method) or "quantization_config")
+
+
+# --- memory -------------------------------------------------------------------------------------------------------
+
+
+def parameters_in(weights: Iterable[Path]) -> int:
+    """Numbers in safetensors files, read from their headers. Raises SafetensorError for a file that is none."""
+    total = 0
+    for path in weights:
+        with safe_open(path, "pt") as file:
+            total += sum(torch.Size(file.get_slice(name).get_shape()).numel() for name in file.keys())  # noqa: SIM118
+    return total
+
+
+def require_room(parameters: int, dtype: torch.dtype, device: torch.device, name: str) -> None:
+    """UserError if weights of this size and type do not fit the free memory while they are folded."""
+    needed, free = COPIES * parameters * dtype.itemsize, free_bytes(device)
+    if free is not None and needed > free:
+        kind = str(dtype).removeprefix("torch.")
+        raise UserError(
+            f"model {name} has {parameters / 1e9:.1f} billion parameters, which take {needed / GIB:.1f} GiB in {kind} while they "
+            f"are folded, and {free / GIB:.1f} GiB of {device.type} memory are free; use a smaller model, model.dtype=bfloat16, "
+            "or a machine with more"
+        )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Free memory of the device (of this container, where it has a limit), or None where the system does not say."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(device)[0]
+    found = [value for value in (_free_in_machine(), _free_in_container()) if value is not None]
+    return min(found) if found else None
+
+
+def _free_in_machine() -> int | None:
+    with contextlib.suppress(OSError, ValueError, StopIteration):  # Linux: memory that caches files counts as free
+        line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+        return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _free_in_container() -> int | None:
+    """What a control group still allows; None outside one, or in one without a limit. Cached files count as free."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        limit = int((CONTAINER / "memory.max").read_text())
+        used = int((CONTAINER / "memory.current").read_text())
+        lines = (CONTAINER / "memory.stat").read_text().splitlines()
+        cached = int(next(line for line in lines if line.startswith("inactive_file ")).split()[1])
+        return limit - used + cached
+    return None

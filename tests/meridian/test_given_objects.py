@@ -1,0 +1,158 @@
+"""Models, tasks and circuits handed over as objects: the numbers of the command line, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import meridian
+import results_io
+from circuits import circuit as circuit_files
+from circuits import models, tasks
+from circuits.given import GivenModel
+from circuits.models import EMBEDDED
+from meridian.run_folder import CERTIFICATE
+from results_io import UserError
+from tests.commandline import SMALL
+
+POCKET = EMBEDDED / "pocket"
+FEW = (*(text for text in SMALL if not text.startswith(("task=", "model="))), "calibration=[c11]")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(POCKET)
+
+
+@pytest.fixture
+def network() -> Any:
+    with models.quiet():
+        return AutoModelForCausalLM.from_pretrained(POCKET)
+
+
+@pytest.fixture(scope="module")
+def by_folder(tmp_path_factory) -> meridian.FinishedRun:
+    circuit = POCKET / "circuits" / "ioi.yaml"
+    return meridian.run(*FEW, model=POCKET, task="ioi", circuit=circuit, results=tmp_path_factory.mktemp("folder"))
+
+
+def numbers(run: Any) -> dict[str, Any]:
+    """What was measured and judged, without who it was measured on."""
+    found = {}
+    for path in sorted(run.path.glob("[0-9]*.json")):
+        document = results_io.read(path)
+        found[path.name] = document.get("data") or document["records"]
+    return found
+
+
+def bridge_of(network: Any, tokenizer: Any) -> Any:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    with models.quiet():
+        return TransformerBridge.boot_transformers("pocket", hf_model=network, tokenizer=copy.deepcopy(tokenizer))
+
+
+class LanguageModel:
+    """What nnsight's class of this name shows: the model as `_module`, and a proxy for every other name."""
+
+    def __init__(self, network: Any, tokenizer: Any) -> None:
+        self._module, self.tokenizer = network, tokenizer
+
+    def __getattr__(self, name: str) -> object:
+        return object()
+
+
+def test_an_object_gives_the_numbers_of_its_folder_and_stays_as_it_was(by_folder, network, tokenizer, tmp_path) -> None:
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    claim = circuit_files.load(POCKET / "circuits" / "ioi.yaml")
+    run = meridian.run(
+        *FEW, model=network.train(), tokenizer=tokenizer, task=tasks.get("ioi"), circuit=claim, results=tmp_path
+    )
+    assert numbers(run) == numbers(by_folder) and len(numbers(run)) > 2
+    assert run.path.is_relative_to(tmp_path / "pocket" / "ioi")
+    assert list(network.state_dict()) == list(before) and network.training
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+    assert not (run.path / CERTIFICATE).exists()  # one calibration is no certificate
+
+
+@pytest.mark.parametrize("wrap", [bridge_of, LanguageModel])
+def test_what_wraps_a_model_is_unwrapped(wrap, by_folder, network, tokenizer, tmp_path) -> None:
+    plain = GivenModel.of(network, tokenizer)
+    expected = plain.sha256
+    wrapped = wrap(network, tokenizer)
+    assert GivenModel.of(wrapped, tokenizer).sha256 == expected
+    circuit = POCKET / "circuits" / "ioi.yaml"
+    run = meridian.run(*FEW, model=wrapped, tokenizer=tokenizer, task="ioi", circuit=circuit, results=tmp_path)
+    assert numbers(run) == numbers(by_folder)
+
+
+def test_nnsight_s_own_class_is_unwrapped(network, tokenizer) -> None:
+    nnsight = pytest.importorskip("nnsight")
+    given = GivenModel.of(nnsight.LanguageModel(network, tokenizer=tokenizer))
+    assert given.network is network and given.sha256 == GivenModel.of(network, tokenizer).sha256
+
+
+def test_a_lab_on_an_object_gives_the_numbers_of_the_name(network, tokenizer) -> None:
+    heads = ["L2H1", "L0H0"]
+    few: dict[str, Any] = {"circuit": heads, "prompts": 12, "settings": ("prompts.reference=150", "model.device=cpu")}
+    lab = meridian.explore("ioi", network, tokenizer=tokenizer, **few)
+    named = meridian.explore("ioi", "pocket", **few)
+    assert lab.ablate("L2H1").values.tolist() == named.ablate("L2H1").values.tolist()
+    assert lab.model.identity.kind == "object" and lab.model.sha256 != named.model.sha256
+
+
+def test_the_identity_follows_weights_configuration_and_tokenizer(network, tokenizer) -> None:
+    sha256 = GivenModel.of(network, tokenizer).sha256
+    assert GivenModel.of(copy.deepcopy(network), copy.deepcopy(tokenizer)).sha256 == sha256
+    other = copy.deepcopy(tokenizer)
+    other.add_tokens(["unheard"])
+    assert GivenModel.of(network, other).sha256 != sha256
+    changed = copy.deepcopy(network)
+    changed.config.layer_norm_epsilon *= 2
+    assert GivenModel.of(changed, tokenizer).sha256 != sha256
+    with torch.no_grad():
+        next(network.parameters())[0, 0] += 1e-3
+    assert GivenModel.of(network, tokenizer).sha256 != sha256
+
+
+def refusal(*settings: str, **given: Any) -> str:
+    with pytest.raises(UserError) as refused:
+        meridian.run(*FEW, *settings, **given)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_a_processed_bridge_is_refused(network, tokenizer) -> None:
+    bridge = bridge_of(network, tokenizer)
+    with models.quiet():
+        bridge.enable_compatibility_mode(disable_warnings=True)
+    assert refusal(model=bridge).startswith("this TransformerBridge is processed already")
+
+
+def test_other_objects_are_refused_in_a_sentence(network, tokenizer, tmp_path) -> None:
+    assert refusal(model=3) == (
+        "model is a int; give a name, a folder, a Hugging Face causal language model, a TransformerBridge or nnsight's "
+        "LanguageModel"
+    )
+    assert refusal(model=network) == "GPT2LMHeadModel comes without a tokenizer; give it as tokenizer="
+    assert refusal("model=pocket", model=network, tokenizer=tokenizer).startswith("model is given twice")
+    assert refusal(model="pocket", tokenizer=tokenizer).startswith("tokenizer= goes with a model that is an object")
+    assert refusal(model="pocket", task=3).startswith("task is a int; give a name, a file")
+    network.config.quantization_config = {"quant_method": "gptq"}
+    assert "its weights are quantised (gptq)" in refusal(model=network, tokenizer=tokenizer)
+    with torch.device("meta"):
+        nothing = type(network)(network.config.__class__(n_embd=32, n_head=4, n_layer=2, vocab_size=64))
+    assert "are not in memory (meta device)" in refusal(model=nothing, tokenizer=tokenizer)
+
+
+def test_a_file_of_prompt_pairs_is_left_to_the_task_that_reads_files(monkeypatch) -> None:
+    from meridian import in_process
+
+    asked = in_process._task_settings(Path("mine.csv"))
+    assert asked == (["task=file", "task.path=mine.csv"], None)
+    assert in_process._task_settings("greater_than") == (["task=greater_than"], None)
