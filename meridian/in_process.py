@@ -142,7 +142,7 @@ def _circuit_settings(circuit: Any) -> list[str]:
 def _circuit(plan: Plan, circuit: str | Circuit | Iterable[str] | None, made: RunContext) -> Circuit | None:
     """The circuit that `explore` was asked for, checked against the model's shape."""
     from circuits import claims
-    from circuits.circuit import Circuit, Role, parse_head
+    from circuits.circuit import Circuit, Role, parse_node
 
     if circuit is None and plan.task.name not in plan.identity.circuits:
         return None
@@ -150,6 +150,6 @@ def _circuit(plan: Plan, circuit: str | Circuit | Iterable[str] | None, made: Ru
         with tempfile.TemporaryDirectory() as folder:
             return claims.resolve(plan, made.settings["circuit"], Path(folder), made.reporter.bar)
     if not isinstance(circuit, Circuit):
-        heads = Role(tuple(parse_head(name) for name in circuit))
-        circuit = Circuit("named heads", plan.task.name, plan.identity.name, {"heads": heads}, {"kind": "user"})
-    return circuit.check(plan.identity.n_layers, plan.identity.n_heads)
+        named = Role.of(parse_node(name) for name in circuit)
+        circuit = Circuit("named heads", plan.task.name, plan.identity.name, {"heads": named}, {"kind": "user"})
+    return plan.checked(circuit)
