@@ -20,6 +20,7 @@ thing wrong with its heads or with what is claimed of them; `truth` says what.
     design          the sound design: heads, claims, truth
     variants        one design for each pathology
     out_of_sample   further designs, against which no rule was made
+    with_mlps       designs in which an MLP does part of the work, claimed as heads and MLPs
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from circuits.planted.design import Design
 from circuits.planted.mechanisms import N_HEADS, N_LAYERS
 from circuits.planted.out_of_sample import OUT_OF_SAMPLE
 from circuits.planted.variants import DESIGNS, DRAWN_DESIGNS, VARIANTS
+from circuits.planted.with_mlps import WITH_MLPS
 from results_io import UserError
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "N_LAYERS",
     "OUT_OF_SAMPLE",
     "VARIANTS",
+    "WITH_MLPS",
     "PlantedModel",
     "Truth",
     "build",
@@ -110,7 +113,8 @@ def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
             roles,
             provenance,
             design.pathways.get(task, ()),
-            tuple(sorted(design.mlps)) if task == "ioi" else (),
+            tuple(sorted(design.mlps)) if task == "ioi" and task not in design.scopes else (),
+            scope=design.scopes.get(task, ""),
         ).check(*design.shape)
         for task, roles in design.claims.items()
     }
@@ -139,6 +143,8 @@ def design_of(variant: str, seed: int = 0) -> Design:
         return DRAWN_DESIGNS[variant](seed)
     if variant in OUT_OF_SAMPLE:
         return OUT_OF_SAMPLE[variant]()
+    if variant in WITH_MLPS:
+        return WITH_MLPS[variant]()
     if variant not in DESIGNS:
         raise UserError(f"unknown planted variant {variant!r}: expected one of {', '.join(VARIANTS)}")
     return DESIGNS[variant]()
