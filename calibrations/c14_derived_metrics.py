@@ -65,6 +65,11 @@ NUMBER = "14"
 NAME = "derived_metrics"
 TITLE = "derived metrics"
 INPUTS = ("01", "02", "08", "09", "10", "20", "22", "24", "26")
+NODES = (
+    "Sparsity, faithfulness, completeness, minimality and recovery count MLPs and positions; scores of weights, "
+    "patching and attribution exist for heads alone, so MLPs are left out of them and a head claimed at a "
+    "position counts as it is at all of them."
+)
 
 DESCRIPTIVE = "descriptive: no published threshold"
 NO_RULE = "none"

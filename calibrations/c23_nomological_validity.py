@@ -35,6 +35,10 @@ NUMBER = "23"
 NAME = "nomological_validity"
 TITLE = "nomological validity"
 INPUTS = ("01", "20")
+NODES = (
+    "An MLP counts in its layer's band and by its role as a head does, and a node once, whatever its positions; a "
+    "layer then has room for its heads and one MLP."
+)
 
 DENSITY_RULE = "none: no direction is expected of layer density"
 DEPTH_RULE = "rho of layer and role > 0 with p < {alpha}"

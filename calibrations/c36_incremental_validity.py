@@ -33,6 +33,10 @@ NUMBER = "36"
 NAME = "incremental_validity"
 TITLE = "incremental validity"
 INPUTS = ("01", "02", "20", "26")
+NODES = (
+    "Counted in full: the baseline has as many heads and as many MLPs as the claim, the largest of each kind, all "
+    "of them at all positions; membership among heads leaves MLPs out."
+)
 
 BASELINE = "top_k_norm"
 HARDER = "top_k_attribution"

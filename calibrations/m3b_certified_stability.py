@@ -37,6 +37,10 @@ NUMBER = "M3b"
 NAME = "certified_stability"
 TITLE = "certified stability"
 INPUTS = ("01", "20", "21", "22")
+NODES = (
+    "Counted in full: every claimed node is knocked out where it counts, alone, out of the circuit and beside "
+    "others; the published half reads single heads at all positions."
+)
 
 EFFECT = ("21", "effect")  # logit difference lost when one head is mean-ablated
 NO_RULE = "no published threshold"

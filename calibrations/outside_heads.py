@@ -137,7 +137,7 @@ def outside_effects(evidence: Evidence, config: Mapping[str, Any]) -> tuple[list
 def _single(stored: OutsideHeads) -> list[tuple[str, list[Head], list[str]]]:
     """(kind, as heads, by name) of every outside node by itself; names only where some are no heads or parts."""
     if "nodes" not in stored:
-        return [("head", [head], []) for head in stored["heads"]]
+        return [("head", [(layer, head)], []) for layer, head in stored["heads"]]
     kinds = {"L": "head", "M": "mlp"}
     return [(kinds[name[0]], [], [name]) for name in stored["nodes"]]
 

@@ -219,12 +219,18 @@ def ablate(nodes: Iterable[Node], recipe: Recipe, name: str) -> Variant:
 
 def denoise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None = None) -> Variant:
     """The corrupted run with the clean activations of `nodes` put in: are they sufficient?"""
-    return Variant(name, (Intervention(tuple(nodes), Recipe("patch", source="clean"), positions),), "corrupted")
+    return Variant(name, _patched(nodes, "clean", positions), "corrupted")
 
 
 def noise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None = None) -> Variant:
     """The clean run with the corrupted activations of `nodes` put in: are they necessary?"""
-    return Variant(name, (Intervention(tuple(nodes), Recipe("patch", source="corrupted"), positions),), "clean")
+    return Variant(name, _patched(nodes, "corrupted", positions), "clean")
+
+
+def _patched(nodes: Iterable[Node], source: Base, positions: tuple[str, ...] | None) -> tuple[Intervention, ...]:
+    """Nodes patched from a run at `positions`, or (None) where each counts."""
+    recipe = Recipe("patch", source=source)
+    return on_parts(nodes, recipe) if positions is None else (Intervention(tuple(nodes), recipe, positions),)
 
 
 def patch_paths(edges: Iterable[Edge], recipe: Recipe, name: str, base: Base = "clean") -> Variant:
