@@ -11,7 +11,7 @@ from typing import Any
 import results_io
 from circuits import circuit as circuit_files
 from circuits import discovery
-from circuits.circuit import Circuit, Node, Role, head_pairs
+from circuits.circuit import HEADS_AND_MLPS, Circuit, Node, Role, head_pairs
 from circuits.measure import Plan, ProgressBar, is_fresh
 from circuits.measurements.ablation_battery import random_circuit
 from results_io import UserError
@@ -98,6 +98,7 @@ def _discovered(
     """
     discovery.check(plan.settings)
     heads = len(plan.identity.heads)
+    heads += plan.identity.n_layers if plan.settings["discovery"].get("scope") == HEADS_AND_MLPS else 0
     method = discovery.method_name(settings.get("method") or discovery.DEFAULT, heads, plan.settings)
     path, note, subject = folder / "circuit.yaml", folder / "discovery.json", _searched(plan, method)
     known = path.is_file() and is_fresh(note, subject)
