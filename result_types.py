@@ -112,6 +112,7 @@ class BySite(TypedDict):
 
 class Role(TypedDict):
     heads: list[Head]
+    nodes: NotRequired[list[str]]
     ordinal: int | None
     sign: Literal[1, -1]
     assigned_by: str
@@ -131,6 +132,9 @@ class DeclaredCircuit(TypedDict):
     roles: dict[str, Role]
     provenance: Mapping[str, Any]
     pathways: NotRequired[list[Pathway]]
+    mlps: NotRequired[list[int]]
+    primary_recipe: NotRequired[str]
+    scope: NotRequired[str]
 
 
 # --- measurements ----------------------------------------------------------------------------------------------------
@@ -412,6 +416,7 @@ class RandomCircuits(TypedDict):
     """`heads` [circuit][k], `logit_diff` [circuit][row], `prompt_index` [row]."""
 
     heads: list[list[Head]]
+    nodes: NotRequired[list[list[str]]]  # all by name, of a claim with MLPs or positions; so in what follows
     prompt_index: list[int]
     logit_diff: Matrix
     recipe: str
@@ -421,6 +426,7 @@ class RandomCircuits(TypedDict):
 class BaselineCircuits(TypedDict):
     top_k_norm: list[Head]
     top_k_attribution: list[Head]
+    nodes: NotRequired[dict[str, list[str]]]
     selected_on: str
 
 
@@ -456,6 +462,7 @@ class BesideSets(TypedDict):
     """Lists run over the circuit's heads; `effect` [head][P]."""
 
     sets: list[list[Head]]
+    nodes: NotRequired[list[list[str]]]
     kind: list[str]
     effect: Matrix
     discovery_effect: Vector
@@ -468,6 +475,7 @@ class ClaimedGroup(TypedDict):
     kind: str
     name: str
     heads: list[Head]
+    nodes: NotRequired[list[str]]
 
 
 class GroupLosses(TypedDict):
@@ -499,6 +507,7 @@ class OutsideSetEffect(TypedDict):
     side: str
     recipe: str
     heads: list[Head]
+    nodes: NotRequired[list[str]]
     effect: Vector
 
 
@@ -508,14 +517,16 @@ class OutsideHeads(TypedDict):
     prompt_index: list[int]
     grouping_prompts: int
     heads: list[Head]
+    nodes: NotRequired[list[str]]
     recipes: dict[str, dict[str, Matrix]]
     sets: list[OutsideSetEffect]
 
 
 class Minimality(TypedDict):
-    """22. `effect` [head][P], `role_effect` [role][P]."""
+    """22. `effect` [head][P], `role_effect` [role][P]. Of a claim with MLPs or positions the first axis runs over `nodes`."""
 
     heads: list[Head]
+    nodes: NotRequired[list[str]]
     effect: Matrix
     roles: list[str]
     role_effect: Matrix

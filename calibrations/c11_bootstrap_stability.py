@@ -33,6 +33,7 @@ NUMBER = "11"
 NAME = "bootstrap_stability"
 TITLE = "bootstrap stability"
 INPUTS = ("01", "20")
+NODES = "Counted in full: what is bootstrapped is of the circuit as claimed, its MLPs and positions included."
 
 NO_SPREAD = 1e-12  # a standard error below this is rounding
 

@@ -61,6 +61,10 @@ NUMBER = "12"
 NAME = "convergent_validity"
 TITLE = "convergent validity"
 INPUTS = ("01", "02", "03", "05", "07", "08", "10", "20", "21", "26")
+NODES = (
+    "Left out: the methods score heads, so MLPs have no rank, and a head claimed at a position is a member as it "
+    "is at all of them."
+)
 
 RULE = "mean pairwise Spearman rho > {threshold_rho}"
 

@@ -41,6 +41,7 @@ NUMBER = "13"
 NAME = "measurement_invariance"
 TITLE = "measurement invariance"
 INPUTS = ("01", "20")
+NODES = "Counted in full: faithfulness is that of the circuit as claimed, its MLPs and positions included."
 
 LENGTH = "length"  # factor of 01 that the published fallback groups by
 CLUSTER = "cluster"

@@ -65,6 +65,11 @@ NUMBER = "14"
 NAME = "derived_metrics"
 TITLE = "derived metrics"
 INPUTS = ("01", "02", "08", "09", "10", "20", "22", "24", "26")
+NODES = (
+    "Sparsity, faithfulness, completeness, minimality and recovery count MLPs and positions; scores of weights, "
+    "patching and attribution exist for heads alone, so MLPs are left out of them and a head claimed at a "
+    "position counts as it is at all of them."
+)
 
 DESCRIPTIVE = "descriptive: no published threshold"
 NO_RULE = "none"
@@ -86,7 +91,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """
     n = _sizes(evidence)
     records = [
-        _descriptive("sparsity", lambda: {"estimate": len(evidence.circuit_heads) / len(evidence.heads)}, evidence),
+        _descriptive("sparsity", lambda: {"estimate": len(_whole(evidence)) / evidence.in_scope}, evidence),
         _node_overlap(evidence),
         _summarised("spectral_norm_ratio", evidence, config),
         _summarised("sv_entropy_ratio", evidence, config),
@@ -149,7 +154,13 @@ def _descriptive(
 
 
 def _sizes(evidence: Evidence) -> dict[str, int]:
-    return sizes(evidence, heads=len(evidence.heads), circuit_heads=len(evidence.circuit_heads))
+    own = {"heads": len(evidence.heads), "circuit_heads": len(evidence.circuit_heads)}
+    return sizes(evidence, **own, **evidence.counted_besides)
+
+
+def _whole(evidence: Evidence) -> set[tuple[str, int, int]]:
+    """The claimed heads and MLPs, wherever they count."""
+    return {node.whole for node in evidence.claimed}
 
 
 # --- circuit against published set --------------------------------------------------------------------------
@@ -558,10 +569,16 @@ def _minimality(evidence: Evidence, config: Mapping[str, Any]) -> Computed:
         "companions": {
             "heads_above_essential": int((per_head > config["essential_above"]).sum()),
             "smallest": float(per_head[least]),
-            "smallest_head": list(evidence.data("22")["heads"][least]),
+            "smallest_head": _claimed(evidence)[least],
             "greedy": _beside_backups(evidence, config),
         },
     }
+
+
+def _claimed(evidence: Evidence) -> list[list[int] | str]:
+    """The nodes of result 22 in their order: heads by (layer, head); of a claim that is not just heads, all by name."""
+    stored = evidence.data("22")
+    return list(stored["nodes"]) if "nodes" in stored else [list(head) for head in stored["heads"]]
 
 
 def _beside_backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -570,7 +587,7 @@ def _beside_backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, 
     Sets and signs were chosen on discovery prompts, so these prompts give unbiased values. A head is shown to be minimal if
     its 90 % interval lies above the published 1 %.
     """
-    greedy, heads = evidence.data("22")["greedy"], evidence.data("22")["heads"]
+    greedy, claimed = evidence.data("22")["greedy"], _claimed(evidence)
     sign = np.sign(np.asarray(greedy["discovery_effect"], dtype=float))
     effect = sign[:, None] * np.asarray(greedy["effect"], dtype=float)[:, evidence.rows]
     shares = [ratio_of_means(own, evidence.clean, evidence.clusters) for own in effect]
@@ -581,9 +598,9 @@ def _beside_backups(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, 
         "mean_importance": mean.value,
         "ci90": mean.fieller(0.90),
         "smallest": shares[least].value,
-        "smallest_head": list(heads[least]),
+        "smallest_head": claimed[least],
         "heads_not_shown_minimal": [
-            list(head) for head, share in zip(heads, shares, strict=True) if share.fieller(0.90)[0] <= minimal
+            node for node, share in zip(claimed, shares, strict=True) if share.fieller(0.90)[0] <= minimal
         ],
         "kinds": dict(sorted(Counter(kind.partition(":")[0] for kind in greedy["kind"]).items())),
     }

@@ -40,6 +40,10 @@ NUMBER = "16"
 NAME = "reliability_suite"
 TITLE = "reliability"
 INPUTS = ("01", "02", "19", "20")
+NODES = (
+    "Faithfulness counts MLPs and positions; the reliability of single nodes is of heads at all positions, MLPs "
+    "are left out of it."
+)
 
 EFFECT = ("02", "denoising")  # per-head activation patching effects
 

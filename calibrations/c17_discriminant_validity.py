@@ -42,6 +42,10 @@ NUMBER = "17"
 NAME = "discriminant_validity"
 TITLE = "discriminant validity"
 INPUTS = ("01", "02", "20", "27")
+NODES = (
+    "Left out: only heads are patched on other tasks, so MLPs are not part of the matrix, and a head claimed at a "
+    "position is patched at all of them."
+)
 
 RULE = "effect on the own task / mean effect on other tasks > {threshold_ratio}"
 MATRIX_RULE = "none: mean ratio over circuits"

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from calibrations.evidence import Evidence, Head
+from calibrations.claimed_nodes import HEADS_AND_MLPS, ClaimedNode, names
+from calibrations.evidence import Evidence
 from calibrations.preconditions import require_behaviour
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
@@ -34,6 +35,10 @@ NUMBER = "23"
 NAME = "nomological_validity"
 TITLE = "nomological validity"
 INPUTS = ("01", "20")
+NODES = (
+    "An MLP counts in its layer's band and by its role as a head does, and a node once, whatever its positions; a "
+    "layer then has room for its heads and one MLP."
+)
 
 DENSITY_RULE = "none: no direction is expected of layer density"
 DEPTH_RULE = "rho of layer and role > 0 with p < {alpha}"
@@ -64,8 +69,9 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
 
 
 def _density_record(evidence: Evidence, config: Mapping[str, Any]) -> Record:
-    layers = np.array([layer for layer, _ in evidence.circuit_heads], dtype=int)
-    counts = np.bincount(layers, minlength=evidence.n_layers)
+    whole = {node.whole for node in evidence.claimed}
+    counts = np.bincount([layer for _, layer, _ in whole], minlength=evidence.n_layers)
+    with_mlps = evidence.scope == HEADS_AND_MLPS
 
     def published() -> Published:
         return Published(spearman(np.arange(len(counts)), counts).value, DENSITY_RULE, "none")
@@ -74,7 +80,7 @@ def _density_record(evidence: Evidence, config: Mapping[str, Any]) -> Record:
         require_behaviour(evidence, config)
         result = layer_density(
             counts,
-            int(evidence.data("01")["n_heads_per_layer"]),
+            int(evidence.data("01")["n_heads_per_layer"]) + with_mlps,
             n_resamples=config["permutations"],
             seed=config["permutation_seed"],
         )
@@ -92,8 +98,8 @@ def _density_record(evidence: Evidence, config: Mapping[str, Any]) -> Record:
         decide,
         rule=DENSITY_RULE,
         gating=False,
-        n={"layers": evidence.n_layers, "heads": len(evidence.circuit_heads)},
-        companions={"heads_per_layer": counts.tolist()},
+        n={"layers": evidence.n_layers, "heads": len(evidence.circuit_heads), **evidence.counted_besides},
+        companions={"nodes_per_layer" if with_mlps else "heads_per_layer": counts.tolist()},
     )
 
 
@@ -106,29 +112,29 @@ def _depth_record(evidence: Evidence, config: Mapping[str, Any]) -> Record:
         lambda: _decide_depth(evidence, table, config),
         rule=rule,
         gating=False,
-        n={"heads": len(table.layers)},
+        n={"heads": len(table.layers)} if evidence.heads_only else {"nodes": len(table.layers)},
         companions=_depth_companions(table, config),
     )
 
 
 def _role_table(evidence: Evidence, config: Mapping[str, Any]) -> RoleTable:
-    memberships: dict[Head, list[float]] = {}
+    memberships: dict[tuple[str, int, int], list[float]] = {}
     circular = []
     for name, role in sorted(evidence.circuit["roles"].items()):
         if role["ordinal"] is None:
             continue
         if role["assigned_by"] not in config["functional_labels"]:
             circular.append(name)
-        for layer, head in role["heads"]:
-            memberships.setdefault((layer, head), []).append(float(role["ordinal"]))
-    heads = sorted(memberships)
-    every = [(float(head[0]), ordinal) for head in heads for ordinal in memberships[head]]
+        for node in dict.fromkeys(ClaimedNode.read(name).whole for name in names(role)):
+            memberships.setdefault(node, []).append(float(role["ordinal"]))
+    nodes = sorted(memberships)
+    every = [(float(node[1]), ordinal) for node in nodes for ordinal in memberships[node]]
     return RoleTable(
-        layers=np.array([float(layer) for layer, _ in heads]),
-        ordinals=np.array([np.mean(memberships[head]) for head in heads]),
+        layers=np.array([float(layer) for _, layer, _ in nodes]),
+        ordinals=np.array([np.mean(memberships[node]) for node in nodes]),
         every_layer=np.array([layer for layer, _ in every]),
         every_ordinal=np.array([ordinal for _, ordinal in every]),
-        without_ordinal=len(evidence.circuit_heads) - len(heads),
+        without_ordinal=len({node.whole for node in evidence.claimed}) - len(nodes),
         in_several_roles=sum(len(ordinals) > 1 for ordinals in memberships.values()),
         circular=tuple(circular),
     )

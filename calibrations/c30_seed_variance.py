@@ -32,6 +32,9 @@ NUMBER = "30"
 NAME = "seed_variance"
 TITLE = "seed variance"
 INPUTS = ("01", "19", "20")
+NODES = (
+    "Counted in full: faithfulness on every draw is that of the circuit as claimed, its MLPs and positions included."
+)
 
 VERDICT_OF: Mapping[str, PublishedVerdict] = {
     "excellent": "pass",

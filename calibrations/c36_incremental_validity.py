@@ -10,6 +10,7 @@ import numpy as np
 from scipy import stats
 
 from calibrations import preconditions
+from calibrations.claimed_nodes import ClaimedNode, names
 from calibrations.evidence import Evidence
 from calibrations.record import Published, Record, decide_above, judge
 from calibrations.statistics import (
@@ -32,6 +33,10 @@ NUMBER = "36"
 NAME = "incremental_validity"
 TITLE = "incremental validity"
 INPUTS = ("01", "02", "20", "26")
+NODES = (
+    "Counted in full: the baseline has as many heads and as many MLPs as the claim, the largest of each kind, all "
+    "of them at all positions; membership among heads leaves MLPs out."
+)
 
 BASELINE = "top_k_norm"
 HARDER = "top_k_attribution"
@@ -71,6 +76,13 @@ def _baseline_heads(evidence: Evidence, which: str) -> list[tuple[int, int]]:
     return [(layer, head) for layer, head in stored[which]]
 
 
+def _baseline_nodes(evidence: Evidence, which: str) -> list[str]:
+    """All of a baseline by name: as many heads as the claim has, and as many MLPs, each at all positions."""
+    heads = _baseline_heads(evidence, which)
+    stored: Mapping[str, Any] = evidence.data("20")["baselines"]
+    return names({"heads": heads, **({"nodes": stored["nodes"][which]} if "nodes" in stored else {})})
+
+
 def gains(circuit: Any, baseline: Any, floor: float) -> tuple[Any, Any]:
     """With b = max(floor, theta_b): the gain theta_c - b, and in distance to 1, |1 - b| - |1 - theta_c|."""
     base = np.maximum(floor, baseline)
@@ -81,7 +93,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     preconditions.require_behaviour(evidence, config)
     preconditions.require_prompts(evidence, config["minimum_prompts"])
     preconditions.require_faithful(evidence, config)
-    identical = set(evidence.circuit_heads) == set(_baseline_heads(evidence, BASELINE))
+    identical = {node.name for node in evidence.claimed} == set(_baseline_nodes(evidence, BASELINE))
     floor, zero = config["baseline_floor"], config["adds_value_above"]
     thetas = [preconditions.faithfulness(evidence, config, subset).value for subset in ("circuit", BASELINE)]
     counts = preconditions.resamples(evidence, config, config["bootstrap_resamples_p"])
@@ -141,14 +153,14 @@ def _companions(evidence: Evidence, config: Mapping[str, Any], thetas: list[floa
     difference = evidence.ablated("circuit") - evidence.ablated(BASELINE)
     scores = ratio_of_means(difference, evidence.clean, evidence.clusters).scores
     sd = float(scores.std(ddof=1))
-    baseline = _baseline_heads(evidence, BASELINE)
-    shared = sorted(set(evidence.circuit_heads) & set(baseline))
+    whole = {ClaimedNode(*node.whole).name for node in evidence.claimed}
+    shared = sorted(set(evidence.circuit_heads) & set(_baseline_heads(evidence, BASELINE)))
     optional = {
         "random_circuits_p": lambda: preconditions.random_circuits(evidence, config).p,
         "against_top_k_attribution": lambda: _against(evidence, HARDER),
         "mcnemar": lambda: _mcnemar(evidence),
         "membership_auroc": lambda: _membership(evidence),
-        "baseline_jaccard": lambda: set_overlap(evidence.circuit_heads, baseline).jaccard,
+        "baseline_jaccard": lambda: set_overlap(sorted(whole), _baseline_nodes(evidence, BASELINE)).jaccard,
     }
     return {
         "faithfulness": thetas[0],

@@ -8,7 +8,7 @@ on the held-out split, and both are stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -19,6 +19,7 @@ import code_digest
 import registries
 import results_io
 from calibrations import claim_completeness, faithfulness_over_wordings, outside_heads, preconditions
+from calibrations.claimed_nodes import HEADS
 from calibrations.evidence import Evidence
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
@@ -112,8 +113,16 @@ def _calibration_file(module: ModuleType, config: Mapping[str, Any], load: Calla
         module.TITLE,
         inputs,
         settings,
-        lambda split: module.calibrate(load().on(split), settings),
+        lambda split: _noted(module, load(), module.calibrate(load().on(split), settings)),
     )
+
+
+def _noted(module: ModuleType, evidence: Evidence, records: list[Record]) -> list[Record]:
+    """The records of a claim about more than heads: the first says what the calibration does with MLPs and positions."""
+    said = getattr(module, "NODES", None)
+    if said is None or not records or not evidence.has("20") or (evidence.heads_only and evidence.scope == HEADS):
+        return records
+    return [replace(records[0], notes=(*records[0].notes, f"MLPs and positions: {said}")), *records[1:]]
 
 
 def _preconditions_file(config: Mapping[str, Any], load: Callable[[], Evidence]) -> ResultFile:

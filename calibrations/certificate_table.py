@@ -40,7 +40,7 @@ def show(certificate: Mapping[str, Any], headline: Mapping[str, str], console: C
     console.print(Text(tier, style="bold"))
     if complete and certificate["tier"] is not None:
         console.print(f"Reachable with this data: tier {certificate['ceiling']}", highlight=False)
-    for name in ("data", "faithfulness", "outside"):
+    for name in ("scope", "data", "faithfulness", "outside"):
         if headline.get(name):
             console.print(headline[name], highlight=False)
     for place, line in enumerate(Standing.read(certificate).lines):

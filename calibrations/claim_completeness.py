@@ -27,7 +27,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from calibrations import preconditions
-from calibrations.evidence import Evidence, head_names
+from calibrations.claimed_nodes import named, names
+from calibrations.evidence import Evidence
 from calibrations.faithfulness_over_wordings import companion
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
@@ -198,7 +199,7 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
             lambda: Published(None, rule, "none"),
             lambda: decide(evidence, config),
             rule=rule,
-            n=preconditions.sizes(evidence, heads=len(evidence.circuit_heads)),
+            n=preconditions.sizes(evidence, heads=len(evidence.circuit_heads), **evidence.counted_besides),
         )
 
     return [
@@ -272,7 +273,7 @@ def _names(one: Losses) -> list[str]:
 
 
 def _heads(one: Losses, place: int) -> str:
-    return head_names(one.groups[place]["heads"])
+    return " ".join(names(one.groups[place]))
 
 
 def _fuller(heads: str) -> str:
@@ -317,7 +318,7 @@ def _table(one: Losses, part: Shares, over_wordings: Callable[[np.ndarray, np.nd
             {
                 "name": one.groups[place]["name"],
                 "kind": one.groups[place]["kind"],
-                "heads": [list(head) for head in one.groups[place]["heads"]],
+                **named(one.groups[place]["heads"], one.groups[place].get("nodes", ())),
                 "incompleteness": float(part.estimates[place]),
                 "ci90": percentile_interval(part.draws[:, place], 0.90),
                 "ci90_over_wordings": over_wordings(one.incompleteness[place], by_prompt),

@@ -18,6 +18,7 @@ NUMBER = "E1b"
 NAME = "method_invariance"
 TITLE = "method invariance"
 INPUTS = ("01", "20")
+NODES = "Counted in full: every recipe replaces the MLPs and positions outside the claim, too."
 
 
 def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 import results_io
+from calibrations.claimed_nodes import HEADS, HEADS_AND_MLPS, ClaimedNode, names
 from calibrations.statistics import Insufficient
 from result_types import (
     AblationBattery,
@@ -205,6 +206,33 @@ class Evidence:
     @property
     def circuit_heads(self) -> list[Head]:
         return list(self.roles)
+
+    @cached_property
+    def claimed(self) -> list[ClaimedNode]:
+        """All that the circuit claims, each once: heads in (layer, head) order, then MLPs by layer, parts by position."""
+        return sorted({ClaimedNode.read(name) for role in self.circuit["roles"].values() for name in names(role)})
+
+    @cached_property
+    def heads_only(self) -> bool:
+        """True if the circuit claims heads at all positions and nothing else: then a node is a head."""
+        return not any("nodes" in role for role in self.circuit["roles"].values())
+
+    @cached_property
+    def counted_besides(self) -> dict[str, int]:
+        """What a record counts besides heads: the claimed nodes and MLPs, of a claim that is not just heads."""
+        if self.heads_only:
+            return {}
+        return {"nodes": len(self.claimed), "mlps": len({node.layer for node in self.claimed if node.kind == "mlp"})}
+
+    @property
+    def scope(self) -> str:
+        """What is ablated outside the claim: "heads" (MLPs stay intact) or "heads and mlps"."""
+        return self.circuit.get("scope") or HEADS
+
+    @property
+    def in_scope(self) -> int:
+        """How many nodes the scope holds: the model's heads, and its MLPs if they are in it."""
+        return len(self.heads) + (self.n_layers if self.scope == HEADS_AND_MLPS else 0)
 
     @cached_property
     def in_circuit(self) -> Bool[np.ndarray, " head"]:

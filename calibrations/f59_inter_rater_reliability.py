@@ -51,6 +51,10 @@ NUMBER = "59"
 NAME = "inter_rater_reliability"
 TITLE = "inter-rater reliability"
 INPUTS = ("01", "02", "03", "09", "20")
+NODES = (
+    "Left out: the raters score heads, so MLPs are not rated, and a head claimed at a position counts as it is at "
+    "all of them."
+)
 
 W_RULE = "Kendall's W > {threshold_w}"
 RHO_RULE = "none: mean pairwise Spearman rho"

@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 from calibrations import claim_completeness, preconditions
+from calibrations.claimed_nodes import names
 from calibrations.evidence import PRIMARY, Evidence
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
@@ -36,6 +37,10 @@ NUMBER = "M3b"
 NAME = "certified_stability"
 TITLE = "certified stability"
 INPUTS = ("01", "20", "21", "22")
+NODES = (
+    "Counted in full: every claimed node is knocked out where it counts, alone, out of the circuit and beside "
+    "others; the published half reads single heads at all positions."
+)
 
 EFFECT = ("21", "effect")  # logit difference lost when one head is mean-ablated
 NO_RULE = "no published threshold"
@@ -109,7 +114,7 @@ def calibrate(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
     """
     certified = f"positive in {config['certified_from']:.0%} of subsamples"
     rule = f"at least {config['circuit_fraction']:g} of heads {certified}"
-    n = preconditions.sizes(evidence, heads=len(evidence.circuit_heads))
+    n = preconditions.sizes(evidence, heads=len(evidence.circuit_heads), **evidence.counted_besides)
     return [
         judge(
             "M3b.certified_stability",
@@ -157,10 +162,10 @@ def _published(evidence: Evidence, config: Mapping[str, Any], rule: str) -> Publ
 
 
 def _require(evidence: Evidence, config: Mapping[str, Any]) -> int:
-    """The number of circuit heads, behind the preconditions of both records."""
+    """The number of claimed nodes, behind the preconditions of both records."""
     preconditions.require_behaviour(evidence, config)
     preconditions.require_prompts(evidence, config["minimum_prompts"])
-    if (k := len(evidence.circuit_heads)) < config["minimum_heads"]:
+    if (k := len(_claimed(evidence))) < config["minimum_heads"]:
         raise Insufficient("n_heads", f"{k} circuit head; at least {config['minimum_heads']} needed")
     preconditions.require_faithful(evidence, config)
     return k
@@ -174,9 +179,6 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
     against = partial_conjunction_p(tests.idle, k - wanted + 1)  # too many idle heads for `wanted` to count
     verdict = "pass" if p < config["alpha"] else "fail" if against < config["alpha"] else "inconclusive"
     counting = tests.labels(config["alpha"]).count("counts")
-    effects = (evidence.head_effect(*EFFECT) * evidence.expected_sign)[:, evidence.in_circuit]
-    # Contrast with the threshold: the uncertainty of mean D is then part of the test.
-    test = mean_test(effects - config["min_effect_fraction"] * evidence.clean[:, None], evidence.clusters)
     weakest = int(np.argsort(tests.counts, kind="stable")[wanted - 1])
     return {
         "verdict": verdict,
@@ -187,7 +189,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
         "reasons": () if verdict == "pass" else (f"{counting} of {k} heads shown to count, {wanted} wanted",),
         "needs": _needs(verdict, tests, weakest, len(evidence.clean), config),
         "companions": {
-            **_companions(evidence, config, effects, test, head_labels(effects, test, evidence, config)),
+            **_companions(evidence, config),
             "ways": list(tests.ways),
             **_needed_under_zero_alone(evidence, tests, config),
         },
@@ -197,11 +199,16 @@ def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
 def _needed_under_zero_alone(evidence: Evidence, tests: HeadTests, config: Mapping[str, Any]) -> dict[str, list[str]]:
     """Heads that are shown to count under zero ablation alone: they hold a constant that others need, as a gate does."""
     places = tests.under_one_recipe("zero", config["alpha"])
-    return {"needed_under_zero_alone": [_name(evidence.circuit_heads[place]) for place in places]}
+    return {"needed_under_zero_alone": [_claimed(evidence)[place] for place in places]}
 
 
 def _name(head: tuple[int, int]) -> str:
     return f"{head[0]}.{head[1]}"
+
+
+def _claimed(evidence: Evidence) -> list[str]:
+    """What is judged, in the order of result 22: heads as "9.6"; of a claim that is not just heads, every node by name."""
+    return list(map(_name, evidence.circuit_heads)) if evidence.heads_only else [n.name for n in evidence.claimed]
 
 
 def head_labels(
@@ -225,9 +232,14 @@ def _needs(verdict: str, tests: HeadTests, head: int, n_prompts: int, config: Ma
     return f"about {math.ceil(n_prompts * max(1.0, critical / t) ** 2)} prompts"
 
 
-def _companions(
-    evidence: Evidence, config: Mapping[str, Any], effects: np.ndarray, test: TTest, labels: list[str]
-) -> dict[str, Any]:
+def _companions(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Each claimed head by 21, alone and at all positions; nothing for a claim without heads."""
+    if not evidence.circuit_heads:
+        return {}
+    effects = (evidence.head_effect(*EFFECT) * evidence.expected_sign)[:, evidence.in_circuit]
+    # Contrast with the threshold: the uncertainty of mean D is then part of the test.
+    test = mean_test(effects - config["min_effect_fraction"] * evidence.clean[:, None], evidence.clusters)
+    labels = head_labels(effects, test, evidence, config)
     mean_clean = float(evidence.clean.mean())
     positive = mean_test(effects, evidence.clusters)
     low, _ = positive.interval(0.90)
@@ -260,24 +272,28 @@ def knock_outs(evidence: Evidence) -> list[Way]:
     Alone: D - LD(head mean-ablated), from 21. Out of the circuit: F(C) - F(C without the head). Beside: F(C without K) -
     F(C without K and the head), K the set of other circuit heads that shows it best on discovery prompts, as a head with a
     backup seems worth nothing alone. Then alone and out of the circuit under every other recipe of 22, on fewer prompts.
+    21 has no MLPs and no positions, so of a claim with some, every node is alone under the primary recipe as under the others.
     Raises Insufficient("not_run") without 22.
     """
-    alone = evidence.head_effect(*EFFECT)[:, evidence.in_circuit]
     minimality = evidence.data("22")
     if "greedy" not in minimality:
         raise Insufficient("not_run", "measurement 22 has no minimality sets", needs="measurement 22 anew")
-    place = {tuple(head): row for row, head in enumerate(minimality["heads"])}
-    rows, every = [place[head] for head in evidence.circuit_heads], np.arange(len(evidence.clean))
+    claimed = [node.name for node in evidence.claimed]
+    place = {name: row for row, name in enumerate(names(minimality))}
+    rows, every = [place[name] for name in claimed], np.arange(len(evidence.clean))
     stored = {BESIDE: minimality["greedy"]["effect"], CIRCUIT: minimality["effect"]}
-    ways = [Way(ALONE, alone, every)]
+    ways, known = [], evidence.heads_only
+    if known:
+        ways.append(Way(ALONE, evidence.head_effect(*EFFECT)[:, evidence.in_circuit], every))
     ways += [
         Way(name, np.asarray(effect, dtype=float)[rows][:, evidence.rows].T, every) for name, effect in stored.items()
     ]
     for recipe in claim_completeness.recipes_run(evidence):
         losses = claim_completeness.losses(evidence, recipe)
-        single = {tuple(g["heads"][0]): i for i, g in enumerate(losses.groups) if len(g["heads"]) == 1}
-        if recipe != PRIMARY and all(head in single for head in evidence.circuit_heads) and len(losses.places) > 1:
-            own = [single[head] for head in evidence.circuit_heads]
+        single = {own[0]: i for i, g in enumerate(losses.groups) if len(own := names(g)) == 1}
+        other = recipe != PRIMARY or not known
+        if other and all(name in single for name in claimed) and len(losses.places) > 1:
+            own = [single[name] for name in claimed]
             ways.append(Way(f"alone, {recipe}", losses.lost_by_model[own].T, losses.places))
             ways.append(Way(f"out of the circuit, {recipe}", losses.lost_by_circuit[own].T, losses.places))
     return ways
@@ -327,13 +343,13 @@ def _decide_idle(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any
         "companions": {
             "threshold": config["min_effect_fraction"],
             "heads": {
-                _name(head): {
+                name: {
                     "label": labels[i],
                     **{way: float(tests.share[row, i]) for row, way in enumerate(tests.ways)},
                     "p_counts": float(tests.counts[i]),
                     "p_idle": min(1.0, k * float(tests.idle[i])),
                 }
-                for i, head in enumerate(evidence.circuit_heads)
+                for i, name in enumerate(_claimed(evidence))
             },
         },
     }
@@ -343,7 +359,7 @@ def _idle_reasons(evidence: Evidence, labels: list[str]) -> tuple[str, ...]:
     """Which heads are idle, and which are not shown to count."""
     words = {"idle": "idle, alone and beside other heads", "undecided": "not shown to count"}
     named = {
-        label: ", ".join(_name(head) for head, own in zip(evidence.circuit_heads, labels, strict=True) if own == label)
+        label: ", ".join(name for name, own in zip(_claimed(evidence), labels, strict=True) if own == label)
         for label in words
     }
     return tuple(f"{words[label]}: {heads}" for label, heads in named.items() if heads)

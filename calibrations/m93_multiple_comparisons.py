@@ -25,6 +25,7 @@ NUMBER = "93"
 NAME = "multiple_comparisons"
 TITLE = "multiple comparisons"
 INPUTS: tuple[str, ...] = ()  # reads the records of the other calibrations, no measurement
+NODES = "Whatever the records that it reads count."
 
 RULE = "share of nominally significant results that survive BH > {threshold_survival}"
 UNNUMBERED = "P."  # the preconditions: ours, in no numbered result

@@ -38,6 +38,9 @@ NUMBER = "98"
 NAME = "ablation_invariance"
 TITLE = "ablation invariance"
 INPUTS = ("01", "20")
+NODES = (
+    "Counted in full: recipes are compared on the circuit as claimed, and a role goes with its MLPs, at its positions."
+)
 
 FOUR = ("zero", "mean", "resample", "noise")
 

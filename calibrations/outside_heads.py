@@ -32,11 +32,13 @@ from calibrations.claim_completeness import (
     settled_by,
     shares,
 )
-from calibrations.evidence import Evidence, head_names
+from calibrations.claimed_nodes import named, names
+from calibrations.evidence import Evidence, Head, head_names
 from calibrations.faithfulness_over_wordings import companion
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import Insufficient
 from calibrations.worst_groups import OF_ONE_SIGN
+from result_types import OutsideHeads
 
 SIDES = {"model": "the model loses", "circuit": "the circuit changes by"}
 
@@ -54,10 +56,11 @@ class OutsideGroup:
     heads: Sequence[Sequence[int]]
     effect: Float[np.ndarray, " prompt"]
     normal: Float[np.ndarray, " prompt"]
+    nodes: Sequence[str] = ()  # all by name, where some are no heads or parts
 
     @property
     def name(self) -> str:
-        return head_names(self.heads)
+        return " ".join(self.nodes) or head_names(self.heads)
 
 
 def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
@@ -68,9 +71,15 @@ def records(evidence: Evidence, config: Mapping[str, Any]) -> list[Record]:
             lambda: Published(None, preconditions.NO_RULE, "none"),
             lambda: _decide(evidence, config),
             rule=preconditions.NO_RULE,
-            n=preconditions.sizes(evidence, outside=len(evidence.heads) - len(evidence.circuit_heads)),
+            n=preconditions.sizes(evidence, outside=_outside(evidence)),
         )
     ]
+
+
+def _outside(evidence: Evidence) -> int:
+    """How many nodes are outside the claim, those of which a part is claimed included."""
+    whole = {node.whole for node in evidence.claimed if not node.position}
+    return evidence.in_scope - len(whole)
 
 
 def _decide(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +110,7 @@ def outside_effects(evidence: Evidence, config: Mapping[str, Any]) -> tuple[list
     stored = evidence.data("22").get("outside")
     if stored is None:
         raise Insufficient("not_run", "measurement 22 has no outside heads", needs="measurement 22 anew")
-    if not stored["heads"]:
+    if not names(stored):
         raise Insufficient("claims_every_head", "the claim is all heads, so none is outside it")
     columns, places = evidence.stored_columns(stored["prompt_index"])
     counts, clean = draw_counts(evidence, config, places), evidence.clean[places]
@@ -112,19 +121,25 @@ def outside_effects(evidence: Evidence, config: Mapping[str, Any]) -> tuple[list
             raise Insufficient("not_run", f"no outside heads under {recipe}", needs=f"{recipe} in outside.recipes")
         normal = normaliser(clean, evidence.ablated("empty", recipe)[places])
         alone = stored["recipes"][recipe]
-        found = [
-            ("head", side, [head], alone[side][place]) for side in SIDES for place, head in enumerate(stored["heads"])
-        ]
+        found = [(*one, side, alone[side][place]) for side in SIDES for place, one in enumerate(_single(stored))]
         sets = [one for one in stored["sets"] if one["recipe"] == recipe]
-        found += [(one["kind"], one["side"], one["heads"], one["effect"]) for one in sets]
+        found += [(one["kind"], one["heads"], one.get("nodes", ()), one["side"], one["effect"]) for one in sets]
         own = [
-            OutsideGroup(kind, side, recipe, heads, np.asarray(effect, dtype=float)[columns], normal)
-            for kind, side, heads, effect in found
+            OutsideGroup(kind, side, recipe, heads, np.asarray(effect, dtype=float)[columns], normal, nodes)
+            for kind, heads, nodes, side, effect in found
         ]
         values = np.stack([group.effect for group in own])
         parts.append(shares([group.name for group in own], values, normal, counts))
         groups += own
     return groups, joined(parts)
+
+
+def _single(stored: OutsideHeads) -> list[tuple[str, list[Head], list[str]]]:
+    """(kind, as heads, by name) of every outside node by itself; names only where some are no heads or parts."""
+    if "nodes" not in stored:
+        return [("head", [(layer, head)], []) for layer, head in stored["heads"]]
+    kinds = {"L": "head", "M": "mlp"}
+    return [(kinds[name[0]], [], [name]) for name in stored["nodes"]]
 
 
 def _sentence(group: OutsideGroup, share: float) -> str:
@@ -141,7 +156,7 @@ def _table(
     `over_wordings` gives a group's interval with wordings drawn too.
     """
     rows = []
-    for kind in ("head", "greedy", "positive", "negative"):
+    for kind in ("head", "mlp", "greedy", "positive", "negative"):
         own = [place for place, group in enumerate(groups) if group.kind == kind]
         for place in sorted(own, key=lambda place: -abs(found.estimates[place]))[:WORST_SHOWN]:
             group, column = groups[place], found.draws[:, place]
@@ -151,7 +166,7 @@ def _table(
                     "kind": kind,
                     "side": group.side,
                     "recipe": group.recipe,
-                    "heads": [list(head) for head in group.heads],
+                    **named(group.heads, group.nodes),
                     "share": float(found.estimates[place]),
                     "ci90": (float(low), float(high)),
                     "ci90_over_wordings": over_wordings(group),

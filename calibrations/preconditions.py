@@ -8,6 +8,7 @@ rests on them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -153,10 +154,28 @@ def random_faithfulness(evidence: Evidence) -> Float[np.ndarray, " circuit"]:
 
 
 def matching_circuits(evidence: Evidence) -> int:
-    """How many head sets have the circuit's size in each layer: the size of the random-circuit null."""
+    """How many sets have the circuit's number of heads in each layer, of MLPs, and of nodes at each position: the size of
+    the random-circuit null.
+    """
     inside = np.bincount(evidence.layers, minlength=evidence.n_layers)
     chosen = np.bincount(evidence.layers[evidence.in_circuit], minlength=evidence.n_layers)
-    return math.prod(math.comb(int(n), int(k)) for n, k in zip(inside, chosen, strict=True))
+    n_mlps = len({node.whole for node in evidence.claimed if node.kind == "mlp"})
+    choices = math.prod(math.comb(int(n), int(k)) for n, k in zip(inside, chosen, strict=True))
+    return choices * math.comb(evidence.n_layers, n_mlps) * _arrangements(evidence)
+
+
+def _arrangements(evidence: Evidence) -> int:
+    """In how many ways the claimed positions can be dealt among the heads of each layer and among the MLPs."""
+    positions: dict[tuple[str, int, int], tuple[str, ...]] = {}
+    for node in evidence.claimed:
+        positions[node.whole] = (*positions.get(node.whole, ()), node.position)
+    alike: dict[tuple[str, int], list[tuple[str, ...]]] = {}
+    for (kind, layer, _), where in positions.items():
+        alike.setdefault((kind, layer if kind == "head" else 0), []).append(where)
+    return math.prod(
+        math.factorial(len(group)) // math.prod(math.factorial(n) for n in Counter(group).values())
+        for group in alike.values()
+    )
 
 
 def require_faithful(evidence: Evidence, config: Mapping[str, Any]) -> None:

@@ -8,6 +8,8 @@ defines
     TITLE                  its name in tables
     INPUTS                 numbers of the measurements that it reads
     calibrate(evidence, config) -> its records
+
+and, if it likes, NODES: what it does with MLPs and positions of a claim, in a sentence for its page and its first record.
 """
 
 from __future__ import annotations

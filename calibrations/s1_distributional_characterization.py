@@ -48,6 +48,9 @@ NUMBER = "73"
 NAME = "distributional_characterization"
 TITLE = "distributional characterization"
 INPUTS = ("01", "03", "20", "21", "26")
+NODES = (
+    "Left out: attribution and knock-outs are of single heads at all positions; MLPs stand neither inside nor outside."
+)
 
 RULE = "mean |mean attribution| of circuit heads / of other heads > {threshold_ratio}"
 

@@ -51,6 +51,7 @@ NUMBER = "74"
 NAME = "distributional_stability"
 TITLE = "distributional stability"
 INPUTS = ("01", "03", "20", "21")
+NODES = "Left out: attribution and knock-outs are of single heads at all positions, so MLPs are not judged."
 
 RULE = "share of circuit heads with CV of mean and of variance < {threshold_cv} over {n_subsets} subsets"
 MARK = "; pass mark {threshold_fraction} is ours"

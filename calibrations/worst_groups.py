@@ -7,7 +7,7 @@ stand side by side, never as a ratio, which would hide how small one of them is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from calibrations.evidence import head_names
@@ -27,19 +27,20 @@ class Named:
     heads: tuple[tuple[int, int], ...]
     recipe: str
     ci90: Interval
+    nodes: tuple[str, ...] = field(default=(), kw_only=True)  # all by name, where some are no heads or parts
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
         """From a record's companion or a certificate. What else is stored there is left out."""
-        known = {field.name: stored[field.name] for field in fields(cls)}
+        known = {field.name: stored[field.name] for field in fields(cls) if field.name != "nodes"}
         heads = tuple((layer, head) for layer, head in stored["heads"])
         low, high = stored["ci90"]
-        return cls(**known | {"heads": heads, "ci90": (low, high)})
+        return cls(**known | {"heads": heads, "nodes": tuple(stored.get("nodes", ())), "ci90": (low, high)})
 
     @property
     def heads_text(self) -> str:
-        """ "L0H3 L2H1"."""
-        return head_names(self.heads)
+        """ "L0H3 L2H1", or "L0H3 M2 L2H1@end"."""
+        return " ".join(self.nodes) or head_names(self.heads)
 
     @property
     def recipe_text(self) -> str:
@@ -141,8 +142,12 @@ class WorstGroups:
         return cls(tuple(claimed), tuple(outside), stored["by_template"], stored["normalisers"])
 
     def to_dict(self) -> dict[str, Any]:
-        """What the certificate stores of them."""
-        return asdict(self)
+        """What the certificate stores of them; `nodes` only where there are any."""
+        stored = asdict(self)
+        for group in (*stored["claimed"], *stored["outside"]):
+            if not group["nodes"]:
+                del group["nodes"]
+        return stored
 
 
 def named(records: Iterable[Mapping[str, Any]]) -> WorstGroups:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,10 @@ from results_io import UserError
 
 PRIMARY_RECIPES = ("zero", "zero_raw", "mean", "mean_pooled", "resample", "noise")
 Kind = Literal["head", "mlp", "attention", "residual", "embedding"]
-HEAD_NAME = re.compile(r"L(\d+)H(\d+)")
+HEAD_NAME = re.compile(r"L([0-9]+)H([0-9]+)")
+NODE_NAME = re.compile(r"(?:L([0-9]+)H([0-9]+)|M([0-9]+))(?:@\s*([^@!\s][^@]*))?")
+HEADS, HEADS_AND_MLPS = "heads", "heads and mlps"
+SCOPES = (HEADS, HEADS_AND_MLPS)  # what a claim is about: all of it that is not claimed is ablated
 INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
 PROJECTION_NAMES = ("q", "k", "v")
 STEPS = {1: "early", 2: "middle", 3: "between middle and late", 4: "late: it writes the answer"}  # ordinals of roles
@@ -26,18 +29,67 @@ class Node:
     """A place in the model: an attention head, or a whole MLP output, attention output, residual stream or embedding.
 
     `index` is the head's index within its layer; -1 for every other kind. "residual" is the stream entering the layer.
+    A part of a node is the node at one named `position`, or at every position `but` those named; without either it is the
+    node at all positions.
     """
 
     kind: Kind
     layer: int
     index: int = -1
+    position: str = ""
+    but: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"L{self.layer}H{self.index}" if self.kind == "head" else f"{self.kind}{self.layer}"
+        """As graphs and traces call it: L9H6, mlp10, residual3. Claims call an MLP as its `name` does."""
+        return self.name if self.kind == "head" else f"{self.kind}{self.layer}"
+
+    @property
+    def name(self) -> str:
+        """As claims call it: L9H6, M10, L9H6@end, and L9H6@!end for every position but the end."""
+        place = {"head": f"L{self.layer}H{self.index}", "mlp": f"M{self.layer}"}.get(
+            self.kind, f"{self.kind}{self.layer}"
+        )
+        return place + (f"@{self.position}" if self.position else "") + (f"@!{',!'.join(self.but)}" if self.but else "")
+
+    @property
+    def whole(self) -> Node:
+        """The node at all positions."""
+        return Node(self.kind, self.layer, self.index) if self.is_part else self
+
+    @property
+    def is_part(self) -> bool:
+        return bool(self.position or self.but)
 
 
 def head(layer: int, index: int) -> Node:
     return Node("head", layer, index)
+
+
+def mlp(layer: int) -> Node:
+    return Node("mlp", layer)
+
+
+def only_heads(nodes: Iterable[Node]) -> bool:
+    """True if all are heads at all positions."""
+    return all(node.kind == "head" and not node.is_part for node in nodes)
+
+
+def heads_of(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """The heads among `nodes`, each once and at all positions, in (layer, head) order."""
+    return tuple(sorted({node.whole for node in nodes if node.kind == "head"}))
+
+
+def names_of(nodes: Iterable[Node]) -> list[str]:
+    """What claims call the nodes."""
+    return [node.name for node in nodes]
+
+
+def stored_nodes(nodes: Iterable[Node]) -> dict[str, Any]:
+    """Nodes as results store them: `heads` by (layer, head); where some are no heads or parts, `nodes` names all of them."""
+    nodes = tuple(nodes)
+    if only_heads(nodes):
+        return {"heads": head_pairs(nodes)}
+    return {"heads": head_pairs(heads_of(nodes)), "nodes": names_of(nodes)}
 
 
 def head_pairs(heads: Iterable[Node]) -> list[list[int]]:
@@ -53,9 +105,22 @@ def parse_head(name: object) -> Node:
     return head(int(match.group(1)), int(match.group(2)))
 
 
+def parse_node(name: object) -> Node:
+    """The node that a claim names: "L3H2", "M4", "L3H2@end" or "M4@subject"; UserError if `name` is not of that form."""
+    match = NODE_NAME.fullmatch(str(name).strip())
+    if match is None:
+        raise UserError(
+            f"head {name!r} is not of the form L<layer>H<head>, and no MLP, M<layer>; @<position> after either says that it "
+            "counts at one named position only; write for example L3H2, M4 or L3H2@end"
+        )
+    layer, index, of_mlp, position = match.groups()
+    place = mlp(int(of_mlp)) if of_mlp else head(int(layer), int(index))
+    return replace(place, position=(position or "").strip())
+
+
 @dataclass(frozen=True)
 class Role:
-    """Heads that do the same thing.
+    """Heads and MLPs that do the same thing, at all positions or, where a node has one, at a named position.
 
     `ordinal` orders roles by the processing step that their function implies, one of `STEPS` (None where the function
     implies none): the order alone counts, as C23 and implied pathways read it. `sign` is -1 for heads expected to work
@@ -68,6 +133,19 @@ class Role:
     sign: int = 1
     assigned_by: Literal["function", "construction", "layer", "none"] = "none"
     evidence: str = ""
+    mlps: tuple[Node, ...] = ()
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], **others: Any) -> Role:
+        """The role of these heads and MLPs."""
+        nodes = tuple(nodes)
+        heads, mlps = (tuple(node for node in nodes if node.kind == kind) for kind in ("head", "mlp"))
+        return cls(heads, mlps=mlps, **others)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All that plays the role."""
+        return (*self.heads, *self.mlps)
 
 
 @dataclass(frozen=True)
@@ -96,14 +174,17 @@ class Pathway:
 
 @dataclass(frozen=True)
 class Circuit:
-    """A claim: these heads, in these roles, do this task in this model. `provenance` says where it comes from.
+    """A claim: these nodes, in these roles, do this task in this model. `provenance` says where it comes from.
+
+    `scope` says what is ablated outside the claim: "heads" (MLPs stay as they are) or "heads and mlps". Without one it is
+    heads, unless a role has MLPs.
 
     `pathways` are all the ways in which roles feed one another, or none if the claim does not say; they are kept once each,
-    in order of their ends. `mlps` are the layers whose MLPs the claim names as well; ablations of heads leave every MLP as
+    in order of their ends. `mlps` are layers whose MLPs a claim about heads names besides: its ablations leave every MLP as
     it is, so only experiments that patch edges read them. `primary_recipe` is the ablation under which the claim is made: zero,
     zero_raw (`circuits.interventions.Recipe` has the difference), mean (per template and position), mean_pooled, resample or
-    noise. Raises UserError for a pathway that no head of the roles can take, and for a role with the name of an end that is
-    no role.
+    noise. Raises UserError for a pathway that no head of the roles can take, for a role with the name of an end that is
+    no role, for MLPs outside the scope, and for a node that is claimed both at all positions and at one.
     """
 
     name: str
@@ -114,8 +195,16 @@ class Circuit:
     pathways: tuple[Pathway, ...] = ()
     mlps: tuple[int, ...] = ()
     primary_recipe: str = "mean"
+    scope: str = ""
 
     def __post_init__(self) -> None:
+        self._check_scope()
+        for node in self.nodes:
+            if node.is_part and node.whole in self.nodes:
+                raise UserError(
+                    f"circuit {self.name!r} claims {node.whole.name} at all positions and again as {node.name}; keep one "
+                    "of the two"
+                )
         if self.primary_recipe not in PRIMARY_RECIPES:
             raise UserError(
                 f"circuit {self.name!r} has primary_recipe {self.primary_recipe!r}; use one of {', '.join(PRIMARY_RECIPES)}"
@@ -128,6 +217,28 @@ class Circuit:
         in_order = sorted(set(self.pathways), key=lambda way: (way.sender, way.receiver, way.input or ""))
         object.__setattr__(self, "pathways", tuple(in_order))
 
+    def _check_scope(self) -> None:
+        """UserError for a scope that does not exist or does not hold what is claimed."""
+        scope = " ".join(str(self.scope).lower().replace("_", " ").split())
+        if scope not in ("", *SCOPES):
+            raise UserError(f"circuit {self.name!r} has scope {self.scope!r}; use {' or '.join(map(repr, SCOPES))}")
+        object.__setattr__(self, "scope", scope)
+        if scope == HEADS and any(role.mlps for role in self.roles.values()):
+            raise UserError(
+                f"circuit {self.name!r} has an MLP in a role but the scope {HEADS!r}, in which every MLP stays as it is; use "
+                f"scope {HEADS_AND_MLPS!r}, or list the MLP's layer under mlps, which names it and judges nothing"
+            )
+        if self.mlps and self.judges_mlps:
+            raise UserError(
+                f"circuit {self.name!r} lists MLPs under mlps, which says that they stay as they are, but its scope is "
+                f"{HEADS_AND_MLPS!r}; put them into a role, for example M{self.mlps[0]}"
+            )
+
+    @property
+    def judges_mlps(self) -> bool:
+        """True if the claim is about heads and MLPs: then every MLP that it does not name is ablated."""
+        return (self.scope or SCOPES[any(role.mlps for role in self.roles.values())]) == HEADS_AND_MLPS
+
     def _require(self, pathway: Pathway) -> None:
         """UserError unless both ends exist and information can flow from the one to the other."""
         where = f"circuit {self.name!r} has the pathway {pathway}, but"
@@ -139,13 +250,27 @@ class Circuit:
             raise UserError(f"{where} no head of the sender is in a layer before one of the receiver; remove it")
 
     def feeds(self, sender: str, receiver: str) -> bool:
-        """True if some head of role `sender` lies in an earlier layer than some head of role `receiver`."""
-        return any(a.layer < b.layer for a in self.roles[sender].heads for b in self.roles[receiver].heads)
+        """True if some node of role `sender` comes before some node of role `receiver`."""
+        return any(_before(a, b) for a in self.roles[sender].nodes for b in self.roles[receiver].nodes)
 
     @property
     def heads(self) -> tuple[Node, ...]:
-        """All heads once, in (layer, head) order."""
-        return tuple(sorted({node for role in self.roles.values() for node in role.heads}))
+        """All heads once, in (layer, head) order, wherever they count."""
+        return heads_of(self.nodes)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All that is claimed, each node or part once: heads in (layer, head) order, then MLPs by layer."""
+        return tuple(sorted({node for role in self.roles.values() for node in role.nodes}))
+
+    @property
+    def mlp_layers(self) -> tuple[int, ...]:
+        """The layers whose MLPs the claim names, in roles or besides."""
+        return tuple(sorted({*self.mlps, *(node.layer for node in self.nodes if node.kind == "mlp")}))
+
+    def in_scope(self, heads: Iterable[Node], n_layers: int) -> tuple[Node, ...]:
+        """All nodes that the scope holds in a model of these `heads`: heads in their order, then MLPs by layer."""
+        return (*heads, *(mlp(layer) for layer in range(n_layers) if self.judges_mlps))
 
     @property
     def sha256(self) -> str:
@@ -156,7 +281,7 @@ class Circuit:
         """The form stored in result 20 and, with heads by name, in circuit files."""
         roles = {
             name: {
-                "heads": head_pairs(role.heads),
+                **stored_nodes(role.nodes),
                 "ordinal": role.ordinal,
                 "sign": role.sign,
                 "assigned_by": role.assigned_by,
@@ -179,20 +304,31 @@ class Circuit:
             document["mlps"] = list(self.mlps)
         if self.primary_recipe != "mean":
             document["primary_recipe"] = self.primary_recipe
+        if self.judges_mlps:
+            document["scope"] = HEADS_AND_MLPS
         return document
 
-    def check(self, n_layers: int, n_heads: int) -> Circuit:
-        """Return self; UserError if it is empty or names a head outside a model of this shape."""
-        if not self.heads:
+    def check(self, n_layers: int, n_heads: int, positions: Iterable[str] | None = None) -> Circuit:
+        """Return self; UserError if it is empty or names a head or MLP outside a model of this shape, or a position that is
+        none of `positions` (None: not checked).
+        """
+        if not self.nodes:
             raise UserError(f"circuit {self.name!r} has no heads; name at least one, for example L0H0")
+        known = None if positions is None else tuple(positions)
+        for node in self.nodes:
+            if known is not None and node.position and node.position not in known:
+                raise UserError(
+                    f"circuit {self.name!r} claims {node.name}, but {node.position!r} is no position of task {self.task!r}; use "
+                    f"one of {', '.join(known)}"
+                )
         for node in self.heads:
             if node.layer >= n_layers or node.index >= n_heads:
                 raise UserError(
                     f"circuit {self.name!r} names head {node}, but model {self.model!r} has layers 0-{n_layers - 1} "
                     f"with heads 0-{n_heads - 1}; correct the head"
                 )
-        for layer in self.mlps:
-            if layer >= n_layers:
+        for layer in self.mlp_layers:
+            if not 0 <= layer < n_layers:
                 raise UserError(
                     f"circuit {self.name!r} names the MLP of layer {layer}, but model {self.model!r} has layers "
                     f"0-{n_layers - 1}; correct the layer"
@@ -200,8 +336,33 @@ class Circuit:
         return self
 
 
+def _before(sender: Node, receiver: Node) -> bool:
+    """True if `sender` lies in an earlier layer, or is a head of the layer whose MLP `receiver` is."""
+    return (sender.layer, sender.kind == "mlp") < (receiver.layer, receiver.kind == "mlp")
+
+
+def units(claimed: Iterable[Node], every: Iterable[Node]) -> tuple[Node, ...]:
+    """The nodes `every`, those of which parts are claimed cut into these and all the rest: a unit is in or out, never both."""
+    parts: dict[Node, list[Node]] = {}
+    for node in sorted(set(claimed)):
+        if node.is_part:
+            parts.setdefault(node.whole, []).append(node)
+    return tuple(unit for node in every for unit in _cut(node, parts.get(node, [])))
+
+
+def complement(claimed: Iterable[Node], every: Iterable[Node]) -> tuple[Node, ...]:
+    """What is ablated if only `claimed` of the nodes `every` stays intact: other nodes, and the other parts of claimed ones."""
+    inside = set(claimed)
+    return tuple(unit for unit in units(inside, every) if unit not in inside)
+
+
+def _cut(node: Node, parts: list[Node]) -> list[Node]:
+    """A node, or the claimed parts of it and what is left."""
+    return [*parts, replace(node, but=tuple(part.position for part in parts))] if parts else [node]
+
+
 def load(path: Path) -> Circuit:
-    """Read a circuit file (YAML, heads as "L3H2"); UserError names what is wrong with it."""
+    """Read a circuit file (YAML, nodes as `parse_node` reads them); UserError names what is wrong with it."""
     if not Path(path).is_file():
         raise UserError(f"no circuit file at {path}; run with circuit=discovered, or write one as the README shows")
     try:
@@ -219,6 +380,7 @@ def load(path: Path) -> Circuit:
             pathways,
             mlps,
             str(document.get("primary_recipe", "mean")),
+            str(document.get("scope") or ""),
         )
     except UserError:
         raise
@@ -230,9 +392,14 @@ def load(path: Path) -> Circuit:
 
 
 def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
-    _require_known(path, given, Role)
-    return Role(
-        heads=tuple(parse_head(item) for item in given["heads"]),
+    _require_known(path, given, Role, "nodes")
+    if "mlps" in given:
+        raise UserError(f"{path} has mlps inside a role; name them among its nodes, for example nodes: [L3H2, M4]")
+    nodes = [parse_node(item) for key in ("heads", "nodes") for item in given.get(key) or ()]
+    if "nodes" not in given:
+        given["heads"]  # a KeyError says what is missing
+    return Role.of(
+        nodes,
         ordinal=_read_ordinal(path, given.get("ordinal")),
         sign=int(given.get("sign", 1)),
         assigned_by=given.get("assigned_by", "none"),
@@ -253,9 +420,9 @@ def _read_pathway(path: Path, given: Mapping[str, Any]) -> Pathway:
     return Pathway(str(given["sender"]), str(given["receiver"]), given.get("input"))
 
 
-def _require_known(path: Path, given: Mapping[str, Any], value: type) -> None:
-    """UserError for a key that the value has not: a misspelt `sign` would silently be the default."""
-    known = [field.name for field in fields(value)]
+def _require_known(path: Path, given: Mapping[str, Any], value: type, *others: str) -> None:
+    """UserError for a key that is neither the value's nor of `others`: a misspelt `sign` would silently be the default."""
+    known = [*(field.name for field in fields(value)), *others]
     unknown = sorted(set(given) - set(known))
     if unknown:
         raise UserError(f"{path} has the unknown key {unknown[0]!r}; use {', '.join(known)}")
@@ -264,7 +431,12 @@ def _require_known(path: Path, given: Mapping[str, Any], value: type) -> None:
 def save(circuit: Circuit, path: Path) -> None:
     """Write a circuit file that `load` reads back to an equal circuit."""
     document = circuit.to_dict()
-    for role in document["roles"].values():
-        role["heads"] = [str(head(*pair)) for pair in role["heads"]]
+    for name, role in circuit.roles.items():
+        stored, names = document["roles"][name], names_of(role.nodes)
+        own = {"heads": names} if only_heads(role.nodes) else {"nodes": names}
+        document["roles"][name] = own | {key: value for key, value in stored.items() if key not in ("heads", "nodes")}
+    document |= {"scope": circuit.scope} if circuit.scope else {}
+    if not circuit.scope:
+        document.pop("scope", None)  # it follows from the roles
     style = {"sort_keys": False, "width": 110, "allow_unicode": True, "default_flow_style": None}
     results_io.write_text(Path(path), yaml.safe_dump(document, **style))

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from circuits.circuit import Node, head_pairs
+from circuits.circuit import Node, stored_nodes
 from circuits.head_sets import Heads, HeadSets
 from circuits.interventions import Recipe
 from circuits.study import Study
@@ -31,7 +31,7 @@ Neighbours = Callable[[Heads], Iterable[Heads]]
 
 @dataclass(frozen=True)
 class Group:
-    """Claimed heads that are taken out together; `kind` says how they were chosen."""
+    """Claimed nodes that are taken out together; `kind` says how they were chosen."""
 
     kind: str
     name: str
@@ -42,17 +42,18 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     """Every group taken out of the circuit and out of the model, on the scored prompts `rows`.
 
     `recipes` gives the draws of a recipe by name. Reads `settings["completeness"]`: under its `recipes` and the claim's own
-    every group is run with `draws` draws, under `others` those that are not random with one. Of a claim that is all heads
-    nothing is measured: circuit and model are one.
+    every group is run with `draws` draws, under `others` those that are not random with one. Of a claim that is all of its
+    scope nothing is measured: circuit and model are one.
     """
-    own, claim, every = study.settings["completeness"], frozenset(study.claim.heads), frozenset(study.model.heads)
-    groups = choose(study, recipes) if claim != every else []
+    own, outside = study.settings["completeness"], study.outside
+    every = outside | frozenset(study.claim.nodes)
+    groups = choose(study, recipes) if outside else []
     found, gating = {}, deciding_recipes(study)
     for name in dict.fromkeys((*gating, *own["others"])) if groups else ():
         asked = [i for i, group in enumerate(groups) if name in gating or group.kind != "random"]
         draws = recipes(name)[: own["draws"] if name in gating else 1]
         sets = HeadSets(study, study.prompts.select(rows), draws)
-        outside, removed = every - claim, [groups[i].heads for i in asked]
+        removed = [groups[i].heads for i in asked]
         sets.run([frozenset(), every, outside, *removed, *(outside | heads for heads in removed)])
         found[name] = {
             "groups": asked,
@@ -67,7 +68,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     return {
         "prompt_index": list(rows),
         "grouping_prompts": len(study.grouping),
-        "groups": [{"kind": one.kind, "name": one.name, "heads": head_pairs(sorted(one.heads))} for one in groups],
+        "groups": [{"kind": one.kind, "name": one.name, **stored_nodes(sorted(one.heads))} for one in groups],
         "recipes": found,
     }
 
@@ -79,7 +80,7 @@ def deciding_recipes(study: Study) -> tuple[str, ...]:
 
 def choose(study: Study, recipes: Callable[[str], list[Recipe]]) -> list[Group]:
     """The groups, each set of heads once, under the first name that it gets."""
-    own, heads = study.settings["completeness"], study.claim.heads
+    own, heads = study.settings["completeness"], study.claim.nodes
     groups = [*declared(heads), *drawn(heads, own["random_groups"], f"groups {study.settings['seed']}")]
     gating = deciding_recipes(study)
     for name in dict.fromkeys((*gating, *own["others"])):
@@ -96,7 +97,7 @@ def declared(heads: Iterable[Node]) -> list[Group]:
     layers = sorted({node.layer for node in heads})
     whole = Group("claim", "the whole claim", frozenset(heads))
     return [
-        *(Group("head", str(node), frozenset([node])) for node in heads),
+        *(Group(node.kind, node.name, frozenset([node])) for node in heads),
         *(Group("layer", f"layer {at}", frozenset(node for node in heads if node.layer == at)) for at in layers),
         *([whole] if layers else []),
         *(Group("suffix", f"layers from {at}", frozenset(n for n in heads if n.layer >= at)) for at in layers[1:]),
@@ -120,8 +121,7 @@ def greedy(study: Study, name: str, recipe: Recipe, backward_only: bool = False)
     stage is silent is invisible to a search that begins with single heads.
     """
     steps = study.settings["completeness"]["greedy_steps"]
-    claim, every = frozenset(study.claim.heads), frozenset(study.model.heads)
-    outside = every - claim
+    claim, outside = frozenset(study.claim.nodes), study.outside
     sets = HeadSets(study, study.grouping, [recipe])
 
     def measure_all(groups: Iterable[Heads]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import results_io
 from circuits import circuit as circuit_files
 from circuits import discovery
-from circuits.circuit import Circuit, Node, Role, head_pairs
+from circuits.circuit import HEADS_AND_MLPS, Circuit, Node, Role, head_pairs
 from circuits.measure import Plan, ProgressBar, is_fresh
 from circuits.measurements.ablation_battery import random_circuit
 from results_io import UserError
@@ -37,14 +37,14 @@ def resolve(
     if kind == "stored":
         found = _stored(plan)
     elif kind == "random":
-        found = random_claim(_stored(plan), plan.identity.heads, int(settings["seed"]))
+        found = random_claim(_stored(plan), plan.identity.heads, int(settings["seed"]), plan.identity.n_layers)
     elif kind == "file":
         found = _from_file(plan, settings)
     elif kind == "discovered":
         found = _discovered(plan, settings, folder, progress, say)
     else:
         raise UserError(f"circuit kind {kind!r} is unknown; use stored, discovered, random or file")
-    return found.check(plan.identity.n_layers, plan.identity.n_heads)
+    return plan.checked(found)
 
 
 def _stored(plan: Plan) -> Circuit:
@@ -65,12 +65,15 @@ def _stored(plan: Plan) -> Circuit:
     return found
 
 
-def random_claim(model: Circuit, heads: Sequence[Node], seed: int) -> Circuit:
-    """Heads at random with the size and layers of the circuit `model`; no roles, as nothing is known of them."""
-    drawn = random_circuit(model.heads, heads, random.Random(f"random claim {seed}"))
-    role = Role(drawn, evidence="drawn at random")
+def random_claim(model: Circuit, heads: Sequence[Node], seed: int, n_layers: int = 0) -> Circuit:
+    """Nodes at random with the size, layers, positions and scope of the circuit `model`; no roles, as nothing is known of
+    them. A model of `heads` has `n_layers` layers with an MLP.
+    """
+    drawn = random_circuit(model.nodes, model.in_scope(heads, n_layers), random.Random(f"random claim {seed}"))
+    role = Role.of(drawn, evidence="drawn at random")
     provenance = {"kind": "random", "source": f"same size and layers as {model.name}", "split": "none", "seed": seed}
-    return Circuit(f"{model.task} random {seed}", model.task, model.model, {"random": role}, provenance)
+    name = f"{model.task} random {seed}"
+    return Circuit(name, model.task, model.model, {"random": role}, provenance, scope=model.scope)
 
 
 def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
@@ -100,6 +103,7 @@ def _discovered(
     """
     discovery.check(plan.settings)
     heads = len(plan.identity.heads)
+    heads += plan.identity.n_layers if plan.settings["discovery"].get("scope") == HEADS_AND_MLPS else 0
     asked = settings.get("method") or discovery.DEFAULT
     method = discovery.method_name(asked, heads, plan.settings)
     path, note, subject = folder / "circuit.yaml", folder / "discovery.json", _searched(plan, method)

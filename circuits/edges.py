@@ -71,6 +71,11 @@ class Graph:
         return tuple(found)
 
     @cached_property
+    def heads(self) -> tuple[Node, ...]:
+        """All heads, layer by layer."""
+        return tuple(node for node in self.writers if node.kind == "head")
+
+    @cached_property
     def nodes(self) -> frozenset[Node | Reader]:
         """Writers and readers, to look one up."""
         return frozenset(self.writers) | frozenset(self.readers)

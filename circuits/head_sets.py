@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node
+from circuits.circuit import Node, names_of
 from circuits.interventions import Recipe, Sweep, ablate
 from circuits.prompts import PromptSet
 from circuits.study import Study
@@ -47,4 +47,4 @@ class HeadSets:
 
 
 def _name(heads: Heads) -> str:
-    return "without " + (", ".join(map(str, sorted(heads))) or "nothing")
+    return "without " + (", ".join(names_of(sorted(heads))) or "nothing")

@@ -2,7 +2,9 @@
 
 A circuit claims heads and the pathways between their roles. What it is silent about stays relevant: MLPs, which read every
 circuit head, the embedding and each other, and are read by every circuit head and the logits; and the embedding, unless the
-circuit names pathways that begin there (then those are all). Heads outside the circuit are irrelevant everywhere.
+circuit names pathways that begin there (then those are all). Heads outside the circuit are irrelevant everywhere. A circuit
+of heads and MLPs is not silent about MLPs: those it claims feed and read as its heads do, and all others are irrelevant.
+Edges are of whole nodes; of a node claimed at named positions, its other positions are irrelevant besides.
 """
 
 from __future__ import annotations
@@ -11,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import cast
 
-from circuits.circuit import INPUT, OUTPUT, Circuit, Node, Pathway, Role
+from circuits.circuit import INPUT, OUTPUT, Circuit, Node, Pathway, Role, complement
 from circuits.edges import EMBEDDING, PROJECTIONS, Edge, Graph, Reader, ReaderKind
-from circuits.interventions import Intervention, PathIntervention, Recipe, Variant
+from circuits.interventions import PathIntervention, Recipe, Variant, on_parts
 
 
 def pathways(circuit: Circuit) -> tuple[Pathway, ...]:
@@ -50,50 +52,64 @@ def hypothesis_edges(circuit: Circuit, graph: Graph, without: Pathway | None = N
     heads of its group, so it is relevant if it is so for one of them.
     """
     claimed = pathways(circuit)
-    about_embedding = any(pathway.sender == INPUT for pathway in claimed)
+    about_embedding, silent = any(pathway.sender == INPUT for pathway in claimed), not circuit.judges_mlps
     unclaimed = {
         edge
         for edge in circuit_edges(circuit, graph)
-        if "mlp" in (edge.writer.kind, edge.reader.kind) or (edge.writer == EMBEDDING and not about_embedding)
+        if (silent and "mlp" in (edge.writer.kind, edge.reader.kind))
+        or (edge.writer == EMBEDDING and not about_embedding)
     }
     kept = (pathway_edges(pathway, circuit, graph) for pathway in claimed if pathway != without)
     return frozenset(unclaimed).union(*kept)
 
 
 def pathway_edges(pathway: Pathway, circuit: Circuit, graph: Graph) -> frozenset[Edge]:
-    """The edges of one pathway: every head of the sender to the inputs of every later head of the receiver."""
-    writers = (EMBEDDING,) if pathway.sender == INPUT else circuit.roles[pathway.sender].heads
+    """The edges of one pathway: every node of the sender to the inputs of every later node of the receiver.
+
+    An MLP has one input, so it is no end of a pathway to queries, keys or values alone.
+    """
+    writers = (EMBEDDING,) if pathway.sender == INPUT else {node.whole for node in circuit.roles[pathway.sender].nodes}
     if pathway.receiver == OUTPUT:
         readers = {graph.logits}
     else:
+        role = circuit.roles[pathway.receiver]
         kinds = PROJECTIONS if pathway.input is None else (cast(ReaderKind, pathway.input),)  # q, k or v
-        readers = {graph.reader_of(node, kind) for node in circuit.roles[pathway.receiver].heads for kind in kinds}
+        readers = {graph.reader_of(node, kind) for node in role.heads for kind in kinds}
+        readers |= {Reader("mlp", node.layer) for node in role.mlps if pathway.input is None}
     return frozenset(Edge(w, reader) for w in writers for reader in readers if graph.connects(w, reader))
 
 
 def circuit_edges(circuit: Circuit, graph: Graph) -> frozenset[Edge]:
-    """All edges among the circuit's heads, the MLPs, the embedding and the logits: what the heads alone claim."""
-    heads = set(circuit.heads)
-    inside = {reader for node in heads for reader in _inputs(node, graph)}
-    return frozenset(
-        edge
-        for edge in graph.edges
-        if (edge.writer.kind != "head" or edge.writer in heads)
-        and (edge.reader.kind not in PROJECTIONS or edge.reader in inside)
-    )
+    """All edges among the circuit's nodes, the embedding and the logits: what the nodes alone claim. A circuit of heads has
+    every MLP among them.
+    """
+    every = circuit.in_scope(graph.heads, graph.n_layers)
+    left_out = set(every) - {node.whole for node in circuit.nodes}
+    inside = {
+        graph.logits,
+        *(reader for node in graph.writers if node not in left_out for reader in _inputs(node, graph)),
+    }
+    return frozenset(edge for edge in graph.edges if edge.writer not in left_out and edge.reader in inside)
 
 
-def scrub(relevant: Iterable[Edge], graph: Graph, recipe: Recipe, name: str) -> Variant:
-    """The clean run in which every edge outside `relevant` carries what its writer gives under `recipe`.
+def other_positions(circuit: Circuit, graph: Graph) -> tuple[Node, ...]:
+    """What is left of the nodes that are claimed at named positions only."""
+    every = circuit.in_scope(graph.heads, graph.n_layers)
+    return tuple(unit for unit in complement(circuit.nodes, every) if unit.is_part)
+
+
+def scrub(relevant: Iterable[Edge], graph: Graph, recipe: Recipe, name: str, replaced: Iterable[Node] = ()) -> Variant:
+    """The clean run in which every edge outside `relevant` carries what its writer gives under `recipe`, and so do the nodes
+    `replaced`.
 
     The same logits as `patch_paths` of the complement, for less: a component from which no relevant edges lead to the
     logits is replaced as a whole, and what it would have read is left alone.
     """
     relevant = frozenset(relevant)
     writers, readers = _reaching(relevant, graph)
-    replaced = tuple(node for node in graph.writers if node not in writers)
+    unread = tuple(node for node in graph.writers if node not in writers)
     cut = tuple(e for e in graph.edges if e not in relevant and e.writer in writers and e.reader in readers)
-    interventions = (Intervention(replaced, recipe),) if replaced else ()
+    interventions = on_parts((*unread, *(node for node in replaced if node.whole in writers)), recipe)
     return Variant(name, (*interventions, PathIntervention(cut, recipe)) if cut else interventions)
 
 

@@ -84,11 +84,19 @@ class EveryBut:
 
 @dataclass(frozen=True)
 class Intervention:
-    """Replace the activations of `nodes` by `recipe`, at the named `positions` or (None) at all of them."""
+    """Replace the activations of `nodes` by `recipe`, at the named `positions` or (None) at all of them.
+
+    Nodes are whole here: `on_parts` says the same of parts of nodes. ValueError for a part.
+    """
 
     nodes: tuple[Node, ...]
     recipe: Recipe
     positions: tuple[str | EveryBut, ...] | None = None
+
+    def __post_init__(self) -> None:
+        parts = [node for node in self.nodes if node.is_part]
+        if parts:
+            raise ValueError(f"{parts[0]} is a part of a node, and positions belong to the intervention; use on_parts")
 
 
 @dataclass(frozen=True)
@@ -178,20 +186,51 @@ class Effects:
         return self.logit_diff[self.names.index(name)]
 
 
+def on_parts(nodes: Iterable[Node], recipe: Recipe) -> tuple[Intervention, ...]:
+    """The interventions that replace each of `nodes` where it counts: at all positions, or at those of its parts.
+
+    A token that two named positions share is replaced if either part is. Parts that make up the node are the node.
+    """
+    places: dict[Node, tuple[str | EveryBut, ...] | None] = {}
+    for node in nodes:
+        if not node.is_part:
+            places[node] = None
+            continue
+        known = places.get(node.whole, ())
+        place = EveryBut(node.but) if node.but else node.position
+        places[node.whole] = None if known is None else (*known, place)
+    together: dict[tuple[str | EveryBut, ...] | None, list[Node]] = {}
+    for node, own in places.items():
+        together.setdefault(_everywhere(own), []).append(node)
+    return tuple(Intervention(tuple(own), recipe, where) for where, own in together.items())
+
+
+def _everywhere(places: tuple[str | EveryBut, ...] | None) -> tuple[str | EveryBut, ...] | None:
+    """None for places that leave no position out."""
+    named = {place for place in places or () if isinstance(place, str)}
+    full = any(isinstance(place, EveryBut) and named >= set(place.roles) for place in places or ())
+    return None if full else places
+
+
 def ablate(nodes: Iterable[Node], recipe: Recipe, name: str) -> Variant:
-    """The clean run with `nodes` ablated at all positions (no nodes: the clean run itself)."""
-    nodes = tuple(nodes)
-    return Variant(name, (Intervention(nodes, recipe),) if nodes else ())
+    """The clean run with `nodes` ablated, each where it counts (no nodes: the clean run itself)."""
+    return Variant(name, on_parts(nodes, recipe))
 
 
 def denoise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None = None) -> Variant:
     """The corrupted run with the clean activations of `nodes` put in: are they sufficient?"""
-    return Variant(name, (Intervention(tuple(nodes), Recipe("patch", source="clean"), positions),), "corrupted")
+    return Variant(name, _patched(nodes, "clean", positions), "corrupted")
 
 
 def noise(nodes: Iterable[Node], name: str, positions: tuple[str, ...] | None = None) -> Variant:
     """The clean run with the corrupted activations of `nodes` put in: are they necessary?"""
-    return Variant(name, (Intervention(tuple(nodes), Recipe("patch", source="corrupted"), positions),), "clean")
+    return Variant(name, _patched(nodes, "corrupted", positions), "clean")
+
+
+def _patched(nodes: Iterable[Node], source: Base, positions: tuple[str, ...] | None) -> tuple[Intervention, ...]:
+    """Nodes patched from a run at `positions`, or (None) where each counts."""
+    recipe = Recipe("patch", source=source)
+    return on_parts(nodes, recipe) if positions is None else (Intervention(tuple(nodes), recipe, positions),)
 
 
 def patch_paths(edges: Iterable[Edge], recipe: Recipe, name: str, base: Base = "clean") -> Variant:

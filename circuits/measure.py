@@ -77,6 +77,17 @@ class Plan:
             {name: [vars(example) for example in examples] for name, examples in self.examples.items()}
         )
 
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """The named positions of the task's prompts, at which a claim may say that a node counts."""
+        first = next(examples[0] for examples in self.examples.values() if examples)
+        return (*first.positions, prompts.CHANGED)
+
+    def checked(self, circuit: Circuit) -> Circuit:
+        """The circuit, if the model has all that it claims and the task every position; otherwise UserError."""
+        positions = self.positions if any(node.is_part for node in circuit.nodes) else None
+        return circuit.check(self.identity.n_layers, self.identity.n_heads, positions)
+
     def require_reference(self) -> None:
         """UserError, before a model is loaded, if a template has too few reference prompts for its means."""
         held = Counter(example.template for example in self.examples["reference"])

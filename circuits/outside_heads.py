@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from circuits.circuit import Node, head_pairs
+from circuits.circuit import Node, stored_nodes
 from circuits.claimed_groups import climb
 from circuits.head_sets import Heads, HeadSets
 from circuits.interventions import Recipe
@@ -62,7 +62,7 @@ class OutsideSet:
 def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence[int]) -> dict[str, Any]:
     """Every outside head, and the sets, on the scored prompts `rows` under the recipes of `settings["outside"]`."""
     own = study.settings["outside"]
-    outside = frozenset(study.model.heads) - frozenset(study.claim.heads)
+    outside = study.outside
     prompts, found, sets = study.prompts.select(rows), {}, []
     for name in dict.fromkeys((study.claim.primary_recipe, *own["recipes"])) if outside else ():
         chosen = choose(study, name, recipes(name)[0], outside)
@@ -76,7 +76,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
                 "kind": one.kind,
                 "side": one.side,
                 "recipe": one.recipe,
-                "heads": head_pairs(sorted(one.heads)),
+                **stored_nodes(sorted(one.heads)),
                 "effect": effects.of(one.side, one.heads),
             }
             for one in chosen
@@ -84,7 +84,7 @@ def measure(study: Study, recipes: Callable[[str], list[Recipe]], rows: Sequence
     return {
         "prompt_index": list(rows),
         "grouping_prompts": len(study.grouping),
-        "heads": head_pairs(sorted(outside)),
+        **stored_nodes(sorted(outside)),
         "recipes": found,
         "sets": sets,
     }

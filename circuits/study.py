@@ -12,7 +12,7 @@ from torch import Tensor
 
 from circuits import prompts as prompt_sets
 from circuits import tasks
-from circuits.circuit import Circuit
+from circuits.circuit import Circuit, Node, complement
 from circuits.engine import LensEngine, choose
 from circuits.interventions import Effects, Sweep
 from circuits.models import Model
@@ -71,6 +71,16 @@ class Study:
         if self.circuit is None:
             raise UserError(f"the study of {self.task.name} on {self.model.name} has no circuit; give it one")
         return self.circuit
+
+    @cached_property
+    def every(self) -> tuple[Node, ...]:
+        """All nodes that the claim's scope holds: without them nothing of it is left."""
+        return self.claim.in_scope(self.model.heads, self.model.n_layers)
+
+    @cached_property
+    def outside(self) -> frozenset[Node]:
+        """What the claim leaves out of its scope: every measurement of the circuit alone ablates this."""
+        return frozenset(complement(self.claim.nodes, self.every))
 
     def run(self, sweep: Sweep, prompts: PromptSet | None = None, in_logits: bool = False) -> Effects:
         """Run a sweep on the scored prompts (or others of this task) and report progress.

@@ -6,6 +6,7 @@ import numpy as np
 
 from calibrations import calibrate, faithfulness_over_wordings, preconditions
 from calibrations.certificate import RECIPE_NAMES
+from calibrations.claimed_nodes import HEADS_AND_MLPS, SCOPE_WORDS
 from calibrations.evidence import Evidence
 from calibrations.statistics import Insufficient
 from meridian import outside_effects
@@ -34,7 +35,8 @@ def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, ori
     split = prompts["split"]
     return {
         "subject": f"{named} on {circuit['model']} ({shape})  circuit: {asked}, "
-        f"{len(evidence.circuit_heads)} of {len(evidence.heads)} heads, {FOUND.get(provenance['kind'], provenance['kind'])}",
+        f"{_claimed(evidence)}, {FOUND.get(provenance['kind'], provenance['kind'])}",
+        "scope": f"Claim about {SCOPE_WORDS[evidence.scope]}",
         "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "
         f"{len(set(prompts['template']))} templates, BOS {prompts['examples'][0]['bos']}, {evidence.metric}",
         "faithfulness": _faithfulness(evidence, documents),
@@ -42,6 +44,16 @@ def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, ori
             evidence, documents[calibrate.PRECONDITIONS]["subject"]["settings"]["max_outside"]
         ),
     }
+
+
+def _claimed(evidence: Evidence) -> str:
+    """How many of the model's heads are claimed, how many of its MLPs if the scope has them, and whether at positions."""
+    told = f"{len(evidence.circuit_heads)} of {len(evidence.heads)} heads"
+    if evidence.scope == HEADS_AND_MLPS:
+        mlps = {node.layer for node in evidence.claimed if node.kind == "mlp"}
+        told += f" and {len(mlps)} of {evidence.n_layers} MLPs"
+    placed = {node.whole for node in evidence.claimed if node.position}
+    return told + (f" ({len(placed)} at named positions)" if placed else "")
 
 
 def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:

@@ -240,15 +240,14 @@ def _circuit(plan: Plan, circuit: str | Path | Circuit | Iterable[str] | None, m
     if circuit is None or isinstance(circuit, str | Path):
         with tempfile.TemporaryDirectory() as folder:
             return claims.resolve(plan, made.settings["circuit"], Path(folder), made.reporter.bar)
-    named = _named_heads(circuit, plan.task.name, plan.identity.name)
-    return named.check(plan.identity.n_layers, plan.identity.n_heads)
+    return plan.checked(_named_heads(circuit, plan.task.name, plan.identity.name))
 
 
 def _named_heads(claim: Circuit | Iterable[str], task: str, model: str) -> Circuit:
-    """A circuit as it is, or one of heads by name in a single role."""
-    from circuits.circuit import Circuit, Role, parse_head
+    """A circuit as it is, or one of nodes by name in a single role."""
+    from circuits.circuit import Circuit, Role, parse_node
 
     if isinstance(claim, Circuit):
         return claim
-    heads = Role(tuple(parse_head(name) for name in claim))
-    return Circuit("named heads", task, model, {"heads": heads}, {"kind": "user"})
+    named = Role.of(parse_node(name) for name in claim)
+    return Circuit("named heads", task, model, {"heads": named}, {"kind": "user"})

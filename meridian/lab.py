@@ -15,7 +15,16 @@ import pandas as pd
 from jaxtyping import Float
 
 from calibrations.statistics import Insufficient, reportable_ratio
-from circuits.circuit import HEAD_NAME, PRIMARY_RECIPES, Circuit, Kind, Node, parse_head
+from circuits.circuit import (
+    NODE_NAME,
+    PRIMARY_RECIPES,
+    Circuit,
+    Kind,
+    Node,
+    complement,
+    mlp,
+    parse_node,
+)
 from circuits.interventions import Recipe, Sweep, Variant, ablate, denoise, noise
 from circuits.measurements import (
     ablation_battery,
@@ -27,7 +36,7 @@ from circuits.measurements import (
     logit_lens,
 )
 from circuits.models import Model
-from circuits.prompts import PromptSet
+from circuits.prompts import CHANGED, PromptSet
 from circuits.study import Study
 from meridian.figures import lens, patterns
 from meridian.figures.heads import layer_head_map
@@ -60,7 +69,8 @@ Question = Heads | Mapping[str, Heads]
 class Lab:
     """`study`: the loaded model on the prompts of `split` alone. Made by `meridian.explore`.
 
-    Heads are named "L2H1"; a role of the circuit by its name; "circuit" is all of its heads; lists of these are their union.
+    Heads are named "L2H1", MLPs "M3", either at one position "L2H1@end"; a role of the circuit by its name; "circuit" is all
+    that it claims; lists of these are their union.
     Where several questions are asked at once, {label: heads} gives a row for each.
     """
 
@@ -141,6 +151,9 @@ class Lab:
         if direction not in ("denoising", "noising"):
             raise UserError(f"direction={direction} is unknown; use denoising or noising")
         asked, make = self._asked(heads), denoise if direction == "denoising" else noise
+        placed = [node for nodes in asked.values() for node in nodes if node.is_part]
+        if placed and positions is not None:
+            raise UserError(f"{placed[0].name} names its position already; leave positions out, or the position")
         for role in positions or ():
             if role not in self.prompts.positions:
                 raise UserError(f"position {role!r} is unknown; use {', '.join(self.prompts.positions)}")
@@ -172,6 +185,8 @@ class Lab:
     def keep_only(self, heads: Question = CIRCUIT, recipe: str | Sequence[str] = "mean") -> Finding:
         """Faithfulness: sum of LD with every other head ablated over sum of D, with its Fieller interval over clusters.
 
+        MLPs stay as they are, unless some are asked for, or the circuit is about heads and MLPs: then all others are ablated too.
+
         Several recipes give a row each. `low` and `high` are missing where the ratio is not reportable (the model does not
         do the task on these prompts).
         """
@@ -180,7 +195,7 @@ class Lab:
         for name in recipes:
             draws = self._recipes(name)
             variants = [
-                ablate(sorted(set(self.model.heads) - set(nodes)), one, f"only {label}, {one}")
+                ablate(sorted(complement(nodes, self._scope(nodes))), one, f"only {label}, {one}")
                 for label, nodes in asked.items()
                 for one in draws
             ]
@@ -192,7 +207,8 @@ class Lab:
         figure = Forest(
             name="faithfulness",
             title="Faithfulness: what is left of the behaviour with these heads alone",
-            caption=f"Sum of the {self._metric} with all other heads ablated over its sum in the intact model; MLPs stay. "
+            caption=f"Sum of the {self._metric} with all other heads ablated over its sum in the intact model; MLPs stay, "
+            f"unless some are asked for or the circuit is about MLPs too. "
             f"1 is the intact model. {LEVEL:.0%} Fieller intervals. {self._sample}",
             x_label="faithfulness",
             rows=forest_rows(table),
@@ -397,12 +413,12 @@ class Lab:
         return {", ".join(map(str, heads)): self._nodes(heads)}
 
     def _nodes(self, named: Heads) -> tuple[Node, ...]:
-        """The heads meant, once each, in (layer, head) order."""
+        """The nodes meant, once each: heads in (layer, head) order, then MLPs."""
         if isinstance(named, Node):
             self.model.require(named)
             return (named,)
         if isinstance(named, Circuit):
-            return named.check(self.model.n_layers, self.model.n_heads).heads
+            return named.check(self.model.n_layers, self.model.n_heads, (*self.prompts.positions, CHANGED)).nodes
         if isinstance(named, str):
             return self._named(named)
         found = tuple(sorted({node for one in named for node in self._nodes(one)}))
@@ -413,17 +429,24 @@ class Lab:
     def _named(self, name: str) -> tuple[Node, ...]:
         roles = {} if self.study.circuit is None else self.study.circuit.roles
         if name == CIRCUIT:
-            return self.circuit.heads
+            return self.circuit.nodes
         if name in roles:
-            return tuple(sorted(roles[name].heads))
-        if HEAD_NAME.fullmatch(name.strip()) is None:
+            return tuple(sorted(roles[name].nodes))
+        if NODE_NAME.fullmatch(name.strip()) is None:
             raise UserError(
                 f"heads {name!r} are no role of the circuit; use a head such as L0H0, {CIRCUIT}, or one of "
                 f"{', '.join(roles) or 'no roles'}"
             )
-        node = parse_head(name)
+        node = parse_node(name)
         self.model.require(node)
         return (node,)
+
+    def _scope(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
+        """All that is ablated but for `nodes`: heads, and MLPs if some are meant or the circuit is about them."""
+        circuit = self.study.circuit
+        meant = circuit is not None and circuit.judges_mlps and set(nodes) == set(circuit.nodes)
+        meant = meant or any(node.kind == "mlp" for node in nodes)
+        return (*self.model.heads, *(mlp(layer) for layer in range(self.model.n_layers) if meant))
 
     def _prompt(self, row: int) -> PromptSet:
         if not 0 <= row < len(self.prompts):

@@ -53,6 +53,7 @@ def html(certificate: Mapping[str, Any]) -> str:
         lines.append(f"Blocks tier {gates[0]['tier']}: {escape(blocked)}")
     lines += [
         escape(headline["subject"]),
+        escape(headline.get("scope", "")),
         escape(headline["data"]),
         *map(escape, headline["faithfulness"].splitlines()),
     ]

@@ -12,7 +12,7 @@ together on something the corrupted prompt lacks (with ABC corruption, no name i
 
 from __future__ import annotations
 
-from circuits.discovery.ranking import HeadRanking, by_size
+from circuits.discovery.ranking import HeadRanking, by_size, require_heads
 from circuits.measurements.attribution_patching import gradient_engine
 from circuits.prompts import PromptSet
 from circuits.study import Study
@@ -24,6 +24,7 @@ RESAMPLES = "resamples"
 
 def rank(study: Study, prompts: PromptSet) -> HeadRanking:
     """Heads by the size of their mean score; `settings["discovery"]["atp"]["base"]` is the run whose gradient is taken."""
+    require_heads(study, NAME)
     engine = gradient_engine(study)
     study.progress.expect(engine.head_passes(False) * len(prompts))
     base = study.settings["discovery"]["atp"]["base"]

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits import tasks
-from circuits.discovery.ranking import HeadRanking, Weights
+from circuits.discovery.ranking import HeadRanking, Weights, require_heads
 from circuits.estimators import weight_classifier
 from circuits.estimators.weight_classifier import TaskHeads
 from circuits.measurements import weights as head_weights
@@ -38,6 +38,7 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
 
     Reads `settings["weights"]`, as 09 does. Answer directions come from discovery prompts, of the other tasks too.
     """
+    require_heads(study, NAME)
     own = HeadWeights.of(study.model)
     scores = head_weights.head_scores(own, study.model, study.settings["weights"]["rounding"])
     fitted = weight_classifier.fit(_examples(study, own, scores), study.settings["weights"]["classifier"])

@@ -10,7 +10,7 @@ scaled. Heads rank by |mean over prompts|. The sizes are no nats, so they rank h
 
 from __future__ import annotations
 
-from circuits.discovery.ranking import HeadRanking, by_size
+from circuits.discovery.ranking import HeadRanking, by_size, require_heads
 from circuits.engine import gim
 from circuits.measurements.attribution_patching import gradient_engine
 from circuits.prompts import PromptSet
@@ -30,6 +30,7 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
     Reads `settings["discovery"]["gim"]`: the backward pass, and `base`, the run whose gradient is taken.
     UnsupportedArchitectureError if the backward pass cannot be put into the model.
     """
+    require_heads(study, NAME)
     settings = study.settings["discovery"]["gim"]
     engine = gradient_engine(study, gim.of_settings(settings))
     study.progress.expect(engine.head_passes(False) * len(prompts))

@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Int
 
 from circuits.circuit import Node
-from circuits.discovery.ranking import HeadRanking, Weights
+from circuits.discovery.ranking import HeadRanking, NodeRanking, Weights, searched
 from circuits.interventions import Recipe, Sweep, ablate
 from circuits.prompts import PromptSet
 from circuits.study import Progress, Study
@@ -59,8 +59,8 @@ def pairs(heads: int, prompts: int, settings: Mapping[str, Any]) -> int:
 
 
 def rank(study: Study, prompts: PromptSet) -> HeadRanking:
-    """Heads in reverse order of their pruning; it has no scores. Tells the progress of all prunings of a search."""
-    heads = study.model.heads
+    """Nodes in reverse order of their pruning; it has no scores. Tells the progress of all prunings of a search."""
+    heads = searched(study)
     study.progress.expect(pairs(len(heads), len(prompts), study.settings["discovery"]))
     announced = replace(study, progress=ExpectedWork(study.progress))
 
@@ -69,15 +69,15 @@ def rank(study: Study, prompts: PromptSet) -> HeadRanking:
         left_out = [set(before) - set(after) for before, after in zip(path, [*path[1:], ()], strict=True)]
         return np.array([heads.index(node) for (node,) in reversed(left_out)])
 
-    return HeadRanking(heads, order)
+    return (HeadRanking if heads == study.model.heads else NodeRanking)(heads, order)
 
 
 def prune(study: Study, prompts: PromptSet, weights: Weights | None = None) -> Iterator[tuple[tuple[Node, ...], float]]:
-    """(kept heads, normalised faithfulness) from all heads down to one, each prompt counted `weights` times.
+    """(kept nodes, normalised faithfulness) from all that are searched down to one, each prompt counted `weights` times.
 
     Prompts that count 0 times are not run. A sweep that an earlier pruning made on the same prompts is not run again.
     """
-    heads, weights = study.model.heads, np.ones(len(prompts)) if weights is None else weights
+    heads, weights = searched(study), np.ones(len(prompts)) if weights is None else weights
     if not weights.all():
         prompts, weights = prompts.select(np.flatnonzero(weights).tolist()), weights[weights != 0]
     limits = study.run(Sweep((ablate((), RECIPE, "clean"), ablate(heads, RECIPE, "empty"))), prompts)

@@ -12,7 +12,7 @@ are wired, so it runs on every family.
 
 from __future__ import annotations
 
-from circuits.discovery.ranking import HeadRanking, by_size
+from circuits.discovery.ranking import HeadRanking, by_size, require_heads
 from circuits.measurements.attribution_patching import gradient_engine
 from circuits.prompts import PromptSet
 from circuits.study import Study
@@ -27,6 +27,7 @@ RESAMPLES = "resamples"
 
 def rank(study: Study, prompts: PromptSet) -> HeadRanking:
     """Heads by the size of their mean score. Reads `settings["discovery"]["nap_ig"]["steps"]`."""
+    require_heads(study, NAME)
     engine, steps = gradient_engine(study), int(study.settings["discovery"]["nap_ig"]["steps"])
     study.progress.expect(engine.integrated_head_passes(steps) * len(prompts))
     scores = engine.integrated_head_effects(prompts, "corrupted", steps, study.progress.advance).astype(float)

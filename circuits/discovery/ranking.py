@@ -11,10 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from circuits.circuit import Node
+from circuits.circuit import HEADS, HEADS_AND_MLPS, Kind, Node, mlp
 from circuits.edges import Graph
 from circuits.hypothesis import scrub
 from circuits.interventions import Recipe, Variant, ablate
+from circuits.study import Study
+from results_io import UserError
 
 Weights = Float[np.ndarray, " prompt"]
 Kept = Int[np.ndarray, " kept"]
@@ -48,7 +50,7 @@ class Ranking(ABC):
 
     @abstractmethod
     def heads(self, members: Members) -> tuple[Node, ...]:
-        """The heads of the circuit whose components are these, in (layer, head) order."""
+        """The heads of the circuit whose components are these, in (layer, head) order; then its MLPs, if some were searched."""
 
     @abstractmethod
     def part(self, node: Node) -> Members:
@@ -65,6 +67,21 @@ class Ranking(ABC):
         found = np.zeros(len(self.components), bool)
         found[kept] = True
         return found
+
+
+def searched(study: Study) -> tuple[Node, ...]:
+    """The nodes among which a search chooses: the model's heads, and its MLPs if `settings["discovery"]["scope"]` has them."""
+    asked = study.settings["discovery"].get("scope", HEADS)
+    return (*study.model.heads, *(mlp(layer) for layer in range(study.model.n_layers) if asked == HEADS_AND_MLPS))
+
+
+def require_heads(study: Study, method: str) -> None:
+    """UserError if MLPs are to be searched too, of a `method` that scores heads alone."""
+    if len(searched(study)) > len(study.model.heads):
+        raise UserError(
+            f"method {method} ranks heads alone, and measurement.discovery.scope asks for MLPs too; use method=ACDC-greedy or "
+            "method=EAP-IG"
+        )
 
 
 class HeadRanking(Ranking):
@@ -88,6 +105,12 @@ class HeadRanking(Ranking):
         return tuple(self.components[index] for index in kept)
 
 
+class NodeRanking(HeadRanking):
+    """Heads and MLPs; all others are mean-ablated per template and position."""
+
+    unit = "nodes"
+
+
 @dataclass(frozen=True, eq=False)
 class EdgeRanking(Ranking):
     """Edges, in the order of `graph.edges`; all others carry what their writer gives on the corrupted prompt.
@@ -97,6 +120,7 @@ class EdgeRanking(Ranking):
     """
 
     graph: Graph = field(kw_only=True)
+    kinds: tuple[Kind, ...] = field(kw_only=True, default=("head",))  # of writers that are part of the circuit
 
     unit, recipe, all_sizes = "edges", Recipe("patch", source="corrupted"), False
 
@@ -108,7 +132,7 @@ class EdgeRanking(Ranking):
 
     def heads(self, members: Members) -> tuple[Node, ...]:
         writers = (self.graph.writers[index] for index in np.unique(_wiring(self.graph).writer[members]))
-        return tuple(sorted(node for node in writers if node.kind == "head"))
+        return tuple(sorted(node for node in writers if node.kind in self.kinds))
 
     def part(self, node: Node) -> Members:
         """The edges that the head writes."""

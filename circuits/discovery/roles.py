@@ -9,6 +9,8 @@ The first rule that matches wins. D is the mean logit difference, and shares are
 5. previous_token / duplicate_token / induction: that score on random repeats is at least `attention` (step 1);
 6. unlabelled: none of these (no step, so it does not enter role-depth tests).
 
+An MLP attends to nothing, so of these it can earn 1, 2 and 6.
+
 A head gets the sign -1, whatever its label, if ablating it alone (to its mean) raises the logit difference by more than
 `direct_share` of D.
 """
@@ -40,11 +42,11 @@ def assign(study: Study, heads: Iterable[Node]) -> dict[str, Role]:
         sign = -1 if facts[node]["knockout"] < -study.settings["discovery"]["direct_share"] else 1
         sign = -1 if name == "answer_suppressor" else sign
         labels.setdefault((name, sign), []).append(node)
-        evidence.setdefault((name, sign), []).append(f"{node} {why}")
+        evidence.setdefault((name, sign), []).append(f"{node.name} {why}")
         steps[name] = step
     return {
-        name if sign > 0 or name == "answer_suppressor" else f"{name}_opposing": Role(
-            heads=tuple(nodes),
+        name if sign > 0 or name == "answer_suppressor" else f"{name}_opposing": Role.of(
+            nodes,
             ordinal=steps[name],
             sign=sign,
             assigned_by="none" if name == "unlabelled" else "function",
@@ -90,10 +92,21 @@ def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:
     index = {node: i for i, node in enumerate(study.model.heads)}
     variants = [Variant("clean"), *(ablate([node], Recipe("mean"), str(node)) for node in heads)]
     logit_diff = study.run(Sweep(tuple(variants)), prompts, in_logits=True).logit_diff.astype(float).mean(1)
-    direct = direct_logit_attribution.attribute(study, prompts)["attribution"].numpy().mean(0) / logit_diff[0]
+    parts = direct_logit_attribution.attribute(study, prompts)
+    direct = parts["attribution"].numpy().mean(0) / logit_diff[0]
+    by_mlps = parts["mlp"].numpy().mean(0) / logit_diff[0]
     between = attention.between_positions(study, prompts)
     scores = attention.repeated_token_scores(study)
-    return {
+    mlps = {
+        node: {
+            "direct": float(by_mlps[node.layer]),
+            "knockout": float((logit_diff[0] - logit_diff[1 + place]) / logit_diff[0]),
+            "between": {},
+        }
+        for place, node in enumerate(heads)
+        if node.kind == "mlp"
+    }
+    return mlps | {
         node: {
             "direct": float(direct[index[node]]),
             "knockout": float((logit_diff[0] - logit_diff[1 + place]) / logit_diff[0]),
@@ -101,4 +114,5 @@ def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:
             **{name: float(np.asarray(scores[name])[index[node]]) for name in SCORES},
         }
         for place, node in enumerate(heads)
+        if node.kind == "head"
     }

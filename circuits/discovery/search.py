@@ -22,11 +22,11 @@ from typing import Any, get_args
 import numpy as np
 from jaxtyping import Float, Int
 
-from circuits.circuit import Circuit, Node
+from circuits.circuit import HEADS, HEADS_AND_MLPS, SCOPES, Circuit, Node
 from circuits.discovery import atp, classifier, curve, eap_gim, eap_ig, gim, greedy, nap_ig, resampling, roles
 from circuits.discovery.crossfit import CrossFit
 from circuits.discovery.nested import Nested
-from circuits.discovery.ranking import HeadRanking, Members, Ranking
+from circuits.discovery.ranking import HeadRanking, Members, Ranking, searched
 from circuits.discovery.recovery import recovery
 from circuits.discovery.stopping import Ending, Stopping, head_order
 from circuits.engine.paths import UnknownWiringError
@@ -103,7 +103,9 @@ def warning(method: str, heads: int, prompts: int, settings: Mapping[str, Any]) 
 def check(settings: Mapping[str, Any]) -> None:
     """UserError if a setting of `settings["discovery"]` is out of range, before a search costs minutes."""
     own = settings["discovery"]
-    shares, base = own["shares"], own["atp"]["base"]
+    shares, base, scope = own["shares"], own["atp"]["base"], own.get("scope", HEADS)
+    if scope not in SCOPES:
+        raise UserError(f"measurement.discovery.scope is {scope!r}; expected {' or '.join(map(repr, SCOPES))}")
     if not _are_shares(shares):
         raise UserError(f"measurement.discovery.shares is {shares}; expected rising shares above 0 that end with 1")
     if base not in get_args(Base):
@@ -180,6 +182,7 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
         "known": _known(study, heads, head_order(nested)),
         "source": module.SOURCE,
         "all_heads": len(study.model.heads),
+        **_mlps(study, heads),
         "prompts": len(prompts),
         "clusters": len(set(prompts.clusters)),
     }
@@ -202,6 +205,8 @@ def sentence(document: Mapping[str, Any]) -> str:
     """One line of a discovery's document: size, faithfulness and on which prompts, areas, stability."""
     unit, chosen, crossed = document["unit"], document["chosen"], document["cross_fitted"]
     parts = f"{len(document['heads'])} of {document['all_heads']} heads"
+    if "mlps" in document:
+        parts += f" and {len(document['mlps'])} of {document['all_mlps']} MLPs"
     if unit == "edges":
         parts += f" on {chosen['surviving']} of {document['total']} edges"
     areas = f"CPR {document['cpr']['estimate']:.3f}, CMD {document['cmd']['estimate']:.3f}"
@@ -215,6 +220,7 @@ def sentence(document: Mapping[str, Any]) -> str:
     every = (
         "; every head takes part, so of heads it claims nothing"
         if len(document["heads"]) == document["all_heads"]
+        and len(document.get("mlps", ())) == document.get("all_mlps", 0)
         else ""
     )
     fell_back = f" ({document['fell_back']})" if document.get("fell_back") else ""
@@ -259,8 +265,8 @@ def require_ability(
     UserError unless the first, and its difference from the second, are positive: with 95 % confidence, or on a single
     cluster of prompts just positive.
     """
-    heads = study.model.heads
-    variants = (ablate((), HeadRanking.recipe, "clean"), ablate(heads, HeadRanking.recipe, "empty"))
+    nodes = searched(study)
+    variants = (ablate((), HeadRanking.recipe, "clean"), ablate(nodes, HeadRanking.recipe, "empty"))
     clean, empty = limits = study.run(Sweep(variants), prompts).logit_diff.astype(float)
     draws = counts @ np.stack([clean, clean - empty], 1) / counts.sum(1, keepdims=True)
     (low, above), (high, _) = resampling.interval(draws)
@@ -343,7 +349,7 @@ def _choice(nested: Nested, ending: Ending, members: Members, heads: tuple[Node,
         "unit": ranking.unit,
         "recipe": str(ranking.recipe),
         "total": nested.total,
-        "heads": [str(node) for node in heads],
+        "heads": [str(node) for node in heads if node.kind == "head"],
         "components": [str(ranking.components[index]) for index in nested.order[:size] if members[index]],
         "chosen": {
             "size": size,
@@ -377,10 +383,17 @@ def _head_faithfulness(
     study: Study, prompts: PromptSet, heads: tuple[Node, ...], limits: Float[np.ndarray, "limit prompt"]
 ) -> dict[str, Any]:
     """Faithfulness of the circuit's heads with all other heads mean-ablated: comparable between methods of either unit."""
-    others = [node for node in study.model.heads if node not in heads]
+    others = [node for node in searched(study) if node not in heads]
     (kept,) = study.run(Sweep((ablate(others, HeadRanking.recipe, "heads"),)), prompts).logit_diff.astype(float)
     value = float(curve.normalised(kept, *limits))
     return {"value": value, "recipe": str(HeadRanking.recipe), "scored_on": CHOOSERS}
+
+
+def _mlps(study: Study, nodes: tuple[Node, ...]) -> dict[str, Any]:
+    """The MLPs of the circuit, if they were searched."""
+    if searched(study) == study.model.heads:
+        return {}
+    return {"mlps": [node.name for node in nodes if node.kind == "mlp"], "all_mlps": study.model.n_layers}
 
 
 def _scores(nested: Nested) -> dict[str, Any] | None:
@@ -425,6 +438,6 @@ def _circuit(study: Study, module: ModuleType, heads: tuple[Node, ...], document
         "model_sha256": study.model.sha256,
     }
     short = "greedy" if module is greedy else module.NAME
-    return Circuit(
-        f"{study.task.name} {short}", study.task.name, study.model.name, roles.assign(study, heads), provenance
-    )
+    scope = "" if searched(study) == study.model.heads else HEADS_AND_MLPS
+    found = roles.assign(study, heads)
+    return Circuit(f"{study.task.name} {short}", study.task.name, study.model.name, found, provenance, scope=scope)

@@ -3,19 +3,21 @@
 What is outside the intact set is replaced under the recipes that the settings name for it, by default METHODS: zero, mean
 per template and position, mean over all positions, resample (each draw kept apart), noise (likewise); zero_raw, which takes
 the heads' constants away too, where it is asked for. Circuit, complement and nothing are measured under the claim's primary
-recipe in any case. MLPs, embeddings and the biases of layers always stay intact.
+recipe in any case. Embeddings and the biases of layers always stay intact, and MLPs too, unless the claim's scope is heads
+and MLPs: then all that it names neither as head nor as MLP is replaced. Of a node claimed at a position, all others are.
 """
 
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+from jaxtyping import Float
 
-from circuits.circuit import PRIMARY_RECIPES, Node, head_pairs
+from circuits.circuit import PRIMARY_RECIPES, Kind, Node, complement, head_pairs, heads_of, names_of, only_heads
 from circuits.interventions import Recipe, RecipeKind, Sweep, Variant, ablate
 from circuits.measurements import direct_logit_attribution, head_statistics
 from circuits.study import Study
@@ -53,7 +55,7 @@ def measure(study: Study) -> dict[str, Any]:
         "conditions": [condition for condition, _ in conditions],
         "logit_diff": effects.logit_diff,
         "random_circuits": _random_circuits(study),
-        "baselines": {name: head_pairs(heads) for name, heads in baselines.items()} | {"selected_on": "discovery"},
+        "baselines": _stored(baselines) | {"selected_on": "discovery"},
     }
 
 
@@ -74,72 +76,114 @@ def methods_of(study: Study, subset: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*study.settings["battery"].get(subset, ()), *primary)))
 
 
-def matched_heads(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
-    """Heads drawn at random with the circuit's size and its number of heads in each layer.
+def matched_heads(circuit: Iterable[Node], every: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
+    """Nodes drawn at random with the circuit's number of heads in each layer, its number of MLPs, and its positions.
 
-    They are drawn among all heads of a layer, the circuit's own included. So if the labels mean nothing, the circuit is one
-    more such draw.
+    Heads are drawn among all heads of a layer, MLPs among all MLPs (a layer has but one), the circuit's own included; the
+    positions at which its nodes count are dealt anew among those drawn. So if the labels mean nothing, the circuit is one more
+    such draw. `every` are the nodes to draw from.
     """
-    size = Counter(node.layer for node in set(circuit))
-    inside = {layer: [node for node in heads if node.layer == layer] for layer in sorted(size)}
-    return tuple(sorted(node for layer, nodes in inside.items() for node in rng.sample(nodes, size[layer])))
+    where, drawn = _positions(circuit), []
+    for own, pool in _alike(where, every):
+        chosen, positions = rng.sample(pool, len(own)), [where[node] for node in own]
+        if positions != [("",)] * len(own):
+            rng.shuffle(positions)
+        drawn += [replace(node, position=at) for node, places in zip(chosen, positions, strict=True) for at in places]
+    return tuple(sorted(drawn))
 
 
-def random_circuit(circuit: Iterable[Node], heads: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
+def random_circuit(circuit: Iterable[Node], every: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
     """As `matched_heads`, but another set than the circuit. UserError if there is no other."""
-    circuit, heads = set(circuit), list(heads)
-    if circuit == {node for node in heads if node.layer in {chosen.layer for chosen in circuit}}:
+    circuit, every = set(circuit), list(every)
+    where = _positions(circuit)
+    if all(len(own) == len(pool) and len({where[node] for node in own}) == 1 for own, pool in _alike(where, every)):
         raise UserError(
             "the circuit holds every head of each of its layers, so no other circuit matches it; leave some out"
         )
     while True:
-        drawn = matched_heads(circuit, heads, rng)
+        drawn = matched_heads(circuit, every, rng)
         if set(drawn) != circuit:
             return drawn
 
 
+def _positions(nodes: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
+    """The positions at which each node counts, in their order ("": all)."""
+    found: dict[Node, tuple[str, ...]] = {}
+    for node in sorted(set(nodes)):
+        found[node.whole] = (*found.get(node.whole, ()), node.position)
+    return found
+
+
+def _alike(chosen: Iterable[Node], every: Iterable[Node]) -> Iterator[tuple[list[Node], list[Node]]]:
+    """(those of `chosen`, all of `every`) among which a random circuit draws: the heads of a layer, or the MLPs."""
+    chosen, every = list(chosen), list(every)
+    for layer in sorted({node.layer for node in chosen if node.kind == "head"}):
+        yield _of(chosen, "head", layer), _of(every, "head", layer)
+    if any(node.kind == "mlp" for node in chosen):
+        yield _of(chosen, "mlp"), _of(every, "mlp")
+
+
+def _of(nodes: Iterable[Node], kind: Kind, layer: int | None = None) -> list[Node]:
+    return [node for node in nodes if node.kind == kind and layer in (None, node.layer)]
+
+
 def _baselines(study: Study) -> dict[str, tuple[Node, ...]]:
-    """As many heads as the circuit has, the largest by output norm and by |attribution|, chosen on discovery prompts.
+    """As many heads and MLPs as the circuit has, the largest by output norm and by |attribution|, chosen on discovery prompts.
 
-    Ties go to the lower (layer, head).
+    Each counts at all positions. Ties go to the lower (layer, head).
     """
-    size, heads = len(study.claim.heads), study.model.heads
-    norm = head_statistics.output_norms(study, study.discovery).mean(0)
-    attribution = direct_logit_attribution.attribute(study, study.discovery)["attribution"].numpy()
+    nodes = {node.whole for node in study.claim.nodes}
+    norm = {"head": head_statistics.output_norms(study, study.discovery)}
+    parts = direct_logit_attribution.attribute(study, study.discovery)
+    attribution = {"head": parts["attribution"].numpy(), "mlp": parts["mlp"].numpy()}
+    if study.claim.judges_mlps:
+        norm["mlp"] = head_statistics.mlp_norms(study, study.discovery)
 
-    def top(score: np.ndarray) -> tuple[Node, ...]:
-        return tuple(sorted(heads[i] for i in np.argsort(-score, kind="stable")[:size]))
+    def top(scores: Mapping[str, Float[np.ndarray, "prompt node"]]) -> tuple[Node, ...]:
+        found: list[Node] = []
+        for kind in ("head", "mlp"):
+            pool, size = _of(study.every, kind), len(_of(nodes, kind))
+            strongest = np.argsort(-np.abs(scores[kind].mean(0)), kind="stable")[:size] if size else ()
+            found += sorted(pool[i] for i in strongest)
+        return tuple(found)
 
-    return {"top_k_norm": top(norm), "top_k_attribution": top(np.abs(attribution.mean(0)))}
+    return {"top_k_norm": top(norm), "top_k_attribution": top(attribution)}
+
+
+def _stored(baselines: Mapping[str, Sequence[Node]]) -> dict[str, Any]:
+    """The heads of each baseline; where some have MLPs, all their nodes by name besides."""
+    stored: dict[str, Any] = {name: head_pairs(heads_of(nodes)) for name, nodes in baselines.items()}
+    if not all(map(only_heads, baselines.values())):
+        stored["nodes"] = {name: names_of(nodes) for name, nodes in baselines.items()}
+    return stored
 
 
 def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterator[tuple[dict[str, Any], Variant]]:
-    heads, circuit = set(study.model.heads), set(study.claim.heads)
-    intact: dict[str, set[Node]] = {"circuit": circuit, "complement": heads - circuit, "empty": set()}
-    intact |= {name: set(chosen) for name, chosen in baselines.items()}
-    intact |= {f"without:{name}": heads - set(role.heads) for name, role in study.claim.roles.items()}
-    for subset, kept in intact.items():
+    ablated = {"circuit": study.outside, "complement": study.claim.nodes, "empty": study.every}
+    ablated |= {name: complement(chosen, study.every) for name, chosen in baselines.items()}
+    ablated |= {f"without:{name}": set(role.nodes) for name, role in study.claim.roles.items()}
+    for subset, nodes in ablated.items():
         for method in methods_of(study, subset.partition(":")[0]):
             for recipe in recipes(study, method):
                 name = f"{subset}/{method}/{recipe.draw}"
                 labels = {"subset": subset, "method": method, "draw": recipe.draw, "recipe": str(recipe)}
-                yield {"name": name, **labels}, ablate(sorted(heads - kept), recipe, name)
+                yield {"name": name, **labels}, ablate(sorted(nodes), recipe, name)
 
 
 def _random_circuits(study: Study) -> dict[str, Any]:
     """Random circuits under the primary recipe, on the first share of each split's prompts."""
     seed = int(study.settings["seed"])
     rng = random.Random(f"random circuits {seed}")
-    circuits = [
-        matched_heads(study.claim.heads, study.model.heads, rng) for _ in range(study.settings["random_circuits"])
-    ]
+    circuits = [matched_heads(study.claim.nodes, study.every, rng) for _ in range(study.settings["random_circuits"])]
     rows = study.one_in(int(study.settings["random_circuit_prompt_share"]))
     recipe = Recipe("mean")
-    outside = [sorted(set(study.model.heads) - set(chosen)) for chosen in circuits]
+    outside = [sorted(complement(chosen, study.every)) for chosen in circuits]
     sweep = Sweep(tuple(ablate(nodes, recipe, f"random {i}") for i, nodes in enumerate(outside)))
     effects = study.run(sweep, study.prompts.select(rows))
+    named = {} if only_heads(study.claim.nodes) else {"nodes": list(map(names_of, circuits))}
     return {
-        "heads": [head_pairs(chosen) for chosen in circuits],
+        "heads": [head_pairs(heads_of(chosen)) for chosen in circuits],
+        **named,
         "prompt_index": rows,
         "logit_diff": effects.logit_diff,
         "recipe": str(recipe),

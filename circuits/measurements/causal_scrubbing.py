@@ -17,7 +17,8 @@ variable a role carries, and the factors of prompts (order of the names, answer)
 keep their prompt: what is tested is where information flows, not which.
 
 What a high recovery does not show: edges that carry the same on all prompts of a template (positions, say) are not tested,
-as donors share the template; and MLPs are never scrubbed, so one of them may bridge a pathway that was cut.
+as donors share the template; and MLPs are never scrubbed unless the claim's scope holds them, so one of them may bridge a
+pathway that was cut.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import numpy as np
 from jaxtyping import Float
 
 from circuits.edges import EMBEDDING
-from circuits.hypothesis import circuit_edges, hypothesis_edges, pathway_edges, pathways, scrub
+from circuits.hypothesis import circuit_edges, hypothesis_edges, other_positions, pathway_edges, pathways, scrub
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.study import Study, require_count
 
@@ -75,10 +76,11 @@ def _conditions(study: Study, recipe: Recipe) -> Float[np.ndarray, "condition pr
     With nothing relevant, what is left is the donor's run, and that is the run on the donor's embeddings.
     """
     circuit, graph = study.claim, study.model.graph
+    rest = other_positions(circuit, graph)
     variants = (
         ablate([EMBEDDING], recipe, f"nothing relevant/{recipe.draw}"),
-        scrub(hypothesis_edges(circuit, graph), graph, recipe, f"scrubbed/{recipe.draw}"),
-        scrub(circuit_edges(circuit, graph), graph, recipe, f"heads only/{recipe.draw}"),
+        scrub(hypothesis_edges(circuit, graph), graph, recipe, f"scrubbed/{recipe.draw}", rest),
+        scrub(circuit_edges(circuit, graph), graph, recipe, f"heads only/{recipe.draw}", rest),
     )
     return study.run(Sweep(variants)).logit_diff
 
@@ -92,10 +94,13 @@ def _without_each_pathway(
     """
     rows = study.subset(require_count(study.settings, "scrubbing", "prompts"))
     claimed, graph = pathways(study.claim), study.model.graph
+    rest = other_positions(study.claim, graph)
     total = np.zeros((len(claimed), len(rows)))
     for recipe in recipes:
         variants = (
-            scrub(hypothesis_edges(study.claim, graph, pathway), graph, recipe, f"without {pathway}/{recipe.draw}")
+            scrub(
+                hypothesis_edges(study.claim, graph, pathway), graph, recipe, f"without {pathway}/{recipe.draw}", rest
+            )
             for pathway in claimed
         )
         total += study.run(Sweep(tuple(variants)), study.prompts.select(rows)).logit_diff

@@ -39,8 +39,7 @@ def measure(study: Study) -> dict[str, Any]:
     if not examples:
         return {**stored, "prompt_id": [], "clean": [], "circuit": []}
     fresh = prompt_sets.tokenize(study.task, examples, study.model.tokenizer, SPLIT)
-    outside = sorted(set(study.model.heads) - set(study.claim.heads))
-    effects = study.run(Sweep((Variant("clean"), ablate(outside, Recipe("mean"), "circuit"))), fresh)
+    effects = study.run(Sweep((Variant("clean"), ablate(sorted(study.outside), Recipe("mean"), "circuit"))), fresh)
     return {**stored, "prompt_id": fresh.ids, "clean": effects.logit_diff[0], "circuit": effects.logit_diff[1]}
 
 

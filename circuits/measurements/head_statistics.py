@@ -77,6 +77,11 @@ def output_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt 
     return _norms(study, prompts, end_outputs(study, prompts)).numpy()
 
 
+def mlp_norms(study: Study, prompts: PromptSet) -> Float[np.ndarray, "prompt layer"]:
+    """The length of what each MLP adds to the residual stream at the last position."""
+    return torch.stack([written.norm(dim=1) for written in _at_end(study, prompts, "hook_mlp_out")], 1).numpy()
+
+
 def _norms(
     study: Study, prompts: PromptSet, end_z: Float[Tensor, "prompt head d_head"]
 ) -> Float[Tensor, "prompt head"]:

@@ -1,4 +1,4 @@
-"""22 Minimality: what the circuit loses without each of its heads, and what the claim leaves out.
+"""22 Minimality: what the circuit loses without each of its nodes (heads, and MLPs if it claims any), and what it leaves out.
 
 Three parts: each head alone, by role and beside its backups (here); groups of claimed heads taken out of circuit and model
 (`circuits.claimed_groups`); the heads outside the claim (`circuits.outside_heads`).
@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from circuits import claimed_groups, outside_heads
-from circuits.circuit import PRIMARY_RECIPES, Node, head_pairs
+from circuits.circuit import PRIMARY_RECIPES, Node, head_pairs, heads_of, names_of, only_heads, stored_nodes
 from circuits.head_sets import Heads, HeadSets
 from circuits.interventions import Recipe
 from circuits.measurements.ablation_battery import recipes
@@ -67,8 +67,7 @@ class Losses:
 
     @classmethod
     def on(cls, study: Study, prompts: PromptSet) -> Losses:
-        outside = frozenset(study.model.heads) - frozenset(study.claim.heads)
-        return cls(HeadSets(study, prompts, [RECIPE]), outside)
+        return cls(HeadSets(study, prompts, [RECIPE]), study.outside)
 
     def run(self, removed: Iterable[Heads]) -> None:
         """Measure the circuit without each of these sets."""
@@ -104,17 +103,18 @@ def measure(study: Study) -> dict[str, Any]:
     circuit, alone = study.claim, frozenset[Node]()
     by_name = partial(recipes, study)
     losses = Losses.on(study, study.prompts)
-    roles = [frozenset(role.heads) for role in circuit.roles.values()]
-    needed = [alone, *(alone | {node} for node in circuit.heads), *roles]
+    roles = [frozenset(role.nodes) for role in circuit.roles.values()]
+    needed = [alone, *(alone | {node} for node in circuit.nodes), *roles]
     losses.run([*needed, *(removed for c in chosen for removed in (c.beside, c.beside | {c.node}))])
     return {
-        "heads": head_pairs(circuit.heads),
-        "effect": np.stack([losses.of(node, alone) for node in circuit.heads]),
+        **stored_nodes(circuit.nodes),
+        "effect": np.stack([losses.of(node, alone) for node in circuit.nodes]),
         "roles": list(circuit.roles),
         "role_effect": np.stack([losses.left(alone) - losses.left(role) for role in roles]),
         "recipe": str(RECIPE),
         "greedy": {
-            "sets": [head_pairs(sorted(choice.beside)) for choice in chosen],
+            "sets": [head_pairs(heads_of(choice.beside)) for choice in chosen],
+            **({} if only_heads(circuit.nodes) else {"nodes": [names_of(sorted(c.beside)) for c in chosen]}),
             "kind": [choice.kind for choice in chosen],
             "effect": np.stack([losses.of(choice.node, choice.beside) for choice in chosen]),
             "discovery_effect": [choice.effect for choice in chosen],
@@ -138,7 +138,7 @@ def choose(study: Study) -> list[ContextSet]:
     """
     size = require_count(study.settings, "minimality", "discovery_prompts")
     losses = Losses.on(study, study.discovery_subset(size))
-    candidates = {node: _declared(study, node) for node in study.claim.heads}
+    candidates = {node: _declared(study, node) for node in study.claim.nodes}
     losses.run(r for node, sets in candidates.items() for s in sets.values() for r in (s, s | {node}))
     for node, beside in _grow(losses, study).items():
         candidates[node].setdefault("greedy", beside)
@@ -151,7 +151,7 @@ def choose(study: Study) -> list[ContextSet]:
 
 def _declared(study: Study, node: Node) -> dict[str, Heads]:
     """Nothing and each role without `node`; a role that leaves nothing over is not a set of its own."""
-    roles = {f"role:{name}": frozenset(role.heads) - {node} for name, role in study.claim.roles.items()}
+    roles = {f"role:{name}": frozenset(role.nodes) - {node} for name, role in study.claim.roles.items()}
     return {"none": frozenset()} | {kind: beside for kind, beside in roles.items() if beside}
 
 
@@ -160,8 +160,8 @@ def _grow(losses: Losses, study: Study) -> dict[Node, Heads]:
 
     All heads take each step together, so that a set which several heads ask for is run once.
     """
-    circuit = set(study.claim.heads)
-    grown = {node: frozenset[Node]() for node in study.claim.heads}
+    circuit = set(study.claim.nodes)
+    grown = {node: frozenset[Node]() for node in study.claim.nodes}
     growing = list(grown)
     for _ in range(require_count(study.settings, "minimality", "greedy_steps")):
         options = {v: [grown[v] | {u} for u in sorted(circuit - grown[v] - {v})] for v in growing}

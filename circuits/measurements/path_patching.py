@@ -28,7 +28,7 @@ from jaxtyping import Float
 from circuits.circuit import head_pairs
 from circuits.edges import PROJECTIONS, Edge
 from circuits.hypothesis import circuit_edges
-from circuits.interventions import Base, Intervention, PathIntervention, Recipe, Sweep, Variant, ablate, patch_paths
+from circuits.interventions import Base, PathIntervention, Recipe, Sweep, Variant, ablate, on_parts, patch_paths
 from circuits.prompts import PromptSet
 from circuits.study import Study, require_count
 from results_io import UserError
@@ -85,10 +85,10 @@ def candidates(study: Study) -> tuple[Edge, ...]:
 def without_edges(study: Study, pruned: Iterable[Edge], recipe: Recipe, name: str) -> Variant:
     """The circuit without the `pruned` of its edges.
 
-    Heads outside it are ablated as nodes, which is the same as replacing each edge from them and cheaper.
+    What is outside it is ablated as nodes, which is the same as replacing each edge from them and cheaper. Edges are of whole
+    nodes, whatever the positions at which these are claimed.
     """
-    outside, pruned = tuple(sorted(set(study.model.heads) - set(study.claim.heads))), tuple(pruned)
-    nodes = (Intervention(outside, recipe),) if outside else ()
+    nodes, pruned = on_parts(sorted(study.outside), recipe), tuple(pruned)
     return Variant(name, (*nodes, PathIntervention(pruned, recipe)) if pruned else nodes)
 
 
@@ -155,7 +155,7 @@ def _circuits(study: Study, edges: tuple[Edge, ...], kept: np.ndarray) -> dict[s
     for name, recipe in RECIPES.items():
         variants.append(without_edges(study, (), recipe, f"{name}/node_wise"))
         variants.append(without_edges(study, pruned, recipe, f"{name}/edge_wise"))
-        variants.append(ablate(study.model.heads, recipe, f"{name}/empty"))
+        variants.append(ablate(study.every, recipe, f"{name}/empty"))
     effects = study.run(Sweep(tuple(variants)))
     scored = {
         name: {form: effects.row(f"{name}/{form}") for form in ("node_wise", "edge_wise", "empty")} for name in RECIPES
@@ -196,7 +196,7 @@ def _by_size(
     counts = [round(size * len(edges)) for size in sizes]
     variants = [Variant("clean")]
     for name, recipe in RECIPES.items():
-        variants.append(ablate(study.model.heads, recipe, f"{name}/empty"))
+        variants.append(ablate(study.every, recipe, f"{name}/empty"))
         for place, count in enumerate(counts):
             pruned = [edges[i] for i in order[count:]]
             variants.append(without_edges(study, pruned, recipe, f"{name}/{place}"))

@@ -21,6 +21,7 @@ thing wrong with its heads or with what is claimed of them; `truth` says what.
     variants        one design for each pathology
     out_of_sample   further designs, against which no rule was made
     shapes          the sound design in a model of GPT-2 small's shape
+    with_mlps       designs in which an MLP does part of the work, claimed as heads and MLPs
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from circuits.planted.mechanisms import N_HEADS, N_LAYERS
 from circuits.planted.out_of_sample import OUT_OF_SAMPLE
 from circuits.planted.shapes import SHAPES
 from circuits.planted.variants import DESIGNS, DRAWN_DESIGNS, VARIANTS
+from circuits.planted.with_mlps import WITH_MLPS
 from results_io import UserError
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "OUT_OF_SAMPLE",
     "SHAPES",
     "VARIANTS",
+    "WITH_MLPS",
     "PlantedModel",
     "Truth",
     "build",
@@ -113,7 +116,8 @@ def claimed_circuits(variant: str, seed: int = 0) -> dict[str, Circuit]:
             roles,
             provenance,
             design.pathways.get(task, ()),
-            tuple(sorted(design.mlps)) if task == "ioi" else (),
+            tuple(sorted(design.mlps)) if task == "ioi" and task not in design.scopes else (),
+            scope=design.scopes.get(task, ""),
         ).check(*design.shape)
         for task, roles in design.claims.items()
     }
@@ -140,7 +144,7 @@ def design_of(variant: str, seed: int = 0) -> Design:
     """What every head of the variant does, what is claimed and what is true. UserError as `build`."""
     if variant in DRAWN_DESIGNS:
         return DRAWN_DESIGNS[variant](seed)
-    others = {**OUT_OF_SAMPLE, **SHAPES}
+    others = {**OUT_OF_SAMPLE, **SHAPES, **WITH_MLPS}
     if variant in others:
         return others[variant]()
     if variant not in DESIGNS:

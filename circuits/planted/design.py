@@ -30,7 +30,8 @@ class Design:
 
     `pathology` says in a sentence what is planted. `sound` is True if the claim for indirect object identification is
     right and has no pathology, so that a certificate may reach the top. `true_heads` are all heads that do that task or
-    take it over: `claims["ioi"]` may name others. `mlps` says what the MLPs of some layers do; those of the others are zero.
+    take it over: `claims["ioi"]` may name others. `mlps` says what the MLPs of some layers do; those of the others are
+    zero. `scopes` are those of the claims by task; a claim without one is about heads.
     """
 
     heads: Mapping[Node, Mechanism | Decoy]
@@ -40,6 +41,7 @@ class Design:
     sound: bool
     true_heads: tuple[Node, ...]
     mlps: Mapping[int, tuple[Gate | Relay, ...]] = field(default_factory=dict)
+    scopes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shape(self) -> tuple[int, int]:

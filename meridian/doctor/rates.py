@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from circuits.circuit import complement
 from circuits.engine.gradients import PROMPTS_PER_BACKWARD, GradientEngine
 from circuits.engine.workers import run_parallel
 from circuits.hypothesis import hypothesis_edges, scrub
@@ -105,16 +106,16 @@ def _heads(study: Study) -> Timed:
 
 def _circuits(study: Study) -> Timed:
     """20 in small: the circuit, the rest or nothing intact, under every recipe, and random circuits."""
-    heads, circuit = study.model.heads, set(study.claim.heads)
+    every, claimed = study.every, study.claim.nodes
     drawn = [recipe for method in METHODS for recipe in recipes(study, method)]
-    outside = {"circuit": set(heads) - circuit, "complement": circuit, "empty": set(heads)}
+    outside = {"circuit": study.outside, "complement": claimed, "empty": every}
     variants = [
         ablate(sorted(nodes), recipe, f"{name}/{place}")
         for name, nodes in outside.items()
         for place, recipe in enumerate(drawn)
     ]
     rng = random.Random(0)
-    others = [set(heads) - set(matched_heads(circuit, heads, rng)) for _ in range(VARIANTS // 2)]
+    others = [complement(matched_heads(claimed, every, rng), every) for _ in range(VARIANTS // 2)]
     return _sweep(study, [*variants, *(ablate(sorted(o), Recipe("mean"), f"random {i}") for i, o in enumerate(others))])
 
 

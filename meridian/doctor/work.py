@@ -189,10 +189,10 @@ def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     head without and with it.
     """
     own, circuit = study.settings["minimality"], study.claim
-    size = len(circuit.heads)
-    roles = [frozenset(role.heads) for role in circuit.roles.values()]
-    declared = {frozenset(), *(frozenset([node]) for node in circuit.heads)}
-    for node in circuit.heads:
+    size = len(circuit.nodes)
+    roles = [frozenset(role.nodes) for role in circuit.roles.values()]
+    declared = {frozenset(), *(frozenset([node]) for node in circuit.nodes)}
+    for node in circuit.nodes:
         declared |= {role - {node} for role in roles} | {role | {node} for role in roles}
     larger = {count: sum(len(one) == count for one in declared) for count in range(2, size + 1)}
     for step in range(1, min(own["greedy_steps"], size - 1) + 1):
@@ -201,7 +201,7 @@ def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
             larger[step] = min(comb(size, step), larger[step] + tried)
         larger[step + 1] = min(comb(size, step + 1), larger[step + 1] + tried)
     search = 1 + size + sum(larger.values())
-    scored = {frozenset(), *(frozenset([node]) for node in circuit.heads), *roles}
+    scored = {frozenset(), *(frozenset([node]) for node in circuit.nodes), *roles}
     chosen = min(len(scored) + 2 * size, 2**size)
     yield PlannedWork(
         "22", "circuits", search * min(own["discovery_prompts"], shape.discovery) + chosen * shape.scored, "at most"
@@ -210,8 +210,8 @@ def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
 
 def _claimed_groups(study: Study) -> Iterator[PlannedWork]:
     """22, completeness: sets of heads out of model and circuit, at most these, as greedy groups may meet or stop early."""
-    own, claim = study.settings["completeness"], study.claim.heads
-    if set(claim) == set(study.model.heads):
+    own, claim = study.settings["completeness"], study.claim.nodes
+    if not study.outside:
         return
     declared = claimed_groups.declared(claim)
     starts = [len(one.heads) for one in declared if one.kind in ("claim", "suffix")]
@@ -238,7 +238,7 @@ def _claimed_groups(study: Study) -> Iterator[PlannedWork]:
 def _outside_heads(study: Study) -> Iterator[PlannedWork]:
     """22, outside: single heads and the sets that a greedy search finds, on both sides."""
     own = study.settings["outside"]
-    outside = len(study.model.heads) - len(study.claim.heads)
+    outside = len(study.outside)
     names = dict.fromkeys((study.claim.primary_recipe, *own["recipes"])) if outside else ()
     draws = sum(min(own["draws"], len(ablation_battery.recipes(study, name))) for name in names)
     tried = 1 + sum(outside - step for step in range(min(own["greedy_steps"], outside)))

@@ -7,9 +7,10 @@ else of every head, this one's other positions included, is replaced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from circuits.circuit import Circuit, Node
-from circuits.interventions import EveryBut, Intervention, Recipe, Variant
+from circuits.circuit import Circuit, Node, complement
+from circuits.interventions import Recipe, Variant, ablate, denoise
 
 Positions = tuple[str, ...] | None  # roles of positions; None: all positions
 Nodes = Mapping[Node, Positions]
@@ -18,10 +19,16 @@ Nodes = Mapping[Node, Positions]
 def nodes_of(circuit: Circuit, where: Mapping[str, Sequence[str]]) -> dict[Node, Positions]:
     """The positions at which each head of a circuit counts: those that `where` gives for its roles.
 
-    A head with a role that `where` does not know counts at all positions.
+    A head with a role that `where` does not know counts at all positions, and one that the circuit itself claims at positions
+    at these, whatever `where` says.
     """
     found: dict[Node, Positions] = {}
+    for part in circuit.nodes:
+        if part.kind == "head" and part.is_part:
+            found[part.whole] = (*(found.get(part.whole) or ()), part.position)
     for node in circuit.heads:
+        if node in found:
+            continue
         roles = [name for name, role in circuit.roles.items() if node in role.heads]
         known = all(name in where for name in roles)
         found[node] = tuple(dict.fromkeys(place for name in roles for place in where[name])) if known else None
@@ -30,7 +37,8 @@ def nodes_of(circuit: Circuit, where: Mapping[str, Sequence[str]]) -> dict[Node,
 
 def unplaced(circuit: Circuit, where: Mapping[str, Sequence[str]]) -> list[str]:
     """A sentence about the roles of a circuit for which no position is known, if there are any."""
-    names = [name for name in circuit.roles if name not in where]
+    placed = {name for name, role in circuit.roles.items() if all(node.is_part for node in role.nodes)}
+    names = [name for name in circuit.roles if name not in where and name not in placed]
     return [f"Heads of {', '.join(names)} stay at all positions: no position is known for them."] if names else []
 
 
@@ -45,36 +53,27 @@ def minus(nodes: Nodes, removed: Iterable[Node]) -> dict[Node, Positions]:
     return {node: places for node, places in nodes.items() if node not in gone}
 
 
+def parts(nodes: Nodes) -> tuple[Node, ...]:
+    """The same as claims name them: a head at each of its positions, or the head at all of them."""
+    return tuple(replace(node, position=at) for node in sorted(nodes) for at in nodes[node] or ("",))
+
+
 def only(kept: Nodes, heads: Iterable[Node], recipe: Recipe, name: str) -> Variant:
     """The clean run in which all of `heads` but the kept nodes is replaced: F(C) for kept C."""
-    outside = tuple(node for node in sorted(heads) if node not in kept)
-    found = [Intervention(outside, recipe)] if outside else []
-    for places, own in _by_positions(kept):
-        if places is not None:
-            found.append(Intervention(own, recipe, (EveryBut(places),)))
-    return Variant(name, tuple(found))
+    return ablate(complement(parts(kept), sorted(heads)), recipe, name)
 
 
 def without(removed: Nodes, recipe: Recipe, name: str) -> Variant:
     """The clean run in which some nodes are replaced and all else is as it is: F(M without K) for removed K."""
-    return Variant(name, tuple(Intervention(own, recipe, places) for places, own in _by_positions(removed)))
+    return ablate(parts(removed), recipe, name)
 
 
 def restored(nodes: Nodes, name: str) -> Variant:
     """The corrupted run into which the clean activations of some nodes are put."""
-    clean = Recipe("patch", source="clean")
-    return Variant(name, tuple(Intervention(own, clean, places) for places, own in _by_positions(nodes)), "corrupted")
+    return denoise(parts(nodes), name)
 
 
 def share(nodes: Nodes, n_heads: int, n_positions: float) -> float:
     """Share of all (head, position) pairs that the nodes are."""
     pairs = sum(n_positions if places is None else len(places) for places in nodes.values())
     return pairs / (n_heads * n_positions)
-
-
-def _by_positions(nodes: Nodes) -> list[tuple[Positions, tuple[Node, ...]]]:
-    """Heads with the same positions together, in a fixed order."""
-    together: dict[Positions, list[Node]] = {}
-    for node in sorted(nodes):
-        together.setdefault(nodes[node], []).append(node)
-    return [(places, tuple(own)) for places, own in together.items()]

@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits import hypothesis
-from circuits.circuit import Circuit, Node
+from circuits.circuit import Circuit, Node, mlp
 from circuits.edges import EMBEDDING, Graph
 from circuits.interventions import Recipe, Sweep, Variant, patch_paths
 from circuits.prompts import PADDING, PromptSet
@@ -48,7 +48,7 @@ def run(context: RunContext) -> None:
     found = work.part("probabilities", probabilities)
     sample = reproduction.sample_of(work.settings, work.study.prompts)
     difference = np.array(found["difference"][MODEL])
-    silent = "" if work.circuit.mlps else "The circuit names no MLPs, so all of them are counted in."
+    silent = "" if work.circuit.mlp_layers else "The circuit names no MLPs, so all of them are counted in."
     work.finish(
         rows(found, sample, work.settings),
         [
@@ -137,8 +137,9 @@ def members(circuit: Circuit, graph: Graph) -> tuple[set[Node], set[Any]]:
 
     A circuit that names no MLPs is silent about them and about the embedding, which then count as its own.
     """
-    layers = circuit.mlps or range(graph.n_layers)
-    inside = {*circuit.heads, *(Node("mlp", layer) for layer in layers), *(() if circuit.mlps else (EMBEDDING,))}
+    named = circuit.mlp_layers
+    layers = named or range(graph.n_layers)
+    inside = {*circuit.heads, *map(mlp, layers), *(() if named else (EMBEDDING,))}
     reading = {reader for reader in graph.readers if reader.kind == "mlp" and reader.layer in layers}
     return inside, reading | {graph.logits}
 

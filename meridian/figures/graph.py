@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrations.claimed_nodes import ClaimedNode, names
 from calibrations.evidence import Evidence, sampling_units
 from meridian.figures.intervals import clustered_means, interval_words
 from meridian.figures.layout import FAINT
@@ -38,7 +39,7 @@ def build(run: RunFolder) -> Iterator[CircuitGraph]:
     )
     yield CircuitGraph(
         name="circuit",
-        title=f"The circuit: {len(evidence.circuit_heads)} heads by layer and role",
+        title=f"The circuit: {len(evidence.circuit_heads)} heads{_mlps(evidence)} by layer and role",
         caption=f"A disc's area grows with the size of the head's activation patching effect, from a smallest one "
         f"that holds its name. {told}",
         n_layers=evidence.n_layers,
@@ -59,12 +60,19 @@ def _nodes(evidence: Evidence) -> Iterator[GraphNode]:
         for layer, head in spec["heads"]:
             effect = None if effects is None else float(effects[evidence.heads.index((layer, head))])
             yield GraphNode(head_name((layer, head)), layer, role, effect)
+        mlps = dict.fromkeys(node.layer for node in map(ClaimedNode.read, names(spec)) if node.kind == "mlp")
+        yield from (GraphNode(f"M{layer}", layer, role, None) for layer in mlps)  # 02 patches heads alone
+
+
+def _mlps(evidence: Evidence) -> str:
+    count = evidence.counted_besides.get("mlps", 0)
+    return f" and {count} MLP{'s' * (count > 1)}" if count else ""
 
 
 def _edges(paths: Mapping[str, Any], evidence: Evidence) -> Iterator[GraphEdge]:
     effects = clustered_means(np.asarray(paths["noising"], float).T, *labels_of(evidence, paths["rows"]))
-    names = [map(head_name, paths[side]) for side in ("senders", "receivers")]
-    for sender, receiver, into, weight, low, high in zip(*names, paths["input"], *effects, strict=True):
+    ends = [map(head_name, paths[side]) for side in ("senders", "receivers")]
+    for sender, receiver, into, weight, low, high in zip(*ends, paths["input"], *effects, strict=True):
         yield GraphEdge(sender, receiver, weight, into, low, high)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import results_io
+from calibrations import claimed_nodes
 from meridian.run_folder import RunFolder
 
 Told = list[tuple[str, str]]  # what it is, and its value in words
@@ -30,7 +31,7 @@ def view(run: RunFolder) -> dict[str, Any]:
         "roles": [
             (
                 role.replace("_", " "),
-                ", ".join(f"L{layer}H{head}" for layer, head in spec["heads"]),
+                ", ".join(claimed_nodes.names(spec)),
                 spec.get("evidence"),
             )
             for role, spec in run.circuit["roles"].items()

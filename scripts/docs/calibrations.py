@@ -43,6 +43,7 @@ def page(module: ModuleType) -> str:
             _gates(module.ID),
             validation.section(module.ID),
             _how_it_fails(module),
+            _nodes(module),
             _notes(module).departs,
             literature.section(module.ID),
         ]
@@ -121,6 +122,12 @@ def _notes(module: ModuleType) -> Notes:
 def _how_it_fails(module: ModuleType) -> str:
     """The hand-written notes if there are any, and for which reasons the module says `insufficient`."""
     return f"## How it fails\n\n{_notes(module).fails}\n\n" + _insufficient(module)
+
+
+def _nodes(module: ModuleType) -> str:
+    """What it does with claims of MLPs and positions."""
+    said = getattr(module, "NODES", None)
+    return f"## MLPs and positions of a claim\n\n{said}\n" if said else ""
 
 
 def _insufficient(module: ModuleType) -> str:

@@ -24,6 +24,7 @@ IOI = {
     "backup_name_mover": "9.0 9.7 10.1 10.2 10.6 10.10 11.2 11.9",
     "negative_name_mover": "10.7 11.10",
 }
+REPRODUCED = ("io", "s1", "s1_plus_1", "s2", "end")  # positions of the IOI task
 CORE = {
     "duplicate_token": "0.1 3.0",
     "previous_token": "2.2 4.11",
@@ -35,6 +36,8 @@ CORE = {
 PUBLISHED = {
     "gpt2/ioi": IOI,
     "gpt2/variants/ioi_core": CORE,
+    "gpt2/variants/ioi_positions": IOI,
+    "gpt2/variants/greater_than_mlps": {"year_reader": "5.1 5.5 6.9 7.10 8.8 8.11 9.1", "year_comparator": ""},
     "gpt2/greater_than": {"year_reader": "5.1 5.5 6.9 7.10 8.8 8.11 9.1"},
     "gpt2/induction": {"previous_token": "2.2 4.11", "induction": "5.1 5.5 6.9 7.2 7.10"},
     "gpt2/gendered_pronoun": {"unlabelled": "0.10 3.0 5.8 6.6 8.6"},
@@ -57,6 +60,9 @@ STEPS = {  # processing steps of the roles that have one: 1 early, 4 late
     | dict.fromkeys(("name_mover", "backup_name_mover", "negative_name_mover"), 4),
     "gpt2/variants/ioi_core": {"duplicate_token": 1, "previous_token": 1, "induction": 2, "s_inhibition": 3}
     | dict.fromkeys(("name_mover", "negative_name_mover"), 4),
+    "gpt2/variants/ioi_positions": {"duplicate_token": 1, "previous_token": 1, "induction": 2, "s_inhibition": 3}
+    | dict.fromkeys(("name_mover", "backup_name_mover", "negative_name_mover"), 4),
+    "gpt2/variants/greater_than_mlps": {"year_reader": 1, "year_comparator": 4},
     "gpt2/greater_than": {"year_reader": 1},
     "gpt2/induction": {"previous_token": 1, "induction": 2},
     "gpt2/acronym": {"previous_token": 1, "propagator": 2, "letter_mover": 4},
@@ -67,8 +73,16 @@ SOURCES = {  # whose circuit it is, as its name and its provenance have to say
     "gpt2/gendered_pronoun": ("Mathwin and Corlouer 2023", "Mathwin and Corlouer (2023)"),
 }
 SHAPES = {"gpt2": (12, 12), "attn_only_4l": (4, 8)}
-SIZES = {"gpt2/ioi": 26, "gpt2/variants/ioi_core": 15, "gpt2/acronym": 8, "gpt2/subject_verb_agreement": 12}
-AGAINST_THE_ANSWER = {("gpt2/ioi", "negative_name_mover"), ("gpt2/variants/ioi_core", "negative_name_mover")}
+SIZES = {
+    "gpt2/ioi": 26,
+    "gpt2/variants/ioi_positions": 26,
+    "gpt2/variants/ioi_core": 15,
+    "gpt2/acronym": 8,
+    "gpt2/subject_verb_agreement": 12,
+}
+AGAINST_THE_ANSWER = {
+    (f"gpt2/{name}", "negative_name_mover") for name in ("ioi", "variants/ioi_core", "variants/ioi_positions")
+}
 
 
 def test_these_are_all() -> None:
@@ -88,6 +102,20 @@ def test_heads_signs_and_mlps(name) -> None:
     assert found.task in BUILDERS and found.task in name
     assert {"kind", "source", "split", "fidelity"} <= set(found.provenance)
     assert found.provenance["kind"] == "published"
+
+
+def test_what_the_sources_say_of_mlps_and_positions() -> None:
+    """The default claims stay about heads; the variants claim the MLPs, and the position of every role."""
+    where = {"induction": "s2", "duplicate_token": "s2", "previous_token": "s1_plus_1"}
+    placed = circuit_files.load(FOLDER / "gpt2" / "variants" / "ioi_positions.yaml").check(12, 12, REPRODUCED)
+    assert not placed.judges_mlps and {node.position for node in placed.nodes} == {"end", "s2", "s1_plus_1"}
+    for name, role in placed.roles.items():
+        assert {node.position for node in role.nodes} == {where.get(name, "end")}
+    widened = circuit_files.load(FOLDER / "gpt2" / "variants" / "greater_than_mlps.yaml")
+    assert [node.name for node in widened.roles["year_comparator"].nodes] == ["M8", "M9", "M10", "M11"]
+    assert widened.judges_mlps and widened.mlps == () and widened.mlp_layers == (8, 9, 10, 11)
+    for name in ("ioi", "greater_than"):
+        assert not circuit_files.load(FOLDER / "gpt2" / f"{name}.yaml").judges_mlps
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
