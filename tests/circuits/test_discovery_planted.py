@@ -20,14 +20,13 @@ pytestmark = pytest.mark.slow
 
 SIZES = {"evaluation": 1, "held_out": 1, "discovery": 8, "reference": 120}
 VARIANTS = ("sound", "backup", "negative_head")
+SEARCHES = ("ACDC-greedy", "AtP", "NAP-IG", "GIM", "EAP-IG", "EAP-GIM")
 EXPECTED = {  # method: by variant, heads found, true heads among them, heads that are missed
-    **dict.fromkeys(
-        ("ACDC-greedy", "AtP", "NAP-IG", "GIM", "EAP-IG", "EAP-GIM"), [(7, 7, ""), (7, 7, "L3H4"), (8, 8, "")]
-    ),
+    **{name: [(7, 7, ""), (7, 7, "L3H4"), (8, 8, "")] for name in SEARCHES},
     "classifier": [(21, 7, ""), (15, 8, ""), (22, 8, "")],
 }
 DOCUMENTED = {  # the table: precision, recall
-    **dict.fromkeys(("ACDC-greedy", "AtP", "NAP-IG", "GIM", "EAP-IG", "EAP-GIM"), [(1, 1), (1, 0.88), (1, 1)]),
+    **{name: [(1, 1), (1, 0.88), (1, 1)] for name in SEARCHES},
     "classifier": [(0.33, 1), (0.53, 1), (0.36, 1)],
 }
 

@@ -16,7 +16,7 @@ from circuits.discovery.nested import Nested
 from circuits.discovery.ranking import HeadRanking
 from circuits.discovery.stopping import Ending, Stopping, head_order
 from circuits.engine.paths import UnknownWiringError
-from circuits.interventions import Sweep
+from circuits.interventions import Intervention, Sweep
 from meridian import overrides
 from tests.circuits import toy
 
@@ -34,7 +34,7 @@ class Formula:
     def run(self, sweep: Sweep, prompts: object) -> SimpleNamespace:
         rows = []
         for variant in sweep.variants:
-            ablated = {node for one in variant.interventions for node in one.nodes}
+            ablated = {node for one in variant.interventions if isinstance(one, Intervention) for node in one.nodes}
             intact = {place for place, node in enumerate(self.model.heads) if node not in ablated}
             rows.append([self.value(intact), 2 * self.value(intact)])
         self.asked += len(rows)

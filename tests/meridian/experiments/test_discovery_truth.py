@@ -58,8 +58,8 @@ def test_the_models_are_those_that_only_names() -> None:
 
 
 def test_truth_is_that_of_the_construction() -> None:
-    assert discovery_truth.truth_of("both_needed_claimed", None)  # of designs out of sample too
-    assert head(9, 0) in discovery_truth.truth_of("gpt2_shape", None)
+    assert discovery_truth.truth_of("both_needed_claimed", "out_of_sample", {})  # of designs out of sample too
+    assert head(9, 0) in discovery_truth.truth_of("gpt2_shape", "planted", {})
 
 
 def test_the_page_has_what_was_measured() -> None:
