@@ -10,7 +10,7 @@ from typing import Any
 
 import results_io
 from circuits import circuit as circuit_files
-from circuits import discovery
+from circuits import discovery, graphs
 from circuits.circuit import HEADS_AND_MLPS, Circuit, Node, Role, head_pairs
 from circuits.measure import Plan, ProgressBar, is_fresh
 from circuits.measurements.ablation_battery import random_circuit
@@ -79,7 +79,7 @@ def random_claim(model: Circuit, heads: Sequence[Node], seed: int, n_layers: int
 def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
     if not settings.get("path"):
         raise UserError("circuit=file needs circuit.path; give the path of a circuit file")
-    found = circuit_files.load(Path(settings["path"]))
+    found = graphs.load(Path(settings["path"]), plan.task.name, plan.identity.name, settings.get("strongest"))
     if plan.task.source is not None and found.task == FILE:  # written by hand: whoever runs it says which file
         found = replace(found, task=plan.task.name)
     if found.task != plan.task.name:

@@ -154,11 +154,12 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
     says so.
     """
     check(study.settings)
+    method_name(method, len(study.model.heads), study.settings)  # refused before anything is run
     settings = study.settings["discovery"]
     prompts = study.discovery_subset(settings["prompts"])
     counts = resampling.cluster_counts(prompts.clusters, settings["resamples"], settings["seed"])
     limits = require_ability(study, prompts, counts)
-    module, ranking, fell_back = _ranked(study, prompts, method)
+    module, ranking, fell_back = ranked(study, prompts, method)
     nested = Nested(study, prompts, ranking)
     ending = Stopping(nested, settings).ending(curve.sizes(nested.total, settings["shares"]))
     size = ending.size
@@ -189,7 +190,7 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
     return Discovery(_circuit(study, module, heads, document), document)
 
 
-def _ranked(study: Study, prompts: PromptSet, method: str) -> tuple[ModuleType, Ranking, str | None]:
+def ranked(study: Study, prompts: PromptSet, method: str) -> tuple[ModuleType, Ranking, str | None]:
     """(the method, its ranking, why it is not the one that `auto` would take)"""
     name = method_name(method, len(study.model.heads), study.settings)
     try:
@@ -227,7 +228,7 @@ def sentence(document: Mapping[str, Any]) -> str:
     return (
         f"Discovery by {document['method']}{fell_back} on {document['prompts']} discovery prompts: {parts}, faithfulness "
         f"{chosen['faithfulness']:.3f} on the prompts that chose it (other {unit}: {document['recipe']})"
-        f"{_ending_words(chosen)}; {areas}; {_stability_words(document['stability'], unit)}{every}{_known_words(document)}"
+        f"{_ending_words(chosen)}; {areas}; {_stability_words(document['stability'], unit)}{_known_words(document)}{every}"
     )
 
 

@@ -13,7 +13,7 @@ everything and the model nothing (Wang et al. 2022: completeness). Only discover
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +48,6 @@ class Stopping:
     nested: Nested
     settings: Mapping[str, Any]
     _without: dict[bytes, float] = field(default_factory=dict)  # f of the model by what it lacks
-    _worst: dict[int, tuple[float, str]] = field(default_factory=dict)
 
     def ending(self, grid: Sequence[int]) -> Ending:
         """The circuit to choose; `grid` as `Nested.smallest` takes it. UserError as `Nested.limits`."""
@@ -64,7 +63,7 @@ class Stopping:
         bound = self.settings["completeness"]
         if not self.faithful(size) or abs(self.next(size) or 0.0) > bound["counts"]:
             return False
-        return self.incompleteness(size)[0] <= bound["incompleteness"]
+        return all(difference <= bound["incompleteness"] for difference, _ in self.differences(size))
 
     def faithful(self, size: int) -> bool:
         return abs(float(self.nested.faithfulness([size])[0]) - 1) <= self.settings["tolerance"]
@@ -77,24 +76,23 @@ class Stopping:
         return float(after - now)
 
     def incompleteness(self, size: int) -> tuple[float, str]:
-        """(largest |f(C without K) - f(M without K)|, its K). At most `completeness.groups` heads are asked, the strongest."""
-        if size not in self._worst:
-            self._worst[size] = self._largest_difference(size)
-        return self._worst[size]
+        """(largest |f(C without K) - f(M without K)|, its K)."""
+        return max(self.differences(size), key=lambda one: one[0])
 
-    def _largest_difference(self, size: int) -> tuple[float, str]:
-        nested, ranking = self.nested, self.nested.ranking
-        kept = nested.order[:size]
-        members = ranking.members(kept)
-        heads = ranking.strongest_heads(nested.order[:size])[: self.settings["completeness"]["groups"]]
-        parts = [ranking.part(node) for node in heads]
-        names = ["the whole circuit", *map(str, heads)]
-        everything = np.ones(nested.total, bool)
-        circuit = self._faithfulness([~everything, *(members & ~part for part in parts)])
-        model = self._of_model([everything & ~members, *(everything & ~part for part in parts)])
-        differences = np.abs(np.array(circuit) - np.array(model))
-        worst = int(np.argmax(differences))
-        return float(differences[worst]), names[worst]
+    def differences(self, size: int) -> Iterator[tuple[float, str]]:
+        """(|f(C without K) - f(M without K)|, K) of every group: the circuit, then its `completeness.groups` strongest heads.
+
+        Of heads all are run at once; of edges, where a run takes long, each when it is asked for.
+        """
+        ranking, kept = self.nested.ranking, self.nested.order[:size]
+        members, everything = ranking.members(kept), np.ones(self.nested.total, bool)
+        heads = ranking.strongest_heads(kept)[: self.settings["completeness"]["groups"]]
+        groups = [("the whole circuit", members), *((str(node), ranking.part(node)) for node in heads)]
+        for some in [groups] if ranking.all_sizes else [[group] for group in groups]:
+            circuit = self._faithfulness([members & ~part for _, part in some])
+            model = self._of_model([everything & ~part for _, part in some])
+            for (name, _), one, other in zip(some, circuit, model, strict=True):
+                yield abs(one - other), name
 
     def _of_model(self, sets: Iterable[np.ndarray]) -> list[float]:
         """f of these sets, each run once: what the model does without a head does not depend on the circuit."""

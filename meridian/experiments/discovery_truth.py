@@ -24,12 +24,11 @@ import code_digest
 import results_io
 from circuits import discovery, models, planted, tasks
 from circuits import study as studies
-from circuits.circuit import Node
+from circuits.circuit import Circuit, Node
 from circuits.discovery import curve
 from circuits.discovery.nested import Nested
 from circuits.discovery.stopping import Stopping, head_order
 from circuits.measure import is_fresh
-from circuits.models import Model
 from circuits.study import Study
 from meridian import generated_parts, overrides
 from results_io import UserError
@@ -79,7 +78,8 @@ def rows_of(name: str, kind: str, context: RunContext, folder: Path) -> Iterator
         if not is_fresh(path, subject):
             study = study or prepared(name, kind, context)
             results_io.write(
-                path, {"subject": subject, "row": row(study, truth_of(name, study.model), method, settings)}
+                path,
+                {"subject": subject, "row": row(study, truth_of(name, kind, study.model.circuits), method, settings)},
             )
         yield {"model": name, "kind": kind, **results_io.read(path)["row"]}
 
@@ -113,9 +113,9 @@ def prepared(name: str, kind: str, context: RunContext) -> Study:
     )
 
 
-def truth_of(name: str, model: Model) -> tuple[Node, ...]:
-    """All heads that do the task or take it over."""
-    return model.circuits["ioi"].heads if name == "trained" else planted.truth(name).heads
+def truth_of(name: str, kind: str, stored: Mapping[str, Circuit]) -> tuple[Node, ...]:
+    """All heads that do the task or take it over; of a trained model, those that come with it (`stored`, by task)."""
+    return stored["ioi"].heads if kind == "trained" else planted.truth(name).heads
 
 
 def row(study: Study, truth: tuple[Node, ...], method: str, settings: Mapping[str, Any]) -> dict[str, Any]:

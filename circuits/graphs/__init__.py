@@ -1,0 +1,49 @@
+"""Circuits of other tools as files: read, written, and made into claims that a certificate can judge.
+
+component_graph   what all of them say: which parts of a model, and which edges between them, with scores
+eap_ig            the JSON of EAP-IG and of MIB's circuit track
+auto_circuit      auto-circuit's prune scores
+circuit_tracer    the attribution graphs of circuit-tracer and Neuronpedia
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from circuits.circuit import Circuit
+from circuits.circuit import load as load_circuit_file
+from circuits.graphs import auto_circuit, circuit_tracer, eap_ig
+from circuits.graphs.component_graph import ComponentGraph
+from circuits.graphs.json_file import document_of
+from results_io import UserError
+
+__all__ = ["ComponentGraph", "load", "read"]
+
+TENSORS = (".pt", ".pkl")  # auto-circuit saves its scores with torch.save
+
+
+def read(path: Path) -> ComponentGraph | None:
+    """The graph in a file of another tool, told by what is in it; None if it is none of them. UserError if it is broken."""
+    if path.suffix in TENSORS:
+        return auto_circuit.read(path)
+    if path.suffix != ".json":
+        return None
+    document = document_of(path)
+    for module in (eap_ig, circuit_tracer):
+        if module.is_one(document):
+            return module.read(path)
+    return None
+
+
+def load(path: Path, task: str, model: str, strongest: int | None = None) -> Circuit:
+    """The circuit in a file: a circuit file, or another tool's graph as a claim about this task and model.
+
+    `strongest` takes that many edges of a graph by |score|, in place of those it marks. UserError as `read`, or if a graph
+    marks no head, or all of them.
+    """
+    graph = read(path) if path.is_file() else None
+    if graph is not None:
+        return graph.claim(path, task, model, strongest)
+    if strongest is not None:
+        raise UserError(f"{path} is no graph with scores, so circuit.strongest={strongest} means nothing; leave it out")
+    return load_circuit_file(path)

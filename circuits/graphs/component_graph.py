@@ -1,0 +1,111 @@
+"""ComponentGraph: what another tool says of the parts of a model and of the edges between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import results_io
+from circuits.circuit import Circuit, Node, Role
+from circuits.edges import EMBEDDING, Edge
+from results_io import UserError
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Whether a part or an edge is in the circuit, its score if it has one, and whatever else the tool said of it."""
+
+    inside: bool
+    score: float | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ComponentGraph:
+    """Parts and edges of a model as a tool marks them.
+
+    Readers of an edge name the query head for q, k and v alike, as the tools do, also where heads share keys and values.
+    `more` is what the file says besides, so that writing it again loses nothing.
+    """
+
+    tool: str
+    n_layers: int
+    n_heads: int
+    nodes: Mapping[Node, Mark]
+    edges: Mapping[Edge, Mark]
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def strongest(self, count: int) -> ComponentGraph:
+        """The `count` edges of largest |score| are inside, and the parts that they connect from the input to the logits.
+
+        UserError unless there are so many edges with a score.
+        """
+        scored = [edge for edge, mark in self.edges.items() if mark.score is not None]
+        if not 1 <= count <= len(scored):
+            raise UserError(
+                f"circuit.strongest={count}, and the graph has {len(scored)} edges with a score; use 1 to that"
+            )
+        ranked = sorted(scored, key=lambda edge: -abs(self.edges[edge].score or 0.0))  # stable: ties as in the file
+        kept = connected(set(ranked[:count]))
+        parts = {end for edge in kept for end in (edge.writer, component(edge)) if end is not None}
+        return replace(
+            self,
+            nodes={node: replace(mark, inside=node in parts) for node, mark in self.nodes.items()},
+            edges={edge: replace(mark, inside=edge in kept) for edge, mark in self.edges.items()},
+        )
+
+    @property
+    def heads(self) -> tuple[Node, ...]:
+        """Heads inside, in (layer, head) order."""
+        return tuple(sorted(node for node, mark in self.nodes.items() if mark.inside and node.kind == "head"))
+
+    @property
+    def mlps(self) -> tuple[int, ...]:
+        """Layers whose MLP is inside."""
+        return tuple(sorted(node.layer for node, mark in self.nodes.items() if mark.inside and node.kind == "mlp"))
+
+    def claim(self, path: Path, task: str, model: str, strongest: int | None = None) -> Circuit:
+        """The parts inside as a claim about a task and a model, in one role, as a graph names none.
+
+        UserError if no head is inside, or every one of a graph whose scores could choose some.
+        """
+        graph = self if strongest is None else self.strongest(strongest)
+        if not graph.heads:
+            raise UserError(f"{path} ({self.tool}) has no attention head in its circuit; a claim needs one")
+        if len(graph.heads) == self.n_layers * self.n_heads and strongest is None:
+            raise UserError(
+                f"{path} ({self.tool}) has every head in its circuit, which claims nothing; give circuit.strongest=N for "
+                "its N strongest edges"
+            )
+        provenance: dict[str, Any] = {
+            "kind": "user",
+            "source": f"{self.tool} graph",
+            "split": "none",
+            "file_sha256": results_io.file_digest(path),
+        }
+        if strongest is not None:
+            provenance["strongest_edges"] = strongest
+        evidence = f"in the circuit of a {self.tool} graph, which names no roles"
+        roles = {"circuit": Role(graph.heads, evidence=evidence)}
+        return Circuit(path.stem, task, model, roles, provenance, mlps=graph.mlps)
+
+
+def component(edge: Edge) -> Node | None:
+    """The head or MLP whose input an edge ends at; None for the logits."""
+    reader = edge.reader
+    if reader.kind == "logits":
+        return None
+    return Node("mlp", reader.layer) if reader.kind == "mlp" else Node("head", reader.layer, reader.index)
+
+
+def connected(kept: set[Edge]) -> set[Edge]:
+    """Those of the edges that lie on a path of kept edges from the input to the logits."""
+    while True:
+        fed = {component(edge) for edge in kept} | {EMBEDDING}
+        read = {edge.writer for edge in kept}
+        alive = {edge for edge in kept if edge.writer in fed and (component(edge) is None or component(edge) in read)}
+        if len(alive) == len(kept):
+            return alive
+        kept = alive

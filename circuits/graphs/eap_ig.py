@@ -1,0 +1,122 @@
+"""The graph JSON of EAP-IG (Hanna et al. 2024), in which MIB's circuit track exchanges circuits (Mueller et al. 2025).
+
+    {"cfg": {"n_layers": 12, "n_heads": 12, "parallel_attn_mlp": false, "d_model": 768},
+     "nodes": {"input": {"in_graph": true}, "a0.h0": {...}, "m0": {...}, "logits": {...}},
+     "edges": {"input->a0.h0<q>": {"score": 0.1, "in_graph": true}, "m0->logits": {...}}}
+
+Nodes may have "score", "neurons" and "neurons_scores", which stay with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from circuits.circuit import Node
+from circuits.edges import EMBEDDING, Edge, Reader
+from circuits.graphs import json_file
+from circuits.graphs.component_graph import ComponentGraph, Mark
+from results_io import UserError
+
+TOOL = "EAP-IG"
+PARTS = ("cfg", "nodes", "edges")
+HEAD, MLP = re.compile(r"a(\d+)\.h(\d+)"), re.compile(r"m(\d+)")
+TARGET = re.compile(r"(a\d+\.h\d+)<([qkv])>")
+LOGITS = "logits"
+
+
+def is_one(document: Mapping[str, Any]) -> bool:
+    """True if it has the three parts of a graph."""
+    return all(isinstance(document.get(part), Mapping) for part in PARTS)
+
+
+def read(path: Path) -> ComponentGraph:
+    """The graph in a file. UserError if a name in it is none, or lies outside the model's shape."""
+    document = json_file.document_of(path)
+    try:
+        config = document["cfg"]
+        shape = int(config["n_layers"]), int(config["n_heads"])
+        nodes = {node_of(name): _mark(given) for name, given in document["nodes"].items() if name != LOGITS}
+        edges = {edge_of(name, shape[0]): _mark(given) for name, given in document["edges"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is no graph of {TOOL} ({type(error).__name__}: {error}); export it again") from error
+    outside = [node for node in nodes if node.layer >= shape[0] or node.index >= shape[1]]
+    if outside:
+        raise UserError(f"{path} names {name_of(outside[0])}, and its cfg has {shape[0]} layers x {shape[1]} heads")
+    more = {name: value for name, value in document.items() if name not in ("nodes", "edges")}
+    if LOGITS in document["nodes"]:
+        more[LOGITS] = document["nodes"][LOGITS]
+    return ComponentGraph(TOOL, *shape, nodes, edges, more)
+
+
+def write(graph: ComponentGraph, path: Path) -> None:
+    """The file that `read` reads back to an equal graph, with the same contents as the one it was read from."""
+    config = {"n_layers": graph.n_layers, "n_heads": graph.n_heads, "parallel_attn_mlp": False}
+    more = dict(graph.more) if graph.tool == TOOL else {}
+    logits = more.pop(LOGITS, {"in_graph": True})
+    nodes = {name_of(node): _entry(mark) for node, mark in graph.nodes.items()}
+    edges = {edge_name(edge): _entry(mark) for edge, mark in graph.edges.items()}
+    if graph.tool != TOOL or LOGITS in graph.more:
+        nodes[LOGITS] = logits
+    json_file.write(path, {"cfg": config, **more, "nodes": nodes, "edges": edges})
+
+
+def node_of(name: str) -> Node:
+    """The part of this name; ValueError if there is none."""
+    if name == "input":
+        return EMBEDDING
+    if match := HEAD.fullmatch(name):
+        return Node("head", int(match[1]), int(match[2]))
+    if match := MLP.fullmatch(name):
+        return Node("mlp", int(match[1]))
+    raise ValueError(f"{name!r} is no node; expected input, a<layer>.h<head> or m<layer>")
+
+
+def name_of(node: Node) -> str:
+    if node.kind == "embedding":
+        return "input"
+    return f"m{node.layer}" if node.kind == "mlp" else f"a{node.layer}.h{node.index}"
+
+
+def edge_of(name: str, n_layers: int) -> Edge:
+    """The edge of this name; ValueError if there is none."""
+    parent, _, child = name.partition("->")
+    if child == LOGITS:
+        return Edge(node_of(parent), Reader("logits", n_layers))
+    if match := TARGET.fullmatch(child):
+        end = node_of(match[1])
+        return Edge(node_of(parent), Reader(match[2], end.layer, end.index))  # pyright: ignore[reportArgumentType]
+    end = node_of(child)
+    if end.kind != "mlp":
+        raise ValueError(f"edge {name!r} ends at a head and names none of its inputs <q>, <k>, <v>")
+    return Edge(node_of(parent), Reader("mlp", end.layer))
+
+
+def edge_name(edge: Edge) -> str:
+    parent, reader = name_of(edge.writer), edge.reader
+    if reader.kind == "logits":
+        return f"{parent}->{LOGITS}"
+    if reader.kind == "mlp":
+        return f"{parent}->m{reader.layer}"
+    return f"{parent}->a{reader.layer}.h{reader.index}<{reader.kind}>"
+
+
+def _mark(given: Any) -> Mark:
+    """Of {"in_graph", "score", more}, of scores alone, or of the plain true or false of older files."""
+    if isinstance(given, bool):
+        return Mark(given, more={"plain": True})
+    more = {name: value for name, value in given.items() if name not in ("in_graph", "score")}
+    if "in_graph" not in given:
+        more["unmarked"] = True
+    score = given.get("score")
+    return Mark(bool(given.get("in_graph", False)), None if score is None else float(score), more)
+
+
+def _entry(mark: Mark) -> Any:
+    if mark.more.get("plain"):
+        return mark.inside
+    score = {} if mark.score is None else {"score": mark.score}
+    inside = {} if mark.more.get("unmarked") else {"in_graph": mark.inside}
+    return {**score, **inside, **{name: value for name, value in mark.more.items() if name != "unmarked"}}

@@ -1,0 +1,34 @@
+"""The seven planted heads among 144 of GPT-2 small's shape, measured and judged as a run does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from circuits import planted
+from meridian import config_files, overrides
+from meridian.experiments import out_of_sample
+from meridian.experiments.out_of_sample import Declaration
+
+EVALUATION, HELD_OUT = 100, 50  # fewer than a run's 400 and 200: minutes in place of an hour
+CLAIM = Declaration(
+    name="gpt2_shape",
+    kind="shape",
+    planted=planted.truth("gpt2_shape").pathology,
+    claim="all seven heads",
+    truth="true_complete",
+    reason="faithful and complete under every recipe, as the sound design",
+    lowest_tier=3,
+)
+
+
+@pytest.mark.slow
+def test_the_true_circuit_among_144_heads_earns_tier_3(tmp_path) -> None:
+    config = config_files.plain(overrides.composed(["experiment=out_of_sample", "model.device=cpu"]))
+    own = out_of_sample.laid_over(config["experiment"])
+    own |= {"prompts": {"evaluation": EVALUATION, "held_out": HELD_OUT}}
+    config["experiment"] = own
+    found = out_of_sample.row(CLAIM, 0, config, Path(tmp_path))
+    assert found["met"] and found["tier"] >= 3, found["blocked_by"]
+    assert found["heads"] == 7
