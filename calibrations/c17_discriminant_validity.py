@@ -45,7 +45,7 @@ INPUTS = ("01", "02", "20", "27")
 
 RULE = "effect on the own task / mean effect on other tasks > {threshold_ratio}"
 MATRIX_RULE = "none: mean ratio over circuits"
-COMPANIONS = "task.companions=[other.csv,induction]"
+COMPANIONS = "task.companions"
 
 
 @dataclass(frozen=True)

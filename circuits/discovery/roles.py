@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from circuits.circuit import Node, Role
 from circuits.interventions import Recipe, Sweep, Variant, ablate
@@ -91,13 +92,18 @@ def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:
     variants = [Variant("clean"), *(ablate([node], Recipe("mean"), str(node)) for node in heads)]
     logit_diff = study.run(Sweep(tuple(variants)), prompts, in_logits=True).logit_diff.astype(float).mean(1)
     direct = direct_logit_attribution.attribute(study, prompts)["attribution"].numpy().mean(0) / logit_diff[0]
-    between = attention.between_positions(study, prompts)
+    where = prompts.positions
+    between = {  # of positions that are not one token by two names
+        (query, key): values
+        for (query, key), values in attention.between_positions(study, prompts).items()
+        if query != key and not torch.equal(where[query], where[key])
+    }
     scores = attention.repeated_token_scores(study)
     return {
         node: {
             "direct": float(direct[index[node]]),
             "knockout": float((logit_diff[0] - logit_diff[1 + place]) / logit_diff[0]),
-            "between": {pair: float(values[index[node]]) for pair, values in between.items() if pair[0] != pair[1]},
+            "between": {pair: float(values[index[node]]) for pair, values in between.items()},
             **{name: float(np.asarray(scores[name])[index[node]]) for name in SCORES},
         }
         for place, node in enumerate(heads)
