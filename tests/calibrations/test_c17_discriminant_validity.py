@@ -285,5 +285,7 @@ def test_a_task_that_names_no_companions_is_told_to_name_them() -> None:
     docs["27"]["data"] |= {"tasks": {}, "unavailable": {}}
     (validity, _) = c17.calibrate(Evidence(docs, COMMON), CONFIG)
     assert (validity.verdict, validity.needs) == ("insufficient", "2 companions")
-    assert validity.reasons[0].startswith("n_tasks: the task names no companions, so nothing tells its own heads from those")
+    assert validity.reasons[0].startswith(
+        "n_tasks: the task names no companions, so nothing tells its own heads from those"
+    )
     assert validity.reasons[0].endswith("task.companions")

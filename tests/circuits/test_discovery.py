@@ -414,9 +414,7 @@ def test_a_token_by_two_names_is_no_attention_between_positions(model, able) -> 
 def test_every_measurement_of_such_a_task_is_made(model) -> None:
     task = at_the_end_alone(tasks.get("ioi"))
     circuit = toy.circuit("ioi")
-    study = studies.prepare(
-        model, task, toy.SIZES, seed=0, engine=toy.ENGINE, circuit=circuit, settings=toy.SETTINGS
-    )
+    study = studies.prepare(model, task, toy.SIZES, seed=0, engine=toy.ENGINE, circuit=circuit, settings=toy.SETTINGS)
     for number in ("02", "04", "06", "25", "28"):  # those that read named positions
         data = MEASUREMENTS[number].measure(study)
         assert results_io.canonical(data), number

@@ -175,7 +175,10 @@ def test_check_names_every_row_that_is_left_out_by_its_line(place, monkeypatch) 
 def test_check_exits_with_two_where_no_run_is_possible(place) -> None:
     as_csv(ioi_rows(3), place / "few.csv")
     outcome = command("check", "task=file", "task.path=few.csv")
-    assert outcome.code == 2 and "No run is possible: none of the 3 rows can be used; line 2 is one of 3 rows" in outcome.output
+    assert (
+        outcome.code == 2
+        and "No run is possible: none of the 3 rows can be used; line 2 is one of 3 rows" in outcome.output
+    )
     assert outcome.output.count("left out: ") == 3
     refused = command("task=file", "task.path=few.csv", "results=results", *DISCOVERED)
     assert refused.code == 2 and refused.errors.startswith("none of the 3 rows can be used")
@@ -186,11 +189,20 @@ def test_check_exits_with_two_where_no_run_is_possible(place) -> None:
     ("arguments", "sentence"),
     [
         (("task=file",), "task=file needs task.path, a CSV or JSONL file, or task.dataset, such as task.path=mine.csv"),
-        (("task=file", "task.path=mine.csv", "task.dataset=saved"), "task=file needs task.path, a CSV or JSONL file, or task.dataset, and"),
+        (
+            ("task=file", "task.path=mine.csv", "task.dataset=saved"),
+            "task=file needs task.path, a CSV or JSONL file, or task.dataset, and",
+        ),
         (("task=file", "task.path=none.csv"), "task.path=none.csv does not exist; give a CSV or JSONL file"),
-        (("task=file", "task.path=mine.csv", "task.chat=true"), "task.chat=true, and this tokenizer has no chat template"),
+        (
+            ("task=file", "task.path=mine.csv", "task.chat=true"),
+            "task.chat=true, and this tokenizer has no chat template",
+        ),
         (("task=file", "task.path=mine.csv", "task.align=left"), "task.align=left is not done: padding on the right"),
-        (("task=file", "task.path=mine.csv", "task.companions=[inductoin]"), "task.companions names 'inductoin', which is neither"),
+        (
+            ("task=file", "task.path=mine.csv", "task.companions=[inductoin]"),
+            "task.companions names 'inductoin', which is neither",
+        ),
         (("task=file", "task.path=mine.csv", "task.companions=induction"), "task.companions=induction is no"),
         (("task=ioi",), "check is about rows of yours, and task=ioi draws its own; run it with task=file"),
     ],
@@ -204,7 +216,9 @@ def test_what_check_refuses_the_run_refuses_too_in_one_sentence(place, arguments
 
 def test_larger_wordings_are_of_tasks_that_draw_their_prompts(place) -> None:
     outcome = command("task=file", "task.path=mine.csv", "prompts.templates=more", *DISCOVERED)
-    assert outcome.code == 2 and outcome.errors.startswith("prompts.templates=more is for tasks that draw their prompts")
+    assert outcome.code == 2 and outcome.errors.startswith(
+        "prompts.templates=more is for tasks that draw their prompts"
+    )
 
 
 # --- tiers -----------------------------------------------------------------------------------------------------------
@@ -238,7 +252,9 @@ def test_tiers_are_those_that_the_calibrations_refuse_to_judge_without() -> None
     assert tier_needs.reached(every, {**have, tier_needs.TEMPLATES: 1}) == 2
     assert tier_needs.reached(every, dict.fromkeys(have, 1000)) == 4
     (_, four) = tier_needs.sentences(every, have, file.SHARES)
-    assert four.startswith("tier 4 needs 255 evaluation rows (has 90; S3), 90 held-out rows (has 40; C16, C30), 6 wordings (has 1;")
+    assert four.startswith(
+        "tier 4 needs 255 evaluation rows (has 90; S3), 90 held-out rows (has 40; C16, C30), 6 wordings (has 1;"
+    )
     assert "so about 330 rows more" in four  # (255 - 90) / .5
 
 
@@ -253,7 +269,9 @@ def test_settings_of_rows_are_no_changed_rules_but_for_their_shares() -> None:
 
     plain = rules.rules_of(started("task=file", "task.path=a.csv").settings).settings
     chosen = rules.rules_of(
-        started("task=file", "task.path=b.csv", "task.companions=[induction]", "task.columns={clean: x}", "task.chat=true").settings
+        started(
+            "task=file", "task.path=b.csv", "task.companions=[induction]", "task.columns={clean: x}", "task.chat=true"
+        ).settings
     ).settings
     assert chosen == plain
     other = rules.rules_of(started("task=file", "task.shares.evaluation=0.6").settings).settings
@@ -264,4 +282,6 @@ def test_a_circuit_of_other_rows_is_refused_with_how_to_ask_it_anyway(place) -> 
     roles = {"movers": Role((head(2, 0),))}
     circuit_files.save(Circuit("mine", "file-000000000000", "pocket", roles, {"kind": "user"}), place / "old.yaml")
     with pytest.raises(UserError, match=r"write task: file in it to ask it of these rows"):
-        in_process.run(["task=file", "task.path=mine.csv", "circuit=file", "circuit.path=old.yaml"], "results", show=False)
+        in_process.run(
+            ["task=file", "task.path=mine.csv", "circuit=file", "circuit.path=old.yaml"], "results", show=False
+        )
