@@ -49,7 +49,7 @@ NODES = (
 
 RULE = "effect on the own task / mean effect on other tasks > {threshold_ratio}"
 MATRIX_RULE = "none: mean ratio over circuits"
-COMPANIONS = "task.companions=[other.csv,induction]"
+COMPANIONS = "task.companions"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from circuits.circuit import Node, Role
 from circuits.interventions import Recipe, Sweep, Variant, ablate
@@ -95,7 +96,12 @@ def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:
     parts = direct_logit_attribution.attribute(study, prompts)
     direct = parts["attribution"].numpy().mean(0) / logit_diff[0]
     by_mlps = parts["mlp"].numpy().mean(0) / logit_diff[0]
-    between = attention.between_positions(study, prompts)
+    where = prompts.positions
+    between = {  # of positions that are not one token by two names
+        (query, key): values
+        for (query, key), values in attention.between_positions(study, prompts).items()
+        if query != key and not torch.equal(where[query], where[key])
+    }
     scores = attention.repeated_token_scores(study)
     mlps = {
         node: {
@@ -110,7 +116,7 @@ def _facts(study: Study, heads: tuple[Node, ...]) -> dict[Node, dict[str, Any]]:
         node: {
             "direct": float(direct[index[node]]),
             "knockout": float((logit_diff[0] - logit_diff[1 + place]) / logit_diff[0]),
-            "between": {pair: float(values[index[node]]) for pair, values in between.items() if pair[0] != pair[1]},
+            "between": {pair: float(values[index[node]]) for pair, values in between.items()},
             **{name: float(np.asarray(scores[name])[index[node]]) for name in SCORES},
         }
         for place, node in enumerate(heads)

@@ -278,3 +278,14 @@ def test_the_gating_record_holds_the_random_head_baseline():
     pair = validity.against_baseline
     assert (pair["value"], pair["baseline"]) == pytest.approx((validity.companions["own"], own["mean"]))
     assert pair["ci95"][0] < pair["value"] - pair["baseline"] < pair["ci95"][1]
+
+
+def test_a_task_that_names_no_companions_is_told_to_name_them() -> None:
+    docs = documents(n_tasks=1)
+    docs["27"]["data"] |= {"tasks": {}, "unavailable": {}}
+    (validity, _) = c17.calibrate(Evidence(docs, COMMON), CONFIG)
+    assert (validity.verdict, validity.needs) == ("insufficient", "2 companions")
+    assert validity.reasons[0].startswith(
+        "n_tasks: the task names no companions, so nothing tells its own heads from those"
+    )
+    assert validity.reasons[0].endswith("task.companions")

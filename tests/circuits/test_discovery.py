@@ -10,13 +10,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+import results_io
 from circuits import models, tasks
 from circuits import study as studies
 from circuits.circuit import Node, head
 from circuits.discovery import discover, greedy, resampling, roles, search
 from circuits.interventions import Recipe, Sweep, Variant, ablate
-from circuits.measurements import attention, direct_logit_attribution
+from circuits.measurements import MEASUREMENTS, attention, direct_logit_attribution
 from circuits.study import Study
+from circuits.tasks import Task
 from results_io import UserError
 from tests.circuits import hook_loop, toy
 
@@ -360,3 +362,60 @@ def test_the_facts_are_those_of_the_measurements(able, truth) -> None:
         assert found[node]["between"] == {pair: pytest.approx(float(between[pair][column])) for pair in pairs}
         for name in roles.SCORES:
             assert found[node][name] == pytest.approx(float(repeated[name][column]))
+
+
+# --- tasks that name no position but the last ------------------------------------------------------------------------
+
+
+def at_the_end_alone(task: Task) -> Task:
+    """The same prompts with their last position named and no other."""
+    assert task.sample is not None
+    drawn = task.sample
+
+    def sample(rng):
+        example = drawn(rng)
+        return replace(example, positions={"end": example.positions["end"]})
+
+    return replace(task, sample=sample, roles=("end",))
+
+
+def test_a_task_that_names_the_last_position_alone_has_its_circuit_found_and_labelled(model, able) -> None:
+    drawn = studies.prepare(
+        model, at_the_end_alone(tasks.get(TASK)), {**SIZES, "discovery": 40}, seed=0, engine=toy.ENGINE
+    )
+    places = [drawn.discovery.ids.index(one) for one in able.discovery.ids]
+    study = with_settings(replace(drawn, discovery=drawn.discovery.select(places)))
+    found, expected = roles.assign(study, model.heads), roles.assign(able, model.heads)
+    heads_of = {node: name for name, role in found.items() for node in role.heads}
+    named = {node: name for name, role in expected.items() for node in role.heads}
+    assert len(heads_of) == len(model.heads)
+    for node, name in heads_of.items():  # the same label, but for heads that read a position which is no longer named
+        assert name == named[node] or "_reader_of_" in named[node], (node, name, named[node])
+    assert any("no two named positions" in role.evidence for role in found.values())
+
+
+def test_a_head_of_such_a_task_is_labelled_by_what_it_writes_and_by_its_scores() -> None:
+    none = {"between": {}}
+    assert roles.label(facts(direct=0.2) | none, SETTINGS)[0] == "answer_promoter"
+    assert roles.label(facts(induction=0.6) | none, SETTINGS)[:2] == ("induction", 1)
+    assert roles.label(facts() | none, SETTINGS) == (
+        "unlabelled",
+        None,
+        "no two named positions, direct effect +0.00 of D",
+    )
+
+
+def test_a_token_by_two_names_is_no_attention_between_positions(model, able) -> None:
+    """changed_first is the last token where only that one changes: what it attends to itself says nothing."""
+    twice = replace(able.discovery, positions={"same": able.discovery.end, "end": able.discovery.end})
+    found = roles.assign(replace(able, discovery=twice), model.heads)
+    assert not any("same" in name for name in found)
+
+
+def test_every_measurement_of_such_a_task_is_made(model) -> None:
+    task = at_the_end_alone(tasks.get("ioi"))
+    circuit = toy.circuit("ioi")
+    study = studies.prepare(model, task, toy.SIZES, seed=0, engine=toy.ENGINE, circuit=circuit, settings=toy.SETTINGS)
+    for number in ("02", "04", "06", "25", "28"):  # those that read named positions
+        data = MEASUREMENTS[number].measure(study)
+        assert results_io.canonical(data), number

@@ -77,10 +77,8 @@ MARY = ibis("Mary", "John", ("Anna", "Paul"))
 @needs_merges
 @every_family
 def test_one_file_works_on_every_family(kind) -> None:
-    """30 + 30 rows become 60 pairs in two templates or so, and the tokens are the tokenizer's own of prompt and answer together."""
-    tokenizer, records = family(kind), []
-    for record in capitals():
-        records.append({**record, "clean": record["clean"], "answer": record["answer"]})
+    """The tokens of a pair are the tokenizer's own of prompt and answer together."""
+    tokenizer, records = family(kind), capitals()
     distinct = [record for place, record in enumerate(records) if place % 5 == 0]  # every clean prompt once
     kept, rejected = made(distinct, tokenizer)
     assert (len(kept), len(rejected)) == (12, 0)
@@ -94,7 +92,7 @@ def test_one_file_works_on_every_family(kind) -> None:
 @needs_merges
 @every_family
 def test_the_space_is_the_tokenizer_s_own(kind) -> None:
-    """GPT-2 and SentencePiece write " 7" as one token; Llama-3 and Qwen a space, then the digit, so the prompt ends in the space."""
+    """GPT-2 and SentencePiece write " 7" as one token; Llama-3 and Qwen a space, then the digit: the prompt ends in the space."""
     pair = one({"clean": "2 plus 5 is", "corrupted": "2 plus 3 is", "answer": "7", "wrong": "5"}, family(kind))
     apart = kind in ("llama3", "qwen")
     assert (pair.texts[0], pair.joint) == (("2 plus 5 is ", "") if apart else ("2 plus 5 is", " "))

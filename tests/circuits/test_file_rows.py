@@ -44,7 +44,7 @@ def refusal(path: Path, options: Options | None = None) -> str:
         read(path, options)
     sentence = str(error.value)
     assert "\n" not in sentence and ". " not in sentence.replace(str(path), "")
-    return sentence.replace(str(path), "FILE")
+    return sentence.replace(f"{path}, line ", "LINE ").replace(str(path), "FILE")
 
 
 MANY = [
@@ -134,39 +134,39 @@ def test_columns_may_stand_elsewhere(tmp_path) -> None:
     (row,) = read(written(tmp_path / "a.jsonl", as_jsonl([record])), options)
     assert row == Row(1, 1, PAIR["clean"], PAIR["corrupted"], ("Mary",), ("John",))
     found = refusal(tmp_path / "a.jsonl", Options.of({"columns": {**chosen, "wrong": "by_letter[other.nokey]"}}))
-    assert found == "FILE, line 1: has no column other.nokey (it has: prompt, key); correct task.columns"
+    assert found == "LINE 1: has no column other.nokey (it has: prompt, key); correct task.columns"
     found = refusal(tmp_path / "a.jsonl", Options.of({"columns": {**chosen, "wrong": "choices[other.key]"}}))
-    assert found == "FILE, line 1: has no choices[other.key]: other.key is 'B'; correct task.columns"
+    assert found == "LINE 1: has no choices[other.key]: other.key is 'B'; correct task.columns"
 
 
 FAULTS = {
     "": "FILE is empty; write a header and one prompt pair a line",
     "\n \n": "FILE is empty; write a header and one prompt pair a line",
     HEADER: "FILE has a header and no rows; write one prompt pair a line below it",
-    "clean,answer\na,b\n": "FILE, line 1 has no column corrupted (it has: clean, answer); patching compares two runs, so give each "
+    "clean,answer\na,b\n": "LINE 1 has no column corrupted (it has: clean, answer); patching compares two runs, so give each "
     "row a second prompt whose answer is another, or say with task.columns={corrupted: <its column>} which one it is",
-    "clean,corrupted,answer,colour\na,b,c,d\n": "FILE, line 1 has the unknown column 'colour'; use",
-    "clean,corrupted,answer,clean\na,b,c,d\n": "FILE, line 1 has the column 'clean' twice; keep one of them",
-    HEADER + LINE + "a,b,c\n": "FILE, line 3: has 3 cells, and the header has 4; put a cell",
-    HEADER + LINE + 'a,"b,c,d\n': "FILE, line 3: is no CSV (unexpected end of data); close every double quote",
-    HEADER + LINE + 'a,"b"x,c,d\n': "FILE, line 3: is no CSV (',' expected after '\"'); close every double quote",
-    HEADER + ",b,c,d\n": "FILE, line 2: has no clean prompt; the prompt that the answer continues",
-    HEADER + "a,,c,d\n": "FILE, line 2: has no corrupted prompt; patching compares two runs",
-    HEADER + "a,b,,d\n": "FILE, line 2: has no answer; the word that continues the clean prompt",
-    HEADER + "a,  ,c,d\n": "FILE, line 2: has a corrupted prompt of spaces alone",
-    HEADER + "a,b,c||d,e\n": "FILE, line 2: has an empty answer in ['c', '', 'd']; leave it out",
-    "clean,corrupted,answer,split\na,b,c,test\n": "FILE, line 2: has the split 'test'; use discovery, evaluation, held_out, reference",
-    "clean,corrupted,answer,split\na,b,c,evaluation\nd,e,f,\n": "FILE, line 3: has no split, and line 2 has one; give every row",
-    "clean,corrupted,answer,roles\na,b,c,x\n": "FILE, line 2: has roles that are not JSON",
-    "clean,corrupted,answer,role.io\na b a,x,c,a\n": "FILE, line 2: has the role io at 'a', which the clean prompt contains 2 times; "
+    "clean,corrupted,answer,colour\na,b,c,d\n": "LINE 1 has the unknown column 'colour'; use",
+    "clean,corrupted,answer,clean\na,b,c,d\n": "LINE 1 has the column 'clean' twice; keep one of them",
+    HEADER + LINE + "a,b,c\n": "LINE 3: has 3 cells, and the header has 4; put a cell",
+    HEADER + LINE + 'a,"b,c,d\n': "LINE 3: is no CSV (unexpected end of data); close every double quote",
+    HEADER + LINE + 'a,"b"x,c,d\n': "LINE 3: is no CSV (',' expected after '\"'); close every double quote",
+    HEADER + ",b,c,d\n": "LINE 2: has no clean prompt; the prompt that the answer continues",
+    HEADER + "a,,c,d\n": "LINE 2: has no corrupted prompt; patching compares two runs",
+    HEADER + "a,b,,d\n": "LINE 2: has no answer; the word that continues the clean prompt",
+    HEADER + "a,  ,c,d\n": "LINE 2: has a corrupted prompt of spaces alone",
+    HEADER + "a,b,c||d,e\n": "LINE 2: has an empty answer in ['c', '', 'd']; leave it out",
+    "clean,corrupted,answer,split\na,b,c,test\n": "LINE 2: has the split 'test'; use discovery, evaluation, held_out, reference",
+    "clean,corrupted,answer,split\na,b,c,evaluation\nd,e,f,\n": "LINE 3: has no split, and line 2 has one; give every row",
+    "clean,corrupted,answer,roles\na,b,c,x\n": "LINE 2: has roles that are not JSON",
+    "clean,corrupted,answer,role.io\na b a,x,c,a\n": "LINE 2: has the role io at 'a', which the clean prompt contains 2 times; "
     "give its characters, the first time [0, 1]",
-    "clean,corrupted,answer,role.io\naaa,x,c,aa\n": "FILE, line 2: has the role io at 'aa', which the clean prompt contains 2 times",
-    "clean,corrupted,answer,role.io\na b,x,c,d\n": "FILE, line 2: has the role io at 'd', which the clean prompt 'a b' does not contain",
-    'clean,corrupted,answer,role.io\na b,x,c,"[1, 4]"\n': "FILE, line 2: has the role io at [1, 4], outside its 3 characters; use 0 <=",
-    'clean,corrupted,answer,role.io\na b,x,c,"[1, 1]"\n': "FILE, line 2: has the role io at [1, 1], outside its 3 characters; use 0 <=",
-    "clean,corrupted,answer,role.end\na b,x,c,a\n": "FILE, line 2: names a role 'end', which every prompt has anyway",
-    "clean,corrupted,answer,role.io\na,x,c,a\nb,y,d,\n": "FILE, line 3: has the role io at ''; write a part of the clean prompt",
-    HEADER + "a\0,b,c,d\n": "FILE, line 2: holds a NUL character",
+    "clean,corrupted,answer,role.io\naaa,x,c,aa\n": "LINE 2: has the role io at 'aa', which the clean prompt contains 2 times",
+    "clean,corrupted,answer,role.io\na b,x,c,d\n": "LINE 2: has the role io at 'd', which the clean prompt",
+    'clean,corrupted,answer,role.io\na b,x,c,"[1, 4]"\n': "LINE 2: has the role io at [1, 4], outside its 3 characters; use 0 <=",
+    'clean,corrupted,answer,role.io\na b,x,c,"[1, 1]"\n': "LINE 2: has the role io at [1, 1], outside its 3 characters; use 0 <=",
+    "clean,corrupted,answer,role.end\na b,x,c,a\n": "LINE 2: names a role 'end', which every prompt has anyway",
+    "clean,corrupted,answer,role.io\na,x,c,a\nb,y,d,\n": "LINE 3: has the role io at ''; write a part of the clean prompt",
+    HEADER + "a\0,b,c,d\n": "LINE 2: holds a NUL character",
 }
 
 
@@ -176,31 +176,25 @@ def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path, text, senten
 
 
 LINES = {
-    "[1, 2]\n": "FILE, line 1: is no JSON object; write one a line",
-    as_jsonl([PAIR]) + "3\n": "FILE, line 2: is no JSON object; write one a line",
-    as_jsonl([PAIR]) + "{clean: 1}\n": "FILE, line 2: is no JSON (Expecting property name",
-    '{"clean": "a", "clean": "b"}\n': "FILE, line 1: is no JSON (the key 'clean' is there twice); write one object a line",
-    '{"clean": NaN}\n': "FILE, line 1: is no JSON (NaN is no value of JSON); write one object a line",
-    as_jsonl([{**PAIR, "clean": 3}]): "FILE, line 1: has clean 3, which is no text; write it in quotation marks",
-    as_jsonl(
-        [{**PAIR, "answer": 3.5}]
-    ): "FILE, line 1: has answer 3.5; write a word in quotation marks, or a list of them",
+    "[1, 2]\n": "LINE 1: is no JSON object; write one a line",
+    as_jsonl([PAIR]) + "3\n": "LINE 2: is no JSON object; write one a line",
+    as_jsonl([PAIR]) + "{clean: 1}\n": "LINE 2: is no JSON (Expecting property name",
+    '{"clean": "a", "clean": "b"}\n': "LINE 1: is no JSON (the key 'clean' is there twice); write one object a line",
+    '{"clean": NaN}\n': "LINE 1: is no JSON (NaN is no value of JSON); write one object a line",
+    as_jsonl([{**PAIR, "clean": 3}]): "LINE 1: has clean 3, which is no text; write it in quotation marks",
+    as_jsonl([{**PAIR, "answer": 3.5}]): "LINE 1: has answer 3.5; write a word in quotation marks, or a list of them",
     as_jsonl(
         [{**PAIR, "answer": [True]}]
-    ): "FILE, line 1: has answer True; write a word in quotation marks, or a list of them",
-    as_jsonl([{**PAIR, "answer": []}]): "FILE, line 1: has no answer; the word that continues the clean prompt",
-    as_jsonl(
-        [{**PAIR, "answer": {}}]
-    ): "FILE, line 1: has answer {}; write a word in quotation marks, or a list of them",
-    as_jsonl([{**PAIR, "clean": "\ud800"}]): "FILE, line 1: has half of a character in clean",
-    as_jsonl([{**PAIR, "roles": [1]}]): "FILE, line 1: has roles [1]; write an object such as",
+    ): "LINE 1: has answer True; write a word in quotation marks, or a list of them",
+    as_jsonl([{**PAIR, "answer": []}]): "LINE 1: has no answer; the word that continues the clean prompt",
+    as_jsonl([{**PAIR, "answer": {}}]): "LINE 1: has answer {}; write a word in quotation marks, or a list of them",
+    as_jsonl([{**PAIR, "clean": "\ud800"}]): "LINE 1: has half of a character in clean",
+    as_jsonl([{**PAIR, "roles": [1]}]): "LINE 1: has roles [1]; write an object such as",
     as_jsonl(
         [{**PAIR, "roles": {"a": "Mary"}, "role.a": "John"}]
-    ): "FILE, line 1: gives the role 'a' in two columns; keep one",
-    as_jsonl(
-        [{**PAIR, "roles": {"a b": "Mary"}}]
-    ): "FILE, line 1: names a role 'a b'; use letters, digits and underscores",
-    "[" * 100_000: "FILE, line 1: is no JSON (",
+    ): "LINE 1: gives the role 'a' in two columns; keep one",
+    as_jsonl([{**PAIR, "roles": {"a b": "Mary"}}]): "LINE 1: names a role 'a b'; use letters, digits and underscores",
+    "[" * 100_000: "LINE 1: is no JSON (",
 }
 
 
@@ -213,10 +207,8 @@ def test_what_is_no_text_file_is_refused(tmp_path) -> None:
     assert refusal(tmp_path / "none.csv") == "task.path=FILE does not exist; give a CSV or JSONL file"
     assert refusal(tmp_path).startswith("task.path=FILE is a folder; give a CSV or JSONL file")
     latin = written(tmp_path / "latin.csv", (HEADER + LINE).encode() + b"caf\xe9,b,c,d\n")
-    assert refusal(latin) == "FILE, line 3: the byte 0xe9 is not UTF-8; save the file as UTF-8"
-    assert refusal(written(tmp_path / "wide.csv", (HEADER + LINE).encode("utf-16"))).startswith(
-        "FILE, line 1: is UTF-16"
-    )
+    assert refusal(latin) == "LINE 3: the byte 0xe9 is not UTF-8; save the file as UTF-8"
+    assert refusal(written(tmp_path / "wide.csv", (HEADER + LINE).encode("utf-16"))).startswith("LINE 1: is UTF-16")
 
 
 def test_a_file_without_a_known_ending_is_read_by_what_it_holds(tmp_path) -> None:

@@ -71,7 +71,9 @@ def test_a_column_decides_where_there_is_one(tokenizer) -> None:
     assert sizes(task) == {"discovery": 10, "evaluation": 20, "held_out": 10, "reference": 10}
     for name in task.given:
         unscored = name == "reference"  # whose answers nobody reads
-        assert unscored or all(rows[task.source.row_of[example.id] - 1]["split"] == name for example in task.given[name])
+        assert unscored or all(
+            rows[task.source.row_of[example.id] - 1]["split"] == name for example in task.given[name]
+        )
     assert "by the column split" in "".join(task.source.notes)
     with pytest.raises(UserError, match=r"^50 of the 50 rows can be used, too few for the held-out split; add rows$"):
         file.load([{**row, "split": row["split"].replace("held_out", "evaluation")} for row in rows], tokenizer)

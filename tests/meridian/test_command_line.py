@@ -29,6 +29,8 @@ POCKET = ROOT / "circuits" / "embedded" / "pocket"
 ALL = list(registry.CALIBRATIONS)
 ANOTHER_CHOICE = "is a setting of another circuit than the one chosen; see configs/circuit/ for which"
 TASKS_OF_POCKET = f"use one of {', '.join(tasks.TASKS)}, or another model"
+DRAWN = {*tasks.TASKS, *published.BUILDERS}
+MIB = {f"mib/{path.stem}" for path in (overrides.CONFIGS / "task" / "mib").glob("*.yaml")}
 PLANTED = sorted(path.stem for path in (overrides.CONFIGS / "model" / "planted").glob("*.yaml"))
 
 
@@ -337,7 +339,7 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
         ),
         (
             "task=nothing",
-            f"task=nothing is unknown; use one of {', '.join(sorted({*tasks.TASKS, *published.BUILDERS, 'all', 'failures'}))}",
+            f"task=nothing is unknown; use one of {', '.join(sorted({*DRAWN, 'all', 'failures', 'file', *MIB}))}",
         ),
         (
             "model=planted/x",
@@ -354,7 +356,10 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
             "model.name=../x",
             "model.name=../x leads out of the results folder; write a name, and a folder as model.path",
         ),
-        ("docter", "docter is not a command; use compare, doctor, figures, gate, verify, or settings as key=value"),
+        (
+            "docter",
+            "docter is not a command; use check, compare, doctor, figures, gate, verify, or settings as key=value",
+        ),
         (
             "task.bos=maybe",
             "task.bos=maybe is neither true nor false; write one of them, or null for the task's own choice",

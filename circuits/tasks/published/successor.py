@@ -1,8 +1,8 @@
 """Successor: "Then Mary wrote down Monday, Tuesday, Wednesday," -> Thursday, not what follows in the corrupted list.
 
-What comes next in an ordered list of days, months, number words or letters (successor heads: Gould et al. 2023, arXiv 2312.09230; the
-circuit that continues such lists in GPT-2, and the heads that it shares with greater-than: Lan, Torr and Barez 2024, arXiv
-2311.04131). The sentences are our own. Every tokenizer for English keeps these words whole, so it stands in for greater_than,
+What comes next in an ordered list of days, months, number words or letters. Successor heads: Gould et al. 2023, arXiv
+2312.09230. GPT-2's circuit, and the heads that it shares with greater-than's: Lan, Torr and Barez 2024, arXiv 2311.04131. The
+sentences are our own. Every tokenizer for English keeps these words whole, so it stands in for greater_than,
 whose years Llama-3 and Qwen write digit by digit.
 """
 

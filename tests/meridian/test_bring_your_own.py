@@ -1,0 +1,287 @@
+"""Tasks from a file on the command line: every command of the page, the same bytes from any format, what becomes stale."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from circuits import circuit as circuit_files
+from circuits.circuit import Circuit, Role, head
+from circuits.tasks import file
+from meridian import in_process, tier_needs
+from results_io import UserError
+from tests.circuits.file_rows import FRAMES, as_csv, as_jsonl, ioi_rows
+from tests.commandline import ROOT, Outcome, command, started
+
+PAGE = ROOT / "docs" / "bring-your-own.md"
+QUICK = (
+    "model.device=cpu",
+    "measurement.random_circuits=20",
+    "measurement.companion_prompts=10",
+    "measurement.llc.draws=8",
+    "measurement.discovery.stability.resamples=2",
+    "measurement.discovery.stability.greedy_resamples=1",
+)
+DISCOVERED = ("circuit=discovered", "method=AtP")
+
+
+def commands() -> list[list[str]]:
+    """The arguments of every command of the page that runs here: quotes as a shell would take them away."""
+    lines = re.findall(r"^    python run\.py (.+)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    """A folder with the files that the page names, which commands run in."""
+    rows = ioi_rows(40)
+    as_csv(rows, tmp_path / "mine.csv")
+    as_csv(ioi_rows(45, FRAMES[1:2], seed=8), tmp_path / "other.csv")
+    nested = [
+        {"prompt": r["clean"], "twin": {"prompt": r["corrupted"]}, "choices": [r["wrong"], r["answer"]], "key": 1}
+        for r in rows
+    ]
+    as_jsonl(nested, tmp_path / "other.jsonl")
+    datasets = pytest.importorskip("datasets")
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(str(tmp_path / "saved"))
+    mib = [
+        {
+            "prompt": r["clean"],
+            "metadata": {"indirect_object": r["answer"], "subject": r["wrong"]},
+            "s2_io_flip_counterfactual": {"prompt": r["corrupted"]},
+        }
+        for r in rows
+    ]
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(mib)}).save_to_disk(str(tmp_path / "mib_ioi"))
+    roles = {"movers": Role((head(2, 0), head(2, 1), head(3, 0), head(3, 1)), evidence="by hand")}
+    circuit_files.save(Circuit("mine", "file", "pocket", roles, {"kind": "user"}), tmp_path / "mine.yaml")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> Outcome:
+    outcome = command(*arguments)
+    assert outcome.code == 0, outcome.errors
+    return outcome
+
+
+def documents(results: Path) -> dict[str, bytes]:
+    """Every JSON and circuit file below a folder of results, by its name."""
+    return {path.name: path.read_bytes() for path in results.rglob("*") if path.suffix in (".json", ".yaml")}
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_every_command_that_checks_says_what_the_rows_give(place) -> None:
+    checks = [arguments for arguments in commands() if arguments[0] == "check"]
+    assert len(checks) == 5
+    for arguments in checks:
+        outcome = run(*arguments, f"results={place / 'results'}")
+        assert "rows: 40 of 40 can be used" in outcome.output, arguments
+        assert "tiers: these rows allow tier 1 of 4 at most" in outcome.output
+    assert not (place / "results").exists()
+
+
+def test_the_commands_that_measure_end_in_a_certificate_or_a_verdict(place) -> None:
+    """Without the slow stages: the whole command is the slow test below."""
+    measured = [arguments for arguments in commands() if arguments[0].startswith("task=")]
+    assert len(measured) == 3
+    companions, own = measured[1], measured[2]
+    outcome = run(*companions, *DISCOVERED[1:], *QUICK, "results=results")
+    (cross,) = Path("results").rglob("27_cross_task.json")
+    tasks = json.loads(cross.read_text())["data"]["tasks"]
+    other = file.named(file.rows_sha256(file.read("other.csv")))
+    assert sorted(tasks) == sorted(["induction", other]) and len(tasks["induction"]["prompt_id"]) == 10
+    assert "reference prompts: 12 of 16 are corrupted twins" in outcome.output
+    run(*own, *QUICK, "results=own")
+    (battery,) = Path("own").rglob("20_ablation_battery.json")
+    found = json.loads(battery.read_text())
+    assert found["data"]["circuit"]["task"] == found["subject"]["task"] == file.named(found["subject"]["rows_sha256"])
+
+
+@pytest.mark.slow
+def test_forty_rows_become_a_certificate_in_the_page_s_one_command(place) -> None:
+    (whole,) = [arguments for arguments in commands() if arguments[-1] == "calibration=all"]
+    outcome = run(*whole, *QUICK, "results=results")
+    (folder,) = {path.parent for path in Path("results").rglob("certificate.json")}
+    certificate = json.loads((folder / "certificate.json").read_text())
+    assert certificate["tier"] == 1 and certificate["subject"]["rows_sha256"] in outcome.output
+    baseline = json.loads((folder / "01_baseline.json").read_text())["data"]
+    assert sorted(baseline["row"]) == sorted(set(baseline["row"])) and len(baseline["row"]) == 28
+    report = (folder / "report.html").read_text()
+    assert "12 of 16 are corrupted twins" in report and certificate["subject"]["rows_sha256"] in report
+    named = json.loads((folder / "17_discriminant_validity.json").read_text())["records"][0]
+    assert named["verdict"] == "insufficient" and named["needs"] == "2 companions"
+    verified = command("verify", f"from={folder}", "task=file", "task.path=mine.csv", "model=pocket")
+    assert verified.code == 0 and "prompts: drawn again, the same" in verified.output
+
+
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_rows_give_the_same_bytes_and_stay_fresh_where_the_file_moves(place) -> None:
+    """CSV, JSONL and Python; then moved and renamed: nothing is measured anew; with one word edited, all of it is."""
+    shown = (*DISCOVERED, "calibration=[c11]", *QUICK)
+    run("task=file", "task.path=mine.csv", *shown, "results=a")
+    (place / "deep").mkdir()
+    lines = as_jsonl(ioi_rows(40), place / "deep" / "anything.jsonl")
+    run("task=file", f"task.path={lines}", *shown, "results=b")
+    first = documents(Path("a"))
+    assert {"01_baseline.json", "20_ablation_battery.json", "11_bootstrap_stability.json", "circuit.yaml"} <= set(first)
+    assert documents(Path("b")) == first
+    in_process.run(["task=file", "task.path=mine.csv", *shown], "c", show=False)
+    assert documents(Path("c")) == first
+    shutil.move("mine.csv", "moved.csv")
+    times = {path: path.stat().st_mtime_ns for path in Path("a").rglob("[0-9]*.json")}
+    run("task=file", "task.path=moved.csv", *shown, "results=a")
+    assert {path: path.stat().st_mtime_ns for path in Path("a").rglob("[0-9]*.json")} == times
+    rows = ioi_rows(40)
+    as_csv([{**rows[0], "answer": rows[0]["answer"], "wrong": "Zoe"}, *rows[1:]], place / "moved.csv")
+    run("task=file", "task.path=moved.csv", *shown, "results=a")
+    assert len(list(Path("a/pocket").iterdir())) == 2  # two files of one name and other content
+
+
+# --- check -----------------------------------------------------------------------------------------------------------
+
+
+def test_check_names_every_row_that_is_left_out_by_its_line(place, monkeypatch) -> None:
+    rows = ioi_rows(40)
+    rows[3] = {**rows[3], "corrupted": rows[3]["corrupted"] + " the"}
+    rows[7] = {**rows[7], "wrong": rows[7]["answer"]}
+    rows[9] = {**rows[2]}
+    rows[12] = {**rows[12], "answer": "Zebedee"}
+    as_csv([*rows, *ioi_rows(2, FRAMES[4:5])], place / "bad.csv")
+    from circuits import models
+
+    monkeypatch.setattr(models, "identify", lambda settings: pytest.fail("the weights were read"))
+    outcome = run("check", "task=file", "task.path=bad.csv", "results=results")
+    told = dict(re.findall(r"^line (\d+) \(row \d+\) left out: (.+)$", outcome.output, re.MULTILINE))
+    assert told["5"] == "clean has 15 tokens and corrupted 16; reword it"
+    assert told["9"] == "has an answer that is also its foil; name another foil"
+    assert told["11"] == "has the clean prompt of row 3 again"
+    assert told["14"] == "answer 'Zebedee' is unknown to the tokenizer; use another word"
+    assert sorted(told, key=int) == ["5", "9", "11", "14", "42", "43"]
+    assert "is one of 2 rows of template" in told["42"]
+    assert "rows: 36 of 42 can be used; 6 left out" in outcome.output
+    assert not Path("results").exists()
+
+
+def test_check_exits_with_two_where_no_run_is_possible(place) -> None:
+    as_csv(ioi_rows(3), place / "few.csv")
+    outcome = command("check", "task=file", "task.path=few.csv")
+    assert (
+        outcome.code == 2
+        and "No run is possible: none of the 3 rows can be used; line 2 is one of 3 rows" in outcome.output
+    )
+    assert outcome.output.count("left out: ") == 3
+    refused = command("task=file", "task.path=few.csv", "results=results", *DISCOVERED)
+    assert refused.code == 2 and refused.errors.startswith("none of the 3 rows can be used")
+    assert not Path("results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("task=file",), "task=file needs task.path, a CSV or JSONL file, or task.dataset, such as task.path=mine.csv"),
+        (
+            ("task=file", "task.path=mine.csv", "task.dataset=saved"),
+            "task=file needs task.path, a CSV or JSONL file, or task.dataset, and",
+        ),
+        (("task=file", "task.path=none.csv"), "task.path=none.csv does not exist; give a CSV or JSONL file"),
+        (
+            ("task=file", "task.path=mine.csv", "task.chat=true"),
+            "task.chat=true, and this tokenizer has no chat template",
+        ),
+        (("task=file", "task.path=mine.csv", "task.align=left"), "task.align=left is not done: padding on the right"),
+        (
+            ("task=file", "task.path=mine.csv", "task.companions=[inductoin]"),
+            "task.companions names 'inductoin', which is neither",
+        ),
+        (("task=file", "task.path=mine.csv", "task.companions=induction"), "task.companions=induction is no"),
+        (("task=ioi",), "check is about rows of yours, and task=ioi draws its own; run it with task=file"),
+    ],
+)
+def test_what_check_refuses_the_run_refuses_too_in_one_sentence(place, arguments, sentence) -> None:
+    for words in (("check",), ()) if arguments[0] == "task=file" else (("check",),):
+        outcome = command(*words, *arguments, "results=results", *(() if words else DISCOVERED))
+        assert outcome.code == 2 and outcome.errors.startswith(sentence), outcome.errors
+        assert outcome.errors.count("\n") == 1 and not Path("results").exists()
+
+
+def test_larger_wordings_are_of_tasks_that_draw_their_prompts(place) -> None:
+    outcome = command("task=file", "task.path=mine.csv", "prompts.templates=more", *DISCOVERED)
+    assert outcome.code == 2 and outcome.errors.startswith(
+        "prompts.templates=more is for tasks that draw their prompts"
+    )
+
+
+# --- tiers -----------------------------------------------------------------------------------------------------------
+
+
+def test_tiers_are_those_that_the_calibrations_refuse_to_judge_without() -> None:
+    every = tier_needs.needs(started().settings)
+    asked = {(need.tier, need.what): need.least for need in every}
+    assert asked == {
+        (1, tier_needs.EVALUATION): 10,
+        (2, tier_needs.EVALUATION): 90,
+        (3, tier_needs.EVALUATION): 30,
+        (3, tier_needs.TEMPLATES): 2,
+        (3, tier_needs.SMALLEST): 10,
+        (4, tier_needs.EVALUATION): 255,
+        (4, tier_needs.HELD_OUT): 90,
+        (4, tier_needs.WORDINGS): 6,
+        (4, tier_needs.COMPANIONS): 2,
+    }
+    have = {
+        tier_needs.EVALUATION: 90,
+        tier_needs.HELD_OUT: 40,
+        tier_needs.TEMPLATES: 2,
+        tier_needs.SMALLEST: 10,
+        tier_needs.WORDINGS: 1,
+        tier_needs.COMPANIONS: 0,
+    }
+    assert tier_needs.reached(every, have) == 3
+    assert tier_needs.reached(every, {**have, tier_needs.EVALUATION: 89}) == 1
+    assert tier_needs.reached(every, {**have, tier_needs.EVALUATION: 9}) == 0
+    assert tier_needs.reached(every, {**have, tier_needs.TEMPLATES: 1}) == 2
+    assert tier_needs.reached(every, dict.fromkeys(have, 1000)) == 4
+    (_, four) = tier_needs.sentences(every, have, file.SHARES)
+    assert four.startswith(
+        "tier 4 needs 255 evaluation rows (has 90; S3), 90 held-out rows (has 40; C16, C30), 6 wordings (has 1;"
+    )
+    assert "so about 330 rows more" in four  # (255 - 90) / .5
+
+
+def test_a_setting_that_a_gate_reads_changes_what_a_tier_needs() -> None:
+    every = tier_needs.needs(started("calibration.s3.min_prompts=300", "calibration.c17.min_tasks_gate=5").settings)
+    asked = {(need.tier, need.what): need.least for need in every}
+    assert asked[4, tier_needs.EVALUATION] == 300 and asked[4, tier_needs.COMPANIONS] == 4
+
+
+def test_settings_of_rows_are_no_changed_rules_but_for_their_shares() -> None:
+    from calibrations import rules
+
+    plain = rules.rules_of(started("task=file", "task.path=a.csv").settings).settings
+    chosen = rules.rules_of(
+        started(
+            "task=file", "task.path=b.csv", "task.companions=[induction]", "task.columns={clean: x}", "task.chat=true"
+        ).settings
+    ).settings
+    assert chosen == plain
+    other = rules.rules_of(started("task=file", "task.shares.evaluation=0.6").settings).settings
+    assert [key for key in plain if plain[key] != other[key]] == ["task.shares.evaluation"]
+
+
+def test_a_circuit_of_other_rows_is_refused_with_how_to_ask_it_anyway(place) -> None:
+    roles = {"movers": Role((head(2, 0),))}
+    circuit_files.save(Circuit("mine", "file-000000000000", "pocket", roles, {"kind": "user"}), place / "old.yaml")
+    with pytest.raises(UserError, match=r"write task: file in it to ask it of these rows"):
+        in_process.run(
+            ["task=file", "task.path=mine.csv", "circuit=file", "circuit.path=old.yaml"], "results", show=False
+        )
