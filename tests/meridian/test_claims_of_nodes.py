@@ -12,7 +12,7 @@ REFUSED = {
     "roles: {x: {nodes: [M-1]}}": "head 'M-1' is not of the form",
     "roles: {x: {nodes: [M99]}}": "names the MLP of layer 99, but model 'planted/mlp_claimed' has layers 0-3",
     "roles: {x: {nodes: [L1H12@end]}}": "names head L1H12, but model",
-    "roles: {x: {nodes: [L1H2@nowhere]}}": "'nowhere' is no position of task 'ioi'; use one of io, s1, s1_plus_1, s2, end, changed",
+    "roles: {x: {nodes: [L1H2@nowhere]}}": "'nowhere' is no position of task 'ioi'; use one of io, s1, s1_plus_1, s2, end",
     "roles: {x: {nodes: [L1H2, L1H2@end]}}": "claims L1H2 at all positions and again as L1H2@end; keep one of the two",
     "roles: {x: {nodes: [M1]}}\nscope: heads": "has an MLP in a role but the scope 'heads'",
     "roles: {x: {heads: [L1H2]}}\nscope: everything": "has scope 'everything'; use 'heads' or 'heads and mlps'",
