@@ -62,9 +62,9 @@ def verdict(module, metric: str, variant: str):
 def test_these_are_one_set_of_weights_and_the_mlp_writes_two_fifths_by_hooks_alone() -> None:
     assert len({planted.weights_key(variant) for variant in planted.WITH_MLPS}) == 1
     found = measured(SOUND[0], n=24)
-    block = found.model.transformer.h[3]
+    block = found.model.get_submodule("transformer.h.3")
     scored = found.scored
-    handle = block.mlp.register_forward_hook(lambda module, given, out: torch.zeros_like(out))
+    handle = block.get_submodule("mlp").register_forward_hook(lambda module, given, out: torch.zeros_like(out))
     try:
         logits = found.run(scored, {})
     finally:
@@ -142,13 +142,13 @@ def test_a_claim_without_the_mlp_at_its_place_fails_and_is_told_what_it_lacks(va
 
 def test_a_random_circuit_of_the_shape_seldom_has_the_mlp_and_never_is_as_faithful() -> None:
     evidence = evidence_of(SOUND[0])
-    stored = evidence.data("20")["random_circuits"]
+    drawn = evidence.data("20")["random_circuits"].get("nodes", [])
     own = {node.name for node in evidence.claimed}
-    assert all({name[0] for name in names} == {"L", "M"} and len(names) == 8 for names in stored["nodes"])
+    assert all({name[0] for name in names} == {"L", "M"} and len(names) == 8 for names in drawn)
     # 2 of 12 heads in layer 0, 2 of 12 in layer 1, 3 of 12 in layer 3, and one MLP of four
     assert preconditions.matching_circuits(evidence) == 66 * 66 * 220 * 4
     null = preconditions.random_faithfulness(evidence)
-    others = [theta for theta, names in zip(null, stored["nodes"], strict=True) if set(names) != own]
+    others = [theta for theta, names in zip(null, drawn, strict=True) if set(names) != own]
     assert max(others) < 0.9 and np.median(others) < 0.3
 
 
