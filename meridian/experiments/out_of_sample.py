@@ -133,7 +133,8 @@ def run(context: RunContext) -> None:
     rows: dict[str, dict[str, Any]] = {}
     with context.reporter.bar("claims judged") as bar:
         bar.expect(len(declared))
-        asked = [(row, told, place, config, folder / told.name) for place, told in enumerate(declared)]
+        places = {name: place for place, name in enumerate(settings["constructions"])}  # whatever `only` leaves out
+        asked = [(row, told, places[told.name], config, folder / told.name) for told in declared]
         for place, found in processes.results(asked, workers):
             rows[declared[place].name] = found
             bar.advance(1)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from circuits import planted
 from meridian.experiments import out_of_sample
+from meridian.reporter import Reporter
+from meridian.trackers.base import NeverFatal, Tracker
 from results_io import UserError
 
 CONFIG = yaml.safe_load((Path(__file__).parents[3] / "configs" / "experiment" / "out_of_sample.yaml").read_text())
@@ -68,3 +74,29 @@ def test_unknown_names_are_refused():
         out_of_sample.constructions({**CONFIG, "only": ["nobody"]})
     with pytest.raises(UserError, match="declared and not planted"):
         out_of_sample.declaration("nobody", CONFIG["constructions"]["one_head"])
+
+
+def test_prompts_of_a_construction_do_not_depend_on_which_others_are_run(monkeypatch, tmp_path):
+    seen = {}
+
+    def results(asked, workers):
+        seen.update({told.name: place for _, told, place, _, _ in asked})
+        return iter([(at, _row(told)) for at, (_, told, *_) in enumerate(asked)])
+
+    monkeypatch.setattr(out_of_sample.processes, "results", results)
+    only = ["many_small", "position_part"]
+    out_of_sample.run(_context(tmp_path, {**CONFIG, "only": only}))
+    names = list(CONFIG["constructions"])
+    assert seen == {name: names.index(name) for name in only}
+
+
+def _row(told):
+    return {"name": told.name, "truth": told.truth, "tier": 0, "met": True, "same_tier_as": None, "blocked_by": []}
+
+
+def _context(folder, experiment) -> Any:
+    """As much of a run's context as the experiment reads."""
+    settings = {"experiment": experiment, "model": {"device": "cpu"}}
+    reporter = Reporter(Console(file=io.StringIO()))
+    reporter.tracker = NeverFatal(Tracker(), print)
+    return SimpleNamespace(settings=settings, experiment_folder=lambda name: folder / name, reporter=reporter)
