@@ -23,7 +23,7 @@ from circuits.measurements import MEASUREMENTS
 from tests.calibrations.settings import config_of
 from tests.circuits.planted_loop import measured
 
-SIZES = {"evaluation": 32, "held_out": 1, "discovery": 16, "reference": 200, "groups": 8}
+SIZES = {"evaluation": 60, "held_out": 1, "discovery": 16, "reference": 200, "groups": 8}
 SOUND = ("mlp_claimed", "mlp_claimed_at_end")
 WRONG = ("mlp_left_out", "mlp_of_another_layer", "mlp_at_another_position")
 CONFIG = {**config_of("common"), "bootstrap_resamples_p": 499, "minimum_group_prompts": 10}
@@ -59,12 +59,15 @@ def verdict(module, metric: str, variant: str):
     return found[metric]
 
 
+def silenced(module: torch.nn.Module, given: object, out: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(out)
+
+
 def test_these_are_one_set_of_weights_and_the_mlp_writes_two_fifths_by_hooks_alone() -> None:
     assert len({planted.weights_key(variant) for variant in planted.WITH_MLPS}) == 1
     found = measured(SOUND[0], n=24)
-    block = found.model.get_submodule("transformer.h.3")
     scored = found.scored
-    handle = block.get_submodule("mlp").register_forward_hook(lambda module, given, out: torch.zeros_like(out))
+    handle = found.model.get_submodule("transformer.h.3.mlp").register_forward_hook(silenced)
     try:
         logits = found.run(scored, {})
     finally:
