@@ -36,5 +36,5 @@ def rank(study: Study, prompts: PromptSet) -> EdgeRanking:
     scores = engine.edge_scores(prompts, "corrupted", METHOD, steps, advance, by_prompt=True).by_prompt
     assert scores is not None  # by_prompt asks for them
     mean = scores.mean(0, dtype=np.float64)
-    kinds = tuple(sorted({node.kind for node in searched(study)}))
+    kinds = tuple(dict.fromkeys(node.kind for node in searched(study)))
     return EdgeRanking(engine.graph.edges, by_size(scores), mean, graph=engine.graph, kinds=kinds)

@@ -27,6 +27,7 @@ NUMBER, ID = "20", "ablation_battery"
 SETTINGS = ("battery", "seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share")
 DEPENDS_ON_CIRCUIT = True
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
+KINDS: tuple[Kind, ...] = ("head", "mlp")  # of what a claim can name
 UNDER_PRIMARY = ("circuit", "complement", "empty")  # what faithfulness and completeness of a claim are read from
 SUBSETS = ("circuit", "complement", "empty", "top_k_norm", "top_k_attribution", "without")
 
@@ -141,7 +142,7 @@ def _baselines(study: Study) -> dict[str, tuple[Node, ...]]:
 
     def top(scores: Mapping[str, Float[np.ndarray, "prompt node"]]) -> tuple[Node, ...]:
         found: list[Node] = []
-        for kind in ("head", "mlp"):
+        for kind in KINDS:
             pool, size = _of(study.every, kind), len(_of(nodes, kind))
             strongest = np.argsort(-np.abs(scores[kind].mean(0)), kind="stable")[:size] if size else ()
             found += sorted(pool[i] for i in strongest)

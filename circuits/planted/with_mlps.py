@@ -16,6 +16,7 @@ BY_HEADS, MLP_SHARE = (
     0.4,
 )  # of the answer: what two name movers write themselves, and what the last MLP does
 WRITER = "answer_writer"
+BEFORE_LATE = 3  # the draft is written before what writes the answer reads it
 TRUE_MLP = mlp(LAST)
 WRITER_EVIDENCE = "written to turn a mover's draft of the answer into two fifths of the answer"
 
@@ -32,7 +33,13 @@ def shared_work(pathology: str, *writers: Node) -> Design:
     movers |= drafting({TWINS[-1]: 1.0})
     found = drafted(pathology, movers, {LAST: (Relay("draft", "answer_name", MLP_SHARE * WHOLE_GAIN),)}, TWINS)
     writer = Role((), LATE, assigned_by="construction", evidence=WRITER_EVIDENCE, mlps=writers)
-    claims = {**found.claims["ioi"], **({WRITER: writer} if writers else {})}
+    movers_of = found.claims["ioi"]["name_mover"]
+    claims = {
+        **found.claims["ioi"],
+        "name_mover": replace(movers_of, heads=TWINS[:-1]),
+        "drafting_mover": replace(movers_of, heads=TWINS[-1:], ordinal=BEFORE_LATE),
+        **({WRITER: writer} if writers else {}),
+    }
     right = writers in ((TRUE_MLP,), (replace(TRUE_MLP, position="end"),))
     return replace(found, claims={**found.claims, "ioi": claims}, scopes={"ioi": "heads and mlps"}, sound=right)
 

@@ -23,7 +23,7 @@ from circuits.measurements import MEASUREMENTS
 from tests.calibrations.settings import config_of
 from tests.circuits.planted_loop import measured
 
-SIZES = {"evaluation": 48, "held_out": 24, "discovery": 24, "reference": 200, "groups": 16}
+SIZES = {"evaluation": 60, "held_out": 1, "discovery": 16, "reference": 200, "groups": 8}
 SOUND = ("mlp_claimed", "mlp_claimed_at_end")
 WRONG = ("mlp_left_out", "mlp_of_another_layer", "mlp_at_another_position")
 CONFIG = {**config_of("common"), "bootstrap_resamples_p": 499, "minimum_group_prompts": 10}
@@ -47,27 +47,27 @@ def study_of(variant: str) -> studies.Study:
 
 
 @cache
-def evidence_of(variant: str) -> Evidence:
-    """Measurements 01, 20, 21 and 22, as they are stored."""
+def evidence_of(variant: str, *numbers: str) -> Evidence:
+    """Measurements 01, 20, and what else is asked for, as they are stored."""
     study = study_of(variant)
-    stored = {
-        number: {"data": results_io.canonical(MEASUREMENTS[number].measure(study))}
-        for number in ("01", "20", "21", "22")
-    }
-    return Evidence(stored, CONFIG)
+    every = ("01", "20", *numbers)
+    return Evidence({n: {"data": results_io.canonical(MEASUREMENTS[n].measure(study))} for n in every}, CONFIG)
 
 
 def verdict(module, metric: str, variant: str):
-    found = {record.metric: record for record in module.records(evidence_of(variant), CONFIG)}
+    found = {record.metric: record for record in module.records(evidence_of(variant, "22"), CONFIG)}
     return found[metric]
+
+
+def silenced(module: torch.nn.Module, given: object, out: torch.Tensor) -> torch.Tensor:
+    return torch.zeros_like(out)
 
 
 def test_these_are_one_set_of_weights_and_the_mlp_writes_two_fifths_by_hooks_alone() -> None:
     assert len({planted.weights_key(variant) for variant in planted.WITH_MLPS}) == 1
     found = measured(SOUND[0], n=24)
-    block = found.model.transformer.h[3]
     scored = found.scored
-    handle = block.mlp.register_forward_hook(lambda module, given, out: torch.zeros_like(out))
+    handle = found.model.get_submodule("transformer.h.3.mlp").register_forward_hook(silenced)
     try:
         logits = found.run(scored, {})
     finally:
@@ -97,6 +97,18 @@ def test_faithfulness_is_the_share_of_the_work_that_is_claimed(variant) -> None:
 
 
 @pytest.mark.slow
+def test_scrubbing_keeps_all_if_the_draft_may_reach_the_mlp_and_three_fifths_if_not() -> None:
+    study = study_of(SOUND[0])
+    data = MEASUREMENTS["24"].measure(study)
+    whole, nothing = np.mean(data["everything_relevant"]), np.mean(data["nothing_relevant"])
+    assert (np.mean(data["scrubbed"]) - nothing) / (whole - nothing) == pytest.approx(1, abs=0.03)
+    rows = data["rows"]
+    whole, nothing = np.mean(data["everything_relevant"][rows]), np.mean(data["nothing_relevant"][:, rows])
+    left = (np.mean(data["without_pathway"]["drafting_mover->answer_writer"]) - nothing) / (whole - nothing)
+    assert left == pytest.approx(0.6, abs=0.06)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", SOUND)
 def test_the_true_claim_passes_what_is_asked_of_a_claim(variant) -> None:
     for module, metrics in (
@@ -108,8 +120,8 @@ def test_the_true_claim_passes_what_is_asked_of_a_claim(variant) -> None:
             found = verdict(module, metric, variant)
             assert found.verdict == "pass", (metric, found.reasons)
     assert verdict(preconditions, "P.faithfulness", variant).estimate == pytest.approx(1, abs=0.03)
-    tests = head_tests(evidence_of(variant), config_of("m3b"))
-    names = [node.name for node in evidence_of(variant).claimed]
+    tests = head_tests(evidence_of(variant, "22"), config_of("m3b"))
+    names = [node.name for node in evidence_of(variant, "22").claimed]
     labels = dict(zip(names, tests.labels(0.05), strict=True))
     writer = names[-1]
     assert writer in ("M3", "M3@end") and labels[writer] == "counts"
@@ -133,13 +145,13 @@ def test_a_claim_without_the_mlp_at_its_place_fails_and_is_told_what_it_lacks(va
 
 def test_a_random_circuit_of_the_shape_seldom_has_the_mlp_and_never_is_as_faithful() -> None:
     evidence = evidence_of(SOUND[0])
-    stored = evidence.data("20")["random_circuits"]
+    drawn = evidence.data("20")["random_circuits"].get("nodes", [])
     own = {node.name for node in evidence.claimed}
-    assert all({name[0] for name in names} == {"L", "M"} and len(names) == 8 for names in stored["nodes"])
-    # 2 of 8 heads in layer 0, 2 of 8 in layer 1, 3 of 8 in layer 3, and one MLP of four
-    assert preconditions.matching_circuits(evidence) == 28 * 28 * 56 * 4
+    assert all({name[0] for name in names} == {"L", "M"} and len(names) == 8 for names in drawn)
+    # 2 of 12 heads in layer 0, 2 of 12 in layer 1, 3 of 12 in layer 3, and one MLP of four
+    assert preconditions.matching_circuits(evidence) == 66 * 66 * 220 * 4
     null = preconditions.random_faithfulness(evidence)
-    others = [theta for theta, names in zip(null, stored["nodes"], strict=True) if set(names) != own]
+    others = [theta for theta, names in zip(null, drawn, strict=True) if set(names) != own]
     assert max(others) < 0.9 and np.median(others) < 0.3
 
 
