@@ -7,8 +7,7 @@ import json
 import pytest
 
 from circuits.measurements import MEASUREMENTS
-from meridian import config_files, overrides
-from meridian.report import REPORT
+from meridian import config_files, overrides, report
 from tests.commandline import command, started
 
 LEFT_OUT = {"10", "24", "28"}
@@ -64,7 +63,7 @@ def test_its_certificate_says_so(tmp_path) -> None:
     assert "under changed rules" in outcome.output and "preset quick: tier 2 at most" in outcome.output
     written = {one.name[:2] for one in path.parent.glob("[0-9]*.json")} & set(MEASUREMENTS)
     assert written == set(MEASUREMENTS) - LEFT_OUT
-    assert "preset quick: tier 2 at most" in (path.parent / REPORT).read_text()
+    assert "preset quick: tier 2 at most" in (path.parent / report.NAME).read_text()
 
 
 @pytest.mark.parametrize("number", ["01", "99", "20", "x"])
