@@ -44,7 +44,7 @@ SHRINK = {  # what makes a measurement cheaper; SHRINKS_ALL for one that is not 
     "06": "measurement.site_prompts, measurement.corruption.draws",
     "07": "prompts.evaluation",
     "08": "measurement.attribution_patching.prompts, measurement.attribution_patching.steps",
-    "10": "measurement.llc.most_heads, measurement.llc.draws, measurement.llc.chains, measurement.left_out=['10']",
+    "10": "measurement.llc.most_heads, measurement.llc.draws, measurement.llc.chains",
     "19": "prompts.evaluation, measurement.fresh_prompts.pool_factor",
     "20": "measurement.random_circuits, measurement.draws, prompts.evaluation",
     "21": "prompts.evaluation, prompts.held_out",
@@ -257,6 +257,8 @@ def _paths(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     yield PlannedWork("24", "scrubs", scrubbing["draws"] * (3 * shape.scored + ways * some) + shape.scored)
     edges, recipes = min(len(path_patching.candidates(study)), own["most_edges"]), len(path_patching.RECIPES)
     evaluation, discovery = min(own["prompts"], shape.evaluation), min(own["discovery_prompts"], shape.discovery)
+    if len(path_patching.candidates(study)) > edges:
+        yield PlannedWork("28", "edges", GradientEngine(study.model).edge_passes("eap", 1) * discovery)
     yield PlannedWork("28", "paths", (1 + edges) * (discovery + 2 * evaluation))
     by_size = 1 + recipes * (1 + len(own["edge_sizes"]))
     yield PlannedWork("28", "scrubs", (1 + 3 * recipes) * shape.scored + by_size * evaluation)
