@@ -392,6 +392,7 @@ class LearningCoefficients(TypedDict):
     reliability: float | None
     negative: int
     insufficient: int
+    not_sampled: int
     n: int
     beta: float
     gamma: float
@@ -645,6 +646,15 @@ class EdgesBySize(TypedDict):
     faithfulness: dict[str, Gaps]
 
 
+class EdgesNotPatched(TypedDict):
+    """Of more edges than most_edges, those whose attribution stands for their effect (nats); `kept` edge-wise."""
+
+    edges: int
+    largest_attribution: float
+    sum_of_attributions: float
+    kept: int
+
+
 class PathPatching(TypedDict):
     """28. Lists run over edges; `noising` and `denoising` [edge][row]."""
 
@@ -658,6 +668,7 @@ class PathPatching(TypedDict):
     noising_mean: Vector
     denoising_mean: Vector
     discovery: EdgeChoice
+    not_patched: EdgesNotPatched | None
     circuit: EdgeCircuits
     edges_by_size: EdgesBySize
 

@@ -119,7 +119,7 @@ class Plan:
 
     def subject(self, number: str) -> dict[str, Any]:
         """What result `number` is about; a stored result with another subject is stale."""
-        circuit = self.circuit if number in DEPEND_ON_CIRCUIT else None
+        circuit = self.circuit if self.depends_on_circuit(number) else None
         return {
             "model": self.identity.name,
             "model_sha256": self.identity.sha256,
@@ -138,6 +138,13 @@ class Plan:
             "torch": torch.__version__,
             "measured_by": code_digest.version_of("measurements"),
         }
+
+    def depends_on_circuit(self, number: str) -> bool:
+        """True if result `number` changes with the circuit: always, or for a model of this size under these settings."""
+        for_this_model = getattr(MEASUREMENTS[number], "depends_on_circuit", None)
+        return number in DEPEND_ON_CIRCUIT or (
+            for_this_model is not None and for_this_model(self.settings, len(self.identity.heads))
+        )
 
     def _stored_circuits(self, number: str) -> dict[str, str] | None:
         """The model's own circuits that a measurement reads, by task; None if it reads none."""
@@ -175,7 +182,7 @@ def measure(
     for number in numbers:
         if is_fresh(path := path_of(folder, number), plan.subject(number)):
             continue
-        with nullcontext() if number in DEPEND_ON_CIRCUIT else exclusive():
+        with nullcontext() if plan.depends_on_circuit(number) else exclusive():
             if (known := _same_result_in_another_folder(plan, folder, number, shared)) is not None:
                 results_io.write_text(path, known.read_text(encoding="utf-8"))
             elif _measured(plan, path, number, progress, note):

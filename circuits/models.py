@@ -265,7 +265,8 @@ def identify(settings: Mapping[str, Any]) -> Identity:
     kind = settings["kind"]
     if (given := settings.get("given")) is not None:
         knows = "embedded" if given.by_words else "natural language"
-        return Identity(settings["name"], kind, given.sha256, *given.shape, {}, knows)
+        n_layers, n_heads = given.shape
+        return Identity(settings["name"], kind, given.sha256, n_layers, n_heads, {}, knows)
     if kind == "planted":
         return _identify_planted(settings)
     if (snapshot := hub.snapshot_of(settings)) is not None:

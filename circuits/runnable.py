@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors import safe_open
-from transformers import AutoConfig, PretrainedConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -48,7 +47,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
     kind = stored.get("model_type") if isinstance(stored, dict) else None
     if not isinstance(kind, str) or not kind:
         raise UserError(f"{path} names no model_type; point model.path at a model saved with save_pretrained")
-    if kind not in CONFIG_MAPPING_NAMES:
+    if kind not in CONFIG_MAPPING:
         raise UserError(
             f"{path} has model_type {kind!r}, which transformers {transformers.__version__} does not know (code that comes "
             "with a model is not run); use a model of a known family"

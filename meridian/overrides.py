@@ -30,6 +30,7 @@ GROUPS = {
     "gate",
     "tracker",
     "figures",
+    "preset",
 }
 NOT_PART_OF_A_RESULT = (
     "task",

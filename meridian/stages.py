@@ -38,6 +38,8 @@ def measure(context: RunContext, task: str) -> Path:
     numbers = numbers_read(context)
     plan.require_reference()
     measure.check(plan, numbers)
+    for number in left_out_by_setting(context):
+        measure.path_of(folder, number).unlink(missing_ok=True)  # of an earlier run with other settings
     announce_replacement(context, plan, folder)
     reporter, prompts = context.reporter, f"prompts-{plan.prompts_sha256[:12]}"
     arguments = (reporter.bar, shared, reporter.say, lambda: context.alone(shared, prompts))
@@ -92,14 +94,28 @@ def numbers_read(context: RunContext) -> list[str]:
     """Numbers of the measurements read by the requested calibrations, in order."""
     from circuits.measurements import MEASUREMENTS
 
+    left_out = left_out_by_setting(context)
     if context.complete:
-        return list(MEASUREMENTS)
+        return [number for number in MEASUREMENTS if number not in left_out]
     read = {*calibrating.measurements_of(context.identifiers)}
     if context.traced:
         from meridian.failures import CONFIRMED_BY
 
         read |= {*CONFIRMED_BY}
-    return [number for number in MEASUREMENTS if number in read]
+    return [number for number in MEASUREMENTS if number in read and number not in left_out]
+
+
+def left_out_by_setting(context: RunContext) -> list[str]:
+    """The measurements that `measurement.left_out` names. UserError for one that there is not, or that every run needs."""
+    from circuits.measurements import MEASUREMENTS
+
+    asked = context.settings["measurement"]["left_out"]
+    possible = [number for number in MEASUREMENTS if number not in calibrating.ALWAYS_READ]
+    if wrong := [number for number in asked if number not in possible]:
+        raise UserError(
+            f"measurement.left_out names {wrong[0]!r}; use numbers in quotes, of {', '.join(map(repr, possible))}"
+        )
+    return list(asked)
 
 
 def announce_replacement(context: RunContext, plan: Plan, folder: Path) -> None:
@@ -143,6 +159,9 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
     evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
     folded |= integrity.made_from(folder, context.differs)
     folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
+    if preset := settings.get("preset"):
+        folded |= {"preset": preset, "ceiling": min(folded["ceiling"], preset["ceiling"])}
+        folded["headline"]["data"] += f"; preset {preset['name']}: tier {preset['ceiling']} at most"
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)
     context.reporter.tracker("judged", folded)

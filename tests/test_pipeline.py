@@ -63,7 +63,7 @@ def data_of(run: Run, number: str) -> dict:
 
 
 def no_model(monkeypatch) -> None:
-    def load(settings):
+    def load(settings, *say):
         raise AssertionError("the model was loaded")
 
     monkeypatch.setattr(models, "load", load)

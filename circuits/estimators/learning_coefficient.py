@@ -150,7 +150,7 @@ class CoefficientEstimate:
     effective_samples: float | None
     drift: float | None
     step_size: float | None
-    acceptance: float
+    acceptance: float | None
     trace: tuple[float, ...]
     reason: str | None
 

@@ -20,6 +20,8 @@ computed from the weights (`circuits.engine.displaced_layer`), otherwise by the 
 from __future__ import annotations
 
 import math
+import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -31,6 +33,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import Cache
 
+from circuits.circuit import Node
 from circuits.engine.decoder import Decoder
 from circuits.engine.displaced_layer import Change, DisplacedLayer
 from circuits.engine.gradients import frozen
@@ -40,12 +43,13 @@ from circuits.estimators import learning_coefficient
 from circuits.estimators.learning_coefficient import CoefficientEstimate, Losses, Posterior, Run, Sampling
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
-from circuits.study import Study
+from circuits.study import Study, require_count
 from results_io import UserError
 
 NUMBER, ID = "10", "llc"
 SETTINGS = ("llc",)
-DEPENDS_ON_CIRCUIT = False
+DEPENDS_ON_CIRCUIT = False  # unless only some heads are sampled: see `depends_on_circuit`
+NOT_SAMPLED = CoefficientEstimate(None, None, (), None, None, None, None, None, (), "not_sampled")
 MATRICES = ("W_Q", "W_K", "W_V", "W_O")
 PER_HEAD = tuple("standard_error chains r_hat effective_samples drift step_size acceptance reason trace".split())
 PASSES = 2  # forward and backward, in the count of rows that the progress bar shows
@@ -58,11 +62,38 @@ class UnfaithfulReplayError(UnsupportedArchitectureError):
 def check(settings: Mapping[str, Any]) -> None:
     """UserError for settings that cannot sample a posterior."""
     own = settings["llc"]
+    require_count(settings, "llc", "most_heads")
     if not own["gammas"]:
         raise UserError("measurement.llc.gammas=[] names no localiser; give at least one precision, for example [4]")
     if own["prompts"] < 2:
         raise UserError(f"measurement.llc.prompts={own['prompts']} has no inverse temperature; give at least 2")
     Sampling.of({**own, "gamma": min(map(float, own["gammas"]))})
+
+
+def depends_on_circuit(settings: Mapping[str, Any], heads: int) -> bool:
+    """True if not all of a model's heads are sampled: the claim then chooses which."""
+    return heads > settings["llc"]["most_heads"]
+
+
+def sampled_heads(study: Study) -> tuple[Node, ...]:
+    """All heads up to `settings["llc"]["most_heads"]`. Above, the claim's and as many others, matched to it by layer.
+
+    Half of them are the claim's at most, drawn if there are more. Sorted; the draw depends on the claim and llc.seed alone.
+    """
+    heads, most = study.model.heads, require_count(study.settings, "llc", "most_heads")
+    if not depends_on_circuit(study.settings, len(heads)):
+        return heads
+    rng = random.Random(f"llc {study.settings['llc']['seed']}")
+    claimed = sorted(study.claim.heads)
+    own = set(rng.sample(claimed, min(len(claimed), max(1, most // 2))))
+    outside = [node for node in heads if node not in set(claimed)]
+    matched: set[Node] = set()
+    for layer, count in sorted(Counter(node.layer for node in own).items()):
+        same = [node for node in outside if node.layer == layer]
+        matched |= set(rng.sample(same, min(count, len(same))))
+    left = [node for node in outside if node not in matched]
+    missing = max(0, min(most, len(heads)) - len(own) - len(matched))
+    return tuple(sorted(own | matched | set(rng.sample(left, min(missing, len(left))))))
 
 
 def measure(study: Study) -> dict[str, Any]:
@@ -76,22 +107,25 @@ def measure(study: Study) -> dict[str, Any]:
     at_minimum = answer_loss(study.engine.end_logits(prompts), prompts.answers).to(study.model.device)
     units = matrix_units(study.model)
     with frozen(study.model.bridge):
-        layers = [LayerLosses(study, prompts, layer, units) for layer in range(study.model.n_layers)]
+        chosen = sampled_heads(study)
+        layers = [LayerLosses(study, prompts, layer, units) for layer in sorted({node.layer for node in chosen})]
         for losses in layers:
             losses.require_faithful(at_minimum, settings["replay_tolerance"])
-        posteriors = _posteriors(study, layers, at_minimum, sampling)
+        posteriors = _posteriors(study, layers, chosen, at_minimum, sampling)
         evaluations = sampling.pilot + 1 + sampling.burn_in + sampling.draws  # further pilot runs are not foreseen
-        study.progress.expect(PASSES * len(study.model.heads) * sampling.chains * sampling.batch * evaluations)
+        study.progress.expect(PASSES * len(chosen) * sampling.chains * sampling.batch * evaluations)
         run = _side_by_side(layers)
         sampling, accepted = learning_coefficient.widest(posteriors, sampling, gammas, share, run)
         known = zip(posteriors, accepted, strict=True)
         groups = list(run(lambda one: learning_coefficient.estimate(one[0], sampling, one[1]), known))
-    estimates = [each for group in groups for each in group]
+    found = dict(zip(chosen, (each for group in groups for each in group), strict=True))
+    estimates = [found.get(node, NOT_SAMPLED) for node in study.model.heads]
     return {
         "score": [each.llc for each in estimates],
         **{name: [getattr(each, name) for each in estimates] for name in PER_HEAD},
         "negative": sum(each.llc is not None and each.llc < 0 for each in estimates),
-        "insufficient": sum(each.llc is None for each in estimates),
+        "insufficient": sum(each.llc is None for each in found.values()),
+        "not_sampled": len(estimates) - len(found),
         "reliability": _reliability(estimates),
         "loss_at_minimum": float(at_minimum.mean()),
         "n": len(prompts),
@@ -110,14 +144,19 @@ def _side_by_side(layers: Sequence[LayerLosses]) -> Run:
 
 
 def _posteriors(
-    study: Study, layers: Sequence[LayerLosses], at_minimum: Float[Tensor, " prompt"], sampling: Sampling
+    study: Study,
+    layers: Sequence[LayerLosses],
+    chosen: Sequence[Node],
+    at_minimum: Float[Tensor, " prompt"],
+    sampling: Sampling,
 ) -> list[Posterior]:
-    """The heads of each layer, as many together as fit one forward pass."""
+    """The chosen heads of each layer, as many together as fit one forward pass."""
     together = max(1, study.engine.rows_per_forward // (sampling.chains * sampling.batch))
+    by_layer = {losses.layer: [node.index for node in chosen if node.layer == losses.layer] for losses in layers}
     groups = [
-        (losses, range(first, min(first + together, study.model.n_heads)))
+        (losses, by_layer[losses.layer][first : first + together])
         for losses in layers
-        for first in range(0, study.model.n_heads, together)
+        for first in range(0, len(by_layer[losses.layer]), together)
     ]
     return [
         Posterior(losses.of_heads(heads), at_minimum, losses.n_parameters, tuple(f"{losses.layer}.{h}" for h in heads))

@@ -37,7 +37,7 @@ SETTINGS = ("minimality", "completeness", "outside", "seed", "draws", "noise_sca
 DEPENDS_ON_CIRCUIT = True
 RECIPE = Recipe("mean")
 POSITIVE = {  # settings that count something
-    "minimality": ("greedy_steps", "discovery_prompts"),
+    "minimality": ("greedy_steps", "discovery_prompts", "greedy_heads"),
     "completeness": ("draws", "prompt_share", "held_out_share", "random_groups", "greedy_steps"),
     "outside": ("draws", "prompt_share", "held_out_share", "greedy_steps"),
 }
@@ -158,9 +158,11 @@ def _declared(study: Study, node: Node) -> dict[str, Heads]:
 def _grow(losses: Losses, study: Study) -> dict[Node, Heads]:
     """The greedy set of each head: heads are added one by one while the score rises.
 
-    All heads take each step together, so that a set which several heads ask for is run once.
+    All heads take each step together, so that a set which several heads ask for is run once. Of a claim with more heads than
+    `settings["minimality"]["greedy_heads"]`, those that cost it most alone are tried (ties to the earlier head).
     """
-    circuit = set(study.claim.nodes)
+    most, alone = require_count(study.settings, "minimality", "greedy_heads"), frozenset[Node]()
+    circuit = set(sorted(study.claim.nodes, key=lambda node: (-abs(losses.mean(node, alone)), node))[:most])
     grown = {node: frozenset[Node]() for node in study.claim.nodes}
     growing = list(grown)
     for _ in range(require_count(study.settings, "minimality", "greedy_steps")):

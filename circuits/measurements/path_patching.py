@@ -23,10 +23,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from circuits.circuit import head_pairs
 from circuits.edges import PROJECTIONS, Edge
+from circuits.engine.gradients import GradientEngine
 from circuits.hypothesis import circuit_edges
 from circuits.interventions import Base, PathIntervention, Recipe, Sweep, Variant, ablate, on_parts, patch_paths
 from circuits.prompts import PromptSet
@@ -42,7 +43,7 @@ RECIPES = {"mean": Recipe("mean"), "patch": CORRUPTED}
 
 def check(settings: Mapping[str, Any]) -> None:
     """UserError if a setting is not a number of the expected range."""
-    for name in ("prompts", "discovery_prompts"):
+    for name in ("prompts", "discovery_prompts", "most_edges"):
         require_count(settings, "path_patching", name)
     _edge_share(settings)
     _edge_sizes(settings)
@@ -51,7 +52,9 @@ def check(settings: Mapping[str, Any]) -> None:
 def measure(study: Study) -> dict[str, Any]:
     """Effects of every edge per prompt, and the logit difference of the edge-level circuits.
 
-    Reads `settings["path_patching"]`: prompts and discovery_prompts (those of the lowest hash), edge_share, edge_sizes.
+    Reads `settings["path_patching"]`: prompts and discovery_prompts (those of the lowest hash), edge_share, edge_sizes and
+    most_edges. Of more candidates, those with the largest attribution are patched; the attribution stands for the effect of the
+    others, and `not_patched` says how many they are and how much they are worth by attribution.
     UserError if one of them is not a number of the expected range.
     """
     rows, share, sizes = (
@@ -59,19 +62,19 @@ def measure(study: Study) -> dict[str, Any]:
         _edge_share(study.settings),
         _edge_sizes(study.settings),
     )
-    edges, chosen_on = (
-        candidates(study),
-        study.discovery_subset(require_count(study.settings, "path_patching", "discovery_prompts")),
-    )
+    chosen_on = study.discovery_subset(require_count(study.settings, "path_patching", "discovery_prompts"))
+    edges, others, attributed = patched_and_others(study, chosen_on)
     clean, noised = _patched(study, edges, chosen_on, "clean")
     discovery = (clean - noised).mean(1)
-    kept = np.abs(discovery) >= share * abs(clean.mean())
+    every, effect = (*edges, *others), np.concatenate((discovery, attributed))
+    kept = np.abs(effect) >= share * abs(clean.mean())
     return {
         **_named(study, edges),
         **_effects(study, edges, rows),
         "discovery": {"prompts": len(chosen_on), "effect": discovery, "mean_clean": float(clean.mean())},
-        "circuit": _circuits(study, edges, kept),
-        "edges_by_size": _by_size(study, edges, discovery, sizes, rows),
+        "not_patched": _not_patched(attributed, kept[len(edges) :]),
+        "circuit": _circuits(study, every, kept) | {"kept": kept[: len(edges)]},
+        "edges_by_size": _by_size(study, every, effect, sizes, rows),
     }
 
 
@@ -80,6 +83,41 @@ def candidates(study: Study) -> tuple[Edge, ...]:
     graph, inside = study.model.graph, circuit_edges(study.claim, study.model.graph)
     readers = (*PROJECTIONS, "logits")
     return tuple(e for e in graph.edges if e in inside and e.writer.kind == "head" and e.reader.kind in readers)
+
+
+def patched_and_others(
+    study: Study, prompts: PromptSet
+) -> tuple[tuple[Edge, ...], tuple[Edge, ...], Float[np.ndarray, " edge"]]:
+    """(candidates that are patched one by one, the others, attribution of the others).
+
+    All are patched up to `most_edges`. Above, those of the largest |attribution| are: edge attribution patching (EAP; Syed et al.
+    2023), the gradient of the clean run on `prompts` times what noising changes, nats.
+    """
+    edges, most = candidates(study), require_count(study.settings, "path_patching", "most_edges")
+    if len(edges) <= most:
+        return edges, (), np.zeros(0)
+    engine = GradientEngine(study.model, decoder=getattr(study.engine, "decoder", None))
+    study.progress.expect(engine.edge_passes("eap", 1) * len(prompts))
+    scores = engine.edge_scores(prompts, "clean", "eap", 1, advance=study.progress.advance).mean
+    graph = study.model.graph
+    readers = {reader: place for place, reader in enumerate(graph.readers)}
+    writers = {writer: place for place, writer in enumerate(graph.writers)}
+    attributed = np.array([scores[readers[edge.reader], writers[edge.writer]] for edge in edges], dtype=float)
+    chosen = set(np.argsort(-np.abs(attributed), kind="stable")[:most].tolist())
+    rest = [place for place in range(len(edges)) if place not in chosen]
+    return tuple(edges[i] for i in sorted(chosen)), tuple(edges[i] for i in rest), attributed[rest]
+
+
+def _not_patched(attributed: Float[np.ndarray, " edge"], kept: Bool[np.ndarray, " edge"]) -> dict[str, Any] | None:
+    """What is known of the edges that were not patched one by one; None if all were."""
+    if not len(attributed):
+        return None
+    return {
+        "edges": len(attributed),
+        "largest_attribution": float(np.abs(attributed).max()),
+        "sum_of_attributions": float(np.abs(attributed).sum()),
+        "kept": int(kept.sum()),
+    }
 
 
 def without_edges(study: Study, pruned: Iterable[Edge], recipe: Recipe, name: str) -> Variant:

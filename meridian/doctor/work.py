@@ -44,14 +44,14 @@ SHRINK = {  # what makes a measurement cheaper; SHRINKS_ALL for one that is not 
     "06": "measurement.site_prompts, measurement.corruption.draws",
     "07": "prompts.evaluation",
     "08": "measurement.attribution_patching.prompts, measurement.attribution_patching.steps",
-    "10": "measurement.llc.draws, measurement.llc.chains, measurement.llc.batch",
+    "10": "measurement.llc.most_heads, measurement.llc.draws, measurement.llc.chains",
     "19": "prompts.evaluation, measurement.fresh_prompts.pool_factor",
     "20": "measurement.random_circuits, measurement.draws, prompts.evaluation",
     "21": "prompts.evaluation, prompts.held_out",
-    "22": "measurement.completeness.prompt_share, measurement.minimality.greedy_steps, prompts.evaluation",
+    "22": "measurement.completeness.prompt_share, measurement.outside.prompt_share, measurement.minimality.greedy_heads",
     "24": "measurement.scrubbing.draws, measurement.scrubbing.prompts, prompts.evaluation",
     "27": "measurement.companions, measurement.companion_prompts",
-    "28": "measurement.path_patching.prompts, measurement.path_patching.discovery_prompts",
+    "28": "measurement.path_patching.most_edges, measurement.path_patching.prompts",
 }
 SHRINKS_ALL = "prompts.evaluation"
 ASSUMED_SHARE = 26 / 144  # of all heads are in a circuit that is not known yet, as in the published one for IOI
@@ -104,7 +104,7 @@ class RunSize:
 def of(study: Study) -> tuple[PlannedWork, ...]:
     """All the work of a run on `study`, whose circuit is known or assumed."""
     shape, settings = RunSize.of(study), study.settings
-    return (
+    every = (
         *_patching(shape, settings),
         *_gradients(shape, settings, study.model),
         *_sampling(shape, settings),
@@ -115,6 +115,7 @@ def of(study: Study) -> tuple[PlannedWork, ...]:
         *_paths(study, shape),
         *_counted_by_measurements(study),
     )
+    return tuple(one for one in every if one.number not in settings["left_out"])
 
 
 def assume_circuit(model: Model, task: str) -> Circuit:
@@ -163,7 +164,7 @@ def _sampling(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWo
     own = settings["llc"]
     batch = min(own["batch"], own["prompts"], shape.evaluation)
     evaluations = own["pilot"] + 1 + own["burn_in"] + own["draws"]
-    rows = local_learning_coefficient.PASSES * shape.heads * own["chains"] * batch
+    rows = local_learning_coefficient.PASSES * min(shape.heads, own["most_heads"]) * own["chains"] * batch
     yield PlannedWork("10", "chains", rows * evaluations, "at least")
 
 
@@ -196,7 +197,7 @@ def _minimality(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
         declared |= {role - {node} for role in roles} | {role | {node} for role in roles}
     larger = {count: sum(len(one) == count for one in declared) for count in range(2, size + 1)}
     for step in range(1, min(own["greedy_steps"], size - 1) + 1):
-        tried = size * (size - step)
+        tried = size * (size - step if size <= own["greedy_heads"] else own["greedy_heads"])
         if step > 2:  # those without the head; at steps 1 and 2 they are known from before
             larger[step] = min(comb(size, step), larger[step] + tried)
         larger[step + 1] = min(comb(size, step + 1), larger[step + 1] + tried)
@@ -254,8 +255,10 @@ def _paths(study: Study, shape: RunSize) -> Iterator[PlannedWork]:
     ways = len(pathways(study.claim))
     some = min(scrubbing["prompts"], shape.evaluation)
     yield PlannedWork("24", "scrubs", scrubbing["draws"] * (3 * shape.scored + ways * some) + shape.scored)
-    edges, recipes = len(path_patching.candidates(study)), len(path_patching.RECIPES)
+    edges, recipes = min(len(path_patching.candidates(study)), own["most_edges"]), len(path_patching.RECIPES)
     evaluation, discovery = min(own["prompts"], shape.evaluation), min(own["discovery_prompts"], shape.discovery)
+    if len(path_patching.candidates(study)) > edges:
+        yield PlannedWork("28", "edges", GradientEngine(study.model).edge_passes("eap", 1) * discovery)
     yield PlannedWork("28", "paths", (1 + edges) * (discovery + 2 * evaluation))
     by_size = 1 + recipes * (1 + len(own["edge_sizes"]))
     yield PlannedWork("28", "scrubs", (1 + 3 * recipes) * shape.scored + by_size * evaluation)

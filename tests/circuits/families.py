@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
@@ -107,7 +107,7 @@ def save(family: str, folder: Path) -> Path:
 def without_head(plain: PreTrainedModel, family: str, layer: int, head: int) -> None:
     """Set what a head writes to zero in the plain model's own weights: the columns of W_O that read its z."""
     blocks = next(m for m in plain.modules() if isinstance(m, torch.nn.ModuleList) and len(m) == LAYERS)
-    matrix: Tensor = blocks[layer].get_submodule(RUN[family][2]).weight
+    matrix = cast("Tensor", blocks[layer].get_submodule(RUN[family][2]).weight)
     own = slice(head * toy.D_HEAD, (head + 1) * toy.D_HEAD)
     if family == "GPT-2":  # whose Conv1D is [from, to]
         matrix[own] = 0

@@ -113,7 +113,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def no_model(monkeypatch) -> None:
-    def load(settings):
+    def load(settings, *say):
         raise AssertionError("the model was loaded")
 
     monkeypatch.setattr(models, "load", load)

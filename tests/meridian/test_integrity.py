@@ -80,7 +80,7 @@ def test_every_edited_value_of_every_file_is_noticed(copied) -> None:
 
 def test_verdicts_set_to_pass_certify_nothing(copied, monkeypatch) -> None:
     """The attack that printed "Tier 4 of 4: certified ... nothing measured anew"."""
-    monkeypatch.setattr(models, "load", lambda settings: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(models, "load", lambda *settings: pytest.fail("the model was loaded"))
     results = copied.parents[2]
     before = {path: path.read_bytes() for path in results.rglob("*.*") if path.is_file()}
     edited = []

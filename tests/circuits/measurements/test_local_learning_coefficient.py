@@ -336,3 +336,26 @@ def test_fewer_prompts_than_asked_for_are_said(study) -> None:
 def test_settings_that_cannot_sample_are_refused(study, change, message) -> None:
     with pytest.raises(UserError, match=message):
         measurement.check(with_settings(study, **change).settings)
+
+
+# --- more heads than are sampled -----------------------------------------------------------------------------------
+
+
+def test_of_many_heads_the_claim_s_and_matched_others_are_sampled(study) -> None:
+    """Their scores are null elsewhere, with a reason; the scale of the weights is still the whole model's."""
+    some = with_settings(study, most_heads=6)
+    chosen = measurement.sampled_heads(some)
+    claimed = set(study.claim.heads)
+    assert len(chosen) == len(set(chosen)) == 6 and chosen == tuple(sorted(chosen))
+    own = [node for node in chosen if node in claimed]
+    assert len(own) == 3 and [node.layer for node in chosen if node not in claimed] == [node.layer for node in own]
+    assert measurement.sampled_heads(with_settings(study, most_heads=12)) == study.model.heads
+    data = measurement.measure(some)
+    places = [study.model.heads.index(node) for node in chosen]
+    for place, (score, reason) in enumerate(zip(data["score"], data["reason"], strict=True)):
+        assert (reason == "not_sampled") == (place not in places)
+        assert place in places or score is None
+    assert data["not_sampled"] == 6 and data["insufficient"] == sum(data["score"][place] is None for place in places)
+    assert any(data["score"][place] is not None for place in places)
+    results_io.canonical(data)
+    assert measurement.depends_on_circuit(some.settings, 12) and not measurement.depends_on_circuit(some.settings, 6)

@@ -20,7 +20,7 @@ from results_io import UserError
 from tests.circuits import toy
 
 ROWS = [3, 10, 22]
-SEARCH = {"greedy_steps": 2, "discovery_prompts": 6}
+SEARCH = {"greedy_steps": 2, "greedy_heads": 64, "discovery_prompts": 6}
 
 
 def searching(study: Study, **settings) -> Study:
@@ -243,3 +243,18 @@ def test_the_order_of_discovery_prompts_does_not_matter(study, data) -> None:
 def test_a_search_without_steps_or_prompts_is_refused(study, name) -> None:
     with pytest.raises(UserError, match=rf"minimality\.{name} is 0; expected"):
         minimality.measure(searching(study, **{name: 0}))
+
+
+def test_of_a_large_claim_the_heads_that_cost_it_most_are_tried(study) -> None:
+    """A set of partners is chosen among them alone; of a claim of no more heads nothing changes."""
+    most = 2
+    losses = minimality.Losses.on(study, study.discovery_subset(SEARCH["discovery_prompts"]))
+    heads = study.claim.heads
+    losses.run([frozenset(), *(frozenset([node]) for node in heads)])
+    strongest = set(sorted(heads, key=lambda node: -abs(losses.mean(node, frozenset())))[:most])
+    few = searching(study, greedy_heads=most)
+    grown = minimality._grow(losses, few)
+    assert grown and all(beside <= strongest for beside in grown.values())
+    assert any(grown.values())
+    whole = minimality._grow(losses, study)
+    assert minimality._grow(losses, searching(study, greedy_heads=len(heads))) == whole

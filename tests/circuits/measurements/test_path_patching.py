@@ -12,6 +12,7 @@ from circuits import models, tasks
 from circuits import study as studies
 from circuits.circuit import Node, Role, head
 from circuits.edges import Edge
+from circuits.engine.gradients import GradientEngine
 from circuits.hypothesis import circuit_edges
 from circuits.interventions import Recipe, Sweep, Variant, ablate, patch_paths
 from circuits.measurements import path_patching
@@ -19,7 +20,13 @@ from results_io import UserError
 from tests.circuits import toy
 from tests.circuits.path_loop import PathLoop
 
-SETTINGS = {"prompts": 6, "discovery_prompts": 8, "edge_share": 0.02, "edge_sizes": [0, 0.25, 0.5, 1]}
+SETTINGS = {
+    "prompts": 6,
+    "discovery_prompts": 8,
+    "most_edges": 3000,
+    "edge_share": 0.02,
+    "edge_sizes": [0, 0.25, 0.5, 1],
+}
 CLEAN, CORRUPTED = Recipe("patch"), Recipe("patch", source="corrupted")
 
 
@@ -337,3 +344,46 @@ def test_a_circuit_of_one_head_has_its_edge_to_the_logits(studied) -> None:
     data = path_patching.measure(one)
     assert (data["senders"], data["receivers"], data["input"]) == ([[1, 2]], ["logits"], [None])
     assert data["circuit"]["edges"]["candidates"] == 1
+
+
+# --- more edges than are patched one by one ---------------------------------------------------------------------
+
+
+def test_of_many_edges_those_of_the_largest_attribution_are_patched(studied, data) -> None:
+    """Their numbers are those of the whole measurement; attribution stands for the others, and says how much they are worth."""
+    study, some = studied(), 7
+    edges = path_patching.candidates(study)
+    assert data["not_patched"] is None and len(edges) == len(data["senders"]) > 2 * some
+    few = path_patching.measure(anew(with_settings(study, most_edges=some)))
+    names = [edges_of(study).index(edge) for edge in zip(few["senders"], few["receivers"], few["input"], strict=True)]
+    assert len(names) == some and names == sorted(names)
+    for field in ("noising", "denoising"):
+        assert np.allclose(few[field], data[field][names], atol=1e-5)
+    prompts = study.discovery_subset(SETTINGS["discovery_prompts"])
+    attributed = attribution_of(study, edges, prompts)
+    left = [place for place in range(len(edges)) if place not in names]
+    assert np.abs(attributed[names]).min() >= np.abs(attributed[left]).max() - 1e-6
+    said = few["not_patched"]
+    assert said["edges"] == len(left) and said["largest_attribution"] == pytest.approx(
+        np.abs(attributed[left]).max(), rel=1e-3
+    )
+    assert said["sum_of_attributions"] == pytest.approx(np.abs(attributed[left]).sum(), rel=1e-3)
+    kept = np.abs(attributed[left]) >= SETTINGS["edge_share"] * abs(data["discovery"]["mean_clean"])
+    assert said["kept"] == kept.sum()
+    edges_now = few["circuit"]["edges"]
+    assert edges_now["candidates"] == len(edges) and len(few["circuit"]["kept"]) == some
+    assert edges_now["node_wise"] - edges_now["edge_wise"] == len(edges) - sum(few["circuit"]["kept"]) - said["kept"]
+    assert few["edges_by_size"]["edges"] == data["edges_by_size"]["edges"]
+
+
+def attribution_of(study, edges, prompts) -> np.ndarray:
+    """Edge attribution patching by the bridge, without the engine that a run uses."""
+    found = GradientEngine(study.model).edge_scores(prompts, "clean", "eap", 1).mean
+    graph = study.model.graph
+    return np.array([found[graph.readers.index(edge.reader), graph.writers.index(edge.writer)] for edge in edges])
+
+
+@pytest.mark.parametrize("most", [0, -1, 2.5, True, None])
+def test_a_number_of_edges_that_is_none_is_refused(studied, most) -> None:
+    with pytest.raises(UserError, match=r"measurement.path_patching.most_edges is .*; expected a whole number"):
+        path_patching.check({**studied().settings, "path_patching": {**SETTINGS, "most_edges": most}})

@@ -135,8 +135,8 @@ def test_a_published_score_that_is_missed_is_a_fault(folder, load, reports) -> N
 def test_a_wrong_bridge_is_unhealthy_and_says_so(folder, load, monkeypatch) -> None:
     loaded = models.load
 
-    def spoiled(settings):
-        model = loaded(settings)
+    def spoiled(settings, *say):
+        model = loaded(settings, *say)
         with torch.no_grad():
             model.bridge.blocks[1].mlp.out.weight.mul_(1.5)
         return model

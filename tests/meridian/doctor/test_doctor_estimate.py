@@ -20,7 +20,7 @@ OTHERWISE = {
     "battery": {"circuit": ["mean", "noise"], "without": ["resample"]},
     "attribution_patching": {**toy.SETTINGS["attribution_patching"], "gradient_dropping": False, "steps": 1},
     "scrubbing": {"draws": 3, "seed": 0, "prompts": 30},
-    "path_patching": {"prompts": 2, "discovery_prompts": 30, "edge_share": 0.02, "edge_sizes": [1]},
+    "path_patching": {"prompts": 2, "discovery_prompts": 30, "most_edges": 3000, "edge_share": 0.02, "edge_sizes": [1]},
     "site_prompts": 50,
     "draws": 3,
 }

@@ -1,0 +1,73 @@
+"""`preset=quick`: what it sets, what it leaves out, and what its certificate says of itself."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from circuits.measurements import MEASUREMENTS
+from meridian import config_files, overrides, report
+from tests.commandline import command, started
+
+LEFT_OUT = {"10", "24", "28"}
+SMALLER = (
+    "task=ioi",
+    "model.device=cpu",
+    "calibration=all",
+    *(f"prompts.{name}={size}" for name, size in {"evaluation": 40, "held_out": 12, "discovery": 20}.items()),
+    "prompts.reference=120",
+)
+
+
+def test_the_default_job_has_no_preset_and_leaves_nothing_out() -> None:
+    settings = started("task=ioi").settings
+    assert not settings.get("preset") and settings["measurement"]["left_out"] == []
+
+
+def test_every_setting_of_the_preset_is_one_of_the_default_job_and_smaller() -> None:
+    preset = config_files.plain(config_files.read(overrides.CONFIGS / "preset" / "quick.yaml"))
+    quick, default = (started("task=ioi", *given).settings for given in (["preset=quick"], []))
+    assert quick["preset"] == preset.pop("preset") == {"name": "quick", "ceiling": 2}
+
+    def compare(own, ours, theirs) -> None:
+        for name, value in own.items():
+            if isinstance(value, dict):
+                compare(value, ours[name], theirs[name])
+            elif name.endswith("share"):  # one in so many prompts
+                assert ours[name] == value <= 2 * theirs[name]
+            elif name not in ("left_out", "others", "onward"):
+                assert ours[name] == value <= theirs[name], name
+                assert type(value) is type(theirs[name])
+
+    compare(preset, quick, default)
+    assert set(quick["measurement"]["left_out"]) == LEFT_OUT
+
+
+def test_what_is_typed_replaces_the_preset_s() -> None:
+    made = started("task=ioi", "preset=quick", "prompts.evaluation=77")
+    assert made.settings["prompts"]["evaluation"] == 77
+    assert made.differs == ["preset=quick", "prompts.evaluation=77"]
+
+
+@pytest.mark.slow
+def test_its_certificate_says_so(tmp_path) -> None:
+    outcome = command(*SMALLER, "preset=quick", f"results={tmp_path}")
+    assert (outcome.code, outcome.errors) == (0, "")
+    (path,) = tmp_path.rglob("certificate.json")
+    certificate = json.loads(path.read_text())
+    assert certificate["preset"] == {"name": "quick", "ceiling": 2} and certificate["ceiling"] <= 2
+    assert certificate["tier"] <= certificate["ceiling"]
+    changed = {one["key"] for one in certificate["rules"]["differences"]}
+    assert {"prompts.evaluation", "measurement.left_out", "measurement.draws"} <= changed
+    assert "under changed rules" in outcome.output and "preset quick: tier 2 at most" in outcome.output
+    written = {one.name[:2] for one in path.parent.glob("[0-9]*.json")} & set(MEASUREMENTS)
+    assert written == set(MEASUREMENTS) - LEFT_OUT
+    assert "preset quick: tier 2 at most" in (path.parent / report.NAME).read_text()
+
+
+@pytest.mark.parametrize("number", ["01", "99", "20", "x"])
+def test_a_measurement_that_cannot_be_left_out_is_refused(number, tmp_path) -> None:
+    outcome = command("task=ioi", f"measurement.left_out=['{number}']", f"results={tmp_path}")
+    assert outcome.code == 2 and f"measurement.left_out names '{number}'; use numbers in quotes" in outcome.errors
+    assert not list(tmp_path.rglob("*.json"))
