@@ -258,7 +258,7 @@ def _decide_published(evidence: Evidence, config: Mapping[str, Any]) -> dict[str
         "reasons": ()
         if decided["verdict"] == "pass"
         else (f"incomplete: circuit and model differ by {score:.2f} of N without {together.names[worst]}",),
-        "needs": settled_by(decided["verdict"], room, len(found[0].places), _fuller("the group named")),
+        "needs": settled_by(decided["verdict"], room, len(found[0].places), _worst_heads(found, worst)),
         "companions": {
             "limit": config["max_incompleteness"],
             "score": score,
@@ -270,6 +270,17 @@ def _decide_published(evidence: Evidence, config: Mapping[str, Any]) -> dict[str
 
 def _names(one: Losses) -> list[str]:
     return [f"{group['name']}, {one.recipe}" for group in one.groups]
+
+
+def _worst_heads(found: Sequence[Losses], place: int) -> str:
+    """The fuller claim that the set at `place` asks for; the sets of each recipe are nothing and then its groups."""
+    for one in found:
+        if place == 0:
+            return f"a claim that does all of the task by itself under {one.recipe.replace('_', ' ')}"
+        if place <= len(one.groups):
+            return _fuller(_heads(one, place - 1))
+        place -= 1 + len(one.groups)
+    raise IndexError(place)
 
 
 def _heads(one: Losses, place: int) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
-from calibrations.evidence import Evidence, Head
+from calibrations.evidence import Evidence, Head, head_names
 from calibrations.preconditions import require_faithful, require_prompts, resamples, sizes
 from calibrations.record import Published, Record, judge
 from calibrations.statistics import (
@@ -232,8 +232,8 @@ def _decide(evidence: Evidence, profile: Mapping[str, Any], config: Mapping[str,
 def _reasons(heads: Sequence[Head], stable: np.ndarray, interval: Interval) -> tuple[str, ...]:
     """How many heads are shown to be stable, how many not to be, and which are beyond the limit as estimated."""
     shown, refuted = round(interval[0] * len(heads)), round((1 - interval[1]) * len(heads))
-    beyond = [list(head) for head, good in zip(heads, stable, strict=True) if not good]
-    as_estimated = f"; estimated beyond the limit: {beyond}" if beyond else ""
+    beyond = [head for head, good in zip(heads, stable, strict=True) if not good]
+    as_estimated = f"; estimated beyond the limit: {head_names(beyond)}" if beyond else ""
     return (f"{shown} of {len(heads)} heads are shown to be stable, {refuted} not to be{as_estimated}",)
 
 

@@ -69,12 +69,21 @@ def test_a_group_that_costs_one_side_more_fails_and_is_named_with_both_losses(sh
     assert record.needs == "a claim with what stands in for L2H1, or acts through it"
 
 
+def subject_heads(name, recipe):
+    content = evidence().data("22")["completeness"]
+    asked = [content["groups"][place] for place in content["recipes"][recipe]["groups"]]
+    return next(group["heads"] for group in asked if group["name"] == name)
+
+
 def test_a_recipe_off_the_distribution_gates_only_every_recipe():
     """A backup that wakes under zero alone: tier 2 does not ask, tier 3 does."""
     found = by_metric(evidence(incompleteness={("the whole claim", "zero"): 0.9}))
     assert found["P.completeness"].verdict == "pass"
     assert found["P.completeness_every_recipe"].verdict == "fail"
-    assert found["P.incompleteness_score"].verdict == "fail"
+    score = found["P.incompleteness_score"]
+    assert score.verdict == "fail"
+    heads = " ".join(f"L{layer}H{head}" for layer, head in subject_heads("the whole claim", "zero"))
+    assert score.needs == f"a claim with what stands in for {heads}, or acts through it"
     assert "(zero)" in found["P.completeness_every_recipe"].reasons[0]
 
 
