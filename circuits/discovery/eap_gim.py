@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from circuits.circuit import Kind
 from circuits.discovery.ranking import EdgeRanking, by_size, searched
 from circuits.engine import gim
 from circuits.measurements.attribution_patching import gradient_engine
@@ -39,6 +40,6 @@ def rank(study: Study, prompts: PromptSet) -> EdgeRanking:
     scores = engine.edge_scores(prompts, settings["base"], METHOD, advance=advance, by_prompt=True).by_prompt
     assert scores is not None  # by_prompt asks for them
     scores = -scores if settings["base"] == "clean" else scores
-    kinds = tuple(sorted({node.kind for node in searched(study)}))
+    kinds: tuple[Kind, ...] = tuple(sorted({node.kind for node in searched(study)}))
     mean = scores.mean(0, dtype=np.float64)
     return EdgeRanking(engine.graph.edges, by_size(scores), mean, graph=engine.graph, kinds=kinds)
