@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from circuits.circuit import Kind
 from circuits.discovery.ranking import EdgeRanking, by_size, searched
 from circuits.measurements.attribution_patching import gradient_engine
 from circuits.prompts import PromptSet
@@ -36,5 +37,5 @@ def rank(study: Study, prompts: PromptSet) -> EdgeRanking:
     scores = engine.edge_scores(prompts, "corrupted", METHOD, steps, advance, by_prompt=True).by_prompt
     assert scores is not None  # by_prompt asks for them
     mean = scores.mean(0, dtype=np.float64)
-    kinds = tuple(dict.fromkeys(node.kind for node in searched(study)))
+    kinds: tuple[Kind, ...] = ("head",) if searched(study) == study.model.heads else ("head", "mlp")
     return EdgeRanking(engine.graph.edges, by_size(scores), mean, graph=engine.graph, kinds=kinds)
