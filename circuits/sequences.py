@@ -4,13 +4,14 @@
 
 An engine reads logits at one position of a prompt. So each prompt becomes one row for each token of each of its answers and
 foils: the prompt followed by the tokens before it, compared with the whole vocabulary. Interventions act on these tokens as
-they do on the prompt's. Reference prompts are followed by their own answers and foils alike, so that a mean is one of the same
-position, and every row of a sequence has the same donor.
+they do on the prompt's. Reference prompts are followed by their own answers (foils, where only these are long enough), for
+answers and foils alike: a mean that knew the one from the other would give the answer away. A sequence takes its means and donors
+from those at least as long as it is, so that all its rows have the same donor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -23,11 +24,15 @@ from circuits.interventions import Effects
 from circuits.prompts import PADDING, PromptSet
 
 Side = Literal["answers", "wrong"]
+Sided = tuple[Side, int, tuple[int, ...]]  # a sequence, and its number on its side
 
 
 @dataclass(frozen=True)
 class Row:
-    """Token `step` of one of the `side` sequences of prompt `prompt`: its number among them, and its ids."""
+    """Token `step` of one of the `side` sequences of prompt `prompt`: its number among them, and its ids.
+
+    Of reference prompts, longer sequences stand in for shorter ones.
+    """
 
     prompt: int
     side: Side
@@ -38,24 +43,36 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class SequenceRows:
-    """The rows that the sequences of `prompts` are scored on. Every prompt has at least one answer and one foil."""
+    """The rows that the sequences of `prompts` are scored on, or for `reference` prompts those that stand beside them.
+
+    Every prompt has at least one answer and one foil.
+    """
 
     prompts: PromptSet
+    reference: bool = False
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         return tuple(self._rows())
 
     def _rows(self) -> Iterator[Row]:
-        sides: tuple[Side, ...] = ("answers", "wrong")
         for prompt, sequences in enumerate(self.prompts.sequences):
-            for side in sides:
-                for number, ids in enumerate(getattr(sequences, side)):
-                    yield from (Row(prompt, side, number, step, ids) for step in range(len(ids)))
+            sides = (("answers", sequences.answers), ("wrong", sequences.wrong))
+            every = [(side, number, ids) for side, own in sides for number, ids in enumerate(own)]
+            chosen = self._longer_stand_in(every) if self.reference else every
+            for side, number, ids in chosen:
+                yield from (Row(prompt, side, number, step, ids) for step in range(len(ids)))
+
+    @staticmethod
+    def _longer_stand_in(every: Sequence[Sided]) -> Iterator[Sided]:
+        """For every length the first sequence that has it, cut to it: a prompt counts once, as it does for its own tokens."""
+        for length in range(1, max(len(ids) for _, _, ids in every) + 1):
+            side, number, ids = next(one for one in every if len(one[2]) >= length)
+            yield side, number, ids[:length]
 
     @cached_property
     def expanded(self) -> PromptSet:
-        """A prompt for every row, without foils; its template also names the side, the sequence's length and the step."""
+        """A prompt for every row, without foils; its template also names the sequence's length and the step."""
         old, rows = self.prompts, self.rows
         longest = max(row.step for row in rows)
         width = old.clean.shape[1] + longest
@@ -76,7 +93,7 @@ class SequenceRows:
             end=torch.tensor([int(old.end[row.prompt]) + row.step for row in rows]),
             answers=torch.tensor([[row.ids[row.step]] for row in rows]),
             wrong=torch.full((len(rows), 1), PADDING),
-            templates=tuple(f"{old.templates[r.prompt]} {r.side} of {len(r.ids)}, token {r.step}" for r in rows),
+            templates=tuple(f"{old.templates[r.prompt]}, token {r.step + 1} of {len(r.ids)}" for r in rows),
             clusters=tuple(old.clusters[at] for at in where),
             positions={role: places[where] for role, places in old.positions.items()},
             ids=tuple(old.ids[at] for at in where),

@@ -116,7 +116,7 @@ class Study:
     @cached_property
     def _sequence_engine(self) -> LensEngine:
         """The engine with the reference prompts followed by their own answers and foils."""
-        return self.engine.on(SequenceRows(self.engine.reference.prompts).expanded)
+        return self.engine.on(SequenceRows(self.engine.reference.prompts, reference=True).expanded)
 
     def subset(self, size: int, split: str = "evaluation") -> list[int]:
         """Indices of `size` scored prompts of a split: those of the lowest hash, whatever order they were drawn in."""

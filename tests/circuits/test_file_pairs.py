@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def made(records, tokenizer, longest=None, **options):
     return pairs.read(rows, Reader(tokenizer, Options.of(options), longest))
 
 
-def one(record, tokenizer, **options):
+def one(record, tokenizer, **options) -> Any:
     """The pair of one record, or why there is none."""
     kept, rejected = made([record], tokenizer, **options)
     return kept[0] if kept else rejected[0].reason
@@ -138,8 +139,16 @@ def test_a_row_that_cannot_be_used_says_why() -> None:
     gpt2 = family("gpt2")
     reasons = {
         "clean has 14 tokens and corrupted 15; reword it": {**MARY, "corrupted": MARY["corrupted"] + " to"},
-        "answer 'Xylophonist' is 5 tokens; use words that are one": {**MARY, "answer": "Xylophonist"},
-        "foil 'Xylophonist' is 5 tokens; use words that are one": {**MARY, "wrong": "Xylophonist"},
+        "has an answer or a foil that all the others begin with, so no token tells them apart; name another foil": {
+            **MARY,
+            "answer": "Mary Jane",
+            "wrong": "Mary",
+        },
+        "has an answer that begins with the same token as a foil, while not all of them do; name another foil": {
+            **MARY,
+            "answer": ["Mary Jane", "John"],
+            "wrong": "Mary Ann",
+        },
         "has an answer that is also its foil; name another foil": {**MARY, "wrong": ["John", "Mary"]},
         "has the same tokens in the clean and in the corrupted prompt; change what the answer depends on": {
             **MARY,
@@ -147,15 +156,26 @@ def test_a_row_that_cannot_be_used_says_why() -> None:
         },
     }
     for reason, record in reasons.items():
-        found = one(record, gpt2)
-        if "Xylophonist" in reason:
-            count = len(gpt2(" Xylophonist")["input_ids"])
-            reason = reason.replace("5 tokens", f"{count} tokens")
-        assert found == reason
+        assert one(record, gpt2) == reason
     kept, rejected = made([MARY, {**MARY, "answer": "Kate"}, MARY], gpt2)
     assert len(kept) == 1 and [r.reason for r in rejected] == ["has the clean prompt of row 1 again"] * 2
     assert made([MARY], gpt2, longest=13)[1][0].reason == "has 14 tokens, and the model reads at most 13; shorten it"
     assert made([MARY], gpt2, longest=14)[1] == []
+
+
+@needs_merges
+def test_answers_of_several_tokens_are_read_up_to_where_they_differ() -> None:
+    gpt2 = family("gpt2")
+    pair = one({**MARY, "answer": "New York", "wrong": "New Jersey"}, gpt2)
+    assert (pair.shared, pair.several) == (1, True) and pair.template.startswith("rows/15 tokens")
+    apart = one({**MARY, "answer": "Mary Jane", "wrong": "John"}, gpt2)
+    assert (apart.shared, apart.several) == (0, True) and apart.template.startswith("rows/14 tokens")
+    assert one({**MARY, "answer": "New York", "wrong": "New Jersey"}, gpt2, longest=14) == (
+        "has 15 tokens, and the model reads at most 14; shorten it"
+    )
+    city = {**MARY, "answer": "New York City", "wrong": "John"}
+    assert one(city, gpt2, longest=14).shared == 0
+    assert one(city, gpt2, longest=14, metric="sequence") == "has 16 tokens, and the model reads at most 14; shorten it"
 
 
 def test_words_that_the_tokenizer_does_not_know(tokenizer) -> None:

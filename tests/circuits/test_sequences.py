@@ -84,12 +84,13 @@ def of_whole_sequences(loop, variant, prompts, reference) -> np.ndarray:
         for side in ("answers", "wrong"):
             sums = []
             for ids in getattr(sequences, side):
-                held = [
-                    i for i, s in enumerate(reference.sequences) if any(len(o) == len(ids) for o in getattr(s, side))
-                ]
                 own = whole(prompts, [row], [ids])
-                chosen = [(i, o) for i in held for o in getattr(reference.sequences[i], side) if len(o) == len(ids)]
-                loop.reference = whole(reference, [i for i, _ in chosen], [o for _, o in chosen])
+                chosen = []  # the first of each reference prompt that is long enough stands for answers and foils alike
+                for at, held in enumerate(reference.sequences):
+                    long = [other for other in (*held.answers, *held.wrong) if len(other) >= len(ids)]
+                    chosen += [(at, long[0][: len(ids)])] if long else []
+                loop.reference = whole(reference, [at for at, _ in chosen], [other for _, other in chosen])
+                loop._intact.clear()
                 sums.append(log_probability(loop, variant, own, ids))
             sides.append(np.mean(sums))
         found.append(sides[0] - sides[1])
@@ -140,7 +141,7 @@ def test_pooled_means_and_noise_are_over_every_row(study, plain) -> None:
     found = study.run(Sweep(variants))
     rows = SequenceRows(study.prompts)
     some = [at for at, row in enumerate(rows.rows) if row.prompt in (0, 3)]
-    reference = SequenceRows(study.engine.reference.prompts).expanded
+    reference = SequenceRows(study.engine.reference.prompts, reference=True).expanded
     loop = hook_loop.HookLoop(plain("gpt2"), "gpt2", toy.N_HEADS, reference)
     expanded = rows.expanded
     assert rows.prompts is study.prompts and expanded.without_foils.all()

@@ -171,6 +171,7 @@ def task_of(
         bos=examined.reader.bos,
         vocabulary=vocabulary,
         metric=examined.reader.options.metric,
+        several_tokens=any(pair.several for pair in examined.pairs),
         given=examined.dealt.examples,
         source=Source(digest, _rows_of(examined), {**left_out, **examined.unread}, examined.notes),
         others=others,

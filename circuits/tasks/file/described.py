@@ -9,6 +9,7 @@ from circuits.tasks.file.pairs import FRAME, Pair, Reader, spaces, unknown_words
 from circuits.tasks.file.rows import SPLITS
 from circuits.tasks.file.splits import Dealt
 
+SHOWN_LINES = 10  # with answers of several tokens
 SHOWN = 3  # templates and unknown words that are listed
 
 
@@ -23,6 +24,7 @@ def notes(rows: int, kept: Sequence[Pair], dealt: Dealt, reader: Reader) -> tupl
         _space(kept, reader),
         *(["chat: every prompt is inside the tokenizer's chat template"] if reader.options.chat else []),
         *_alignment(kept, reader),
+        *_several(kept, reader),
         _foils(kept, reader),
         _templates(kept),
         _clusters(kept),
@@ -64,6 +66,19 @@ def _alignment(kept: Sequence[Pair], reader: Reader) -> list[str]:
     return [
         f"alignment: {count} of {len(kept)} rows are filled on the left with {reader.filler!r}, which the model reads"
     ]
+
+
+def _several(kept: Sequence[Pair], reader: Reader) -> list[str]:
+    lines = [str(pair.row.line) for pair in kept if pair.several]
+    if not lines:
+        return []
+    told = ", ".join(lines[:SHOWN_LINES]) + (" ..." if len(lines) > SHOWN_LINES else "")
+    how = {
+        "sequence": "scored by the log-probability of all their tokens",
+        "logit_difference": "scored at the first token at which they differ; task.metric=sequence scores all of them",
+        "probability_difference": "scored at the first token at which they differ; task.metric=sequence scores all of them",
+    }
+    return [f"answers or foils of several tokens: {len(lines)} rows (line {told}), {how[reader.options.metric]}"]
 
 
 def _foils(kept: Sequence[Pair], reader: Reader) -> str:

@@ -1,4 +1,4 @@
-"""Rows as one tokenizer reads them: aligned pairs with answers of one token, or why a row is none."""
+"""Rows as one tokenizer reads them: aligned pairs with their answers, or why a row is none."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from circuits.prompts import Encoder
+from circuits.tasks.base import Metric
 from circuits.tasks.example import Example
 from circuits.tasks.file.options import Options
 from circuits.tasks.file.rows import Row, Span
@@ -33,7 +35,8 @@ class Pair:
 
     `wrong` is empty where the row names no foil. `positions` are character spans of the clean text by role, `end` last;
     `twin_positions` those of the same tokens in the corrupted text, None if its answers cannot be written after it.
-    `filled`: how many filler tokens align=right put before either prompt.
+    `filled`: how many filler tokens align=right put before either prompt. `shared`: tokens that all answers and foils begin
+    with, which the prompts are read on to; `several`: whether one of them has several tokens.
     """
 
     row: Row
@@ -47,6 +50,8 @@ class Pair:
     twin_positions: Mapping[str, Span] | None = None
     filled: tuple[int, int] = (0, 0)
     template: str = ""
+    shared: int = 0
+    several: bool = False
 
     @property
     def changed(self) -> tuple[int, ...]:
@@ -146,22 +151,38 @@ def _read(row: Row, reader: Reader) -> Pair | str:
         if len(ids[0]) != len(ids[1]):
             return "changes its tokens when it is filled on the left; reword it so that both prompts have one length"
     sides = [(*reader.start, *one) for one in ids]
-    refused = _unfit_prompts(sides, reader) or _unfit(answers, wrong, texts[0], joint, reader)
-    if refused:
+    words = _words(answers, wrong, texts[0], joint, reader)
+    refused = words if isinstance(words, str) else _unfit_prompts(sides, words, reader)
+    if isinstance(words, str) or refused:
         return refused
     positions = _positions(row.spans or {}, clean + end, texts[0], sides, reader)
     if isinstance(positions, str):
         return positions
-    twin = None if _unfit(answers, wrong, texts[1], joint, reader) else _same_tokens(positions, texts, reader)
-    return Pair(row, sides[0], sides[1], (texts[0], texts[1]), joint, answers, wrong, positions, twin, filled)
+    alike = _words(answers, wrong, texts[1], joint, reader) == words
+    twin = _same_tokens(positions, texts, reader) if alike else None
+    return Pair(
+        row=row,
+        clean=sides[0],
+        corrupted=sides[1],
+        texts=(texts[0], texts[1]),
+        joint=joint,
+        answers=answers,
+        wrong=wrong,
+        positions=positions,
+        twin_positions=twin,
+        filled=filled,
+        shared=words.shared,
+        several=words.several,
+    )
 
 
-def _unfit_prompts(sides: Sequence[tuple[int, ...]], reader: Reader) -> str | None:
+def _unfit_prompts(sides: Sequence[tuple[int, ...]], words: Words, reader: Reader) -> str | None:
     """Why these two prompts, equally long, cannot be compared; None if they can."""
     if sides[0] == sides[1]:
         return "has the same tokens in the clean and in the corrupted prompt; change what the answer depends on"
-    if reader.longest is not None and len(sides[0]) > reader.longest:
-        return f"has {len(sides[0])} tokens, and the model reads at most {reader.longest}; shorten it"
+    length = len(sides[0]) + words.read_on(reader.options.metric)
+    if reader.longest is not None and length > reader.longest:
+        return f"has {length} tokens, and the model reads at most {reader.longest}; shorten it"
     return None
 
 
@@ -200,25 +221,51 @@ def _filled(
     return made, [reader.ids(text) for text in made], (counts[0], counts[1])
 
 
-def _unfit(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, reader: Reader) -> str | None:
-    """Why these answers and foils cannot be scored after this prompt; None if they can.
+@dataclass(frozen=True)
+class Words:
+    """Answers and foils as tokens after a prompt."""
 
-    Answers of several tokens are refused here and nowhere else in this package.
-    """
-    found: dict[str, list[int]] = {"answer": [], "foil": []}
+    answers: tuple[tuple[int, ...], ...]
+    foils: tuple[tuple[int, ...], ...]
+
+    @property
+    def several(self) -> bool:
+        """Whether one of them has several tokens."""
+        return any(len(ids) > 1 for ids in (*self.answers, *self.foils))
+
+    @property
+    def shared(self) -> int:
+        """Tokens that they all begin with; none without foils."""
+        columns = zip(*self.answers, *self.foils, strict=False) if self.foils else ()
+        return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+
+    def read_on(self, metric: Metric) -> int:
+        """How many of their tokens a model reads: those that all begin with, or under "sequence" all but the last."""
+        longest = max(map(len, (*self.answers, *self.foils)))
+        return longest - 1 if metric == "sequence" else self.shared
+
+
+def _words(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, reader: Reader) -> Words | str:
+    """The answers and foils after this prompt; or why they cannot be scored there."""
+    found: dict[str, list[tuple[int, ...]]] = {"answer": [], "foil": []}
     for kind, words in (("answer", answers), ("foil", wrong)):
         for word in words:
             ids = reader.encode.continuation(text, joint, word)
             if not ids:
                 return f"{kind} {word!r} changes the tokens before it; end the prompt in a whole word"
-            if len(ids) > 1:
-                return f"{kind} {word!r} is {len(ids)} tokens; use words that are one"
-            if reader.is_unknown(ids[0]):
+            if any(map(reader.is_unknown, ids)):
                 return f"{kind} {word!r} is unknown to the tokenizer; use another word"
-            found[kind] += ids
-    if set(found["answer"]) & set(found["foil"]):
+            found[kind].append(tuple(ids))
+    words = Words(tuple(found["answer"]), tuple(found["foil"]))
+    if set(words.answers) & set(words.foils):
         return "has an answer that is also its foil; name another foil"
-    return None
+    every = (*words.answers, *words.foils)
+    if words.shared and min(map(len, every)) == words.shared:
+        return "has an answer or a foil that all the others begin with, so no token tells them apart; name another foil"
+    firsts = [{ids[words.shared] for ids in side} for side in (words.answers, words.foils)]
+    if firsts[0] & firsts[1]:
+        return "has an answer that begins with the same token as a foil, while not all of them do; name another foil"
+    return words
 
 
 def _positions(
@@ -267,10 +314,10 @@ def templated(pairs: Sequence[Pair]) -> list[Pair]:
     lengths: dict[str, set[int]] = {}
     for pair in pairs:
         if pair.row.template is not None:
-            lengths.setdefault(pair.row.template, set()).add(len(pair.clean))
+            lengths.setdefault(pair.row.template, set()).add(len(pair.clean) + pair.shared)
     made = []
     for pair in pairs:
-        own, length = pair.row.template, f"{len(pair.clean)} tokens{_fillers(pair)}"
+        own, length = pair.row.template, f"{len(pair.clean) + pair.shared} tokens{_fillers(pair)}"
         if own is None:
             label = f"{FRAME}/{length}, changed {_places(pair.changed)}"
         else:
