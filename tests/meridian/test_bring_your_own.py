@@ -80,7 +80,7 @@ def documents(results: Path) -> dict[str, bytes]:
 
 def test_every_command_that_checks_says_what_the_rows_give(place) -> None:
     checks = [arguments for arguments in commands() if arguments[0] == "check"]
-    assert len(checks) == 5
+    assert len(checks) == 6
     for arguments in checks:
         outcome = run(*arguments, f"results={place / 'results'}")
         assert "rows: 40 of 40 can be used" in outcome.output, arguments
@@ -103,6 +103,25 @@ def test_the_commands_that_measure_end_in_a_certificate_or_a_verdict(place) -> N
     (battery,) = Path("own").rglob("20_ablation_battery.json")
     found = json.loads(battery.read_text())
     assert found["data"]["circuit"]["task"] == found["subject"]["task"] == file.named(found["subject"]["rows_sha256"])
+
+
+def test_answers_of_several_tokens_are_named_and_scored_either_way(place) -> None:
+    rows = [{**row, "answer": f"{row['answer']} gave", "wrong": f"{row['wrong']} to"} for row in ioi_rows(40)]
+    as_csv(rows, place / "several.csv")
+    asked = ("task=file", "task.path=several.csv")
+    told = run("check", *asked).output
+    assert "answers or foils of several tokens: 40 rows (line 2, 3, 4" in told and "at which they differ" in told
+    assert "all their tokens" in run("check", *asked, "task.metric=sequence").output
+    found = {}
+    for metric in ("logit_difference", "sequence"):
+        own = (f"task.metric={metric}", "circuit=file", "circuit.path=mine.yaml", "calibration=[c11]", *QUICK)
+        run(*asked, *own, f"results={metric}")
+        (path,) = Path(metric).rglob("01_baseline.json")
+        found[metric] = json.loads(path.read_text())["data"]
+    assert {name: one["metric"] for name, one in found.items()} == {name: name for name in found}
+    first, whole = (found[name]["clean_logit_diff"] for name in ("logit_difference", "sequence"))
+    assert len(first) == len(whole) and max(abs(a - b) for a, b in zip(first, whole, strict=True)) > 0.1
+    assert found["sequence"]["clean_in_logits"] == pytest.approx(first, abs=1e-3)
 
 
 @pytest.mark.slow
