@@ -32,6 +32,7 @@ from results_io import UserError
 ProgressBar = Callable[[str], AbstractContextManager[Progress]]
 Exclusive = Callable[[], AbstractContextManager[None]]
 ROOT: Final = Path(__file__).parents[1]
+CROSS_TASK: Final = "27"
 
 
 @dataclass(eq=False)
@@ -133,6 +134,7 @@ class Plan:
             "circuit": circuit.name if circuit else None,
             "circuit_sha256": circuit.sha256 if circuit else None,
             "stored_circuits": self._stored_circuits(number),
+            **self._companions_of_files(number),
             "settings": {name: self.settings[name] for name in MEASUREMENTS[number].SETTINGS},
             "device": models.device_of(self.model_settings),
             "torch": torch.__version__,
@@ -145,6 +147,17 @@ class Plan:
         return number in DEPEND_ON_CIRCUIT or (
             for_this_model is not None and for_this_model(self.settings, len(self.identity.heads))
         )
+
+    def _companions_of_files(self, number: str) -> dict[str, Any]:
+        """What the companions that come from files are, for the measurement that runs them: options may change their prompts."""
+        others = self.task.others or {}
+        if number != CROSS_TASK or not others:
+            return {}
+        texts = {
+            name: {split: list(map(vars, own)) for split, own in (task.given or {}).items()}
+            for name, task in others.items()
+        }
+        return {"companions_sha256": results_io.sha256(texts)}
 
     def _stored_circuits(self, number: str) -> dict[str, str] | None:
         """The model's own circuits that a measurement reads, by task; None if it reads none."""

@@ -348,6 +348,10 @@ def _sequences(task: Task, example: Example, encode: Encoder) -> tuple[list[int]
             f"{task.name}: {shortest!r} is the beginning of every other answer and foil of {example.clean!r}, so that there is "
             "no token at which they differ; give it other ones"
         )
+    if task.metric == "sequence" and not (sides[0] and sides[1]):
+        raise UserError(
+            f"{task.name}: {example.clean!r} has no foil to compare its answer's probability with; name one"
+        )
     answers, wrong = (tuple(tuple(ids[len(shared) :]) for ids in side) for side in sides)
     return shared, Sequences(answers, wrong)
 

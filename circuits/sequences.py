@@ -57,6 +57,7 @@ class SequenceRows:
 
     def _rows(self) -> Iterator[Row]:
         for prompt, sequences in enumerate(self.prompts.sequences):
+            sides: tuple[tuple[Side, tuple[tuple[int, ...], ...]], ...]
             sides = (("answers", sequences.answers), ("wrong", sequences.wrong))
             every = [(side, number, ids) for side, own in sides for number, ids in enumerate(own)]
             chosen = self._longer_stand_in(every) if self.reference else every

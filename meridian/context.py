@@ -255,6 +255,10 @@ def start(
     settings = config_files.plain(config)
     identifiers = selected(settings["select"])
     given = list(HydraConfig.get().overrides.task)
+    if typed := next((text for text in given if overrides.setting(text).startswith("preset.")), None):
+        raise UserError(
+            f"{typed} changes what a preset says of itself; type the setting that you want beside it, or leave it out"
+        )
     defaults = overrides.defaults(HydraConfig.get().runtime.choices)
     for text in given:
         name = overrides.setting(text)

@@ -137,12 +137,12 @@ def examine(found: Given, asked: Mapping[str, Any], text_reader: TextReader) -> 
 
 def of_companions(
     companions: Sequence[str | Path], asked: Mapping[str, Any], text_reader: TextReader, vocabulary: Vocabulary | None
-) -> list[str]:
-    """What C17 has to compare with, a sentence for each companion that cannot serve."""
+) -> tuple[list[str], int]:
+    """(what C17 has to compare with, and a sentence for each companion that cannot serve; how many can)."""
     from circuits import tasks
 
     if not companions:
-        return ["companions: none, so C17 says nothing; task.companions names other tasks or files"]
+        return ["companions: none, so C17 says nothing; task.companions names other tasks or files"], 0
     said = [f"companions: {', '.join(map(str, companions))}"]
     for name in companions:
         try:
@@ -155,4 +155,4 @@ def of_companions(
                 tasks.get(name, vocabulary)
         except UserError as reason:
             said.append(f"companion {name} cannot serve: {reason}")
-    return said
+    return said, len(companions) - (len(said) - 1)

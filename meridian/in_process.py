@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from circuits.tasks import Task
     from meridian.lab import Lab
 
+OWN_PROMPTS = "prompts.templates"  # chooses among the prompts that a task draws
 SPLITS = ("discovery", "evaluation", "held_out")
 TASK_FILES = (".csv", ".jsonl", ".tsv", ".json")  # how the name of a file of prompt pairs ends
 DEFAULT_TASK = "ioi"
@@ -95,6 +96,7 @@ def run(
         if name in ELSEWHERE:
             raise UserError(f"{text} is no run on a task; use {ELSEWHERE[name]} for it")
     asked = _Asked.of(settings, model=model, task=task, circuit=circuit, tokenizer=tokenizer)
+    _require_a_name_of_its_own(asked.task)
     with started(asked.settings, results, show) as made:
         made = asked.put_into(made)
         name, *others = made.tasks()
@@ -104,9 +106,21 @@ def run(
             return _finished(made, name)
         claim = _named_heads(asked.claim, name, made.model_settings["name"])
         kept = _kept(claim, made.results)
-        given = (made.given_model, made.given_task)
     with started([*asked.settings, "circuit=file", f"circuit.path={kept}"], results, show) as made:
-        return _finished(replace(made, given_model=given[0], given_task=given[1]), name)
+        return _finished(asked.put_into(made), name)
+
+
+def _require_a_name_of_its_own(task: Task | None) -> None:
+    """UserError for a Task that is called like one that ships and is another: their results would share a folder."""
+    if task is None:
+        return
+    from circuits import tasks
+    from circuits.tasks import published
+
+    if task.name in (*tasks.TASKS, *published.BUILDERS) and task != tasks.TASKS.get(task.name):
+        raise UserError(
+            f"the Task is called {task.name!r}, as one that ships, and is another; give it a name of its own"
+        )
 
 
 def _finished(made: RunContext, task: str) -> FinishedRun:
@@ -153,7 +167,15 @@ class _Asked:
         return cls((*found, *given), held, own_task, claim)
 
     def put_into(self, made: RunContext) -> RunContext:
-        return replace(made, given_model=self.model, given_task=self.task)
+        """The context with these objects, whose settings are what a Task says of itself. UserError for settings beside it."""
+        if self.task is None:
+            return replace(made, given_model=self.model)
+        about_it = (text for text in made.typed if setting(text).startswith("task.") or setting(text) == OWN_PROMPTS)
+        if beside := next(about_it, None):
+            raise UserError(f"{beside} says something of the task, which is given as an object; say it in the object")
+        said = {name: getattr(self.task, name) for name in ("name", "metric", "bos", "corruption")}
+        settings = {**made.settings, "task": {**made.settings["task"], **said}}
+        return replace(made, settings=settings, given_model=self.model, given_task=self.task)
 
 
 def _model_settings(model: Any, tokenizer: Any) -> tuple[list[str], GivenModel | None]:

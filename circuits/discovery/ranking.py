@@ -142,7 +142,7 @@ class EdgeRanking(Ranking):
         members = self.members(kept)
         writers = _wiring(self.graph).writer[[index for index in kept if members[index]]]
         nodes = (self.graph.writers[index] for index in dict.fromkeys(writers.tolist()))
-        return tuple(node for node in nodes if node.kind == "head")
+        return tuple(node for node in nodes if node.kind in self.kinds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -154,7 +154,7 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
     says so.
     """
     check(study.settings)
-    method_name(method, len(study.model.heads), study.settings)  # refused before anything is run
+    method_name(method, len(searched(study)), study.settings)  # refused before anything is run
     settings = study.settings["discovery"]
     prompts = study.discovery_subset(settings["prompts"])
     counts = resampling.cluster_counts(prompts.clusters, settings["resamples"], settings["seed"])
@@ -192,13 +192,15 @@ def find(study: Study, method: str = DEFAULT) -> Discovery:
 
 def ranked(study: Study, prompts: PromptSet, method: str) -> tuple[ModuleType, Ranking, str | None]:
     """(the method, its ranking, why it is not the one that `auto` would take)"""
-    name = method_name(method, len(study.model.heads), study.settings)
+    nodes = searched(study)
+    name = method_name(method, len(nodes), study.settings)
     try:
         return METHODS[name], METHODS[name].rank(study, prompts), None
     except UnknownWiringError as reason:
         if not may_fall_back(method, name):
             raise
-        module = METHODS[study.settings["discovery"]["fallback"]]
+        only_heads = nodes == study.model.heads  # the fallback by settings ranks heads alone
+        module = METHODS[study.settings["discovery"]["fallback"]] if only_heads else greedy
         return module, module.rank(study, prompts), f"{module.NAME} in place of {name}, because {reason}"
 
 
@@ -235,7 +237,11 @@ def sentence(document: Mapping[str, Any]) -> str:
 def _ending_words(chosen: Mapping[str, Any]) -> str:
     if chosen.get("complete", True):
         return ""
-    return f"; not complete (only all would be): without {chosen['group']} it differs by {chosen['incompleteness']:.2f}"
+    without = f"without {chosen['group']} circuit and model differ by {chosen['incompleteness']:.2f}"
+    after = "" if chosen["next"] is None else f", and the next head adds {chosen['next']:.2f}"
+    return (
+        f"; the smallest faithful set, as no set but all is complete and beyond which no head counts: {without}{after}"
+    )
 
 
 def _known_words(document: Mapping[str, Any]) -> str:
@@ -335,9 +341,10 @@ def _few_clusters(clusters: int, settings: Mapping[str, Any]) -> str | None:
 def _known(study: Study, heads: tuple[Node, ...], order: tuple[Node, ...]) -> dict[str, Any] | None:
     """The set and the ranking against the circuit that others vouch for; None if the model comes with none."""
     known = study.model.identity.vouched(study.task.name)
-    if known is None or not known.heads:
+    if known is None:
         return None
-    return {"circuit": known.name, **recovery(heads, order, known.heads)}
+    inside = {Node(node.kind, node.layer, node.index) for node in known.nodes} & set(order)
+    return {"circuit": known.name, **recovery(heads, order, inside)} if inside else None
 
 
 # --- parts of the document ------------------------------------------------------------------------------------------

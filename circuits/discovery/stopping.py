@@ -22,6 +22,7 @@ import numpy as np
 from circuits.circuit import Node
 from circuits.discovery import curve
 from circuits.discovery.nested import Nested
+from circuits.discovery.ranking import searched
 from circuits.interventions import Sweep
 
 
@@ -114,6 +115,6 @@ class Stopping:
 
 
 def head_order(nested: Nested) -> tuple[Node, ...]:
-    """All heads, most important first: those with a component in the ranking by their first one, then those with none."""
+    """All nodes searched, most important first: by their first component in the ranking, then those with none."""
     found = nested.ranking.strongest_heads(nested.order)
-    return (*found, *(node for node in nested.study.model.heads if node not in set(found)))
+    return (*found, *(node for node in searched(nested.study) if node not in set(found)))

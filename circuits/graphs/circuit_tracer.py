@@ -54,7 +54,7 @@ def read(path: Path) -> ComponentGraph:
     heads = 1 + max((node.index for node in parts), default=-1)
     marks = {node: Mark(True) for node in dict.fromkeys(parts)}
     edges = {edge: Mark(True, weight) for edge, weight in weights.items()}
-    return ComponentGraph(TOOL, n_layers, heads, marks, edges, {"document": document})
+    return ComponentGraph(TOOL, n_layers, heads, marks, edges, {"document": document}, whole=False)
 
 
 def write(graph: ComponentGraph, path: Path, prompt: str = "", tokens: tuple[str, ...] = ("",)) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import results_io
-from circuits.circuit import Circuit, Node, Role
+from circuits.circuit import HEADS, HEADS_AND_MLPS, Circuit, Node, Role, mlp
 from circuits.edges import EMBEDDING, Edge
 from results_io import UserError
 
@@ -27,7 +27,8 @@ class ComponentGraph:
     """Parts and edges of a model as a tool marks them.
 
     Readers of an edge name the query head for q, k and v alike, as the tools do, also where heads share keys and values.
-    `more` is what the file says besides, so that writing it again loses nothing.
+    `more` is what the file says besides, so that writing it again loses nothing. `whole`: whether it names the model's shape;
+    otherwise `n_layers` and `n_heads` are those of its parts.
     """
 
     tool: str
@@ -36,6 +37,7 @@ class ComponentGraph:
     nodes: Mapping[Node, Mark]
     edges: Mapping[Edge, Mark]
     more: Mapping[str, Any] = field(default_factory=dict)
+    whole: bool = True
 
     def strongest(self, count: int) -> ComponentGraph:
         """The `count` edges of largest |score| are inside, and the parts that they connect from the input to the logits.
@@ -69,12 +71,13 @@ class ComponentGraph:
     def claim(self, path: Path, task: str, model: str, strongest: int | None = None) -> Circuit:
         """The parts inside as a claim about a task and a model, in one role, as a graph names none.
 
-        UserError if no head is inside, or every one of a graph whose scores could choose some.
+        If it has MLPs, inside or not, the claim is about heads and MLPs, as the tools ablate both. UserError if nothing is
+        inside, or every head of a graph that names the model's shape and whose scores could choose some.
         """
         graph = self if strongest is None else self.strongest(strongest)
-        if not graph.heads:
-            raise UserError(f"{path} ({self.tool}) has no attention head in its circuit; a claim needs one")
-        if len(graph.heads) == self.n_layers * self.n_heads and strongest is None:
+        if not graph.heads and not graph.mlps:
+            raise UserError(f"{path} ({self.tool}) has neither a head nor an MLP in its circuit; a claim needs one")
+        if self.whole and len(graph.heads) == self.n_layers * self.n_heads and strongest is None:
             raise UserError(
                 f"{path} ({self.tool}) has every head in its circuit, which claims nothing; give circuit.strongest=N for "
                 "its N strongest edges"
@@ -88,8 +91,9 @@ class ComponentGraph:
         if strongest is not None:
             provenance["strongest_edges"] = strongest
         evidence = f"in the circuit of a {self.tool} graph, which names no roles"
-        roles = {"circuit": Role(graph.heads, evidence=evidence)}
-        return Circuit(path.stem, task, model, roles, provenance, mlps=graph.mlps)
+        roles = {"circuit": Role.of((*graph.heads, *map(mlp, graph.mlps)), evidence=evidence)}
+        has_mlps = any(node.kind == "mlp" for node in self.nodes)
+        return Circuit(path.stem, task, model, roles, provenance, scope=HEADS_AND_MLPS if has_mlps else HEADS)
 
 
 def component(edge: Edge) -> Node | None:

@@ -45,6 +45,21 @@ def read(path: Path) -> ComponentGraph:
     outside = [node for node in nodes if node.layer >= shape[0] or node.index >= shape[1]]
     if outside:
         raise UserError(f"{path} names {name_of(outside[0])}, and its cfg has {shape[0]} layers x {shape[1]} heads")
+    for edge in edges:
+        reader = edge.reader
+        if (
+            edge.writer.layer >= shape[0]
+            or edge.writer.index >= shape[1]
+            or reader.layer > shape[0]
+            or reader.index >= shape[1]
+        ):
+            raise UserError(
+                f"{path} has the edge {edge_name(edge)}, and its cfg has {shape[0]} layers x {shape[1]} heads"
+            )
+        if not _feeds(edge, bool(config.get("parallel_attn_mlp"))):
+            raise UserError(
+                f"{path} has the edge {edge_name(edge)}, whose end does not come after its beginning; export it again"
+            )
     more = {name: value for name, value in document.items() if name not in ("nodes", "edges")}
     if LOGITS in document["nodes"]:
         more[LOGITS] = document["nodes"][LOGITS]
@@ -61,6 +76,15 @@ def write(graph: ComponentGraph, path: Path) -> None:
     if graph.tool != TOOL or LOGITS in graph.more:
         nodes[LOGITS] = logits
     json_file.write(path, {"cfg": config, **more, "nodes": nodes, "edges": edges})
+
+
+def _feeds(edge: Edge, parallel: bool) -> bool:
+    """Whether the reader comes after the writer: in a later layer, or as the MLP of a head's own, unless both run beside
+    each other."""
+    writer, reader = edge.writer, edge.reader
+    if writer.kind == "embedding" or reader.kind == "logits" or reader.layer > writer.layer:
+        return True
+    return reader.layer == writer.layer and reader.kind == "mlp" and writer.kind == "head" and not parallel
 
 
 def node_of(name: str) -> Node:
@@ -111,6 +135,8 @@ def _mark(given: Any) -> Mark:
     if "in_graph" not in given:
         more["unmarked"] = True
     score = given.get("score")
+    if "score" in given and score is None:
+        more["score"] = None
     return Mark(bool(given.get("in_graph", False)), None if score is None else float(score), more)
 
 

@@ -37,9 +37,11 @@ def command(context: RunContext) -> int:
     if examined.lacking:
         say(f"No run is possible: {examined.lacking}")
         return IMPOSSIBLE
-    for sentence in file_task.of_companions(companions, asked, reader, vocabulary):
+    sentences, usable = file_task.of_companions(companions, asked, reader, vocabulary)
+    for sentence in sentences:
         say(sentence)
-    have = tier_needs.had(examined.dealt.examples, context.settings["prompts"], len(companions))
+    usable = min(usable, context.settings["measurement"]["companions"])
+    have = tier_needs.had(examined.dealt.examples, context.settings["prompts"], usable)
     for sentence in tier_needs.sentences(tier_needs.needs(context.settings), have, examined.reader.options.shares):
         say(sentence)
     return 0

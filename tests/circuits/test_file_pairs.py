@@ -173,6 +173,9 @@ def test_answers_of_several_tokens_are_read_up_to_where_they_differ() -> None:
     assert one({**MARY, "answer": "New York", "wrong": "New Jersey"}, gpt2, longest=14) == (
         "has 15 tokens, and the model reads at most 14; shorten it"
     )
+    long = one({**MARY, "answer": "New York City", "wrong": "John"}, gpt2, metric="sequence")
+    assert long.template == f"{apart.template}/answers of 3" and apart.template.count("/") == 1
+    assert one(MARY, gpt2, metric="sequence").template == one(MARY, gpt2).template
     city = {**MARY, "answer": "New York City", "wrong": "John"}
     assert one(city, gpt2, longest=14).shared == 0
     assert one(city, gpt2, longest=14, metric="sequence") == "has 16 tokens, and the model reads at most 14; shorten it"

@@ -12,7 +12,7 @@ import torch
 
 from circuits import circuit as circuit_files
 from circuits import claims, graphs, tasks
-from circuits.circuit import Node, head
+from circuits.circuit import HEADS_AND_MLPS, Node, head, mlp
 from circuits.edges import EMBEDDING, Edge, Reader
 from circuits.graphs import auto_circuit, circuit_tracer, eap_ig
 from circuits.graphs.component_graph import ComponentGraph, Mark, connected
@@ -81,7 +81,7 @@ def test_an_eap_ig_graph_comes_back_as_it_was(tmp_path, change) -> None:
 def test_its_heads_and_mlps_are_the_claim(tmp_path) -> None:
     path = write(tmp_path / "graph.json", eap_ig_document())
     found = graphs.load(path, "ioi", "toy")
-    assert (found.heads, found.mlps) == ((head(0, 1), head(1, 2), head(2, 3)), (1,))
+    assert found.nodes == (*(head(0, 1), head(1, 2), head(2, 3)), mlp(1)) and found.scope == HEADS_AND_MLPS
     assert (found.name, found.task, found.model) == ("graph", "ioi", "toy")
     assert found.provenance["kind"] == "user" and found.provenance["source"] == "EAP-IG graph"
     assert len(found.provenance["file_sha256"]) == 64
@@ -93,7 +93,7 @@ def test_its_strongest_edges_are_another_claim(tmp_path) -> None:
     path = write(tmp_path / "graph.json", document)
     assert "has every head in its circuit, which claims nothing; give circuit.strongest=N" in refusal(path)
     found = graphs.load(path, "ioi", "toy", strongest=5)
-    assert (found.heads, found.mlps) == ((head(0, 1), head(1, 2), head(2, 3)), (1,))
+    assert found.nodes == (*(head(0, 1), head(1, 2), head(2, 3)), mlp(1))
     assert found.provenance["strongest_edges"] == 5
     assert "has no attention head" in refusal(path, strongest=4)  # the path is cut
     for count in (0, 999):

@@ -119,7 +119,11 @@ def _roles(kept: Sequence[Pair]) -> str:
 def _splits(kept: Sequence[Pair], dealt: Dealt) -> str:
     named = any(pair.row.split is not None for pair in kept)
     sizes = ", ".join(f"{len(dealt.examples[name])} {name.replace('_', '-')}" for name in SPLITS)
-    return f"splits: {sizes}, {'by the column split' if named else 'by a hash of the prompt, the default'}"
+    dealt_by = "by the column split" if named else "by a hash of the prompt, the default"
+    return (
+        f"splits: {sizes}, {dealt_by}; groups of heads are chosen on the discovery prompts beyond prompts.discovery, or on "
+        "those that find a circuit where there are no more"
+    )
 
 
 def _reference(dealt: Dealt) -> list[str]:

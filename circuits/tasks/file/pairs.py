@@ -36,7 +36,8 @@ class Pair:
     `wrong` is empty where the row names no foil. `positions` are character spans of the clean text by role, `end` last;
     `twin_positions` those of the same tokens in the corrupted text, None if its answers cannot be written after it.
     `filled`: how many filler tokens align=right put before either prompt. `shared`: tokens that all answers and foils begin
-    with, which the prompts are read on to; `several`: whether one of them has several tokens.
+    with, which the prompts are read on to; `several`: whether one of them has several tokens; `scored`: tokens of the longest
+    of them that are scored, 0 where that is one by the metric.
     """
 
     row: Row
@@ -52,6 +53,7 @@ class Pair:
     template: str = ""
     shared: int = 0
     several: bool = False
+    scored: int = 0
 
     @property
     def changed(self) -> tuple[int, ...]:
@@ -152,8 +154,9 @@ def _read(row: Row, reader: Reader) -> Pair | str:
             return "changes its tokens when it is filled on the left; reword it so that both prompts have one length"
     sides = [(*reader.start, *one) for one in ids]
     words = _words(answers, wrong, texts[0], joint, reader)
-    refused = words if isinstance(words, str) else _unfit_prompts(sides, words, reader)
-    if isinstance(words, str) or refused:
+    if isinstance(words, str):
+        return words
+    if refused := _unfit_prompts(sides, words, reader):
         return refused
     positions = _positions(row.spans or {}, clean + end, texts[0], sides, reader)
     if isinstance(positions, str):
@@ -173,6 +176,7 @@ def _read(row: Row, reader: Reader) -> Pair | str:
         filled=filled,
         shared=words.shared,
         several=words.several,
+        scored=words.longest if reader.options.metric == "sequence" else 0,
     )
 
 
@@ -239,10 +243,14 @@ class Words:
         columns = zip(*self.answers, *self.foils, strict=False) if self.foils else ()
         return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest of them, without those that all begin with."""
+        return max(map(len, (*self.answers, *self.foils))) - self.shared
+
     def read_on(self, metric: Metric) -> int:
         """How many of their tokens a model reads: those that all begin with, or under "sequence" all but the last."""
-        longest = max(map(len, (*self.answers, *self.foils)))
-        return longest - 1 if metric == "sequence" else self.shared
+        return self.shared + (self.longest - 1 if metric == "sequence" else 0)
 
 
 def _words(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, reader: Reader) -> Words | str:
@@ -310,7 +318,10 @@ def _moved(spans: Mapping[str, Span], prompt: str, text: str) -> dict[str, Span]
 
 
 def templated(pairs: Sequence[Pair]) -> list[Pair]:
-    """Every pair with its template: that of its row, divided by token length where it has several, or length and changes."""
+    """Every pair with its template: that of its row, divided by token length where it has several, or length and changes.
+
+    Under a metric of whole answers templates are divided by the length of these too: each needs reference prompts as long.
+    """
     lengths: dict[str, set[int]] = {}
     for pair in pairs:
         if pair.row.template is not None:
@@ -322,6 +333,7 @@ def templated(pairs: Sequence[Pair]) -> list[Pair]:
             label = f"{FRAME}/{length}, changed {_places(pair.changed)}"
         else:
             label = own if len(lengths[own]) == 1 and not any(pair.filled) else f"{own}/{length}"
+        label += f"/answers of {pair.scored}" if pair.scored > 1 else ""
         made.append(replace(pair, template=label))
     return made
 
