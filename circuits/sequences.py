@@ -59,7 +59,7 @@ class SequenceRows:
         for prompt, sequences in enumerate(self.prompts.sequences):
             sides: tuple[tuple[Side, tuple[tuple[int, ...], ...]], ...]
             sides = (("answers", sequences.answers), ("wrong", sequences.wrong))
-            every = [(side, number, ids) for side, own in sides for number, ids in enumerate(own)]
+            every: list[Sided] = [(side, number, ids) for side, own in sides for number, ids in enumerate(own)]
             chosen = self._longer_stand_in(every) if self.reference else every
             for side, number, ids in chosen:
                 yield from (Row(prompt, side, number, step, ids) for step in range(len(ids)))
