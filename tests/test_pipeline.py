@@ -320,8 +320,8 @@ def test_the_terminal_shows_tier_rows_and_where_everything_is(first) -> None:
     text = first.outcome.output
     assert "Certificate  ioi on pocket (4 layers x 8 heads, embedded)  circuit: stored, " in text
     assert (
-        "\nTier 0 of 4 under changed rules\nReachable with this data: tier 0\n40 evaluation + 20 held-out prompts, 12 templates"
-        in text
+        "\nTier 0 of 4 under changed rules\nReachable with this data: tier 0\nClaim about heads only; MLPs stay intact\n"
+        "40 evaluation + 20 held-out prompts, 12 templates" in text
     )
     assert "\nrules: changed from released 0." in text and "\n  prompts.evaluation: 40 (released: 400)\n" in text
     assert "\n1 of 1 claim tried about ioi on pocket: tiers 0* (* under rules that are not released)\n" in text

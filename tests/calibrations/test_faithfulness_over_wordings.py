@@ -162,7 +162,8 @@ def test_the_worst_outside_heads_show_it_too():
     stored = found.data("22")["outside"]
     _, places = found.stored_columns(stored["prompt_index"])
     groups, _ = outside_heads.outside_effects(found, CONFIG)
-    same = next(g for g in groups if [g.side, g.recipe, list(g.heads)] == [row["side"], row["recipe"], row["heads"]])
+    heads = [tuple(head) for head in row["heads"]]
+    same = next(g for g in groups if (g.side, g.recipe, [*map(tuple, g.heads)]) == (row["side"], row["recipe"], heads))
     expected = ratio_of_means(same.effect, same.normal, found.frames[places])
     assert row["share"] == pytest.approx(expected.value)
     assert row["ci90_over_wordings"] == pytest.approx(expected.t_interval(0.90))

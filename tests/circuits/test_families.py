@@ -378,6 +378,6 @@ def test_a_companion_whose_words_the_tokenizer_splits_is_passed_over(make, monke
     study = replace(make("gpt2"), task=ioi, settings={**toy.SETTINGS, "companions": 2})
     monkeypatch.setattr(cross_task, "_effects", lambda study, name: name)
     found = cross_task.measure(study)
-    assert ioi.companions[0] == "greater_than" and list(found["tasks"]) == list(ioi.companions[1:3])
+    assert ioi.companions[0] == "greater_than" and list(found["tasks"]) == ["successor", ioi.companions[1]]
     assert list(found["unavailable"]) == ["greater_than"]
     assert "in this model's tokenizer" in found["unavailable"]["greater_than"]

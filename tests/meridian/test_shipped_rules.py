@@ -77,7 +77,10 @@ def test_the_script_raises_the_version_once_for_each_change(elsewhere, shipped, 
     found = Release.read()
     assert found == Release("0.4", shipped.rules, shipped.tasks)
     said = capsys.readouterr().out
-    assert "prompts.evaluation: 400 (released: 40)\nsettings that task=ioi makes of them\n" in said
+    assert (
+        "prompts.evaluation: 400 (released: 40)\nsettings that task=file makes of them\nsettings that task=ioi makes of them\n"
+        in said
+    )
     assert said.endswith("Released as 0.4 in released_rules.json.\n")
 
 

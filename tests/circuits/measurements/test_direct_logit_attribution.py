@@ -80,7 +80,7 @@ def test_a_readout_that_is_not_linear_is_refused(study, folder) -> None:
     capped.bridge.unembed.register_forward_hook(lambda module, args, logits: 5 * torch.tanh(logits / 5))
     engine = LensEngine(capped, study.engine.reference.prompts)  # the model's own read-out, not the weights'
     with pytest.raises(
-        NonlinearReadoutError, match=r"of toy/gpt2 misses the logit difference by .* not a plain layer norm"
+        NonlinearReadoutError, match=r"of toy/gpt2 misses the logit difference by .* its final norm is no plain one"
     ):
         direct_logit_attribution.measure(replace(study, model=capped, engine=engine))
 
