@@ -20,6 +20,7 @@ NODE_NAME = re.compile(r"(?:L([0-9]+)H([0-9]+)|M([0-9]+))(?:@\s*([^@!\s][^@]*))?
 HEADS, HEADS_AND_MLPS = "heads", "heads and mlps"
 SCOPES = (HEADS, HEADS_AND_MLPS)  # what a claim is about: all of it that is not claimed is ablated
 INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
+ASSIGNED_BY = ("function", "construction", "layer", "none")  # how a role got its label
 PROJECTION_NAMES = ("q", "k", "v")
 STEPS = {1: "early", 2: "middle", 3: "between middle and late", 4: "late: it writes the answer"}  # ordinals of roles
 
@@ -370,7 +371,12 @@ def load(path: Path) -> Circuit:
         _require_known(path, document, Circuit)
         roles = {str(name): _read_role(path, role) for name, role in document["roles"].items()}
         pathways = tuple(_read_pathway(path, item) for item in document.get("pathways") or ())
-        mlps = tuple(sorted({int(layer) for layer in document.get("mlps") or ()}))
+        mlps = tuple(sorted(set(map(_layer, _listed(document.get("mlps") or ())))))
+        if not isinstance(document["provenance"], Mapping):
+            raise TypeError(f"provenance is {document['provenance']!r}, and not keys with values such as kind: user")
+        for name in ("name", "task", "model"):
+            if not isinstance(document[name], str) or not document[name].strip():
+                raise TypeError(f"{name} is {document[name]!r}, and not a text")
         return Circuit(
             document["name"],
             document["task"],
@@ -384,27 +390,49 @@ def load(path: Path) -> Circuit:
         )
     except UserError:
         raise
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+    except RecursionError as error:
+        raise UserError(f"{path} is nested too deeply to be a circuit file; write it as the README shows") from error
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise UserError(
             f"{path} is not a circuit file ({type(error).__name__}: {error}); it needs name, task, model, provenance "
             "and roles with their heads"
         ) from error
 
 
+def _listed(given: Any) -> list[Any]:
+    """A list; TypeError for a text, whose letters would be taken for its items."""
+    if not isinstance(given, list | tuple):
+        raise TypeError(f"{given!r} is not a list")
+    return list(given)
+
+
+def _layer(given: Any) -> int:
+    if type(given) is not int or given < 0:
+        raise ValueError(f"mlps holds {given!r}, and not a layer from 0")
+    return given
+
+
 def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
     _require_known(path, given, Role, "nodes")
     if "mlps" in given:
         raise UserError(f"{path} has mlps inside a role; name them among its nodes, for example nodes: [L3H2, M4]")
-    nodes = [parse_node(item) for key in ("heads", "nodes") for item in given.get(key) or ()]
+    nodes = [parse_node(item) for key in ("heads", "nodes") for item in _listed(given.get(key) or ())]
     if "nodes" not in given:
         given["heads"]  # a KeyError says what is missing
     return Role.of(
         nodes,
         ordinal=_read_ordinal(path, given.get("ordinal")),
-        sign=int(given.get("sign", 1)),
-        assigned_by=given.get("assigned_by", "none"),
+        sign=_one_of(path, "sign", given.get("sign", 1), (1, -1)),
+        assigned_by=_one_of(path, "assigned_by", given.get("assigned_by", "none"), ASSIGNED_BY),
         evidence=str(given.get("evidence", "")),
     )
+
+
+def _one_of(path: Path, name: str, given: Any, known: tuple[Any, ...]) -> Any:
+    """UserError for a value that is none of the known ones, or of another type: true is no 1."""
+    if not any(type(given) is type(one) and given == one for one in known):
+        raise UserError(f"{path} has {name} {given!r}; use {' or '.join(map(str, known))}")
+    return given
 
 
 def _read_ordinal(path: Path, given: object) -> int | None:

@@ -79,7 +79,8 @@ def random_claim(model: Circuit, heads: Sequence[Node], seed: int, n_layers: int
 def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
     if not settings.get("path"):
         raise UserError("circuit=file needs circuit.path; give the path of a circuit file")
-    found = graphs.load(Path(settings["path"]), plan.task.name, plan.identity.name, settings.get("strongest"))
+    shape = plan.identity.n_layers, plan.identity.n_heads
+    found = graphs.load(Path(settings["path"]), plan.task.name, plan.identity.name, settings.get("strongest"), shape)
     if plan.task.source is not None and found.task == FILE:  # written by hand: whoever runs it says which file
         found = replace(found, task=plan.task.name)
     if found.task != plan.task.name:

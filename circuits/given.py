@@ -68,6 +68,12 @@ class GivenModel:
         return last or str(self.network.config.model_type)
 
     @property
+    def longest(self) -> int | None:
+        """How many positions the configuration has; None if it does not say."""
+        counts = (getattr(self.network.config, name, None) for name in ("n_positions", "max_position_embeddings"))
+        return next((count for count in counts if type(count) is int), None)
+
+    @property
     def shape(self) -> tuple[int, int]:
         """(layers, heads)"""
         return int(self.network.config.num_hidden_layers), int(self.network.config.num_attention_heads)

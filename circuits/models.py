@@ -360,7 +360,10 @@ class TextReader:
 
 
 def text_reader(settings: Mapping[str, Any]) -> TextReader:
-    """That of the model which a `model=` configuration names, without a look at its weights. UserError as `identify`."""
+    """That of the model which a `model=` configuration names, without a look at its weights. UserError as `identify`, for what
+    its config.json rules out."""
+    if (given := settings.get("given")) is not None:
+        return TextReader(given.tokenizer, "embedded" if given.by_words else "natural language", given.longest)
     if settings["kind"] == "planted":
         from circuits import planted
         from circuits.planted.features import N_POSITIONS
@@ -371,6 +374,8 @@ def text_reader(settings: Mapping[str, Any]) -> TextReader:
     folder = snapshot.folder if snapshot else _folder(settings)
     if not folder.is_dir():
         raise UserError(f"model folder {folder} does not exist; point model.path at one with a tokenizer")
+    if (folder / "config.json").is_file():
+        runnable.configuration_in(folder)
     return TextReader(tokenizer_in(folder), _knows(folder), _longest(folder))
 
 

@@ -168,6 +168,8 @@ def prepare(
     drawn = prompt_sets.draw_examples(task, sizes, seed)
     drawn = {name: examples for name, examples in drawn.items() if examples or name != prompt_sets.GROUPS}
     sets = {name: prompt_sets.tokenize(task, examples, model.tokenizer, name) for name, examples in drawn.items()}
+    for one in sets.values():
+        _require_readable(model, one)
     scored = prompt_sets.join(sets["evaluation"], sets["held_out"])
     sets["evaluation"].require_disjoint(sets["held_out"])
     scored.require_disjoint(sets["discovery"])
@@ -177,6 +179,22 @@ def prepare(
     return Study(
         model, task, scored, sets["discovery"], engine, sizes, seed, groups=sets.get(prompt_sets.GROUPS), **rest
     )
+
+
+def _require_readable(model: Model, prompts: PromptSet) -> None:
+    """UserError for a token that the model has no embedding of, or a prompt longer than its positions."""
+    words, positions = int(model.bridge.cfg.d_vocab), int(model.bridge.cfg.n_ctx)
+    largest = max(int(ids.max()) for ids in (prompts.clean, prompts.corrupted, prompts.answers, prompts.wrong))
+    if largest >= words:
+        raise UserError(
+            f"the tokenizer of {model.name} gives token {largest}, and the model has embeddings of {words}; use the tokenizer "
+            "that the model was trained with"
+        )
+    longest = prompts.clean.shape[1]
+    if longest > positions:
+        raise UserError(
+            f"a {prompts.split} prompt has {longest} tokens, and {model.name} reads at most {positions}; shorten it"
+        )
 
 
 def companion(study: Study, name: str, size: int) -> Study:

@@ -50,8 +50,11 @@ def options_of(asked: Mapping[str, Any]) -> Options:
     return Options.of(asked)
 
 
-def given(asked: Mapping[str, Any]) -> Given:
-    """The rows of task.path or task.dataset. UserError unless one of them is given, and for what cannot be read."""
+def given(asked: Mapping[str, Any], every: bool = False) -> Given:
+    """The rows of task.path or task.dataset. UserError unless one of them is given, and for what cannot be read.
+
+    `every`: rows of a file that cannot be read are listed among the unread, for a check, in place of an error.
+    """
     from circuits.tasks.file import dataset, read
 
     path, name, options = asked.get("path"), asked.get("dataset"), options_of(asked)
@@ -59,7 +62,8 @@ def given(asked: Mapping[str, Any]) -> Given:
         both = "and not both" if path else "such as task.path=mine.csv"
         raise UserError(f"task=file needs task.path, a CSV or JSONL file, or task.dataset, {both}")
     if path:
-        return Given(read(str(path), options), str(path), {})
+        unread: dict[int, str] | None = {} if every else None
+        return Given(read(str(path), options, unread), str(path), unread or {})
     rows, unread = dataset.read(str(name), asked.get("subset"), str(asked.get("part")), options.columns)
     return Given(rows, str(name), unread)
 

@@ -34,7 +34,7 @@ def headline(evidence: Evidence, documents: calibrate.Documents, asked: str, ori
     shape = f"{evidence.n_layers} layers x {prompts['n_heads_per_layer']} heads, {origin}"
     split = prompts["split"]
     return {
-        "subject": f"{named} on {circuit['model']} ({shape})  circuit: {asked}, "
+        "subject": f"{named} on {documents[calibrate.PRECONDITIONS]['subject']['model']} ({shape})  circuit: {asked}, "
         f"{_claimed(evidence)}, {FOUND.get(provenance['kind'], provenance['kind'])}",
         "scope": f"Claim about {SCOPE_WORDS[evidence.scope]}",
         "data": f"{split.count('evaluation')} evaluation + {split.count('held_out')} held-out prompts, "

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 EVALUATION, HELD_OUT = "evaluation rows", "held-out rows"
 TEMPLATES, SMALLEST = "templates", "evaluation rows in the smallest template"
-WORDINGS, COMPANIONS = "wordings", "companions"
+WORDINGS, COMPANIONS, CLUSTERS = "wordings", "companions", "clusters of evaluation rows"
 SPLIT_OF = {EVALUATION: "evaluation", HELD_OUT: "held_out"}
 HOW = {
     TEMPLATES: "prompts of another token length or with other changed positions, or a column template",
     SMALLEST: "rows like those of the smallest",
     WORDINGS: "a column template that names wordings, as wording or wording/variant",
     COMPANIONS: "task.companions",
+    CLUSTERS: "rows with other answers and foils, or another cluster",
 }
 
 
@@ -59,6 +60,7 @@ def needs(settings: Mapping[str, Any]) -> list[Need]:
     }
     return [
         Need(1, EVALUATION, c["c11"]["minimum_prompts"], "C11"),
+        Need(1, CLUSTERS, 2, "every interval"),
         _largest(2, EVALUATION, supported),
         _largest(3, EVALUATION, {name: section["minimum_prompts"] for name, section in triangulated.items()}),
         Need(3, TEMPLATES, 2, "C13"),
@@ -88,6 +90,7 @@ def had(examples: Mapping[str, Sequence[Example]], sizes: Mapping[str, int], com
         SMALLEST: min(templates.values(), default=0),
         WORDINGS: len({frame_of(name) for name in templates}),
         COMPANIONS: companions,
+        CLUSTERS: len({one.cluster for one in taken["evaluation"]}),
     }
 
 

@@ -35,14 +35,23 @@ def read(path: Path) -> ComponentGraph | None:
     return None
 
 
-def load(path: Path, task: str, model: str, strongest: int | None = None) -> Circuit:
-    """The circuit in a file: a circuit file, or another tool's graph as a claim about this task and model.
+def load(
+    path: Path, task: str, model: str, strongest: int | None = None, shape: tuple[int, int] | None = None
+) -> Circuit:
+    """The circuit in a file: a circuit file, or another tool's graph as a claim about this task and model, whose `shape` is
+    (layers, heads).
 
     `strongest` takes that many edges of a graph by |score|, in place of those it marks. UserError as `read`, or if a graph
-    marks no head, or all of them.
+    is of another shape, marks nothing, or marks every head.
     """
     graph = read(path) if path.is_file() else None
     if graph is not None:
+        own = (graph.n_layers, graph.n_heads)
+        if shape is not None and (own != shape if graph.whole else own[0] > shape[0] or own[1] > shape[1]):
+            raise UserError(
+                f"{path} is a graph of {own[0]} layers x {own[1]} heads, and model {model} has {shape[0]} x {shape[1]}; use the "
+                "graph of this model"
+            )
         return graph.claim(path, task, model, strongest)
     if strongest is not None:
         raise UserError(f"{path} is no graph with scores, so circuit.strongest={strongest} means nothing; leave it out")

@@ -45,7 +45,7 @@ class ComponentGraph:
         UserError unless there are so many edges with a score.
         """
         scored = [edge for edge, mark in self.edges.items() if mark.score is not None]
-        if not 1 <= count <= len(scored):
+        if type(count) is not int or not 1 <= count <= len(scored):
             raise UserError(
                 f"circuit.strongest={count}, and the graph has {len(scored)} edges with a score; use 1 to that"
             )

@@ -131,6 +131,8 @@ def _mark(given: Any) -> Mark:
     """Of {"in_graph", "score", more}, of scores alone, or of the plain true or false of older files."""
     if isinstance(given, bool):
         return Mark(given, more={"plain": True})
+    if not isinstance(given.get("in_graph", False), bool):
+        raise ValueError(f"in_graph is {given['in_graph']!r}, and neither true nor false")
     more = {name: value for name, value in given.items() if name not in ("in_graph", "score")}
     if "in_graph" not in given:
         more["unmarked"] = True

@@ -13,8 +13,8 @@ from results_io import UserError
 def document_of(path: Path) -> dict[str, Any]:
     """The object in the file. UserError if it is not JSON, or no object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not readable as JSON ({error}); export the graph again") from error
     if not isinstance(found, dict):
         raise UserError(f"{path} holds a {type(found).__name__}, and a graph is an object; export the graph again")

@@ -20,7 +20,7 @@ def command(context: RunContext) -> int:
     from meridian import file_task, tier_needs
 
     file_task.options_of(asked)
-    found = file_task.given(asked)
+    found = file_task.given(asked, every=True)
     from circuits import models, tasks
 
     reader = models.text_reader(context.model_settings)
@@ -34,12 +34,17 @@ def command(context: RunContext) -> int:
         say(f"line {one.row.line} (row {one.row.number}) left out: {one.reason}")
     for note in examined.notes:
         say(note)
-    if examined.lacking:
-        say(f"No run is possible: {examined.lacking}")
+    unreadable = f"{len(found.unread)} rows cannot be read; correct them, or take them out"
+    lacking = examined.lacking or (unreadable if found.unread and asked.get("path") else None)
+    if lacking:
+        say(f"No run is possible: {lacking}")
         return IMPOSSIBLE
     sentences, usable = file_task.of_companions(companions, asked, reader, vocabulary)
     for sentence in sentences:
         say(sentence)
+    if usable < len(companions):
+        say("No run is possible: name companions that can serve, or none")
+        return IMPOSSIBLE
     usable = min(usable, context.settings["measurement"]["companions"])
     have = tier_needs.had(examined.dealt.examples, context.settings["prompts"], usable)
     for sentence in tier_needs.sentences(tier_needs.needs(context.settings), have, examined.reader.options.shares):

@@ -144,7 +144,7 @@ def test_a_graph_is_claimed_by_its_path(folder, tmp_path) -> None:
     other = write(tmp_path / "large.json", eap_ig_document() | {"cfg": {"n_layers": 9, "n_heads": 9}})
     document = json.loads(other.read_text())
     document["nodes"]["a8.h8"] = {"in_graph": True}
-    with pytest.raises(UserError, match="names head L8H8, but model 'toy' has layers 0-2 with heads 0-3"):
+    with pytest.raises(UserError, match="is a graph of 9 layers x 9 heads, and model toy has 3 x 4"):
         claims.resolve(plan, {"kind": "file", "path": str(write(other, document))}, tmp_path, silent)  # pyright: ignore
 
 
@@ -255,7 +255,7 @@ def test_a_graph_with_heads_is_written_as_an_attribution_graph_and_claimed(tmp_p
     names = {one["node_id"] for one in document["nodes"]}
     assert all({link["source"], link["target"]} <= names for link in document["links"])
     found = graphs.load(tmp_path / "attribution.json", "ioi", "toy")
-    assert (found.heads, found.mlps) == ((head(0, 1), head(1, 2), head(2, 3)), (1,))
+    assert found.nodes == (*(head(0, 1), head(1, 2), head(2, 3)), mlp(1))
 
 
 def test_an_unknown_kind_of_node_is_refused(tmp_path) -> None:

@@ -248,6 +248,7 @@ def test_tiers_are_those_that_the_calibrations_refuse_to_judge_without() -> None
     asked = {(need.tier, need.what): need.least for need in every}
     assert asked == {
         (1, tier_needs.EVALUATION): 10,
+        (1, tier_needs.CLUSTERS): 2,
         (2, tier_needs.EVALUATION): 90,
         (3, tier_needs.EVALUATION): 30,
         (3, tier_needs.TEMPLATES): 2,
@@ -304,3 +305,50 @@ def test_a_circuit_of_other_rows_is_refused_with_how_to_ask_it_anyway(place) -> 
         in_process.run(
             ["task=file", "task.path=mine.csv", "circuit=file", "circuit.path=old.yaml"], "results", show=False
         )
+
+
+def test_a_check_names_every_row_that_cannot_be_read(place) -> None:
+    lines = (place / "mine.csv").read_text().splitlines()
+    lines[3] += ",more"
+    lines[7] = "one cell"
+    (place / "ragged.csv").write_text("\n".join(lines))
+    outcome = command("check", "task=file", "task.path=ragged.csv")
+    assert outcome.code == 2 and "No run is possible: 2 rows cannot be read" in outcome.output
+    assert (
+        "row 3 left out: (line 4) has " in outcome.output and "row 7 left out: (line 8) has 1 cells" in outcome.output
+    )
+
+
+def test_a_check_refuses_what_the_run_would(place) -> None:
+    rows = [{**row, "cluster": "x"} for row in ioi_rows(40)]
+    as_csv(rows, place / "one_cluster.csv")
+    told = run("check", "task=file", "task.path=one_cluster.csv").output
+    assert "these rows allow tier 0 of 4" in told and "2 clusters of evaluation rows (has 1; every interval)" in told
+    (place / "bad.csv").write_text("clean,corrupted,answer\n")
+    outcome = command("check", "task=file", "task.path=mine.csv", "task.companions=[bad.csv]")
+    assert outcome.code == 2 and "name companions that can serve" in outcome.output
+    (place / "t5").mkdir()
+    shutil.copy(ROOT / "circuits" / "embedded" / "pocket" / "tokenizer.json", place / "t5")
+    (place / "t5" / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
+    outcome = command("check", "task=file", "task.path=mine.csv", "model=local", "model.path=t5")
+    assert outcome.code == 2 and "is an encoder-decoder" in outcome.errors
+
+
+def test_a_graph_of_another_shape_and_a_circuit_file_with_nonsense_are_refused(place) -> None:
+    asked = ("task=file", "task.path=mine.csv", "circuit=file", "calibration=[c11]", *QUICK, "results=none")
+    node = {"in_graph": True}
+    graph = {"cfg": {"n_layers": 12, "n_heads": 12}, "nodes": {"a2.h0": node, "m1": node}, "edges": {}}
+    (place / "graph.json").write_text(json.dumps(graph))
+    outcome = command(*asked, "circuit.path=graph.json")
+    assert outcome.code == 2 and "is a graph of 12 layers x 12 heads, and model pocket has 4 x 8" in outcome.errors
+    text = (place / "mine.yaml").read_text()
+    for name, (old, new) in {
+        "provenance is 'by me'": (re.search(r"provenance:.*", text).group(), "provenance: by me"),
+        "has sign 0": ("sign: 1", "sign: 0"),
+        "has assigned_by 'zzz'": ("assigned_by: none", "assigned_by: zzz"),
+    }.items():
+        assert old in text
+        (place / "bad.yaml").write_text(text.replace(old, new))
+        outcome = command(*asked, "circuit.path=bad.yaml")
+        assert outcome.code == 2 and name in outcome.errors, (name, outcome.errors)
+    assert not (place / "none").exists()

@@ -157,3 +157,37 @@ def test_a_file_of_prompt_pairs_is_left_to_the_task_that_reads_files(monkeypatch
     asked = in_process._task_settings(Path("mine.csv"))
     assert asked == (["task=file", "task.path=mine.csv"], None)
     assert in_process._task_settings("greater_than") == (["task=greater_than"], None)
+
+
+def test_a_model_object_is_asked_of_a_file_of_rows(tmp_path) -> None:
+    """As its folder is: the same rows, the same numbers."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from circuits.models import EMBEDDED
+    from tests.circuits.file_rows import as_csv, ioi_rows
+
+    path = tmp_path / "rows.csv"
+    as_csv(ioi_rows(40), path)
+    network = AutoModelForCausalLM.from_pretrained(EMBEDDED / "pocket")
+    tokenizer = AutoTokenizer.from_pretrained(EMBEDDED / "pocket")
+    asked = ("calibration=[c11]", "model.device=cpu", "measurement.random_circuits=20")
+    about = {"task": path, "circuit": ["L2H0", "L2H1"]}
+    given = meridian.run(*asked, model=network, tokenizer=tokenizer, results=tmp_path / "given", **about)
+    named = meridian.run(*asked, model="pocket", results=tmp_path / "named", **about)
+    one, other = (run.document("20")["data"]["logit_diff"] for run in (given, named))
+    assert one == other and len(one) > 20
+
+
+def test_a_task_object_is_certified_under_its_own_settings(tmp_path) -> None:
+    from dataclasses import replace
+
+    from circuits import tasks
+
+    ioi = replace(tasks.get("ioi"), metric="probability_difference")
+    with pytest.raises(UserError, match="the Task is called 'ioi', as one that ships, and is another"):
+        meridian.run(task=ioi, results=tmp_path)
+    mine = replace(ioi, name="mine")
+    with pytest.raises(
+        UserError, match=r"task\.metric=sequence says something of the task, which is given as an object"
+    ):
+        meridian.run("task.metric=sequence", task=mine, results=tmp_path)

@@ -69,11 +69,18 @@ class Examined:
         return None
 
 
-def read(given: str | Path | Iterable[Mapping[str, Any]], options: Options | None = None) -> tuple[Row, ...]:
-    """The rows of a file, or of records with the keys of a JSONL file. UserError for what cannot be read."""
+def read(
+    given: str | Path | Iterable[Mapping[str, Any]],
+    options: Options | None = None,
+    unread: dict[int, str] | None = None,
+) -> tuple[Row, ...]:
+    """The rows of a file, or of records with the keys of a JSONL file. UserError for what cannot be read.
+
+    `unread` takes the rows of a file that cannot be read, in place of the error.
+    """
     options = options or Options()
     if isinstance(given, (str, Path)):
-        return reading.read(Path(given), options.columns)
+        return reading.read(Path(given), options.columns, unread)
     return rows.of_records(given, "the rows")
 
 

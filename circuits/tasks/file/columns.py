@@ -18,6 +18,10 @@ PATH = re.compile(r"(?P<base>[^\[\]]+)(?:\[(?P<key>[^\[\]]+)\])?")
 
 def check(chosen: Mapping[str, str]) -> None:
     """UserError for a column that is none of ours, or one that is needed and not named."""
+    if not isinstance(chosen, Mapping):
+        raise UserError(
+            f"task.columns={chosen} names no columns; write for example 'task.columns={{clean: prompt, ...}}'"
+        )
     known = (*REQUIRED, *OPTIONAL)
     for name, place in chosen.items():
         if name not in known and not is_role(name):

@@ -137,7 +137,7 @@ def read(rows: Sequence[Row], reader: Reader) -> tuple[list[Pair], list[Rejected
 def _read(row: Row, reader: Reader) -> Pair | str:
     """The pair of one row, its template not yet labelled; or why there is none."""
     wrong = row.wrong or row.corrupted_answers
-    answers, wrong = (tuple(word.removeprefix(" ") for word in words) for words in (row.answers, wrong))
+    answers, wrong = (tuple(dict.fromkeys(word.removeprefix(" ") for word in words)) for words in (row.answers, wrong))
     cut = row.clean.endswith(" ")
     if cut and not row.corrupted.endswith(" "):
         return "ends in a space in its clean prompt and not in the corrupted one; end both alike"

@@ -20,11 +20,12 @@ DELIMITERS = (",", ";", "\t")
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16; that of UTF-8 is read over
 
 
-def read(path: Path, chosen: Mapping[str, str] | None = None) -> tuple[Row, ...]:
+def read(path: Path, chosen: Mapping[str, str] | None = None, unread: dict[int, str] | None = None) -> tuple[Row, ...]:
     """The rows of a file: CSV (comma, semicolon or tab, by its header) or one JSON object a line, by its ending.
 
-    `chosen`: {our column: where the file has it}; the file's other columns are then not read. UserError, with the line and the
-    remedy, for whatever cannot be read.
+    `chosen`: {our column: where the file has it}; the file's other columns are then not read. `unread` takes the rows that cannot
+    be read, {number: line and reason}. UserError, with the line and the remedy, for whatever else cannot be read, and without
+    `unread` for such a row.
     """
     text = _text(path)
     is_lines = path.suffix.lower() in LINES or (
@@ -33,11 +34,21 @@ def read(path: Path, chosen: Mapping[str, str] | None = None) -> tuple[Row, ...]
     found = []
     for number, (line, cells) in enumerate(_objects(text, path) if is_lines else _table(text, path, chosen), 1):
         where = f"{path}, line {line}"
-        if chosen:
-            cells = columns.picked(cells, chosen, where)
-        elif is_lines:
-            require_columns(list(cells), where)
-        found.append(of_cells(cells, number, line, where, text=not is_lines))
+        try:
+            if isinstance(cells, RowError):
+                raise cells
+            if chosen:
+                cells = columns.picked(cells, chosen, where)
+            elif is_lines:
+                require_columns(list(cells), where)
+            found.append(of_cells(cells, number, line, where, text=not is_lines))
+        except RowError as reason:
+            if unread is None:
+                raise
+            unread[number] = f"(line {line}) {reason.reason}"
+    if unread and not found:
+        first = min(unread)
+        raise UserError(f"{path}: none of the {len(unread)} rows can be read; row {first} {unread[first]}")
     require_alike(found, str(path))
     return tuple(found)
 
@@ -70,8 +81,8 @@ def _text(path: Path) -> str:
     return text
 
 
-def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[tuple[int, dict[str, str]]]:
-    """(line, {column: cell}) of every line of a CSV file that is not blank."""
+def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[tuple[int, dict[str, str] | RowError]]:
+    """(line, {column: cell}, or why there are none) of every line of a CSV file that is not blank."""
     csv.field_size_limit(sys.maxsize)
     lines = _delimited(text, path)
     first, header = next(lines)
@@ -80,13 +91,17 @@ def _table(text: str, path: Path, chosen: Mapping[str, str] | None) -> Iterator[
         require_columns(names, f"{path}, line {first}")
     rows = 0
     for line, cells in lines:
-        if len(cells) != len(names):
-            raise RowError(
-                f"{path}, line {line}",
-                f"has {len(cells)} cells, and the header has {len(names)}; put a cell that holds the separator or a line break "
-                "into double quotes",
-            )
         rows += 1
+        if len(cells) != len(names):
+            yield (
+                line,
+                RowError(
+                    f"{path}, line {line}",
+                    f"has {len(cells)} cells, and the header has {len(names)}; put a cell that holds the separator or a line "
+                    "break into double quotes",
+                ),
+            )
+            continue
         yield line, dict(zip(names, cells, strict=True))
     if not rows:
         raise UserError(f"{path} has a header and no rows; write one prompt pair a line below it")
@@ -112,8 +127,8 @@ def _delimited(text: str, path: Path) -> Iterator[tuple[int, list[str]]]:
         ) from error
 
 
-def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, object) of every line of a JSONL file that is not blank."""
+def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any] | RowError]]:
+    """(line, object, or why there is none) of every line of a JSONL file that is not blank."""
     for line, written in enumerate(text.split("\n"), 1):
         if not written.strip():
             continue
@@ -121,10 +136,12 @@ def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             found = json.loads(written, object_pairs_hook=_once, parse_constant=_refused)
         except (ValueError, RecursionError) as error:
-            raise RowError(where, f"is no JSON ({error}); write one object a line") from error
-        if not isinstance(found, dict):
-            raise RowError(where, 'is no JSON object; write one a line, such as {"clean": ..., "answer": ...}')
-        yield line, found
+            yield line, RowError(where, f"is no JSON ({error}); write one object a line")
+            continue
+        if isinstance(found, dict):
+            yield line, found
+        else:
+            yield line, RowError(where, 'is no JSON object; write one a line, such as {"clean": ..., "answer": ...}')
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

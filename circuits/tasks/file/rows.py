@@ -251,6 +251,11 @@ def of_records(records: Iterable[Mapping[str, Any]], where: str) -> tuple[Row, .
     """The rows of records in memory, with the keys of a JSONL file. UserError as `circuits.tasks.file.reading.read`."""
     rows = []
     for number, record in enumerate(records, 1):
+        if not isinstance(record, Mapping):
+            kind = type(record).__name__
+            raise UserError(
+                f"{where}, row {number}: is a {kind}; give mappings such as {{'clean': ..., 'answer': ...}}"
+            )
         if number == 1:
             require_columns(list(record), where)
         rows.append(of_cells(record, number, number, f"{where}, row {number}", text=False))
