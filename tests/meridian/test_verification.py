@@ -68,7 +68,8 @@ def test_a_finished_run_has_no_break_and_says_what_was_checked(finished) -> None
     assert (outcome.code, outcome.errors) == (0, "")
     subject = results_io.read(finished / "certificate.json")["subject"]
     digests = {name: subject[f"{name}_sha256"][:8] for name in ("circuit", "prompts", "model")}
-    *walked, measured, last = (line for line in outcome.output.splitlines() if not line.startswith("loading pocket"))
+    loading = ("loading pocket", "preparing prompts", "engine fused")
+    *walked, measured, last = (line for line in outcome.output.splitlines() if not line.startswith(loading))
     assert walked == [
         "certificate.json: as it was written; it lists 36 results",
         "calibrations: 17 as the certificate lists them, judged on the measurements that it lists",
