@@ -265,6 +265,7 @@ def test_tiers_are_those_that_the_calibrations_refuse_to_judge_without() -> None
         tier_needs.SMALLEST: 10,
         tier_needs.WORDINGS: 1,
         tier_needs.COMPANIONS: 0,
+        tier_needs.CLUSTERS: 90,
     }
     assert tier_needs.reached(every, have) == 3
     assert tier_needs.reached(every, {**have, tier_needs.EVALUATION: 89}) == 1
