@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import results_io
 from results_io import UserError
@@ -16,6 +17,18 @@ def update(path: Path, parts: Mapping[str, str]) -> None:
         before, after = _around(text, name, path)
         text = f"{before}\n{content}\n{after}"
     results_io.write_text(path, text)
+
+
+def update_with_result(path: Path, name: str, result: Path, content: Callable[[Mapping[str, Any]], str]) -> None:
+    """Keep a result of an experiment beside the page, in validation/, and replace the part `name` by what it says."""
+    kept = path.parent / "validation" / result.name
+    results_io.write_text(kept, result.read_text())
+    update(path, {name: content(results_io.read(kept)["data"])})
+
+
+def listed(sentences: Iterable[str], below: str) -> str:
+    """Sentences as a list in markdown, and what stands below it."""
+    return "\n".join(f"- {line}" for line in sentences) + f"\n\n{below}"
 
 
 def part(path: Path, name: str) -> str:

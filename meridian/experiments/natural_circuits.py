@@ -149,11 +149,12 @@ def _kind(claim: str) -> str:
 
 def update(results: Path, page: Path = PAGE) -> None:
     """Keep the experiment's result beside the page, and write its table anew."""
-    kept = page.parent / "validation" / FILE
-    results_io.write_text(kept, (results / FILE).read_text())
-    rows = results_io.read(kept)["data"]["claims"]
-    said = "\n".join(f"- {line}" for line in sentences(rows))
-    generated_parts.update(page, {"natural circuits": f"{said}\n\n{table(rows)}"})
+
+    def content(data: Mapping[str, Any]) -> str:
+        rows = data["claims"]
+        return generated_parts.listed(sentences(rows), table(rows))
+
+    generated_parts.update_with_result(page, "natural circuits", results / FILE, content)
 
 
 if __name__ == "__main__":

@@ -256,11 +256,12 @@ def _words(name: str) -> str:
 
 def update(results: Path, page: Path = PAGE) -> None:
     """Keep the experiment's result beside the page, and write its table anew."""
-    kept = page.parent / "validation" / FILE
-    results_io.write_text(kept, (results / FILE).read_text())
-    rows = results_io.read(kept)["data"]["constructions"]
-    said = "\n".join(f"- {line}" for line in sentences(rows))
-    generated_parts.update(page, {"out of sample": f"{said}\n\n{table(rows)}"})
+
+    def content(data: Mapping[str, Any]) -> str:
+        rows = data["constructions"]
+        return generated_parts.listed(sentences(rows), table(rows))
+
+    generated_parts.update_with_result(page, "out of sample", results / FILE, content)
 
 
 if __name__ == "__main__":
