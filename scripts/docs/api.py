@@ -42,6 +42,7 @@ PAGES = (
     ("suites.statistics", "Statistics of rates, pairs and judges.", "suites.statistics.*"),
     ("results_io", "The numbered result files.", "results_io"),
 )
+UNWRITTEN_DEFAULT = re.compile(r"= <.*?>+(?=[,)])")  # <factory>, <function f.<lambda>>: Sphinx cannot parse them
 
 
 def pages() -> dict[str, str]:
@@ -96,7 +97,7 @@ def _process_signature(
 ) -> tuple[str, str | None] | None:
     if what == "class" and signature == "(*args, **kwargs)":  # of a Protocol, which nobody calls
         return "", None
-    return (signature.replace("<factory>", "..."), returned) if signature else None  # Sphinx cannot parse <factory>
+    return (UNWRITTEN_DEFAULT.sub("= ...", signature), returned) if signature else None
 
 
 def restructured(docstring: str) -> str:
