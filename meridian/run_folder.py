@@ -135,6 +135,12 @@ class RunFolder:
         """The claim: name, roles {role: {heads, ordinal, sign, ...}}, provenance."""
         return self.evidence.circuit
 
+    @property
+    def suite_folders(self) -> tuple[Path, ...]:
+        """Where results of suites of the run's model may lie; they need not exist."""
+        task = self.path.resolve()
+        return task.parent / SUITES, task.parent.parent / SUITES
+
     @cached_property
     def suites(self) -> Mapping[str, Mapping[str, Any]]:
         """Results of failure modes (101 on) of the same weights, by number: those in `suites` beside the run's task.
@@ -142,8 +148,8 @@ class RunFolder:
         Empty if there are none. A run lies in results/<model>/<task> or one variant below; a model's name may hold one slash, as
         planted/sound.
         """
-        weights, task = self.certificate["subject"]["model_sha256"], self.path.resolve()
-        for folder in (task.parent / SUITES, task.parent.parent / SUITES):
+        weights = self.certificate["subject"]["model_sha256"]
+        for folder in self.suite_folders:
             documents = suite_documents(folder).items()
             if found := {n: d for n, d in documents if d["subject"].get("identity", {}).get("weights") == weights}:
                 return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from importlib.metadata import version
 from pathlib import Path
 
 import jinja2
@@ -18,24 +20,60 @@ from meridian.run_folder import RunFolder
 
 NAME = "report.html"
 HERE = Path(__file__).parent
+DRAWN_BY = (
+    "meridian/**/*.py",
+    *(f"meridian/report/*.{kind}" for kind in ("j2", "css", "js")),
+    "calibrations/**/*.py",
+    "results_io.py",
+)
+UNSEALED = '<meta name="meridian-seal" content="">'
+SEAL = re.compile(r'<meta name="meridian-seal" content="([0-9a-f]{64})">')
 VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
 
 
 def write(run: RunFolder, folder: str | Path | None = None) -> Path:
     """Write report.html into `folder` (beside certificate.json if None) in one step, and return its path.
 
-    The same results give the same bytes; a report that already has them is not written again. UserError if a result cannot
-    be read.
+    The same results give the same bytes. A report that was made from the same results by the same code, and that nobody
+    has edited, is not drawn again. UserError if a result cannot be read.
     """
     path = Path(folder or run.path) / NAME
-    text = render(run)
-    if not path.is_file() or path.read_text(encoding="utf-8") != text:
-        results_io.write_text(path, text)
+    if not path.is_file() or not is_current(path.read_text(encoding="utf-8", errors="replace"), run):
+        results_io.write_text(path, render(run))
     return path
 
 
+def is_current(text: str, run: RunFolder) -> bool:
+    """True if `text` is the report of `run` as it stands, to the letter: its seal is that of its text and of what it is made from."""
+    found = SEAL.search(text, 0, 2000)
+    return found is not None and found[1] == _seal(SEAL.sub(UNSEALED, text, count=1), run)
+
+
+def made_from(run: RunFolder) -> dict[str, str]:
+    """{file: SHA-256} of all that a report depends on: results of the run and of suites, the code and pages that draw them."""
+    results = {path.name: path for path in run.path.glob("*.json")}
+    suites = {
+        f"{place} suites/{path.name}": path
+        for place, folder in enumerate(run.suite_folders)
+        for path in folder.glob("*.json")
+    }
+    root = HERE.parents[1]
+    parts = [path for pattern in DRAWN_BY for path in root.glob(pattern)]
+    drawing = {path.relative_to(root).as_posix(): path for path in parts}
+    digests = {name: results_io.file_digest(path) for name, path in {**results, **suites, **drawing}.items()}
+    return {**digests, "plotly": version("plotly"), "jinja2": version("jinja2")}
+
+
+def _seal(text: str, run: RunFolder) -> str:
+    """SHA-256 over what a report was made from and over its text without the seal."""
+    return results_io.sha256({"made_from": made_from(run), "text": results_io.sha256(text.encode())})
+
+
 def render(run: RunFolder) -> str:
-    """The report as HTML: certificate, figures by section with their numbers as tables, and what it was all made from."""
+    """The report as HTML: certificate, figures by section with their numbers as tables, and what it was all made from.
+
+    Its head holds the seal that `is_current` reads.
+    """
     drawn = figures.by_section(run)
     specifications = {name: browser.specification(figure) for group in drawn.values() for name, figure in group.items()}
     suites = [
@@ -43,7 +81,7 @@ def render(run: RunFolder) -> str:
         for document in run.suites.values()
         for name, suite in document["data"]["suites"].items()
     ]
-    return (
+    text = (
         _environment()
         .get_template("page.html.j2")
         .render(
@@ -58,6 +96,7 @@ def render(run: RunFolder) -> str:
             specifications=bundle.pack(json.dumps(specifications, sort_keys=True, separators=(",", ":"))),
         )
     )
+    return text.replace(UNSEALED, f'<meta name="meridian-seal" content="{_seal(text, run)}">', 1)
 
 
 def _environment() -> jinja2.Environment:

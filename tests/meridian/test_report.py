@@ -109,6 +109,24 @@ def test_the_same_run_gives_the_same_bytes_anywhere_and_at_any_time(run, written
     assert str(run.path) not in written and str(Path.home()) + "/" not in written
 
 
+def test_it_is_drawn_anew_if_a_result_or_a_word_of_it_has_changed_and_only_then(run, tmp_path, monkeypatch) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    path, drawn = report.write(RunFolder.open(tmp_path / "run")), []
+    first, render = path.read_text(encoding="utf-8"), report.render
+    monkeypatch.setattr(report, "render", lambda found: drawn.append(found) or render(found))
+    report.write(RunFolder.open(tmp_path / "run"))
+    assert not drawn and path.read_text(encoding="utf-8") == first
+    path.write_text(first.replace("</h1>", "!</h1>", 1), encoding="utf-8")  # an edit
+    assert report.write(RunFolder.open(tmp_path / "run")).read_text(encoding="utf-8") == first and len(drawn) == 1
+    baseline = next(path.parent.glob("01_*.json"))
+    baseline.write_bytes(baseline.read_bytes() + b" ")  # the same data from another file
+    report.write(RunFolder.open(tmp_path / "run"))
+    assert len(drawn) == 2 and path.read_text(encoding="utf-8") != first
+    monkeypatch.setattr(report, "version", lambda package: "another")
+    report.write(RunFolder.open(tmp_path / "run"))
+    assert len(drawn) == 3
+
+
 def test_it_is_well_formed_and_asks_for_nothing(page, written) -> None:
     assert page.wrong == [] and page.open == []
     addresses = [
