@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from circuits import circuit as circuit_files
 from circuits import hub, runnable
@@ -29,6 +29,9 @@ from circuits.circuit import Circuit, Node
 from circuits.edges import Graph
 from code_digest import code_digest
 from results_io import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel  # two seconds to import, which a run that measures nothing need not wait for
 
 EMBEDDED = Path(__file__).parent / "embedded"
 PUBLISHED = Path(__file__).parent / "published"
@@ -615,7 +618,7 @@ class _CompleteModel:
     @staticmethod
     def from_pretrained(folder: str, **settings: Any) -> PreTrainedModel:
         loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
-        model, report = cast(tuple[PreTrainedModel, dict[str, Any]], loaded)  # a pair, as the loading info is asked for
+        model, report = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded)  # a pair, as the loading info is asked for
         missing = sorted(report["missing_keys"])
         if missing:
             raise UserError(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from circuits.circuit import Node, Role, head
 from circuits.planted import design
 from circuits.planted.design import SOUND_CLAIMS, SOUND_HEADS, SOUND_MECHANISMS, Design
-from circuits.planted.mechanisms import decoys
+from circuits.planted.mechanisms import JUNK_WRITER, N_HEADS, N_LAYERS, NOISE_HEAD, Decoy, decoys
 
 GPT2_LAYERS = GPT2_HEADS = 12
 MOVED = {  # heads of the sound design that stand elsewhere; the others keep their places
@@ -27,12 +28,22 @@ def gpt2_shape() -> Design:
     sound = design.sound()
     return replace(
         sound,
-        heads=decoys(n_heads=GPT2_HEADS, n_layers=GPT2_LAYERS)
+        heads=decoys(quieter(JUNK_WRITER), quieter(NOISE_HEAD), GPT2_HEADS, GPT2_LAYERS)
         | {moved(node): one for node, one in SOUND_MECHANISMS.items()},
         claims={task: {name: moved_role(one) for name, one in roles.items()} for task, roles in SOUND_CLAIMS.items()},
         pathology="Nothing is wrong: seven heads of 144 do the task, and the rest are decoys.",
         true_heads=tuple(sorted(moved(node) for node in SOUND_HEADS)),
     )
+
+
+def quieter(decoy: Decoy) -> Decoy:
+    """A decoy of which all heads together write what those of the sound design do.
+
+    Independent outputs add up by their variances. At full size 137 decoys together take away two fifths of the logit
+    difference, so that they would not be heads that do nothing.
+    """
+    share = (N_HEADS * N_LAYERS - len(SOUND_HEADS)) / (GPT2_HEADS * GPT2_LAYERS - len(SOUND_HEADS))
+    return replace(decoy, output_sd=decoy.output_sd * math.sqrt(share))
 
 
 def moved(node: Node) -> Node:
