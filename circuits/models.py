@@ -31,7 +31,9 @@ from code_digest import code_digest
 from results_io import UserError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel  # two seconds to import, which a run that measures nothing need not wait for
+    from transformers import (
+        PreTrainedModel,
+    )  # two seconds to import, which a run that measures nothing need not wait for
 
 EMBEDDED = Path(__file__).parent / "embedded"
 PUBLISHED = Path(__file__).parent / "published"
@@ -618,7 +620,9 @@ class _CompleteModel:
     @staticmethod
     def from_pretrained(folder: str, **settings: Any) -> PreTrainedModel:
         loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
-        model, report = cast("tuple[PreTrainedModel, dict[str, Any]]", loaded)  # a pair, as the loading info is asked for
+        model, report = cast(
+            "tuple[PreTrainedModel, dict[str, Any]]", loaded
+        )  # a pair, as the loading info is asked for
         missing = sorted(report["missing_keys"])
         if missing:
             raise UserError(

@@ -152,9 +152,23 @@ def laid_over(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def row(told: Declaration, place: int, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Measure and judge one construction in `folder`: its declaration, its tier, and what blocks the next one."""
+    one = construction(told, int(config["experiment"]["seed"]), config["model"].get("device"))
+    folded = certified(one, place, config, folder)
+    tier = folded["tier"] or 0
+    blocking = folded["blocking"].get(str(tier + 1), [])
+    return {
+        **asdict(told),
+        "heads": len(one.circuit.heads),
+        "tier": tier,
+        "met": tier <= told.highest_tier if told.highest_tier is not None else tier >= (told.lowest_tier or 0),
+        "blocked_by": [{name: gate[name] for name in ("metric", "verdict", "reason", "split")} for gate in blocking],
+    }
+
+
+def certified(one: Construction, place: int, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The certificate of one construction, measured in `folder`. `place` among the declarations chooses its prompts."""
     torch.set_num_threads(1)
     settings = config["experiment"]
-    one = construction(told, int(settings["seed"]), config["model"].get("device"))
     plan = measure.Plan(
         model_settings=one.settings,
         task=tasks.get(TASK),
@@ -169,16 +183,7 @@ def row(told: Declaration, place: int, config: Mapping[str, Any], folder: Path) 
     judged = calibrate.judge(
         Evidence.load(folder, calibration["common"], settings["numbers"]), CALIBRATIONS, calibration
     )
-    folded = certificate.certify(judged, config["certificate"])
-    tier = folded["tier"] or 0
-    blocking = folded["blocking"].get(str(tier + 1), [])
-    return {
-        **asdict(told),
-        "heads": len(one.circuit.heads),
-        "tier": tier,
-        "met": tier <= told.highest_tier if told.highest_tier is not None else tier >= (told.lowest_tier or 0),
-        "blocked_by": [{name: gate[name] for name in ("metric", "verdict", "reason", "split")} for gate in blocking],
-    }
+    return certificate.certify(judged, config["certificate"])
 
 
 def document(rows: Sequence[Mapping[str, Any]], config: Mapping[str, Any]) -> dict[str, Any]:

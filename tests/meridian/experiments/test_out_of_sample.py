@@ -12,6 +12,7 @@ import yaml
 from rich.console import Console
 
 from circuits import planted
+from meridian import config_files, overrides
 from meridian.experiments import out_of_sample
 from meridian.reporter import Reporter
 from meridian.trackers.base import NeverFatal, Tracker
@@ -67,6 +68,20 @@ def test_a_construction_is_loaded_with_its_claim():
 def test_a_declaration_that_contradicts_itself_is_refused(change, sentence):
     with pytest.raises(UserError, match=sentence):
         out_of_sample.declaration("one_head", {**CONFIG["constructions"]["one_head"], **change})
+
+
+@pytest.mark.slow
+def test_the_lighter_settings_measure_what_every_gate_reads(tmp_path):
+    """A gate without its measurement would keep every claim below its tier, whatever the claim's quality."""
+    config = config_files.plain(overrides.composed(["experiment=out_of_sample", "model.device=cpu"]))
+    config["experiment"] = out_of_sample.laid_over(config["experiment"]) | {
+        "prompts": {"evaluation": 60, "held_out": 30}
+    }
+    folded = out_of_sample.certified(FOUND["roles_one"], 0, config, tmp_path)
+    blocking = [gate for gates in folded["blocking"].values() for gate in gates]
+    assert not [gate for gate in blocking if gate["reason"].startswith("not_run: no ")]
+    # as it was while nothing said what all heads are worth under resample
+    assert "P.outside" not in {gate["metric"] for gate in blocking if gate["split"] == "evaluation"}
 
 
 def test_unknown_names_are_refused():
