@@ -44,7 +44,7 @@ def write(run: RunFolder, folder: str | Path | None = None) -> Path:
 
 
 def is_current(text: str, run: RunFolder) -> bool:
-    """True if `text` is the report of `run` as it stands, to the letter: its seal is that of its text and of what it is made from."""
+    """True if `text` is the report of `run` to the letter: its seal is that of its text and of what it is made from."""
     found = SEAL.search(text, 0, 2000)
     return found is not None and found[1] == _seal(SEAL.sub(UNSEALED, text, count=1), run)
 
