@@ -271,7 +271,7 @@ class Evidence:
 
     @cached_property
     def random_circuits(self) -> tuple[Float[np.ndarray, "circuit prompt"], Int[np.ndarray, " prompt"]]:
-        """Random circuits matched on size and layer under the primary recipe, and which prompts they ran on.
+        """Random circuits under the primary recipe, and which prompts they ran on; matched as `matched_by_layer` says.
 
         The second array indexes this split's prompts (as ordered by `rows`).
         """
@@ -280,6 +280,11 @@ class Evidence:
         if not columns:
             raise Insufficient("n_prompts", f"random circuits were not run on the {self.split} split")
         return np.asarray(stored["logit_diff"], dtype=float)[:, columns], places
+
+    @property
+    def matched_by_layer(self) -> bool:
+        """True if random circuits have the circuit's layers, False if its size alone, as too few sets have its layers."""
+        return not self.data("20")["random_circuits"].get("any_layers", False)
 
     def fresh(self, draw: str) -> FreshDraw:
         """The prompts of one draw of measurement 19: that of a seed, or "pool".

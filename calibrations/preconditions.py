@@ -121,7 +121,7 @@ def _ratio(numerator: np.ndarray, evidence: Evidence, config: Mapping[str, Any])
 
 
 def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCircuits:
-    """Faithfulness of the circuit among random circuits of its size and layer profile, on the same prompts.
+    """Faithfulness of the circuit among random circuits of its size and layer profile (or size), on the same prompts.
 
     p = (1 + #{theta_random >= theta_circuit}) / (R + 1), but at least one over the number of such circuits, since a repeated
     draw is no new evidence. Raises Insufficient("min_p_unreachable") if that cannot reach alpha, and whatever the ratio
@@ -138,13 +138,18 @@ def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCirc
         few = matching <= needed
         raise Insufficient(
             "min_p_unreachable",
-            f"{matching} circuits have this size in these layers; best p = {floor:.3g}"
+            f"{matching} circuits have this size{' in these layers' * evidence.matched_by_layer}; best p = {floor:.3g}"
             if few
             else f"{len(null)} random circuits give at best p = {floor:.3g}",
             needs=f"more than {needed} circuits of this shape" if few else f"at least {needed} random circuits",
         )
     p = rank_among(theta - SAME_CIRCUIT, null).p
     return RandomCircuits(theta, null, max(p, floor), floor, len(index))
+
+
+def null_words(any_layers: bool) -> str:
+    """What random circuits have in common with the circuit, in words."""
+    return "its size, from any layers (too few have its layers)" if any_layers else "its size and layers"
 
 
 def random_faithfulness(evidence: Evidence) -> Float[np.ndarray, " circuit"]:
@@ -155,23 +160,24 @@ def random_faithfulness(evidence: Evidence) -> Float[np.ndarray, " circuit"]:
 
 def matching_circuits(evidence: Evidence) -> int:
     """How many sets have the circuit's number of heads in each layer, of MLPs, and of nodes at each position: the size of
-    the random-circuit null.
+    the random-circuit null. Of heads in all layers together, where random circuits were drawn so.
     """
-    inside = np.bincount(evidence.layers, minlength=evidence.n_layers)
-    chosen = np.bincount(evidence.layers[evidence.in_circuit], minlength=evidence.n_layers)
+    layers = evidence.layers if evidence.matched_by_layer else np.zeros_like(evidence.layers)
+    inside = np.bincount(layers, minlength=evidence.n_layers)
+    chosen = np.bincount(layers[evidence.in_circuit], minlength=evidence.n_layers)
     n_mlps = len({node.whole for node in evidence.claimed if node.kind == "mlp"})
     choices = math.prod(math.comb(int(n), int(k)) for n, k in zip(inside, chosen, strict=True))
     return choices * math.comb(evidence.n_layers, n_mlps) * _arrangements(evidence)
 
 
 def _arrangements(evidence: Evidence) -> int:
-    """In how many ways the claimed positions can be dealt among the heads of each layer and among the MLPs."""
+    """In how many ways the claimed positions can be dealt among the heads of each layer (of all) and among the MLPs."""
     positions: dict[tuple[str, int, int], tuple[str, ...]] = {}
     for node in evidence.claimed:
         positions[node.whole] = (*positions.get(node.whole, ()), node.position)
     alike: dict[tuple[str, int], list[tuple[str, ...]]] = {}
     for (kind, layer, _), where in positions.items():
-        alike.setdefault((kind, layer if kind == "head" else 0), []).append(where)
+        alike.setdefault((kind, layer if kind == "head" and evidence.matched_by_layer else 0), []).append(where)
     return math.prod(
         math.factorial(len(group)) // math.prod(math.factorial(n) for n in Counter(group).values())
         for group in alike.values()
@@ -361,6 +367,7 @@ def _random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> dict[str,
             "random_median": median,
             "random_90": (float(low), float(high)),
             "random_maximum": float(found.null.max()),
+            **({} if evidence.matched_by_layer else {"any_layers": True}),
             "smallest_attainable_p": found.floor,
         },
     }

@@ -75,7 +75,8 @@ def _faithfulness(evidence: Evidence, documents: calibrate.Documents) -> str:
         f"Faithfulness {ratios[primary].value:.2f} {RECIPE_NAMES[primary]} "
         f"({above_floor:.2f} above all-heads-ablated) · {others}\n"
         f"90 % interval {_intervals(documents)}\n"
-        f"Random circuits of its size and layers, mean ablation: median {np.median(null):.2f}, largest {null.max():.2f}"
+        f"Random circuits of {preconditions.null_words(not evidence.matched_by_layer)}, mean ablation: "
+        f"median {np.median(null):.2f}, largest {null.max():.2f}"
     )
 
 

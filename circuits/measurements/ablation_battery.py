@@ -9,6 +9,7 @@ and MLPs: then all that it names neither as head nor as MLP is replaced. Of a no
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -77,15 +78,17 @@ def methods_of(study: Study, subset: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*study.settings["battery"].get(subset, ()), *primary)))
 
 
-def matched_heads(circuit: Iterable[Node], every: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
+def matched_heads(
+    circuit: Iterable[Node], every: Iterable[Node], rng: random.Random, by_layer: bool = True
+) -> tuple[Node, ...]:
     """Nodes drawn at random with the circuit's number of heads in each layer, its number of MLPs, and its positions.
 
     Heads are drawn among all heads of a layer, MLPs among all MLPs (a layer has but one), the circuit's own included; the
     positions at which its nodes count are dealt anew among those drawn. So if the labels mean nothing, the circuit is one more
-    such draw. `every` are the nodes to draw from.
+    such draw. `every` are the nodes to draw from. Without `by_layer` heads are drawn among those of all layers.
     """
     where, drawn = _positions(circuit), []
-    for own, pool in _alike(where, every):
+    for own, pool in _alike(where, every, by_layer):
         chosen, positions = rng.sample(pool, len(own)), [where[node] for node in own]
         if positions != [("",)] * len(own):
             rng.shuffle(positions)
@@ -115,10 +118,18 @@ def _positions(nodes: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
     return found
 
 
-def _alike(chosen: Iterable[Node], every: Iterable[Node]) -> Iterator[tuple[list[Node], list[Node]]]:
-    """(those of `chosen`, all of `every`) among which a random circuit draws: the heads of a layer, or the MLPs."""
+def sets_by_layer(circuit: Iterable[Node], every: Iterable[Node]) -> int:
+    """How many sets have the circuit's number of heads in each layer and of MLPs, the circuit among them."""
+    return math.prod(math.comb(len(pool), len(own)) for own, pool in _alike(_positions(circuit), every))
+
+
+def _alike(
+    chosen: Iterable[Node], every: Iterable[Node], by_layer: bool = True
+) -> Iterator[tuple[list[Node], list[Node]]]:
+    """(those of `chosen`, all of `every`) among which a random circuit draws: the heads of a layer (of all), or the MLPs."""
     chosen, every = list(chosen), list(every)
-    for layer in sorted({node.layer for node in chosen if node.kind == "head"}):
+    layers = sorted({node.layer for node in chosen if node.kind == "head"})
+    for layer in layers if by_layer or not layers else [None]:
         yield _of(chosen, "head", layer), _of(every, "head", layer)
     if any(node.kind == "mlp" for node in chosen):
         yield _of(chosen, "mlp"), _of(every, "mlp")
@@ -172,10 +183,15 @@ def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterato
 
 
 def _random_circuits(study: Study) -> dict[str, Any]:
-    """Random circuits under the primary recipe, on the first share of each split's prompts."""
+    """Random circuits under the primary recipe, on the first share of each split's prompts.
+
+    They have the circuit's layers if more than `fewest_matched` sets do, and its size alone otherwise ("any_layers").
+    """
     seed = int(study.settings["seed"])
     rng = random.Random(f"random circuits {seed}")
-    circuits = [matched_heads(study.claim.nodes, study.every, rng) for _ in range(study.settings["random_circuits"])]
+    claimed, every = study.claim.nodes, study.every
+    by_layer = sets_by_layer(claimed, every) > int(study.settings["fewest_matched"])
+    circuits = [matched_heads(claimed, every, rng, by_layer) for _ in range(study.settings["random_circuits"])]
     rows = study.one_in(int(study.settings["random_circuit_prompt_share"]))
     recipe = Recipe("mean")
     outside = [sorted(complement(chosen, study.every)) for chosen in circuits]
@@ -185,6 +201,7 @@ def _random_circuits(study: Study) -> dict[str, Any]:
     return {
         "heads": [head_pairs(heads_of(chosen)) for chosen in circuits],
         **named,
+        **({} if by_layer else {"any_layers": True}),
         "prompt_index": rows,
         "logit_diff": effects.logit_diff,
         "recipe": str(recipe),

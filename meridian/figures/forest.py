@@ -231,6 +231,7 @@ def _recipes(run: RunFolder) -> Forest | None:
         if row.low is not None and row.high is not None
     ]
     null = run.companions("P.random_circuits")
+    alike = preconditions.null_words(null.get("any_layers", False))
     if "random_median" in null:
         rows.append(Interval(RANDOM_CIRCUITS, null["random_median"], *null["random_90"]))
     return Forest(
@@ -238,7 +239,7 @@ def _recipes(run: RunFolder) -> Forest | None:
         title="Faithfulness by ablation recipe",
         caption="Share of the clean model's value that the circuit keeps with every other head ablated, with its 90 % "
         f"percentile bootstrap interval over clusters. P.faithfulness asks that {_listed(run, 'P.faithfulness')} lie between "
-        f"{low:g} and {high:g}, P.faithfulness_every_recipe that all do. Random circuits of its size and layers were run under "
+        f"{low:g} and {high:g}, P.faithfulness_every_recipe that all do. Random circuits of {alike} were run under "
         "mean ablation alone: their median and the middle 90 % of them compare with that row and no other. The headline's "
         f"recipe is {PRIMARY} (per template and position). Results P, 20.",
         x_label="faithfulness",

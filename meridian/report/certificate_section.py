@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from calibrations import preconditions
 from calibrations.certificate import BEHAVIOUR
 from calibrations.certificate_row import CertificateRow, MetricRow
 from calibrations.certificate_tier import tier_name, tier_text
@@ -180,4 +181,5 @@ def _random(run: RunFolder) -> str:
     if "random_median" not in found:
         return ""
     median, high, most = map(number, (found["random_median"], found["random_90"][1], found["random_maximum"]))
-    return f"Random circuits of its size and layers, mean ablation: median {median}, 95 % below {high}, largest {most}."
+    alike = preconditions.null_words(found.get("any_layers", False))
+    return f"Random circuits of {alike}, mean ablation: median {median}, 95 % below {high}, largest {most}."

@@ -96,6 +96,18 @@ def test_one_head_among_eight_cannot_reach_alpha_however_many_draws():
     assert record.verdict == "pass" and record.p == pytest.approx(1 / 64)
 
 
+def test_one_head_among_all_heads_can_reach_alpha():
+    """What 20 draws where a layer has too few heads: p is at least one over all of them."""
+    docs = documents(roles={"only": {"heads": [[0, 5]], "ordinal": 4, "sign": 1}}, n_random=200)
+    docs["20"]["data"]["random_circuits"]["any_layers"] = True
+    found = Evidence(docs, COMMON)
+    assert preconditions.matching_circuits(found) == len(found.heads) > 20
+    record = by_metric(found)["P.random_circuits"]
+    assert record.verdict == "pass" and record.p == pytest.approx(1 / len(found.heads))
+    assert record.companions["any_layers"] is True
+    assert preconditions.null_words(True).startswith("its size, from any layers")
+
+
 SAME = dict.fromkeys(("zero", "mean", "mean_pooled", "resample", "noise"), 0.95)
 
 

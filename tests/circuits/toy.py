@@ -69,6 +69,7 @@ SETTINGS: dict[str, Any] = {
     "noise_scale": 1.0,
     "fresh_prompts": {"seeds": [42, 123, 456], "pool_factor": 3, "pool_seed": 42},
     "random_circuits": 6,
+    "fewest_matched": 0,
     "random_circuit_prompt_share": 4,
     "site_prompts": 6,
     "battery": {subset: list(METHODS) for subset in SUBSETS},

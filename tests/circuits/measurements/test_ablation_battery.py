@@ -12,7 +12,7 @@ import pytest
 from circuits.circuit import Circuit, Role, head
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measurements import ablation_battery, direct_logit_attribution, head_statistics
-from circuits.measurements.ablation_battery import matched_heads, random_circuit
+from circuits.measurements.ablation_battery import matched_heads, random_circuit, sets_by_layer
 from results_io import UserError
 from tests.circuits import toy
 
@@ -164,6 +164,23 @@ def test_a_random_circuit_matches_size_and_layers_and_is_never_the_circuit() -> 
         assert set(drawn) != set(circuit)
         assert len(set(drawn)) == len(circuit)
         assert Counter(node.layer for node in drawn) == layers
+
+
+def test_too_few_sets_of_the_circuit_s_layers_are_drawn_from_any_layers(study) -> None:
+    """One head of 4 in a layer: 4 sets, of which none can be significant; of all 12 heads, each equally likely."""
+    assert sets_by_layer([head(0, 1)], HEADS) == 4
+    assert sets_by_layer([head(0, 1), head(2, 0), head(2, 3)], HEADS) == 24
+    rng, n = random.Random(0), 2400
+    counts = Counter(matched_heads([head(0, 1)], HEADS, rng, by_layer=False) for _ in range(n))
+    assert set(counts) == {(one,) for one in HEADS}
+    assert sum((count - n / 12) ** 2 / (n / 12) for count in counts.values()) < 31.3  # 99.9 %, 11 degrees of freedom
+    alone = replace(study, circuit=replace(study.circuit, roles={"only": Role((study.model.heads[0],))}))
+    settings = {**study.settings, "random_circuits": 60, "fewest_matched": len(study.model.heads) - 1}
+    found = ablation_battery.measure(replace(alone, settings=settings))["random_circuits"]
+    assert found["any_layers"] and len({layer for ((layer, _),) in found["heads"]}) == study.model.n_layers
+    fewest = sets_by_layer(alone.claim.nodes, study.every) - 1
+    found = ablation_battery.measure(replace(alone, settings={**settings, "fewest_matched": fewest}))["random_circuits"]
+    assert "any_layers" not in found and {layer for ((layer, _),) in found["heads"]} == {0}
 
 
 def test_a_circuit_of_whole_layers_has_no_random_twin() -> None:
