@@ -104,9 +104,11 @@ def run(
             raise UserError(f"task=all is {1 + len(others)} tasks with a folder each; call run once for each of them")
         if asked.claim is None:
             return _finished(made, name)
-        claim = _named_heads(asked.claim, name, made.model_settings["name"])
-        kept = _kept(claim, made.results)
-    with started([*asked.settings, "circuit=file", f"circuit.path={kept}"], results, show) as made:
+        claim = made.plan(name).checked(_named_heads(asked.claim, name, made.model_settings["name"]))
+    with (
+        _kept(claim, made) as path,
+        started([*asked.settings, "circuit=file", f"circuit.path={path}"], results, show) as made,
+    ):
         return _finished(asked.put_into(made), name)
 
 
@@ -132,13 +134,26 @@ def _finished(made: RunContext, task: str) -> FinishedRun:
     return FinishedRun(folder)
 
 
-def _kept(circuit: Circuit, results: Path) -> Path:
-    """The file of a claim that was handed over as an object, named by what it says, so that `verify` finds it."""
+@contextlib.contextmanager
+def _kept(circuit: Circuit, made: RunContext) -> Iterator[Path]:
+    """The file of a claim that was handed over as an object, named by what it says, so that `verify` finds it.
+
+    It stays unless the run on it is refused, and it was not there before.
+    """
     from circuits import circuit as circuit_files
 
-    path = results / CLAIMS / f"{circuit.task}-{circuit.sha256[:12]}.yaml"
+    path = made.results / CLAIMS / f"{circuit.task}-{circuit.sha256[:12]}.yaml"
+    was_there = path.is_file()
     circuit_files.save(circuit, path)
-    return path
+    try:
+        yield path
+    except UserError:
+        if not was_there:
+            path.unlink(missing_ok=True)
+            for folder in (path.parent, *([] if made.had_results else [made.results])):
+                with contextlib.suppress(OSError):  # not empty: others are at work
+                    folder.rmdir()
+        raise
 
 
 @dataclass(frozen=True)

@@ -151,6 +151,29 @@ def test_other_objects_are_refused_in_a_sentence(network, tokenizer, tmp_path) -
     assert "are not in memory (meta device)" in refusal(model=nothing, tokenizer=tokenizer)
 
 
+@pytest.mark.parametrize("circuit", [["L2H0", "L2H1"], POCKET / "circuits" / "ioi.yaml"])
+def test_a_model_that_cannot_be_run_ends_in_its_reason_and_leaves_nothing(
+    circuit, network, tokenizer, tmp_path, monkeypatch
+) -> None:
+    """As one whose hooked form is another function: no "left out", no "has no measurement 01", no file."""
+    monkeypatch.setattr(models, "PARITY", dict.fromkeys(models.PARITY, -1.0))
+    about: dict[str, Any] = {"model": network, "tokenizer": tokenizer, "task": "ioi", "circuit": circuit}
+    reason = "cannot be run: its log-probabilities in TransformerLens differ from plain Hugging Face's by "
+    assert reason in refusal(results=tmp_path / "new", **about)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old" / "claims").mkdir(parents=True)
+    (tmp_path / "old" / "claims" / "another.yaml").write_text("kept")
+    assert reason in refusal(results=tmp_path / "old", **about)
+    left = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert left == [Path("old/claims/another.yaml")]
+
+
+def test_a_claim_that_the_model_has_not_is_refused_before_anything_is_written(network, tokenizer, tmp_path) -> None:
+    said = refusal(model=network, tokenizer=tokenizer, task="ioi", circuit=["L9H6"], results=tmp_path / "r")
+    assert said.startswith("circuit 'named heads' names head L9H6, but model 'pocket' has layers 0-3")
+    assert not (tmp_path / "r").exists()
+
+
 def test_a_file_of_prompt_pairs_is_left_to_the_task_that_reads_files(monkeypatch) -> None:
     from meridian import in_process
 
