@@ -107,7 +107,9 @@ def run(
         claim = made.plan(name).checked(_named_heads(asked.claim, name, made.model_settings["name"]))
     with (
         _kept(claim, made) as path,
-        started([*asked.settings, "circuit=file", f"circuit.path={path}"], results, show) as made,
+        started(
+            [*asked.settings, "circuit=file", f"circuit.path={commandline.path(str(path))}"], results, show
+        ) as made,
     ):
         return _finished(asked.put_into(made), name)
 
