@@ -335,6 +335,48 @@ def test_a_check_refuses_what_the_run_would(place) -> None:
     assert outcome.code == 2 and "is an encoder-decoder" in outcome.errors
 
 
+def test_what_is_no_circuit_or_no_rows_is_one_sentence_and_leaves_nothing(place) -> None:
+    for name, text in {"empty.yaml": "", "empty.json": " ", "note.txt": "a note, of words", "list.json": "[1]"}.items():
+        (place / name).write_text(text)
+    (place / "records.json").write_text(json.dumps(ioi_rows(40)))
+    (place / "folder.json").mkdir()
+    rows = ("task=file", "task.path=mine.csv")
+    for arguments, sentence in {
+        (
+            *rows,
+            "circuit=random",
+        ): "circuit=random draws as many heads as a stored circuit has in each layer, and for rows",
+        (*rows, "circuit=stored"): "rows of a file come with no circuit; run with circuit=discovered, which searches",
+        (*rows, "circuit=file", "circuit.path=folder.json"): "folder.json is a folder; give the circuit file in it",
+        (*rows, "circuit=file", "circuit.path=empty.json"): "empty.json is empty; export the graph again",
+        (*rows, "circuit=file", "circuit.path=empty.yaml"): "empty.yaml is not a circuit file (it is empty)",
+        (
+            *rows,
+            "circuit=file",
+            "circuit.path=note.txt",
+        ): "note.txt is not a circuit file (it holds a str in place of keys",
+        (*rows, "circuit=file", "circuit.path=list.json"): "list.json holds a list, and a graph is an object",
+        (
+            "task=file",
+            "task.path=folder.json",
+            *DISCOVERED,
+        ): "task.path=folder.json is a folder; give a CSV or JSONL file",
+        (
+            "task=file",
+            "task.path=note.txt",
+            *DISCOVERED,
+        ): "note.txt, line 1 has no column clean (it has: a note, of words)",
+        (
+            "task=file",
+            "task.path=records.json",
+            *DISCOVERED,
+        ): "records.json, line 1: is one JSON list of all rows; write one",
+    }.items():
+        outcome = command(*arguments, "calibration=[c11]", *QUICK, "results=none")
+        assert outcome.code == 2 and outcome.errors.startswith(sentence), (arguments, outcome.errors)
+        assert outcome.errors.count("\n") == 1 and not (place / "none").exists()
+
+
 def test_a_graph_of_another_shape_and_a_circuit_file_with_nonsense_are_refused(place) -> None:
     asked = ("task=file", "task.path=mine.csv", "circuit=file", "calibration=[c11]", *QUICK, "results=none")
     node = {"in_graph": True}

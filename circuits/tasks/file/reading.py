@@ -140,6 +140,11 @@ def _objects(text: str, path: Path) -> Iterator[tuple[int, dict[str, Any] | RowE
             continue
         if isinstance(found, dict):
             yield line, found
+        elif isinstance(found, list) and found and isinstance(found[0], dict):
+            raise UserError(
+                f"{where}: is one JSON list of all rows; write one object a line (JSONL), as pandas does with "
+                "to_json(path, orient='records', lines=True)"
+            )
         else:
             yield line, RowError(where, 'is no JSON object; write one a line, such as {"clean": ..., "answer": ...}')
 
