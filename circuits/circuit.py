@@ -432,7 +432,7 @@ def _reason(error: Exception) -> str:
         return f"no YAML: {error.problem or error.context}" + (f" in line {mark.line + 1}" if mark else "")
     if isinstance(error, yaml.reader.ReaderError):
         return f"no text: character #x{error.character:04x}"
-    return f"no {error}" if isinstance(error, KeyError) else str(error)
+    return f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
 
 
 def _listed(given: Any) -> list[Any]:

@@ -233,6 +233,8 @@ def _measured(plan: Plan, path: Path, number: str, progress: ProgressBar, note: 
         note(f"{number} left out: {reason}")
         return False
     results_io.write(path, {**_header(plan, number), "data": data})
+    if hasattr(module, "said") and (sentence := module.said(data)):
+        note(sentence)
     return True
 
 

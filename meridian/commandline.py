@@ -40,7 +40,7 @@ WORDS = tuple(  # that ask for a command: the files of meridian/commands, except
     for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
     if found.name not in (RUN, *BY_SETTING.values())
 )
-FOLDERS = ("results", "baseline", "candidate", "from", "a", "b", "task.dataset")
+FOLDERS = ("results", "baseline", "candidate", "from", "a", "b", "task.dataset", "check.left_out")
 COMPANIONS = "task.companions"  # a list of paths and names
 METHODS_KEY = "circuit.method"
 PLAIN = re.compile(r"[A-Za-z0-9_./+$%*@?|:-]*")  # what Hydra's grammar takes without quotes

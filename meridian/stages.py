@@ -155,12 +155,11 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
 
         folded = failures.certify(folder, documents, settings, standing, context.reporter.say)
     else:
-        folded = certificate.certify(documents, settings["certificate"], standing)
+        folded = certificate.certify(documents, settings["certificate"], standing, settings.get("preset"))
     evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
     folded |= integrity.made_from(folder, context.differs)
     folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
     if preset := settings.get("preset"):
-        folded |= {"preset": preset, "ceiling": min(folded["ceiling"], preset["ceiling"])}
         folded["headline"]["data"] += f"; preset {preset['name']}: tier {preset['ceiling']} at most"
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)

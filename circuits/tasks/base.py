@@ -40,6 +40,10 @@ class Source:
     left_out: Mapping[int, str]
     notes: tuple[str, ...]
 
+    def rows_of(self, ids: Sequence[str]) -> list[int]:
+        """The number of the row that each of these prompts comes from."""
+        return [self.row_of[one] for one in ids]
+
 
 @dataclass(frozen=True)
 class Task:

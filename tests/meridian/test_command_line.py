@@ -422,8 +422,8 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
         ),
         (
             "prompts.evaluation=[",
-            "prompts.evaluation=[ is not understood: no viable alternative at input '['; write key=value, a list as [a,b]; a text "
-            "with other characters in double quotes inside the shell's single ones, 'key=\"a; b\"'",
+            "prompts.evaluation=[ is not understood: no viable alternative at input '['; write key=value, a list as [a,b]; a "
+            "text with other characters in double quotes inside the shell's single ones, 'key=\"a; b\"'",
         ),
         ("circuit=file", "circuit=file needs circuit.path; give the path of a circuit file"),
         ("model=local", "model=local needs model.path; give the folder that holds config.json and model.safetensors"),

@@ -44,6 +44,15 @@ def test_every_setting_of_the_preset_is_one_of_the_default_job_and_smaller() -> 
     assert set(quick["measurement"]["left_out"]) == LEFT_OUT
 
 
+@pytest.mark.parametrize("typed", ["preset.ceiling=4", "preset.name=slow", "preset.ceiling=2"])
+def test_what_a_preset_says_of_itself_is_not_typed(typed, tmp_path) -> None:
+    outcome = command("task=ioi", "preset=quick", typed, f"results={tmp_path / 'r'}")
+    assert (outcome.code, outcome.output) == (2, "") and not (tmp_path / "r").exists()
+    assert outcome.errors == (
+        f"{typed} changes what a preset says of itself; type the setting that you want beside it, or leave it out\n"
+    )
+
+
 def test_what_is_typed_replaces_the_preset_s() -> None:
     made = started("task=ioi", "preset=quick", "prompts.evaluation=77")
     assert made.settings["prompts"]["evaluation"] == 77
