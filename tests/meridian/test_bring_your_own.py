@@ -425,7 +425,7 @@ def test_what_is_no_circuit_or_no_rows_is_one_sentence_and_leaves_nothing(place)
             "task=file",
             "task.path=records.json",
             *DISCOVERED,
-        ): "records.json, line 1: is one JSON list of all rows; write one",
+        ): "records.json is one JSON list; write one object a line (JSONL)",
     }.items():
         outcome = command(*arguments, "calibration=[c11]", *QUICK, "results=none")
         assert outcome.code == 2 and outcome.errors.startswith(sentence), (arguments, outcome.errors)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -153,6 +153,8 @@ def load(
 
 def _rows(given: str | Path | Iterable[Mapping[str, Any] | Row], options: Options) -> tuple[Row, ...]:
     if isinstance(given, (str, Path)):
+        return read(given, options)
+    if not isinstance(given, list | tuple | Iterator):
         return read(given, options)
     every = list(given)
     found = tuple(one for one in every if isinstance(one, Row))

@@ -115,8 +115,8 @@ def test_companions_are_counted_as_they_are_measured(make_study) -> None:
     study = make_study()
     file = replace(study.task, name="file-x", given={"evaluation": (None,) * 7})
 
-    def pairs(companions: tuple[str, ...], **settings: int) -> int:
-        task = replace(study.task, companions=companions, others={"file-x": file})
+    def pairs(named: tuple[str, ...], **settings: int) -> int:
+        task = replace(study.task, companions=named, others={"file-x": file})
         shape = work.RunSize.of(replace(study, task=task))
         settings = {**toy.SETTINGS, "companions": 4, "companion_prompts": 50, **settings}
         return {one.number: one.pairs for one in work._patching(shape, settings)}["27"]
