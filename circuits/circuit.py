@@ -419,7 +419,7 @@ def _require_document(document: Any) -> None:
         if name not in document and set(document) & set(NEEDED):
             raise ValueError(f"it has no {name}")
         given = document.get(name)
-        if name in document and (not isinstance(given, kind) or (kind is str and not given.strip())):
+        if name in document and (not isinstance(given, kind) or (isinstance(given, str) and not given.strip())):
             raise TypeError(f"{name} is {given!r}, and not {SUCH_AS[kind].format(example=EXAMPLES.get(name))}")
 
 

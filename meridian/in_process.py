@@ -19,7 +19,7 @@ from omegaconf import open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from meridian import commandline, context, stages
+from meridian import commandline, context, overrides, stages
 from meridian.commands import run as run_command
 from meridian.commands import suites as suites_command
 from meridian.context import RunContext
@@ -190,9 +190,26 @@ class _Asked:
         about_it = (text for text in made.typed if setting(text).startswith("task.") or setting(text) == OWN_PROMPTS)
         if beside := next(about_it, None):
             raise UserError(f"{beside} says something of the task, which is given as an object; say it in the object")
-        said = {name: getattr(self.task, name) for name in ("name", "metric", "bos", "corruption")}
-        settings = {**made.settings, "task": {**made.settings["task"], **said}}
-        return replace(made, settings=settings, given_model=self.model, given_task=self.task)
+        made = replace(made, given_model=self.model, given_task=self.task)
+        return replace(made, settings={**made.settings, "task": _said_of_itself(self.task, made)})
+
+
+def _said_of_itself(task: Task, made: RunContext) -> dict[str, Any]:
+    """What a Task says in place of the settings of one. Of rows these are the settings of task=file, so that the certificate of
+    the same rows from a file has the same bytes."""
+    said: dict[str, Any] = {name: getattr(task, name) for name in ("name", "metric", "bos", "corruption")}
+    if task.source is None:
+        return {**made.settings["task"], **said}
+    from circuits import models
+    from circuits.tasks.base import METRICS
+
+    has_bos = models.text_reader(made.model_settings).tokenizer.bos_token_id is not None
+    return {
+        **overrides.group("task", commandline.FILE),
+        "shares": dict(task.source.shares),
+        "bos": None if task.bos == has_bos else task.bos,
+        "metric": None if task.metric == METRICS[0] else task.metric,
+    }
 
 
 def _model_settings(model: Any, tokenizer: Any) -> tuple[list[str], GivenModel | None]:

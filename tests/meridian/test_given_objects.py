@@ -201,6 +201,33 @@ def test_a_model_object_is_asked_of_a_file_of_rows(tmp_path) -> None:
     assert one == other and len(one) > 20
 
 
+def test_a_task_of_rows_is_judged_by_the_rules_of_its_file(tmp_path, tokenizer) -> None:
+    """No setting differs from what the same rows from a file are under, so the certificate has the same bytes."""
+    from calibrations import rules
+    from circuits.tasks import file
+    from meridian.in_process import _Asked, started
+    from tests.circuits.file_rows import as_csv, ioi_rows
+
+    rows, shares = ioi_rows(40), {"discovery": 0.3, "evaluation": 0.5, "held_out": 0.1, "reference": 0.1}
+    as_csv(rows, path := tmp_path / "rows.csv")
+
+    def standing(task: Any, *settings: str) -> Any:
+        asked = _Asked.of(settings, model="pocket", task=task, circuit=None, tokenizer=None)
+        with started(asked.settings) as made:
+            found = asked.put_into(made)
+            return rules.standing(found.settings, found.settings["task"]["name"]), found.tasks()
+
+    for options, typed in (
+        ({}, ()),
+        ({"bos": False}, ("task.bos=false",)),
+        ({"metric": "sequence"}, ("task.metric=sequence",)),
+        ({"shares": shares}, tuple(f"task.shares.{name}={share}" for name, share in shares.items())),
+    ):
+        task = file.load(rows, tokenizer, options=file.Options.of(options))
+        assert standing(task) == standing(path, *typed), options
+    assert standing(task)[0] != standing(path)[0]
+
+
 def test_a_task_object_is_certified_under_its_own_settings(tmp_path) -> None:
     from dataclasses import replace
 
