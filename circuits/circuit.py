@@ -21,6 +21,9 @@ HEAD_NAME = re.compile(r"L([0-9]+)H([0-9]+)")
 INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
 ASSIGNED_BY = ("function", "construction", "layer", "none")  # how a role got its label
 PROJECTION_NAMES = ("q", "k", "v")
+NEEDED = {"name": str, "task": str, "model": str, "provenance": Mapping, "roles": Mapping}  # of a circuit file
+SUCH_AS = {Mapping: "keys with values such as {example}", str: "a text"}
+EXAMPLES = {"provenance": "kind: user", "roles": "movers: {heads: [L2H1]}"}
 STEPS = {1: "early", 2: "middle", 3: "between middle and late", 4: "late: it writes the answer"}  # ordinals of roles
 
 
@@ -402,11 +405,6 @@ def load(path: Path) -> Circuit:
             f"{path} is not a circuit file ({_reason(error)}); it needs name, task, model, provenance and roles with their "
             "heads"
         ) from error
-
-
-NEEDED = {"name": str, "task": str, "model": str, "provenance": Mapping, "roles": Mapping}  # of a circuit file
-SUCH_AS = {Mapping: "keys with values such as {example}", str: "a text"}
-EXAMPLES = {"provenance": "kind: user", "roles": "movers: {heads: [L2H1]}"}
 
 
 def _require_document(document: Any) -> None:

@@ -140,7 +140,7 @@ def _finished(made: RunContext, task: str) -> FinishedRun:
 def _kept(circuit: Circuit, made: RunContext) -> Iterator[Path]:
     """The file of a claim that was handed over as an object, named by what it says, so that `verify` finds it.
 
-    It stays unless the run on it is refused, and it was not there before.
+    It stays unless the run on it does not end, and it was not there before.
     """
     from circuits import circuit as circuit_files
 
@@ -149,7 +149,7 @@ def _kept(circuit: Circuit, made: RunContext) -> Iterator[Path]:
     circuit_files.save(circuit, path)
     try:
         yield path
-    except UserError:
+    except BaseException:  # also one that was stopped: the next one keeps the claim anew
         if not was_there:
             path.unlink(missing_ok=True)
             for folder in (path.parent, *([] if made.had_results else [made.results])):

@@ -136,7 +136,9 @@ class Verification:
         try:
             plan = self.plan
         except UserError as error:
-            yield self._not_checked("where the circuit comes from, prompts and weights", error, "model", "task")
+            yield self._not_checked(
+                "where the circuit comes from, prompts and weights", error, "model", "task", "circuit"
+            )
             return
         if plan.task.source is not None:
             self._same("rows", plan.task.source.sha256, "the rows that were typed")

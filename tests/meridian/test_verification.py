@@ -221,6 +221,7 @@ def test_what_is_asked_and_cannot_be_checked_is_a_failure(copied, tmp_path) -> N
         "task=greater_than is asked for, and the certificate is about ioi; leave it out\n"
     )
     gone = tmp_path / "gone"
+    assert "circuit.path is a setting of another circuit" in refused("circuit=file", f"circuit.path={gone}")
     what = "where the circuit comes from, prompts and weights"
     assert refused("model=local", f"model.path={gone}").startswith(f"cannot check {what}: model folder {gone} does not")
 
