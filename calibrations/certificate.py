@@ -100,20 +100,16 @@ class Tier:
         )
 
 
-def certify(
-    documents: Documents,
-    rules: Mapping[str, Any],
-    standing: Standing | None = None,
-    preset: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing | None = None) -> dict[str, Any]:
     """The certificate: subject, tier, ceiling, gates by tier, blocking gates, one row per calibration.
 
     `documents` are those of `calibrate`, `rules` the certificate section of the configuration, `standing` how all rules of
     the run stand to the released ones (None: not known); only under released rules does the tier have its name. `tier` is None
-    if the model is not shown to do the task. `preset` has a name and a ceiling: no tier above it is reached, whatever passes.
+    if the model is not shown to do the task. If the rules are under a `preset` (its name and ceiling), no tier above its ceiling
+    is reached, whatever passes.
     """
-    standing = standing or Standing()
-    tiers = [_tier(level, rules, documents, preset) for level in sorted(map(int, rules["tiers"]))]
+    standing, preset = standing or Standing(), rules.get("preset")
+    tiers = [_tier(level, rules, documents) for level in sorted(map(int, rules["tiers"]))]
     reached = next((tier.level - 1 for tier in tiers if not tier.passed), tiers[-1].level)
     ceiling = next((tier.level - 1 for tier in tiers if tier.limited_by_data(rules["data_reasons"])), tiers[-1].level)
     if preset:
@@ -167,9 +163,9 @@ def _name(reached: int, rules: Mapping[str, Any], documents: Documents, standing
     return f"{name}, labels untested" if untested else name
 
 
-def _tier(level: int, rules: Mapping[str, Any], documents: Documents, preset: Mapping[str, Any] | None) -> Tier:
+def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:
     wanted = {int(key): value for key, value in rules["tiers"].items()}
-    gates, rule = _gates(documents), wanted[level]
+    gates, rule, preset = _gates(documents), wanted[level], rules.get("preset")
     held_out: list[Gate] = []
     not_fail = [_find(gates, name) for name in rule.get("not_fail", ())]
     alternatives = [tuple(_find(gates, name) for name in rule["any"])] if "any" in rule else []

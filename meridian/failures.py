@@ -59,7 +59,7 @@ def certify(
     named = [carrier["head"] for carrier in traced["named"]]
     measured = _measured(folder, confirmation.NEEDED)
     gated, rules = confirmation.gated(documents, settings["certificate"], named, measured, limits)
-    folded = certificate.certify(gated, rules, standing, settings.get("preset"))
+    folded = certificate.certify(gated, rules, standing)
     records = confirmation.confirm(named, measured, limits) if measured else []
     if measured:
         path = folder / f"{confirmation.NUMBER}_{confirmation.ID}.json"

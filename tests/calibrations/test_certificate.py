@@ -144,7 +144,8 @@ def test_all_gates_pass_is_the_highest_tier():
 @pytest.mark.parametrize("most", [0, 1, 2, 3, 4])
 def test_a_preset_s_certificate_shows_no_higher_tier_than_the_preset_states(most):
     """Whatever passes: every gate does here."""
-    folded = certificate.certify(documents(), RULES, RELEASED, {"name": "quick", "ceiling": most})
+    rules = {**RULES, "preset": {"name": "quick", "ceiling": most}}
+    folded = certificate.certify(documents(), rules, RELEASED)
     assert (folded["tier"], folded["tier_name"], folded["ceiling"]) == (most, NAMES[most], most)
     assert sorted(folded["blocking"]) == [str(level) for level in range(most + 1, 5)]
     for level in range(most + 1, 5):
@@ -154,7 +155,7 @@ def test_a_preset_s_certificate_shows_no_higher_tier_than_the_preset_states(most
             gate["reason"] == f"preset: quick certifies tier {most} at most" and gate["needs"] == "a run without quick"
         )
     failing = {"P.faithfulness": "fail"}
-    lower = certificate.certify(documents(failing), RULES, RELEASED, {"name": "quick", "ceiling": most})
+    lower = certificate.certify(documents(failing), rules, RELEASED)
     assert lower["tier"] == min(certify(failing)["tier"], most)
 
 
