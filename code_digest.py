@@ -31,8 +31,8 @@ TOKEN: Final = re.compile(
 
 ROOT: Final = Path(__file__).parent
 CODE: Final = {  # what is stored: the files of the project that it depends on
-    "measurements": ("circuits/**/*.py", "kernels/*.py", "results_io.py"),
-    "verdicts": ("calibrations/**/*.py", "results_io.py"),
+    "measurements": ("circuits/**/*.py", "kernels/*.py", "node_names.py", "results_io.py"),
+    "verdicts": ("calibrations/**/*.py", "node_names.py", "results_io.py"),
     "suites": ("suites/**/*.py", "calibrations/statistics/*.py", "results_io.py"),
     "traces of failures": ("suites/bridge/*.py", "calibrations/statistics/ratio.py"),
     "error rates": ("meridian/experiments/validate_calibrations.py", "meridian/experiments/validation/*.py"),
@@ -43,6 +43,7 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         "kernels/*.py",
         "meridian/experiments/planted_faults.py",
         "meridian/experiments/captured_head.py",
+        "node_names.py",
         "results_io.py",
     ),
     "rules": (  # of a certificate; what proposes a claim, plants one or draws pictures of it is no rule
@@ -54,6 +55,7 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         "circuits/tasks/**/*.py",
         "kernels/*.py",
         "suites/bridge/confirmation.py",
+        "node_names.py",
         "results_io.py",
     ),
 }  # besides: a planted model's weights (circuits/models.py), a reproduction (meridian/experiments/reproduction.py)

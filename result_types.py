@@ -286,6 +286,7 @@ class CausationEntropy(EntropySelection):
     stability: SelectionStability
     constant: list[Head]
     prompt_id: list[str]
+    row: NotRequired[list[int]]  # of prompts from a file
     settings: Mapping[str, Any]
 
 
@@ -601,6 +602,7 @@ class CompanionTask(TypedDict):
     """`template` and `cluster` [prompt], `denoising` [prompt][H]."""
 
     prompt_id: list[str]
+    row: NotRequired[list[int]]  # of a companion from a file
     template: list[str]
     cluster: list[str]
     denoising: Matrix
@@ -647,9 +649,11 @@ class EdgesBySize(TypedDict):
 
 
 class EdgesNotPatched(TypedDict):
-    """Of more edges than most_edges, those whose attribution stands for their effect (nats); `kept` edge-wise."""
+    """Of more edges than most_edges, those that are ranked behind the others, by attribution, whose `unit` is told; `kept`
+    edge-wise."""
 
     edges: int
+    unit: NotRequired[str]
     largest_attribution: float
     sum_of_attributions: float
     kept: int

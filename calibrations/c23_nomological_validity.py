@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from calibrations.claimed_nodes import HEADS_AND_MLPS, ClaimedNode, names
+from calibrations.claimed_nodes import ClaimedNode, names
 from calibrations.evidence import Evidence
 from calibrations.preconditions import require_behaviour
 from calibrations.record import Published, Record, judge
@@ -29,6 +29,7 @@ from calibrations.statistics import (
     somers_d,
     spearman,
 )
+from node_names import HEADS_AND_MLPS
 
 ID = "C23"
 NUMBER = "23"

@@ -19,10 +19,10 @@ import code_digest
 import registries
 import results_io
 from calibrations import claim_completeness, faithfulness_over_wordings, outside_heads, preconditions
-from calibrations.claimed_nodes import HEADS
 from calibrations.evidence import Evidence
 from calibrations.record import Record, overall
 from calibrations.registry import CALIBRATIONS, PRECONDITIONS
+from node_names import HEADS
 
 ALWAYS_READ = ("01", "20")  # prompts, circuit and what the preconditions need
 # whose records are P: what is asked of the claim itself

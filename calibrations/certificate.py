@@ -69,12 +69,14 @@ class Gate:
 
 @dataclass(frozen=True)
 class Tier:
-    """The gates of one tier: all of `gates`, one of each group of `alternatives`, none of `not_fail` failing or not run."""
+    """The gates of one tier: all of `gates`, one of each group of `alternatives`, none of `not_fail` failing or not run; none
+    passes that is `barred` by a preset."""
 
     level: int
     gates: tuple[Gate, ...]
     alternatives: tuple[tuple[Gate, ...], ...]
     not_fail: tuple[Gate, ...]
+    barred: tuple[Gate, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -86,7 +88,8 @@ class Tier:
         blocked = [gate for gate in self.gates if not gate.passed]
         for group in self.alternatives:
             blocked += () if any(gate.passed for gate in group) else group
-        return (*blocked, *(gate for gate in self.not_fail if gate.verdict == "fail" or _wants_data(gate, NOT_RUN)))
+        failed = (gate for gate in self.not_fail if gate.verdict == "fail" or _wants_data(gate, NOT_RUN))
+        return (*blocked, *failed, *self.barred)
 
     def limited_by_data(self, reasons: Iterable[str]) -> bool:
         """True if no circuit could pass it with these data."""
@@ -102,12 +105,15 @@ def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing |
 
     `documents` are those of `calibrate`, `rules` the certificate section of the configuration, `standing` how all rules of
     the run stand to the released ones (None: not known); only under released rules does the tier have its name. `tier` is None
-    if the model is not shown to do the task.
+    if the model is not shown to do the task. If the rules are under a `preset` (its name and ceiling), no tier above its ceiling
+    is reached, whatever passes.
     """
-    standing = standing or Standing()
+    standing, preset = standing or Standing(), rules.get("preset")
     tiers = [_tier(level, rules, documents) for level in sorted(map(int, rules["tiers"]))]
     reached = next((tier.level - 1 for tier in tiers if not tier.passed), tiers[-1].level)
     ceiling = next((tier.level - 1 for tier in tiers if tier.limited_by_data(rules["data_reasons"])), tiers[-1].level)
+    if preset:
+        ceiling = min(ceiling, preset["ceiling"])
     gates, about = _gates(documents), documents[PRECONDITIONS]["subject"]
     shown = gates[BEHAVIOUR].passed
     return {
@@ -117,6 +123,7 @@ def certify(documents: Documents, rules: Mapping[str, Any], standing: Standing |
         "tier_name": _name(reached, rules, documents, standing) if shown else NO_TIER[gates[BEHAVIOUR].verdict],
         "of": tiers[-1].level,
         "ceiling": ceiling,
+        **({"preset": dict(preset)} if preset else {}),
         "blocking": {
             str(tier.level): [asdict(gate) for gate in tier.blocking] for tier in tiers if tier.level > reached
         },
@@ -158,7 +165,7 @@ def _name(reached: int, rules: Mapping[str, Any], documents: Documents, standing
 
 def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:
     wanted = {int(key): value for key, value in rules["tiers"].items()}
-    gates, rule = _gates(documents), wanted[level]
+    gates, rule, preset = _gates(documents), wanted[level], rules.get("preset")
     held_out: list[Gate] = []
     not_fail = [_find(gates, name) for name in rule.get("not_fail", ())]
     alternatives = [tuple(_find(gates, name) for name in rule["any"])] if "any" in rule else []
@@ -175,6 +182,19 @@ def _tier(level: int, rules: Mapping[str, Any], documents: Documents) -> Tier:
         (*(_find(gates, name) for name in rule["all"]), *held_out),
         tuple(alternatives),
         tuple(not_fail),
+        (_bar(preset),) if preset and level > preset["ceiling"] else (),
+    )
+
+
+def _bar(preset: Mapping[str, Any]) -> Gate:
+    """What keeps a tier above the preset's ceiling from being reached."""
+    name, ceiling = preset["name"], preset["ceiling"]
+    return Gate(
+        f"preset.{name}",
+        "insufficient",
+        f"preset: {name} certifies tier {ceiling} at most",
+        f"a run without {name}",
+        None,
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-NAME = re.compile(r"(?:L(?P<layer>[0-9]+)H(?P<index>[0-9]+)|M(?P<mlp>[0-9]+))(?:@(?P<position>.+))?")
-HEADS, HEADS_AND_MLPS = "heads", "heads and mlps"  # scopes, as result 20 stores them; none is heads
+import node_names
+from node_names import HEADS, HEADS_AND_MLPS
+
 SCOPE_WORDS = {HEADS: "heads only; MLPs stay intact", HEADS_AND_MLPS: "heads and MLPs"}
 
 
@@ -24,17 +24,14 @@ class ClaimedNode:
     @classmethod
     def read(cls, name: str) -> Self:
         """The node called "L9H6", "M10", "L9H6@end" or "M8@subject". ValueError for any other name."""
-        match = NAME.fullmatch(name)
-        if match is None:
+        found = node_names.read(name)
+        if found is None:
             raise ValueError(f"{name!r} is no name of a claimed node; expected for example L9H6, M10 or L9H6@end")
-        if match["mlp"]:
-            return cls("mlp", int(match["mlp"]), position=match["position"] or "")
-        return cls("head", int(match["layer"]), int(match["index"]), match["position"] or "")
+        return cls(*found)
 
     @property
     def name(self) -> str:
-        place = f"L{self.layer}H{self.index}" if self.kind == "head" else f"M{self.layer}"
-        return f"{place}@{self.position}" if self.position else place
+        return str(node_names.NodeName(self.kind, self.layer, self.index, self.position))
 
     @property
     def whole(self) -> tuple[str, int, int]:

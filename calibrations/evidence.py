@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 import results_io
-from calibrations.claimed_nodes import HEADS, HEADS_AND_MLPS, ClaimedNode, names
+from calibrations.claimed_nodes import ClaimedNode, names
 from calibrations.statistics import Insufficient
+from node_names import HEADS, HEADS_AND_MLPS
 from result_types import (
     AblationBattery,
     Baseline,

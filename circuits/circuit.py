@@ -10,18 +10,20 @@ from typing import Any, Literal
 
 import yaml
 
+import node_names
 import results_io
+from node_names import HEADS, HEADS_AND_MLPS, SCOPES
 from results_io import UserError
 
 PRIMARY_RECIPES = ("zero", "zero_raw", "mean", "mean_pooled", "resample", "noise")
 Kind = Literal["head", "mlp", "attention", "residual", "embedding"]
 HEAD_NAME = re.compile(r"L([0-9]+)H([0-9]+)")
-NODE_NAME = re.compile(r"(?:L([0-9]+)H([0-9]+)|M([0-9]+))(?:@\s*([^@!\s][^@]*))?")
-HEADS, HEADS_AND_MLPS = "heads", "heads and mlps"
-SCOPES = (HEADS, HEADS_AND_MLPS)  # what a claim is about: all of it that is not claimed is ablated
 INPUT, OUTPUT = "embedding", "logits"  # ends of pathways that are no roles
 ASSIGNED_BY = ("function", "construction", "layer", "none")  # how a role got its label
 PROJECTION_NAMES = ("q", "k", "v")
+NEEDED = {"name": str, "task": str, "model": str, "provenance": Mapping, "roles": Mapping}  # of a circuit file
+SUCH_AS = {Mapping: "keys with values such as {example}", str: "a text"}
+EXAMPLES = {"provenance": "kind: user", "roles": "movers: {heads: [L2H1]}"}
 STEPS = {1: "early", 2: "middle", 3: "between middle and late", 4: "late: it writes the answer"}  # ordinals of roles
 
 
@@ -47,10 +49,9 @@ class Node:
     @property
     def name(self) -> str:
         """As claims call it: L9H6, M10, L9H6@end, and L9H6@!end for every position but the end."""
-        place = {"head": f"L{self.layer}H{self.index}", "mlp": f"M{self.layer}"}.get(
-            self.kind, f"{self.kind}{self.layer}"
-        )
-        return place + (f"@{self.position}" if self.position else "") + (f"@!{',!'.join(self.but)}" if self.but else "")
+        named = node_names.NodeName(self.kind, self.layer, self.index, self.position)
+        place = str(named) if self.kind in ("head", "mlp") else f"{self.kind}{self.layer}"
+        return place + (f"@!{',!'.join(self.but)}" if self.but else "")
 
     @property
     def whole(self) -> Node:
@@ -108,15 +109,13 @@ def parse_head(name: object) -> Node:
 
 def parse_node(name: object) -> Node:
     """The node that a claim names: "L3H2", "M4", "L3H2@end" or "M4@subject"; UserError if `name` is not of that form."""
-    match = NODE_NAME.fullmatch(str(name).strip())
-    if match is None:
+    found = node_names.read(str(name))
+    if found is None:
         raise UserError(
             f"head {name!r} is not of the form L<layer>H<head>, and no MLP, M<layer>; @<position> after either says that it "
             "counts at one named position only; write for example L3H2, M4 or L3H2@end"
         )
-    layer, index, of_mlp, position = match.groups()
-    place = mlp(int(of_mlp)) if of_mlp else head(int(layer), int(index))
-    return replace(place, position=(position or "").strip())
+    return Node(found.kind, found.layer, found.index, found.position)  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True)
@@ -362,21 +361,30 @@ def _cut(node: Node, parts: list[Node]) -> list[Node]:
     return [*parts, replace(node, but=tuple(part.position for part in parts))] if parts else [node]
 
 
+class _OneOfEach(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML would silently keep the second."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"the key {twice!r} is there twice")
+        return super().construct_mapping(node, deep)
+
+
 def load(path: Path) -> Circuit:
     """Read a circuit file (YAML, nodes as `parse_node` reads them); UserError names what is wrong with it."""
-    if not Path(path).is_file():
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the circuit file in it, such as {path / 'circuit.yaml'}")
+    if not path.is_file():
         raise UserError(f"no circuit file at {path}; run with circuit=discovered, or write one as the README shows")
     try:
-        document = yaml.safe_load(Path(path).read_text())
+        document = yaml.load(path.read_text(encoding="utf-8-sig"), _OneOfEach)
+        _require_document(document)
         _require_known(path, document, Circuit)
         roles = {str(name): _read_role(path, role) for name, role in document["roles"].items()}
         pathways = tuple(_read_pathway(path, item) for item in document.get("pathways") or ())
         mlps = tuple(sorted(set(map(_layer, _listed(document.get("mlps") or ())))))
-        if not isinstance(document["provenance"], Mapping):
-            raise TypeError(f"provenance is {document['provenance']!r}, and not keys with values such as kind: user")
-        for name in ("name", "task", "model"):
-            if not isinstance(document[name], str) or not document[name].strip():
-                raise TypeError(f"{name} is {document[name]!r}, and not a text")
         return Circuit(
             document["name"],
             document["task"],
@@ -394,9 +402,35 @@ def load(path: Path) -> Circuit:
         raise UserError(f"{path} is nested too deeply to be a circuit file; write it as the README shows") from error
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise UserError(
-            f"{path} is not a circuit file ({type(error).__name__}: {error}); it needs name, task, model, provenance "
-            "and roles with their heads"
+            f"{path} is not a circuit file ({_reason(error)}); it needs name, task, model, provenance and roles with their "
+            "heads"
         ) from error
+
+
+def _require_document(document: Any) -> None:
+    """TypeError or ValueError, with the reason, unless a file holds every needed part and each is of its kind."""
+    if document is None:
+        raise ValueError("it is empty")
+    if not isinstance(document, Mapping):
+        raise TypeError(f"it holds a {type(document).__name__} in place of keys with values")
+    for name, kind in NEEDED.items():
+        if name not in document and set(document) & set(NEEDED):
+            raise ValueError(f"it has no {name}")
+        given = document.get(name)
+        if name in document and (not isinstance(given, kind) or (isinstance(given, str) and not given.strip())):
+            raise TypeError(f"{name} is {given!r}, and not {SUCH_AS[kind].format(example=EXAMPLES.get(name))}")
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a file, in one line and in words where the error is one of YAML or of its text."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"the byte 0x{error.object[error.start]:02x} is not UTF-8"
+    if isinstance(error, yaml.MarkedYAMLError):
+        mark = error.problem_mark
+        return f"no YAML: {error.problem or error.context}" + (f" in line {mark.line + 1}" if mark else "")
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"no text: character #x{error.character:04x}"
+    return f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
 
 
 def _listed(given: Any) -> list[Any]:

@@ -37,7 +37,7 @@ def resolve(
     if kind == "stored":
         found = _stored(plan)
     elif kind == "random":
-        found = random_claim(_stored(plan), plan.identity.heads, int(settings["seed"]), plan.identity.n_layers)
+        found = random_claim(_sized_by(plan), plan.identity.heads, int(settings["seed"]), plan.identity.n_layers)
     elif kind == "file":
         found = _from_file(plan, settings)
     elif kind == "discovered":
@@ -47,8 +47,23 @@ def resolve(
     return plan.checked(found)
 
 
+def _sized_by(plan: Plan) -> Circuit:
+    """The stored circuit, whose size a random one has."""
+    if plan.task.source is not None:
+        raise UserError(
+            "circuit=random draws as many heads as a stored circuit has in each layer, and for rows of a file there is none; "
+            "name heads of your own in a circuit file (circuit=file circuit.path=...), or run with circuit=discovered"
+        )
+    return _stored(plan)
+
+
 def _stored(plan: Plan) -> Circuit:
     circuits = plan.identity.circuits
+    if plan.task.source is not None:
+        raise UserError(
+            f"rows of a file come with no circuit; run with circuit=discovered, which searches one in model "
+            f"{plan.identity.name}, or with circuit=file circuit.path=<a circuit file or a graph>"
+        )
     if plan.task.name not in circuits:
         known = ", ".join(sorted(circuits)) or "none"
         raise UserError(

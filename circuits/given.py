@@ -70,8 +70,7 @@ class GivenModel:
     @property
     def longest(self) -> int | None:
         """How many positions the configuration has; None if it does not say."""
-        counts = (getattr(self.network.config, name, None) for name in ("n_positions", "max_position_embeddings"))
-        return next((count for count in counts if type(count) is int), None)
+        return runnable.positions_of(self.network.config)
 
     @property
     def shape(self) -> tuple[int, int]:

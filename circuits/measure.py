@@ -32,7 +32,6 @@ from results_io import UserError
 ProgressBar = Callable[[str], AbstractContextManager[Progress]]
 Exclusive = Callable[[], AbstractContextManager[None]]
 ROOT: Final = Path(__file__).parents[1]
-CROSS_TASK: Final = "27"
 
 
 @dataclass(eq=False)
@@ -151,7 +150,7 @@ class Plan:
     def _companions_of_files(self, number: str) -> dict[str, Any]:
         """What the companions that come from files are, for the measurement that runs them: options may change their prompts."""
         others = self.task.others or {}
-        if number != CROSS_TASK or not others:
+        if number != cross_task.NUMBER or not others:
             return {}
         texts = {
             name: {split: list(map(vars, own)) for split, own in (task.given or {}).items()}
@@ -221,16 +220,21 @@ def _same_result_in_another_folder(plan: Plan, folder: Path, number: str, shared
 
 
 def _measured(plan: Plan, path: Path, number: str, progress: ProgressBar, note: Callable[[str], Any]) -> bool:
-    """Measure result `number` into `path`; False, and no file, if the model's architecture does not allow it."""
-    module = MEASUREMENTS[number]
+    """Measure result `number` into `path`; False, and no file, if the model's architecture does not allow it.
+
+    UserError, with the reason, for a model that cannot be run at all.
+    """
+    module, study_ = MEASUREMENTS[number], plan.study
     try:
         with progress(f"{number} {module.ID.replace('_', ' ')}") as bar:
-            data = module.measure(replace(plan.study, circuit=plan.circuit, progress=bar))
+            data = module.measure(replace(study_, circuit=plan.circuit, progress=bar))
     except models.UnsupportedArchitectureError as reason:
         path.unlink(missing_ok=True)
         note(f"{number} left out: {reason}")
         return False
     results_io.write(path, {**_header(plan, number), "data": data})
+    if hasattr(module, "said") and (sentence := module.said(data)):
+        note(sentence)
     return True
 
 

@@ -379,21 +379,8 @@ def text_reader(settings: Mapping[str, Any]) -> TextReader:
     folder = snapshot.folder if snapshot else _folder(settings)
     if not folder.is_dir():
         raise UserError(f"model folder {folder} does not exist; point model.path at one with a tokenizer")
-    if (folder / "config.json").is_file():
-        runnable.configuration_in(folder)
-    return TextReader(tokenizer_in(folder), _knows(folder), _longest(folder))
-
-
-def _longest(folder: Path) -> int | None:
-    """How many positions a model's configuration has; None if it does not say."""
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    counts = (
-        [config.get(name) for name in ("n_positions", "max_position_embeddings")] if isinstance(config, dict) else []
-    )
-    return next((count for count in counts if type(count) is int), None)
+    config = runnable.configuration_in(folder) if (folder / "config.json").is_file() else None
+    return TextReader(tokenizer_in(folder), _knows(folder), config and runnable.positions_of(config))
 
 
 def tokenizer_in(folder: Path) -> Any:

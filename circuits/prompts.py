@@ -333,15 +333,19 @@ def _tokenize_row(task: Task, example: Example, encode: Encoder) -> dict[str, An
     return {**row, "sequences": sequences}
 
 
+def shared_beginning(answers: Sequence[Sequence[int]], foils: Sequence[Sequence[int]]) -> list[int]:
+    """The tokens that all answers and foils begin with; none without foils, from which answers have to differ."""
+    columns = zip(*answers, *foils, strict=False) if foils else ()
+    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+
+
 def _sequences(task: Task, example: Example, encode: Encoder) -> tuple[list[int], Sequences]:
     """(the tokens that all answers and foils begin with, what follows in each).
 
     UserError if a word is no continuation of the prompt, or an answer and a foil do not differ where both have a token.
     """
     sides = [[_tokens(task, word, example, encode) for word in words] for words in (example.answers, example.wrong)]
-    every = [*sides[0], *sides[1]]
-    columns = zip(*every, strict=False) if sides[1] else ()
-    shared = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+    every, shared = [*sides[0], *sides[1]], shared_beginning(*sides)
     if shared and min(map(len, every)) == len(shared):
         shortest = (*example.answers, *example.wrong)[min(range(len(every)), key=lambda at: len(every[at]))]
         raise UserError(

@@ -62,6 +62,12 @@ def configuration_in(folder: Path) -> PretrainedConfig:
     return config
 
 
+def positions_of(config: PretrainedConfig) -> int | None:
+    """How many positions a model of this configuration has; None if it does not say."""
+    counts = (getattr(config, name, None) for name in ("n_positions", "max_position_embeddings"))
+    return next((count for count in counts if type(count) is int), None)
+
+
 def require_runnable(config: PretrainedConfig, name: str) -> None:
     """UserError, with the reason, if no circuit can be measured in a model of this configuration."""
     if reason := refusal(config):

@@ -40,9 +40,13 @@ WORDS = tuple(  # that ask for a command: the files of meridian/commands, except
     for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
     if found.name not in (RUN, *BY_SETTING.values())
 )
-FOLDERS = ("results", "baseline", "candidate", "from", "a", "b")
+FOLDERS = ("results", "baseline", "candidate", "from", "a", "b", "task.dataset", "check.left_out")
+COMPANIONS = "task.companions"  # a list of paths and names
 METHODS_KEY = "circuit.method"
-NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
+PLAIN = re.compile(r"[A-Za-z0-9_./+$%*@?|:-]*")  # what Hydra's grammar takes without quotes
+QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
+ITEM = re.compile(rf"\s*({QUOTED.pattern}|[^,]+?)\s*(?:,|$)", re.DOTALL)
+BEFORE_A_QUOTE = re.compile(r'(\\*)("|\Z)')  # backslashes that Hydra would take for its own
 FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
 FILE = "file"  # task made of the rows of a file
 USER_ERROR, CRASHED = 2, 1  # exit codes
@@ -72,12 +76,25 @@ def _argument(text: str) -> str:
     key, _, value = text.partition("=")
     if text in WORDS:
         return f"command={text}"
-    if (key in FOLDERS or key.endswith(".path")) and not QUOTED.fullmatch(value):
-        # result folders have names like a=1,b=2, which Hydra would parse
-        return f'{key}="{value}"' if NEEDS_QUOTES.search(value) else text
+    if key in FOLDERS or key.endswith(".path"):
+        return f"{key}={path(value)}"
+    if key == COMPANIONS:
+        items = ",".join(map(path, ITEM.findall(value[1:-1])))
+        return f"{key}=[{items}]" if value[:1] + value[-1:] == "[]" else f"{key}={path(value)}"
     if key == "calibration":
         return f"select=[{value}]" if "," in value and not value.startswith("[") else f"select={value}"
     return f"{METHODS_KEY}={value}" if key == "method" else text
+
+
+def path(value: str) -> str:
+    """A path as Hydra reads it: in quotes if it holds anything that Hydra would parse, as names of result folders (a=1,b=2) do.
+
+    One in quotes already is left as it is.
+    """
+    if PLAIN.fullmatch(value) or QUOTED.fullmatch(value):
+        return value
+    escaped = BEFORE_A_QUOTE.sub(lambda found: found[1] * 2 + ('\\"' if found[2] else ""), value)
+    return f'"{escaped}"'
 
 
 def asks_for_help(argv: Sequence[str]) -> bool:
@@ -183,7 +200,10 @@ def sentence(error: Exception) -> str:
         if "=" not in error.override:
             return f"{error.override} is not a command; use {', '.join(WORDS)}, or settings as key=value"
         typed = re.sub("^select=", "calibration=", error.override)
-        return f"{typed} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]"
+        return (
+            f"{typed} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]; a "
+            "text with other characters in double quotes inside the shell's single ones, 'key=\"a; b\"'"
+        )
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
         if group == "hydra":

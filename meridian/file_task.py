@@ -87,6 +87,10 @@ def build(
     for name in companions_of(asked, vocabulary):
         if isinstance(name, Path):
             task = file.load(name, text_reader.tokenizer, options=options_of(_of_companion(asked)), **reading)
+            if task.name in others:
+                raise UserError(
+                    f"task.companions names {name}, which has the rows of another companion; name them once"
+                )
             others[task.name] = task
             name = task.name
         names.append(name)
@@ -140,21 +144,34 @@ def examine(found: Given, asked: Mapping[str, Any], text_reader: TextReader) -> 
 
 
 def of_companions(
-    companions: Sequence[str | Path], asked: Mapping[str, Any], text_reader: TextReader, vocabulary: Vocabulary | None
+    companions: Sequence[str | Path],
+    found: Given,
+    asked: Mapping[str, Any],
+    text_reader: TextReader,
+    vocabulary: Vocabulary | None,
 ) -> tuple[list[str], int]:
-    """(what C17 has to compare with, and a sentence for each companion that cannot serve; how many can)."""
+    """(what C17 has to compare with, and a sentence for each companion that cannot serve; how many can).
+
+    A file cannot serve the rows `found` if it has the same ones, whatever it is called.
+    """
     from circuits import tasks
+    from circuits.tasks import file
 
     if not companions:
         return ["companions: none, so C17 says nothing; task.companions names other tasks or files"], 0
     said = [f"companions: {', '.join(map(str, companions))}"]
+    taken = {file.rows_sha256(found.rows): "the task itself, for which its circuit matters"}
     for name in companions:
         try:
             if isinstance(name, Path):
                 own = _of_companion(asked)
-                one = examine(given({**own, "path": name, "dataset": None}), own, text_reader)
-                if one.lacking:
-                    raise UserError(one.lacking)
+                rows = given({**own, "path": name, "dataset": None})
+                digest = file.rows_sha256(rows.rows)
+                if digest in taken:
+                    raise UserError(f"its rows are those of {taken[digest]}; leave it out")
+                taken[digest] = str(name)
+                if lacking := examine(rows, own, text_reader).lacking:
+                    raise UserError(lacking)
             else:
                 tasks.get(name, vocabulary)
         except UserError as reason:

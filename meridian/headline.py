@@ -6,10 +6,11 @@ import numpy as np
 
 from calibrations import calibrate, faithfulness_over_wordings, preconditions
 from calibrations.certificate import RECIPE_NAMES
-from calibrations.claimed_nodes import HEADS_AND_MLPS, SCOPE_WORDS
+from calibrations.claimed_nodes import SCOPE_WORDS
 from calibrations.evidence import Evidence
 from calibrations.statistics import Insufficient
 from meridian import outside_effects
+from node_names import HEADS_AND_MLPS
 
 READ = ("01", "20", *sorted({number for number, _ in outside_effects.MEASURED.values()}))  # results that it is about
 HOLDS = {  # the records of faithfulness, by what their intervals hold for

@@ -19,7 +19,7 @@ from omegaconf import open_dict
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from meridian import commandline, context, stages
+from meridian import commandline, context, overrides, stages
 from meridian.commands import run as run_command
 from meridian.commands import suites as suites_command
 from meridian.context import RunContext
@@ -104,9 +104,13 @@ def run(
             raise UserError(f"task=all is {1 + len(others)} tasks with a folder each; call run once for each of them")
         if asked.claim is None:
             return _finished(made, name)
-        claim = _named_heads(asked.claim, name, made.model_settings["name"])
-        kept = _kept(claim, made.results)
-    with started([*asked.settings, "circuit=file", f"circuit.path={kept}"], results, show) as made:
+        claim = made.plan(name).checked(_named_heads(asked.claim, name, made.model_settings["name"]))
+    with (
+        _kept(claim, made) as path,
+        started(
+            [*asked.settings, "circuit=file", f"circuit.path={commandline.path(str(path))}"], results, show
+        ) as made,
+    ):
         return _finished(asked.put_into(made), name)
 
 
@@ -132,13 +136,26 @@ def _finished(made: RunContext, task: str) -> FinishedRun:
     return FinishedRun(folder)
 
 
-def _kept(circuit: Circuit, results: Path) -> Path:
-    """The file of a claim that was handed over as an object, named by what it says, so that `verify` finds it."""
+@contextlib.contextmanager
+def _kept(circuit: Circuit, made: RunContext) -> Iterator[Path]:
+    """The file of a claim that was handed over as an object, named by what it says, so that `verify` finds it.
+
+    It stays unless the run on it does not end, and it was not there before.
+    """
     from circuits import circuit as circuit_files
 
-    path = results / CLAIMS / f"{circuit.task}-{circuit.sha256[:12]}.yaml"
+    path = made.results / CLAIMS / f"{circuit.task}-{circuit.sha256[:12]}.yaml"
+    was_there = path.is_file()
     circuit_files.save(circuit, path)
-    return path
+    try:
+        yield path
+    except BaseException:  # also one that was stopped: the next one keeps the claim anew
+        if not was_there:
+            path.unlink(missing_ok=True)
+            for folder in (path.parent, *([] if made.had_results else [made.results])):
+                with contextlib.suppress(OSError):  # not empty: others are at work
+                    folder.rmdir()
+        raise
 
 
 @dataclass(frozen=True)
@@ -173,9 +190,26 @@ class _Asked:
         about_it = (text for text in made.typed if setting(text).startswith("task.") or setting(text) == OWN_PROMPTS)
         if beside := next(about_it, None):
             raise UserError(f"{beside} says something of the task, which is given as an object; say it in the object")
-        said = {name: getattr(self.task, name) for name in ("name", "metric", "bos", "corruption")}
-        settings = {**made.settings, "task": {**made.settings["task"], **said}}
-        return replace(made, settings=settings, given_model=self.model, given_task=self.task)
+        made = replace(made, given_model=self.model, given_task=self.task)
+        return replace(made, settings={**made.settings, "task": _said_of_itself(self.task, made)})
+
+
+def _said_of_itself(task: Task, made: RunContext) -> dict[str, Any]:
+    """What a Task says in place of the settings of one. Of rows these are the settings of task=file, so that the certificate of
+    the same rows from a file has the same bytes."""
+    said: dict[str, Any] = {name: getattr(task, name) for name in ("name", "metric", "bos", "corruption")}
+    if task.source is None:
+        return {**made.settings["task"], **said}
+    from circuits import models
+    from circuits.tasks.base import METRICS
+
+    has_bos = models.text_reader(made.model_settings).tokenizer.bos_token_id is not None
+    return {
+        **overrides.group("task", commandline.FILE),
+        "shares": dict(task.source.shares),
+        "bos": None if task.bos == has_bos else task.bos,
+        "metric": None if task.metric == METRICS[0] else task.metric,
+    }
 
 
 def _model_settings(model: Any, tokenizer: Any) -> tuple[list[str], GivenModel | None]:

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+import node_names
 from calibrations.statistics import Insufficient, reportable_ratio
 from circuits.circuit import (
-    NODE_NAME,
     PRIMARY_RECIPES,
     Circuit,
     Kind,
@@ -432,7 +432,7 @@ class Lab:
             return self.circuit.nodes
         if name in roles:
             return tuple(sorted(roles[name].nodes))
-        if NODE_NAME.fullmatch(name.strip()) is None:
+        if node_names.read(name) is None:
             raise UserError(
                 f"heads {name!r} are no role of the circuit; use a head such as L0H0, {CIRCUIT}, or one of "
                 f"{', '.join(roles) or 'no roles'}"

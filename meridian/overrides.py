@@ -32,6 +32,7 @@ GROUPS = {
     "figures",
     "preset",
 }
+WHERE_ROWS_ARE = ("task.path", "task.dataset", "task.subset", "task.part", "task.columns")  # results hold what they say
 NOT_PART_OF_A_RESULT = (
     "task",
     "model",
@@ -48,7 +49,7 @@ NOT_PART_OF_A_RESULT = (
     "model.device",
     "model.path",
     "model.name",
-    "task.path",  # the folder's name holds the digest of what the file says
+    *WHERE_ROWS_ARE,  # the folder's name holds the digest of what these say
 )
 FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a section"}
@@ -137,7 +138,7 @@ def check_counts(name: str, value: Any, default: Any) -> None:
 
 def no_part_of_a_result(name: str) -> bool:
     """True of settings that cannot change a result, or that its path already names."""
-    return name in NOT_PART_OF_A_RESULT or name.startswith(("engine.", "tracker.", "figures.", "verify."))
+    return name in NOT_PART_OF_A_RESULT or name.startswith(("engine.", "tracker.", "figures.", "verify.", "check."))
 
 
 def folder_name(name: str) -> str:

@@ -150,6 +150,8 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
     standing = rules.standing(
         settings, named if named == FILE else documents[calibrating.PRECONDITIONS]["subject"]["task"]
     )
+    if preset := settings.get("preset"):
+        settings = {**settings, "certificate": {**settings["certificate"], "preset": preset}}
     if context.traced:
         from meridian import failures
 
@@ -159,8 +161,7 @@ def certify(context: RunContext, folder: Path, documents: calibrating.Documents)
     evidence = Evidence.load(folder, settings["calibration"]["common"], READ)
     folded |= integrity.made_from(folder, context.differs)
     folded["headline"] = headline(evidence, documents, settings["circuit"]["kind"], context.identity.origin)
-    if preset := settings.get("preset"):
-        folded |= {"preset": preset, "ceiling": min(folded["ceiling"], preset["ceiling"])}
+    if preset:
         folded["headline"]["data"] += f"; preset {preset['name']}: tier {preset['ceiling']} at most"
     if context.complete:
         results_io.write(folder / CERTIFICATE, folded)

@@ -101,15 +101,22 @@ def reached(every: Iterable[Need], have: Mapping[str, int]) -> int:
     return max(need.tier for need in every) if lacking is None else lacking - 1
 
 
-def sentences(every: Iterable[Need], have: Mapping[str, int], shares: Mapping[str, float]) -> list[str]:
+def sentences(
+    every: Iterable[Need], have: Mapping[str, int], shares: Mapping[str, float], preset: Mapping[str, Any] | None = None
+) -> list[str]:
     """What tiers these counts allow, and what each further one needs, a sentence each.
 
-    `shares`: of new rows that each split gets, so how many rows one more of a split takes.
+    `shares`: of new rows that each split gets, so how many rows one more of a split takes. `preset` has a name and a ceiling.
     """
     every = list(every)
     top, tiers = reached(every, have), max(need.tier for need in every)
-    said = [f"tiers: these rows allow tier {top} of {tiers} at most; whether it is reached, the verdicts say"]
-    for tier in range(top + 1, tiers + 1):
+    most = preset["ceiling"] if preset else tiers
+    said = [
+        f"tiers: these rows allow tier {min(top, most)} of {tiers} at most; whether it is reached, the verdicts say"
+    ]
+    if preset:
+        said.append(f"preset {preset['name']} certifies tier {most} at most; leave it out for a higher one")
+    for tier in range(top + 1, min(tiers, most) + 1):
         missing = [need for need in every if need.tier <= tier and need.lacks(have)]
         rows = max(
             (math.ceil(need.lacks(have) / shares[SPLIT_OF[need.what]]) for need in missing if need.what in SPLIT_OF),

@@ -9,7 +9,7 @@ weights are read again. This finds edits. It does not find a forger, who would c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from circuits.measure import Plan
 
 CHECKED_ALONE = ("model", "engine")  # settings that are typed for the check and not those of the run
-WHERE = ("task", "task.path")  # likewise of the rows of a file, which may have moved
+WHERE = ("task", "task.companions", *overrides.WHERE_ROWS_ARE)  # likewise where rows are, which may have moved
+CIRCUIT_PATH = "circuit.path"  # likewise of a circuit file
 
 
 class Break(Exception):
@@ -38,13 +39,20 @@ class Break(Exception):
 
 @dataclass(frozen=True)
 class Verification:
-    """The certificate in `folder`. `context` is that of the check, whose settings for the model and the engine count."""
+    """The certificate in `folder`. `context` is that of the check, whose settings for the model, the engine and where rows and a
+    circuit file are count. `unchecked`: the links that a walk could not check."""
 
     folder: Path
     context: RunContext
+    unchecked: list[str] = field(default_factory=list)
 
     def walk(self) -> Iterator[str]:
-        """One sentence for each link that holds or that cannot be checked here; Break at the first that does not hold."""
+        """One sentence for each link that holds or that cannot be checked here; Break at the first that does not hold.
+
+        A link that cannot be checked is said, and listed in `unchecked`, if nothing was typed that says where to look; UserError
+        if something was: what was asked cannot be done then.
+        """
+        self._require_the_same_task()
         listed = self.certificate["inputs_sha256"]
         yield f"{CERTIFICATE}: as it was written; it lists {len(listed)} results"
         yield f"calibrations: {self._calibrations()} as the certificate lists them, judged on the measurements that it lists"
@@ -113,29 +121,51 @@ class Verification:
             raise Break(f"{self.folder / integrity.DISCOVERY} {fault}")
         return f"{self.subject['circuit']!r} in {where} is that of the certificate ({self._short('circuit')})"
 
+    def _require_the_same_task(self) -> None:
+        """UserError if a task is typed that the certificate is not about."""
+        typed = next((text for text in self.context.typed if overrides.setting(text) == "task"), None)
+        named, own = self.context.settings["task"]["name"], self.subject["task"]
+        if typed is not None and named != (commandline.FILE if file_task.is_one(own) else own):
+            raise UserError(
+                f"{typed} is asked for, and the certificate is about {own}; "
+                + ("type task=file task.path=<its rows>" if file_task.is_one(own) else "leave it out")
+            )
+
     def _again(self) -> Iterator[str]:
         """Circuit, prompts and weights as the settings of the run give them now."""
         try:
             plan = self.plan
         except UserError as error:
-            yield f"not checked: where the circuit comes from, prompts and weights, since {error}"
+            yield self._not_checked(
+                "where the circuit comes from, prompts and weights", error, "model", "task", "circuit"
+            )
             return
+        if plan.task.source is not None:
+            self._same("rows", plan.task.source.sha256, "the rows that were typed")
+            yield f"rows: the same ({self._short('rows')})"
         try:
             plan.circuit = self.claim(plan)
             self._same("circuit", plan.circuit.sha256, "the circuit that its settings name")
             yield "circuit: the one that the settings of the run name is the same"
         except UserError as error:
-            yield f"not checked: where the circuit comes from, since {error}"
+            yield self._not_checked("where the circuit comes from", error, "circuit")
         self._same("prompts", plan.prompts_sha256, "the prompts drawn again")
         yield f"prompts: drawn again, the same ({self._short('prompts')})"
         self._same("model", plan.identity.sha256, f"the weights of {plan.identity.name}")
         yield f"weights: those of {plan.identity.name} are the same ({self._short('model')})"
 
+    def _not_checked(self, what: str, error: UserError, *sections: str) -> str:
+        """The sentence about links that cannot be checked; UserError if a setting of these sections was typed for them."""
+        if any(_section(text) in sections for text in self.context.typed):
+            raise UserError(f"cannot check {what}: {error}") from error
+        self.unchecked.append(what)
+        return f"not checked: {what}, since {error}"
+
     @cached_property
     def plan(self) -> Plan:
-        """What the run measured, from its settings; UserError if the model is not to be had."""
+        """What the run measured, from its settings; UserError if the model or the rows are not to be had."""
         context = replayed(self.context, self.folder, self.certificate)
-        plan = context.plan(self.subject["task"])
+        plan = replace(context.plan(self.subject["task"]), say=lambda step: None)
         _ = plan.identity, plan.prompts_sha256
         return plan
 
@@ -159,12 +189,14 @@ class Verification:
 
 
 def replayed(context: RunContext, folder: Path, certificate: Mapping[str, Any]) -> RunContext:
-    """The context of the run that a certificate is of; with the model's and the engine's settings that are typed now.
+    """The context of the run that a certificate is of; with the settings that are typed now for the model, the engine, and where
+    rows and a circuit file are.
 
     UserError if the model has no configuration of its name and none is typed, or a setting is no more.
     """
     subject, own = certificate["subject"], file_task.is_one(certificate["subject"]["task"])
-    typed = [t for t in context.typed if _section(t) in CHECKED_ALONE or (own and overrides.setting(t) in WHERE)]
+    where = (CIRCUIT_PATH, *(WHERE if own else ()))
+    typed = [t for t in context.typed if _section(t) in CHECKED_ALONE or overrides.setting(t) in where]
     known = commandline.choices("model")
     if "model" not in map(overrides.setting, typed):
         if subject["model"] not in known:

@@ -180,9 +180,9 @@ def rewrite(tree: Path):
         path.write_text(text)
 
 
-def test_the_code_that_measures_is_all_of_circuits_the_kernels_and_the_format_of_results() -> None:
+def test_the_code_that_measures_is_all_of_circuits_the_kernels_names_of_nodes_and_the_format_of_results() -> None:
     found = {path.relative_to(ROOT) for path in files("measurements")}
-    assert {path.parts[0] for path in found} == {"circuits", "kernels", "results_io.py"}
+    assert {path.parts[0] for path in found} == {"circuits", "kernels", "node_names.py", "results_io.py"}
     assert {Path("circuits/engine/fused.py"), Path("circuits/measurements/baseline.py")} < found
     assert {path.relative_to(ROOT) for path in (ROOT / "circuits").rglob("*.py")} < found
 
@@ -193,6 +193,7 @@ def test_the_code_that_measures_is_all_of_circuits_the_kernels_and_the_format_of
         ("circuits/engine/fused.py", " + ", " - "),
         ("circuits/tasks/ioi.py", " = ", " = 0 or "),
         ("kernels/choice.py", "return ", "return 0 * "),
+        ("node_names.py", "M{self.layer}", "MLP{self.layer}"),
         ("results_io.py", "SIGNIFICANT_DIGITS = 9", "SIGNIFICANT_DIGITS = 8"),
     ],
 )

@@ -95,7 +95,7 @@ def _scores_in(path: Path) -> Mapping[str, Tensor]:
     try:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the pickle does
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
         raise UserError(f"{path} is not a file of tensors ({reason}); save the scores with torch.save") from error
     if not isinstance(found, dict) or not found or not all(isinstance(one, Tensor) for one in found.values()):
         names = ", ".join(map(str, found)) if isinstance(found, dict) else type(found).__name__

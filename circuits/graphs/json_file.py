@@ -13,7 +13,12 @@ from results_io import UserError
 def document_of(path: Path) -> dict[str, Any]:
     """The object in the file. UserError if it is not JSON, or no object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        if not text.strip():
+            raise UserError(f"{path} is empty; export the graph again")
+        found = json.loads(text)
+    except UserError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} is not readable as JSON ({error}); export the graph again") from error
     if not isinstance(found, dict):

@@ -55,7 +55,7 @@ def measure(study: Study) -> dict[str, Any]:
 def _of_rows(source: Source, ids: Sequence[str]) -> dict[str, Any]:
     """Of prompts from a file: the row of each, the rows that were left out, and what was chosen for them."""
     return {
-        "row": [source.row_of[one] for one in ids],
+        "row": source.rows_of(ids),
         "source": {"left_out": source.left_out, "notes": source.notes},
     }
 

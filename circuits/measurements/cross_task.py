@@ -74,6 +74,7 @@ def _effects(study: Study, name: str) -> dict[str, Any]:
     circuit = study.model.circuits.get(name)
     return {
         "prompt_id": prompts.ids,
+        **({"row": other.task.source.rows_of(prompts.ids)} if other.task.source else {}),
         "template": prompts.templates,
         "cluster": prompts.clusters,
         "denoising": (effects.logit_diff[2:] - corrupted).T,

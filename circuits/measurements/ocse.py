@@ -96,6 +96,7 @@ def measure(study: Study) -> dict[str, Any]:
         "stability": _stability(features, target, prompts, selection, settings),
         "constant": head_pairs(heads[column] for column in np.flatnonzero(constant)),
         "prompt_id": prompts.ids,
+        **({"row": study.task.source.rows_of(prompts.ids)} if study.task.source else {}),
         "settings": settings,
     }
 

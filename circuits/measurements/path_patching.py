@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from circuits.circuit import head_pairs
 from circuits.edges import PROJECTIONS, Edge
@@ -53,8 +53,9 @@ def measure(study: Study) -> dict[str, Any]:
     """Effects of every edge per prompt, and the logit difference of the edge-level circuits.
 
     Reads `settings["path_patching"]`: prompts and discovery_prompts (those of the lowest hash), edge_share, edge_sizes and
-    most_edges. Of more candidates, those with the largest attribution are patched; the attribution stands for the effect of the
-    others, and `not_patched` says how many they are and how much they are worth by attribution.
+    most_edges. Of more candidates, those with the largest attribution are patched. The others are judged by their attribution,
+    which is an approximation and bounds no effect, within its own unit: they come behind every patched edge, and one is kept
+    edge-wise if it is at least `edge_share` of the mean logit difference. `not_patched` says so, and how many they are.
     UserError if one of them is not a number of the expected range.
     """
     rows, share, sizes = (
@@ -66,16 +67,32 @@ def measure(study: Study) -> dict[str, Any]:
     edges, others, attributed = patched_and_others(study, chosen_on)
     clean, noised = _patched(study, edges, chosen_on, "clean")
     discovery = (clean - noised).mean(1)
-    every, effect = (*edges, *others), np.concatenate((discovery, attributed))
-    kept = np.abs(effect) >= share * abs(clean.mean())
+    every, order = (*edges, *others), np.concatenate((_strongest(discovery), len(edges) + _strongest(attributed)))
+    in_nats = study.run(Sweep((Variant("clean"),)), chosen_on, in_logits=True).row("clean") if others else clean
+    kept = np.concatenate(
+        (np.abs(discovery) >= share * abs(clean.mean()), np.abs(attributed) >= share * abs(in_nats.mean()))
+    )
     return {
         **_named(study, edges),
         **_effects(study, edges, rows),
         "discovery": {"prompts": len(chosen_on), "effect": discovery, "mean_clean": float(clean.mean())},
         "not_patched": _not_patched(attributed, kept[len(edges) :]),
         "circuit": _circuits(study, every, kept) | {"kept": kept[: len(edges)]},
-        "edges_by_size": _by_size(study, every, effect, sizes, rows),
+        "edges_by_size": _by_size(study, every, order, sizes, rows),
     }
+
+
+def said(data: Mapping[str, Any]) -> str | None:
+    """What the terminal says of a result: that not every edge was patched, and what stands for the others; None if every was."""
+    others = data["not_patched"]
+    if others is None:
+        return None
+    patched = len(data["senders"])
+    return (
+        f"28: {patched:,} of {patched + others['edges']:,} edges were patched one by one (measurement.path_patching.most_edges); "
+        f"the others, ranked behind them, have attributions of {others['largest_attribution']:.2g} nats at most and "
+        f"{others['sum_of_attributions']:.2g} in sum, which approximate their effects and bound none"
+    )
 
 
 def candidates(study: Study) -> tuple[Edge, ...]:
@@ -108,12 +125,19 @@ def patched_and_others(
     return tuple(edges[i] for i in sorted(chosen)), tuple(edges[i] for i in rest), attributed[rest]
 
 
+def _strongest(effect: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " edge"]:
+    """Places by |effect|, the largest first."""
+    return np.argsort(-np.abs(effect), kind="stable")
+
+
 def _not_patched(attributed: Float[np.ndarray, " edge"], kept: Bool[np.ndarray, " edge"]) -> dict[str, Any] | None:
-    """What is known of the edges that were not patched one by one; None if all were."""
+    """What is known of the edges that were not patched one by one: attributions of the logit difference, in nats, whatever the
+    metric; None if all were patched."""
     if not len(attributed):
         return None
     return {
         "edges": len(attributed),
+        "unit": "nats of attribution, which bounds no effect; ranked behind the patched edges",
         "largest_attribution": float(np.abs(attributed).max()),
         "sum_of_attributions": float(np.abs(attributed).sum()),
         "kept": int(kept.sum()),
@@ -227,10 +251,9 @@ def _by_split(study: Study, clean: np.ndarray, scored: dict[str, np.ndarray]) ->
 
 
 def _by_size(
-    study: Study, edges: tuple[Edge, ...], discovery: Float[np.ndarray, " edge"], sizes: list[float], rows: list[int]
+    study: Study, edges: tuple[Edge, ...], order: Int[np.ndarray, " edge"], sizes: list[float], rows: list[int]
 ) -> dict[str, Any]:
-    """The circuit with only its n largest edges by |discovery effect|, n in shares of all, on the prompts `rows`."""
-    order = np.argsort(-np.abs(discovery), kind="stable")
+    """The circuit with only the n first of its edges in this order, n in shares of all, on the prompts `rows`."""
     counts = [round(size * len(edges)) for size in sizes]
     variants = [Variant("clean")]
     for name, recipe in RECIPES.items():

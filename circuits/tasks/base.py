@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -33,12 +33,17 @@ class Grammar:
 @dataclass(frozen=True)
 class Source:
     """The rows that given prompts come from: the SHA-256 of their content, {id of a prompt (`Example.id`): number of its row},
-    {number of a row left out: why}, and what was chosen for them, in words."""
+    {number of a row left out: why}, what was chosen for them, in words, and the shares of rows that the splits were dealt."""
 
     sha256: str
     row_of: Mapping[str, int]
     left_out: Mapping[int, str]
     notes: tuple[str, ...]
+    shares: Mapping[str, float]
+
+    def rows_of(self, ids: Sequence[str]) -> list[int]:
+        """The number of the row that each of these prompts comes from."""
+        return [self.row_of[one] for one in ids]
 
 
 @dataclass(frozen=True)

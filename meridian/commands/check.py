@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import results_io
 from meridian.commandline import FILE
 from meridian.context import RunContext
 from results_io import UserError
 
 IMPOSSIBLE = 2  # exit code
+EACH = 10  # rows of one kind that get a line each
+FIRST = 5  # of more, those that are named
+DETAILS = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+""")  # in which reasons of one kind differ
+
+
+class LeftOut(NamedTuple):
+    """A row that is left out: its number, the line on which it begins (None: unknown), and why."""
+
+    number: int
+    line: int | None
+    reason: str
+
+    @property
+    def where(self) -> str:
+        return f"row {self.number}" if self.line is None else f"line {self.line} (row {self.number})"
+
+    @property
+    def kind(self) -> str:
+        """The reason without what is the row's own."""
+        return DETAILS.sub("...", self.reason)
+
+
+def sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
+    """A line for each row; one for all rows of a kind of which there are more than EACH."""
+    kinds: dict[str, list[LeftOut]] = {}
+    for one in left_out:
+        kinds.setdefault(one.kind, []).append(one)
+    for rows in kinds.values():
+        if len(rows) <= EACH:
+            yield from (f"{one.where} left out: {one.reason}" for one in rows)
+            continue
+        named = ", ".join(one.where for one in rows[:FIRST])
+        yield f"{named} and {len(rows) - FIRST:,} more left out: {rows[0].reason}, or alike"
 
 
 def command(context: RunContext) -> int:
     """Print every row that is left out and why, what is chosen for the others, and which tiers they allow; exit code 2 if no run
-    on them is possible. Nothing is written."""
+    on them is possible. Nothing is written but the file that check.left_out names."""
     asked, say = context.settings["task"], context.reporter.say
     if asked["name"] != FILE:
         raise UserError(
@@ -28,10 +67,15 @@ def command(context: RunContext) -> int:
     companions = file_task.companions_of(asked, vocabulary)
     examined = file_task.examine(found, asked, reader)
     say(found.identity)
-    for number, reason in sorted(found.unread.items()):
-        say(f"row {number} left out: {reason}")
-    for one in examined.rejected:
-        say(f"line {one.row.line} (row {one.row.number}) left out: {one.reason}")
+    left_out = [
+        *(LeftOut(number, None, reason) for number, reason in sorted(found.unread.items())),
+        *(LeftOut(one.row.number, one.row.line, one.reason) for one in examined.rejected),
+    ]
+    for sentence in sentences(left_out):
+        say(sentence)
+    if path := context.settings["check"]["left_out"]:
+        results_io.write_text(Path(str(path)), "".join(f"{one.where}: {one.reason}\n" for one in left_out))
+        say(f"{path}: all {len(left_out):,} rows that are left out")
     for note in examined.notes:
         say(note)
     unreadable = f"{len(found.unread)} rows cannot be read; correct them, or take them out"
@@ -39,14 +83,15 @@ def command(context: RunContext) -> int:
     if lacking:
         say(f"No run is possible: {lacking}")
         return IMPOSSIBLE
-    sentences, usable = file_task.of_companions(companions, asked, reader, vocabulary)
-    for sentence in sentences:
+    about_them, usable = file_task.of_companions(companions, found, asked, reader, vocabulary)
+    for sentence in about_them:
         say(sentence)
     if usable < len(companions):
         say("No run is possible: name companions that can serve, or none")
         return IMPOSSIBLE
     usable = min(usable, context.settings["measurement"]["companions"])
     have = tier_needs.had(examined.dealt.examples, context.settings["prompts"], usable)
-    for sentence in tier_needs.sentences(tier_needs.needs(context.settings), have, examined.reader.options.shares):
+    shares, preset = examined.reader.options.shares, context.settings.get("preset")
+    for sentence in tier_needs.sentences(tier_needs.needs(context.settings), have, shares, preset):
         say(sentence)
     return 0

@@ -11,7 +11,10 @@ BROKEN = 1  # exit code
 
 
 def command(context: RunContext) -> int:
-    """Walk from the certificate in `from` to the weights and print what was checked; exit code 1 at the first break."""
+    """Walk from the certificate in `from` to the weights and print what was checked; exit code 1 at the first break.
+
+    UserError for what is asked and cannot be checked.
+    """
     from meridian import remeasurement
     from meridian.run_folder import certified
     from meridian.verification import Break, Verification
@@ -29,5 +32,6 @@ def command(context: RunContext) -> int:
     except Break as broken:
         say(f"Broken: {broken}")
         return BROKEN
-    say("No break. This finds edits; it does not find a forger who computes the digests anew")
+    but = f" in what was checked; not checked: {'; '.join(found.unchecked)}" if found.unchecked else ""
+    say(f"No break{but}. This finds edits; it does not find a forger who computes the digests anew")
     return 0

@@ -20,6 +20,7 @@ from circuits.measurements import (
     MEASUREMENTS,
     ablation_battery,
     causal_tracing,
+    cross_task,
     local_learning_coefficient,
     minimality,
     path_patching,
@@ -78,6 +79,7 @@ class RunSize:
     held_out: int
     discovery: int
     companions: int
+    rows_of_companions: tuple[int | None, ...] = ()  # how many those from files have; None: as many as are asked for
 
     @property
     def scored(self) -> int:
@@ -90,6 +92,8 @@ class RunSize:
 
     @classmethod
     def of(cls, study: Study) -> RunSize:
+        companions, _ = cross_task.chosen(study.task)
+        files = study.task.others or {}
         return cls(
             heads=len(study.model.heads),
             layers=study.model.n_layers,
@@ -97,7 +101,10 @@ class RunSize:
             evaluation=study.prompts.splits.count("evaluation"),
             held_out=study.prompts.splits.count("held_out"),
             discovery=len(study.discovery),
-            companions=len(study.task.companions),
+            companions=len(companions),
+            rows_of_companions=tuple(
+                len((files[name].given or {})["evaluation"]) if name in files else None for name in companions
+            ),
         )
 
 
@@ -144,8 +151,9 @@ def _patching(shape: RunSize, settings: Mapping[str, Any]) -> Iterator[PlannedWo
         yield PlannedWork("06", "heads", runs * sites)
     yield PlannedWork("07", "heads", shape.evaluation)
     yield PlannedWork("21", "heads", (1 + shape.heads) * shape.scored)
-    others = min(settings["companions"], shape.companions)
-    yield PlannedWork("27", "heads", others * (2 + shape.heads) * settings["companion_prompts"])
+    asked = settings["companion_prompts"]
+    rows = [asked if own is None else min(own, asked) for own in shape.rows_of_companions or [None] * shape.companions]
+    yield PlannedWork("27", "heads", (2 + shape.heads) * sum(rows[: settings["companions"]]))
 
 
 def _gradients(shape: RunSize, settings: Mapping[str, Any], model: Model) -> Iterator[PlannedWork]:

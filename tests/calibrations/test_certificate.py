@@ -141,6 +141,24 @@ def test_all_gates_pass_is_the_highest_tier():
     json.dumps(folded, allow_nan=False)
 
 
+@pytest.mark.parametrize("most", [0, 1, 2, 3, 4])
+def test_a_preset_s_certificate_shows_no_higher_tier_than_the_preset_states(most):
+    """Whatever passes: every gate does here."""
+    rules = {**RULES, "preset": {"name": "quick", "ceiling": most}}
+    folded = certificate.certify(documents(), rules, RELEASED)
+    assert (folded["tier"], folded["tier_name"], folded["ceiling"]) == (most, NAMES[most], most)
+    assert sorted(folded["blocking"]) == [str(level) for level in range(most + 1, 5)]
+    for level in range(most + 1, 5):
+        assert blocked(folded, level) == [("preset.quick", "insufficient", "evaluation")]
+        (gate,) = folded["blocking"][str(level)]
+        assert (
+            gate["reason"] == f"preset: quick certifies tier {most} at most" and gate["needs"] == "a run without quick"
+        )
+    failing = {"P.faithfulness": "fail"}
+    lower = certificate.certify(documents(failing), rules, RELEASED)
+    assert lower["tier"] == min(certify(failing)["tier"], most)
+
+
 def test_the_tiers_hold_the_gates_of_the_specification():
     stated = {metric: int(level) for level, rule in RULES["tiers"].items() for metric in rule["all"]}
     assert stated == {**TIER_OF, IDLE: 4}

@@ -74,6 +74,35 @@ def test_the_same_rows_in_every_format_are_the_same(tmp_path, delimiter, end, ma
     assert [row.line for row in table] == [2, 3] and [row.line for row in lines] == [1, 2]  # the quoted line break
 
 
+def test_lists_as_python_writes_them_and_what_pandas_has_for_nothing_are_the_same_rows(tmp_path) -> None:
+    """pandas writes a list into a CSV file as Python does, and has NaN or NA where a cell is empty."""
+    pandas = pytest.importorskip("pandas")
+    several = [{**PAIR, "answer": ["Mary", "O'Neil"]}, {**PAIR, "clean": "Ann and Bo gave it to", "answer": ["Ann"]}]
+    expected = rows_sha256(read(several))
+    frame = pandas.DataFrame(several)
+    frame.to_csv(tmp_path / "pandas.csv", index=False)
+    assert '"[\'Mary\', ""O\'Neil""]"' in (tmp_path / "pandas.csv").read_text()
+    assert rows_sha256(read(tmp_path / "pandas.csv")) == expected
+    assert rows_sha256(read(frame)) == rows_sha256(read(iter(several))) == expected
+    without = [{name: value for name, value in one.items() if name != "wrong"} for one in several]
+    for nothing in (float("nan"), None, pandas.NA, ""):
+        records = [
+            {**one, "wrong": nothing, "template": nothing, "roles": nothing, "split": nothing} for one in without
+        ]
+        assert rows_sha256(read(records)) == rows_sha256(read(without)), nothing
+
+
+def test_what_is_no_list_stays_a_word(tmp_path) -> None:
+    text = HEADER + "".join(f"{word} gave it to,Anna gave it to,{word},John\n" for word in ("[sic]", "[]", "[a b"))
+    assert [row.answers for row in read(written(tmp_path / "a.csv", text))] == [("[sic]",), ("[]",), ("[a b",)]
+
+
+@pytest.mark.parametrize("given", [None, 5, {"clean": ["a"]}, "no such file", b"bytes"])
+def test_what_is_no_records_is_one_sentence(given) -> None:
+    with pytest.raises(UserError, match=r"give a list of mappings, or a table of pandas|does not exist; give a CSV"):
+        read(given)
+
+
 def test_lines_and_rows_are_counted_past_blank_lines_and_quoted_breaks(tmp_path) -> None:
     text = f'\n{HEADER}"a\nb","c\nd",e,f\n\n\n{LINE}'
     assert [(row.number, row.line) for row in read(written(tmp_path / "a.csv", text))] == [(1, 3), (2, 8)]
@@ -145,6 +174,12 @@ FAULTS = {
     HEADER: "FILE has a header and no rows; write one prompt pair a line below it",
     "clean,answer\na,b\n": "LINE 1 has no column corrupted (it has: clean, answer); patching compares two runs, so give each "
     "row a second prompt whose answer is another, or say with task.columns={corrupted: <its column>} which one it is",
+    ",clean,corrupted,answer\n0,a,b,c\n": "LINE 1 has a column without a name; take it away (pandas writes its index so",
+    "clean,corrupted,answer,\na,b,c,\n": "LINE 1 has a column without a name",
+    "Clean,Corrupted,Answer\na,b,c\n": "LINE 1 has no column clean (it has: Clean, Corrupted, Answer); call Clean clean",
+    "clean|corrupted|answer\na|b|c\n": "LINE 1 has no column clean (it has: clean|corrupted|answer); the first line names the "
+    "columns, with a comma, a semicolon or a tab",
+    f"{'x' * 5000} y,{'z' * 5000}\na,b\n": "LINE 1 has no column clean (it has: ...); the prompt",
     "clean,corrupted,answer,colour\na,b,c,d\n": "LINE 1 has the unknown column 'colour'; use",
     "clean,corrupted,answer,clean\na,b,c,d\n": "LINE 1 has the column 'clean' twice; keep one of them",
     HEADER + LINE + "a,b,c\n": "LINE 3: has 3 cells, and the header has 4; put a cell",
@@ -177,6 +212,7 @@ def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path, text, senten
 
 LINES = {
     "[1, 2]\n": "LINE 1: is no JSON object; write one a line",
+    '[\n {"clean": 1}\n]': "FILE is one JSON list; write one object a line (JSONL), as pandas does with to_json(path, orient=",
     as_jsonl([PAIR]) + "3\n": "LINE 2: is no JSON object; write one a line",
     as_jsonl([PAIR]) + "{clean: 1}\n": "LINE 2: is no JSON (Expecting property name",
     '{"clean": "a", "clean": "b"}\n': "LINE 1: is no JSON (the key 'clean' is there twice); write one object a line",

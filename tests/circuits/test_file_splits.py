@@ -125,6 +125,17 @@ def test_a_template_with_too_few_rows_is_left_out_and_the_others_stay(tokenizer)
     assert len(rows_used(task)) + 2 == 20
 
 
+def test_a_column_that_names_no_reference_rows_is_told_so(tokenizer) -> None:
+    """There are rows enough, under another name; nobody is asked for more."""
+    rows = [{**row, "split": "evaluation" if place else "reference"} for place, row in enumerate(ioi_rows(40))]
+    with pytest.raises(UserError) as refused:
+        file.load(rows, tokenizer)
+    assert str(refused.value).endswith(
+        "is one of 40 rows of template 'rows/15 tokens, changed 2 4 10', whose rows of split reference give 2 of the 5 reference "
+        "prompts that its means need; give more of them the split reference"
+    )
+
+
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_too_few_rows_for_any_run_are_refused_in_one_sentence(tokenizer, count) -> None:
     with pytest.raises(UserError) as error:

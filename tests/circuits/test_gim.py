@@ -263,7 +263,7 @@ def test_integrated_gradients_of_heads_are_those_of_plain_autograd(steps, fused,
 @pytest.mark.parametrize("architecture", ["gpt2", "neox"])
 def test_the_authors_package_gives_the_same_gradients(architecture, engine, several, monkeypatch) -> None:
     """gim-explain 0.1.4: the gradient at every z inside its context, times the change of z."""
-    package = pytest.importorskip("gim", reason="pip install gim-explain, to compare with the authors' code")
+    package = pytest.importorskip("gim", reason="the optional extra gim is not installed")
     run = engine(architecture)
     # its softmax takes no dtype, with which TransformerLens calls softmax
     monkeypatch.setattr(

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from circuits import circuit as circuit_files
-from circuits import models, planted
+from circuits import models, planted, runnable
 from circuits.circuit import Node, head
 from results_io import UserError
 from tests.circuits import toy
@@ -255,3 +255,19 @@ def test_a_device_that_is_not_there(folder, device) -> None:
 
 def test_an_unknown_planted_variant() -> None:
     assert "'nothing'" in refusal({"name": "planted/nothing", "kind": "planted", "variant": "nothing", "seed": 0})
+
+
+def test_how_much_a_model_reads_is_its_configuration_s_word(tmp_path) -> None:
+    """Of a folder, of an object with the same configuration, and of a family that bounds nothing."""
+    assert models.text_reader({"name": "pocket", "kind": "embedded", "path": "pocket"}).longest == 64
+    shutil.copy(models.EMBEDDED / "pocket" / "tokenizer.json", tmp_path)
+    for stored, expected in (
+        ({"model_type": "gpt2", "n_positions": 17}, 17),
+        ({"model_type": "llama", "max_position_embeddings": 23}, 23),
+        ({"model_type": "bloom", "n_layer": 2}, None),
+    ):
+        (tmp_path / "config.json").write_text(json.dumps(stored))
+        assert models.text_reader(local(tmp_path)).longest == expected
+        assert runnable.positions_of(runnable.configuration_in(tmp_path)) == expected
+    (tmp_path / "config.json").unlink()
+    assert models.text_reader(local(tmp_path)).longest is None

@@ -17,9 +17,13 @@ from calibrations.m3b_certified_stability import head_tests
 from circuits import discovery, models, planted, tasks
 from circuits import study as studies
 from circuits.circuit import mlp
+from circuits.discovery import curve
+from circuits.discovery.nested import Nested
+from circuits.discovery.stopping import Stopping, head_order
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measure import ROOT
 from circuits.measurements import MEASUREMENTS
+from results_io import UserError
 from tests.calibrations.settings import config_of
 from tests.circuits.planted_loop import measured
 
@@ -155,6 +159,41 @@ def test_a_random_circuit_of_the_shape_seldom_has_the_mlp_and_never_is_as_faithf
     assert max(others) < 0.9 and np.median(others) < 0.3
 
 
+@pytest.mark.parametrize(
+    ("method", "scope"),
+    [
+        ("EAP-IG", "heads and mlps"),
+        ("EAP-GIM", "heads and mlps"),
+        ("EAP-IG", "heads"),
+        ("EAP-GIM", "heads"),
+        ("AtP", "heads"),
+        ("NAP-IG", "heads"),
+        ("GIM", "heads"),
+    ],
+)
+def test_a_method_ranks_the_eight_true_nodes_first_and_cuts_there(method, scope) -> None:
+    """Precision, recall and R-precision are 1; among heads alone the seven are the truth, as every MLP stays as it is."""
+    study = study_of(SOUND[0])
+    own = {**study.settings["discovery"], "scope": scope}
+    study = replace(study, circuit=None, settings={**study.settings, "discovery": own})
+    ranking = discovery.METHODS[method].rank(study, study.discovery)
+    nested = Nested(study, study.discovery, ranking)
+    ending = Stopping(nested, own).ending(curve.sizes(nested.total, own["shares"]))
+    truth = TRUE_HEADS | ({"M3"} if "mlps" in scope else set())
+    assert {node.name for node in ranking.heads(ranking.members(nested.order[: ending.size]))} == truth
+    assert {node.name for node in head_order(nested)[: len(truth)]} == truth and ending.complete
+
+
+@pytest.mark.parametrize("method", ["AtP", "NAP-IG", "GIM"])
+def test_a_method_that_ranks_heads_alone_says_which_rank_mlps(method) -> None:
+    study = study_of(SOUND[0])
+    settings = {**study.settings, "discovery": {**study.settings["discovery"], "scope": "heads and mlps"}}
+    with pytest.raises(
+        UserError, match=f"method {method} ranks heads alone, .*use method=ACDC-greedy or method=EAP-IG"
+    ):
+        discovery.METHODS[method].rank(replace(study, circuit=None, settings=settings), study.discovery)
+
+
 @pytest.mark.slow
 def test_discovery_among_heads_and_mlps_finds_the_mlp_and_among_heads_leaves_it_out() -> None:
     study = study_of(SOUND[0])
@@ -165,8 +204,8 @@ def test_discovery_among_heads_and_mlps_finds_the_mlp_and_among_heads_leaves_it_
             replace(study, circuit=None, settings={**study.settings, "discovery": own}), "ACDC-greedy"
         )
         names = {node.name for node in found.circuit.nodes}
-        assert found.circuit.judges_mlps == ("mlps" in scope) == ("M3" in names)
-        assert names - {"M3"} <= TRUE_HEADS and {"L3H0", "L3H2", "L3H5"} <= names
+        assert found.circuit.judges_mlps == ("mlps" in scope)
+        assert names == TRUE_HEADS | ({"M3"} if "mlps" in scope else set())
         assert "1 of 4 MLPs" in found.sentence or scope == "heads"
         promoters = found.circuit.roles["answer_promoter"]
         assert (mlp(3) in promoters.mlps) == ("mlps" in scope)

@@ -191,6 +191,56 @@ def test_check_names_every_row_that_is_left_out_by_its_line(place, monkeypatch) 
     assert not Path("results").exists()
 
 
+def test_check_counts_rows_of_one_kind_and_writes_all_of_them_only_if_asked(place) -> None:
+    """Of 600 duplicates, 12 unequal pairs and 3 answers that are foils: one line, one line, three lines."""
+    rows = ioi_rows(40)
+    unequal = [
+        {**row, "corrupted": row["corrupted"] + " the" * (1 + at % 3)} for at, row in enumerate(ioi_rows(12, seed=9))
+    ]
+    foils = [{**row, "wrong": row["answer"]} for row in ioi_rows(3, seed=10)]
+    as_csv([*rows, *(rows[at % 40] for at in range(600)), *unequal, *foils], place / "many.csv")
+    asked = ("check", "task=file", "task.path=many.csv")
+    outcome = run(*asked)
+    told = [line for line in outcome.output.splitlines() if "left out: " in line]
+    assert told == [
+        "line 42 (row 41), line 43 (row 42), line 44 (row 43), line 45 (row 44), line 46 (row 45) and 595 more left out: has the "
+        "clean prompt of row 1 again, or alike",
+        "line 642 (row 641), line 643 (row 642), line 644 (row 643), line 645 (row 644), line 646 (row 645) and 7 more left out: "
+        "clean has 15 tokens and corrupted 16; reword it, or alike",
+        *(
+            f"line {line} (row {line - 1}) left out: has an answer that is also its foil; name another foil"
+            for line in (654, 655, 656)
+        ),
+    ]
+    assert {path.name for path in place.iterdir()} >= {"many.csv"} and not (place / "all.txt").exists()
+    outcome = run(*asked, "check.left_out=all.txt")
+    written = (place / "all.txt").read_text().splitlines()
+    assert len(written) == 615 and "all.txt: all 615 rows that are left out" in outcome.output
+    assert written[0] == "line 42 (row 41): has the clean prompt of row 1 again"
+    assert written[604] == "line 646 (row 645): clean has 15 tokens and corrupted 17; reword it"
+
+
+def test_a_companion_with_the_rows_of_the_task_or_of_another_companion_cannot_serve(place) -> None:
+    """Whatever the files are called and written in; the run refuses what the check does."""
+    as_jsonl(ioi_rows(40), place / "same.jsonl")
+    as_jsonl(ioi_rows(45, FRAMES[1:2], seed=8), place / "twin.jsonl")
+    asked = ("task=file", "task.path=mine.csv")
+    for named, sentence, refusal in (
+        ("same.jsonl", "its rows are those of the task itself", "mine.csv is named as its own companion"),
+        ("mine.csv", "its rows are those of the task itself", "mine.csv is named as its own companion"),
+        (
+            "other.csv,twin.jsonl",
+            "its rows are those of other.csv",
+            "task.companions names twin.jsonl, which has the rows",
+        ),
+    ):
+        outcome = command("check", *asked, f"task.companions=[{named}]")
+        culprit = named.rpartition(",")[2]
+        assert outcome.code == 2 and f"companion {culprit} cannot serve: {sentence}" in outcome.output
+        outcome = command(*asked, f"task.companions=[{named}]", *DISCOVERED, "results=none")
+        assert outcome.code == 2 and outcome.errors.startswith(refusal) and not (place / "none").exists()
+
+
 def test_check_exits_with_two_where_no_run_is_possible(place) -> None:
     as_csv(ioi_rows(3), place / "few.csv")
     outcome = command("check", "task=file", "task.path=few.csv")
@@ -277,6 +327,11 @@ def test_tiers_are_those_that_the_calibrations_refuse_to_judge_without() -> None
         "tier 4 needs 255 evaluation rows (has 90; S3), 90 held-out rows (has 40; C16, C30), 6 wordings (has 1;"
     )
     assert "so about 330 rows more" in four  # (255 - 90) / .5
+    told = tier_needs.sentences(every, have, file.SHARES, {"name": "quick", "ceiling": 2})
+    assert told == [
+        "tiers: these rows allow tier 2 of 4 at most; whether it is reached, the verdicts say",
+        "preset quick certifies tier 2 at most; leave it out for a higher one",
+    ]
 
 
 def test_a_setting_that_a_gate_reads_changes_what_a_tier_needs() -> None:
@@ -333,6 +388,48 @@ def test_a_check_refuses_what_the_run_would(place) -> None:
     (place / "t5" / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
     outcome = command("check", "task=file", "task.path=mine.csv", "model=local", "model.path=t5")
     assert outcome.code == 2 and "is an encoder-decoder" in outcome.errors
+
+
+def test_what_is_no_circuit_or_no_rows_is_one_sentence_and_leaves_nothing(place) -> None:
+    for name, text in {"empty.yaml": "", "empty.json": " ", "note.txt": "a note, of words", "list.json": "[1]"}.items():
+        (place / name).write_text(text)
+    (place / "records.json").write_text(json.dumps(ioi_rows(40)))
+    (place / "folder.json").mkdir()
+    rows = ("task=file", "task.path=mine.csv")
+    for arguments, sentence in {
+        (
+            *rows,
+            "circuit=random",
+        ): "circuit=random draws as many heads as a stored circuit has in each layer, and for rows",
+        (*rows, "circuit=stored"): "rows of a file come with no circuit; run with circuit=discovered, which searches",
+        (*rows, "circuit=file", "circuit.path=folder.json"): "folder.json is a folder; give the circuit file in it",
+        (*rows, "circuit=file", "circuit.path=empty.json"): "empty.json is empty; export the graph again",
+        (*rows, "circuit=file", "circuit.path=empty.yaml"): "empty.yaml is not a circuit file (it is empty)",
+        (
+            *rows,
+            "circuit=file",
+            "circuit.path=note.txt",
+        ): "note.txt is not a circuit file (it holds a str in place of keys",
+        (*rows, "circuit=file", "circuit.path=list.json"): "list.json holds a list, and a graph is an object",
+        (
+            "task=file",
+            "task.path=folder.json",
+            *DISCOVERED,
+        ): "task.path=folder.json is a folder; give a CSV or JSONL file",
+        (
+            "task=file",
+            "task.path=note.txt",
+            *DISCOVERED,
+        ): "note.txt, line 1 has no column clean (it has: a note, of words)",
+        (
+            "task=file",
+            "task.path=records.json",
+            *DISCOVERED,
+        ): "records.json is one JSON list; write one object a line (JSONL)",
+    }.items():
+        outcome = command(*arguments, "calibration=[c11]", *QUICK, "results=none")
+        assert outcome.code == 2 and outcome.errors.startswith(sentence), (arguments, outcome.errors)
+        assert outcome.errors.count("\n") == 1 and not (place / "none").exists()
 
 
 def test_a_graph_of_another_shape_and_a_circuit_file_with_nonsense_are_refused(place) -> None:

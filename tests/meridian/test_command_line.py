@@ -85,6 +85,27 @@ def test_a_path_may_hold_what_folders_of_results_are_named_by(given, passed) -> 
     assert commandline.arguments([given]) == [passed]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a b.csv", "a;b.csv", "it's.csv", 'say "x".csv', "a=1,b=(2)[3]{4}.csv", "größe/日本.csv", "back\\slash\\", "#~!&<>^`.csv",
+        '\\".csv', "two\nlines.csv", " spaces ", "😀.csv", 'open".csv', "half'.csv", "$x%y.csv",
+    ],
+)  # fmt: skip
+def test_a_path_may_hold_any_character(name) -> None:
+    paths = {"task.path": name, "task.companions": [name.strip() or "x", "induction"], "results": f"r/{name}"}
+    items = f"[{commandline.path(paths['task.companions'][0])}, induction]"
+    found = started("task=file", f"task.path={name}", f"task.companions={items}", f"results=r/{name}").settings
+    assert found["task"]["path"] == name and found["results"] == f"r/{name}"
+    assert found["task"]["companions"] == paths["task.companions"]
+
+
+def test_files_among_companions_may_hold_spaces_and_brackets() -> None:
+    found = started("task=file", "task.companions=[my rows (2).csv, größe;x.csv,'a,b.csv',induction]").settings
+    assert found["task"]["companions"] == ["my rows (2).csv", "größe;x.csv", "a,b.csv", "induction"]
+    assert started("task=file", "task.companions=[]").settings["task"]["companions"] == []
+
+
 def test_a_circuit_is_read_from_where_a_run_puts_it(tmp_path) -> None:
     path = tmp_path / "circuit.method=AtP,circuit=discovered" / "circuit.yaml"
     assert started("circuit=file", f"circuit.path={path}").settings["circuit"]["path"] == str(path)
@@ -401,7 +422,8 @@ def test_the_commands_of_run_py_are_the_files_of_their_folder() -> None:
         ),
         (
             "prompts.evaluation=[",
-            "prompts.evaluation=[ is not understood: no viable alternative at input '['; write key=value, a list as [a,b]",
+            "prompts.evaluation=[ is not understood: no viable alternative at input '['; write key=value, a list as [a,b]; a "
+            "text with other characters in double quotes inside the shell's single ones, 'key=\"a; b\"'",
         ),
         ("circuit=file", "circuit=file needs circuit.path; give the path of a circuit file"),
         ("model=local", "model=local needs model.path; give the folder that holds config.json and model.safetensors"),
@@ -510,7 +532,7 @@ def test_a_circuit_file_that_does_not_fit(tmp_path) -> None:
     )
     path.write_text("name: mine\nroles: [L0H1")
     assert refused(results, "circuit=file", f"circuit.path={path}").startswith(
-        f"{path} is not a circuit file (ParserError: "
+        f"{path} is not a circuit file (no YAML: "
     )
 
 

@@ -151,6 +151,29 @@ def test_other_objects_are_refused_in_a_sentence(network, tokenizer, tmp_path) -
     assert "are not in memory (meta device)" in refusal(model=nothing, tokenizer=tokenizer)
 
 
+@pytest.mark.parametrize("circuit", [["L2H0", "L2H1"], POCKET / "circuits" / "ioi.yaml"])
+def test_a_model_that_cannot_be_run_ends_in_its_reason_and_leaves_nothing(
+    circuit, network, tokenizer, tmp_path, monkeypatch
+) -> None:
+    """As one whose hooked form is another function: no "left out", no "has no measurement 01", no file."""
+    monkeypatch.setattr(models, "PARITY", dict.fromkeys(models.PARITY, -1.0))
+    about: dict[str, Any] = {"model": network, "tokenizer": tokenizer, "task": "ioi", "circuit": circuit}
+    reason = "cannot be run: its log-probabilities in TransformerLens differ from plain Hugging Face's by "
+    assert reason in refusal(results=tmp_path / "new", **about)
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "old" / "claims").mkdir(parents=True)
+    (tmp_path / "old" / "claims" / "another.yaml").write_text("kept")
+    assert reason in refusal(results=tmp_path / "old", **about)
+    left = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    assert left == [Path("old/claims/another.yaml")]
+
+
+def test_a_claim_that_the_model_has_not_is_refused_before_anything_is_written(network, tokenizer, tmp_path) -> None:
+    said = refusal(model=network, tokenizer=tokenizer, task="ioi", circuit=["L9H6"], results=tmp_path / "r")
+    assert said.startswith("circuit 'named heads' names head L9H6, but model 'pocket' has layers 0-3")
+    assert not (tmp_path / "r").exists()
+
+
 def test_a_file_of_prompt_pairs_is_left_to_the_task_that_reads_files(monkeypatch) -> None:
     from meridian import in_process
 
@@ -176,6 +199,33 @@ def test_a_model_object_is_asked_of_a_file_of_rows(tmp_path) -> None:
     named = meridian.run(*asked, model="pocket", results=tmp_path / "named", **about)
     one, other = (run.document("20")["data"]["logit_diff"] for run in (given, named))
     assert one == other and len(one) > 20
+
+
+def test_a_task_of_rows_is_judged_by_the_rules_of_its_file(tmp_path, tokenizer) -> None:
+    """No setting differs from what the same rows from a file are under, so the certificate has the same bytes."""
+    from calibrations import rules
+    from circuits.tasks import file
+    from meridian.in_process import _Asked, started
+    from tests.circuits.file_rows import as_csv, ioi_rows
+
+    rows, shares = ioi_rows(40), {"discovery": 0.3, "evaluation": 0.5, "held_out": 0.1, "reference": 0.1}
+    as_csv(rows, path := tmp_path / "rows.csv")
+
+    def standing(task: Any, *settings: str) -> Any:
+        asked = _Asked.of(settings, model="pocket", task=task, circuit=None, tokenizer=None)
+        with started(asked.settings) as made:
+            found = asked.put_into(made)
+            return rules.standing(found.settings, found.settings["task"]["name"]), found.tasks()
+
+    for options, typed in (
+        ({}, ()),
+        ({"bos": False}, ("task.bos=false",)),
+        ({"metric": "sequence"}, ("task.metric=sequence",)),
+        ({"shares": shares}, tuple(f"task.shares.{name}={share}" for name, share in shares.items())),
+    ):
+        task = file.load(rows, tokenizer, options=file.Options.of(options))
+        assert standing(task) == standing(path, *typed), options
+    assert standing(task)[0] != standing(path)[0]
 
 
 def test_a_task_object_is_certified_under_its_own_settings(tmp_path) -> None:

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from calibrations import certificate
 from circuits.measurements import MEASUREMENTS
-from meridian import config_files, overrides, report
+from meridian import config_files, overrides, report, stages
 from tests.commandline import command, started
 
 LEFT_OUT = {"10", "24", "28"}
@@ -44,10 +45,29 @@ def test_every_setting_of_the_preset_is_one_of_the_default_job_and_smaller() -> 
     assert set(quick["measurement"]["left_out"]) == LEFT_OUT
 
 
+@pytest.mark.parametrize("typed", ["preset.ceiling=4", "preset.name=slow", "preset.ceiling=2"])
+def test_what_a_preset_says_of_itself_is_not_typed(typed, tmp_path) -> None:
+    outcome = command("task=ioi", "preset=quick", typed, f"results={tmp_path / 'r'}")
+    assert (outcome.code, outcome.output) == (2, "") and not (tmp_path / "r").exists()
+    assert outcome.errors == (
+        f"{typed} changes what a preset says of itself; type the setting that you want beside it, or leave it out\n"
+    )
+
+
 def test_what_is_typed_replaces_the_preset_s() -> None:
     made = started("task=ioi", "preset=quick", "prompts.evaluation=77")
     assert made.settings["prompts"]["evaluation"] == 77
     assert made.differs == ["preset=quick", "prompts.evaluation=77"]
+
+
+def test_the_preset_goes_with_the_rules_that_the_tier_is_read_from(tmp_path, monkeypatch) -> None:
+    given = []
+    monkeypatch.setattr(certificate, "certify", lambda documents, rules, standing: given.append(rules) or {})
+    monkeypatch.setattr(stages, "headline", lambda *about: {"data": ""})
+    for typed in ((), ("preset=quick",)):
+        folded = stages.certify(started("task=ioi", *typed), tmp_path, {"P": {"subject": {"task": "ioi"}}})
+    assert "preset" not in given[0] and given[1]["preset"] == {"name": "quick", "ceiling": 2}
+    assert given[0]["tiers"] == given[1]["tiers"] and folded["headline"]["data"] == "; preset quick: tier 2 at most"
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from circuits.measure import Plan
 from meridian import integrity, remeasurement
 from meridian.verification import Break, Verification, replayed
 from results_io import UserError
+from tests.circuits.file_rows import as_csv, ioi_rows
 from tests.commandline import command, started
 
 SHARE = {"remeasure": 0.1, "seed": 0, "tolerance": 0.001}
@@ -68,8 +69,7 @@ def test_a_finished_run_has_no_break_and_says_what_was_checked(finished) -> None
     assert (outcome.code, outcome.errors) == (0, "")
     subject = results_io.read(finished / "certificate.json")["subject"]
     digests = {name: subject[f"{name}_sha256"][:8] for name in ("circuit", "prompts", "model")}
-    loading = ("loading pocket", "preparing prompts", "engine fused")
-    *walked, measured, last = (line for line in outcome.output.splitlines() if not line.startswith(loading))
+    *walked, measured, last = outcome.output.splitlines()
     assert walked == [
         "certificate.json: as it was written; it lists 36 results",
         "calibrations: 17 as the certificate lists them, judged on the measurements that it lists",
@@ -207,6 +207,48 @@ def test_a_model_that_is_not_at_hand_is_said_and_the_rest_checked(copied) -> Non
     assert last.startswith(
         "not checked: where the circuit comes from, prompts and weights, since no file in configs/model/"
     )
+
+
+def test_what_is_asked_and_cannot_be_checked_is_a_failure(copied, tmp_path) -> None:
+    """What is typed says where to look, so a wrong place is no "not checked"."""
+
+    def refused(*typed: str) -> str:
+        outcome = command("verify", f"from={copied}", *typed)
+        assert outcome.code == 2 and "No break" not in outcome.output, outcome.output
+        return outcome.errors
+
+    assert refused("task=greater_than") == (
+        "task=greater_than is asked for, and the certificate is about ioi; leave it out\n"
+    )
+    gone = tmp_path / "gone"
+    assert "circuit.path is a setting of another circuit" in refused("circuit=file", f"circuit.path={gone}")
+    what = "where the circuit comes from, prompts and weights"
+    assert refused("model=local", f"model.path={gone}").startswith(f"cannot check {what}: model folder {gone} does not")
+
+    def of_rows(document: dict) -> None:
+        document["subject"] |= {"task": "file-29e5f014783a", "rows_sha256": "29e5f014783a" + "0" * 52}
+
+    for number in results_io.read(copied / "certificate.json")["inputs_sha256"]:
+        forge(copied, number, of_rows)
+    forge_throughout(copied, "certificate", of_rows)
+    as_csv(ioi_rows(40), rows := tmp_path / "rows.csv")
+    assert refused("task=ioi") == (
+        "task=ioi is asked for, and the certificate is about file-29e5f014783a; type task=file task.path=<its rows>\n"
+    )
+    assert refused("task=file", f"task.path={gone}.csv").startswith(
+        f"cannot check {what}: task.path={gone}.csv does not"
+    )
+    assert refused("task=file", f"task.dataset={gone}").startswith(f"cannot check {what}: task.dataset={gone} cannot")
+    assert "names 'inductoin', which is neither" in refused(
+        "task=file", f"task.path={rows}", "task.companions=[inductoin]"
+    )
+    outcome = command("verify", f"from={copied}", "task=file", f"task.path={rows}")
+    found = "29e5f014"  # of these rows, whose whole digest is another than the one forged
+    assert outcome.code == 1 and outcome.output.splitlines()[-1].startswith(
+        f"Broken: the rows that were typed: digest {found}, and certificate.json was made from {found}"
+    )
+    untyped = command("verify", f"from={copied}")
+    assert untyped.code == 0 and f"No break in what was checked; not checked: {what}. This" in untyped.output
 
 
 def test_a_certificate_without_a_list_is_of_an_older_version(copied) -> None:

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from circuits.tasks.base import Source, Task
 from circuits.tasks.file import described, pairs, reading, rows, splits
@@ -152,8 +152,8 @@ def load(
 
 
 def _rows(given: str | Path | Iterable[Mapping[str, Any] | Row], options: Options) -> tuple[Row, ...]:
-    if isinstance(given, (str, Path)):
-        return read(given, options)
+    if not isinstance(given, list | tuple | Iterator):  # a file, or what `read` refuses
+        return read(cast("str | Path | Iterable[Mapping[str, Any]]", given), options)
     every = list(given)
     found = tuple(one for one in every if isinstance(one, Row))
     return found if found else read([one for one in every if not isinstance(one, Row)], options)
@@ -180,7 +180,13 @@ def task_of(
         metric=examined.reader.options.metric,
         several_tokens=any(pair.several for pair in examined.pairs),
         given=examined.dealt.examples,
-        source=Source(digest, _rows_of(examined), {**left_out, **examined.unread}, examined.notes),
+        source=Source(
+            digest,
+            _rows_of(examined),
+            {**left_out, **examined.unread},
+            examined.notes,
+            dict(examined.reader.options.shares),
+        ),
         others=others,
     )
 

@@ -6,10 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any, NamedTuple
 
-from circuits.prompts import Encoder
+from circuits.prompts import Encoder, shared_beginning
 from circuits.tasks.base import Metric
 from circuits.tasks.example import Example
 from circuits.tasks.file.options import Options
@@ -240,8 +239,7 @@ class Words:
     @property
     def shared(self) -> int:
         """Tokens that they all begin with; none without foils."""
-        columns = zip(*self.answers, *self.foils, strict=False) if self.foils else ()
-        return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+        return len(shared_beginning(self.answers, self.foils))
 
     @property
     def longest(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from results_io import UserError
 LINES = (".jsonl", ".ndjson")
 TABLES = (".csv", ".tsv", ".txt")
 DELIMITERS = (",", ";", "\t")
+LIST_OF_OBJECTS = re.compile(r"\s*\[\s*\{")
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16; that of UTF-8 is read over
 
 
@@ -31,6 +33,11 @@ def read(path: Path, chosen: Mapping[str, str] | None = None, unread: dict[int, 
     is_lines = path.suffix.lower() in LINES or (
         path.suffix.lower() not in TABLES and text.lstrip().startswith(("{", "["))
     )
+    if is_lines and LIST_OF_OBJECTS.match(text):
+        raise UserError(
+            f"{path} is one JSON list; write one object a line (JSONL), as pandas does with to_json(path, orient='records', "
+            "lines=True)"
+        )
     found = []
     for number, (line, cells) in enumerate(_objects(text, path) if is_lines else _table(text, path, chosen), 1):
         where = f"{path}, line {line}"

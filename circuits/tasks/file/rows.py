@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,6 +25,8 @@ REMEDY = {
     "corrupted": "patching compares two runs, so give each row a second prompt whose answer is another",
     "answer": "the word that continues the clean prompt",
 }
+
+SHOWN = 80  # characters of a value in an error: a cell may hold a book
 
 Span = tuple[int, int]
 
@@ -71,19 +75,47 @@ def require_columns(names: Sequence[str], where: str) -> None:
     known = [*REQUIRED, *OPTIONAL]
     for name in REQUIRED:
         if name not in names:
-            raise UserError(
-                f"{where} has no column {name} (it has: {', '.join(names) or 'none'}); {REMEDY[name]}, or say with "
-                f"task.columns={{{name}: <its column>}} which one it is"
-            )
+            raise UserError(_lacks(name, names, where))
     twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{where} has the column {twice!r} twice; keep one of them")
     for name in names:
+        if not name:
+            raise UserError(
+                f"{where} has a column without a name; take it away (pandas writes its index so, unless with index=False), or "
+                "name the columns to read with task.columns"
+            )
         if name not in known and not ROLE_NAME.fullmatch(name.removeprefix(ROLE_COLUMN) if is_role(name) else ""):
             raise UserError(
                 f"{where} has the unknown column {name!r}; use {', '.join(known)} or {ROLE_COLUMN}<name>, delete it, or name "
                 "the columns to read with task.columns"
             )
+
+
+def _lacks(name: str, names: Sequence[str], where: str) -> str:
+    """What to do about a column that is missing."""
+    there = textwrap.shorten(", ".join(names), SHOWN, placeholder=" ...") or "none"
+    near = next((one for one in names if one.strip().lower() == name), None)
+    if near is not None:
+        remedy = f"call {near} {name}"
+    elif len(names) == 1 and re.search(r"\W", there):
+        remedy = "the first line names the columns, with a comma, a semicolon or a tab between them"
+    else:
+        remedy = f"{REMEDY[name]}, or say with task.columns={{{name}: <its column>}} which one it is"
+    return f"{where} has no column {name} (it has: {there}); {remedy}"
+
+
+def shown(value: Any) -> str:
+    """A value as an error names it: as Python writes it, shortened."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def is_empty(value: Any) -> bool:
+    """True of a cell without a value: none, an empty text, or what pandas has for one that is missing (NaN, NA)."""
+    if value is None or isinstance(value, str):
+        return not value
+    return (isinstance(value, float) and value != value) or type(value).__name__ == "NAType"
 
 
 def is_role(column: str) -> bool:
@@ -134,10 +166,10 @@ def require_alike(rows: Sequence[Row], where: str) -> None:
 
 
 def _prompt(value: Any, name: str, where: str) -> str:
-    if value is None or value == "":
+    if is_empty(value):
         raise RowError(where, f"has no {name} prompt; {REMEDY[name]}")
     if not isinstance(value, str):
-        raise RowError(where, f"has {name} {value!r}, which is no text; write it in quotation marks")
+        raise RowError(where, f"has {name} {shown(value)}, which is no text; write it in quotation marks")
     if not value.strip():
         raise RowError(where, f"has a {name} prompt of spaces alone; {REMEDY[name]}")
     return _unicode(value, name, where)
@@ -147,50 +179,52 @@ def _unicode(value: str, name: str, where: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise RowError(where, f"has half of a character in {name} ({value!r}); write the whole of it") from error
+        raise RowError(where, f"has half of a character in {name} ({shown(value)}); write the whole of it") from error
     return value
 
 
 def _label(value: Any, name: str, where: str) -> str | None:
-    if value is None or value == "":
+    if is_empty(value):
         return None
     if type(value) not in (str, int):
-        raise RowError(where, f"has {name} {value!r}; write a text")
+        raise RowError(where, f"has {name} {shown(value)}; write a text")
     return _unicode(str(value), name, where)
 
 
 def _words(value: Any, name: str, where: str, text: bool) -> tuple[str, ...]:
-    """The answers of a cell; in a CSV file a JSON list, or words with SEPARATOR between them."""
-    if value is None or value == "":
+    """The answers of a cell; in a CSV file a list as JSON or Python writes it, or words with SEPARATOR between them."""
+    if is_empty(value):
         return ()
     if text:
         value = _list_in(value) or value.split(SEPARATOR)
     given = value if isinstance(value, (list, tuple)) else [value]
     for one in given:
         if type(one) not in (str, int):
-            raise RowError(where, f"has {name} {one!r}; write a word in quotation marks, or a list of them")
+            raise RowError(where, f"has {name} {shown(one)}; write a word in quotation marks, or a list of them")
         if not str(one).strip(" "):
             raise RowError(
                 where,
-                f"has an empty {name} in {value!r}; leave it out, and write one that holds {SEPARATOR} as a JSON list",
+                f"has an empty {name} in {shown(value)}; leave it out, and write one that holds {SEPARATOR} as a JSON list",
             )
     return tuple(dict.fromkeys(_unicode(str(one), name, where) for one in given))
 
 
 def _list_in(cell: str) -> list[Any] | None:
-    """The JSON list that a cell holds; None if it holds none."""
+    """The list that a cell holds, as JSON or as Python writes it (and pandas with it); None if it holds none."""
     if not cell.lstrip().startswith("["):
         return None
-    try:
-        found = json.loads(cell)
-    except ValueError:
-        return None
-    return found if isinstance(found, list) and found else None
+    for read in (json.loads, ast.literal_eval):
+        try:
+            found = read(cell.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return found if isinstance(found, list) and found else None
+    return None
 
 
 def _split(name: str | None, where: str) -> str | None:
     if name is not None and name not in SPLITS:
-        raise RowError(where, f"has the split {name!r}; use {', '.join(SPLITS)}")
+        raise RowError(where, f"has the split {shown(name)}; use {', '.join(SPLITS)}")
     return name
 
 
@@ -202,10 +236,12 @@ def _spans(cells: Mapping[str, Any], clean: str, where: str, text: bool) -> dict
             given = json.loads(given)
         except ValueError as error:
             raise RowError(where, f'has roles that are not JSON ({error}); write {{"subject": "Mary"}}') from error
-    if given in (None, ""):
+    if is_empty(given):
         given = {}
     if not isinstance(given, Mapping):
-        raise RowError(where, f'has roles {given!r}; write an object such as {{"subject": "Mary", "verb": [5, 9]}}')
+        raise RowError(
+            where, f'has roles {shown(given)}; write an object such as {{"subject": "Mary", "verb": [5, 9]}}'
+        )
     named = {name.removeprefix(ROLE_COLUMN): value for name, value in cells.items() if is_role(name)}
     both = sorted(set(given) & set(named))
     if both:
@@ -223,12 +259,12 @@ def _span(role: str, place: Any, clean: str, where: str) -> Span:
         first, count = clean.find(place), _occurrences(place, clean)
         if count == 0:
             raise RowError(
-                where, f"has the role {role} at {place!r}, which the clean prompt {clean!r} does not contain"
+                where, f"has the role {role} at {shown(place)}, which the clean prompt {shown(clean)} does not contain"
             )
         if count > 1:
             raise RowError(
                 where,
-                f"has the role {role} at {place!r}, which the clean prompt contains {count} times; give its characters, the "
+                f"has the role {role} at {shown(place)}, which the clean prompt contains {count} times; give its characters, the "
                 f"first time [{first}, {first + len(place)}]",
             )
         return first, first + len(place)
@@ -239,7 +275,7 @@ def _span(role: str, place: Any, clean: str, where: str) -> Span:
         raise RowError(
             where, f"has the role {role} at [{start}, {end}], outside its {len(clean)} characters; use 0 <= start < end"
         )
-    raise RowError(where, f"has the role {role} at {place!r}; write a part of the clean prompt, or [start, end]")
+    raise RowError(where, f"has the role {role} at {shown(place)}; write a part of the clean prompt, or [start, end]")
 
 
 def _occurrences(part: str, text: str) -> int:
@@ -249,6 +285,10 @@ def _occurrences(part: str, text: str) -> int:
 
 def of_records(records: Iterable[Mapping[str, Any]], where: str) -> tuple[Row, ...]:
     """The rows of records in memory, with the keys of a JSONL file. UserError as `circuits.tasks.file.reading.read`."""
+    if hasattr(records, "columns") and hasattr(records, "to_dict"):  # a table of pandas
+        records = records.to_dict("records")  # pyright: ignore[reportAttributeAccessIssue]
+    if not isinstance(records, Iterable) or isinstance(records, Mapping | str | bytes):
+        raise UserError(f"{where} are a {type(records).__name__}; give a list of mappings, or a table of pandas")
     rows = []
     for number, record in enumerate(records, 1):
         if not isinstance(record, Mapping):
@@ -257,7 +297,7 @@ def of_records(records: Iterable[Mapping[str, Any]], where: str) -> tuple[Row, .
                 f"{where}, row {number}: is a {kind}; give mappings such as {{'clean': ..., 'answer': ...}}"
             )
         if number == 1:
-            require_columns(list(record), where)
+            require_columns(list(map(str, record)), where)
         rows.append(of_cells(record, number, number, f"{where}, row {number}", text=False))
     require_alike(rows, where)
     return tuple(rows)

@@ -52,7 +52,8 @@ def deal(pairs: Sequence[Pair], shares: Mapping[str, float]) -> Dealt:
         placed, left = (_as_named(own), []) if named else _reserved(own, shares, clean)
         prompts = reference_prompts(placed, clean)
         if len(prompts) < MINIMUM_REFERENCE_PROMPTS or not (left or named):
-            rejected += [Rejected(pair.row, too_few(template, len(own))) for pair in own]
+            why = too_few_named(template, len(own), len(prompts)) if named else too_few(template, len(own))
+            rejected += [Rejected(pair.row, why) for pair in own]
             continue
         for name in SPLITS:
             dealt[name] += placed[name]
@@ -70,6 +71,15 @@ def too_few(template: str, rows: int) -> str:
     return (
         f"is {those} of template {template!r}, too few for the {MINIMUM_REFERENCE_PROMPTS} reference prompts that its "
         "means need beside a row to score; add rows like it"
+    )
+
+
+def too_few_named(template: str, rows: int, reference: int) -> str:
+    """The same of rows that name their splits, of which enough may be there under another name."""
+    those = "the only row" if rows == 1 else f"one of {rows} rows"
+    return (
+        f"is {those} of template {template!r}, whose rows of split reference give {reference} of the "
+        f"{MINIMUM_REFERENCE_PROMPTS} reference prompts that its means need; give more of them the split reference"
     )
 
 

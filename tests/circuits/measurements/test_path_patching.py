@@ -376,6 +376,33 @@ def test_of_many_edges_those_of_the_largest_attribution_are_patched(studied, dat
     assert few["edges_by_size"]["edges"] == data["edges_by_size"]["edges"]
 
 
+@pytest.mark.parametrize("metric", ["logit_difference", "probability_difference"])
+def test_attributions_in_nats_are_never_ranked_among_effects_on_the_metric(metric, studied) -> None:
+    """Patched edges come first whatever their size; the others are kept by the mean logit difference, which is in nats too."""
+    study, some = studied(), 7
+    study = replace(study, task=replace(study.task, metric=metric))
+    edges, prompts = path_patching.candidates(study), study.discovery_subset(SETTINGS["discovery_prompts"])
+    sizes = [0, some / len(edges), 1]
+    few = path_patching.measure(anew(with_settings(study, most_edges=some, edge_sizes=sizes, edge_share=0.3)))
+    patched = [edges_of(study).index(edge) for edge in zip(few["senders"], few["receivers"], few["input"], strict=True)]
+    left = [place for place in range(len(edges)) if place not in patched]
+    attributed = np.abs(attribution_of(study, edges, prompts)[left])
+    clean = study.run(Sweep((Variant("clean"),)), prompts, in_logits=True).logit_diff[0]
+    assert few["not_patched"]["kept"] == (attributed >= 0.3 * abs(clean.mean())).sum()
+    assert "nats of attribution" in few["not_patched"]["unit"]
+    assert few["edges_by_size"]["edges"] == [0, some, len(edges)]
+    pruned = [edges[place] for place in left]
+    variants = (Variant("clean"), path_patching.without_edges(study, pruned, Recipe("mean"), "seven"))
+    expected = study.run(Sweep(variants), study.prompts.select(few["rows"])).logit_diff[1]
+    assert np.allclose(few["edges_by_size"]["logit_diff"]["mean"][1], expected, atol=1e-5)
+    assert path_patching.said(few) == (
+        f"28: 7 of 19 edges were patched one by one (measurement.path_patching.most_edges); the others, ranked behind them, have "
+        f"attributions of {attributed.max():.2g} nats at most and {attributed.sum():.2g} in sum, which approximate their effects "
+        "and bound none"
+    )
+    assert path_patching.said({**few, "not_patched": None}) is None
+
+
 def attribution_of(study, edges, prompts) -> np.ndarray:
     """Edge attribution patching by the bridge, without the engine that a run uses."""
     found = GradientEngine(study.model).edge_scores(prompts, "clean", "eap", 1).mean

@@ -110,6 +110,26 @@ def test_work_grows_with_heads_and_prompts_as_it_should(make_study) -> None:
     assert found["27"] == 4 * 146 * 100
 
 
+def test_companions_are_counted_as_they_are_measured(make_study) -> None:
+    """None without companions, none for the task itself or one that is named twice, and of a file only the rows that it has."""
+    study = make_study()
+    file = replace(study.task, name="file-x", given={"evaluation": (None,) * 7})
+
+    def pairs(named: tuple[str, ...], **settings: int) -> int:
+        task = replace(study.task, companions=named, others={"file-x": file})
+        shape = work.RunSize.of(replace(study, task=task))
+        settings = {**toy.SETTINGS, "companions": 4, "companion_prompts": 50, **settings}
+        return {one.number: one.pairs for one in work._patching(shape, settings)}["27"]
+
+    runs = 2 + len(study.model.heads)
+    assert pairs(()) == 0
+    assert pairs(("induction",)) == pairs(("induction", "induction", study.task.name)) == runs * 50
+    assert pairs(("file-x",)) == runs * 7
+    assert pairs(("induction", "file-x")) == pairs(("file-x", "induction")) == runs * 57
+    assert pairs(("file-x", "induction"), companions=1) == runs * 7
+    assert pairs(("file-x", "induction"), companion_prompts=5) == runs * 10
+
+
 def test_an_unknown_circuit_is_assumed_and_said_to_be(make_study) -> None:
     study = replace(make_study(task="ioi"), circuit=None)
     found, assumed = work.with_circuit(study, None)

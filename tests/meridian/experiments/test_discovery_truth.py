@@ -11,6 +11,7 @@ from meridian import config_files, generated_parts
 from meridian.experiments import discovery_truth
 from meridian.overrides import CONFIGS
 from results_io import UserError
+from tests.commandline import started
 
 STORED = discovery_truth.PAGE.parent / "validation" / discovery_truth.FILE
 SETTINGS = config_files.plain(config_files.read(CONFIGS / "experiment" / "discovery_truth.yaml"))
@@ -60,6 +61,23 @@ def test_the_models_are_those_that_only_names() -> None:
 def test_truth_is_that_of_the_construction() -> None:
     assert discovery_truth.truth_of("both_needed_claimed", "out_of_sample", {})  # of designs out of sample too
     assert head(9, 0) in discovery_truth.truth_of("gpt2_shape", "planted", {})
+
+
+@pytest.mark.usefixtures("one_thread_without_gradients")
+@pytest.mark.parametrize(("model", "method"), [("trained", "AtP"), ("sound", "GIM")])
+def test_a_row_that_is_measured_anew_is_the_stored_one(model, method, tmp_path) -> None:
+    """All but the seconds: the set, the order, and every number within what float32 leaves."""
+    typed = ("experiment=discovery_truth", f"experiment.only=[{model}]", f"experiment.methods=[{method}]")
+    discovery_truth.run(started(*typed, "model.device=cpu", f"results={tmp_path}"))
+    (path,) = tmp_path.rglob(discovery_truth.FILE)
+    (found,) = results_io.read(path)["data"]["rows"]
+    stored = {(one["model"], one["method"]): one for one in results_io.read(STORED)["data"]["rows"]}[model, method]
+    assert set(found) == set(stored) and found["seconds"].keys() == stored["seconds"].keys()
+    for name in ("model", "kind", "method", "heads", "true", "left_out", "unit", "set", "complete", "by_faithfulness"):
+        assert found[name] == stored[name], name
+    assert set(found["order"][: len(found["true"])]) == set(stored["true"])
+    numbers = ("precision", "recall", "r_precision", "auroc", "cpr", "cmd")
+    assert [found[name] for name in numbers] == pytest.approx([stored[name] for name in numbers], abs=1e-3)
 
 
 def test_the_page_has_what_was_measured() -> None:
