@@ -21,7 +21,8 @@ from circuits.engine import decoder, trie
 from circuits.engine.decoder import Hook
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
 from circuits.engine.paths import first_change
-from circuits.engine.rows import Inputs, Rows
+from circuits.engine.inputs import Inputs
+from circuits.engine.rows import Rows
 from circuits.engine.scores import Scores
 from circuits.engine.sources import Sources
 from circuits.engine.trie import Trie
@@ -199,7 +200,7 @@ class FusedEngine(LensEngine):
                 continue
             sources = Sources(bucket.select(some), self.reference, self.activations)
             self._prefetch(_part(sweep, [number for group in left for number in group.numbers]), sources)
-            inputs = Inputs(self.decoder, sources, self.model.device)
+            inputs = Inputs(self.decoder, sources, self.model.device, (group.trie for group in left))
             while left and (len(some) == 1 or left[0].tokens(len(some), length) <= self.tokens_held):
                 group, *others = left
                 if group.tokens(len(some), length) > self.tokens_held and len(group.numbers) > 1:
@@ -246,11 +247,12 @@ def _buckets(prompts: PromptSet) -> Iterator[list[int]]:
 
     Prompts with the same named and changed positions have a bucket of their own if there are enough of them.
     """
-    roles = list(prompts.positions.values())
+    roles = zip(*(where.tolist() for where in prompts.positions.values()), strict=True)
+    named = list(roles) if prompts.positions else [()] * len(prompts)
     alike: dict[tuple, list[int]] = {}
     changed = (prompts.clean != prompts.corrupted).int().argmax(1).tolist()
     for row, end in enumerate(prompts.end.tolist()):
-        alike.setdefault((end, changed[row], *(int(where[row]) for where in roles)), []).append(row)
+        alike.setdefault((end, changed[row], *named[row]), []).append(row)
     of_length: dict[int, list[int]] = {}
     for (end, *_), rows in alike.items():
         if len(rows) >= PROMPTS_PER_BUCKET:
