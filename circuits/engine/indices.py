@@ -47,11 +47,11 @@ class Indices:
         self._short = self._long.to(torch.int32)
         self._parts.clear()
 
-    def long(self, place: Place) -> Int[Tensor, "..."]:
+    def long(self, place: Place) -> Int[Tensor, ...]:
         """As int64, which torch indexes by."""
         return self._long[place.start : place.stop].view(place.shape)
 
-    def short(self, place: Place) -> Int[Tensor, "..."]:
+    def short(self, place: Place) -> Int[Tensor, ...]:
         """As int32, which the kernels read."""
         return self._short[place.start : place.stop].view(place.shape)
 

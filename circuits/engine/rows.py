@@ -159,9 +159,7 @@ class Rows:
         if not kept:
             return _Alike(None, past, constant)
         groups = on_device(torch.tensor([weights.group[head] for head in kept]), device)
-        return _Alike(
-            weights.keep(kept), (past[0].index_select(1, groups), past[1].index_select(1, groups)), constant
-        )
+        return _Alike(weights.keep(kept), (past[0].index_select(1, groups), past[1].index_select(1, groups)), constant)
 
     def _attended_alike(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import numpy as np
 from jaxtyping import Int
@@ -42,7 +42,7 @@ class Sizes:
         count, most = states.stop - states.start, max(1, self.largest // max(1, self.n_prompts * positions))
         blocks = -(-count // most)
         edges = [states.start + count * number // blocks for number in range(blocks + 1)] if count else []
-        yield from (slice(*pair) for pair in zip(edges[:-1], edges[1:], strict=True))
+        yield from (slice(*pair) for pair in pairwise(edges))
 
 
 @dataclass(frozen=True)
@@ -207,9 +207,7 @@ class Schedule:
         found = []
         for kind in (kind for kind, at in SITES.items() if at == stage):
             parts = {
-                state: own
-                for state, edit in enumerate(edits)
-                if (own := [part for site, part in edit if site == kind])
+                state: own for state, edit in enumerate(edits) if (own := [part for site, part in edit if site == kind])
             }
             if parts:
                 found.append(self._write(kind, layer, parts, start))
@@ -242,7 +240,6 @@ class Schedule:
         whole_into, whole_of = np.concatenate(into), np.concatenate(of)
         places, last = np.unique(whole_into[::-1], return_index=True)
         return places, whole_of[::-1][last]
-
 
     # --- shifts of the final norm's input --------------------------------------------------------------------------
 
@@ -290,7 +287,10 @@ def runs(step: TrieStage, n_states: int, smallest: float) -> Iterator[tuple[slic
         if apart:
             yield from ((states, kind) for states, kind, _ in some)
         else:  # alone, a run without an edit needs no selection of heads
-            yield slice(some[0][0].start, some[-1][0].stop), NOTHING if len(some) == 1 and some[0][1] == NOTHING else None
+            yield (
+                slice(some[0][0].start, some[-1][0].stop),
+                NOTHING if len(some) == 1 and some[0][1] == NOTHING else None,
+            )
 
 
 def whole_heads(edit: Edit) -> bool:
