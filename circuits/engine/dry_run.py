@@ -8,7 +8,6 @@ back, `nonzero`, a copy from memory that is not pinned. The scores of a dry run 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -88,6 +89,15 @@ class LaunchCount(TorchDispatchMode):
         self._calls: Counter[KernelWork] = Counter()
         self._syncs = 0
         self._paused = False
+        self._attention = _OneAttention(self)
+
+    def __enter__(self) -> LaunchCount:
+        self._attention.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._attention.__exit__(*error)
 
     @property
     def work(self) -> DeviceWork:
@@ -95,7 +105,8 @@ class LaunchCount(TorchDispatchMode):
         return DeviceWork(dict(self._calls), self._syncs)
 
     def launch(self, work: KernelWork) -> None:
-        self._calls[work] += 1
+        if not self._paused:
+            self._calls[work] += 1
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -139,6 +150,26 @@ class LaunchCount(TorchDispatchMode):
 
     def _makes_one(self, kwargs: Mapping[str, Any]) -> bool:
         return kwargs.get("device") is not None and torch.device(kwargs["device"]).type == self.kind
+
+
+class _OneAttention(TorchFunctionMode):
+    """torch's attention as the one kernel that it is on CUDA; on the meta device it falls apart into products and sums."""
+
+    def __init__(self, count: LaunchCount) -> None:
+        super().__init__()
+        self.count = count
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not functional.scaled_dot_product_attention or args[0].device.type != self.count.kind:
+            return func(*args, **kwargs)
+        query, key, value = args[:3]
+        flops = 4 * query.numel() * key.shape[-2]  # masked scores too, as the registry of torch counts them
+        self.count.launch(KernelWork(flops, 2 * _size(query) + _size(key) + _size(value)))
+        with self.count.paused():
+            return func(*args, **kwargs)
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
@@ -253,5 +284,9 @@ def _without_contents(decoder: Decoder) -> Decoder:
 
     layers: tuple[Layer, ...] = tuple(map(empty, decoder.layers))
     return replace(
-        empty(decoder), layers=layers, angles_of=None if angles is None else angles_of, flops=type(decoder.flops)(), _angles={}
+        empty(decoder),
+        layers=layers,
+        angles_of=None if angles is None else angles_of,
+        flops=type(decoder.flops)(),
+        _angles={},
     )

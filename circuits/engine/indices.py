@@ -58,6 +58,7 @@ class Indices:
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on `device`, by a copy that the host does not wait for."""
-    if tensor.device.type == "cpu" and device.type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    if tensor.device.type != "cpu" or device.type == "cpu":
+        return tensor.to(device)
+    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    return pinned.to(device, non_blocking=True)
