@@ -41,6 +41,9 @@ class DeviceWork:
     def __add__(self, other: DeviceWork) -> DeviceWork:
         return DeviceWork(Counter(self.calls) + Counter(other.calls), self.syncs + other.syncs)
 
+    def __sub__(self, earlier: DeviceWork) -> DeviceWork:
+        return DeviceWork(Counter(self.calls) - Counter(earlier.calls), self.syncs - earlier.syncs)
+
     def times(self, factor: int) -> DeviceWork:
         return DeviceWork({work: factor * count for work, count in self.calls.items()}, factor * self.syncs)
 
