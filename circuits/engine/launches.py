@@ -35,28 +35,31 @@ SCATTERS = {"index_copy_", "index_add_", "index_put_", "_index_put_impl_", "scat
 class DeviceWork:
     """What a device is asked to do: its operations by (operations, bytes), each a launch, and how often the host waits for it."""
 
-    calls: Mapping[KernelWork, int] = field(default_factory=dict)
-    syncs: int = 0
+    calls: Mapping[KernelWork, float] = field(default_factory=dict)
+    syncs: float = 0
 
     def __add__(self, other: DeviceWork) -> DeviceWork:
-        return DeviceWork(Counter(self.calls) + Counter(other.calls), self.syncs + other.syncs)
+        works = {**self.calls, **other.calls}
+        calls = {work: self.calls.get(work, 0) + other.calls.get(work, 0) for work in works}
+        return DeviceWork(calls, self.syncs + other.syncs)
 
     def __sub__(self, earlier: DeviceWork) -> DeviceWork:
-        return DeviceWork(Counter(self.calls) - Counter(earlier.calls), self.syncs - earlier.syncs)
+        return self + earlier.times(-1)
 
-    def times(self, factor: int) -> DeviceWork:
+    def times(self, factor: float) -> DeviceWork:
+        """The same work that often: a job that is as many times as large as the one that was counted."""
         return DeviceWork({work: factor * count for work, count in self.calls.items()}, factor * self.syncs)
 
     @property
-    def launches(self) -> int:
+    def launches(self) -> float:
         return sum(self.calls.values())
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> float:
         return sum(count * work.flops for work, count in self.calls.items())
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> float:
         return sum(count * work.bytes for work, count in self.calls.items())
 
     def roofline(self, device: Device, share: float = 1.0) -> float:

@@ -263,7 +263,7 @@ def test_a_dry_run_asks_for_what_a_real_one_does(kind, pocket) -> None:
         engine.operations = launches.operations(count, where)
         dry_run.use_cuda_blocks(engine)
 
-        def counted_alone(self, probabilities, scores=scores, count=count):
+        def counted_alone(self, probabilities, scores=scores, count=count, where=where):
             for site in {(kind, layer) for kind, layer, _ in self.trie.recipes}:
                 self.inputs.table(*site)
             before = count.work
