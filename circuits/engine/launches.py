@@ -35,8 +35,8 @@ SCATTERS = {"index_copy_", "index_add_", "index_put_", "_index_put_impl_", "scat
 class DeviceWork:
     """What a device is asked to do: its operations by (operations, bytes), each a launch, and how often the host waits for it."""
 
-    calls: Mapping[KernelWork, float] = field(default_factory=dict)
-    syncs: float = 0
+    calls: Mapping[KernelWork, int | float] = field(default_factory=dict)
+    syncs: int | float = 0
 
     def __add__(self, other: DeviceWork) -> DeviceWork:
         works = {**self.calls, **other.calls}
@@ -46,26 +46,26 @@ class DeviceWork:
     def __sub__(self, earlier: DeviceWork) -> DeviceWork:
         return self + earlier.times(-1)
 
-    def times(self, factor: float) -> DeviceWork:
+    def times(self, factor: int | float) -> DeviceWork:
         """The same work that often: a job that is as many times as large as the one that was counted."""
         return DeviceWork({work: factor * count for work, count in self.calls.items()}, factor * self.syncs)
 
     @property
-    def launches(self) -> float:
+    def launches(self) -> int | float:
         return sum(self.calls.values())
 
     @property
-    def flops(self) -> float:
+    def flops(self) -> int | float:
         return sum(count * work.flops for work, count in self.calls.items())
 
     @property
-    def bytes(self) -> float:
+    def bytes(self) -> int | float:
         return sum(count * work.bytes for work, count in self.calls.items())
 
     def roofline(self, device: Device, share: float = 1.0) -> float:
         """Seconds if nothing but arithmetic and memory traffic took time and products reached `share` of the peak."""
         peak = share * device.flops_per_second
-        return sum(count * work.seconds(peak, device.bytes_per_second) for work, count in self.calls.items())
+        return float(sum(count * work.seconds(peak, device.bytes_per_second) for work, count in self.calls.items()))
 
     def parts(self, device: Device) -> dict[str, float]:
         """Seconds by what they are spent on. Their sum is the prediction: nothing is assumed to overlap."""

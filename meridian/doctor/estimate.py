@@ -43,9 +43,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class RunEstimate:
-    """`circuit`: the one it is for; `assumed`: none is known yet. `predicted`: for a GPU that was asked for, or the model's own. `rates`: {kind: (variant, prompt) pairs or passes a second}.
+    """`circuit`: the one it is for; `assumed`: none is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
 
-    `left_out`: {kind of work: why this architecture does not allow it}.
+    `left_out`: {kind of work: why this architecture does not allow it}. `predicted`: on a GPU that was asked for, or on the
+    model's own.
     """
 
     items: tuple[TimedWork, ...]

@@ -19,10 +19,7 @@ from meridian import generated_parts
 from scripts.benchmarks import comparison, subjects, workloads
 from scripts.benchmarks.flops import DecoderShape
 
-NARROW = {
-    "n_embd": 48,
-    "vocab_size": 1024,
-}  # of GPT-2's stand-in, which has its layers and heads and is counted at its widths
+NARROW, FEW_WORDS = 48, 1024  # width and vocabulary of GPT-2's stand-in: it has the layers and heads, `Widths` the rest
 HEADER = ("job", "launches", "syncs", "roofline", "predicted", "bound by")
 
 
@@ -55,7 +52,8 @@ def table(device: Device, scratch: Path) -> str:
 def count(job: PredictedJob, scratch: Path) -> DeviceWork:
     """What a job asks of a GPU once the reference prompts have been run, without the arithmetic."""
     engine, shape, widths = _engine(job, scratch)
-    prompts = subjects.random_prompts(job.sample, job.length, 1, NARROW["vocab_size"], comparison.PROMPT_SEED)
+    vocabulary = FEW_WORDS if widths else shape.vocabulary
+    prompts = subjects.random_prompts(job.sample, job.length, 1, vocabulary, comparison.PROMPT_SEED)
     return dry_run.count(engine, job.sweep(shape), prompts, widths).times(job.prompts / job.sample)
 
 
@@ -64,7 +62,8 @@ def assumptions(device: Device) -> Iterator[str]:
     yield (
         f"{device.name}: {device.flops_per_second / 1e12:g} TFLOP/s in IEEE float32 and "
         f"{device.bytes_per_second / 1e12:g} TB/s, from the data sheet; {1e6 * device.launch_seconds:g} us a launch and "
-        f"{1e6 * device.sync_seconds:g} us a sync, and products at {device.gemm_share:.0%} of the peak, assumed. Nothing is measured"
+        f"{1e6 * device.sync_seconds:g} us a sync, and products at {device.gemm_share:.0%} of the peak, assumed. "
+        "Nothing is measured"
     )
     yield "roofline: the sum over operations of the larger of operations / peak and bytes / bandwidth"
     yield "predicted: the same with products below the peak, plus launches, plus syncs; nothing is assumed to overlap"
@@ -78,13 +77,13 @@ def _engine(job: PredictedJob, scratch: Path) -> tuple[FusedEngine, DecoderShape
     if job.model == "pocket":
         folder = subjects.folder_of("pocket", scratch)
     else:
-        narrow = GPT2Config(**NARROW, bos_token_id=subjects.BOS, eos_token_id=subjects.BOS)
+        narrow = GPT2Config(n_embd=NARROW, vocab_size=FEW_WORDS, bos_token_id=subjects.BOS, eos_token_id=subjects.BOS)
         folder = subjects.save_random(scratch / "narrow", narrow)
         widths = Widths(config.n_embd, config.n_embd // config.n_head, 4 * config.n_embd, config.vocab_size)
     settings = {"name": job.model, "kind": "local", "path": str(folder), "device": "cpu", "dtype": "float32"}
     model = models.load(settings)
     shape = subjects.shape_of(model.bridge.original_model.config if widths is None else config)
-    vocabulary = NARROW["vocab_size"] if widths else shape.vocabulary
+    vocabulary = FEW_WORDS if widths else shape.vocabulary
     reference = subjects.random_prompts(
         subjects.REFERENCE_PROMPTS, job.length, 1, vocabulary, comparison.REFERENCE_SEED
     )

@@ -44,6 +44,7 @@ def test_every_kind_of_work_is_predicted(study, monkeypatch) -> None:
     assert run.by_part["launches"] > run.by_part["math"]  # a toy is nothing but launches
     assert [step for step in said if step.startswith("counting")] == [f"counting {kind}" for kind in found.rates]
     slower = estimate(study, study.circuit, 64, lambda step: None, DEVICES["a100"]).predicted
+    assert slower is not None
     assert slower.by_part["math"] > run.by_part["math"]
     assert slower.by_part["launches"] == pytest.approx(run.by_part["launches"])
 
@@ -65,7 +66,7 @@ def test_which_gpu() -> None:
     assert predicted.device_of(None, None) is None
     assert predicted.device_of(None, "NVIDIA GeForce RTX 4090") is None
     for wrong in ("H200 ", "", "tpu", "größte"):
-        with pytest.raises(UserError, match="doctor.device=.* use one of a100, h100, h200"):
+        with pytest.raises(UserError, match=r"doctor\.device=.* use one of a100, h100, h200"):
             predicted.device_of(wrong, "NVIDIA H200")
 
 
