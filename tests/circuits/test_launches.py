@@ -280,6 +280,29 @@ def test_a_dry_run_asks_for_what_a_real_one_does(kind, pocket) -> None:
     assert found["cpu"].launches > 50
 
 
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "neox", "qwen2"])
+def test_every_architecture_can_be_counted(architecture, load, scored, reference) -> None:
+    """The operations of a real run, as the engine itself counts them, on prompts of several lengths."""
+    engine = FusedEngine(load(architecture), reference)
+    heads = engine.model.heads
+    rng = random.Random(0)
+    made = [ablate(rng.sample(heads, 3), recipe, str(i)) for i, recipe in enumerate(RECIPES)]
+    made += [denoise([Node("mlp", 1)], "m", ("s2",)), noise([Node("residual", 1)], "r", ("end",))]
+    sweep = Sweep(tuple(made), probabilities=True)
+    dry_run.use_cuda_blocks(engine)
+    engine.run(sweep, scored)
+    before = engine.flops
+    engine.run(sweep, scored)
+    count = LaunchCount()
+    dry = DryEngine(engine, count)
+    with count:
+        dry.run(sweep, scored)
+        first = dry.flops
+        dry.run(sweep, scored)
+    assert dry.flops - first == engine.flops - before > 0
+    assert count.work.flops >= dry.flops
+
+
 def test_blocks_of_any_edits_give_the_numbers_of_blocks_of_one(pocket) -> None:
     """CUDA's blocks against the CPU's, and against blocks of a single state."""
     prompts = prompts_of(POCKET, 6, 16, first=6)
