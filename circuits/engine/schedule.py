@@ -205,7 +205,8 @@ class Schedule:
     def _writes(self, layer: int, stage: str, edits: Sequence[Edit], start: int) -> tuple[Writes, ...]:
         """What is put in place at each kind of site of a stage, in the order in which a block computes them."""
         found = []
-        for kind in (kind for kind, at in SITES.items() if at == stage):
+        kinds: list[Kind] = [kind for kind, at in SITES.items() if at == stage]
+        for kind in kinds:
             parts = {
                 state: own for state, edit in enumerate(edits) if (own := [part for site, part in edit if site == kind])
             }
