@@ -269,9 +269,10 @@ class Decoder:
         called = self._sorted(hooks)
         first = min((_layer_of(name, self.n_layers) for name in called), default=0)
         if "hook_embed" in called or not first:
-            embedded = _hooked(called, "hook_embed", self.embed(tokens))
+            embedded = _hooked(called, "hook_embed", self.embed(on_device(tokens, self.embedding.device)))
             return self.logits(self.upper(self.place(embedded), end, hooks))
-        distinct, row = torch.unique(tokens, dim=0, return_inverse=True)  # up to the first hook equal prompts are equal
+        found = torch.unique(tokens, dim=0, return_inverse=True)  # up to the first hook equal prompts are equal
+        distinct, row = (on_device(one, self.embedding.device) for one in found)
         stream = self.place(self.embed(distinct))
         for layer in range(first):
             stream = self._output(layer, stream, self._heads(layer, stream, {}), {})
@@ -288,7 +289,7 @@ class Decoder:
 
         The last layer is computed at `end` alone, as far as its hooks allow.
         """
-        called, end = self._sorted(hooks), end.to(stream.device)
+        called, end = self._sorted(hooks), on_device(end, stream.device)
         rows, last = torch.arange(len(stream), device=stream.device), self.n_layers - 1
         inside = {name.removeprefix(f"blocks.{last}.") for name in called if _layer_of(name, self.n_layers) >= last}
         inside.discard("hook_resid_pre")

@@ -155,7 +155,7 @@ class FusedEngine(LensEngine):
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's end; by the bridge if a hook is none of the decoder's."""
         if self.decoder.can_run(tokens.shape[1], hooks):
-            return self.decoder.forward(tokens.to(self.model.device), end, hooks)
+            return self.decoder.forward(tokens, end, hooks)
         return super()._forward(tokens, end, hooks)
 
     def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
