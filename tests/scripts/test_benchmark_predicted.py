@@ -14,10 +14,10 @@ H200 = DEVICES["h200"]
 
 
 def test_a_sample_stands_for_all_prompts(tmp_path) -> None:
-    """70 of the battery's 77 x 128 prompts against all of them."""
+    """Half of the prompts, twice, against all of them: where the blocks end is all that differs."""
     job = replace(predicted.JOBS[0], prompts=128, sample=128)
     whole, part = predicted.count(job, tmp_path), predicted.count(replace(job, sample=64), tmp_path)
-    assert part.flops == pytest.approx(whole.flops, rel=1e-6)
+    assert part.flops == pytest.approx(whole.flops, rel=1e-4)
     assert part.launches == pytest.approx(whole.launches, rel=0.15)
     assert part.roofline(H200) == pytest.approx(whole.roofline(H200), rel=0.05)
 
