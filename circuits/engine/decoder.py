@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
+from circuits.engine.indices import on_device
 from circuits.models import Model, UnsupportedArchitectureError
 
 Hook = tuple[str, Callable[..., Any]]  # its name in the bridge, and a function of the activation and one more argument
@@ -78,15 +79,16 @@ class Layer:
             return replace(self, output_bias=None)
         shared = [self.group[head] for head in heads]
         n, g = self.n_heads, self.n_groups
-        rows = [*heads, *(n + group for group in shared), *(n + g + group for group in shared)]
+        every = [*heads, *(n + group for group in shared), *(n + g + group for group in shared)]
+        rows, own = (on_device(torch.tensor(chosen), self.qkv.device) for chosen in (every, list(heads)))
         bias = self.qkv_bias
         return replace(
             self,
             n_heads=len(heads),
             group=tuple(range(len(heads))),
-            qkv=self.qkv.unflatten(0, (-1, self.d_head))[rows].flatten(0, 1),
-            qkv_bias=None if bias is None else bias.unflatten(0, (-1, self.d_head))[rows].flatten(),
-            output=self.output[list(heads)],
+            qkv=self.qkv.unflatten(0, (-1, self.d_head)).index_select(0, rows).flatten(0, 1),
+            qkv_bias=None if bias is None else bias.unflatten(0, (-1, self.d_head)).index_select(0, rows).flatten(),
+            output=self.output.index_select(0, own),
             output_bias=None,
         )
 
@@ -267,9 +269,10 @@ class Decoder:
         called = self._sorted(hooks)
         first = min((_layer_of(name, self.n_layers) for name in called), default=0)
         if "hook_embed" in called or not first:
-            embedded = _hooked(called, "hook_embed", self.embed(tokens))
+            embedded = _hooked(called, "hook_embed", self.embed(on_device(tokens, self.embedding.device)))
             return self.logits(self.upper(self.place(embedded), end, hooks))
-        distinct, row = torch.unique(tokens, dim=0, return_inverse=True)  # up to the first hook equal prompts are equal
+        found = torch.unique(tokens, dim=0, return_inverse=True)  # up to the first hook equal prompts are equal
+        distinct, row = (on_device(one, self.embedding.device) for one in found)
         stream = self.place(self.embed(distinct))
         for layer in range(first):
             stream = self._output(layer, stream, self._heads(layer, stream, {}), {})
@@ -286,7 +289,7 @@ class Decoder:
 
         The last layer is computed at `end` alone, as far as its hooks allow.
         """
-        called, end = self._sorted(hooks), end.to(stream.device)
+        called, end = self._sorted(hooks), on_device(end, stream.device)
         rows, last = torch.arange(len(stream), device=stream.device), self.n_layers - 1
         inside = {name.removeprefix(f"blocks.{last}.") for name in called if _layer_of(name, self.n_layers) >= last}
         inside.discard("hook_resid_pre")

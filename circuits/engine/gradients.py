@@ -522,7 +522,7 @@ class GradientEngine:
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's last position, in float32 at least; by the bridge if a hook is none of the decoder's."""
         if self.decoder is not None and self.decoder.can_run(tokens.shape[1], hooks):
-            return self.decoder.forward(tokens.to(self.model.device), end, hooks)
+            return self.decoder.forward(tokens, end, hooks)
         if self.backward is None or not torch.is_grad_enabled():
             return hooked_logits(self.model, tokens, end, hooks)
         return modified_logits(self.backward, self.model, tokens, end, hooks)

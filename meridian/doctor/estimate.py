@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from circuits.circuit import Circuit
 from circuits.measurements import MEASUREMENTS
 from circuits.study import Study
-from meridian.doctor import rates, work
+from kernels.roofline import Device
+from meridian.doctor import predicted, rates, work
+from meridian.doctor.predicted import PredictedRun
 from meridian.doctor.work import SHRINK, SHRINKS_ALL
 
 DOMINANT = 3  # measurements that the advice names
@@ -43,7 +45,8 @@ class Memory:
 class RunEstimate:
     """`circuit`: the one it is for; `assumed`: none is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
 
-    `left_out`: {kind of work: why this architecture does not allow it}.
+    `left_out`: {kind of work: why this architecture does not allow it}. `predicted`: on a GPU that was asked for, or on the
+    model's own.
     """
 
     items: tuple[TimedWork, ...]
@@ -55,10 +58,20 @@ class RunEstimate:
     minutes: float
     advice: tuple[str, ...]
     memory: Memory
+    predicted: PredictedRun | None = None
 
 
-def estimate(study: Study, circuit: Circuit | None, memory_mib: float, say: Callable[[str], object]) -> RunEstimate:
-    """The work of `task=... calibration=all` counted, each kind of it timed on a few prompts."""
+def estimate(
+    study: Study,
+    circuit: Circuit | None,
+    memory_mib: float,
+    say: Callable[[str], object],
+    device: Device | None = None,
+) -> RunEstimate:
+    """The work of `task=... calibration=all` counted, each kind of it timed on a few prompts.
+
+    With `device` also what it would take on that GPU, predicted.
+    """
     study, assumed = work.with_circuit(study, circuit)
     todo = work.of(study)
     with rates.peak_memory(study.model) as peak:
@@ -92,6 +105,7 @@ def estimate(study: Study, circuit: Circuit | None, memory_mib: float, say: Call
             peak=peak.mib,
             peak_of=peak.where,
         ),
+        predicted=None if device is None else predicted.predict(device, study, todo, tuple(measured), say),
     )
 
 
