@@ -37,11 +37,9 @@ def reference(
     scale: float,
 ) -> Float[Tensor, "batch position head d_head"]:
     """The module's formula by torch's scaled_dot_product_attention. Any floating dtype, any number of positions."""
-    # a branch, because torch.compile with dynamic sizes has no plain bool for enable_gqa
-    if q.shape[1] == k.shape[1]:
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    else:
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+    # shared keys and values written out: with enable_gqa, PyTorch computes float32 by its slowest backend on CUDA
+    k, v = (x[:, :, None].expand(-1, -1, q.shape[1] // k.shape[1], -1, -1).flatten(1, 2) for x in (k, v))
+    out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
     return out.transpose(1, 2).contiguous()
 
 

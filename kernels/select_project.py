@@ -50,8 +50,9 @@ def reference(
     launch.require_indices(OPERATION, "parent", parent, 0, len(z))
     selected = z[parent]
     if len(sources):
-        child, head = (pick >= 0).nonzero(as_tuple=True)
-        selected[child, :, head] = sources[pick[child, head], :, head]
+        heads, rows = (torch.arange(size, device=z.device) for size in (z.shape[2], z.shape[1]))
+        picked = sources[pick.clamp(min=0)[:, None, :], rows[:, None], heads]
+        selected = torch.where((pick >= 0)[:, None, :, None], picked, selected)
     else:  # nothing to pick: a pick would otherwise go unnoticed on a GPU
         selected = selected.masked_fill((pick >= 0)[:, None, :, None], float("nan"))
     flat, matrix = selected.reshape(-1, weight.shape[0] * weight.shape[1]), weight.flatten(0, 1)

@@ -26,7 +26,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from kernels import launch, logit_difference, packed_attention, select_project, suffix_attention
+from kernels import launch, logit_difference, packed_attention, select_project, split_product, suffix_attention
 
 BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TARGETS = {
@@ -93,6 +93,7 @@ def _of_nvidia(built: Any) -> dict[str, Any]:
         "spilled": len(re.findall(r"\b(?:STL|LDL)\b", code)),
         "tf32": "tf32" in built.asm["ptx"],
         "tensor_core": bool(TENSOR_CORE.search(code)),
+        "fetched_ahead": len(re.findall(r"\bLDGSTS", code)),
     }
 
 
@@ -150,7 +151,11 @@ def launches(dtype: torch.dtype, d_head: int, sizes: tuple[int, int, int, int] =
         "logit_difference": (logit_difference, lambda: logit_difference._launch(
             empty(states, prompts), floats(states, prompts, d_model), empty(prompts, d_model), empty(prompts),
             whole(states), 1e-5, True)),
-    }  # fmt: skip
+    } | ({} if dtype != torch.float32 else {
+        "split_product": (split_product, lambda: split_product._launch(
+            empty(states * rows, 4 * d_model), empty(states * rows, d_model), empty(4 * d_model, d_model),
+            empty(4 * d_model))),
+    })  # fmt: skip
 
 
 def report(targets: list[str], dtypes: list[str], heads: list[int]) -> Iterator[dict[str, Any]]:
@@ -158,6 +163,8 @@ def report(targets: list[str], dtypes: list[str], heads: list[int]) -> Iterator[
         for dtype in dtypes:
             for d_head in heads:
                 for name, (module, launch_it) in launches(DTYPES[dtype], d_head).items():
+                    if name == "split_product" and target.startswith("gfx"):
+                        continue  # TF32 is NVIDIA's
                     yield {"kernel": name, "target": target, "dtype": dtype, "d_head": d_head} | compiled(
                         module, target, launch_it
                     )
