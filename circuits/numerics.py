@@ -17,6 +17,8 @@ import torch
 
 WORKSPACE, SIZE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # the larger of the two that PyTorch names as repeatable
 
+DETERMINISTIC: Any = torch.utils.deterministic  # whose attribute stands in no type stub
+
 
 @contextlib.contextmanager
 def pinned(device: str | None) -> Iterator[None]:
@@ -33,7 +35,7 @@ def pinned(device: str | None) -> Iterator[None]:
         if on_cuda:
             os.environ.setdefault(WORKSPACE, SIZE)
             torch.use_deterministic_algorithms(True, warn_only=True)
-            torch.utils.deterministic.fill_uninitialized_memory = False  # a write to all memory, for nothing here
+            DETERMINISTIC.fill_uninitialized_memory = False  # a write to all memory, for nothing here
         yield
     finally:
         held.put_back()
@@ -76,7 +78,7 @@ class _Held:
             _precisions(),
             torch.are_deterministic_algorithms_enabled(),
             torch.is_deterministic_algorithms_warn_only_enabled(),
-            torch.utils.deterministic.fill_uninitialized_memory,
+            DETERMINISTIC.fill_uninitialized_memory,
         )
 
     def put_back(self) -> None:
@@ -85,12 +87,12 @@ class _Held:
         for name, value in self.precisions.items():
             _backends()[name].fp32_precision = value
         torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
-        torch.utils.deterministic.fill_uninitialized_memory = self.fill
+        DETERMINISTIC.fill_uninitialized_memory = self.fill
 
 
 def _backends() -> dict[str, Any]:
     """Whatever multiplies in float32, each with a precision of its own."""
-    backends = torch.backends
+    backends: Any = torch.backends
     return {
         "matmul": backends.cuda.matmul,
         "conv": backends.cudnn.conv,

@@ -53,7 +53,9 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2.0**-8,
 WORTH_COMPILING = 5e-4
 WARM_UPS, REPEATS = 2, 7
 COMPARED_PARTS = 32
-RECOMPILATIONS = 64  # torch's own 8 are fewer than the patterns of sizes of 1 in a sweep, and then it silently does not compile
+RECOMPILATIONS = (
+    64  # torch's own 8 are fewer than the patterns of sizes of 1 in a sweep, and then it silently does not compile
+)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from filelock import FileLock, Timeout
@@ -109,7 +109,7 @@ def _code() -> str:
     return results_io.sha256(b"".join(path.read_bytes() for path in files))[:16]
 
 
-def _is_kept(choices: object) -> bool:
+def _is_kept(choices: object) -> TypeGuard[Kept]:
     """Whether these are choices by operation and signature, each with the name of what was chosen."""
     return isinstance(choices, dict) and all(
         isinstance(of_operation, dict)

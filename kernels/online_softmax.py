@@ -24,9 +24,7 @@ if triton is not None:
     LOWEST = tl.constexpr(-1e30)
 
     @triton.jit
-    def load(
-        ptr, row, row_mask, first: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, UPCAST: tl.constexpr
-    ):
+    def load(ptr, row, row_mask, first, D: tl.constexpr, BLOCK: tl.constexpr, UPCAST: tl.constexpr):
         """Components `first` to `first + BLOCK` of rows of width D, 0 where `row_mask` is false and beyond D."""
         width = first + tl.arange(0, BLOCK)
         inside = row_mask[:, None] & (width < D)[None, :]
@@ -73,9 +71,7 @@ if triton is not None:
         output = tl.dot(weights.to(v.dtype), v, acc=output * shrink[:, None], input_precision="ieee")
         if BLOCK_REST:
             v_rest, taint = finite(load(v_ptr, columns, column_mask, BLOCK_D, D, BLOCK_REST, UPCAST), taint)
-            output_rest = tl.dot(
-                weights.to(v.dtype), v_rest, acc=output_rest * shrink[:, None], input_precision="ieee"
-            )
+            output_rest = tl.dot(weights.to(v.dtype), v_rest, acc=output_rest * shrink[:, None], input_precision="ieee")
         total = total * shrink + tl.sum(weights + tl.where(visible, taint[None, :], 0.0), 1)
         return output, output_rest, total, new
 

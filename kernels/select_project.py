@@ -48,13 +48,15 @@ def reference(
     """
     launch.require_indices(OPERATION, "pick", pick, None, len(sources))
     launch.require_indices(OPERATION, "parent", parent, 0, len(z))
-    selected = z[parent]
-    if len(sources):
-        heads, rows = (torch.arange(size, device=z.device) for size in (z.shape[2], z.shape[1]))
-        picked = sources[pick.clamp(min=0)[:, None, :], rows[:, None], heads]
-        selected = torch.where((pick >= 0)[:, None, :, None], picked, selected)
+    if len(
+        sources
+    ):  # one gather from all states, as `nonzero` would wait for a GPU and break the graph of torch.compile
+        states = torch.cat((z, sources))
+        place = torch.where(pick < 0, parent[:, None], pick + len(z))
+        rows, heads = (torch.arange(size, device=z.device) for size in z.shape[1:3])
+        selected = states[place[:, None, :], rows[:, None], heads]
     else:  # nothing to pick: a pick would otherwise go unnoticed on a GPU
-        selected = selected.masked_fill((pick >= 0)[:, None, :, None], float("nan"))
+        selected = z[parent].masked_fill((pick >= 0)[:, None, :, None], float("nan"))
     flat, matrix = selected.reshape(-1, weight.shape[0] * weight.shape[1]), weight.flatten(0, 1)
     projected = flat @ matrix if bias is None else torch.addmm(bias, flat, matrix)
     return residual[parent] + projected.view(len(parent), z.shape[1], weight.shape[2])
@@ -155,7 +157,8 @@ if triton is not None:
         highest = pick  # for a load of the same step could not be fetched ahead
         # one loop over blocks of all heads, so that the loads of the next blocks are under way during a product
         for step in range(n_heads * PARTS):
-            head, width = step // PARTS, step % PARTS * BLOCK_D + tl.arange(0, BLOCK_D)
+            head = step // PARTS
+            width = (step - head * PARTS) * BLOCK_D + tl.arange(0, BLOCK_D)
             highest = tl.maximum(highest, pick)
             from_ptr = tl.where(pick < 0, z_ptr, sources_ptr)
             state = tl.where(pick < 0, parent, pick)  # offsets are 64-bit: parents x rows x d_model can pass 2^31

@@ -85,7 +85,9 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, prefix_k: Tensor, pref
     variants, prompts, heads, positions, d_head = q.shape
     groups, prefix = prefix_k.shape[1], prefix_k.shape[2]
     queries = heads // groups * positions
-    settings = launch.attention_settings(variants * queries, max(variants * positions, prefix), d_head, q.dtype, launch.part(q.device))
+    settings = launch.attention_settings(
+        variants * queries, max(variants * positions, prefix), d_head, q.dtype, launch.part(q.device)
+    )
     variants_per_tile, tiles_per_variant = launch.packing(queries, settings["BLOCK_Q"])
     assert triton is not None  # `require_launchable` has asked for it
     tiles = triton.cdiv(variants, variants_per_tile) * tiles_per_variant
@@ -129,7 +131,8 @@ if triton is not None:
             key = first + tl.arange(0, BLOCK_K)
             visible = row_mask[:, None] & (key < n_prefix)[None, :]
             output, output_rest, total, largest = update(
-                output, output_rest, total, largest, q, q_rest, prefix_k_ptr, prefix_v_ptr, prefix + key, key < n_prefix, visible, scale,
+                output, output_rest, total, largest, q, q_rest, prefix_k_ptr, prefix_v_ptr, prefix + key, key < n_prefix,
+                visible, scale,
                 D, BLOCK_D, BLOCK_REST, UPCAST,
             )  # fmt: skip
         for first in range(0, variants_per_tile * n_positions, BLOCK_K):
@@ -140,7 +143,17 @@ if triton is not None:
             visible = (of_variant[:, None] == key_variant[None, :]) & earlier
             key_pair = ((variant + key_variant) * n_prompts + prompt) * n_groups + group
             output, output_rest, total, largest = update(
-                output, output_rest, total, largest, q, q_rest, k_ptr, v_ptr, key_pair * n_positions + key % n_positions, key_mask, visible,
-                scale, D, BLOCK_D, BLOCK_REST, UPCAST,
+                output, output_rest, total, largest, q, q_rest, k_ptr, v_ptr, key_pair * n_positions + key % n_positions,
+                key_mask, visible, scale, D, BLOCK_D, BLOCK_REST, UPCAST,
             )  # fmt: skip
-        finish(out_ptr, (pair * n_positions + position) * n_heads + head, row_mask, output, output_rest, total, D, BLOCK_D, BLOCK_REST)
+        finish(
+            out_ptr,
+            (pair * n_positions + position) * n_heads + head,
+            row_mask,
+            output,
+            output_rest,
+            total,
+            D,
+            BLOCK_D,
+            BLOCK_REST,
+        )

@@ -112,9 +112,7 @@ def _choose_products(fused: FusedEngine, lens: LensEngine, prompts: PromptSet, s
     else:
         probes, sweep = _probes(lens, prompts)
         tolerance = float(settings["products_tolerance"])
-        own.adopt(
-            products.TF32X3, split_product.split_product, lambda: fused.run(sweep, probes).logit_diff, tolerance
-        )
+        own.adopt(products.TF32X3, split_product.split_product, lambda: fused.run(sweep, probes).logit_diff, tolerance)
     if wanted == products.TF32X3 and own.name != wanted:
         raise UserError(f"engine.products=tf32x3 is not taken for {fused.model.name}: {own.why}; use ieee or auto")
 
