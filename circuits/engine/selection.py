@@ -50,6 +50,7 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
     """
     if isinstance(settings, str):
         settings = {**DEFAULTS, "name": settings}
+    settings = {**DEFAULTS, **settings}
     name, rows = settings.get("name"), int(settings["rows_per_forward"])
     for number in ("memory_mib", "tokens_per_block"):
         value = settings[number]
@@ -57,9 +58,13 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             raise UserError(f"engine.{number}={value} is no room for anything; use a number above 0")
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
-    settings = {**DEFAULTS, **settings}
     _require_one_of("kernels", settings["kernels"], KERNELS)
     _require_one_of("products", settings["products"], PRODUCTS)
+    share = settings["products_tolerance"]
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
+        raise UserError(
+            f"engine.products_tolerance={share} is no share of a logit difference; use a number above 0, below 1"
+        )
     lens = LensEngine(model, reference, rows)
     if name == "lens":
         return lens
