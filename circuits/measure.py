@@ -21,7 +21,7 @@ import torch
 import code_digest
 import registries
 import results_io
-from circuits import models, prompts, study, tasks
+from circuits import models, numerics, prompts, study, tasks
 from circuits.circuit import Circuit
 from circuits.engine.sources import MINIMUM_REFERENCE_PROMPTS
 from circuits.measurements import DEPEND_ON_CIRCUIT, MEASUREMENTS, cross_task
@@ -191,14 +191,15 @@ def measure(
     check(plan, numbers)
     remove_partial(folder)
     done = []
-    for number in numbers:
-        if is_fresh(path := path_of(folder, number), plan.subject(number)):
-            continue
-        with nullcontext() if plan.depends_on_circuit(number) else exclusive():
-            if (known := _same_result_in_another_folder(plan, folder, number, shared)) is not None:
-                results_io.write_text(path, known.read_text(encoding="utf-8"))
-            elif _measured(plan, path, number, progress, note):
-                done.append(number)
+    with numerics.pinned(plan.model_settings.get("device")):
+        for number in numbers:
+            if is_fresh(path := path_of(folder, number), plan.subject(number)):
+                continue
+            with nullcontext() if plan.depends_on_circuit(number) else exclusive():
+                if (known := _same_result_in_another_folder(plan, folder, number, shared)) is not None:
+                    results_io.write_text(path, known.read_text(encoding="utf-8"))
+                elif _measured(plan, path, number, progress, note):
+                    done.append(number)
     return done
 
 
@@ -303,6 +304,7 @@ def environment(plan: Plan) -> dict[str, Any]:
         "device": plan.model.device.type,
         "dtype": str(plan.model.dtype).removeprefix("torch."),
         "engine": plan.study.engine.describe(),
+        "numerics": numerics.describe(),
         "seeds": _seeds(plan),
     }
 

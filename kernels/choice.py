@@ -7,7 +7,8 @@ checks and times every candidate on the call's own arguments:
 2. torch.compile of the reference and the Triton kernel are dropped if they raise, run out of memory or differ from the
    reference by more than TOLERANCES. Compiling takes seconds for each new shape and cannot pay where the reference is
    quick, so it is tried only where the reference takes WORTH_COMPILING or longer.
-3. The fastest of the rest is remembered; of equals, the simpler one.
+3. The fastest of the rest is remembered, also in a file (`choice_file`), so that later runs choose alike; of equals, the
+   simpler one. Arguments that are not finite decide nothing: the reference runs, and the next call chooses.
 
 On any other device the reference runs and nothing is timed.
 """
@@ -26,12 +27,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kernels import launch, logit_difference, packed_attention, select_project, suffix_attention
+from kernels.choice_file import ChoiceFile
 from results_io import UserError
 
 Clock = Callable[[Callable[[], Tensor]], float]
 Candidates = Mapping[str, Mapping[str, Callable[..., Tensor]]]
 
-REFERENCE, COMPILED = "reference", "compiled"
+REFERENCE, COMPILED, TRITON = "reference", "compiled", "triton"
+EVERY_SIGNATURE = "every signature"
 MODULES = {
     module.OPERATION: module for module in (select_project, suffix_attention, packed_attention, logit_difference)
 }
@@ -50,6 +53,9 @@ TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2.0**-8,
 WORTH_COMPILING = 5e-4
 WARM_UPS, REPEATS = 2, 7
 COMPARED_PARTS = 32
+RECOMPILATIONS = (
+    64  # torch's own 8 are fewer than the patterns of sizes of 1 in a sweep, and then it silently does not compile
+)
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,11 @@ class KernelChoice:
 class Operations:
     """The four batched operations, each by the implementation that was fastest for the arguments at hand.
 
-    `implementation` fixes one by name (reference, compiled, triton) and times nothing. `candidates` replaces the
-    implementations, {operation: {name: function}}, the reference among them. `clock` gives the seconds of a call after
-    warm-up; giving one makes any device a measured one. Raises UserError for an implementation that no operation has.
+    `implementation` fixes one by name (reference, compiled, triton) and times nothing; where it cannot take a signature, the
+    reference runs and the choice says why. `candidates` replaces the implementations, {operation: {name: function}}, the
+    reference among them. `clock` gives the seconds of a call after warm-up; giving one makes any device a measured one.
+    `file` keeps choices between processes: nothing that it knows is timed. Raises UserError for an implementation that no
+    operation has.
 
     While it measures, the results of the reference and of one candidate stand beside each other in memory. Do not
     capture a CUDA graph around the first call of a signature.
@@ -84,13 +92,16 @@ class Operations:
         implementation: str | None = None,
         candidates: Candidates | None = None,
         clock: Clock | None = None,
+        file: ChoiceFile | None = None,
     ) -> None:
         self.device = torch.device(device)
+        self.file = file
         self.implementation = implementation
         self._candidates = candidates or default_candidates()
         self._clock = clock or cuda_seconds
         self._measures = clock is not None or self.device.type == "cuda"
         self._choices: dict[str, dict[str, KernelChoice]] = {operation: {} for operation in MODULES}
+        self._kept = file.read() if file is not None and self._measures else {}
         known = sorted({name for functions in self._candidates.values() for name in functions})
         if implementation is not None and implementation not in known:
             raise UserError(f"implementation {implementation!r} is unknown; use one of {', '.join(known)}")
@@ -152,6 +163,24 @@ class Operations:
             if choices
         }
 
+    def implementations(self) -> dict[str, dict[str, str]]:
+        """{operation: {signature: implementation}}, as results record it.
+
+        Where nothing is timed one implementation stands for EVERY_SIGNATURE, besides the signatures that it cannot take: what
+        is recorded then does not depend on how many calls there were before.
+        """
+        found = {
+            operation: {signature: choice.chosen for signature, choice in choices.items()}
+            for operation, choices in self._choices.items()
+        }
+        if self._measures and self.implementation is None:
+            return {operation: choices for operation, choices in found.items() if choices}
+        usual = self.implementation or REFERENCE
+        return {
+            operation: {EVERY_SIGNATURE: usual} | {name: own for name, own in choices.items() if own != usual}
+            for operation, choices in found.items()
+        }
+
     def _run(self, module: ModuleType, arguments: tuple[Any, ...], note: str = "") -> Tensor:
         operation = module.OPERATION
         if arguments[0].device.type != self.device.type:
@@ -161,23 +190,55 @@ class Operations:
         signature = signature_of(module, arguments) + note
         choices, functions = self._choices[operation], self._candidates[operation]
         if signature not in choices:
-            choices[signature] = self._choose(functions, arguments)
-        return functions[choices[signature].chosen](*arguments)
+            choice = self._choose(operation, signature, arguments)
+            if choice is None:
+                return functions[REFERENCE](*arguments)
+            choices[signature] = choice
+        try:
+            return functions[choices[signature].chosen](*arguments)
+        except RecompilationError as error:
+            choices[signature] = KernelChoice(REFERENCE, str(error))
+            return functions[REFERENCE](*arguments)
 
-    def _choose(self, functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...]) -> KernelChoice:
+    def _choose(self, operation: str, signature: str, arguments: tuple[Any, ...]) -> KernelChoice | None:
+        """None if these arguments cannot tell."""
+        functions = self._candidates[operation]
         if self.implementation is not None:
-            return KernelChoice(self.implementation, "fixed by name")
+            return _fixed(self.implementation, functions, arguments)
         if not self._measures:
             return KernelChoice(REFERENCE, f"nothing is timed on {self.device.type}")
-        return fastest(functions, arguments, self._clock)
+        kept = self._kept.get(operation, {}).get(signature)
+        if kept is None or kept["chosen"] not in functions:
+            found = fastest(functions, arguments, self._clock)
+            if found is None or self.file is None:
+                return found
+            kept = self.file.keep(operation, signature, asdict(found))
+            if kept["chosen"] not in functions:  # of a process that has other candidates
+                return found
+        return KernelChoice(**{name: kept[name] for name in KernelChoice.__annotations__ if name in kept})
 
 
-def fastest(functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...], clock: Clock) -> KernelChoice:
+def _fixed(name: str, functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...]) -> KernelChoice:
+    """The implementation `name`, or the reference if that refuses the arguments (too long, too wide, another dtype)."""
+    if name == TRITON:
+        try:
+            functions[name](*arguments)
+        except ValueError as error:
+            return KernelChoice(REFERENCE, str(error))
+    return KernelChoice(name, "fixed by name")
+
+
+def fastest(
+    functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...], clock: Clock
+) -> KernelChoice | None:
     """Check every function against the reference, time those that agree, and choose.
 
-    Errors of the reference propagate; those of any other candidate drop it.
+    None if the reference gives something that is not finite, with which nothing can be compared. Errors of the reference
+    propagate; those of any other candidate drop it.
     """
     expected = functions[REFERENCE](*arguments)
+    if not bool(expected.isfinite().all()):
+        return None
     seconds = {REFERENCE: clock(lambda: functions[REFERENCE](*arguments))}
     differences: dict[str, float | None] = {REFERENCE: 0.0}
     dropped: dict[str, str] = {}
@@ -263,22 +324,33 @@ def default_candidates() -> dict[str, dict[str, Callable[..., Tensor]]]:
         operation: {
             REFERENCE: module.reference,
             COMPILED: compiled(module.reference),
-            "triton": getattr(module, operation),
+            TRITON: getattr(module, operation),
         }
         for operation, module in MODULES.items()
     }
 
 
+class RecompilationError(RuntimeError):
+    """torch.compile has compiled a function as often as it may, and would run it uncompiled from now on."""
+
+
 def compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """torch.compile of `function`, begun at the first call because it imports the compiler.
 
-    Sizes are dynamic, so that the code which was timed is the code that later calls of the signature run.
+    Sizes are dynamic, so that the code which was timed is the code that later calls of the signature run; a size of 1 or 0
+    takes code of its own, so RECOMPILATIONS are allowed. Raises RecompilationError beyond them.
     """
     program: list[Callable[..., Tensor]] = []
 
     def call(*arguments: Any) -> Tensor:
         if not program:
             program.append(torch.compile(function, dynamic=True))
-        return program[0](*arguments)
+        from torch._dynamo import config, exc
+
+        try:
+            with config.patch(recompile_limit=RECOMPILATIONS, fail_on_recompile_limit_hit=True):
+                return program[0](*arguments)
+        except exc.FailOnRecompileLimitHit as error:
+            raise RecompilationError(f"compiled {RECOMPILATIONS} times, torch.compile compiles no more") from error
 
     return call

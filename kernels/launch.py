@@ -22,6 +22,23 @@ except ImportError:  # no Triton on this platform: the references remain
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 SMALLEST_TILE = 16  # tl.dot takes no side shorter than this
 LARGEST_HEAD = 256  # wider heads would not leave a tile of queries, keys and sums room in registers
+NEWEST = "sm_90"  # the part that settings are for where no device says otherwise
+# (queries, keys, warps) of an attention tile by part, kind of number and widest head; with them no register is spilled, see
+# tests/kernels/test_compiled_kernels.py. fp32 has no tensor core to multiply on, so that a thread holds its operands itself
+ATTENTION_TILES: dict[str, dict[str, dict[int, tuple[int, int, int]]]] = {
+    "sm_80": {
+        "fp32": {32: (64, 32, 8), 96: (64, 16, 16), 128: (64, 16, 8), 256: (32, 16, 16)},
+        "half": {64: (64, 32, 4), 128: (64, 32, 8), 256: (32, 16, 8)},
+    },
+    "sm_90": {
+        "fp32": {64: (64, 32, 8), 128: (64, 16, 8), 256: (32, 16, 8)},
+        "half": {64: (64, 64, 4), 128: (64, 64, 8), 256: (64, 16, 8)},
+    },
+    "gfx942": {
+        "fp32": {128: (64, 32, 8), 256: (32, 16, 8)},
+        "half": {64: (64, 64, 4), 128: (64, 64, 8), 256: (64, 32, 8)},
+    },
+}
 
 
 def kernel(function: Callable[..., None]) -> Any:
@@ -134,23 +151,48 @@ def least_padding(length: int, largest: int) -> int:
     return min(sizes, key=lambda size: (-(-length // size) * size, -size))
 
 
-def attention_settings(queries: int, keys: int, d_head: int, dtype: torch.dtype) -> dict[str, int]:
-    """Tile sizes and warps of an attention kernel for `queries` rows that see up to `keys` keys at once.
+def two_parts(length: int) -> tuple[int, int]:
+    """The powers of two from SMALLEST_TILE whose sum exceeds `length` least, the larger first; (power, 0) if one does as well.
 
-    Chosen so that ptxas spills no register for compute capability 9.0, see tests/kernels/test_compiled_kernels.py: fp32
-    has no tensor core to multiply on, so a thread holds its operands itself and needs twice the warps. Not tuned for speed:
-    at four of the pocket's shapes on an H100 packed attention took 0.73 to 2.1 of the reference's time, within 1e-5 of its
-    largest entry.
+    80 components are 64 and 16, 96 are 64 and 32, and 112 go in one block of 128.
     """
-    wide = d_head > 128
-    if dtype == torch.float32:
-        block_q, block_k, warps = (32, 16, 8) if wide else (64, 32, 8)
-    else:
-        block_q, block_k, warps = (64, 32, 8) if wide else (64, 64, 8 if d_head > 64 else 4)
+    whole = tile(length, LARGEST_HEAD)
+    half = whole // 2
+    rest = tile(length - half, LARGEST_HEAD)
+    return (half, rest) if half > rest else (whole, 0)
+
+
+def part(device: torch.device) -> str:
+    """The device's make, as compilers name it: "sm_80" (compute capability 8.0) or "gfx942"; NEWEST where there is none."""
+    if device.type != "cuda":
+        return NEWEST
+    properties = torch.cuda.get_device_properties(device)
+    name = getattr(properties, "gcnArchName", "")
+    return name.partition(":")[0] if torch.version.hip and name else f"sm_{properties.major}{properties.minor}"
+
+
+def family(name: str) -> str:
+    """The part of ATTENTION_TILES whose tiles `name` takes: its own, or that of the nearest older maker's part."""
+    if name in ATTENTION_TILES or not name.startswith("sm_"):
+        return name if name in ATTENTION_TILES else "gfx942"
+    return "sm_90" if 90 <= int(name.removeprefix("sm_")) < 120 else "sm_80"  # 12.x has the small memory of 8.6
+
+
+def attention_settings(queries: int, keys: int, d_head: int, dtype: torch.dtype, name: str = NEWEST) -> dict[str, int]:
+    """Tile sizes and warps of an attention kernel for `queries` rows that see up to `keys` keys at once, on the part `name`.
+
+    Of ATTENTION_TILES. Not tuned for speed: at four of the pocket's shapes on an H100 packed attention took 0.73 to 2.1 of
+    the reference's time, within 1e-5 of its largest entry.
+    """
+    kind = "fp32" if dtype == torch.float32 else "half"
+    tiles = ATTENTION_TILES[family(name)][kind]
+    block_q, block_k, warps = next(tiles[widest] for widest in sorted(tiles) if d_head <= widest)
+    block_d, block_rest = two_parts(d_head)
     return {
         "BLOCK_Q": tile(queries, block_q),
         "BLOCK_K": tile(keys, block_k),
-        "BLOCK_D": tile(d_head, LARGEST_HEAD),
+        "BLOCK_D": block_d,
+        "BLOCK_REST": block_rest,
         "num_warps": warps,
         "num_stages": 2,
     }

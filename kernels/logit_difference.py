@@ -71,12 +71,7 @@ def logit_difference(
     launch.require_indices(OPERATION, "parent", parent, 0, sizes["U"])
     out = torch.empty(sizes["V"], sizes["n"], dtype=torch.float32, device=x.device)
     if out.numel():
-        settings = calculate_settings(sizes["M"])
-        with torch.cuda.device_of(out):
-            _kernel[(out.numel(),)](
-                out, x.contiguous(), directions.contiguous(), bias.contiguous(), parent.contiguous(), eps,
-                sizes["U"], sizes["n"], M=sizes["M"], CENTRED=centred, **settings,
-            )  # fmt: skip
+        _launch(out, *(item.contiguous() for item in tensors.values()), eps=eps, centred=centred)
     return out
 
 
@@ -86,6 +81,17 @@ def calculate_settings(d_model: int) -> dict[str, int]:
         raise ValueError(f"{OPERATION}: d_model is {d_model}; use the reference outside 1..{WIDEST}")
     block = launch.tile(d_model, WIDEST)
     return {"BLOCK": block, "num_warps": min(32, max(4, block // 1024))}
+
+
+def _launch(
+    out: Tensor, x: Tensor, directions: Tensor, bias: Tensor, parent: Tensor, eps: float, centred: bool
+) -> None:  # fmt: skip
+    states, prompts, d_model = x.shape
+    with torch.cuda.device_of(out):
+        _kernel[(out.numel(),)](
+            out, x, directions, bias, parent, eps, states, prompts,
+            M=d_model, CENTRED=centred, **calculate_settings(d_model),
+        )  # fmt: skip
 
 
 if triton is not None:

@@ -37,11 +37,10 @@ def reference(
     scale: float,
 ) -> Float[Tensor, "batch position head d_head"]:
     """The module's formula by torch's scaled_dot_product_attention. Any floating dtype, any number of positions."""
-    # a branch, because torch.compile with dynamic sizes has no plain bool for enable_gqa
-    if q.shape[1] == k.shape[1]:
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-    else:
-        out = functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=True)
+    # shared keys and values written out: with enable_gqa, PyTorch computes float32 by its slowest backend on CUDA
+    k, v = (x[:, :, None].expand(-1, -1, q.shape[1] // k.shape[1], -1, -1).flatten(1, 2) for x in (k, v))
+    # scaled before, because torch.compile compiles anew for every other number given as scale
+    out = functional.scaled_dot_product_attention(q * scale, k, v, is_causal=True, scale=1.0)
     return out.transpose(1, 2).contiguous()
 
 
@@ -72,7 +71,7 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float) -> None:
     batch, heads, positions, d_head = q.shape
     groups = k.shape[1]
     pairs, queries = batch * groups, heads // groups * positions
-    settings = launch.attention_settings(pairs * queries, pairs * positions, d_head, q.dtype)
+    settings = launch.attention_settings(pairs * queries, pairs * positions, d_head, q.dtype, launch.part(q.device))
     pairs_per_tile, tiles_per_pair = launch.packing(queries, settings["BLOCK_Q"])
     assert triton is not None  # `require_launchable` has asked for it
     tiles = triton.cdiv(pairs, pairs_per_tile) * tiles_per_pair
@@ -89,6 +88,7 @@ if triton is not None:
     def _kernel(
         out_ptr, q_ptr, k_ptr, v_ptr, scale, n_pairs, n_heads, n_positions, queries, pairs_per_tile, tiles_per_pair,
         D: tl.constexpr, UPCAST: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+        BLOCK_REST: tl.constexpr,
     ):  # fmt: skip
         """out[pair, s] = softmax over the pair's own t <= s of scale q . k, times v.
 
@@ -101,17 +101,19 @@ if triton is not None:
         of_pair, position = local // queries, local % n_positions
         row_mask = (of_pair < pairs_per_tile) & (pair + of_pair < n_pairs)
         row = pair * queries + local
-        q, output, total, largest = begin(q_ptr, row, row_mask, D, BLOCK_Q, BLOCK_D, UPCAST)
+        q, q_rest, output, output_rest, total, largest = begin(
+            q_ptr, row, row_mask, D, BLOCK_Q, BLOCK_D, BLOCK_REST, UPCAST
+        )
         for first in range(0, pairs_per_tile * n_positions, BLOCK_K):
             key = first + tl.arange(0, BLOCK_K)
             key_pair = key // n_positions
             key_mask = (key_pair < pairs_per_tile) & (pair + key_pair < n_pairs)
             earlier = (key % n_positions)[None, :] <= position[:, None]
             visible = (of_pair[:, None] == key_pair[None, :]) & earlier
-            output, total, largest = update(
-                output, total, largest, q, k_ptr, v_ptr, pair * n_positions + key, key_mask, visible, scale,
-                D, BLOCK_D, UPCAST,
+            output, output_rest, total, largest = update(
+                output, output_rest, total, largest, q, q_rest, k_ptr, v_ptr, pair * n_positions + key, key_mask, visible, scale,
+                D, BLOCK_D, BLOCK_REST, UPCAST,
             )  # fmt: skip
         sequence, head = row // n_positions // n_heads, row // n_positions % n_heads
         row = (sequence * n_positions + position) * n_heads + head
-        finish(out_ptr, row, row_mask, output, total, D, BLOCK_D)
+        finish(out_ptr, row, row_mask, output, output_rest, total, D, BLOCK_D, BLOCK_REST)

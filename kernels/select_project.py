@@ -48,12 +48,15 @@ def reference(
     """
     launch.require_indices(OPERATION, "pick", pick, None, len(sources))
     launch.require_indices(OPERATION, "parent", parent, 0, len(z))
-    selected = z[parent]
-    if len(sources):
-        child, head = (pick >= 0).nonzero(as_tuple=True)
-        selected[child, :, head] = sources[pick[child, head], :, head]
+    if len(
+        sources
+    ):  # one gather from all states, as `nonzero` would wait for a GPU and break the graph of torch.compile
+        states = torch.cat((z, sources))
+        place = torch.where(pick < 0, parent[:, None], pick + len(z))
+        rows, heads = (torch.arange(size, device=z.device) for size in z.shape[1:3])
+        selected = states[place[:, None, :], rows[:, None], heads]
     else:  # nothing to pick: a pick would otherwise go unnoticed on a GPU
-        selected = selected.masked_fill((pick >= 0)[:, None, :, None], float("nan"))
+        selected = z[parent].masked_fill((pick >= 0)[:, None, :, None], float("nan"))
     flat, matrix = selected.reshape(-1, weight.shape[0] * weight.shape[1]), weight.flatten(0, 1)
     projected = flat @ matrix if bias is None else torch.addmm(bias, flat, matrix)
     return residual[parent] + projected.view(len(parent), z.shape[1], weight.shape[2])
@@ -101,9 +104,11 @@ def calculate_settings(rows: int, d_head: int, d_model: int, dtype: torch.dtype)
     its largest entry.
     """
     block, width, warps = (64, 32, 4) if dtype == torch.float32 else (128, 64, 8)
+    block_d = launch.least_padding(d_head, width)
     return {
+        "PARTS": -(-d_head // block_d),
         "BLOCK_R": launch.tile(rows, block),
-        "BLOCK_D": launch.least_padding(d_head, width),
+        "BLOCK_D": block_d,
         "BLOCK_M": launch.tile(d_model, block),
         "num_warps": warps,
         "num_stages": 3,
@@ -134,7 +139,7 @@ if triton is not None:
         out_ptr, z_ptr, sources_ptr, pick_ptr, parent_ptr, weight_ptr, bias_ptr, residual_ptr,
         n_parents, n_sources, n_rows, n_heads, row_blocks, model_blocks,
         D: tl.constexpr, M: tl.constexpr, HAS_BIAS: tl.constexpr, UPCAST: tl.constexpr,
-        BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
+        PARTS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr,
     ):  # fmt: skip
         """out[c, r, m] = residual[p, r, m] + bias[m] + sum_h,d x[c, r, h, d] weight[h, d, m].
 
@@ -148,22 +153,26 @@ if triton is not None:
         parent = tl.load(parent_ptr + child).to(tl.int64)
         parent_rows = tl.where((parent >= 0) & (parent < n_parents), n_rows, 0)  # an unknown state has no rows to read
         total = tl.zeros([BLOCK_R, BLOCK_M], dtype=tl.float32)
-        for head in range(n_heads):
-            pick = tl.load(pick_ptr + child * n_heads + head).to(tl.int64)
+        pick = tl.load(pick_ptr + child * n_heads).to(tl.int64)  # one step ahead of its use: an address that waits
+        highest = pick  # for a load of the same step could not be fetched ahead
+        # one loop over blocks of all heads, so that the loads of the next blocks are under way during a product
+        for step in range(n_heads * PARTS):
+            head = step // PARTS
+            width = (step - head * PARTS) * BLOCK_D + tl.arange(0, BLOCK_D)
+            highest = tl.maximum(highest, pick)
             from_ptr = tl.where(pick < 0, z_ptr, sources_ptr)
             state = tl.where(pick < 0, parent, pick)  # offsets are 64-bit: parents x rows x d_model can pass 2^31
             known_rows = tl.where(pick < n_sources, parent_rows, 0)
             start = (state * n_rows + rows) * n_heads * D + head * D
-            for first in range(0, D, BLOCK_D):
-                width = first + tl.arange(0, BLOCK_D)
-                inside = (rows < known_rows)[:, None] & (width < D)[None, :]
-                x = tl.load(from_ptr + start[:, None] + width[None, :], mask=inside, other=0.0)
-                w_offsets = (head * D + width)[:, None] * M + columns[None, :]
-                w = tl.load(weight_ptr + w_offsets, mask=(width < D)[:, None] & column_mask[None, :], other=0.0)
-                if UPCAST:
-                    x, w = x.to(tl.float32), w.to(tl.float32)
-                total = tl.dot(x, w, acc=total, input_precision="ieee")
-            total = tl.where(pick < n_sources, total, float("nan"))
+            inside = (rows < known_rows)[:, None] & (width < D)[None, :]
+            x = tl.load(from_ptr + start[:, None] + width[None, :], mask=inside, other=0.0)
+            w_offsets = (head * D + width)[:, None] * M + columns[None, :]
+            w = tl.load(weight_ptr + w_offsets, mask=(width < D)[:, None] & column_mask[None, :], other=0.0)
+            if UPCAST:
+                x, w = x.to(tl.float32), w.to(tl.float32)
+            total = tl.dot(x, w, acc=total, input_precision="ieee")
+            pick = tl.load(pick_ptr + child * n_heads + tl.minimum((step + 1) // PARTS, n_heads - 1)).to(tl.int64)
+        total = tl.where(highest < n_sources, total, float("nan"))
         offsets = (parent * n_rows + rows)[:, None] * M + columns[None, :]
         inside = (rows < parent_rows)[:, None] & column_mask[None, :]
         total += tl.load(residual_ptr + offsets, mask=inside, other=float("nan")).to(tl.float32)

@@ -85,7 +85,9 @@ def _launch(out: Tensor, q: Tensor, k: Tensor, v: Tensor, prefix_k: Tensor, pref
     variants, prompts, heads, positions, d_head = q.shape
     groups, prefix = prefix_k.shape[1], prefix_k.shape[2]
     queries = heads // groups * positions
-    settings = launch.attention_settings(variants * queries, max(variants * positions, prefix), d_head, q.dtype)
+    settings = launch.attention_settings(
+        variants * queries, max(variants * positions, prefix), d_head, q.dtype, launch.part(q.device)
+    )
     variants_per_tile, tiles_per_variant = launch.packing(queries, settings["BLOCK_Q"])
     assert triton is not None  # `require_launchable` has asked for it
     tiles = triton.cdiv(variants, variants_per_tile) * tiles_per_variant
@@ -105,6 +107,7 @@ if triton is not None:
         n_variants, n_prompts, n_heads, n_groups, n_positions, n_prefix,
         queries, variants_per_tile, tiles_per_variant, tiles,
         D: tl.constexpr, UPCAST: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+        BLOCK_REST: tl.constexpr,
     ):  # fmt: skip
         """out[u, s] = softmax over the prefix and the variant's own t <= s of scale q . k, times v.
 
@@ -120,14 +123,17 @@ if triton is not None:
         row_mask = (of_variant < variants_per_tile) & (variant + of_variant < n_variants)
         pair = (variant + of_variant) * n_prompts + prompt
         row = (pair * n_heads + head) * n_positions + position
-        q, output, total, largest = begin(q_ptr, row, row_mask, D, BLOCK_Q, BLOCK_D, UPCAST)
+        q, q_rest, output, output_rest, total, largest = begin(
+            q_ptr, row, row_mask, D, BLOCK_Q, BLOCK_D, BLOCK_REST, UPCAST
+        )
         prefix = (prompt.to(tl.int64) * n_groups + group) * n_prefix
         for first in range(0, n_prefix, BLOCK_K):
             key = first + tl.arange(0, BLOCK_K)
             visible = row_mask[:, None] & (key < n_prefix)[None, :]
-            output, total, largest = update(
-                output, total, largest, q, prefix_k_ptr, prefix_v_ptr, prefix + key, key < n_prefix, visible, scale,
-                D, BLOCK_D, UPCAST,
+            output, output_rest, total, largest = update(
+                output, output_rest, total, largest, q, q_rest, prefix_k_ptr, prefix_v_ptr, prefix + key, key < n_prefix,
+                visible, scale,
+                D, BLOCK_D, BLOCK_REST, UPCAST,
             )  # fmt: skip
         for first in range(0, variants_per_tile * n_positions, BLOCK_K):
             key = first + tl.arange(0, BLOCK_K)
@@ -136,8 +142,18 @@ if triton is not None:
             earlier = (key % n_positions)[None, :] <= position[:, None]
             visible = (of_variant[:, None] == key_variant[None, :]) & earlier
             key_pair = ((variant + key_variant) * n_prompts + prompt) * n_groups + group
-            output, total, largest = update(
-                output, total, largest, q, k_ptr, v_ptr, key_pair * n_positions + key % n_positions, key_mask, visible,
-                scale, D, BLOCK_D, UPCAST,
+            output, output_rest, total, largest = update(
+                output, output_rest, total, largest, q, q_rest, k_ptr, v_ptr, key_pair * n_positions + key % n_positions,
+                key_mask, visible, scale, D, BLOCK_D, BLOCK_REST, UPCAST,
             )  # fmt: skip
-        finish(out_ptr, (pair * n_positions + position) * n_heads + head, row_mask, output, total, D, BLOCK_D)
+        finish(
+            out_ptr,
+            (pair * n_positions + position) * n_heads + head,
+            row_mask,
+            output,
+            output_rest,
+            total,
+            D,
+            BLOCK_D,
+            BLOCK_REST,
+        )

@@ -29,6 +29,13 @@ class NothingToCertify(Exception):
 def measure(context: RunContext, task: str) -> Path:
     """Stage 1 for one task; returns the folder of its results."""
     plan = context.plan(task)
+    from circuits import numerics
+
+    with numerics.pinned(plan.model_settings.get("device")):
+        return _measure(context, plan, task)
+
+
+def _measure(context: RunContext, plan: Plan, task: str) -> Path:
     from circuits import measure
 
     folder, shared = context.folder(task), context.folder(task, default=True)

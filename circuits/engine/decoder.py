@@ -25,6 +25,7 @@ from torch.nn import functional
 from transformers.activations import ACT2FN
 
 from circuits.engine.indices import on_device
+from circuits.engine.products import Products
 from circuits.models import Model, UnsupportedArchitectureError
 
 Hook = tuple[str, Callable[..., Any]]  # its name in the bridge, and a function of the activation and one more argument
@@ -124,6 +125,7 @@ class Decoder:
     angles_of: Callable[[int], tuple[Tensor, Tensor]] | None
     longest: int | None  # positions that attention sees at once; None: all
     flops: FlopCount = field(default_factory=FlopCount)
+    products: Products = field(default_factory=Products)  # of q, k, v and the MLPs
     _angles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
 
@@ -156,7 +158,7 @@ class Decoder:
 
     def _linear(self, x: Tensor, weights: Float[Tensor, "to from"], bias: Tensor | None = None) -> Tensor:
         self.flops.add(2 * x[..., 0].numel() * weights.numel())
-        return functional.linear(x, weights, bias)
+        return self.products(x, weights, bias)
 
     # --- attention -------------------------------------------------------------------------------------------------
 
@@ -214,12 +216,12 @@ class Decoder:
     ) -> Float[Tensor, "row query head d_head"]:
         """z from queries and keys that are already rotated: causal, or with `mask` one query over the positions in it."""
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        grouped, length = q.shape[1] != k.shape[1], k.shape[2]
+        length = k.shape[2]
+        # written out, not enable_gqa: with it PyTorch computes float32 by its slowest backend on CUDA
+        k, v = (x[:, :, None].expand(-1, -1, q.shape[1] // x.shape[1], -1, -1).flatten(1, 2) for x in (k, v))
         seen = length * (length + 1) // 2 if mask is None else length
         self.flops.add(4 * q[:, :, 0].numel() * seen)
-        z = functional.scaled_dot_product_attention(
-            q, k, v, mask, is_causal=mask is None, scale=self.scale, enable_gqa=grouped
-        )
+        z = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=self.scale)
         return z.transpose(1, 2)
 
     def attend_last(
@@ -243,7 +245,8 @@ class Decoder:
 
     def project(self, weights: Layer, z: Float[Tensor, "*state head d_head"]) -> Float[Tensor, "*state d_model"]:
         """What the heads together write to the stream, output bias included."""
-        return self._linear(z.flatten(-2), weights.output.flatten(0, 1).T, weights.output_bias)
+        self.flops.add(2 * z[..., 0, 0].numel() * weights.output.numel())
+        return functional.linear(z.flatten(-2), weights.output.flatten(0, 1).T, weights.output_bias)
 
     # --- MLP and read-out ------------------------------------------------------------------------------------------
 

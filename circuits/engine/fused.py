@@ -7,7 +7,7 @@ computed, and only the answers' and foils' logits are read from it. Rows of a ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
@@ -17,11 +17,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from circuits import numerics
 from circuits.engine import decoder, trie
 from circuits.engine.decoder import Hook
 from circuits.engine.inputs import Inputs
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
 from circuits.engine.paths import first_change
+from circuits.engine.products import IEEE
 from circuits.engine.rows import Rows
 from circuits.engine.scores import Scores
 from circuits.engine.sources import Sources
@@ -30,7 +32,8 @@ from circuits.engine.workers import run_parallel, worker_count
 from circuits.interventions import Base, Effects, EveryBut, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
-from kernels.choice import Operations
+from kernels.choice import TRITON, Operations
+from kernels.choice_file import ChoiceFile
 
 MEMORY_MIB = 1024
 # rows of a matrix product: as many as keep the caches warm on a CPU, as many as hide the launches on CUDA (not tuned)
@@ -82,10 +85,11 @@ class FusedEngine(LensEngine):
         memory_mib: float = MEMORY_MIB,
         tokens_per_block: int | None = None,
         operations: Operations | None = None,
+        implementation: str | None = None,
     ) -> None:
         super().__init__(model, reference, rows_per_forward, prompts_per_batch)
         self.decoder = decoder.of(model)
-        self.operations = operations or Operations(model.device)
+        self.operations = operations or _operations(model.device, implementation)
         per_token = STREAMS * self.decoder.d_model * self.decoder.dtype.itemsize
         self.tokens_held = max(1, int(memory_mib * 2**20 / per_token) // worker_count(model.device))
         device = "cuda" if model.device.type == "cuda" else "cpu"
@@ -143,12 +147,18 @@ class FusedEngine(LensEngine):
 
     def describe(self) -> dict[str, Any]:
         """Which backend and kernels produce the numbers, and why these, as JSON data."""
-        kernels = {
-            operation: sorted({choice["chosen"] for choice in choices.values()})
-            for operation, choices in self.operations.chosen().items()
+        choices = self.operations.implementations()
+        kernels = {operation: sorted(set(of_signature.values())) for operation, of_signature in choices.items()}
+        products = self.decoder.products
+        return {
+            "backend": "fused",
+            "why": self.why,
+            "kernels": kernels,
+            "implementations": choices,
+            "float32_products": "tf32" if products.name == IEEE and numerics.tf32_products() else products.name,
+            "products_because": products.why,
+            "attention": _attention_of(self.model, choices),
         }
-        precision = torch.get_float32_matmul_precision()  # "highest": IEEE, no TF32
-        return {"backend": "fused", "why": self.why, "kernels": kernels, "float32_products": precision}
 
     def _forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
@@ -241,6 +251,23 @@ class FusedEngine(LensEngine):
             self.tokens_per_block //= 2
         else:
             raise
+
+
+def _operations(device: torch.device, implementation: str | None) -> Operations:
+    """Those that an engine has for itself: chosen once for each kind of device, or fixed by name."""
+    timed = device.type == "cuda" and implementation is None
+    return Operations(device, implementation, file=ChoiceFile.of(device) if timed else None)
+
+
+def _attention_of(model: Model, choices: Mapping[str, Mapping[str, str]]) -> str:
+    """In what precision attention is computed, by PyTorch's kernels where those are chosen."""
+    if model.dtype != torch.float32 or model.device.type != "cuda":
+        return str(model.dtype).removeprefix("torch.")
+    own = set(choices.get("packed_attention", {}).values())
+    if own == {TRITON}:
+        return "ieee, by the packed kernel"
+    # PyTorch's memory-efficient attention multiplies float32 in three TF32 products from compute capability 8.0 on
+    return "tf32x3, by PyTorch's memory-efficient attention" + (", ieee by the packed kernel" if TRITON in own else "")
 
 
 def _part(sweep: Sweep, numbers: Sequence[int]) -> Sweep:

@@ -10,21 +10,29 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from circuits.circuit import Node
+from circuits.engine import products
 from circuits.engine.fused import FusedEngine
 from circuits.engine.lens import DeadHookError, LensEngine
 from circuits.engine.paths import UnknownWiringError
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise, patch_paths
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
+from kernels import launch, split_product
 from results_io import UserError
 
 BACKENDS = ("auto", "fused", "lens")
+KERNELS = ("auto", "reference", "triton")
+PRODUCTS = (products.IEEE, products.TF32X3, products.AUTO)
 DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reasons are
     "rows_per_forward": 512,
     "memory_mib": 1024,
     "tokens_per_block": None,
+    "kernels": "auto",
+    "products": "ieee",
+    "products_tolerance": 1e-5,
     "tolerance": {"float64": 1e-6, "float32": 1e-4, "float16": 0.03, "bfloat16": 0.1},
 }
 PROBES = 4  # prompts, of as many lengths as there are
@@ -33,14 +41,16 @@ PROBES = 4  # prompts, of as many lengths as there are
 def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
     """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
 
-    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block and tolerance (by dtype: the
-    largest error of a logit difference, as a share of the largest logit difference). UserError for another name.
+    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block, kernels, products with
+    products_tolerance, and tolerance (by dtype: the largest error of a logit difference, as a share of the largest logit
+    difference). UserError for another name, and for kernels or products that are unknown or that the device cannot follow.
 
     If the model is no pre-norm decoder, or if the fused backend's numbers are not the reference backend's, engine=fused
     raises UserError, and engine=auto uses the reference backend and says why.
     """
     if isinstance(settings, str):
         settings = {**DEFAULTS, "name": settings}
+    settings = {**DEFAULTS, **settings}
     name, rows = settings.get("name"), int(settings["rows_per_forward"])
     for number in ("memory_mib", "tokens_per_block"):
         value = settings[number]
@@ -48,10 +58,18 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             raise UserError(f"engine.{number}={value} is no room for anything; use a number above 0")
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
+    _require_one_of("kernels", settings["kernels"], KERNELS)
+    _require_one_of("products", settings["products"], PRODUCTS)
+    share = settings["products_tolerance"]
+    if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share < 1:
+        raise UserError(
+            f"engine.products_tolerance={share} is no share of a logit difference; use a number above 0, below 1"
+        )
     lens = LensEngine(model, reference, rows)
     if name == "lens":
         return lens
-    dtype = str(model.dtype).removeprefix("torch.")
+    _require_cuda(settings, model)
+    dtype, kernels = str(model.dtype).removeprefix("torch."), settings["kernels"]
     try:
         fused = FusedEngine(
             model,
@@ -59,8 +77,10 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             rows,
             memory_mib=float(settings["memory_mib"]),
             tokens_per_block=settings["tokens_per_block"],
+            implementation=None if kernels == "auto" else kernels,
         )
         fused.why = prove_parity(fused, lens, prompts, float(settings["tolerance"][dtype]))
+        _choose_products(fused, lens, prompts, settings)
     except UnsupportedArchitectureError as reason:
         if name == "fused":
             raise
@@ -69,10 +89,48 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
     return fused
 
 
+def _require_one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise UserError(f"engine.{name}={value} is unknown; use one of {', '.join(known)}")
+
+
+def _require_cuda(settings: Mapping[str, Any], model: Model) -> None:
+    """UserError for a setting that only a GPU can follow, where there is none."""
+    if model.device.type == "cuda":
+        return
+    if settings["kernels"] == "triton" and not launch.interpreted():
+        raise UserError(f"engine.kernels=triton needs a CUDA device and the model is on {model.device}; use reference")
+    if settings["products"] == products.TF32X3:
+        raise UserError(f"engine.products=tf32x3 needs a CUDA device and the model is on {model.device}; use ieee")
+
+
+def _choose_products(fused: FusedEngine, lens: LensEngine, prompts: PromptSet, settings: Mapping[str, Any]) -> None:
+    """Split float32 products on tensor cores, if asked for and if they agree with IEEE on the probes of parity.
+
+    UserError if engine.products=tf32x3 and they do not.
+    """
+    wanted, own = settings["products"], fused.decoder.products
+    if wanted == products.IEEE:
+        return
+    if fused.model.device.type != "cuda" or fused.model.dtype != torch.float32:
+        own.why = "tf32x3 is for float32 on a CUDA device"
+    else:
+        probes, sweep = _probes(lens, prompts)
+        tolerance = float(settings["products_tolerance"])
+        own.adopt(products.TF32X3, split_product.split_product, lambda: fused.run(sweep, probes).logit_diff, tolerance)
+    if wanted == products.TF32X3 and own.name != wanted:
+        raise UserError(f"engine.products=tf32x3 is not taken for {fused.model.name}: {own.why}; use ieee or auto")
+
+
+def _probes(lens: LensEngine, prompts: PromptSet) -> tuple[PromptSet, Sweep]:
+    """Prompts and a sweep that touch everything."""
+    probes = prompts.select(_of_different_lengths(prompts))
+    return probes, Sweep(tuple(_touch_everything(lens, tuple(probes.positions))), probabilities=True)
+
+
 def prove_parity(fused: LensEngine, lens: LensEngine, prompts: PromptSet, tolerance: float) -> str:
     """What the comparison showed, in words; UnsupportedArchitectureError if the backends differ by more than `tolerance`."""
-    probes = prompts.select(_of_different_lengths(prompts))
-    sweep = Sweep(tuple(_touch_everything(lens, tuple(probes.positions))), probabilities=True)
+    probes, sweep = _probes(lens, prompts)
     expected = lens.run(sweep, probes)
     differ = f"the fused backend's numbers for {fused.model.name} differ from the reference backend's by"
     try:

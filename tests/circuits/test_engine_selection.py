@@ -242,3 +242,38 @@ def test_settings_without_a_name_are_refused(model, reference, scored) -> None:
 
 def test_the_defaults_are_those_of_the_configuration() -> None:
     assert OmegaConf.to_container(OmegaConf.load(CONFIGS / "engine" / "common.yaml")) == dict(DEFAULTS)
+
+
+# --- kernels and products -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["auto", "fused", "lens"])
+@pytest.mark.parametrize(
+    ("setting", "value", "sentence"),
+    [
+        ("kernels", "cutlass", "engine.kernels=cutlass is unknown; use one of auto, reference, triton"),
+        ("kernels", None, "engine.kernels=None is unknown; use one of auto, reference, triton"),
+        ("products", "tf32", "engine.products=tf32 is unknown; use one of ieee, tf32x3, auto"),
+        ("products_tolerance", 0, "engine.products_tolerance=0 is no share .*; use a number above 0"),
+        ("products_tolerance", "a", "engine.products_tolerance=a is no share .*; use a number above 0"),
+    ],
+)
+def test_another_kernel_or_product_is_refused(setting, value, sentence, name, model, reference, scored) -> None:
+    with pytest.raises(UserError, match=sentence):
+        ask(model, reference, scored, name, **{setting: value})
+
+
+def test_what_only_a_gpu_can_do_is_refused_elsewhere(model, reference, scored, monkeypatch) -> None:
+    with pytest.raises(UserError, match=r"engine.products=tf32x3 needs a CUDA device and the model is on cpu; use ieee"):
+        ask(model, reference, scored, products="tf32x3")
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    with pytest.raises(UserError, match=r"engine.kernels=triton needs a CUDA device"):
+        ask(model, reference, scored, kernels="triton")
+
+
+def test_a_record_names_what_ran(model, reference, scored) -> None:
+    described = ask(model, reference, scored, kernels="reference", products="auto").describe()
+    assert described["implementations"]["packed_attention"] == {"every signature": "reference"}
+    assert len(described["implementations"]) == 4
+    assert described["float32_products"] == "ieee" and described["attention"] == "float32"
+    assert described["products_because"] == "tf32x3 is for float32 on a CUDA device"

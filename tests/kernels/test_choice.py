@@ -5,9 +5,12 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from functools import partial
+from importlib import import_module
 
 import pytest
 import torch
+import torch._dynamo
 
 from kernels import choice
 from kernels.choice import Operations
@@ -298,6 +301,81 @@ def test_every_argument_of_every_operation_is_named_in_order():
             assert [name for name in inspect.signature(function).parameters if name != "self"] == module.ARGUMENTS
         axes = {axis for layout in module.LAYOUTS.values() for axis in layout.split()}
         assert set(choice.LARGE_AXES[operation]) <= axes
+
+
+SHAPES = {  # twelve of each operation, some with sizes of 1; the first has no two alike, which torch would take for one size
+    "select_project": [
+        (3, 5, 7, 3, 24, 40, 2, True), (4, 6, 9, 3, 24, 40, 3, True), (2, 4, 33, 2, 80, 192, 3, True),
+        (9, 8, 2, 7, 5, 6, 4, True), (1, 5, 7, 3, 24, 40, 2, True), (1, 9, 4, 2, 16, 32, 5, True),
+        (3, 2, 11, 12, 8, 96, 6, True), (5, 5, 5, 5, 5, 5, 5, True), (2, 3, 4, 5, 6, 7, 8, True),
+        (6, 17, 3, 4, 64, 70, 2, True), (7, 7, 13, 2, 9, 18, 2, True), (1, 2, 65, 2, 16, 65, 3, True),
+    ],
+    "suffix_attention": [
+        (3, 5, 8, 2, 6, 7, 24), (2, 3, 6, 3, 4, 9, 8), (5, 4, 2, 2, 3, 6, 16), (4, 2, 8, 2, 6, 3, 32), (7, 5, 3, 3, 2, 2, 12),
+        (1, 5, 8, 2, 6, 7, 24), (1, 6, 4, 4, 3, 8, 16), (2, 2, 2, 2, 2, 2, 2), (9, 3, 12, 4, 11, 5, 8), (6, 7, 4, 2, 13, 4, 20),
+        (3, 8, 6, 2, 7, 10, 40), (1, 3, 6, 2, 9, 4, 8),
+    ],
+    "packed_attention": [
+        (5, 12, 3, 7, 24), (9, 2, 2, 7, 8), (3, 2, 2, 20, 80), (2, 6, 2, 30, 16), (4, 8, 4, 64, 16), (7, 7, 7, 7, 7),
+        (1, 6, 2, 5, 24), (1, 12, 4, 9, 8), (11, 3, 3, 2, 40), (6, 10, 5, 13, 4), (8, 4, 4, 33, 12), (1, 6, 3, 17, 16),
+    ],
+    "logit_difference": [
+        (3, 4, 40, 5), (5, 3, 24, 9), (2, 7, 65, 4), (8, 2, 16, 8), (4, 4, 4, 4), (6, 9, 33, 2), (1, 4, 40, 5), (1, 3, 70, 8),
+        (9, 5, 12, 3), (7, 6, 48, 10), (2, 2, 2, 2), (1, 8, 21, 6),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", list(SHAPES))
+def test_a_reference_compiles_to_few_graphs_over_many_shapes(operation):
+    graphs, limit = [], torch._dynamo.config.recompile_limit
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    own = import_module(f"tests.kernels.test_{operation}")
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    reference = choice.MODULES[operation].reference
+    program = torch.compile(reference, dynamic=True, backend=backend)
+    assert len(SHAPES[operation]) == 12
+    for shape in SHAPES[operation]:
+        arguments = own.operands(shape, True) if operation == "logit_difference" else own.operands(shape)
+        assert torch.allclose(program(*arguments), reference(*arguments), rtol=1e-5, atol=1e-5)
+    assert len(graphs) <= 4 < limit
+    assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_what_torch_would_no_longer_compile_is_left_to_the_reference(monkeypatch):
+    monkeypatch.setattr(choice, "RECOMPILATIONS", 2)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    torch._dynamo.reset()
+    reference = choice.MODULES["logit_difference"].reference
+    candidates = {"logit_difference": {"reference": reference, "compiled": choice.compiled(reference)}}
+    operations = Operations("cpu", "compiled", candidates)
+    for states, prompts, variants in [(2, 3, 4), (1, 3, 4), (2, 1, 4), (2, 3, 1), (1, 1, 4)]:
+        x, rest = normal(states, prompts, 8, seed=0), (normal(prompts, 8, seed=1), torch.zeros(prompts))
+        arguments = (x, *rest, torch.zeros(variants, dtype=torch.int32), 1e-5, True)
+        assert torch.allclose(operations.logit_difference(*arguments), reference(*arguments))
+    chosen = [entry["chosen"] for entry in operations.chosen()["logit_difference"].values()]
+    assert chosen == ["compiled"] * 2 + ["reference"] * 3
+    assert "compiled 2 times" in [*operations.chosen()["logit_difference"].values()][-1]["why"]
+
+
+def test_shared_keys_and_values_are_written_out(monkeypatch):
+    """With enable_gqa PyTorch takes its slowest backend for float32 on CUDA."""
+    asked = []
+    real = torch.nn.functional.scaled_dot_product_attention
+
+    def attention(q, k, v, **options):
+        asked.append((q.shape, k.shape, v.shape, options))
+        return real(q, k, v, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attention)
+    choice.MODULES["packed_attention"].reference(normal(2, 6, 5, 8, seed=0), *[normal(2, 3, 5, 8, seed=1)] * 2, 0.5)
+    ((q, k, v, options),) = asked
+    assert q == k == v and not options.get("enable_gqa")
 
 
 def test_every_reference_is_one_graph_of_dynamic_sizes():
