@@ -215,7 +215,8 @@ class Operations:
             kept = self.file.keep(operation, signature, asdict(found))
             if kept["chosen"] not in functions:  # of a process that has other candidates
                 return found
-        return KernelChoice(**{name: kept[name] for name in KernelChoice.__annotations__ if name in kept})
+        known = {name: kept[name] for name in KernelChoice.__annotations__ if name in kept}
+        return KernelChoice(**{"why": "kept by another process", **known})
 
 
 def _fixed(name: str, functions: Mapping[str, Callable[..., Tensor]], arguments: tuple[Any, ...]) -> KernelChoice:

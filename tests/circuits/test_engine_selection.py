@@ -264,7 +264,9 @@ def test_another_kernel_or_product_is_refused(setting, value, sentence, name, mo
 
 
 def test_what_only_a_gpu_can_do_is_refused_elsewhere(model, reference, scored, monkeypatch) -> None:
-    with pytest.raises(UserError, match=r"engine.products=tf32x3 needs a CUDA device and the model is on cpu; use ieee"):
+    with pytest.raises(
+        UserError, match=r"engine.products=tf32x3 needs a CUDA device and the model is on cpu; use ieee"
+    ):
         ask(model, reference, scored, products="tf32x3")
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     with pytest.raises(UserError, match=r"engine.kernels=triton needs a CUDA device"):

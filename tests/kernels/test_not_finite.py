@@ -33,7 +33,10 @@ def test_packed_attention(which, bad, d_head):
     for function in both("packed_attention"):
         before, after = function(**operands, scale=0.3), function(**spoilt, scale=0.3)
         assert same(after, before, others)
-        assert not after[4].isfinite().all()
+        if (
+            which != "q" or function is not choice.MODULES["packed_attention"].reference
+        ):  # PyTorch gives a NaN query numbers
+            assert not after[4].isfinite().all()
 
 
 @pytest.mark.parametrize("bad", BAD)
@@ -64,7 +67,8 @@ def test_suffix_attention(which, bad):
         assert torch.equal(after[:, 0], before[:, 0])
         if which != "prefix_v":
             assert same(after, before, [0, 1, 2, 4])
-        assert not after[3, 1].isfinite().all()
+        if which != "k" or bad != -float("inf"):  # these queries give such a key a weight of 0
+            assert not after[3, 1].isfinite().all()
 
 
 @pytest.mark.parametrize("bad", BAD)
