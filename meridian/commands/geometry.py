@@ -60,7 +60,14 @@ def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
     folder = context.model_folder / FOLDER
     if name != ALL:
         folder = folder / sets[0].name
-    ignored = ("geometry.trace", "geometry.path", "geometry.trace_resamples", "geometry.level", "geometry.coordinates")
+    ignored = (
+        "geometry.trace",
+        "geometry.path",
+        "geometry.trace_resamples",
+        "geometry.trace_margin",
+        "geometry.level",
+        "geometry.coordinates",
+    )
     differs = [
         text for text in context.differs
         if overrides.setting(text) not in ("geometry", *ignored) and not text.startswith(("model", "suite"))

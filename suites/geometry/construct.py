@@ -262,13 +262,13 @@ def _variant(one: Mapping[str, Any], data: Mapping[str, Any], where: str) -> Var
     given = dict(one)
     messages = given.pop("messages", None)
     if (messages is None) == ("prompt" not in given):
-        raise UserError(f"{where}: variant {one['id']} needs either prompt or messages; write one of them")
+        raise UserError(f"{where}: variant {one['id']} needs either prompt or messages; write one")
     if messages is not None:
         form = data.get("transcript")
         if form is None:
             raise UserError(
-                f"{where}: variant {one['id']} has messages and the construct no transcript; declare how user and assistant turns "
-                "are written, for example {user: 'User: {}', assistant: 'Assistant: {}'}"
+                f"{where}: variant {one['id']} has messages and the construct no transcript; declare how turns are "
+                "written, for example {user: 'User: {}', assistant: 'Assistant: {}'}"
             )
         lines = [form.get(turn["role"], "{}").replace("{}", turn["content"]) for turn in messages]
         given["prompt"] = "\n".join([*lines, form["assistant"].replace("{}", "").rstrip()])
@@ -288,6 +288,6 @@ def _lint(construct: Construct, where: str) -> None:
             raise UserError(f"{where}: variant {one.id} is of method {one.method}; name its {lacking[one.method]}")
         if one.method == "turns" and (one.wording not in base or not one.prompt.endswith(base[one.wording].prompt)):
             raise UserError(
-                f"{where}: variant {one.id} asks something else than turn 0: expected a prompt that ends with that of the paraphrase "
-                "of its wording; outputs of different questions differ anyway"
+                f"{where}: variant {one.id} asks something else than turn 0: expected a prompt that ends with that of "
+                "the paraphrase of its wording; outputs of different questions differ anyway"
             )

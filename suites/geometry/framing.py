@@ -31,7 +31,7 @@ def pss(
     resamples: int = FEWEST_RESAMPLES,
     fewest: int = FEWEST,
 ) -> Metric:
-    """sqrt(max(0, delta^2) / S_b), delta^2 = |o_c - o_b|^2 - S_c/n_c - S_b/n_b, of outputs [point, axis] without and with framing.
+    """sqrt(max(0, delta^2) / S_b), delta^2 = |o_c - o_b|^2 - S_c/n_c - S_b/n_b, of outputs [point, axis] of both kinds.
 
     `paired`: row v of both is the same wording, which the framing was put before. delta^2 is then |mean d|^2 - S_d/V of the
     wordings' differences d, and their signs are flipped. `detail` has delta^2 with its interval, the direction, and the interval

@@ -19,7 +19,7 @@ FEWEST = 20  # cases for an interval
 
 
 def jbs(flips: ArrayLike, reruns: ArrayLike, *, seed: int = 0, level: float = LEVEL) -> Metric:
-    """Flips over cases x perturbations [case, perturbation] (0 or 1), less those of asking the unchanged case again [case, rerun].
+    """Flips [case, perturbation], 0 or 1, less those of asking the unchanged case again [case, rerun].
 
     Paired by case: the mean over cases of (share of perturbations that flip - share of reruns that flip), bootstrapped over
     cases from 20 on; fewer have no interval. UserError for other values than 0 and 1, and if the two are not of the same cases.

@@ -1,4 +1,4 @@
-"""Check of a projection phi: does a small change of a text move its coordinates little, and a paraphrase less than another text?"""
+"""Check of a projection phi: does a small change of a text move it little, and a paraphrase less than another text?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of points by relabelling: exact where all relabellings can be listed, otherwise random ones with p = (1 + hits)/(1 + B)."""
+"""Tests of points by relabelling: exact where all can be listed, else random ones with p = (1 + hits)/(1 + B)."""
 
 from __future__ import annotations
 

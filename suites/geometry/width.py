@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from suites.estimate import Estimate, Interval, missing
 from suites.geometry.metric import LEVEL, UNIT, Metric, Published, points
@@ -13,8 +14,7 @@ NUMBER, ID, NAME = "177", "G.ow", "width"
 FORMULA = "diameter of the floor(.9 n) points nearest to the coordinate-wise median"
 FEWEST = 20  # prompts
 KEPT, QUANTILE = 0.9, 0.9
-RESAMPLES = 2000
-METHOD = "bootstrap over prompts, no pair of a point with itself"
+METHOD = "quantiles of distances at the jackknifed share of pairs (Woodruff)"
 
 
 def kept(values: ArrayLike) -> Float[np.ndarray, "point axis"]:
@@ -30,9 +30,7 @@ def diameter(values: ArrayLike) -> float:
     return float(_distances(table).max()) if len(table) > 1 else 0.0
 
 
-def ow(
-    values: ArrayLike, *, seed: int = 0, level: float = LEVEL, resamples: int = RESAMPLES, fewest: int = FEWEST
-) -> Metric:
+def ow(values: ArrayLike, *, level: float = LEVEL, fewest: int = FEWEST) -> Metric:
     """The .9 quantile of pairwise distances of one point [axis] for each prompt, in at most a few declared axes.
 
     Unlike the diameter it is stable in n; models are compared at equal n all the same. `detail` has the raw diameter. At least
@@ -52,9 +50,7 @@ def ow(
         return Metric(formula, missing("insufficient_data", reason, UNIT, count, detail=detail))
     distances = _distances(table)
     value = float(np.quantile(distances[np.triu_indices(count, 1)], QUANTILE))
-    draws = _bootstrap(distances, seed, resamples)
-    tail = (1 - level) / 2
-    interval = Interval(float(np.quantile(draws, tail)), float(np.quantile(draws, 1 - tail)), level, METHOD)
+    interval = Interval(*_woodruff(distances, value, level), level, METHOD)
     return Metric(
         formula,
         Estimate(value, UNIT, count, ci=interval, assumptions=("prompts are independent",), detail=detail),
@@ -65,14 +61,18 @@ def _distances(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "poi
     return np.linalg.norm(table[:, None] - table[None], axis=-1)
 
 
-def _bootstrap(
-    distances: Float[np.ndarray, "point point"], seed: int, resamples: int
-) -> Float[np.ndarray, " resample"]:
-    """The quantile over resampled prompts; pairs of one prompt with itself, which have no distance, are left out."""
-    rng, count, found = np.random.default_rng(seed), len(distances), np.empty(resamples)
-    first, second = np.triu_indices(count, 1)
-    for place in range(resamples):
-        drawn = rng.integers(count, size=count)
-        i, j = drawn[first], drawn[second]
-        found[place] = np.quantile(distances[i, j][i != j], QUANTILE)
-    return found
+def _woodruff(distances: Float[np.ndarray, "point point"], value: float, level: float) -> tuple[float, float]:
+    """The quantiles of the distances at .9 -+ t se, se that of the share of pairs within `value` by the jackknife over points.
+
+    The share of pairs is a U-statistic. Above 1 the upper end is the largest distance. The percentile bootstrap over points
+    holds .80 at 20 points, and is not offered. Source: Woodruff 1952.
+    """
+    count = len(distances)
+    within = (distances <= value).sum(1) - 1.0  # not the point itself
+    share = within.sum() / (count * (count - 1))
+    without = (within.sum() - 2 * within) / ((count - 1) * (count - 2))
+    error = np.sqrt((count - 1) / count * ((without - share) ** 2).sum())
+    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error
+    pairs = distances[np.triu_indices(count, 1)]
+    low, high = np.quantile(pairs, [max(QUANTILE - half, 0.0), min(QUANTILE + half, 1.0)])
+    return float(low), float(high)

@@ -110,7 +110,7 @@ def test_oracle_7_distance_from_a_reference():
 def test_oracle_8_width_without_the_two_farthest():
     angles = 2 * np.pi * np.arange(18) / 18
     points = np.concatenate([np.stack([np.cos(angles), np.sin(angles)], 1), [(10, 0), (0, 12)]])
-    found = width.ow(points, resamples=200)
+    found = width.ow(points)
     assert found.estimate.detail["diameter"] == near(15.620499) and found.published.value == near(2.0)
     assert found.estimate.n == 20 and width.ow(points[:19]).estimate.status == "insufficient_data"
 
@@ -177,7 +177,7 @@ def test_the_published_width_grows_with_the_sample_and_the_quantile_does_not():
     rng = np.random.default_rng(3)
     for count, grown, stable in ((20, 2.50, 2.13), (50, 2.77, 2.11), (200, None, 2.15)):
         clouds = rng.normal(size=(60, count, 2)) / 2**0.5
-        found = [width.ow(cloud, resamples=2) for cloud in clouds]
+        found = [width.ow(cloud) for cloud in clouds]
         assert np.mean([one.estimate.value for one in found]) == pytest.approx(stable, abs=0.1)
         if grown is not None:
             assert np.mean([one.published.value for one in found]) == pytest.approx(grown, abs=0.1)
