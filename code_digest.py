@@ -45,8 +45,8 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
             )
         ),
         "meridian/experiments/geometry_cells.py",
-        "meridian/experiments/geometry_plants.py",
     ),
+    "planted geometry": ("suites/geometry/*.py", "meridian/experiments/geometry_plants.py"),
     "planted faults": (
         "circuits/**/*.py",
         "calibrations/**/*.py",

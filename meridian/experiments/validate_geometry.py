@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NUMBER, FILE = "V7", "V7_validate_geometry.json"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "geometry.md"
-CODE = "geometric cells"  # of code_digest: what a cell depends on
+CODE, PLANTS = "geometric cells", "planted geometry"  # of code_digest: what a cell depends on
 
 
 def run(context: RunContext) -> None:
@@ -49,7 +49,7 @@ def run(context: RunContext) -> None:
 def _planted(settings: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
     from meridian.experiments import geometry_plants
 
-    subject = {"planted": dict(settings["planted"]), "seed": settings["seed"], "code": code_digest.version_of(CODE)}
+    subject = {"planted": dict(settings["planted"]), "seed": settings["seed"], "code": code_digest.version_of(PLANTS)}
     path = folder / "planted.json"
     if not is_fresh(path, subject):
         results_io.write(path, {"subject": subject, "rows": geometry_plants.fine_tuned(settings)})

@@ -169,7 +169,7 @@ def read(path: Path) -> Construct:
     """One construct.yaml, expanded and linted. UserError in one sentence with the file and the key."""
     where, data = schema.shown_path(path), declaration.read_yaml(path)
     schema.check(data, SCHEMA, where)
-    variants = tuple([*_expanded(data), *(_variant(one, data, where) for one in data.get("variants", ()))])
+    variants = (*_expanded(data), *(_variant(one, data, where) for one in data.get("variants", ())))
     reference = data.get("reference")
     found = Construct(
         data["id"],
