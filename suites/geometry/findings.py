@@ -23,7 +23,7 @@ from suites.geometry import (
 )
 from suites.geometry.construct import SYMBOLIC_REASON, Construct, Variant
 from suites.geometry.measure import Measured, SetRun
-from suites.geometry.metric import Metric, Published
+from suites.geometry.metric import LEVEL, Metric, Published
 from suites.statistics import bootstrap
 
 METRICS: tuple[ModuleType, ...] = (position, paraphrase, framing, turns, languages, reasoning, width, coverage)
@@ -33,6 +33,7 @@ ENGLISH_ONLY = (
 NO_PLANE = (
     "an embedding has no declared axes, and no PCA is fixed on a reference run; declare choices, scale or anchors"
 )
+FLIPS = 2000  # of signs, for the band of a turn
 FOLLOWS = 0.8  # share of outputs with reasoning in which the declared pattern has to be found
 PAIRED_FROM = 6  # wordings that two methods share: the signs of five cannot give a p below .05
 
@@ -156,9 +157,25 @@ def _turns(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[
 
     def found() -> Metric:
         tables = [one.means(turn) if paired else np.concatenate(one.draws(turn)) for turn in ordered]
-        return turns.ds(tables, paired=paired, seed=seed)
+        metric = turns.ds(tables, paired=paired, seed=seed)
+        if metric.estimate.status != "ok":
+            return metric
+        detail = {**metric.estimate.detail, "noise_band": _noise_band(tables, paired, metric)}
+        return replace(metric, estimate=replace(metric.estimate, detail=detail))
 
     yield None, _guarded(one, turns, used, found)
+
+
+def _noise_band(tables: Sequence[np.ndarray], paired: bool, metric: Metric) -> list[float]:
+    """How far each turn's mean lies from turn 0 in 95 of 100 conversations in which nothing moves.
+
+    For repeats: turn 0's, drawn again. For wordings: the signs of their own differences from turn 0, flipped at random.
+    """
+    if not paired:
+        return list(metric.estimate.detail["floor_high"])
+    signs = np.random.default_rng(0).choice([1.0, -1.0], size=(FLIPS, len(tables[0])))
+    away = [np.linalg.norm(signs @ (table - tables[0]) / len(table), axis=1) for table in tables]
+    return [float(np.quantile(one, LEVEL)) for one in away]
 
 
 def _languages(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -> Iterator[tuple[str | None, Metric]]:
@@ -329,7 +346,8 @@ def _per_construct(run: SetRun) -> dict[tuple[str, str], dict[str, float]]:
             "language": one.construct.of("language"),
         }
         noise = [float(((d - d.mean(0)) ** 2).sum(1).mean() ** 0.5) for d in one.draws(base)]
-        found.setdefault(("stability", "direct"), {})[name] = float(np.mean(noise))
+        if not run.deterministic:
+            found.setdefault(("stability", "direct"), {})[name] = float(np.mean(noise))
         found.setdefault(("stability", "paraphrase"), {})[name] = float(np.linalg.norm(means - centre, axis=1).mean())
         if reference is not None:
             away = np.linalg.norm(means - np.array(reference), axis=1)
@@ -359,6 +377,8 @@ def _why_empty(trait: str, method: str, run: SetRun, found: Sequence[Finding]) -
         return "not_applicable", "no construct declares two sides with anchors for this method"
     if trait == "position" and all(one.construct.reference is None for one in run.measured):
         return "not_applicable", "no construct declares a reference"
+    if (trait, method) == ("stability", "direct") and run.deterministic:
+        return "not_applicable", "outputs are exact, so that there is no noise of draws"
     if not any(one.construct.of(method) for one in run.measured) and method in ("language", "persona"):
         return "not_applicable", f"no construct is asked by the method {method}"
     reasons = [f.found.estimate.reason for f in found if f.found.estimate.status == "insufficient_data"]

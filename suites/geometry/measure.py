@@ -120,8 +120,16 @@ def run(
         Cache(folder / CACHE_NAME) as store,
     ):
         asker = Asker(model, log, store, CHUNK)
+        before = _choices_known(log)
         found = tuple(_one_set(one, asker, settings, progress or _no_bar, embedder) for one in sets)
-    return GeometryRun(model.name, model.identity, seed, found, asker.asked, asker.reused, folder / generations.NAME)
+        compared = _choices_known(log) - before
+    asked, known = asker.asked + compared, asker.reused + before
+    return GeometryRun(model.name, model.identity, seed, found, asked, known, folder / generations.NAME)
+
+
+def _choices_known(log: GenerationLog) -> int:
+    """How many sets of choices this model has compared, by the record."""
+    return sum(len(one.likelihoods) for one in log.runs.values() if one.started["model_fingerprint"] == log.fingerprint)
 
 
 def _one_set(

@@ -44,7 +44,7 @@ def show(run: GeometryRun, found: Sequence[Finding], console: Console, notes: Se
     for line in (*CAPTION, *notes):
         put(line, style="dim" if line in CAPTION else None)
     put()
-    put(f"Record {run.log} · {run.asked} outputs asked, {run.reused} known before")
+    put(f"Record {run.log} · {run.asked} outputs or choices asked, {run.reused} known before")
 
 
 def rows_of(found: Sequence[Finding]) -> tuple[Table, list[str]]:
