@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -181,8 +182,39 @@ def traced(
     model: LocalModel, constructs: Sequence[Construct], space: Coordinates, settings: Mapping[str, Any]
 ) -> list[trace.TracedHead]:
     """The trace of a model on the neutral and framed variants of these constructs."""
-    from dataclasses import replace
-
     own = [replace(one, variants=tuple(v for v in one.variants if v.method in METHODS)) for one in constructs]
     options = {name: settings[name] for name in ("level", "margin", "resamples", "seed")}
     return trace.analyse(own, space.names, trace.sweep(model, own, space, {}), **options)
+
+
+def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a plant: heads that answer a persona otherwise, heads that spread wordings, and shams about words of no prompt.
+
+    `right`: the planted head is the first of its kind, and has no other; of a sham, no head is named that the intact model has
+    not. Heads are drawn among those of `layers`, the same for a fault and its shams.
+    """
+    config, own = settings["heads"], construct.load("pocket")
+    space, intact = coordinates.declared(own.coordinates, "pocket"), LocalModel(POCKET)
+    keep = {*config["wordings"], *(f"{PERSONA}_{name}" for name in config["wordings"])}
+    small = [replace(one, variants=tuple(v for v in one.variants if v.id in keep)) for one in own.constructs]
+    small = small[: config["constructs"]]
+    known = _names(traced(intact, small, space, config))
+    rng = np.random.default_rng(settings["seed"])
+    rows = []
+    for kind, times in (("trait", config["faults"]), ("method", config["faults"]), ("sham", config["shams"])):
+        for _ in range(times):
+            node = Node("head", int(rng.choice(config["layers"])), int(rng.integers(intact.source.n_heads)))
+            words = [str(word) for word in rng.choice(config["sham_words"], 2, replace=False)]
+            faults = {"trait": persona_head(node), "method": wording_head(node), "sham": wording_head(node, words)}[
+                kind
+            ]
+            heads = traced(with_heads(intact, faults, small), small, space, config)
+            first = trace.named(heads, kind)[:1] if kind != "sham" else []
+            new = sorted(_names(heads) - known)
+            right = not new if kind == "sham" else [str(one.head) for one in first] == [str(node)]
+            rows.append({"plant": kind, "head": str(node), "named": new, "right": right})
+    return rows
+
+
+def _names(heads: Sequence[trace.TracedHead]) -> set[str]:
+    return {str(one.head) for one in heads if one.kind}

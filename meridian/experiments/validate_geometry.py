@@ -21,6 +21,7 @@ import results_io
 from circuits.measure import is_fresh
 from meridian import generated_parts
 from meridian.experiments import geometry_cells
+from suites.statistics import proportions
 
 if TYPE_CHECKING:
     from meridian.context import RunContext
@@ -40,20 +41,24 @@ def run(context: RunContext) -> None:
         for cell in cells:
             rows.append(_row(cell, settings, folder / "cells"))
             bar.advance(1)
-    planted = [] if settings["only"] else _planted(settings, folder / "cells")
-    results_io.write(folder / FILE, document(rows, planted, settings))
+    plants = {} if settings["only"] else _plants(settings, folder / "cells")
+    results_io.write(folder / FILE, document(rows, plants, settings))
     for line in sentences(rows, settings):
         context.reporter.say(line)
 
 
-def _planted(settings: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
+def _plants(settings: Mapping[str, Any], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the fine-tunes (`planted`) and of the planted heads (`heads`), kept like cells."""
     from meridian.experiments import geometry_plants
 
-    subject = {"planted": dict(settings["planted"]), "seed": settings["seed"], "code": code_digest.version_of(PLANTS)}
-    path = folder / "planted.json"
-    if not is_fresh(path, subject):
-        results_io.write(path, {"subject": subject, "rows": geometry_plants.fine_tuned(settings)})
-    return results_io.read(path)["rows"]
+    found = {}
+    for name, make in (("planted", geometry_plants.fine_tuned), ("heads", geometry_plants.planted_heads)):
+        subject = {name: dict(settings[name]), "seed": settings["seed"], "code": code_digest.version_of(PLANTS)}
+        path = folder / f"{name}.json"
+        if not is_fresh(path, subject):
+            results_io.write(path, {"subject": subject, "rows": make(settings)})
+        found[name] = results_io.read(path)["rows"]
+    return found
 
 
 def _row(cell: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -69,7 +74,7 @@ def _row(cell: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> 
 
 
 def document(
-    rows: Sequence[Mapping[str, Any]], planted: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]], plants: Mapping[str, Sequence[Mapping[str, Any]]], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The numbered result."""
     return {
@@ -83,7 +88,7 @@ def document(
             "measured_by": code_digest.version_of(CODE),
         },
         "n": {"cells": len(rows)},
-        "data": {"rows": list(rows), "planted": list(planted)},
+        "data": {"rows": list(rows), "planted": plants.get("planted", []), "heads": plants.get("heads", [])},
     }
 
 
@@ -174,6 +179,24 @@ def planted_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return generated_parts.table(header, lines)
 
 
+def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: how many planted heads are named first of their kind, and of how many shams no head is named."""
+    names = {
+        "trait": "answers a persona otherwise",
+        "method": "spreads the wordings",
+        "sham": "sham: words of no prompt",
+    }
+    lines = []
+    for kind, name in names.items():
+        own = [row for row in rows if row["plant"] == kind]
+        if own:
+            share = proportions.wilson(sum(row["right"] for row in own), len(own))
+            wrong = "; ".join(f"{row['head']}: {', '.join(row['named']) or 'none'}" for row in own if not row["right"])
+            ends = f"{share.number:.2f} [{share.bounds.low:.2f}, {share.bounds.high:.2f}]"
+            lines.append([name, str(len(own)), ends, wrong or "–"])
+    return generated_parts.table(("planted head", "n", "right", "named instead"), lines)
+
+
 def _range(found: Sequence[Mapping[str, float] | None]) -> str:
     shares = [one["share"] for one in found if one]
     if not shares:
@@ -189,6 +212,7 @@ def parts(found: Mapping[str, Any]) -> dict[str, str]:
         "geometry coverage": coverage_table(rows),
         "geometry power": power_table(rows),
         "geometry planted": planted_table(found["data"]["planted"]),
+        "geometry heads": heads_table(found["data"]["heads"]),
     }
 
 

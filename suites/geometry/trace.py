@@ -1,7 +1,8 @@
 """Trace (180): which attention heads hold the position of a local model's answers, and which add spread to them.
 
-Every head is replaced by its mean over the neutral wordings, one at a time, and every variant is read again. A head that changes
-tau^2 (PIS) and not the position or a framing's shift is a method head; one that changes these and not tau^2 is a trait head.
+Every head is replaced by its mean over the neutral wordings, one at a time, and every variant is read again. A head adds spread
+if tau^2 (PIS) falls without it, carries a framing if the shift becomes shorter along its direction, and holds position if the
+centre moves. One that adds spread alone is a method head, one that does another of these alone a trait head.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class Effect:
     high: float
 
     def moves(self, margin: float) -> bool:
-        """Whether the whole interval lies beyond the margin."""
-        return self.low > margin or self.high < -margin
+        """Whether the whole interval lies beyond the margin: on either side for position, below it for spread and framings."""
+        return self.high < -margin or (self.quantity.startswith(POSITION) and self.low > margin)
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ class TracedHead:
     kind: str
 
     def largest(self, *quantities: str) -> float:
-        """The largest |effect| on these quantities."""
-        return max((abs(e.estimate) for e in self.effects if e.quantity.partition(" ")[0] in quantities), default=0.0)
+        """The largest effect on these quantities: |change| of position, what is lost of spread and framings."""
+        own = [e for e in self.effects if e.quantity.partition(" ")[0] in quantities]
+        return max((abs(e.estimate) if e.quantity.startswith(POSITION) else -e.estimate for e in own), default=0.0)
 
 
 def named(heads: Sequence[TracedHead], kind: str) -> list[TracedHead]:
@@ -96,7 +98,9 @@ def sweep(
             found[place][variant.id] = point
         return list(found)
 
-    heads = [Node(layer, index) for layer in range(model.source.n_layers) for index in range(model.source.n_heads)]
+    heads = [
+        Node("head", layer, index) for layer in range(model.source.n_layers) for index in range(model.source.n_heads)
+    ]
     everything = head_ablation.prepare(
         HeadAblation(tuple(heads), "mean", ("the neutral wordings",)), model.model, model.source, reference
     )
@@ -152,19 +156,41 @@ def _points(
 # --- statistics -------------------------------------------------------------------------------------------------------
 
 
-def quantities(one: Construct, table: Table, axes: Sequence[str], towards: np.ndarray) -> dict[str, float]:
-    """What a head may change of one construct: position by axis and along the ODS direction, tau^2, each framing's shift."""
+def quantities(
+    one: Construct, table: Table, axes: Sequence[str], towards: np.ndarray, shifts: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """What a head may change of one construct: position by axis and along the ODS direction `towards`, tau^2, and each framing's
+    shift along its direction over all constructs (`shifts`)."""
     base = findings.wordings(one)
     means = np.array([table[v.id] for v in base])
     centre = means.mean(0)
     found = {f"{POSITION} {name}": float(centre[k]) for k, name in enumerate(axes)}
     found[f"{POSITION} away from the reference"] = float(centre @ towards)
     found[SPREAD] = spread.total_variance(means)
+    own = _shifts(one, table)
+    return found | {
+        f"{FRAMING} {persona}": float(own[persona] @ way) for persona, way in shifts.items() if persona in own
+    }
+
+
+def _shifts(one: Construct, table: Table) -> dict[str, np.ndarray]:
+    """The mean shift of each persona over the wordings that it shares with the neutral ones."""
+    found, base = {}, findings.wordings(one)
     for persona in dict.fromkeys(v.persona for v in one.of("persona")):
         both = findings.pairs(base, one.of("persona", persona=persona))
-        shift = np.mean([table[framed.id] - table[plain.id] for plain, framed in both], axis=0)
-        found |= {f"{FRAMING} {persona} {name}": float(shift[k]) for k, name in enumerate(axes)}
+        if both:
+            found[persona] = np.mean([table[framed.id] - table[plain.id] for plain, framed in both], axis=0)
     return found
+
+
+def _directions(constructs: Sequence[Construct], intact: Sequence[Table]) -> dict[str, np.ndarray]:
+    """The unit vector of each persona's shift in the intact model, averaged over constructs."""
+    by_persona: dict[str, list[np.ndarray]] = {}
+    for one, table in zip(constructs, intact, strict=True):
+        for persona, shift in _shifts(one, table).items():
+            by_persona.setdefault(persona, []).append(shift)
+    means = {persona: np.mean(shifts, axis=0) for persona, shifts in by_persona.items()}
+    return {persona: mean / length for persona, mean in means.items() if (length := np.linalg.norm(mean)) > 0}
 
 
 def analyse(
@@ -185,7 +211,8 @@ def analyse(
         raise UserError(f"{len(constructs)} constructs; a trace resamples them and needs at least {FEWEST}: add some")
     heads, intact, ablated = swept
     directions = [_towards(one, table) for one, table in zip(constructs, intact, strict=True)]
-    before = [quantities(o, t, axes, d) for o, t, d in zip(constructs, intact, directions, strict=True)]
+    shifts = _directions(constructs, intact)
+    before = [quantities(o, t, axes, d, shifts) for o, t, d in zip(constructs, intact, directions, strict=True)]
     names = [name for name in before[0] if all(name in one for one in before)]
     changes = np.array(
         [
@@ -193,7 +220,7 @@ def analyse(
                 [after[name] - own[name] for name in names]
                 for own, after in zip(
                     before,
-                    (quantities(o, t, axes, d) for o, t, d in zip(constructs, tables, directions, strict=True)),
+                    (quantities(o, t, axes, d, shifts) for o, t, d in zip(constructs, tables, directions, strict=True)),
                     strict=True,
                 )
             ]
