@@ -78,7 +78,7 @@ def _of_construct(one: Measured, run: SetRun, seed: int) -> Iterator[Finding]:
         return
     base = wordings(one.construct)
     makers: Mapping[ModuleType, Callable[[], Iterator[tuple[str | None, Metric]]]] = {
-        position: lambda: _position(one, base),
+        position: lambda: _position(one, base, run),
         paraphrase: lambda: _paraphrase(one, base, run, seed),
         framing: lambda: _framing(one, base, seed),
         turns: lambda: _turns(one, base, seed),
@@ -103,10 +103,12 @@ def _guarded(one: Measured, metric: ModuleType, used: Sequence[Variant], make: C
     return make() if reason is None else absent(metric, "insufficient_data", reason)
 
 
-def _position(one: Measured, base: Sequence[Variant]) -> Iterator[tuple[str | None, Metric]]:
-    reference = one.construct.reference
+def _position(one: Measured, base: Sequence[Variant], run: SetRun) -> Iterator[tuple[str | None, Metric]]:
+    reference = run.reference(one.construct)
     if reference is None:
-        yield None, absent(position, "not_applicable", "the construct declares no reference")
+        known = one.construct.reference is not None
+        why = "the reference is in coordinates of another kind" if known else "the construct declares no reference"
+        yield None, absent(position, "not_applicable", why)
         return
     variance = one.construct.reference_variance
     yield (
@@ -276,7 +278,7 @@ def _coverage(run: SetRun) -> Metric:
     for one in run.measured:
         if one.reason is not None or one.construct.regions is None or run.coordinates is None:
             continue
-        anchors = measure.anchors_of(one.construct, run.coordinates, run.constructs.scale)
+        anchors = measure.anchors_of(one.construct, run.coordinates, run.scale)
         regions = tuple(coverage.region(anchors[side]) for side in "ab")
         coverage.require_apart(regions[0], regions[1], one.construct.id)
         ceilings += [coverage.ceiling(anchors[side]) for side in "ab"]
@@ -340,7 +342,7 @@ def _per_construct(run: SetRun) -> dict[tuple[str, str], dict[str, float]]:
         if not base or one.usable(one.construct.variants) is not None:
             continue
         means = one.means(base)
-        centre, reference = means.mean(0), one.construct.reference
+        centre, reference = means.mean(0), run.reference(one.construct)
         groups = {
             "persona": one.construct.of("persona"),
             "language": one.construct.of("language"),
@@ -375,8 +377,8 @@ def _why_empty(trait: str, method: str, run: SetRun, found: Sequence[Finding]) -
         return "not_applicable", SYMBOLIC_REASON
     if trait == "coverage" and method != "direct":
         return "not_applicable", "no construct declares two sides with anchors for this method"
-    if trait == "position" and all(one.construct.reference is None for one in run.measured):
-        return "not_applicable", "no construct declares a reference"
+    if trait == "position" and all(run.reference(one.construct) is None for one in run.measured):
+        return "not_applicable", "no construct declares a reference in these coordinates"
     if (trait, method) == ("stability", "direct") and run.deterministic:
         return "not_applicable", "outputs are exact, so that there is no noise of draws"
     if not any(one.construct.of(method) for one in run.measured) and method in ("language", "persona"):

@@ -83,6 +83,22 @@ class SetRun:
     reason: str | None = None
     environments: tuple[Mapping[str, Any], ...] = ()
 
+    @property
+    def as_declared(self) -> bool:
+        """Whether coordinates are of the kind that the set declares: its scale and references are in no other."""
+        return self.coordinates is not None and self.coordinates.kind == self.constructs.coordinates.get("kind")
+
+    @property
+    def scale(self) -> Mapping[str, Any]:
+        """The fixed scale; none in coordinates of another kind than the declared one."""
+        return self.constructs.scale if self.as_declared else {}
+
+    def reference(self, one: Construct) -> tuple[float, ...] | None:
+        """The construct's reference in units of the scale; None where it has none in these coordinates."""
+        if one.reference is None or not self.as_declared:
+            return None
+        return tuple(coordinates.apply_scale(np.array([one.reference]), self.scale)[0].tolist())
+
 
 @dataclass(frozen=True)
 class GeometryRun:

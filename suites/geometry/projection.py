@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,7 @@ def discrimination(paraphrases: Sequence[float], unrelated: Sequence[float], lev
     return Estimate(area, "AUC", near.size + far.size, ci=Interval(low, high, level, method))
 
 
+@cache
 def of_embedder(encode: Callable[[Sequence[str]], Float[np.ndarray, "text axis"]]) -> Estimate:
     """The AUC of an embedder on the 40 written paraphrases: each pair against the first sentence with the next pair's."""
     pairs = paraphrases()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -69,14 +69,16 @@ def _document(metric: ModuleType, run: GeometryRun, found: Sequence[Finding]) ->
 def _record(one: Finding, run: GeometryRun) -> dict[str, Any]:
     """One finding with the keys of a suite's record, `published` beside the estimate. No threshold of the paper is a verdict."""
     own = next(found for found in run.sets if found.constructs.name == one.set)
-    estimate = one.found.estimate
+    estimate, untrusted = one.found.estimate, not _trusted(own)
+    if untrusted:
+        estimate = replace(estimate, assumptions=(*estimate.assumptions, EXPLORATORY))
     return {
         "metric_id": one.identifier,
         "suite": one.set,
         "construct": one.construct,
         "label": one.label,
         "family": one.metric.ID.partition(".")[0],
-        "role": "descriptive" if estimate.p_value is None else "exploratory",
+        "role": "descriptive" if estimate.p_value is None and not untrusted else "exploratory",
         "subject": {
             "model_fingerprint": results_io.sha256(run.identity),
             "suite_hash": own.constructs.sha256,
@@ -114,7 +116,7 @@ def _points(run: SetRun) -> dict[str, Any]:
         }
         shown[one.construct.id] = {
             "title": one.construct.title,
-            "reference": one.construct.reference,
+            "reference": run.reference(one.construct),
             "reason": one.reason,
             "variants": outputs,
         }
@@ -122,10 +124,16 @@ def _points(run: SetRun) -> dict[str, Any]:
         "axes": list(run.coordinates.names),
         "kind": run.coordinates.kind,
         "deterministic": run.deterministic,
-        "scale": dict(run.constructs.scale),
+        "scale": dict(run.scale),
         "check": _check(run),
         "constructs": shown,
     }
+
+
+def _trusted(own: SetRun) -> bool:
+    """False if coordinates are made by an embedder that does not tell paraphrases from other texts."""
+    embedder = None if own.coordinates is None else own.coordinates.embedder
+    return embedder is None or projection.trusted(projection.of_embedder(embedder.encode))
 
 
 def _check(run: SetRun) -> dict[str, Any] | None:

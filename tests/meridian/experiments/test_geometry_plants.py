@@ -1,4 +1,4 @@
-"""Heads planted in pocket: one that answers a persona otherwise, one that spreads the wordings, and one that moves every answer."""
+"""Heads planted in pocket: one that answers a persona otherwise, one that spreads the wordings, and a sham."""
 
 from __future__ import annotations
 
