@@ -237,10 +237,10 @@ def test_an_endpoint_is_asked_once_and_another_embedder_asks_nothing(tmp_path, m
         assert run.sets[0].identity["kind"] == "scale" and again.sets[0].identity["embedder"] == "numbers"
         assert run.sets[0].identity["scale_sha256"] and run.sets[0].identity != again.sets[0].identity
         found = records(again, tmp_path / "embedding")
-        assert found["G.ow.opinions.night_trains"]["status"] == "off"
-        assert found["G.ods.opinions.night_trains"]["reason"] == "the reference is in coordinates of another kind"
-        assert found["G.pis.opinions.night_trains"]["role"] == "exploratory"
-        assert records(run, tmp_path / "scale")["G.ow.opinions.night_trains"]["status"] == "ok"
+        assert found["G.ow.opinions.bicycle_lanes"]["status"] == "off"
+        assert found["G.ods.opinions.bicycle_lanes"]["reason"] == "the reference is in coordinates of another kind"
+        assert found["G.pis.opinions.bicycle_lanes"]["role"] == "exploratory"
+        assert records(run, tmp_path / "scale")["G.ow.opinions.bicycle_lanes"]["status"] == "ok"
     finally:
         server.shutdown()
         thread.join()
