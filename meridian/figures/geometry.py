@@ -78,8 +78,8 @@ def _map(name: str, key: str, data: Mapping[str, Any], shown: Mapping[str, Any])
         name=f"map_{name}_{key}",
         title=f"{data['title']}: where the outputs lie",
         caption=f"{exact}Small: outputs without turns. Circles: neutral wordings ({len(base)}), their centre with its "
-        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of these prompts that "
-        "lie nearest to their median. Cross: the reference. Result 171.",
+        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of "
+        "these prompts that lie nearest to their median. Cross: the reference. Result 171.",
         x_label=f"{shown['axes'][0]} (scaled log-odds)" if shown["kind"] == "choices" else shown["axes"][0],
         y_label=f"{shown['axes'][1]} (scaled log-odds)" if shown["kind"] == "choices" else shown["axes"][1],
         draws=_pairs(np.concatenate(list(clouds.values()))),

@@ -121,5 +121,5 @@ def _solve(squared: float, law: _Law, share: float) -> float:
     while _share_below(squared, high**2, law) > share:
         high *= 2
     return float(
-        optimize.brentq(lambda delta: _share_below(squared, delta**2, law) - share, 0.0, high, xtol=1e-9 * high)
+        optimize.brentq(lambda delta: _share_below(squared, delta**2, law) - share, 0.0, high, xtol=1e-9 * high)  # pyright: ignore[reportArgumentType]
     )

@@ -279,7 +279,7 @@ def _coverage(run: SetRun) -> Metric:
         if one.reason is not None or one.construct.regions is None or run.coordinates is None:
             continue
         anchors = measure.anchors_of(one.construct, run.coordinates, run.scale)
-        regions = tuple(coverage.region(anchors[side]) for side in "ab")
+        regions = coverage.region(anchors["a"]), coverage.region(anchors["b"])
         coverage.require_apart(regions[0], regions[1], one.construct.id)
         ceilings += [coverage.ceiling(anchors[side]) for side in "ab"]
         sides = [one.construct.of(f"side_{side}") for side in "ab"]

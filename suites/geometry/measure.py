@@ -292,7 +292,7 @@ def _of_texts(
     readable = np.isfinite(values).all(1)
     if not readable.all():
         lost["unreadable"] += int((~readable).sum())
-    kept = tuple(text for text, good in zip(texts, readable, strict=True) if good)
+    kept = tuple(texts[place] for place in np.flatnonzero(readable))
     return Outputs(coordinates.apply_scale(values[readable], scale), dict(lost), kept)
 
 

@@ -182,7 +182,8 @@ def _estimate(value: float, draws: Sequence[float], units: int, level: float) ->
     tail = (1 - level) / 2
     interval = None
     if len(usable) > len(draws) * level:
-        interval = Interval(*np.quantile(usable, [tail, 1 - tail]).tolist(), level, "percentile bootstrap over units")
+        low, high = (float(np.quantile(usable, share)) for share in (tail, 1 - tail))
+        interval = Interval(low, high, level, "percentile bootstrap over units")
     return Estimate(
         value, "correlation", units, ci=interval, detail={"resamples_without_value": len(draws) - len(usable)}
     )

@@ -75,7 +75,7 @@ def _reduced(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point
     """The same distances in at most as many axes as there are points."""
     if table.shape[1] <= len(table):
         return table
-    return np.linalg.qr(table.T, mode="r").T
+    return np.linalg.qr(table.T, mode="r").T  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _share(own: float, found: Float[np.ndarray, " relabelling"], exact: bool) -> float:

@@ -88,7 +88,7 @@ def _walk(centres: Float[np.ndarray, "turn axis"]) -> dict[str, object]:
         "path": length,
         "straightness": float(away[-1] / length) if length else None,
         "distances": away.tolist(),
-        "slope": float(slope),
+        "slope": float(slope),  # pyright: ignore[reportArgumentType]
     }
 
 

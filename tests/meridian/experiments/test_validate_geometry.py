@@ -43,9 +43,8 @@ def test_intervals_hold_the_truth_at_the_smallest_sizes_in_low_dimensions():
         cells = [
             row for row in validate_geometry.at_minimum(ROWS, metric) if row.get("axes", 2) <= 16 and row["coverage"]
         ]
-        pooled = sum(row["coverage"]["share"] * row["coverage"]["n"] for row in cells) / sum(
-            row["coverage"]["n"] for row in cells
-        )
+        covered = [row["coverage"] for row in cells]
+        pooled = sum(one["share"] * one["n"] for one in covered) / sum(one["n"] for one in covered)
         assert low <= pooled <= high, metric
         assert all(row["coverage"]["high"] >= low for row in cells), metric
 
@@ -62,10 +61,8 @@ def test_each_plant_is_found_by_its_metric_and_by_no_other():
 
 
 def test_planted_heads_are_named_first_and_shams_name_none():
-    right = {
-        kind: [row["right"] for row in STORED["data"]["heads"] if row["plant"] == kind]
-        for kind in ("trait", "method", "sham")
-    }
+    rows = STORED["data"]["heads"]
+    right = {kind: [row["right"] for row in rows if row["plant"] == kind] for kind in ("trait", "method", "sham")}
     assert sum(right["trait"]) >= 9 and sum(right["method"]) >= 9 and len(right["trait"]) == len(right["method"]) == 10
     assert sum(right["sham"]) >= 19 and len(right["sham"]) == 20
 
