@@ -46,6 +46,11 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         ),
         "meridian/experiments/geometry_cells.py",
     ),
+    "geometric means": (
+        "suites/geometry/over_constructs.py",
+        "suites/geometry/paraphrase.py",
+        "meridian/experiments/geometry_means.py",
+    ),
     "planted geometry": ("suites/geometry/*.py", "meridian/experiments/geometry_plants.py"),
     "planted faults": (
         "circuits/**/*.py",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 NUMBER, FILE = "V7", "V7_validate_geometry.json"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "geometry.md"
-CODE, PLANTS = "geometric cells", "planted geometry"  # of code_digest: what a cell depends on
+CODE, PLANTS, MEANS = "geometric cells", "planted geometry", "geometric means"  # of code_digest: what a cell depends on
 
 
 def run(context: RunContext) -> None:
@@ -49,11 +49,16 @@ def run(context: RunContext) -> None:
 
 def _plants(settings: Mapping[str, Any], folder: Path) -> dict[str, list[dict[str, Any]]]:
     """The rows of the fine-tunes (`planted`) and of the planted heads (`heads`), kept like cells."""
-    from meridian.experiments import geometry_plants
+    from meridian.experiments import geometry_means, geometry_plants
 
     found = {}
-    for name, make in (("planted", geometry_plants.fine_tuned), ("heads", geometry_plants.planted_heads)):
-        subject = {name: dict(settings[name]), "seed": settings["seed"], "code": code_digest.version_of(PLANTS)}
+    makers = (
+        ("planted", geometry_plants.fine_tuned, PLANTS),
+        ("heads", geometry_plants.planted_heads, PLANTS),
+        ("means", geometry_means.rows, MEANS),
+    )
+    for name, make, code in makers:
+        subject = {name: dict(settings[name]), "seed": settings["seed"], "code": code_digest.version_of(code)}
         path = folder / f"{name}.json"
         if not is_fresh(path, subject):
             results_io.write(path, {"subject": subject, "rows": make(settings)})
@@ -88,7 +93,12 @@ def document(
             "measured_by": code_digest.version_of(CODE),
         },
         "n": {"cells": len(rows)},
-        "data": {"rows": list(rows), "planted": plants.get("planted", []), "heads": plants.get("heads", [])},
+        "data": {
+            "rows": list(rows),
+            "planted": plants.get("planted", []),
+            "heads": plants.get("heads", []),
+            "means": plants.get("means", []),
+        },
     }
 
 
@@ -105,10 +115,11 @@ def sentences(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) ->
     for metric in dict.fromkeys(row["metric"] for row in rows):
         covered = [row["coverage"] for row in at_minimum(rows, metric) if row["coverage"]]
         inside = sum(low <= one["share"] <= high for one in covered)
+        shipped = " (percentile bootstrap, not shipped)" if metric == "mean_pis" else ""
         if covered:
             ends = f"{min(o['share'] for o in covered):.3f} to {max(o['share'] for o in covered):.3f}"
             found.append(
-                f"{metric}: coverage {ends} at its minimum, {inside} of {len(covered)} cells in [{low}, {high}]"
+                f"{metric}{shipped}: coverage {ends} at its minimum, {inside} of {len(covered)} cells in [{low}, {high}]"
             )
         null = [row["rejected"] for row in rows if row["metric"] == metric and row["effect"] == 0 and row["rejected"]]
         if null:
@@ -197,6 +208,16 @@ def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
     return generated_parts.table(("planted head", "n", "right", "named instead"), lines)
 
 
+def means_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: coverage of the mean over constructs by both bootstraps, by how many topics there are."""
+    header = ("constructs", "topics", "percentile (not shipped)", "studentised (shipped)")
+    lines = [
+        [str(row["constructs"]), str(row["topics"]), f"{row['percentile']:.3f}", f"{row['studentised']:.3f}"]
+        for row in rows
+    ]
+    return generated_parts.table(header, lines)
+
+
 def _range(found: Sequence[Mapping[str, float] | None]) -> str:
     shares = [one["share"] for one in found if one]
     if not shares:
@@ -213,6 +234,7 @@ def parts(found: Mapping[str, Any]) -> dict[str, str]:
         "geometry power": power_table(rows),
         "geometry planted": planted_table(found["data"]["planted"]),
         "geometry heads": heads_table(found["data"]["heads"]),
+        "geometry means": means_table(found["data"]["means"]),
     }
 
 

@@ -15,6 +15,7 @@ from suites.geometry import (
     languages,
     measure,
     mtmm,
+    over_constructs,
     paraphrase,
     position,
     reasoning,
@@ -24,7 +25,6 @@ from suites.geometry import (
 from suites.geometry.construct import SYMBOLIC_REASON, Construct, Variant
 from suites.geometry.measure import Measured, SetRun
 from suites.geometry.metric import LEVEL, Metric, Published
-from suites.statistics import bootstrap
 
 METRICS: tuple[ModuleType, ...] = (position, paraphrase, framing, turns, languages, reasoning, width, coverage)
 ENGLISH_ONLY = (
@@ -235,9 +235,8 @@ def _mean(own: Sequence[Finding], part: str | None, topics: Mapping[str, str], s
     if not live:
         return replace(own[0].found, published=Published(None, metric.FORMULA, own[0].found.estimate.reason))
     values = [one.found.estimate.detail[part] if part else one.found.estimate.number for one in live]
-    estimate = bootstrap.mean(
-        values, [topics[str(one.construct)] for one in live], seed=seed, unit=live[0].found.estimate.unit
-    )
+    own_topics = [topics[str(one.construct)] for one in live]
+    estimate = over_constructs.mean(values, own_topics, seed=seed, unit=live[0].found.estimate.unit)
     left_out = {"no estimate": len(own) - len(live)} if len(live) < len(own) else {}
     published = [one.found.published.value for one in live if one.found.published.value is not None]
     return Metric(
