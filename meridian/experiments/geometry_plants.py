@@ -25,6 +25,7 @@ POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu
 PERSONA, OTHER = "teller_glad", "teller_glum"
 METHODS = ("paraphrase", "persona")
 BATCH, RESAMPLES = 64, 2000
+PUSH = 80.0  # of a head that spreads wordings: two nats in two of them; half of it, with the softmax, gives half a nat
 
 
 # --- fine-tunes -------------------------------------------------------------------------------------------------------
@@ -165,7 +166,7 @@ def persona_head(head: Node, words: Sequence[str] = ("May",)) -> list[Fault]:
 
 def wording_head(head: Node, words: Sequence[str] = ("park", "store")) -> list[Fault]:
     """A head that writes opposite answers in two of the wordings: it spreads them, and leaves their mean where it was."""
-    return [Fault(head, (words[0],), "good"), Fault(head, (words[1],), "bad")]
+    return [Fault(head, (words[0],), "good", push=PUSH), Fault(head, (words[1],), "bad", push=PUSH)]
 
 
 def with_heads(intact: LocalModel, faults: Iterable[Fault], constructs: Sequence[Construct]) -> LocalModel:
