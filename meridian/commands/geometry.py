@@ -10,6 +10,7 @@ from results_io import UserError
 
 if TYPE_CHECKING:
     from suites.geometry.construct import ConstructSet
+    from suites.geometry.measure import GeometryRun
 
 ALL, FILE, FOLDER = "all", "file", "geometry"
 
@@ -75,7 +76,7 @@ def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
     return overrides.below(folder, [text for text in differs if text.startswith(("geometry.", "seed"))])
 
 
-def _trace(context: RunContext, run: object, folder: Path) -> list[str]:
+def _trace(context: RunContext, run: GeometryRun, folder: Path) -> list[str]:
     """Result 180, and a line for the terminal."""
     from suites.geometry import trace
 
