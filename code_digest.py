@@ -36,6 +36,22 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
     "suites": ("suites/**/*.py", "calibrations/statistics/*.py", "results_io.py"),
     "traces of failures": ("suites/bridge/*.py", "calibrations/statistics/ratio.py"),
     "error rates": ("meridian/experiments/validate_calibrations.py", "meridian/experiments/validation/*.py"),
+    "geometric cells": (
+        *(
+            f"suites/geometry/{name}.py"
+            for name in (
+                *("displacement", "framing", "judge_bias", "languages", "metric", "paraphrase", "position"),
+                *("reasoning", "relabelling", "spread", "turns", "width"),
+            )
+        ),
+        "meridian/experiments/geometry_cells.py",
+    ),
+    "geometric means": (
+        "suites/geometry/over_constructs.py",
+        "suites/geometry/paraphrase.py",
+        "meridian/experiments/geometry_means.py",
+    ),
+    "planted geometry": ("suites/geometry/*.py", "meridian/experiments/geometry_plants.py"),
     "planted faults": (
         "circuits/**/*.py",
         "calibrations/**/*.py",

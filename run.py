@@ -9,6 +9,7 @@ python run.py task=ioi model=gpt2                        GPT-2 small from the hu
 python run.py task=file task.path=mine.csv circuit=discovered   prompt pairs of yours, as CSV or JSONL
 python run.py check task=file task.path=mine.csv         which of them a tokenizer can take, in seconds
 python run.py suite=all                                  behavioural suites: what the model gets wrong
+python run.py geometry=all                               where outputs lie, how far wording and personas move them
 python run.py task=failures calibration=all              the same pipeline on what failed
 python run.py task=ioi calibration=all tracker=wandb     followed in Weights & Biases, offline unless logged in
 python run.py figures from=<results>                     figures and tables of a finished run, for papers
@@ -27,11 +28,12 @@ import hydra
 from omegaconf import DictConfig
 
 from meridian import commandline, context
-from meridian.commands import check, compare, doctor, experiment, figures, gate, run, suites, verify
+from meridian.commands import check, compare, doctor, experiment, figures, gate, geometry, run, suites, verify
 
 COMMANDS = {
     "run": run.command,                # task=...: measure, calibrate, certify
     "suites": suites.command,          # suite=...
+    "geometry": geometry.command,      # geometry=...
     "experiment": experiment.command,  # experiment=...
     "doctor": doctor.command,
     "check": check.command,

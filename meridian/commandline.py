@@ -33,7 +33,11 @@ from meridian import aggregate
 from meridian.overrides import CONFIGS, GROUPS
 from results_io import UserError
 
-BY_SETTING = {"experiment": "experiment", "suite": "suites"}  # the setting: the command that it asks for
+BY_SETTING = {
+    "experiment": "experiment",
+    "geometry": "geometry",
+    "suite": "suites",
+}  # the setting: the command that it asks for
 RUN = "run"  # what is done if nothing else is asked for
 WORDS = tuple(  # that ask for a command: the files of meridian/commands, except those that a setting asks for
     found.name

@@ -27,6 +27,7 @@ GROUPS = {
     "certificate",
     "experiment",
     "suite",
+    "geometry",
     "gate",
     "tracker",
     "figures",

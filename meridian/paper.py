@@ -11,7 +11,7 @@ from typing import Any
 
 import results_io
 from meridian import figures, tables
-from meridian.figures import static
+from meridian.figures import geometry, geometry_csv, static
 from meridian.figures.values import Figure
 from meridian.run_folder import RunFolder
 from meridian.tables import escaped
@@ -48,12 +48,33 @@ def write(run: RunFolder, settings: Mapping[str, Any], folder: Path | None = Non
     of_figures = [figure for name, figure in drawn.items() if name in names]
     of_tables = [table for name, table in tabulated.items() if name in names]
     for figure in of_figures:
-        static.write(figure, folder / FIGURES, settings["formats"], settings["width"], settings["titles"])
+        static.write(
+            figure, folder / FIGURES, settings["formats"], settings["width"], settings["titles"], settings["theme"]
+        )
     for table in of_tables:
         tables.write(table, folder / TABLES, settings["tables"])
     if of_figures:
         _write_captions(list(drawn.values()), folder / FIGURES, settings["width"])
     return Written(folder, [figure.name for figure in of_figures], [table.name for table in of_tables])
+
+
+def write_geometry(path: Path, settings: Mapping[str, Any]) -> Written:
+    """Figures of a run of `geometry=...` in `path` and a CSV with the points of each map, as `settings` say.
+
+    UserError for an unknown setting, and if the folder has no such results.
+    """
+    check(settings)
+    drawn = {figure.name: figure for figure in geometry.build(path)}
+    names = chosen(list(drawn), settings["only"])
+    shown = [figure for name, figure in drawn.items() if name in names]
+    for figure in shown:
+        static.write(
+            figure, path / FIGURES, settings["formats"], settings["width"], settings["titles"], settings["theme"]
+        )
+        results_io.write_text(path / FIGURES / f"{figure.name}.csv", geometry_csv.of(figure))
+    if shown:
+        _write_captions(list(drawn.values()), path / FIGURES, settings["width"])
+    return Written(path, [figure.name for figure in shown], [])
 
 
 def _write_captions(shown: Sequence[Figure], folder: Path, width: str) -> None:
@@ -75,6 +96,8 @@ def check(settings: Mapping[str, Any]) -> None:
             raise UserError(
                 f"figures.{name}={value} is unknown; use a list of {', '.join(known)}, such as [{known[0]}]"
             )
+    if settings["theme"] not in static.THEMES:
+        raise UserError(f"figures.theme={settings['theme']} is unknown; use {' or '.join(static.THEMES)}")
     if settings["width"] not in static.WIDTHS:
         raise UserError(f"figures.width={settings['width']} is unknown; use {' or '.join(static.WIDTHS)}")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-Status = Literal["ok", "insufficient_data", "undefined", "not_applicable", "error"]
+Status = Literal["ok", "insufficient_data", "undefined", "not_applicable", "off", "error"]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from circuits.tasks import published
 from results_io import UserError
 from suites import gate, generators, modes, results
 from suites.bridge import confirmation, hypothesis, stored_pairs
+from suites.geometry import findings, judge_bias, mtmm, trace
 from tests.calibrations.synthetic import COMMON, evidence
 
 CALIBRATION = """
@@ -196,6 +197,7 @@ def test_no_two_numbered_results_have_one_number():
         (results.LIKELIHOOD, "likelihood"),
         (results.COVERAGE, "taxonomy coverage"),
         *((module.NUMBER, registries.file_of(module)) for module in (stored_pairs, hypothesis, confirmation, gate)),
+        *((module.NUMBER, registries.file_of(module)) for module in (*findings.METRICS, mtmm, judge_bias, trace)),
     ]
     whose: dict[str, str] = {}
     for number, who in numbers:

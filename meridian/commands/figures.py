@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import results_io
 from meridian.context import RunContext
 from results_io import UserError
+
+GEOMETRY = "171"  # a result that only a run of geometry=... has
 
 
 def command(context: RunContext) -> None:
@@ -15,4 +20,7 @@ def command(context: RunContext) -> None:
     if not settings["from"]:
         raise UserError("figures needs from=; give the folder of a finished run, for example results/pocket/ioi")
     paper.check(settings["figures"])
+    if results_io.find(Path(str(settings["from"])), GEOMETRY) is not None:
+        context.reporter.say(paper.write_geometry(Path(str(settings["from"])), settings["figures"]).sentence())
+        return
     context.reporter.say(paper.write(RunFolder.open(str(settings["from"])), settings["figures"]).sentence())

@@ -12,7 +12,7 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -24,9 +24,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 import results_io
-from meridian.figures import colours, static_forest, static_graph
+from meridian.figures import colours, static_forest, static_graph, static_map
 from meridian.figures.layout import INSET
 from meridian.figures.static_panel import (
+    DARK,
     DASHES,
     DPI,
     POINTS,
@@ -38,10 +39,12 @@ from meridian.figures.static_panel import (
     percent,
     vertical_lines,
 )
-from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap
+from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap, OutputMap
 from results_io import UserError
 
 Width = Literal["single", "double"]
+Theme = Literal["light", "dark"]
+THEMES: dict[str, dict[Any, Any]] = {"light": {}, "dark": DARK}
 WIDTHS = {"single": 3.3, "double": 6.9}  # inches: one and two columns of a two-column page
 FORMATS = ("svg", "pdf", "png")
 NO_DATES = {
@@ -55,14 +58,16 @@ DIVERGING = LinearSegmentedColormap.from_list("diverging", colours.DIVERGING)
 SEQUENTIAL = LinearSegmentedColormap.from_list("sequential", colours.SEQUENTIAL)
 
 
-def draw(figure: Figure, width: Width = "double", titled: bool = False) -> Canvas:
+def draw(figure: Figure, width: Width = "double", titled: bool = False, theme: Theme = "light") -> Canvas:
     """`figure` at the width of one or two columns, its height by what it holds.
 
     UserError for another width, TypeError for a kind of figure that this renderer does not know.
     """
     if width not in WIDTHS:
         raise UserError(f"width={width} is unknown; use {' or '.join(WIDTHS)}")
-    with mpl.rc_context(STYLE):
+    if theme not in THEMES:
+        raise UserError(f"theme={theme} is unknown; use {' or '.join(THEMES)}")
+    with mpl.rc_context(STYLE | THEMES[theme]):
         canvas = _draw(figure, WIDTHS[width])
         if titled:
             canvas.suptitle(figure.title, fontsize=STYLE["axes.titlesize"], wrap=True)
@@ -77,15 +82,20 @@ def render(canvas: Canvas, form: str) -> bytes:
         raise UserError(f"format {form} is unknown; use {', '.join(FORMATS)}")
     stream = io.BytesIO()
     with mpl.rc_context(STYLE):
-        canvas.savefig(stream, format=form, dpi=DPI, metadata=NO_DATES[form])
+        canvas.savefig(stream, format=form, dpi=DPI, metadata=NO_DATES[form], facecolor=canvas.get_facecolor())
     return stream.getvalue()
 
 
 def write(
-    figure: Figure, folder: Path, formats: Sequence[str] = FORMATS, width: Width = "double", titled: bool = False
+    figure: Figure,
+    folder: Path,
+    formats: Sequence[str] = FORMATS,
+    width: Width = "double",
+    titled: bool = False,
+    theme: Theme = "light",
 ) -> list[Path]:
     """<folder>/<name>.<format> for each format, each replaced in one step. Raises as `draw` and `render`."""
-    canvas = draw(figure, width, titled)
+    canvas = draw(figure, width, titled, theme)
     paths = [folder / f"{figure.name}.{form}" for form in formats]
     for path, form in zip(paths, formats, strict=True):
         results_io.write_bytes(path, render(canvas, form))
@@ -99,6 +109,7 @@ def _draw(figure: Figure, width: float) -> Canvas:
 
 _draw.register(Forest, static_forest.draw)
 _draw.register(CircuitGraph, static_graph.draw)
+_draw.register(OutputMap, static_map.draw)
 
 
 # --- heat map ----------------------------------------------------------------------------------------------------
@@ -111,7 +122,7 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
     canvas, axes = panel(width, 0.75 + rows * (max(cell, 0.17) if figure.text is None else 0.22))
     values = np.array([[np.nan if v is None else v for v in row] for row in figure.values], dtype=float)
     low, high = colours.limits(figure)
-    axes.set_facecolor("white")
+    axes.set_facecolor(mpl.rcParams["figure.facecolor"])
     image = axes.imshow(
         np.ma.masked_invalid(values),
         cmap=DIVERGING if figure.diverging else SEQUENTIAL,

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch, Rectangle
 from calibrations.number_format import interval_text, three_digits
 from meridian.figures import colours
 from meridian.figures.layout import axis_ends
-from meridian.figures.static_panel import FAINT, legend, panel, percent, vertical_lines
+from meridian.figures.static_panel import FAINT, ink, legend, panel, percent, vertical_lines
 from meridian.figures.values import Forest, Interval
 
 LINE = 0.155  # inches
@@ -35,7 +35,7 @@ def draw(figure: Forest, width: float) -> Canvas:
         else:
             _estimate(axes, place, line)
             for limit in line.limits:
-                axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=colours.INK, linewidth=0.9, linestyle=":")
+                axes.plot([limit] * 2, [place - 0.4, place + 0.4], color=ink(), linewidth=0.9, linestyle=":")
     axes.set_yticks(range(len(lines)), [line if isinstance(line, str) else line.label for line in lines])
     for label, line in zip(axes.get_yticklabels(), lines, strict=True):
         label.set_fontweight("bold" if isinstance(line, str) else "normal")
@@ -75,8 +75,8 @@ def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
     if row.estimate is not None:
         axes.plot([0, 1], [place, place], color="#CCCCCC", linewidth=0.5, zorder=1)
     for limit in row.limits:
-        axes.plot([at(limit)] * 2, [place - 0.32, place + 0.32], color=colours.INK, linewidth=0.9, zorder=2)
-        axes.text(at(limit), place - 0.36, three_digits(limit), ha="center", va="bottom", fontsize=5, color=colours.INK)
+        axes.plot([at(limit)] * 2, [place - 0.32, place + 0.32], color=ink(), linewidth=0.9, zorder=2)
+        axes.text(at(limit), place - 0.36, three_digits(limit), ha="center", va="bottom", fontsize=5, color=ink())
     moved = [None if value is None else at(value) for value in (row.estimate, row.low, row.high)]
     _estimate(axes, place, Interval(row.label, *moved, verdict=row.verdict))
     axes.text(
@@ -112,7 +112,7 @@ def _estimate(axes: Axes, place: int, row: Interval) -> None:
 
 def _style(verdict: str | None) -> tuple[str, str]:
     """Colour and marker of a verdict; without a verdict, those of an estimate that was not judged."""
-    return colours.VERDICTS.get(verdict or "", colours.INK), VERDICT_MARKERS.get(verdict or "", "o")
+    return colours.VERDICTS.get(verdict or "", ink()), VERDICT_MARKERS.get(verdict or "", "o")
 
 
 def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:

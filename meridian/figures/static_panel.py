@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib as mpl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -40,6 +41,10 @@ STYLE: dict[Any, Any] = {
     "pdf.fonttype": 42,
     "text.parse_math": False,  # a token with dollar signs is no formula
 }
+DARK: dict[Any, Any] = {  # over STYLE, for slides and dark pages
+    **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "#14181d"),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), "#e8eaed"),
+}
 DASHES = ("-", "--", "-.", ":")
 FAINT = "#666666"
 
@@ -66,6 +71,12 @@ def legend(canvas: Canvas, handles: Sequence[Artist], width: float, title: str |
     )
 
 
+def ink() -> str:
+    """The colour of marks that belong to no category: dark on a light page, light on a dark one."""
+    on_dark = mpl.rcParams["text.color"] == DARK["text.color"]
+    return DARK["text.color"] if on_dark else colours.INK
+
+
 def percent(level: float) -> str:
     """0.95 as "95 %"."""
     return f"{100 * level:g} %"
@@ -75,7 +86,7 @@ def vertical_lines(axes: Axes, lines: Mapping[str, float]) -> list[Line2D]:
     """Named vertical lines and what the legend says of them."""
     handles = []
     for place, (label, value) in enumerate(lines.items()):
-        colour = colours.LINES[place % len(colours.LINES)]
+        colour = colours.LINES[place % len(colours.LINES)] if place % len(colours.LINES) else ink()
         style: dict[str, Any] = {"color": colour, "linestyle": DASHES[(place + 1) % len(DASHES)]}
         axes.axvline(value, linewidth=0.9, zorder=3, **style)
         handles.append(Line2D([], [], linewidth=0.9, label=label, **style))

@@ -140,3 +140,32 @@ class CircuitGraph(Figure):
     nodes: tuple[GraphNode, ...]
     edges: tuple[GraphEdge, ...]
     unit: str
+
+
+@dataclass(frozen=True)
+class MapArrow:
+    """Where a framing moves the centre of a map: from (x0, y0) to (x1, y1)."""
+
+    label: str
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
+
+Points = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputMap(Figure):
+    """Outputs in two axes: draws, the wordings' means, their centre with its ellipse, a hull, a reference, framed centres."""
+
+    x_label: str
+    y_label: str
+    draws: Points
+    wordings: Points
+    centre: tuple[float, float]
+    ellipse: Points
+    hull: Points
+    reference: tuple[float, float] | None
+    arrows: tuple[MapArrow, ...]

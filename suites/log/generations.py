@@ -67,7 +67,7 @@ class RecordedRun:
             return self
         if self.finished is None:
             raise UserError(f"{path}: the run of {suite} has {n} of {expected} generations and did not finish; {again}")
-        if n == 0:
+        if n == 0 and not self.started["expected_likelihoods"]:
             raise UserError(f"{path}: the run of {suite} finished without a single generation; {again}")
         if len(self.likelihoods) != self.started["expected_likelihoods"]:
             raise UserError(

@@ -70,7 +70,7 @@ class LocalModel:
             self.capabilities = self.capabilities | {"chat"}
         self.memory = int(float(settings.get("memory_mib") or MEMORY_MIB) * 2**20)
         self.most_rows = int(settings.get("rows") or MOST_ROWS)
-        self._replacement = None
+        self._replacement: head_ablation.AblationHooks | None = None
         if self.intervention:
             reference = [self.encoding.tokens(text) for text in self.intervention.reference]
             self.capabilities -= {"activations"}  # circuits load the model as it is, without the ablation
@@ -317,6 +317,18 @@ class LocalModel:
         return [found[number] for number, _ in numbered]
 
     # --- batches ------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def silenced(self, hooks: head_ablation.AblationHooks) -> Iterator[None]:
+        """Within this context the model runs with these heads replaced, in place of its own intervention.
+
+        `identity` does not change: nothing that is asked here may be recorded as the model's.
+        """
+        before, self._replacement = self._replacement, hooks
+        try:
+            yield
+        finally:
+            self._replacement = before
 
     def _changed(self) -> Any:
         return self._replacement.active() if self._replacement else contextlib.nullcontext()

@@ -54,7 +54,21 @@ GRAPH = CircuitGraph(
     nodes=(GraphNode("L0H1", 0, "reader", 0.5), GraphNode("L1H0", 1, "mover", 2.0), GraphNode("logits", 2, "logits")),
     edges=(GraphEdge("L0H1", "L1H0", -0.5, "q"), GraphEdge("L1H0", "logits", 1.5)),
 )  # fmt: skip
-ALL = (HEAT, TOKENS, FOREST, OWN, CURVES, DRAWS, GRAPH)
+MAP = values.OutputMap(
+    name="map",
+    title="Outputs",
+    caption="Two axes.",
+    x_label="first",
+    y_label="second",
+    draws=((0.0, 0.0), (1.0, 0.5), (2.0, 2.0)),
+    wordings=((0.0, 0.0), (2.0, 2.0)),
+    centre=(1.0, 1.0),
+    ellipse=((0.5, 1.0), (1.0, 1.5), (1.5, 1.0), (1.0, 0.5)),
+    hull=((0.0, 0.0), (1.0, 0.5), (2.0, 2.0)),
+    reference=None,
+    arrows=(values.MapArrow("clerk", 1.0, 1.0, 2.0, 0.0),),
+)
+ALL = (HEAT, TOKENS, FOREST, OWN, CURVES, DRAWS, GRAPH, MAP)
 
 
 def texts(figure: values.Figure, **options: str) -> list[str]:

@@ -1,0 +1,83 @@
+"""`run.py geometry=...`: where a model's outputs lie, how far wording, personas and turns move them, what they cover."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from meridian.context import RunContext
+from results_io import UserError
+
+if TYPE_CHECKING:
+    from suites.geometry.construct import ConstructSet
+    from suites.geometry.measure import GeometryRun
+
+ALL, FILE, FOLDER = "all", "file", "geometry"
+
+
+def command(context: RunContext) -> None:
+    """Measure the sets asked for, write results 171 to 179 (180 with geometry.trace=true), and say what they come to."""
+    settings, reporter = context.settings["geometry"], context.reporter
+    sets = asked(context)
+    folder = folder_asked(context, sets)
+    with context.followed(folder, FOLDER):
+        from suites.geometry import measure, results, summary
+        from suites.models import open_model
+
+        model = open_model(context.model_settings)
+        run = measure.run(sets, model, folder, settings, reporter.bar, seed=context.seed)
+        _, found = results.write(folder, run)
+        lines = _trace(context, run, folder) if settings["trace"] else []
+        summary.show(run, found, reporter.console, lines)
+        reporter.tracker("asked", folder)
+
+
+def asked(context: RunContext) -> list[ConstructSet]:
+    """The sets of constructs. UserError for a folder that is not named or not there."""
+    from suites.geometry import construct
+
+    settings = context.settings["geometry"]
+    if settings["name"] == ALL:
+        return [construct.load(name) for name in construct.names()]
+    if settings["name"] != FILE:
+        return [construct.load(settings["name"])]
+    if not settings.get("path"):
+        raise UserError(
+            f"geometry=file needs geometry.path; give the folder that holds {construct.REFERENCE} and the constructs"
+        )
+    loaded = construct.load(settings["path"])
+    if loaded.name in (ALL, FILE, *construct.names()):
+        raise UserError(
+            f"the folder {settings['path']} has the name {loaded.name}, under which others keep their results; rename it"
+        )
+    return [loaded]
+
+
+def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
+    """results/<model>/geometry, below it a folder for a single set and one for other coordinates or sampling."""
+    from meridian import overrides
+
+    name = context.settings["geometry"]["name"]
+    folder = context.model_folder / FOLDER
+    if name != ALL:
+        folder = folder / sets[0].name
+    ignored = (
+        "geometry.trace",
+        "geometry.path",
+        "geometry.trace_resamples",
+        "geometry.trace_margin",
+        "geometry.level",
+        "geometry.coordinates",
+    )
+    differs = [
+        text for text in context.differs
+        if overrides.setting(text) not in ("geometry", *ignored) and not text.startswith(("model", "suite"))
+    ]  # fmt: skip
+    return overrides.below(folder, [text for text in differs if text.startswith(("geometry.", "seed"))])
+
+
+def _trace(context: RunContext, run: GeometryRun, folder: Path) -> list[str]:
+    """Result 180, and a line for the terminal."""
+    from suites.geometry import trace
+
+    return trace.command(context.model_settings, run, folder, context.settings["geometry"], context.seed)

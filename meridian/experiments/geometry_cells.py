@@ -1,0 +1,203 @@
+"""Cells of known truth: a geometric metric on synthetic outputs in one condition, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import results_io
+from results_io import UserError
+from suites.geometry import framing, judge_bias, languages, paraphrase, position, reasoning, turns, width
+from suites.geometry.metric import Metric
+from suites.statistics import proportions
+
+TRUE_WIDTH = 1500  # points in the sample that the true quantile of distances is taken from
+Drawn = tuple[Metric, float]  # a metric on one synthetic sample, and the truth that its interval is of
+
+
+def conditions(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every cell: its metric, what its synthetic outputs are, and the effect. UserError for a metric that is not there."""
+    only = settings["only"] or list(MAKERS)
+    if unknown := [name for name in only if name not in MAKERS]:
+        raise UserError(f"experiment.only names {unknown[0]!r}; use some of {', '.join(MAKERS)}")
+    return [{"metric": name, **cell} for name in MAKERS if name in only for cell in GRIDS[name](settings)]
+
+
+def _clouds(settings: Mapping[str, Any], **rest: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """The grid of dimensions and noises with whatever else a metric varies."""
+    grid: list[dict[str, Any]] = [
+        {"axes": axes, "noise": noise} for axes in settings["axes"] for noise in settings["noises"]
+    ]
+    for name, values in rest.items():
+        grid = [{**cell, name: value} for cell in grid for value in values]
+    yield from grid
+
+
+def measured(cell: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """One cell: the mean of the published number and of the estimate, coverage, and the share of p below alpha."""
+    times = settings["few_repetitions" if cell.get("axes", 0) > 100 else "repetitions"]
+    rng = np.random.default_rng([settings["seed"], int(results_io.sha256(dict(cell))[:12], 16)])
+    published, values, truths, covered, rejected = [], [], [], [], []
+    for _ in range(times):
+        found, truth = MAKERS[cell["metric"]](rng, cell, settings)
+        estimate = found.estimate
+        published.append(found.published.value if found.published.value is not None else np.nan)
+        values.append(estimate.detail.get("squared", estimate.value))
+        truths.append(truth**2 if "squared" in estimate.detail else truth)
+        if estimate.ci is not None:
+            covered.append(bool(estimate.ci.low <= truth <= estimate.ci.high))
+        if estimate.p_value is not None:
+            rejected.append(estimate.p_value <= settings["alpha"])
+    error = np.std(values, ddof=1) / times**0.5
+    return {
+        **cell,
+        "repetitions": times,
+        "truth": float(np.mean(truths)),
+        "published": float(np.nanmean(published)),
+        "estimate": float(np.mean(values)),
+        "bias": float(np.mean(values) - np.mean(truths)),
+        "bias_error": float(error),
+        "coverage": _share(covered),
+        "rejected": _share(rejected),
+    }
+
+
+def _share(found: Sequence[bool]) -> dict[str, float] | None:
+    if not found:
+        return None
+    share = proportions.wilson(sum(found), len(found))
+    return {"share": share.number, "low": share.bounds.low, "high": share.bounds.high, "n": len(found)}
+
+
+def noise(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Noise whose RMS length over the last axis is 1: normal, or Student's t of 3 degrees of freedom."""
+    drawn = rng.standard_t(3, shape) / 3**0.5 if kind == "t3" else rng.normal(size=shape)
+    return drawn / shape[-1] ** 0.5
+
+
+def _along(axes: int, length: float) -> np.ndarray:
+    direction = np.zeros(axes)
+    direction[0] = length
+    return direction
+
+
+def _pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    tau = settings["tau"] * cell["effect"]
+    wording = tau * noise(rng, "normal", (cell["wordings"], 1, cell["axes"]))
+    draws = wording + noise(rng, cell["noise"], (cell["wordings"], cell["draws"], cell["axes"]))
+    seed = int(rng.integers(2**31))
+    return paraphrase.pis(draws, seed=seed, resamples=settings["resamples"]), tau**2
+
+
+def _ods(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    means = noise(rng, cell["noise"], (cell["wordings"], cell["axes"])) + _along(cell["axes"], cell["effect"])
+    return position.ods(means, np.zeros(cell["axes"])), cell["effect"]
+
+
+def _pss(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    shape = (cell["outputs"], cell["axes"])
+    base, framed = noise(rng, cell["noise"], shape), noise(rng, cell["noise"], shape)
+    framed = framed + _along(cell["axes"], cell["effect"])
+    options = {"paired": cell["paired"], "seed": int(rng.integers(2**31)), "resamples": settings["resamples"]}
+    return framing.pss(base, framed, **options), cell["effect"]
+
+
+def _ds(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    shape = (cell["outputs"], cell["axes"])
+    conversation = [
+        noise(rng, cell["noise"], shape) + _along(cell["axes"], cell["effect"] * turn / 3) for turn in range(4)
+    ]
+    return turns.ds(conversation, seed=int(rng.integers(2**31)), resamples=settings["resamples"]), cell["effect"]
+
+
+def _lds(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    shape, names = (cell["wordings"], cell["axes"]), ("one", "two", "three")
+    sides = np.eye(3, max(cell["axes"], 3))[:, : cell["axes"]] * cell["effect"]
+    if cell["axes"] == 2:  # an equilateral triangle of the same side
+        sides = np.array([(0.0, 0.0), (1.0, 0.0), (0.5, 0.75**0.5)]) * cell["effect"] * 2**0.5
+    found = {name: noise(rng, cell["noise"], shape) + side for name, side in zip(names, sides, strict=True)}
+    metric = languages.lds(found, seed=int(rng.integers(2**31)), resamples=settings["resamples"])
+    return metric, cell["effect"] * 2**0.5  # of noise whose RMS is 1
+
+
+def _rss(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    logs = rng.normal(size=(2, cell["constructs"])) * 0.3
+    logs[0] -= cell["effect"] * 0.5
+    found = reasoning.rss(np.exp(2 * logs[0]), np.exp(2 * logs[1]), seed=int(rng.integers(2**31)))
+    return found, float(np.exp(-0.5 * cell["effect"]))
+
+
+def _ow(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    cloud = noise(rng, cell["noise"], (cell["prompts"], 2))
+    return width.ow(cloud), true_width(cell["noise"])
+
+
+def true_width(kind: str) -> float:
+    """The .9 quantile of distances in a large sample of a noise in two dimensions."""
+    if kind not in _WIDTHS:
+        cloud = noise(np.random.default_rng(0), kind, (TRUE_WIDTH, 2))
+        distances = np.linalg.norm(cloud[:, None] - cloud[None], axis=-1)
+        _WIDTHS[kind] = float(np.quantile(distances[np.triu_indices(TRUE_WIDTH, 1)], width.QUANTILE))
+    return _WIDTHS[kind]
+
+
+_WIDTHS: dict[str, float] = {}
+
+
+def _mean_pis(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    """tau^2 of constructs whose topics share half of its logarithm's variance."""
+    topics = np.repeat(np.arange(cell["constructs"] // cell["cluster"]), cell["cluster"])
+    logs = 0.5 * rng.normal(size=topics.max() + 1)[topics] + 0.5 * rng.normal(size=len(topics))
+    values = settings["tau"] ** 2 * np.exp(logs - 0.25)
+    names = [str(topic) for topic in topics]
+    estimate = paraphrase.over_constructs(values.tolist(), names, int(rng.integers(2**31)))
+    return Metric(position.Published(float(values.mean()), paraphrase.FORMULA), estimate), settings["tau"] ** 2
+
+
+def _jbs(rng: np.random.Generator, cell: Mapping[str, Any], settings: Mapping[str, Any]) -> Drawn:
+    """Cases that differ in how easily they flip: reruns flip at .1 on average, perturbations at .1 more an effect of 1."""
+    ease = rng.beta(1, 9, size=(cell["cases"], 1))
+    flips = rng.random((cell["cases"], 5)) < np.minimum(ease + 0.1 * cell["effect"], 1)
+    reruns = rng.random((cell["cases"], 5)) < ease
+    return judge_bias.jbs(flips, reruns, seed=int(rng.integers(2**31))), 0.1 * cell["effect"]
+
+
+MAKERS: Mapping[str, Callable[[np.random.Generator, Mapping[str, Any], Mapping[str, Any]], Drawn]] = {
+    "ods": _ods,
+    "pis": _pis,
+    "mean_pis": _mean_pis,
+    "pss": _pss,
+    "ds": _ds,
+    "lds": _lds,
+    "rss": _rss,
+    "ow": _ow,
+    "jbs": _jbs,
+}
+GRIDS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
+    "ods": lambda s: _clouds(s, wordings=[5, *s["wordings"]], effect=s["effects"]),
+    "pis": lambda s: _clouds(s, wordings=s["wordings"], draws=s["draws"], effect=s["effects"]),
+    "mean_pis": lambda s: ({"constructs": n, "cluster": k, "effect": 1.0} for n, k in ((20, 1), (40, 1), (40, 2))),
+    "pss": lambda s: (
+        cell
+        for cell in _clouds(s, outputs=[5, 8, 20], paired=[False, True], effect=s["effects"])
+        if cell["outputs"] > 5 or not cell["paired"]  # pairs are used from six on
+    ),
+    "ds": lambda s: _clouds(s, outputs=[5, 20], effect=s["effects"]),
+    "lds": lambda s: _clouds(s, wordings=[5, *s["wordings"]], effect=s["effects"]),
+    "rss": lambda s: ({"constructs": n, "effect": e} for n in (8, 20) for e in s["effects"]),
+    "ow": lambda s: ({"noise": k, "prompts": n, "effect": 0.0} for k in s["noises"] for n in (20, 50, 100)),
+    "jbs": lambda s: ({"cases": n, "effect": e} for n in (20, 60) for e in s["effects"]),
+}
+SMALLEST = {  # the fewest at which a metric gives an interval
+    "ods": ("wordings", position.FEWEST),
+    "pis": ("wordings", paraphrase.FOR_INTERVAL),
+    "mean_pis": ("constructs", 20),
+    "pss": ("outputs", framing.FEWEST),
+    "ds": ("outputs", turns.FEWEST),
+    "lds": ("wordings", languages.FEWEST),
+    "rss": ("constructs", reasoning.FEWEST),
+    "ow": ("prompts", width.FEWEST),
+    "jbs": ("cases", judge_bias.FEWEST),
+}

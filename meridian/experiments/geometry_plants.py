@@ -1,0 +1,221 @@
+"""Planted geometry: pocket fine-tuned to move some answers, and pocket with heads that move them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from calibrations.statistics import bootstrap_counts, percentile_interval
+from circuits.circuit import Node
+from meridian.experiments import captured_head
+from meridian.experiments.captured_head import Fault
+from suites import likelihood
+from suites.geometry import construct, coordinates, findings, framing, paraphrase, position, trace
+from suites.geometry.construct import Construct, Variant
+from suites.geometry.coordinates import Coordinates
+from suites.geometry.measure import Measured, Outputs
+from suites.models.local import LocalModel
+
+POCKET = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu"}
+PERSONA, OTHER = "teller_glad", "teller_glum"
+METHODS = ("paraphrase", "persona")
+BATCH, RESAMPLES = 64, 2000
+PUSH = 80.0  # of a head that spreads wordings: two nats in two of them; half of it, with the softmax, gives half a nat
+
+
+# --- fine-tunes -------------------------------------------------------------------------------------------------------
+
+
+def fine_tuned(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What ODS, PIS and PSS say of pocket as it is, of one that answers a persona otherwise, and of one whose answers all move.
+
+    A metric finds a fine-tune if its change over constructs, squared, is beyond `margin` of the squared shift with a 95 %
+    bootstrap interval: no fine-tune leaves the rest exactly as it was.
+    """
+    config, own = settings["planted"], construct.load("pocket")
+    space = coordinates.declared(own.coordinates, "pocket")
+    intact = LocalModel(POCKET)
+    before = scores(intact, own.constructs, space)
+    rows = [_row("pocket as it is", before, before, config)]
+    plants: dict[str, Callable[[Variant], bool]] = {
+        "one persona answers otherwise": lambda variant: variant.persona == PERSONA,
+        "every answer moves": lambda variant: True,
+    }
+    for name, moved in plants.items():
+        model = tuned(intact, own.constructs, space, moved, config, settings["seed"])
+        rows.append(_row(name, before, scores(model, own.constructs, space), config))
+    return rows
+
+
+def tuned(
+    intact: LocalModel,
+    constructs: Sequence[Construct],
+    space: Coordinates,
+    moved: Callable[[Variant], bool],
+    config: Mapping[str, Any],
+    seed: int,
+) -> LocalModel:
+    """A copy of the model, trained so that the first axis of the variants that are `moved` rises by `shift` nats.
+
+    The target is the intact model's own distribution, with the logits of the axis's words raised; KL divergence, Adam.
+    """
+    variants = [v for one in constructs for v in one.variants if v.method in METHODS]
+    rows = [intact.encoding.tokens(v.prompt) for v in variants]
+    axis = space.axes[0]
+    words = [
+        likelihood.split(intact.encoding.tokens, variants[0].prompt, " " + word, intact.encoding.prefix)[1][0]
+        for word in axis["plus"]
+    ]
+    targets = torch.stack(intact.next_logits(rows))
+    targets[:, words] += torch.tensor([config["shift"] if moved(v) else 0.0 for v in variants])[:, None]
+    model, targets = with_weights(intact, copy.deepcopy(intact.model)), targets.log_softmax(-1)
+    network = model.model.train()
+    optimiser = torch.optim.Adam(network.parameters(), lr=config["rate"])
+    order = torch.Generator().manual_seed(seed)
+    for _ in range(config["steps"]):
+        chosen = torch.randint(len(rows), (BATCH,), generator=order).tolist()
+        logits = _last(network, [rows[k] for k in chosen]).log_softmax(-1)
+        loss = torch.nn.functional.kl_div(logits, targets[chosen], log_target=True, reduction="batchmean")
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    network.eval()
+    return model
+
+
+def with_weights(intact: LocalModel, network: Any) -> LocalModel:
+    """The same model under test with another network; nothing of it may be recorded under its identity."""
+    model = copy.copy(intact)
+    model.model = network
+    return model
+
+
+def _last(network: Any, rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    width = max(map(len, rows))
+    tokens = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows])
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+    places = (mask.cumsum(1) - 1).clamp(min=0)
+    return network(input_ids=tokens, attention_mask=mask, position_ids=places, use_cache=False).logits[:, -1]
+
+
+def scores(model: LocalModel, constructs: Sequence[Construct], space: Coordinates) -> dict[str, np.ndarray]:
+    """Squared ODS, tau^2, and squared PSS of both personas, by construct."""
+    found: dict[str, list[float]] = {name: [] for name in ("ods", "pis", "pss", "pss_other")}
+    for one in read(model, constructs, space):
+        base = findings.wordings(one.construct)
+        means = one.means(base)
+        reference = one.construct.reference or (0.0,) * means.shape[1]
+        found["ods"].append(position.ods(means, reference).estimate.detail["squared"])
+        found["pis"].append(paraphrase.pis(one.draws(base), deterministic=True).estimate.number)
+        for name, persona in (("pss", PERSONA), ("pss_other", OTHER)):
+            pairs = findings.pairs(base, one.construct.of("persona", persona=persona))
+            first, second = (one.means([pair[k] for pair in pairs]) for k in (0, 1))
+            estimate = framing.pss(first, second, paired=True, resamples=1).estimate
+            found[name].append(estimate.detail["squared"])
+    return {name: np.array(values) for name, values in found.items()}
+
+
+def read(model: LocalModel, constructs: Sequence[Construct], space: Coordinates) -> Iterable[Measured]:
+    """The constructs' neutral and framed variants with their points, without a record."""
+    for one in constructs:
+        variants = [v for v in one.variants if v.method in METHODS]
+        items = [item for v in variants for item in space.items(v.id, v.prompt, v.system)]
+        found = likelihood.ask(model, items)
+        k = len(space.axes)
+        outputs = {
+            v.id: Outputs(space.of_choices(found[place * k : (place + 1) * k])[None], {})
+            for place, v in enumerate(variants)
+        }
+        yield Measured(one, outputs)
+
+
+def _row(
+    name: str, before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray], config: Mapping[str, Any]
+) -> dict[str, Any]:
+    least = config["margin"] * config["shift"] ** 2
+    changes = {metric: after[metric] - before[metric] for metric in before}
+    intervals = {metric: _interval(values) for metric, values in changes.items()}
+    return {
+        "model": name,
+        **{metric: float(values.mean()) for metric, values in after.items()},
+        "changes": {metric: [float(values.mean()), *intervals[metric]] for metric, values in changes.items()},
+        "found": [LABELS[m] for m, (low, high) in intervals.items() if low > least or high < -least],
+    }
+
+
+LABELS = {"ods": "ODS", "pis": "PIS", "pss": f"PSS {PERSONA}", "pss_other": f"PSS {OTHER}"}
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    counts = bootstrap_counts(len(values), RESAMPLES, seed=0)
+    return percentile_interval(counts @ values / len(values), 0.95)
+
+
+# --- heads ------------------------------------------------------------------------------------------------------------
+
+
+def persona_head(head: Node, words: Sequence[str] = ("May",)) -> list[Fault]:
+    """A head that writes one answer where the persona's opening stands: it moves the framing, and no wording."""
+    return [Fault(head, tuple(words), "good")]
+
+
+def wording_head(head: Node, words: Sequence[str] = ("park", "store")) -> list[Fault]:
+    """A head that writes opposite answers in two of the wordings: it spreads them, and leaves their mean where it was."""
+    return [Fault(head, (words[0],), "good", push=PUSH), Fault(head, (words[1],), "bad", push=PUSH)]
+
+
+def with_heads(intact: LocalModel, faults: Iterable[Fault], constructs: Sequence[Construct]) -> LocalModel:
+    """The model with these heads captured."""
+    texts = [v.prompt for one in constructs for v in one.variants if v.method in METHODS]
+    network = intact.model
+    for fault in faults:
+        own = texts if any(word in text for word in fault.words for text in texts) else [*texts, *fault.words]
+        network = captured_head.plant(network, intact.tokenizer, fault, own)
+    return with_weights(intact, network)
+
+
+def traced(
+    model: LocalModel, constructs: Sequence[Construct], space: Coordinates, settings: Mapping[str, Any]
+) -> list[trace.TracedHead]:
+    """The trace of a model on the neutral and framed variants of these constructs."""
+    own = [replace(one, variants=tuple(v for v in one.variants if v.method in METHODS)) for one in constructs]
+    options = {name: settings[name] for name in ("level", "margin", "resamples", "seed")}
+    return trace.analyse(own, space.names, trace.sweep(model, own, space, {}), **options)
+
+
+def planted_heads(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a plant: heads that answer a persona otherwise, heads that spread wordings, and shams about words of no prompt.
+
+    `right`: the planted head is the first of its kind, and has no other; of a sham, no head is named that the intact model has
+    not. Heads are drawn among those of `layers`, the same for a fault and its shams.
+    """
+    config, own = settings["heads"], construct.load("pocket")
+    space, intact = coordinates.declared(own.coordinates, "pocket"), LocalModel(POCKET)
+    keep = {*config["wordings"], *(f"{PERSONA}_{name}" for name in config["wordings"])}
+    small = [replace(one, variants=tuple(v for v in one.variants if v.id in keep)) for one in own.constructs]
+    small = small[: config["constructs"]]
+    known = _names(traced(intact, small, space, config))
+    rng = np.random.default_rng(settings["seed"])
+    rows = []
+    for kind, times in (("trait", config["faults"]), ("method", config["faults"]), ("sham", config["shams"])):
+        for _ in range(times):
+            node = Node("head", int(rng.choice(config["layers"])), int(rng.integers(intact.source.n_heads)))
+            words = [str(word) for word in rng.choice(config["sham_words"], 2, replace=False)]
+            faults = {"trait": persona_head(node), "method": wording_head(node), "sham": wording_head(node, words)}[
+                kind
+            ]
+            heads = traced(with_heads(intact, faults, small), small, space, config)
+            first = trace.named(heads, kind)[:1] if kind != "sham" else []
+            new = sorted(_names(heads) - known)
+            right = not new if kind == "sham" else [str(one.head) for one in first] == [str(node)]
+            rows.append({"plant": kind, "head": str(node), "named": new, "right": right})
+    return rows
+
+
+def _names(heads: Sequence[trace.TracedHead]) -> set[str]:
+    return {str(one.head) for one in heads if one.kind}

@@ -1,0 +1,249 @@
+"""How far the geometric metrics can be trusted: bias, coverage, false positives and power on outputs of known truth.
+
+A cell is a metric in one condition, repeated on synthetic outputs. Then two fine-tunes of pocket: one answers one persona's
+prompts otherwise (PSS has to find it and PIS not to change), the other moves every answer (ODS has to find it).
+
+    python run.py experiment=validate_geometry
+    python -m meridian.experiments.validate_geometry [results/validate_geometry]     writes the page's tables from these results
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import code_digest
+import results_io
+from circuits.measure import is_fresh
+from meridian import generated_parts
+from meridian.experiments import geometry_cells
+from suites.statistics import proportions
+
+if TYPE_CHECKING:
+    from meridian.context import RunContext
+
+NUMBER, FILE = "V7", "V7_validate_geometry.json"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "geometry.md"
+CODE, PLANTS, MEANS = "geometric cells", "planted geometry", "geometric means"  # of code_digest: what a cell depends on
+
+
+def run(context: RunContext) -> None:
+    """Make every cell that is missing, then the planted fine-tunes; write V7 and say what the tables come to."""
+    settings, folder = context.settings["experiment"], context.experiment_folder("validate_geometry")
+    cells = geometry_cells.conditions(settings)
+    with context.reporter.bar("cells of known truth") as bar:
+        bar.expect(len(cells))
+        rows = []
+        for cell in cells:
+            rows.append(_row(cell, settings, folder / "cells"))
+            bar.advance(1)
+    plants = {} if settings["only"] else _plants(settings, folder / "cells")
+    results_io.write(folder / FILE, document(rows, plants, settings))
+    for line in sentences(rows, settings):
+        context.reporter.say(line)
+
+
+def _plants(settings: Mapping[str, Any], folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the fine-tunes (`planted`) and of the planted heads (`heads`), kept like cells."""
+    from meridian.experiments import geometry_means, geometry_plants
+
+    found = {}
+    makers = (
+        ("planted", geometry_plants.fine_tuned, PLANTS),
+        ("heads", geometry_plants.planted_heads, PLANTS),
+        ("means", geometry_means.rows, MEANS),
+    )
+    for name, make, code in makers:
+        subject = {name: dict(settings[name]), "seed": settings["seed"], "code": code_digest.version_of(code)}
+        path = folder / f"{name}.json"
+        if not is_fresh(path, subject):
+            results_io.write(path, {"subject": subject, "rows": make(settings)})
+        found[name] = results_io.read(path)["rows"]
+    return found
+
+
+def _row(cell: Mapping[str, Any], settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    kept = {name: settings[name] for name in ("repetitions", "few_repetitions", "resamples", "seed", "tau")}
+    subject = {"cell": dict(cell), "settings": kept, "code": code_digest.version_of(CODE)}
+    path = folder / f"{results_io.sha256(dict(cell))[:16]}.json"
+    if not is_fresh(path, subject):
+        results_io.write(path, {"subject": subject, "row": geometry_cells.measured(cell, settings)})
+    return results_io.read(path)["row"]
+
+
+# --- the result and the page ------------------------------------------------------------------------------------------
+
+
+def document(
+    rows: Sequence[Mapping[str, Any]], plants: Mapping[str, Sequence[Mapping[str, Any]]], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The numbered result."""
+    return {
+        "number": NUMBER,
+        "id": "validate_geometry",
+        "kind": "experiment",
+        "records": [],
+        "subject": {
+            "experiment": "validate_geometry",
+            "settings": dict(settings),
+            "measured_by": code_digest.version_of(CODE),
+        },
+        "n": {"cells": len(rows)},
+        "data": {
+            "rows": list(rows),
+            "planted": plants.get("planted", []),
+            "heads": plants.get("heads", []),
+            "means": plants.get("means", []),
+        },
+    }
+
+
+def at_minimum(rows: Sequence[Mapping[str, Any]], metric: str) -> list[Mapping[str, Any]]:
+    """The cells of a metric at the fewest wordings, outputs, constructs, prompts or cases that ship."""
+    key, least = geometry_cells.SMALLEST[metric]
+    return [row for row in rows if row["metric"] == metric and row[key] == least]
+
+
+def sentences(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> list[str]:
+    """What the cells come to: coverage at the minima and false positives, by metric."""
+    low, high = settings["band"]
+    found = []
+    for metric in dict.fromkeys(row["metric"] for row in rows):
+        covered = [row["coverage"] for row in at_minimum(rows, metric) if row["coverage"]]
+        inside = sum(low <= one["share"] <= high for one in covered)
+        shipped = " (percentile bootstrap, not shipped)" if metric == "mean_pis" else ""
+        if covered:
+            ends = f"{min(o['share'] for o in covered):.3f} to {max(o['share'] for o in covered):.3f}"
+            found.append(
+                f"{metric}{shipped}: coverage {ends} at its minimum, {inside} of {len(covered)} cells in [{low}, {high}]"
+            )
+        null = [row["rejected"] for row in rows if row["metric"] == metric and row["effect"] == 0 and row["rejected"]]
+        if null:
+            around = sum(one["low"] <= settings["alpha"] <= one["high"] for one in null)
+            mean = np.mean([one["share"] for one in null])
+            found.append(f"{metric}: false positives {mean:.3f} on average, {around} of {len(null)} intervals hold .05")
+    return found
+
+
+def coverage_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: by metric and dimension, at the shipped minimum: bias of both numbers, coverage by noise, false positives."""
+    header = (
+        "metric",
+        "at",
+        "axes",
+        "true",
+        "published",
+        "estimate",
+        "coverage, normal",
+        "coverage, t3",
+        "false positives",
+    )
+    lines = []
+    for metric in dict.fromkeys(row["metric"] for row in rows):
+        own = at_minimum(rows, metric)
+        key, least = geometry_cells.SMALLEST[metric]
+        for axes in dict.fromkeys(row.get("axes") for row in own):
+            cells = [row for row in own if row.get("axes") == axes]
+            shown = [row for row in cells if row.get("noise", "normal") == "normal" and row["effect"] == 1.0] or cells
+            first = shown[0]
+            numbers = [f"{first[name]:.3f}" for name in ("truth", "published", "estimate")]
+            spread = [
+                _range([r["coverage"] for r in cells if r.get("noise", "normal") == kind]) for kind in ("normal", "t3")
+            ]
+            null = _range([r["rejected"] for r in cells if r["effect"] == 0])
+            lines.append([metric, f"{least} {key}", "–" if axes is None else str(axes), *numbers, *spread, null])
+    return generated_parts.table(header, lines)
+
+
+def power_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: share of p below .05 by effect, at the shipped minimum and above, normal noise."""
+    effects = sorted({row["effect"] for row in rows if row["rejected"]})
+    lines = []
+    for metric in dict.fromkeys(row["metric"] for row in rows if row["rejected"]):
+        key = geometry_cells.SMALLEST[metric][0]
+        own = [row for row in rows if row["metric"] == metric and row.get("noise", "normal") == "normal"]
+        own = [
+            row for row in own if row.get("axes", 2) in (2, 16) and not row.get("paired") and row.get("draws", 5) == 5
+        ]
+        for axes, size in dict.fromkeys((row.get("axes"), row[key]) for row in own):
+            cells = {row["effect"]: row["rejected"] for row in own if (row.get("axes"), row[key]) == (axes, size)}
+            shares = ["–" if cells.get(e) is None else f"{cells[e]['share']:.2f}" for e in effects]
+            lines.append([metric, f"{size} {key}", "–" if axes is None else str(axes), *shares])
+    return generated_parts.table(("metric", "at", "axes", *(f"effect {e:g}" for e in effects)), lines)
+
+
+def planted_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: what each metric says of the intact model and the two fine-tunes."""
+    header = ("model", "ODS, squared", "PIS, tau²", "PSS, squared: persona", "PSS, squared: other", "found by")
+    lines = [
+        [
+            row["model"],
+            *(f"{row[name]:.3f}" for name in ("ods", "pis", "pss", "pss_other")),
+            ", ".join(row["found"]) or "–",
+        ]
+        for row in rows
+    ]
+    return generated_parts.table(header, lines)
+
+
+def heads_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: how many planted heads are named first of their kind, and of how many shams no head is named."""
+    names = {
+        "trait": "answers a persona otherwise",
+        "method": "spreads the wordings",
+        "sham": "sham: words of no prompt",
+    }
+    lines = []
+    for kind, name in names.items():
+        own = [row for row in rows if row["plant"] == kind]
+        if own:
+            share = proportions.wilson(sum(row["right"] for row in own), len(own))
+            wrong = "; ".join(f"{row['head']}: {', '.join(row['named']) or 'none'}" for row in own if not row["right"])
+            ends = f"{share.number:.2f} [{share.bounds.low:.2f}, {share.bounds.high:.2f}]"
+            lines.append([name, str(len(own)), ends, wrong or "–"])
+    return generated_parts.table(("planted head", "n", "right", "named instead"), lines)
+
+
+def means_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Markdown: coverage of the mean over constructs by both bootstraps, by how many topics there are."""
+    header = ("constructs", "topics", "percentile (not shipped)", "studentised (shipped)")
+    lines = [
+        [str(row["constructs"]), str(row["topics"]), f"{row['percentile']:.3f}", f"{row['studentised']:.3f}"]
+        for row in rows
+    ]
+    return generated_parts.table(header, lines)
+
+
+def _range(found: Sequence[Mapping[str, float] | None]) -> str:
+    shares = [one["share"] for one in found if one]
+    if not shares:
+        return "–"
+    return f"{min(shares):.3f}" if min(shares) == max(shares) else f"{min(shares):.3f} to {max(shares):.3f}"
+
+
+def parts(found: Mapping[str, Any]) -> dict[str, str]:
+    """What stands between the page's markers."""
+    rows, settings = found["data"]["rows"], found["subject"]["settings"]
+    return {
+        "geometry summary": "\n".join(f"- {line}" for line in sentences(rows, settings)),
+        "geometry coverage": coverage_table(rows),
+        "geometry power": power_table(rows),
+        "geometry planted": planted_table(found["data"]["planted"]),
+        "geometry heads": heads_table(found["data"]["heads"]),
+        "geometry means": means_table(found["data"]["means"]),
+    }
+
+
+def update(results: Path, page: Path = PAGE) -> None:
+    """Keep the experiment's result beside the page, and write its tables anew."""
+    kept = page.parent / "validation" / FILE
+    results_io.write_text(kept, (results / FILE).read_text())
+    generated_parts.update(page, parts(results_io.read(kept)))
+
+
+if __name__ == "__main__":
+    update(Path(sys.argv[1] if len(sys.argv) > 1 else "results/validate_geometry"))

@@ -1,0 +1,200 @@
+"""Geometry: maps of where outputs lie, the matrix of table 179, turns, and the paper's numbers beside the estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import spatial, stats
+
+import results_io
+from meridian.figures.values import Curves, Figure, Forest, HeatMap, Interval, MapArrow, OutputMap, Series
+from results_io import UserError
+from suites.geometry import findings, framing, mtmm, paraphrase, position, turns, width
+
+LEVEL = 0.95
+CORNERS = 60  # of an ellipse
+MAPS = 6  # constructs shown, those whose answers move most first
+SHARED = {  # metrics whose overall estimate is of squares: it is shown as a distance, like the published number
+    position.NUMBER: "ODS, distance from the reference",
+    paraphrase.NUMBER: "PIS, distance that wording moves",
+    framing.NUMBER: "PSS, shift of a framing",
+    turns.NUMBER: "DS, drift over the turns",
+    width.NUMBER: "OW, width",
+}
+
+
+def documents(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """The results of geometry in a folder, by number. UserError if there are none."""
+    numbers = [metric.NUMBER for metric in findings.METRICS] + [mtmm.NUMBER]
+    found = {number: path for number in numbers if (path := results_io.find(folder, number)) is not None}
+    if position.NUMBER not in found:
+        raise UserError(f"{folder} has no result 171; give the folder of a run of geometry=all")
+    return {number: results_io.read(path) for number, path in found.items()}
+
+
+def build(folder: Path) -> Iterator[Figure]:
+    """Every figure that the results in a folder allow."""
+    found = documents(folder)
+    for name, shown in found[position.NUMBER]["data"]["sets"].items():
+        if "constructs" not in shown:
+            continue
+        yield from maps(name, shown)
+        yield from drift(name, found[turns.NUMBER])
+        yield from compared(name, found)
+    if mtmm.NUMBER in found:
+        for name, data in found[mtmm.NUMBER]["data"].items():
+            yield matrix(name, data["cells"])
+
+
+def maps(name: str, shown: Mapping[str, Any]) -> Iterator[OutputMap]:
+    """The constructs in their first two declared axes; those with the largest framed shift first."""
+    if len(shown["axes"]) < 2:
+        return
+    found = [one for key, data in shown["constructs"].items() if (one := _map(name, key, data, shown)) is not None]
+    found.sort(key=lambda one: -max((np.hypot(a.x1 - a.x0, a.y1 - a.y0) for a in one.arrows), default=0.0))
+    yield from found[:MAPS]
+
+
+def _map(name: str, key: str, data: Mapping[str, Any], shown: Mapping[str, Any]) -> OutputMap | None:
+    plain = {
+        k: v for k, v in data["variants"].items() if v["points"] and v["method"] != "turns"
+    }  # they have a figure of their own
+    clouds = {k: np.array(v["points"], dtype=float)[:, :2] for k, v in plain.items()}
+    means = {k: cloud.mean(0) for k, cloud in clouds.items()}
+    base = np.array([means[k] for k in means if plain[k]["method"] in ("paraphrase", "direct")])
+    if len(base) < 3:
+        return None
+    centre, everything = base.mean(0), np.array(list(means.values()))
+    arrows = []
+    for persona in dict.fromkeys(v["persona"] for v in plain.values() if v["persona"]):
+        framed = np.mean([means[k] for k in means if plain[k]["persona"] == persona], axis=0)
+        arrows.append(MapArrow(persona.replace("_", " "), *map(float, (*centre, *framed))))
+    kept = width.kept(everything)
+    exact = "One point a prompt: likelihoods are exact. " if shown["deterministic"] else ""
+    return OutputMap(
+        name=f"map_{name}_{key}",
+        title=f"{data['title']}: where the outputs lie",
+        caption=f"{exact}Small: outputs without turns. Circles: neutral wordings ({len(base)}), their centre with its "
+        f"{LEVEL:.0%} ellipse; arrows go to the centre of framed wordings. Outline: hull of the nine tenths of "
+        "these prompts that lie nearest to their median. Cross: the reference. Result 171.",
+        x_label=f"{shown['axes'][0]} (scaled log-odds)" if shown["kind"] == "choices" else shown["axes"][0],
+        y_label=f"{shown['axes'][1]} (scaled log-odds)" if shown["kind"] == "choices" else shown["axes"][1],
+        draws=_pairs(np.concatenate(list(clouds.values()))),
+        wordings=_pairs(base),
+        centre=(float(centre[0]), float(centre[1])),
+        ellipse=_pairs(ellipse(base)),
+        hull=_pairs(outline(kept)),
+        reference=None if data["reference"] is None else (float(data["reference"][0]), float(data["reference"][1])),
+        arrows=tuple(arrows),
+    )
+
+
+def ellipse(means: np.ndarray, level: float = LEVEL) -> np.ndarray:
+    """The ellipse that holds the centre of points [wording, 2] with this confidence: Hotelling's T^2."""
+    count = len(means)
+    radius = np.sqrt(2 * (count - 1) / (count - 2) * stats.f.ppf(level, 2, count - 2) / count)
+    values, vectors = np.linalg.eigh(np.cov(means.T))
+    angles = np.linspace(0, 2 * np.pi, CORNERS)
+    circle = np.stack([np.cos(angles), np.sin(angles)])
+    return means.mean(0) + radius * (vectors @ (np.sqrt(np.maximum(values, 0))[:, None] * circle)).T
+
+
+def outline(points: np.ndarray) -> np.ndarray:
+    """The corners of the convex hull, in order; the points themselves if they lie on a line."""
+    try:
+        return points[spatial.ConvexHull(points).vertices]
+    except spatial.QhullError:
+        return points[np.argsort(points[:, 0], kind="stable")][[0, -1]]
+
+
+def matrix(name: str, cells: Sequence[Mapping[str, Any]]) -> HeatMap:
+    """Table 179: cells without a value are hatched and say why, and are never a colour."""
+    by_place = {(cell["trait"], cell["method"]): cell for cell in cells}
+
+    def value(trait: str, method: str) -> float | None:
+        return by_place[trait, method]["value"]
+
+    def text(trait: str, method: str) -> str:
+        cell = by_place[trait, method]
+        return f"{cell['value']:.2f}" if cell["status"] == "ok" else cell["status"].replace("_", " ")
+
+    return HeatMap(
+        name=f"matrix_{name}",
+        title=f"Traits by methods: {name}",
+        caption="The paper's figure 12 filled with values, means over constructs, in scaled distance. Hatched cells have none "
+        "and say their status; that the rows are independent dimensions is a claim of the paper. Result 179.",
+        x_label="method",
+        y_label="trait",
+        x=mtmm.METHODS,
+        y=mtmm.TRAITS,
+        values=tuple(tuple(value(t, m) for m in mtmm.METHODS) for t in mtmm.TRAITS),
+        text=tuple(tuple(text(t, m) for m in mtmm.METHODS) for t in mtmm.TRAITS),
+        unit="scaled distance",
+        diverging=any((cell["value"] or 0) < 0 for cell in cells),
+    )
+
+
+def drift(name: str, document: Mapping[str, Any]) -> Iterator[Curves]:
+    """Distance from turn 0 by turn, mean over constructs, over what the noise of repeats alone would walk."""
+    records = [r for r in document["records"] if r["suite"] == name and r.get("construct")]
+    live = [r["detail"] for r in records if r["status"] == "ok" and "distances" in r["detail"]]
+    if not live or len({len(one["distances"]) for one in live}) > 1:
+        return
+    distances = np.array([one["distances"] for one in live])
+    band = [one["noise_band"] for one in live if one.get("noise_band")]
+    floor = np.array(band).mean(0).tolist() if len(band) == len(live) else None
+    zero = tuple(0.0 for _ in distances[0])
+    series = [Series("distance, mean over constructs", tuple(distances.mean(0).tolist()))]
+    if floor:
+        series.append(Series("no movement", zero, zero, tuple(floor)))
+    yield Curves(
+        name=f"turns_{name}",
+        title=f"How far the answer drifts: {name}",
+        caption=f"Distance from the answer at turn 0 to the same question, mean over {len(live)} constructs; band: up to the "
+        f"{LEVEL:.0%} quantile of what the noise of the repeats gives where nothing moves. Result 174.",
+        x_label="turn",
+        y_label="scaled distance",
+        x=tuple(str(turn) for turn in range(len(zero))),
+        series=tuple(series),
+        level=LEVEL,
+    )
+
+
+def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Forest]:
+    """The paper's number beside the estimate, metric by metric, both as distances."""
+    rows = []
+    for number, title in SHARED.items():
+        for record in found.get(number, {"records": ()})["records"]:
+            if record["suite"] != name or record.get("construct"):
+                continue
+            squared = record["unit"] == paraphrase.SQUARED
+            group = title if record["label"] is None else f"{title}: {record['label'].replace('_', ' ')}"
+            low, high = (record["ci"]["low"], record["ci"]["high"]) if record["ci"] else (None, None)
+            rows.append(Interval("published", record["published"]["value"], group=group))
+            value = record["value"]
+            rows.append(
+                Interval("estimate", _root(value, squared), _root(low, squared), _root(high, squared), group=group)
+            )
+    if rows:
+        yield Forest(
+            name=f"published_and_estimate_{name}",
+            title=f"The paper's numbers and the estimates: {name}",
+            caption="Means over constructs. The published numbers count the noise of draws and wordings as movement; the "
+            "estimates do not. Squares are shown as their root, 0 where they are not above 0. Published PSS is in units of the "
+            "baseline's spread. Results 171 to 177.",
+            x_label="scaled distance",
+            rows=tuple(rows),
+            lines={"0": 0.0},
+            level=LEVEL,
+        )
+
+
+def _root(value: float | None, squared: bool) -> float | None:
+    return value if value is None or not squared else float(np.sqrt(max(value, 0.0)))
+
+
+def _pairs(points: np.ndarray) -> tuple[tuple[float, float], ...]:
+    return tuple((float(x), float(y)) for x, y in points)

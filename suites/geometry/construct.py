@@ -1,0 +1,293 @@
+"""Construct: one question that can be put in several ways, as a folder with construct.yaml; a set of them shares a reference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from results_io import UserError
+from suites import declaration, lock, schema
+
+CATALOGUE = Path(__file__).parent / "catalogue"
+FILE, REFERENCE, LOCK = "construct.yaml", "reference.yaml", "constructs.lock.jsonl"
+FORMAT = 1
+METHODS = ("direct", "paraphrase", "persona", "turns", "language", "reasoning", "side_a", "side_b")
+SEMANTIC, SYMBOLIC = "semantic", "symbolic"
+SYMBOLIC_REASON = (
+    "its output is symbolic (code, arithmetic, JSON), where the paper's definition 3 gives distances no meaning"
+)
+TEXT = {"type": "string", "minLength": 1, "description": "a text"}
+NUMBERS = schema.list_of({"type": "number", "description": "a number"}, "a list of numbers, one an axis")
+VARIANT = schema.object_of(
+    ("id", "method"),
+    id=TEXT,
+    method=schema.one_of(METHODS, "how the question is put"),
+    prompt=TEXT,
+    messages=schema.list_of(schema.object_of(("role", "content"), role=TEXT, content=TEXT), "chat turns"),
+    system=TEXT,
+    wording=TEXT,
+    language=TEXT,
+    persona=TEXT,
+    turn=schema.whole("the turn after which the question is asked", least=1),
+)
+SCHEMA = schema.object_of(
+    ("id", "version", "title", "mode_of_output"),
+    id={"type": "string", "pattern": "^[a-z0-9][a-z0-9_]*$", "description": "a name of small letters, digits and '_'"},
+    version={"type": "string", "pattern": r"^\d+\.\d+\.\d+$", "description": 'a text of three numbers such as "1.0.0"'},
+    title=TEXT,
+    topic=TEXT,
+    mode_of_output=schema.one_of((SEMANTIC, SYMBOLIC), "what kind of output"),
+    reference=NUMBERS,
+    reference_variance={"type": "number", "minimum": 0, "description": "the variance S/n of the reference"},
+    regions=schema.object_of(("a", "b"), a=schema.texts("anchor texts"), b=schema.texts("anchor texts")),
+    answer_pattern=TEXT,
+    transcript=schema.object_of(("user", "assistant"), user=TEXT, assistant=TEXT),
+    wordings={**schema.list_of(TEXT, "the question, worded differently"), "uniqueItems": True},
+    personas={"type": "object", "additionalProperties": TEXT, "description": "opening sentences by name"},
+    turns=schema.list_of(TEXT, "sentences that follow one another before the question"),
+    variants=schema.list_of(VARIANT, "ways of putting the question"),
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of putting a construct's question. `wording` pairs it with the same words under other methods."""
+
+    id: str
+    method: str
+    prompt: str
+    system: str | None = None
+    wording: str = ""
+    language: str | None = None
+    persona: str | None = None
+    turn: int | None = None
+
+
+@dataclass(frozen=True)
+class Construct:
+    """A question with its variants. `reference`: coordinates to compare with; `regions`: anchor texts of sides a and b."""
+
+    id: str
+    version: str
+    title: str
+    topic: str
+    mode_of_output: str
+    variants: tuple[Variant, ...]
+    reference: tuple[float, ...] | None = None
+    reference_variance: float = 0.0
+    regions: Mapping[str, Sequence[str]] | None = None
+    answer_pattern: str | None = None
+
+    @cached_property
+    def sha256(self) -> str:
+        """Identity of all that it says, in canonical JSON."""
+        return lock.digest(asdict(self))
+
+    def of(self, method: str, **wanted: Any) -> tuple[Variant, ...]:
+        """The variants of a method, in order, whose fields are as `wanted`."""
+        return tuple(
+            one for one in self.variants
+            if one.method == method and all(getattr(one, key) == value for key, value in wanted.items())
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ConstructSet:
+    """The constructs of a folder, and the reference that they share: coordinates, scale, sampling, what a model needs."""
+
+    name: str
+    folder: Path
+    constructs: tuple[Construct, ...]
+    coordinates: Mapping[str, Any]
+    scale: Mapping[str, Any] = field(default_factory=dict)
+    requires: tuple[str, ...] = ()
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Identity of all constructs."""
+        return lock.digest([one.sha256 for one in self.constructs])
+
+
+REFERENCE_SCHEMA = schema.object_of(
+    ("coordinates",),
+    title=TEXT,
+    coordinates={"type": "object", "description": "the coordinates: kind and axes"},
+    scale={"type": "object", "description": "the fixed scale: run, mean, sd, rms or matrix"},
+    requires=schema.texts("what a model needs"),
+    sampling=schema.object_of(max_tokens=schema.whole("tokens of an output"), stop=schema.texts("stop texts")),
+)
+
+
+def names() -> list[str]:
+    """The sets that ship."""
+    return sorted(path.parent.name for path in CATALOGUE.glob(f"*/{REFERENCE}"))
+
+
+def load(name_or_folder: str | Path, locked: bool = True) -> ConstructSet:
+    """The set of that name, or in that folder, with every construct checked and, if `locked`, as its lock has it.
+
+    UserError for an unknown name, a malformed file, variants that cannot be compared, and constructs that are not those of the
+    lock.
+    """
+    text = str(name_or_folder)
+    folder = CATALOGUE / text if text in names() else Path(text).expanduser()
+    if not (folder / REFERENCE).is_file():
+        known = schema.suggestion(text, names())
+        raise UserError(
+            f"there is no set of constructs {text!r}: neither shipped nor a folder with {REFERENCE}; {known}"
+        )
+    data = declaration.read_yaml(folder / REFERENCE)
+    schema.check(data, REFERENCE_SCHEMA, schema.shown_path(folder / REFERENCE))
+    files = sorted(folder.glob(f"*/{FILE}"))
+    if not files:
+        raise UserError(f"{schema.shown_path(folder)} has no <name>/{FILE}; expected one a construct; write one there")
+    found = tuple(read(path) for path in files)
+    if (again := schema.first_repeated([one.id for one in found])) is not None:
+        raise UserError(
+            f"{schema.shown_path(files[again])}: id is {found[again].id!r} again; rename one of the constructs"
+        )
+    loaded = ConstructSet(
+        folder.resolve().name,
+        folder,
+        found,
+        data["coordinates"],
+        data.get("scale", {}),
+        tuple(data.get("requires", ())),
+        data.get("sampling", {}),
+    )
+    if locked:
+        _check_lock(loaded)
+    return loaded
+
+
+def read(path: Path) -> Construct:
+    """One construct.yaml, expanded and linted. UserError in one sentence with the file and the key."""
+    where, data = schema.shown_path(path), declaration.read_yaml(path)
+    schema.check(data, SCHEMA, where)
+    variants = (*_expanded(data), *(_variant(one, data, where) for one in data.get("variants", ())))
+    reference = data.get("reference")
+    found = Construct(
+        data["id"],
+        data["version"],
+        data["title"],
+        data.get("topic", data["id"]),
+        data["mode_of_output"],
+        variants,
+        None if reference is None else tuple(float(value) for value in reference),
+        float(data.get("reference_variance", 0.0)),
+        data.get("regions"),
+        data.get("answer_pattern"),
+    )
+    _lint(found, where)
+    return found
+
+
+def freeze(loaded: ConstructSet) -> str:
+    """The text of the lock. UserError if the one that is there has other content under the same version of a construct."""
+    path = loaded.folder / LOCK
+    if path.exists():
+        before = {line["id"]: line for line in _lock_lines(path)}
+        for one in loaded.constructs:
+            old = before.get(one.id)
+            if old is not None and old["sha256"] != one.sha256 and old["version"] == one.version:
+                raise UserError(
+                    f"{schema.shown_path(path)}: {one.id} {one.version} is frozen with other content; raise its version"
+                )
+    return "".join(f"{lock.canonical(line)}\n" for line in _as_lines(loaded))
+
+
+def _as_lines(loaded: ConstructSet) -> list[dict[str, Any]]:
+    return [
+        {
+            "format": FORMAT,
+            "id": one.id,
+            "version": one.version,
+            "sha256": one.sha256,
+            "prompts": {v.id: lock.digest({"system": v.system, "prompt": v.prompt}) for v in one.variants},
+        }
+        for one in loaded.constructs
+    ]
+
+
+def _lock_lines(path: Path) -> list[dict[str, Any]]:
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise UserError(f"{schema.shown_path(path)} is damaged ({error}); freeze the constructs again") from None
+
+
+def _check_lock(loaded: ConstructSet) -> None:
+    path = loaded.folder / LOCK
+    command = f"python -m scripts.freeze_constructs {schema.shown_path(loaded.folder)}"
+    if not path.exists():
+        raise UserError(f"{schema.shown_path(path)} does not exist; expected the frozen constructs; run `{command}`")
+    frozen = {line["id"]: line for line in _lock_lines(path)}
+    for line in _as_lines(loaded):
+        if frozen.pop(line["id"], None) != line:
+            raise UserError(
+                f"{schema.shown_path(path)}: construct {line['id']} is not the frozen one; raise its version and run `{command}`"
+            )
+    if frozen:
+        raise UserError(f"{schema.shown_path(path)}: construct {next(iter(frozen))} is gone; run `{command}`")
+
+
+# --- expansion and lint -----------------------------------------------------------------------------------------------
+
+
+def _expanded(data: Mapping[str, Any]) -> list[Variant]:
+    """The variants that `wordings`, `personas` and `turns` stand for: every wording behind every opening and every turn."""
+    wordings = {f"w{place + 1}": text for place, text in enumerate(data.get("wordings", ()))}
+    found = [Variant(name, "paraphrase", text, wording=name) for name, text in wordings.items()]
+    for persona, opening in data.get("personas", {}).items():
+        found += [
+            Variant(f"{persona}_{name}", "persona", f"{opening} {text}", wording=name, persona=persona)
+            for name, text in wordings.items()
+        ]
+    said = data.get("turns", ())
+    for turn in range(1, len(said) + 1):
+        before = " ".join(said[:turn])
+        found += [
+            Variant(f"turn{turn}_{name}", "turns", f"{before} {text}", wording=name, turn=turn)
+            for name, text in wordings.items()
+        ]
+    return found
+
+
+def _variant(one: Mapping[str, Any], data: Mapping[str, Any], where: str) -> Variant:
+    given = dict(one)
+    messages = given.pop("messages", None)
+    if (messages is None) == ("prompt" not in given):
+        raise UserError(f"{where}: variant {one['id']} needs either prompt or messages; write one")
+    if messages is not None:
+        form = data.get("transcript")
+        if form is None:
+            raise UserError(
+                f"{where}: variant {one['id']} has messages and the construct no transcript; declare how turns are "
+                "written, for example {user: 'User: {}', assistant: 'Assistant: {}'}"
+            )
+        lines = [form.get(turn["role"], "{}").replace("{}", turn["content"]) for turn in messages]
+        given["prompt"] = "\n".join([*lines, form["assistant"].replace("{}", "").rstrip()])
+    return Variant(**given)
+
+
+def _lint(construct: Construct, where: str) -> None:
+    """UserError for what could not be compared: no variants, two of one id, a question that changes with its turn."""
+    if not construct.variants:
+        raise UserError(f"{where}: no variants; expected wordings or variants; write some")
+    if (again := schema.first_repeated([one.id for one in construct.variants])) is not None:
+        raise UserError(f"{where}: two variants have the id {construct.variants[again].id!r}; rename one")
+    base = {one.wording: one for one in construct.of("paraphrase") if one.wording}
+    lacking = {"persona": "persona", "turns": "turn", "language": "language"}
+    for one in construct.variants:
+        if one.method in lacking and getattr(one, lacking[one.method]) is None:
+            raise UserError(f"{where}: variant {one.id} is of method {one.method}; name its {lacking[one.method]}")
+        if one.method == "turns" and (one.wording not in base or not one.prompt.endswith(base[one.wording].prompt)):
+            raise UserError(
+                f"{where}: variant {one.id} asks something else than turn 0: expected a prompt that ends with that of "
+                "the paraphrase of its wording; outputs of different questions differ anyway"
+            )

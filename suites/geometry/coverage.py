@@ -1,0 +1,121 @@
+"""PS (178): on how many issues does a model give out both sides?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from results_io import UserError
+from suites.estimate import missing
+from suites.geometry.metric import Metric, Published, points, same_axes
+from suites.statistics import proportions
+
+NUMBER, ID, NAME = "178", "G.ps", "coverage"
+FORMULA = "share of issues with o_A in region A and o_B in region B"
+UNIT = "share of issues"
+FEWEST_ANCHORS = 10  # labelled texts of a side
+RADIUS = 0.9  # quantile of the anchors' leave-one-out distances
+COVERED = 0.5  # share of a side's draws above which it counts
+
+
+@dataclass(frozen=True)
+class Ball:
+    """A region of outputs: all within `radius` of `centre`."""
+
+    centre: Float[np.ndarray, " axis"]
+    radius: float
+
+    def holds(self, values: ArrayLike) -> np.ndarray:
+        """Whether each point [axis] lies in it."""
+        return np.linalg.norm(points(values) - self.centre, axis=1) <= self.radius
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One issue: its topic, the outputs [draw, axis] asked for each side, and how many draws had no coordinate (refusals)."""
+
+    topic: str
+    sides: tuple[ArrayLike, ArrayLike]
+    regions: tuple[Ball, Ball]
+    refused: tuple[int, int] = (0, 0)
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The share of draws in its region, side by side; a refusal is not covered."""
+        found = []
+        for side, region, refused in zip(self.sides, self.regions, self.refused, strict=True):
+            drawn = np.size(side) and len(points(side))
+            inside = int(region.holds(side).sum()) if drawn else 0
+            found.append(inside / (drawn + refused) if drawn + refused else 0.0)
+        return found[0], found[1]
+
+
+def region(anchors: ArrayLike) -> Ball:
+    """The ball around the mean of at least 10 anchors [axis]: radius is the 90 % quantile of leave-one-out distances.
+
+    UserError for fewer.
+    """
+    table = points(anchors, "anchors")
+    if len(table) < FEWEST_ANCHORS:
+        raise UserError(f"a region of {len(table)} anchor texts; expected at least {FEWEST_ANCHORS}: write more")
+    return Ball(table.mean(0), float(np.quantile(_left_out(table), RADIUS)))
+
+
+def require_apart(first: Ball, second: Ball, where: str) -> None:
+    """UserError if two regions overlap: an output could then be of both sides."""
+    distance = float(np.linalg.norm(first.centre - second.centre))
+    if distance <= first.radius + second.radius:
+        raise UserError(
+            f"{where}: the regions of its two sides overlap (centres {distance:.3g} apart, radii {first.radius:.3g} and "
+            f"{second.radius:.3g}); write anchors that differ more"
+        )
+
+
+def ceiling(anchors: ArrayLike) -> float:
+    """Share of anchors that lie in the region that the others make: what even the labelled texts reach."""
+    table = points(anchors, "anchors")
+    inside = [region_of_others.holds(table[[i]])[0] for i, region_of_others in enumerate(_regions_without(table))]
+    return float(np.mean(inside))
+
+
+def ps(issues: Sequence[Issue]) -> Metric:
+    """Share of issues with more than half of the draws covered on both sides, Wilson's interval (clustered by topic).
+
+    The published number takes the mean output of a side in place of the share. `detail`: the shares of single sides. Not
+    applicable without issues.
+    """
+    if not issues:
+        reason = "no construct declares two sides with anchors"
+        return Metric(Published(None, FORMULA, reason), missing("not_applicable", reason, UNIT))
+    both = [min(issue.shares) > COVERED for issue in issues]
+    means = [all(_mean_inside(issue, side) for side in (0, 1)) for issue in issues]
+    estimate = proportions.clustered(both, [issue.topic for issue in issues], unit=UNIT)
+    sides = {
+        f"side_{name}": float(np.mean([issue.shares[k] > COVERED for issue in issues])) for k, name in enumerate("ab")
+    }
+    return Metric(
+        Published(float(np.mean(means)), FORMULA),
+        type(estimate)(**{**vars(estimate), "detail": {**estimate.detail, **sides}}),
+    )
+
+
+def _mean_inside(issue: Issue, side: int) -> bool:
+    values = issue.sides[side]
+    return bool(np.size(values)) and bool(issue.regions[side].holds(points(values).mean(0, keepdims=True))[0])
+
+
+def _left_out(table: Float[np.ndarray, "anchor axis"]) -> Float[np.ndarray, " anchor"]:
+    """Distance of each anchor from the mean of the others."""
+    n = len(table)
+    others = (table.sum(0) - table) / (n - 1)
+    return np.linalg.norm(table - others, axis=1)
+
+
+def _regions_without(table: Float[np.ndarray, "anchor axis"]) -> list[Ball]:
+    rest = [np.delete(table, i, axis=0) for i in range(len(table))]
+    same_axes(*rest)
+    return [Ball(one.mean(0), float(np.quantile(_left_out(one), RADIUS))) for one in rest]

@@ -1,0 +1,125 @@
+"""Displacement: the distance that a mean has really moved, without what the noise of the means adds, and its interval.
+
+Of a difference D of means with covariance M, E|D|^2 = |delta|^2 + tr M. The interval inverts the law of |D|^2: it is matched to
+c chi'^2_nu(lambda) by mean |delta|^2 + tr M and variance 2 tr M^2 + 4 |delta|^2 u'Mu, u the direction of D, and its normal score
+is compared with t, since M is estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import optimize, stats
+
+LARGE = 1e4  # noncentrality from which |D| itself is normal enough
+
+
+@dataclass(frozen=True)
+class Displacement:
+    """`squared`: |D|^2 - tr M, unbiased for |delta|^2 and negative where nothing is seen. `raw`: |D|. `noise`: tr M.
+
+    `low`, `high`: the interval of |delta|; None where M is 0, so that there is nothing to estimate.
+    """
+
+    squared: float
+    raw: float
+    noise: float
+    low: float | None
+    high: float | None
+
+    @property
+    def distance(self) -> float:
+        """sqrt(max(0, squared))."""
+        return float(np.sqrt(max(self.squared, 0.0)))
+
+
+@dataclass(frozen=True)
+class _Law:
+    """What the law of |D|^2 needs of M: tr M, tr M^2, u'Mu, and the degrees of freedom of M."""
+
+    trace: float
+    trace2: float
+    along: float
+    freedom: float
+
+
+def between(
+    difference: Float[np.ndarray, " axis"],
+    samples: Sequence[Float[np.ndarray, "point axis"]],
+    level: float,
+    known: float = 0.0,
+) -> Displacement:
+    """The displacement of a difference of the means of independent `samples`, each of at least two points.
+
+    A sample contributes its covariance over its size to M. `known`: a further tr M that is known from elsewhere, the same on
+    every axis (a reference that is itself an estimate).
+    """
+    squared = float(difference @ difference)
+    law = _law(difference, samples, known)
+    if law.trace <= 1e-12 * squared or law.trace == 0:
+        return Displacement(squared - law.trace, squared**0.5, law.trace, None, None)
+    tail = (1 - level) / 2
+    return Displacement(
+        squared - law.trace,
+        squared**0.5,
+        law.trace,
+        _solve(squared, law, 1 - tail),
+        _solve(squared, law, tail),
+    )
+
+
+def _law(
+    difference: Float[np.ndarray, " axis"], samples: Sequence[Float[np.ndarray, "point axis"]], known: float
+) -> _Law:
+    axes, length = len(difference), float(np.linalg.norm(difference))
+    direction = difference / length if length else np.zeros(axes)
+    centred = [(table - table.mean(0)) / np.sqrt((len(table) - 1) * len(table)) for table in samples]
+    parts = np.array([float((one**2).sum()) for one in centred])
+    trace, along = float(parts.sum()) + known, float(sum(((one @ direction) ** 2).sum() for one in centred))
+    trace2 = known**2 / axes + 2 * known * float(parts.sum()) / axes
+    for place, one in enumerate(centred):
+        k = len(one) - 1
+        raw = float(((one @ one.T) ** 2).sum())
+        unbiased = k**2 / ((k - 1) * (k + 2)) * (raw - parts[place] ** 2 / k) if k > 1 else raw
+        trace2 += float(np.clip(unbiased, parts[place] ** 2 / axes, parts[place] ** 2))
+        trace2 += 2 * sum(float(((one @ other.T) ** 2).sum()) for other in centred[:place])
+    if trace == 0:
+        return _Law(0.0, 0.0, 0.0, 1.0)
+    trace2 = float(np.clip(trace2, trace**2 / axes, trace**2))
+    inverse = sum((part / trace) ** 2 / (len(one) - 1) for part, one in zip(parts, samples, strict=True))
+    return _Law(trace, trace2, along + known / axes, float(1 / inverse) if inverse else np.inf)
+
+
+def _share_below(squared: float, true: float, law: _Law) -> float:
+    """P(|D|^2 <= squared) if |delta|^2 is `true`."""
+    variance = 2 * law.trace2 + 4 * true * law.along
+    scale = variance / (2 * law.trace + 4 * true)
+    directed = 4 * true * law.along / variance
+    if true / scale > LARGE:
+        score = (np.sqrt(squared) - np.sqrt(true + law.trace - law.along)) / np.sqrt(law.along)
+    else:
+        degrees = law.trace / scale
+        below = (
+            stats.ncx2.cdf(squared / scale, degrees, true / scale)
+            if true > 0
+            else stats.chi2.cdf(squared / scale, degrees)
+        )
+        score = stats.norm.ppf(np.clip(below, 1e-15, 1 - 1e-15))
+    effective = law.trace**2 / law.trace2
+    freedom = 1 / (directed**2 / law.freedom + (1 - directed) ** 2 / (law.freedom * effective))
+    return float(stats.t.cdf(score, freedom))
+
+
+def _solve(squared: float, law: _Law, share: float) -> float:
+    """The |delta| at which `share` of the law lies below the |D|^2 seen; 0 if less does even there."""
+    if _share_below(squared, 0.0, law) <= share:
+        return 0.0
+    high = np.sqrt(squared) + 4 * np.sqrt(law.trace)
+    while _share_below(squared, high**2, law) > share:
+        high *= 2
+    return float(
+        optimize.brentq(lambda delta: _share_below(squared, delta**2, law) - share, 0.0, high, xtol=1e-9 * high)  # pyright: ignore[reportArgumentType]
+    )

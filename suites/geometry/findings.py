@@ -1,0 +1,386 @@
+"""Findings: every metric of every construct and over constructs, with a status and its reason where it does not apply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
+
+import numpy as np
+
+from suites.estimate import Status, missing
+from suites.geometry import (
+    coverage,
+    framing,
+    languages,
+    measure,
+    mtmm,
+    over_constructs,
+    paraphrase,
+    position,
+    reasoning,
+    turns,
+    width,
+)
+from suites.geometry.construct import SYMBOLIC_REASON, Construct, Variant
+from suites.geometry.measure import Measured, SetRun
+from suites.geometry.metric import LEVEL, Metric, Published
+
+METRICS: tuple[ModuleType, ...] = (position, paraphrase, framing, turns, languages, reasoning, width, coverage)
+ENGLISH_ONLY = (
+    "the embedder reads English alone, so distances between languages would be its own; declare choices or scale"
+)
+NO_PLANE = (
+    "an embedding has no declared axes, and no PCA is fixed on a reference run; declare choices, scale or anchors"
+)
+FLIPS = 2000  # of signs, for the band of a turn
+FOLLOWS = 0.8  # share of outputs with reasoning in which the declared pattern has to be found
+PAIRED_FROM = 6  # wordings that two methods share: the signs of five cannot give a p below .05
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One metric of one set: of a construct (None: over all of them), with a label where there are several (a persona)."""
+
+    metric: ModuleType
+    set: str
+    construct: str | None
+    label: str | None
+    found: Metric
+
+    @property
+    def identifier(self) -> str:
+        """G.pss.pocket.about_dog.teller_glad"""
+        return ".".join(part for part in (self.metric.ID, self.set, self.construct, self.label) if part)
+
+
+def of(run: SetRun, seed: int) -> list[Finding]:
+    """Every finding of a set, construct by construct and then over constructs."""
+    name = run.constructs.name
+    if run.reason is not None:
+        return [Finding(m, name, None, None, absent(m, "not_applicable", run.reason)) for m in METRICS]
+    found = [finding for one in run.measured for finding in _of_construct(one, run, seed)]
+    return [*found, *_over_constructs(found, run, seed)]
+
+
+def absent(metric: ModuleType, status: Status, reason: str) -> Metric:
+    """No number, and why; never 0."""
+    unit = getattr(metric, "UNIT", "") or "scaled distance"
+    return Metric(Published(None, metric.FORMULA, reason), missing(status, reason, unit))
+
+
+def _of_construct(one: Measured, run: SetRun, seed: int) -> Iterator[Finding]:
+    name = run.constructs.name
+    if one.reason is not None:
+        for metric in METRICS:
+            if metric not in (reasoning, coverage):
+                yield Finding(metric, name, one.construct.id, None, absent(metric, "not_applicable", one.reason))
+        return
+    base = wordings(one.construct)
+    makers: Mapping[ModuleType, Callable[[], Iterator[tuple[str | None, Metric]]]] = {
+        position: lambda: _position(one, base, run),
+        paraphrase: lambda: _paraphrase(one, base, run, seed),
+        framing: lambda: _framing(one, base, seed),
+        turns: lambda: _turns(one, base, seed),
+        languages: lambda: _languages(one, base, run, seed),
+        width: lambda: _width(one, run),
+    }
+    for metric, make in makers.items():
+        for label, found in make():
+            yield Finding(metric, name, one.construct.id, label, found)
+
+
+def wordings(one: Construct) -> tuple[Variant, ...]:
+    """The neutral ways of putting the question."""
+    return one.of("paraphrase") or one.of("direct")
+
+
+def _guarded(one: Measured, metric: ModuleType, used: Sequence[Variant], make: Callable[[], Metric]) -> Metric:
+    """The metric, or that outputs of these variants are missing."""
+    if not used:
+        return absent(metric, "not_applicable", "the construct has no neutral wordings")
+    reason = one.usable(used)
+    return make() if reason is None else absent(metric, "insufficient_data", reason)
+
+
+def _position(one: Measured, base: Sequence[Variant], run: SetRun) -> Iterator[tuple[str | None, Metric]]:
+    reference = run.reference(one.construct)
+    if reference is None:
+        known = one.construct.reference is not None
+        why = "the reference is in coordinates of another kind" if known else "the construct declares no reference"
+        yield None, absent(position, "not_applicable", why)
+        return
+    variance = one.construct.reference_variance
+    yield (
+        None,
+        _guarded(one, position, base, lambda: position.ods(one.means(base), reference, reference_variance=variance)),
+    )
+
+
+def _paraphrase(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -> Iterator[tuple[str | None, Metric]]:
+    fixed = run.deterministic
+    yield None, _guarded(one, paraphrase, base, lambda: paraphrase.pis(one.draws(base), deterministic=fixed, seed=seed))
+
+
+def pairs(base: Sequence[Variant], framed: Sequence[Variant]) -> list[tuple[Variant, Variant]]:
+    """Variants of the same wording, without and with something before it."""
+    known = {variant.wording: variant for variant in base if variant.wording}
+    return [(known[variant.wording], variant) for variant in framed if variant.wording in known]
+
+
+def _framing(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
+    personas = list(dict.fromkeys(variant.persona for variant in one.construct.of("persona")))
+    if not personas:
+        yield None, absent(framing, "not_applicable", "the construct has no personas")
+    for persona in personas:
+        framed = one.construct.of("persona", persona=persona)
+        yield persona, _guarded(one, framing, [*base, *framed], lambda framed=framed: _pss(one, base, framed, seed))
+
+
+def _pss(one: Measured, base: Sequence[Variant], framed: Sequence[Variant], seed: int) -> Metric:
+    both = pairs(base, framed)
+    if len(both) >= PAIRED_FROM:
+        first, second = (one.means([pair[k] for pair in both]) for k in (0, 1))
+        return framing.pss(first, second, paired=True, seed=seed)
+    return framing.pss(np.concatenate(one.draws(base)), np.concatenate(one.draws(framed)), seed=seed)
+
+
+def _turns(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
+    numbers = sorted({variant.turn for variant in one.construct.of("turns") if variant.turn is not None})
+    if not numbers:
+        yield None, absent(turns, "not_applicable", "the construct has no turns")
+        return
+    by_turn = [one.construct.of("turns", turn=number) for number in numbers]
+    shared = set.intersection(*({variant.wording for variant in turn} for turn in by_turn))
+    first = [variant for variant in base if variant.wording in shared]
+    ordered = [first, *([v for f in first for v in turn if v.wording == f.wording] for turn in by_turn)]
+    used = [variant for turn in ordered for variant in turn]
+    paired = len(first) >= PAIRED_FROM
+
+    def found() -> Metric:
+        tables = [one.means(turn) if paired else np.concatenate(one.draws(turn)) for turn in ordered]
+        metric = turns.ds(tables, paired=paired, seed=seed)
+        if metric.estimate.status != "ok":
+            return metric
+        detail = {**metric.estimate.detail, "noise_band": _noise_band(tables, paired, metric)}
+        return replace(metric, estimate=replace(metric.estimate, detail=detail))
+
+    yield None, _guarded(one, turns, used, found)
+
+
+def _noise_band(tables: Sequence[np.ndarray], paired: bool, metric: Metric) -> list[float]:
+    """How far each turn's mean lies from turn 0 in 95 of 100 conversations in which nothing moves.
+
+    For repeats: turn 0's, drawn again. For wordings: the signs of their own differences from turn 0, flipped at random.
+    """
+    if not paired:
+        return list(metric.estimate.detail["floor_high"])
+    signs = np.random.default_rng(0).choice([1.0, -1.0], size=(FLIPS, len(tables[0])))
+    away = [np.linalg.norm(signs @ (table - tables[0]) / len(table), axis=1) for table in tables]
+    return [float(np.quantile(one, LEVEL)) for one in away]
+
+
+def _languages(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -> Iterator[tuple[str | None, Metric]]:
+    others = list(dict.fromkeys(v.language for v in one.construct.of("language") if v.language is not None))
+    if not others:
+        yield None, absent(languages, "not_applicable", "the construct is put in one language")
+        return
+    if run.coordinates is not None and run.coordinates.kind == "embedding":
+        yield None, absent(languages, "off", ENGLISH_ONLY)
+        return
+    groups = {"base": tuple(base)} | {name: one.construct.of("language", language=name) for name in others}
+    used = [variant for group in groups.values() for variant in group]
+    yield (
+        None,
+        _guarded(one, languages, used, lambda: languages.lds({k: one.means(v) for k, v in groups.items()}, seed=seed)),
+    )
+
+
+def _width(one: Measured, run: SetRun) -> Iterator[tuple[str | None, Metric]]:
+    if run.coordinates is not None and run.coordinates.kind == "embedding":
+        yield None, absent(width, "off", NO_PLANE)
+        return
+    used = one.construct.variants
+    yield None, _guarded(one, width, used, lambda: width.ow(one.means(used)))
+
+
+# --- over constructs --------------------------------------------------------------------------------------------------
+
+SUMMED = {
+    position: "squared",
+    paraphrase: None,
+    framing: "squared",
+    turns: "squared",
+    languages: "squared",
+    width: None,
+}
+
+
+def _over_constructs(found: Sequence[Finding], run: SetRun, seed: int) -> Iterator[Finding]:
+    name, topics = run.constructs.name, {one.id: one.topic for one in run.constructs.constructs}
+    for metric, part in SUMMED.items():
+        own = [one for one in found if one.metric is metric]
+        for label in dict.fromkeys(one.label for one in own):
+            yield Finding(
+                metric, name, None, label, _mean([one for one in own if one.label == label], part, topics, seed)
+            )
+    yield Finding(reasoning, name, None, None, _reasoning(run, seed))
+    yield Finding(coverage, name, None, None, _coverage(run))
+
+
+def _mean(own: Sequence[Finding], part: str | None, topics: Mapping[str, str], seed: int) -> Metric:
+    """Mean over constructs: of what is unbiased (the squared quantity), bootstrapped over topics."""
+    metric = own[0].metric
+    live = [one for one in own if one.found.estimate.value is not None and one.construct is not None]
+    if not live:
+        return replace(own[0].found, published=Published(None, metric.FORMULA, own[0].found.estimate.reason))
+    values = [one.found.estimate.detail[part] if part else one.found.estimate.number for one in live]
+    own_topics = [topics[str(one.construct)] for one in live]
+    estimate = over_constructs.mean(values, own_topics, seed=seed, unit=live[0].found.estimate.unit)
+    left_out = {"no estimate": len(own) - len(live)} if len(live) < len(own) else {}
+    published = [one.found.published.value for one in live if one.found.published.value is not None]
+    return Metric(
+        Published(float(np.mean(published)) if published else None, metric.FORMULA, "mean over constructs"),
+        replace(
+            estimate,
+            unit="squared scaled distance" if part else estimate.unit,
+            excluded=left_out,
+            detail={**estimate.detail, "mean": float(np.mean(values)), "of": part or "value"},
+        ),
+    )
+
+
+def _reasoning(run: SetRun, seed: int) -> Metric:
+    used = [one for one in run.measured if one.reason is None and one.construct.of("reasoning")]
+    if not used:
+        return absent(reasoning, "not_applicable", "no construct asks for reasoning before the answer")
+    outputs = [one.outputs[variant.id] for one in used for variant in one.construct.of("reasoning")]
+    asked = sum(len(one.points) + sum(one.without.values()) for one in outputs)
+    followed = sum(len(one.points) for one in outputs)
+    if followed < FOLLOWS * asked:
+        share = f"{followed} of {asked} outputs have the declared answer pattern"
+        return absent(reasoning, "not_applicable", f"{share}; at least {FOLLOWS:.0%} are needed")
+    both = []
+    for one in used:
+        with_, without = one.construct.of("reasoning"), wordings(one.construct)
+        if one.usable([*with_, *without]) is None:
+            found = [paraphrase.pis(one.draws(v), deterministic=run.deterministic, seed=seed) for v in (with_, without)]
+            if all(metric.estimate.value is not None for metric in found):
+                both.append(found)
+    published = [[pair[k].published.value or 0.0 for pair in both] for k in (0, 1)]
+    values = [[pair[k].estimate.number for pair in both] for k in (0, 1)]
+    return reasoning.rss(values[0], values[1], published=(published[0], published[1]), seed=seed)
+
+
+def _coverage(run: SetRun) -> Metric:
+    issues, ceilings = [], []
+    for one in run.measured:
+        if one.reason is not None or one.construct.regions is None or run.coordinates is None:
+            continue
+        anchors = measure.anchors_of(one.construct, run.coordinates, run.scale)
+        regions = coverage.region(anchors["a"]), coverage.region(anchors["b"])
+        coverage.require_apart(regions[0], regions[1], one.construct.id)
+        ceilings += [coverage.ceiling(anchors[side]) for side in "ab"]
+        sides = [one.construct.of(f"side_{side}") for side in "ab"]
+        points = [np.concatenate(one.draws(side)) if side else np.zeros((0, len(regions[0].centre))) for side in sides]
+        lost = [sum(sum(one.outputs[v.id].without.values()) for v in side) for side in sides]
+        issues.append(coverage.Issue(one.construct.topic, (points[0], points[1]), regions, (lost[0], lost[1])))
+    found = coverage.ps(issues)
+    if not ceilings:
+        return found
+    detail = {**found.estimate.detail, "anchors_covered": float(np.mean(ceilings))}
+    return replace(found, estimate=replace(found.estimate, detail=detail))
+
+
+# --- the matrix -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the paper's figure 12: its mean over constructs, or its status and why. Never 0 for absent."""
+
+    trait: str
+    method: str
+    name: str
+    value: float | None
+    status: Status
+    reason: str
+
+
+def matrix(run: SetRun, found: Sequence[Finding]) -> list[Cell]:
+    """The table of 179 for one set."""
+    by_cell = _per_construct(run)
+    cells = []
+    for (trait, method), name in mtmm.NAMES.items():
+        values = [value for value in by_cell.get((trait, method), {}).values() if value is not None]
+        if values:
+            cells.append(Cell(trait, method, name, float(np.mean(values)), "ok", ""))
+            continue
+        status, reason = _why_empty(trait, method, run, found)
+        cells.append(Cell(trait, method, name, None, status, reason))
+    return cells
+
+
+def replicated(run: SetRun) -> tuple[tuple[str, ...], tuple[str, ...], np.ndarray]:
+    """(traits, methods, [trait, method, construct]) of the largest full block of the matrix: constructs are the replicates."""
+    by_cell = {key: values for key, values in _per_construct(run).items() if values}
+    methods = tuple(m for m in mtmm.METHODS if ("position", m) in by_cell and ("stability", m) in by_cell)
+    traits = ("position", "stability")
+    shared = [set(by_cell[t, m]) for t in traits for m in methods]
+    ids = sorted(set.intersection(*shared)) if shared else []
+    return traits, methods, np.array([[[by_cell[t, m][i] for i in ids] for m in methods] for t in traits], dtype=float)
+
+
+def _per_construct(run: SetRun) -> dict[tuple[str, str], dict[str, float]]:
+    """Values of position, width and stability by method and construct, all distances."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for one in run.measured:
+        if one.reason is not None:
+            continue
+        base, name = wordings(one.construct), one.construct.id
+        if not base or one.usable(one.construct.variants) is not None:
+            continue
+        means = one.means(base)
+        centre, reference = means.mean(0), run.reference(one.construct)
+        groups = {
+            "persona": one.construct.of("persona"),
+            "language": one.construct.of("language"),
+        }
+        noise = [float(((d - d.mean(0)) ** 2).sum(1).mean() ** 0.5) for d in one.draws(base)]
+        if not run.deterministic:
+            found.setdefault(("stability", "direct"), {})[name] = float(np.mean(noise))
+        found.setdefault(("stability", "paraphrase"), {})[name] = float(np.linalg.norm(means - centre, axis=1).mean())
+        if reference is not None:
+            away = np.linalg.norm(means - np.array(reference), axis=1)
+            found.setdefault(("position", "direct"), {})[name] = float(np.linalg.norm(centre - np.array(reference)))
+            found.setdefault(("position", "paraphrase"), {})[name] = float(away.std(ddof=1)) if len(away) > 1 else 0.0
+        for method, used in groups.items():
+            if not used:
+                continue
+            moved = one.means(used).mean(0)
+            found.setdefault(("stability", method), {})[name] = float(np.linalg.norm(moved - centre))
+            if reference is not None:
+                shift = np.linalg.norm(moved - np.array(reference)) - np.linalg.norm(centre - np.array(reference))
+                found.setdefault(("position", method), {})[name] = float(shift)
+        if run.coordinates is not None and run.coordinates.kind != "embedding":
+            everything = one.means(one.construct.variants)
+            if len(everything) >= width.FEWEST:
+                found.setdefault(("coverage", "direct"), {})[name] = width.ow(everything).estimate.number
+    return found
+
+
+def _why_empty(trait: str, method: str, run: SetRun, found: Sequence[Finding]) -> tuple[Status, str]:
+    if run.reason is not None:
+        return "not_applicable", run.reason
+    if all(one.reason == SYMBOLIC_REASON for one in run.measured):
+        return "not_applicable", SYMBOLIC_REASON
+    if trait == "coverage" and method != "direct":
+        return "not_applicable", "no construct declares two sides with anchors for this method"
+    if trait == "position" and all(run.reference(one.construct) is None for one in run.measured):
+        return "not_applicable", "no construct declares a reference in these coordinates"
+    if (trait, method) == ("stability", "direct") and run.deterministic:
+        return "not_applicable", "outputs are exact, so that there is no noise of draws"
+    if not any(one.construct.of(method) for one in run.measured) and method in ("language", "persona"):
+        return "not_applicable", f"no construct is asked by the method {method}"
+    reasons = [f.found.estimate.reason for f in found if f.found.estimate.status == "insufficient_data"]
+    return "insufficient_data", reasons[0] if reasons else "no construct has enough outputs"

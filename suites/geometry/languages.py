@@ -1,0 +1,89 @@
+"""LDS (175): how far apart the answers in several languages lie, over what wording does within one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from suites.estimate import Estimate, Interval, missing
+from suites.geometry import displacement, relabelling, spread
+from suites.geometry.metric import LEVEL, RATIO, Metric, Published, points, same_axes
+from suites.statistics.permutation import FEWEST_RESAMPLES
+
+NUMBER, ID, NAME = "175", "G.lds", "languages"
+FORMULA = "mean over pairs of |o_i - o_j| / PIS of the first language"
+FEWEST = 5  # wordings of a language
+METHOD = "inverted law of the stacked differences, MOVER with the log jackknife of S_0"
+
+
+def published(centres: ArrayLike, instability: float) -> float | None:
+    """The paper's LDS of the languages' `centres` [language, axis] and the first one's PIS; None if that is 0."""
+    table = points(centres, "centres of languages")
+    distances = [float(np.linalg.norm(table[i] - table[j])) for i, j in combinations(range(len(table)), 2)]
+    return float(np.mean(distances)) / instability if instability and distances else None
+
+
+def lds(
+    languages: Mapping[str, ArrayLike],
+    *,
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = FEWEST_RESAMPLES,
+) -> Metric:
+    """R = sqrt(max(0, Delta^2) / S_0), Delta^2 = mean over pairs of |o_i - o_j|^2 - S_i/V_i - S_j/V_j.
+
+    `languages`: {language: wordings' means [wording, axis]}, the baseline first; S_0 is its variance over wordings. p: wordings
+    permuted between languages. A baseline whose wordings all agree leaves the ratio undefined: Delta^2 is in `detail`. Fewer
+    than two languages do not apply; under 5 wordings there is no estimate.
+    """
+    tables = {name: points(one, f"outputs in {name}") for name, one in languages.items()}
+    if len(tables) < 2:
+        note = f"{len(tables)} languages; two are needed"
+        return Metric(Published(None, FORMULA, note), missing("not_applicable", note, RATIO))
+    same_axes(*tables.values())
+    fewest = min(map(len, tables.values()))
+    if fewest == 0:
+        return Metric(Published(None, FORMULA), missing("insufficient_data", "a language without outputs", RATIO))
+    first, centres = next(iter(tables.values())), np.array([table.mean(0) for table in tables.values()])
+    instability = float(np.linalg.norm(first - first.mean(0), axis=1).mean())
+    value = published(centres, instability)
+    formula = Published(value, FORMULA, "" if value is not None else "the first language's PIS is 0")
+    if fewest < FEWEST:
+        reason = f"{fewest} wordings of a language; at least {FEWEST} are needed"
+        return Metric(formula, missing("insufficient_data", reason, RATIO, fewest))
+    found = _displacement(list(tables.values()), centres, level)
+    variance = spread.total_variance(first)
+    detail = {"squared": found.squared, "baseline_variance": variance, "languages": list(tables)}
+    if variance <= 0:
+        reason = f"wordings in {next(iter(tables))} all agree, so the ratio has no denominator"
+        return Metric(formula, missing("undefined", reason, RATIO, fewest, detail=detail))
+    limits = spread.total_variance_interval(first, level)
+    interval = None
+    if limits is not None and found.low is not None and found.high is not None:
+        interval = Interval(
+            found.low / limits[1] ** 0.5 if found.low else 0.0, found.high / limits[0] ** 0.5, level, METHOD
+        )
+    return Metric(
+        formula,
+        Estimate(
+            found.distance / variance**0.5,
+            RATIO,
+            fewest,
+            ci=interval,
+            p_value=relabelling.groups(list(tables.values()), seed, resamples),
+            test="wordings permuted between languages",
+            detail=detail,
+        ),
+    )
+
+
+def _displacement(tables: list[np.ndarray], centres: np.ndarray, level: float) -> displacement.Displacement:
+    """Delta^2 as one squared length: mean over pairs of |o_i - o_j|^2 = 2/(L-1) sum_i |o_i - o|^2, all languages stacked."""
+    count = len(tables)
+    mixing = (np.eye(count) - 1 / count) * np.sqrt(2 / (count - 1))
+    stacked = (mixing @ centres).ravel()
+    samples = [np.einsum("l,va->vla", mixing[:, i], table).reshape(len(table), -1) for i, table in enumerate(tables)]
+    return displacement.between(stacked, samples, level)

@@ -1,0 +1,321 @@
+"""One pass of construct sets over a model: asked, recorded, and turned into coordinates. Nothing known is asked again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from results_io import UserError
+from suites import asking, likelihood, lock
+from suites.applicability import MISSING, READS
+from suites.asking import Asker, Progress
+from suites.geometry import construct, coordinates
+from suites.geometry.construct import Construct, ConstructSet, Variant
+from suites.geometry.coordinates import SEPARATOR, Coordinates
+from suites.item import Item, Leg, Suite
+from suites.log import generations
+from suites.log.cache import Cache
+from suites.log.generations import GenerationLog, RecordedRun, Slot
+from suites.models.base import CAPABILITIES, ModelUnderTest
+
+CHUNK = 256  # outputs or choices between two writes to the disk
+CACHE_NAME = "generations.sqlite"
+MOST_MISSING = 0.2  # share of a variant's outputs without a coordinate
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of one variant: scaled points [draw, axis] of those with a coordinate, and how many have none, by reason."""
+
+    points: Float[np.ndarray, "draw axis"]
+    without: Mapping[str, int]
+    texts: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether at most a fifth of the outputs lack a coordinate."""
+        lost = sum(self.without.values())
+        return len(self.points) > 0 and lost <= MOST_MISSING * (len(self.points) + lost)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A construct with the outputs of its variants, by id; `reason` says why it has none."""
+
+    construct: Construct
+    outputs: Mapping[str, Outputs]
+    reason: str | None = None
+
+    def usable(self, variants: Sequence[Variant]) -> str | None:
+        """None if every one of these variants has enough outputs; else which has not."""
+        for one in variants:
+            if not self.outputs[one.id].usable:
+                found = self.outputs[one.id]
+                lost = ", ".join(f"{count} {why}" for why, count in found.without.items()) or "none asked"
+                return (
+                    f"variant {one.id} has {len(found.points)} outputs with a coordinate ({lost}); over 80 % are needed"
+                )
+        return None
+
+    def draws(self, variants: Sequence[Variant]) -> list[Float[np.ndarray, "draw axis"]]:
+        return [self.outputs[one.id].points for one in variants]
+
+    def means(self, variants: Sequence[Variant]) -> Float[np.ndarray, "wording axis"]:
+        return np.array([self.outputs[one.id].points.mean(0) for one in variants])
+
+
+@dataclass(frozen=True)
+class SetRun:
+    """A set on a model: its constructs measured, the coordinates' identity, and `reason` if it does not apply."""
+
+    constructs: ConstructSet
+    coordinates: Coordinates | None
+    identity: Mapping[str, Any]
+    measured: tuple[Measured, ...]
+    deterministic: bool
+    reason: str | None = None
+    environments: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def as_declared(self) -> bool:
+        """Whether coordinates are of the kind that the set declares: its scale and references are in no other."""
+        return self.coordinates is not None and self.coordinates.kind == self.constructs.coordinates.get("kind")
+
+    @property
+    def scale(self) -> Mapping[str, Any]:
+        """The fixed scale; none in coordinates of another kind than the declared one."""
+        return self.constructs.scale if self.as_declared else {}
+
+    def reference(self, one: Construct) -> tuple[float, ...] | None:
+        """The construct's reference in units of the scale; None where it has none in these coordinates."""
+        if one.reference is None or not self.as_declared:
+            return None
+        return tuple(coordinates.apply_scale(np.array([one.reference]), self.scale)[0].tolist())
+
+
+@dataclass(frozen=True)
+class GeometryRun:
+    """What `run` gives back."""
+
+    model: str
+    identity: Mapping[str, Any]
+    seed: int
+    sets: tuple[SetRun, ...]
+    asked: int
+    reused: int
+    log: Path
+
+
+def run(
+    sets: Sequence[ConstructSet],
+    model: ModelUnderTest,
+    folder: Path,
+    settings: Mapping[str, Any],
+    progress: Callable[[str], Any] | None = None,
+    *,
+    seed: int = 0,
+    embedder: coordinates.Embedding | None = None,
+) -> GeometryRun:
+    """Every set on `model`; the record goes to `folder` (results/<model>/geometry).
+
+    `settings`: draws, temperature, and `coordinates`, a kind in place of the declared one or None. Stopped and called again, it
+    goes on where it stopped; with other coordinates of generated texts nothing is asked again. UserError for coordinates that
+    cannot be, and as `GenerationLog`.
+    """
+    execution = getattr(model, "execution", {})
+    folder = Path(folder)
+    with (
+        GenerationLog(folder / generations.NAME, model.identity, model.name, seed, execution) as log,
+        Cache(folder / CACHE_NAME) as store,
+    ):
+        asker = Asker(model, log, store, CHUNK)
+        before = _choices_known(log)
+        found = tuple(_one_set(one, asker, settings, progress or _no_bar, embedder) for one in sets)
+        compared = _choices_known(log) - before
+    asked, known = asker.asked + compared, asker.reused + before
+    return GeometryRun(model.name, model.identity, seed, found, asked, known, folder / generations.NAME)
+
+
+def _choices_known(log: GenerationLog) -> int:
+    """How many sets of choices this model has compared, by the record."""
+    return sum(len(one.likelihoods) for one in log.runs.values() if one.started["model_fingerprint"] == log.fingerprint)
+
+
+def _one_set(
+    own: ConstructSet,
+    asker: Asker,
+    settings: Mapping[str, Any],
+    progress: Callable[[str], Any],
+    embedder: coordinates.Embedding | None,
+) -> SetRun:
+    if (reason := why_not(own, asker.model)) is not None:
+        return SetRun(own, None, {}, (), False, reason)
+    wanted = settings.get("coordinates")
+    data = own.coordinates if wanted is None or wanted == own.coordinates.get("kind") else {"kind": wanted}
+    space = coordinates.declared(data, f"{own.name}/{construct.REFERENCE}", embedder)
+    scale = own.scale if data is own.coordinates else {}
+    if space.exact and "logprobs" not in asker.model.capabilities:
+        return SetRun(own, space, {}, (), True, MISSING["logprobs"])
+    sampled = not space.exact and "sampling" in asker.model.capabilities and settings["draws"] > 1
+    leg = _leg(own, settings, sampled)
+    suites = {
+        one.id: as_suite(own, one, space, leg) for one in own.constructs if one.mode_of_output == construct.SEMANTIC
+    }
+    for suite in suites.values():
+        asker.log.begin(suite, _expected(suite), {}, sum(bool(item.choices) for item in suite.items))
+    with progress(f"geometry: {own.name}") as bar:
+        if space.exact:
+            _ask_choices(list(suites.values()), asker, bar)
+        else:
+            asker.ask([q for one in suites.values() for q in asking.questions(one, one.legs, asker.log.seed)], bar)
+    measured, environments = [], []
+    for one in own.constructs:
+        if one.id not in suites:
+            measured.append(Measured(one, {}, construct.SYMBOLIC_REASON))
+            continue
+        recorded = asker.log.run_of(suites[one.id])
+        asker.log.finish(recorded)
+        environments += recorded.environments
+        measured.append(Measured(one, _outputs(one, recorded, space, scale)))
+    return SetRun(own, space, space.identity(scale), tuple(measured), not sampled, None, tuple(environments))
+
+
+def why_not(own: ConstructSet, model: ModelUnderTest) -> str | None:
+    """Why a set does not apply to a model; None if it does."""
+    lacking = [MISSING[name] for name in own.requires if name in CAPABILITIES and name not in model.capabilities]
+    if not lacking and READS in own.requires:
+        prompts = [one.prompt for construct_ in own.constructs for one in construct_.variants]
+        bad = [prompt for prompt in prompts if not model.reads(prompt)]
+        lacking = [f"the model's vocabulary cannot write {len(bad)} of {len(prompts)} prompts"] if bad else []
+    return "; ".join(lacking) or None
+
+
+def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg) -> Suite:
+    """The construct as what the record knows: an item for each variant, or for each of its axes if choices are compared.
+
+    Items of generated texts do not depend on the coordinates, so that another embedder finds the same run again.
+    """
+    if space.exact:
+        items = tuple(item for v in one.variants for item in space.items(v.id, v.prompt, v.system))
+        identity = lock.digest([one.sha256, [dict(axis) for axis in space.axes]])
+    else:
+        items, identity = tuple(Item(v.id, v.prompt, system=v.system) for v in one.variants), one.sha256
+    return Suite(
+        id=f"geometry.{own.name}.{one.id}",
+        version=one.version,
+        title=one.title,
+        description=one.title,
+        mode="geometry",
+        contexts=(),
+        requires=own.requires,
+        legs=() if space.exact else (leg,),
+        scorer={"kind": "none"},
+        parameters={},
+        trace={},
+        minimum=1,
+        gate=None,
+        items=items,
+        sha256=identity,
+    )
+
+
+def _leg(own: ConstructSet, settings: Mapping[str, Any], sampled: bool) -> Leg:
+    plain = Leg("greedy", max_tokens=own.sampling.get("max_tokens", 64), stop=tuple(own.sampling.get("stop", ())))
+    if not sampled:
+        return plain
+    return replace(plain, name="draws", temperature=float(settings["temperature"]), samples=int(settings["draws"]))
+
+
+def _expected(suite: Suite) -> int:
+    return len(suite.items) * sum(leg.samples for leg in suite.legs)
+
+
+def _ask_choices(suites: Sequence[Suite], asker: Asker, bar: Progress) -> None:
+    """Record the likelihoods of every item that has none, in chunks that are on the disk before the next one."""
+    bar.expect(sum(len(suite.items) for suite in suites))
+    for suite in suites:
+        for start in range(0, len(suite.items), CHUNK):
+            chunk, have = suite.items[start : start + CHUNK], asker.log.run_of(suite).likelihoods
+            wanted = [item for item in chunk if item.id not in have]
+            if wanted:
+                found = zip(wanted, likelihood.ask(asker.model, wanted), strict=True)
+                asker.log.add([asker.log.likelihood(suite, item.id, one) for item, one in found])
+            bar.advance(len(chunk))
+
+
+def _outputs(one: Construct, recorded: RecordedRun, space: Coordinates, scale: Mapping[str, Any]) -> dict[str, Outputs]:
+    if space.exact:
+        found = {}
+        for variant in one.variants:
+            lines = [recorded.likelihoods[f"{variant.id}{SEPARATOR}{place}"] for place in range(len(space.axes))]
+            point = space.of_choices([generations.to_scores(line) for line in lines])
+            found[variant.id] = Outputs(coordinates.apply_scale(point[None], scale), {})
+        return found
+    by_variant: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {variant.id: [] for variant in one.variants}
+    for slot, line in recorded.generations.items():
+        by_variant[slot.item].append((slot, line))
+    return {
+        variant.id: _of_texts(
+            by_variant[variant.id], space, scale, one.answer_pattern if _has_answer(variant) else None
+        )
+        for variant in one.variants
+    }
+
+
+def _has_answer(variant: Variant) -> bool:
+    """Whether only the final answer of this variant's outputs counts."""
+    return variant.method == "reasoning"
+
+
+def _of_texts(
+    lines: Sequence[tuple[Slot, Mapping[str, Any]]],
+    space: Coordinates,
+    scale: Mapping[str, Any],
+    answer_pattern: str | None,
+) -> Outputs:
+    lost: Counter[str] = Counter()
+    texts = []
+    for _, line in sorted(lines, key=lambda pair: pair[0].sample):
+        why, text = coordinates.unusable(generations.to_generation(line), answer_pattern)
+        if why:
+            lost[why] += 1
+        else:
+            texts.append(text)
+    values = space.of_texts(texts) if texts else np.zeros((0, max(len(space.axes), 1)))
+    readable = np.isfinite(values).all(1)
+    if not readable.all():
+        lost["unreadable"] += int((~readable).sum())
+    kept = tuple(texts[place] for place in np.flatnonzero(readable))
+    return Outputs(coordinates.apply_scale(values[readable], scale), dict(lost), kept)
+
+
+def anchors_of(
+    one: Construct, space: Coordinates, scale: Mapping[str, Any]
+) -> dict[str, Float[np.ndarray, "anchor axis"]]:
+    """Coordinates of the anchor texts of both sides. UserError for choices, whose coordinates are of prompts, not of texts."""
+    if space.exact:
+        raise UserError(
+            f"{one.id}: regions are made of anchor texts, which coordinates of kind choices cannot place; declare another kind"
+        )
+    found = {side: space.of_texts(list(texts)) for side, texts in (one.regions or {}).items()}
+    return {side: coordinates.apply_scale(table[np.isfinite(table).all(1)], scale) for side, table in found.items()}
+
+
+class _NoProgress:
+    def expect(self, pairs: int) -> None:
+        pass
+
+    def advance(self, pairs: int) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def _no_bar(title: str) -> Iterator[Progress]:
+    yield _NoProgress()

@@ -1,0 +1,198 @@
+"""MTMM (179): is the variance of scores that of traits, or that of the ways of asking?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from results_io import UserError
+from suites.estimate import Estimate, Interval, missing
+from suites.geometry.metric import LEVEL
+
+NUMBER, ID, NAME = "179", "G.mtmm", "mtmm"
+TRAITS = ("position", "coverage", "stability")
+METHODS = ("direct", "paraphrase", "language", "persona")
+NAMES = {  # the paper's figure 12, with OW under coverage
+    ("position", "direct"): "baseline ODS",
+    ("position", "paraphrase"): "ODS variance over wordings",
+    ("position", "language"): "cross-lingual ODS shift",
+    ("position", "persona"): "steerability",
+    ("coverage", "direct"): "baseline PS and OW",
+    ("coverage", "paraphrase"): "coverage consistency",
+    ("coverage", "language"): "multilingual pluralism gap",
+    ("coverage", "persona"): "persona restriction",
+    ("stability", "direct"): "baseline noise",
+    ("stability", "paraphrase"): "PIS",
+    ("stability", "language"): "LDS",
+    ("stability", "persona"): "PSS",
+}
+FEWEST_UNITS, FEWEST_SIDE = 30, 3  # units to correlate over; traits and methods
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Components:
+    """Mean squares and variance components of trait, method, trait x method and residual; negative ones are kept."""
+
+    mean_squares: Mapping[str, float]
+    components: Mapping[str, float]
+
+
+def shares(table: ArrayLike) -> dict[str, float]:
+    """Shares of the sum of squares of a table [trait, method] that belong to trait, method and the rest.
+
+    UserError for a table that is not full, or has no variance.
+    """
+    cells = _finite(table, 2, "[trait, method]")
+    centre = cells.mean()
+    trait = cells.shape[1] * ((cells.mean(1) - centre) ** 2).sum()
+    method = cells.shape[0] * ((cells.mean(0) - centre) ** 2).sum()
+    total = ((cells - centre) ** 2).sum()
+    if total <= 0:
+        raise UserError("all cells of the table are equal; expected some variance to share out")
+    return {"trait": float(trait / total), "method": float(method / total), "rest": float(1 - (trait + method) / total)}
+
+
+def components(cells: ArrayLike) -> Components:
+    """Variance components of `cells` [trait, method, replicate] by mean squares, all effects random.
+
+    UserError unless there are at least two of each.
+    """
+    table = _finite(cells, 3, "[trait, method, replicate]")
+    t, m, r = table.shape
+    if min(t, m, r) < 2:
+        raise UserError(f"{t} traits x {m} methods x {r} replicates; expected at least two of each")
+    centre, means = table.mean(), table.mean(2)
+    by_trait, by_method = means.mean(1), means.mean(0)
+    squares = {
+        "trait": m * r * ((by_trait - centre) ** 2).sum() / (t - 1),
+        "method": t * r * ((by_method - centre) ** 2).sum() / (m - 1),
+        "trait x method": r * ((means - by_trait[:, None] - by_method[None] + centre) ** 2).sum() / ((t - 1) * (m - 1)),
+        "residual": ((table - means[..., None]) ** 2).sum() / (t * m * (r - 1)),
+    }
+    both = squares["trait x method"]
+    found = {
+        "trait": (squares["trait"] - both) / (m * r),
+        "method": (squares["method"] - both) / (t * r),
+        "trait x method": (both - squares["residual"]) / r,
+        "residual": squares["residual"],
+    }
+    return Components({k: float(v) for k, v in squares.items()}, {k: float(v) for k, v in found.items()})
+
+
+def campbell_fiske(
+    scores: ArrayLike,
+    traits: Sequence[str],
+    methods: Sequence[str],
+    *,
+    by_construction: Collection[frozenset[tuple[str, str]]] = (),
+    seed: int = 0,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+) -> dict[str, Estimate]:
+    """Spearman correlations over units of `scores` [unit, trait, method]: convergent, heterotrait, HTMT signed and absolute.
+
+    HTMT of two traits is the mean correlation between them (different methods) over the geometric mean of those within each.
+    `by_construction`: pairs of (trait, method) that share a denominator, left out of all that speaks of discrimination. Units
+    are bootstrapped. Under 30 units, 3 traits or 3 methods: insufficient, with what is needed. UserError for scores that are not
+    finite.
+    """
+    table = _finite(scores, 3, "[unit, trait, method]")
+    units, t, m = table.shape
+    if (t, m) != (len(traits), len(methods)):
+        raise UserError(f"{len(traits)} traits and {len(methods)} methods named for {t} and {m}; name each")
+    names = ("convergent", "heterotrait", "htmt", "htmt_absolute")
+    if units < FEWEST_UNITS or min(t, m) < FEWEST_SIDE:
+        reason = f"{units} units, {t} traits, {m} methods; at least {FEWEST_UNITS}, {FEWEST_SIDE} and {FEWEST_SIDE} are needed"
+        return {name: missing("insufficient_data", reason, "correlation", units) for name in names}
+    labels = [(trait, method) for trait in traits for method in methods]
+    kinds = _kinds(labels, by_construction)
+    own = _summaries(_spearman(table.reshape(units, -1)), labels, kinds)
+    rng = np.random.default_rng(seed)
+    draws = [
+        _summaries(_spearman(table[rng.integers(units, size=units)].reshape(units, -1)), labels, kinds)
+        for _ in range(resamples)
+    ]
+    return {name: _estimate(own[name], [draw[name] for draw in draws], units, level) for name in names}
+
+
+def _kinds(
+    labels: Sequence[tuple[str, str]], by_construction: Collection[frozenset[tuple[str, str]]]
+) -> dict[tuple[int, int], str]:
+    """What each pair of variables says; pairs that share a denominator say nothing of discrimination."""
+    found = {}
+    for i, j in combinations(range(len(labels)), 2):
+        (trait, method), (other, another) = labels[i], labels[j]
+        if trait == other:
+            found[i, j] = "convergent"
+        elif frozenset((labels[i], labels[j])) in by_construction:
+            found[i, j] = "by construction"
+        else:
+            found[i, j] = "heterotrait" if method != another else "same method"
+    return found
+
+
+def _summaries(
+    r: Float[np.ndarray, "variable variable"],
+    labels: Sequence[tuple[str, str]],
+    kinds: Mapping[tuple[int, int], str],
+) -> dict[str, float]:
+    of = {kind: [r[pair] for pair, found in kinds.items() if found == kind] for kind in ("convergent", "heterotrait")}
+    traits = list(dict.fromkeys(trait for trait, _ in labels))
+    ratios, absolute = [], []
+    for first, second in combinations(traits, 2):
+        across = [
+            r[p] for p, kind in kinds.items() if kind == "heterotrait" and {labels[k][0] for k in p} == {first, second}
+        ]
+        within = [
+            [r[p] for p, kind in kinds.items() if kind == "convergent" and labels[p[0]][0] == trait]
+            for trait in (first, second)
+        ]
+        if not across:
+            continue
+        product = float(np.mean(within[0]) * np.mean(within[1]))
+        ratios.append(float(np.mean(across)) / product**0.5 if product > 0 else np.nan)
+        size = float(np.mean(np.abs(within[0])) * np.mean(np.abs(within[1])))
+        absolute.append(float(np.mean(np.abs(across))) / size**0.5 if size > 0 else np.nan)
+    means = {name: float(np.mean(values)) if values else np.nan for name, values in of.items()}
+    return means | {
+        "htmt": float(np.mean(ratios)) if ratios else np.nan,
+        "htmt_absolute": float(np.mean(absolute)) if absolute else np.nan,
+    }
+
+
+def _spearman(table: Float[np.ndarray, "unit variable"]) -> Float[np.ndarray, "variable variable"]:
+    ranks = stats.rankdata(table, axis=0)
+    ranks = ranks - ranks.mean(0)
+    lengths = np.linalg.norm(ranks, axis=0)
+    scale = np.outer(lengths, lengths)
+    return np.divide(ranks.T @ ranks, scale, out=np.zeros(scale.shape), where=scale > 0)
+
+
+def _estimate(value: float, draws: Sequence[float], units: int, level: float) -> Estimate:
+    if not np.isfinite(value):
+        return missing("undefined", "correlations within a trait are not positive on average", "correlation", units)
+    usable = np.array([draw for draw in draws if np.isfinite(draw)])
+    tail = (1 - level) / 2
+    interval = None
+    if len(usable) > len(draws) * level:
+        low, high = (float(np.quantile(usable, share)) for share in (tail, 1 - tail))
+        interval = Interval(low, high, level, "percentile bootstrap over units")
+    return Estimate(
+        value, "correlation", units, ci=interval, detail={"resamples_without_value": len(draws) - len(usable)}
+    )
+
+
+def _finite(values: ArrayLike, axes: int, wanted: str) -> np.ndarray:
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != axes or not table.size or not np.isfinite(table).all():
+        raise UserError(
+            f"a table of shape {table.shape}; expected {wanted}, full and finite: a cell without a value has no place"
+        )
+    return table

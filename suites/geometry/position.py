@@ -1,0 +1,60 @@
+"""ODS (171; the paper's IDS): how far the outputs' centre lies from a reference."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from results_io import UserError
+from suites.estimate import Estimate, Interval, missing
+from suites.geometry import displacement, spread
+from suites.geometry.metric import LEVEL, UNIT, Metric, Published, points
+
+NUMBER, ID, NAME = "171", "G.ods", "position"
+FORMULA = "|o - r|"
+FEWEST = 5  # wordings
+METHOD = "inverted law of |D|^2, t"
+NEAR = "not distinguishable from the reference"
+
+
+def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0.0, level: float = LEVEL) -> Metric:
+    """sqrt(max(0, d^2)) with d^2 = |o - r|^2 - S_b/V, of the wordings' `means` [wording, axis] and the `reference` [axis].
+
+    `reference_variance`: S/n of a reference that is itself estimated (a survey), subtracted too. An interval that holds 0 says
+    "not distinguishable from the reference", with its upper end as bound; 0 is never agreement. UserError if the reference has
+    other axes. Under 5 wordings there is no estimate.
+    """
+    table, target = points(means, "means of wordings"), np.asarray(reference, dtype=np.float64).ravel()
+    if target.shape != (table.shape[1],) or not np.isfinite(target).all():
+        raise UserError(
+            f"a reference of {target.size} numbers for {table.shape[1]} axes; give one finite number an axis"
+        )
+    difference = table.mean(0) - target
+    formula = Published(float(np.linalg.norm(difference)), FORMULA)
+    if len(table) < 2:
+        reason = f"{len(table)} wordings; at least {FEWEST} are needed"
+        return Metric(formula, missing("insufficient_data", reason, UNIT, len(table)))
+    found = displacement.between(difference, [table], level, reference_variance)
+    if len(table) < FEWEST:
+        reason = f"{len(table)} wordings; at least {FEWEST} are needed"
+        detail = {"squared": found.squared}
+        return Metric(formula, missing("insufficient_data", reason, UNIT, len(table), detail=detail))
+    near = found.low == 0.0
+    return Metric(
+        formula,
+        Estimate(
+            found.distance,
+            UNIT,
+            len(table),
+            ci=None if found.high is None or found.low is None else Interval(found.low, found.high, level, METHOD),
+            assumptions=("wordings are a sample of those that mean the same",),
+            detail={
+                "squared": found.squared,
+                "noise": found.noise,
+                "between": spread.total_variance(table),
+                "centroid": table.mean(0).tolist(),
+                "difference": difference.tolist(),
+                "reading": NEAR if near else "away from the reference",
+            },
+        ),
+    )

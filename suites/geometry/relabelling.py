@@ -1,0 +1,84 @@
+"""Tests of points by relabelling: exact where all can be listed, else random ones with p = (1 + hits)/(1 + B)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from suites.statistics.permutation import EXACT_UP_TO, FEWEST_RESAMPLES
+
+CHUNK = 1 << 22  # numbers held at once
+ROUNDING = 1e-9
+
+
+def two_samples(
+    first: Float[np.ndarray, "point axis"],
+    second: Float[np.ndarray, "point axis"],
+    seed: int,
+    resamples: int = FEWEST_RESAMPLES,
+) -> float:
+    """p of |mean first - mean second| if the points' labels meant nothing."""
+    table, n = _reduced(np.concatenate([first, second])), len(first)
+    size = len(table)
+    if math.comb(size, n) <= EXACT_UP_TO:
+        chosen = np.array(list(itertools.combinations(range(size), n)))
+    else:
+        rng = np.random.default_rng(seed)
+        chosen = rng.permuted(np.tile(np.arange(size), (resamples, 1)), axis=1)[:, :n]
+    masks = np.zeros((len(chosen), size))
+    np.put_along_axis(masks, chosen, 1.0, axis=1)
+    total = table.sum(0)
+
+    def statistic(weights: np.ndarray) -> np.ndarray:
+        sums = weights @ table
+        return ((sums / n - (total - sums) / (size - n)) ** 2).sum(-1)
+
+    own = np.zeros((1, size))
+    own[0, :n] = 1
+    return _share(statistic(own)[0], statistic(masks), math.comb(size, n) <= EXACT_UP_TO)
+
+
+def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:
+    """p of |mean of paired differences| if each difference could have had either sign."""
+    table, n = _reduced(differences), len(differences)
+    exact = 2**n <= EXACT_UP_TO
+    if exact:
+        flips = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
+    else:
+        flips = np.random.default_rng(seed).choice([1.0, -1.0], size=(resamples, n))
+    return _share(float((table.sum(0) ** 2).sum()), ((flips @ table) ** 2).sum(-1), exact)
+
+
+def groups(tables: Sequence[Float[np.ndarray, "point axis"]], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:
+    """p of the variance between the groups' means if points went to groups of these sizes by chance."""
+    sizes = np.array([len(table) for table in tables])
+    table = _reduced(np.concatenate(list(tables)))
+    edges = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    own = float(_between(table[None], edges, sizes)[0])
+    rng, found, step = np.random.default_rng(seed), [], max(1, CHUNK // table.size)
+    for start in range(0, resamples, step):
+        orders = np.tile(np.arange(len(table)), (min(step, resamples - start), 1))
+        found.append(_between(table[rng.permuted(orders, axis=1)], edges, sizes))
+    return _share(own, np.concatenate(found), exact=False)
+
+
+def _between(ordered: np.ndarray, edges: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    means = np.add.reduceat(ordered, edges, axis=1) / sizes[None, :, None]
+    return ((means - means.mean(1, keepdims=True)) ** 2).sum((1, 2))
+
+
+def _reduced(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point axis"]:
+    """The same distances in at most as many axes as there are points."""
+    if table.shape[1] <= len(table):
+        return table
+    return np.linalg.qr(table.T, mode="r").T  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _share(own: float, found: Float[np.ndarray, " relabelling"], exact: bool) -> float:
+    """Share of relabellings as extreme as the labels that there are."""
+    hits = int((found >= own * (1 - ROUNDING)).sum())
+    return hits / len(found) if exact else (1 + hits) / (1 + len(found))

@@ -1,0 +1,202 @@
+"""The numbered results of geometry, 171 to 179: for every construct and over all, the paper's number beside the estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import results_io
+from results_io import UserError
+from suites.estimate import Estimate
+from suites.geometry import findings, mtmm, projection
+from suites.geometry.findings import Finding
+from suites.geometry.measure import GeometryRun, SetRun
+from suites.log import environment
+
+KIND = "geometry"
+MAP_AXES = 3  # of more, no point is stored: 384 numbers an output are in the record's texts and the embedder
+EXPLORATORY = "the embedder does not tell paraphrases from other texts well enough (AUC at or below .8)"
+
+
+def write(folder: Path, run: GeometryRun) -> tuple[list[Path], list[Finding]]:
+    """Every result of a run into `folder`; returns the paths and all findings."""
+    by_set = [(one, findings.of(one, run.seed)) for one in run.sets]
+    found = [finding for _, own in by_set for finding in own]
+    documents = [_document(metric, run, found) for metric in findings.METRICS]
+    documents.append(_matrix_document(run, by_set))
+    paths = []
+    for document in documents:
+        paths.append(Path(folder) / f"{document['number']}_{document['id']}.json")
+        results_io.write(paths[-1], document)
+    return paths, found
+
+
+def _header(number: str, name: str, run: GeometryRun) -> dict[str, Any]:
+    environments = [one for own in run.sets for one in own.environments]
+    return {
+        "number": number,
+        "id": name,
+        "kind": KIND,
+        "subject": {
+            "model": run.model,
+            "identity": dict(run.identity),
+            "model_fingerprint": results_io.sha256(run.identity),
+            "constructs": {one.constructs.name: one.constructs.sha256 for one in run.sets},
+            "coordinates": {one.constructs.name: dict(one.identity) for one in run.sets},
+        },
+        "environment": {**environment.of_results(environments), "seeds": {"sampling": run.seed}},
+    }
+
+
+def _document(metric: ModuleType, run: GeometryRun, found: Sequence[Finding]) -> dict[str, Any]:
+    own = [one for one in found if one.metric is metric]
+    data: dict[str, Any] = {"formula": metric.FORMULA}
+    if metric.NUMBER == findings.position.NUMBER:
+        data |= {"sets": {one.constructs.name: _points(one) for one in run.sets}}
+    return {
+        **_header(metric.NUMBER, metric.NAME, run),
+        "n": {"constructs": len({(one.set, one.construct) for one in own if one.construct})},
+        "data": data,
+        "records": [_record(one, run) for one in own],
+    }
+
+
+def _record(one: Finding, run: GeometryRun) -> dict[str, Any]:
+    """One finding with the keys of a suite's record, `published` beside the estimate. No threshold of the paper is a verdict."""
+    own = next(found for found in run.sets if found.constructs.name == one.set)
+    estimate, untrusted = one.found.estimate, not _trusted(own)
+    if untrusted:
+        estimate = replace(estimate, assumptions=(*estimate.assumptions, EXPLORATORY))
+    return {
+        "metric_id": one.identifier,
+        "suite": one.set,
+        "construct": one.construct,
+        "label": one.label,
+        "family": one.metric.ID.partition(".")[0],
+        "role": "descriptive" if estimate.p_value is None and not untrusted else "exploratory",
+        "subject": {
+            "model_fingerprint": results_io.sha256(run.identity),
+            "suite_hash": own.constructs.sha256,
+            "coordinates": dict(own.identity),
+            "snapshot": None,
+        },
+        "direction": None,
+        "threshold": None,
+        "passed": None,
+        "evidence": [],
+        "baseline": None,
+        "effect": None,
+        **estimate.to_record(),
+        "published": one.found.published.to_record(),
+    }
+
+
+def _points(run: SetRun) -> dict[str, Any]:
+    """What figures draw: of up to three axes the scaled points of every variant, with how many outputs have none."""
+    if run.reason is not None or run.coordinates is None:
+        return {"reason": run.reason}
+    shown = {}
+    for one in run.measured:
+        outputs = {
+            variant.id: {
+                "method": variant.method,
+                "persona": variant.persona,
+                "turn": variant.turn,
+                "points": one.outputs[variant.id].points
+                if len(run.coordinates.axes) in range(1, MAP_AXES + 1)
+                else None,
+                "without": dict(one.outputs[variant.id].without),
+            }
+            for variant in (() if one.reason else one.construct.variants)
+        }
+        shown[one.construct.id] = {
+            "title": one.construct.title,
+            "reference": run.reference(one.construct),
+            "reason": one.reason,
+            "variants": outputs,
+        }
+    return {
+        "axes": list(run.coordinates.names),
+        "kind": run.coordinates.kind,
+        "deterministic": run.deterministic,
+        "scale": dict(run.scale),
+        "check": _check(run),
+        "constructs": shown,
+    }
+
+
+def _trusted(own: SetRun) -> bool:
+    """False if coordinates are made by an embedder that does not tell paraphrases from other texts."""
+    embedder = None if own.coordinates is None else own.coordinates.embedder
+    return embedder is None or projection.trusted(projection.of_embedder(embedder.encode))
+
+
+def _check(run: SetRun) -> dict[str, Any] | None:
+    """The check of phi where coordinates are made of texts."""
+    if run.coordinates is None or run.coordinates.exact:
+        return None
+    texts, points = [], []
+    for one in run.measured:
+        for output in one.outputs.values():
+            texts += output.texts
+            points += list(output.points)
+    found: dict[str, Any] = {"ratios": projection.ratios(texts[:200], np.array(points[:200]))}
+    if run.coordinates.embedder is not None:
+        found["paraphrases"] = projection.of_embedder(run.coordinates.embedder.encode).to_record()
+    return found
+
+
+def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[Finding]]]) -> dict[str, Any]:
+    data, records = {}, []
+    for own, found in by_set:
+        cells = findings.matrix(own, found)
+        traits, methods, block = findings.replicated(own)
+        parts: Mapping[str, Any] = {"reason": f"no full block of cells over constructs: {block.shape}"}
+        if block.ndim == 3 and min(block.shape) >= 2:
+            parts = {
+                "traits": traits,
+                "methods": methods,
+                "replicates": block.shape[2],
+                **asdict(mtmm.components(block)),
+            }
+        data[own.constructs.name] = {"cells": [asdict(cell) for cell in cells], "components": parts}
+        records += [_correlation(own, name, one, run) for name, one in _correlations(own).items()]
+    return {
+        **_header(mtmm.NUMBER, mtmm.NAME, run),
+        "n": {"sets": len(run.sets)},
+        "data": data,
+        "records": records,
+    }
+
+
+def _correlations(own: SetRun) -> dict[str, Estimate]:
+    """Campbell-Fiske over constructs, of the cells that every construct has."""
+    traits, methods, block = findings.replicated(own)
+    if block.ndim != 3 or not block.size:
+        block = np.zeros((1, 1, 1))
+        traits, methods = ("none",), ("none",)
+    try:
+        return mtmm.campbell_fiske(np.moveaxis(block, 2, 0), traits, methods)
+    except UserError as error:
+        raise UserError(f"{own.constructs.name}: {error}") from None
+
+
+def _correlation(own: SetRun, name: str, estimate: Estimate, run: GeometryRun) -> dict[str, Any]:
+    return {
+        "metric_id": f"{mtmm.ID}.{own.constructs.name}.{name}",
+        "suite": own.constructs.name,
+        "family": "G",
+        "role": "descriptive",
+        "subject": {"model_fingerprint": results_io.sha256(run.identity), "suite_hash": own.constructs.sha256},
+        **estimate.to_record(),
+        "published": {
+            "value": None,
+            "formula": "a table of names (figure 12)",
+            "note": "orthogonality is a claim there",
+        },
+    }

