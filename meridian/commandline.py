@@ -40,7 +40,7 @@ WORDS = tuple(  # that ask for a command: the files of meridian/commands, except
     for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
     if found.name not in (RUN, *BY_SETTING.values())
 )
-FOLDERS = ("results", "baseline", "candidate", "from", "a", "b")
+FOLDERS = ("results", "baseline", "candidate", "from", "a", "b", "out", "manifest", "hypothesis")
 METHODS_KEY = "circuit.method"
 NEEDS_QUOTES, QUOTED = re.compile(r"[=,\[\]{}() ]"), re.compile(r"(['\"]).*\1")
 FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
@@ -93,7 +93,7 @@ def usage(examples: str) -> str:
         "Settings are key=value; -m runs every combination of comma-separated values. Groups:",
         "",
     ]
-    for group in sorted(GROUPS - {"calibration", "certificate", "figures", "gate", "measurement"}):
+    for group in sorted(GROUPS - {"calibration", "certificate", "drift", "figures", "gate", "measurement"}):
         lines.append(textwrap.fill(f"{group}={' | '.join(choices(group))}", USAGE_WIDTH, subsequent_indent="    "))
     lines += ["", "Every other setting stands, with its reason, in configs/. Documentation: docs/"]
     return "\n".join(lines)

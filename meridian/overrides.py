@@ -28,6 +28,7 @@ GROUPS = {
     "experiment",
     "suite",
     "gate",
+    "drift",
     "tracker",
     "figures",
     "preset",

@@ -60,7 +60,9 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
             compared[one] = _compared(folder, sides[before.id], sides[one], seed)
         until = ids[: number + 1]
         history = [point for point in points if point["snapshot"] in until]
-        manifests.append(_manifest(series, until, sides, compared, before and before.id, history, settings, seed))
+        manifests.append(
+            _manifest(series, until, sides, compared, before and before.id, history, settings, seed, folder.name)
+        )
         results_io.write(folder / f"manifest-{one}.json", manifests[-1])
     for metric in RESULTS:
         results_io.write(folder / f"{metric.NUMBER}_{metric.NAME}.json", _numbered(metric, folder.name, manifests))
@@ -157,6 +159,7 @@ def _manifest(
     history: Sequence[Mapping[str, Any]],
     settings: Mapping[str, Any],
     seed: int,
+    series_name: str,
 ) -> dict[str, Any]:
     own = ids[-1]
     gaps = known_gaps(series, ids)
@@ -171,6 +174,7 @@ def _manifest(
         "number": "160",
         "id": "drift_manifest",
         "kind": "drift",
+        "series": series_name,
         "snapshot": own,
         "previous": before,
         "snapshots": list(ids),

@@ -1,4 +1,4 @@
-"""168 held-out gap: did prompts that nobody outside knows drift more than the public ones? That is what tuning to a test leaves."""
+"""168 held-out gap: did prompts that nobody outside knows drift more than public ones, as tuning to a test would have it?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prompts in the 680 words of the embedded model: the public list of the corpus `pocket`, and held-out ones from a secret seed."""
+"""Prompts in the 680 words of the embedded model: the public list of the corpus `pocket`, held-out ones from a secret seed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from circuits.tasks import lexicon
 from circuits.tasks.example import fill
+from results_io import UserError
 from suites.drift.corpus import BOUNDARY, NEUTRAL
 
 FACTS = "factual-stability"
@@ -22,10 +23,13 @@ NEUTRAL_FRAMES = (  # whole sentences: what follows is a sentence of the model's
 SCENE = "At the {place} the {o1} is {c1}, the {o2} is {c2} and the {o3} is {c3}. The color of the {asked} is"
 
 
-def draw(seed: str, per_axis: int = PER_AXIS, taken: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+def draw(
+    seed: str, per_axis: int = PER_AXIS, taken: frozenset[str] = frozenset(), repeat_facts: bool = False
+) -> list[dict[str, Any]]:
     """`per_axis` prompts on each of the three axes, none of the texts `taken`; as prompts.yaml has them.
 
-    Held-out ids hold a digest of the seed, so that two lists do not clash.
+    Held-out ids hold a digest of the seed, so that two lists do not clash. There are 44 facts: `repeat_facts` goes through them
+    again, for documents of a training.
     """
     mark = "p" if seed == "public" else f"h{hashlib.sha256(seed.encode()).hexdigest()[:6]}"
     found = []
@@ -33,7 +37,12 @@ def draw(seed: str, per_axis: int = PER_AXIS, taken: frozenset[str] = frozenset(
         texts = set(taken)
         own = draws(random.Random(f"drift prompts {axis} {seed}"))
         for number in range(per_axis):
-            prompt = next(one for one in own if one["prompt"] not in texts)
+            prompt = next((one for one in own if one["prompt"] not in texts), None)
+            if prompt is None and axis == FACTS and repeat_facts:
+                own, texts = draws(random.Random(f"{seed} {number}")), set(taken)
+                prompt = next(one for one in own if one["prompt"] not in texts)
+            if prompt is None:
+                raise UserError(f"{per_axis} prompts on {axis} are more than there are; ask for fewer")
             texts.add(prompt["prompt"])
             found.append({"id": f"{short}-{mark}-{number:02d}", "axis": axis, **prompt})
     return found

@@ -2,11 +2,12 @@
 
 Proven, without statistics: the weights' hash or the endpoint's system_fingerprint changed and the declared version did not.
 Candidate: a neutral-control metric is significant after BH in two consecutive comparisons in the same direction, or has one
-p <= .001. Consecutive comparisons share a snapshot, so `shuffled_rate` says how often the rule fires on the series in random order.
+p <= .001. Consecutive comparisons share a snapshot, so `shuffled_rate` says how often the rule fires in random order.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,7 +72,7 @@ def shuffled_rate(
     for _ in range(SHUFFLES):
         order = rng.permutation(len(x))
         history: list[dict[str, dict[str, Any]]] = []
-        for before, after in zip(order[:-1], order[1:], strict=True):
+        for before, after in itertools.pairwise(order):
             history.append(compared(x[before], x[after], np.hypot(se[before], se[after]), alpha))
             fired += bool(candidates(history))
             total += 1
