@@ -118,12 +118,8 @@ def _row(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "name": copy.name,
         **asdict(copy.tuning),
         "alarms": [[one["name"], one["axis"]] for one in manifest["alarms"]],
-        "p": {f"{one['name']} {one['axis']}": one["p"] for one in manifest["records"] if one["level"] == "axis"},
-        "change": {
-            f"{one['name']} {one['axis']}": one.get("difference")
-            for one in manifest["records"]
-            if one["level"] == "axis"
-        },
+        "p": {f"{one['name']} {one['axis']}": one["p"] for one in tests},
+        "change": {f"{one['name']} {one['axis']}": one.get("difference") for one in tests},
     }
     if copy.tuning.kind == "refuse" and config["experiment"]["traced"]:
         row["trace"] = _traced(own, folder, manifest["snapshot"], later, settings, questions, config["engine"])
@@ -223,3 +219,8 @@ def table(data: Mapping[str, Any]) -> str:
     return generated_parts.table(
         ("what", "copies, with 95 % Wilson interval"), [[n, cell(r)] for n, r in data["rates"].items()]
     )
+
+
+def update(results: Path, page: Path = PAGE) -> None:
+    """Keep the result beside the page and write its table into it. `results`: the folder of V6_planted_drift.json."""
+    generated_parts.update_with_result(page, "planted drift", results / f"{NUMBER}_planted_drift.json", table)

@@ -143,7 +143,7 @@ def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None
 
 def _require_unchanged(series: Series, prompts: Sequence[Prompt]) -> None:
     """UserError if a prompt has another hash than the same id and version had in an earlier snapshot."""
-    asked = {cell.prompt: row["hash"] for one in series.snapshots.values() for cell, row in one.rows.items()}
+    asked = {cell.prompt: row["prompt_hash"] for one in series.snapshots.values() for cell, row in one.rows.items()}
     for prompt in prompts:
         if asked.get(prompt.key, prompt.hash) != prompt.hash:
             raise UserError(f"{prompt.key} was asked with another text before; give the changed prompt a new version")
@@ -259,7 +259,7 @@ def _row(cell: Cell, prompt: Prompt, output: Generation, model: ModelUnderTest) 
     return {
         "prompt": prompt.id,
         "version": prompt.version,
-        "hash": prompt.hash,
+        "prompt_hash": prompt.hash,
         "axis": prompt.axis,
         "split": prompt.split,
         "harm": prompt.harm,
