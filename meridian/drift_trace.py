@@ -45,13 +45,19 @@ class Alarm:
     metric: str
 
     @property
+    def name(self) -> str:
+        """The folder of its trace."""
+        return f"{self.snapshot}-{self.axis}-{self.metric}"
+
+    @property
     def id(self) -> str:
-        return f"drift-{self.snapshot}-{self.axis}-{self.metric}".replace("_", "-")
+        """The id of its suite."""
+        return "drift_" + "".join(char if char.isalnum() else "_" for char in self.name.lower())
 
 
 @dataclass(frozen=True)
 class Change:
-    """One text that the two checkpoints answer differently: their classes, and the prompt that it belongs to."""
+    """One text: what the two checkpoints say to it, as classes, and the prompt that it belongs to."""
 
     text: str
     system: str | None
@@ -110,12 +116,13 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
         )
         return NOT_ENOUGH
     opened = {side: LocalModel(own) for side, own in paths.items()}
-    changes = texts_that_changed(opened, questions, [questions.by_key[key] for key in keys])
+    texts = answered(opened, questions, [questions.by_key[key] for key in keys])
+    changes = [one for one in texts if one.before != one.after]
     say(
         f"Trace of {alarm.metric} on {alarm.axis}: {len(keys)} prompts changed their class; with siblings {len(changes)} texts"
     )
-    own = folder / "trace" / alarm.id
-    pairs = failures(context, own, alarm, opened, changes, questions)
+    own = folder / "trace" / alarm.name
+    pairs = failures(context, own, alarm, opened, texts, questions)
     say(pairs)
     found = across(paths, opened, changes, questions, settings["trace"], context.settings["engine"]["name"])
     control = null_control(folder, paths["b"], found, settings, opened, changes, questions)
@@ -166,18 +173,15 @@ def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> 
     return found
 
 
-def texts_that_changed(
-    opened: Mapping[str, LocalModel], questions: Corpus, prompts: Sequence[corpus.Prompt]
-) -> list[Change]:
-    """The prompts and their equal-length siblings that the two checkpoints answer differently at temperature 0."""
+def answered(opened: Mapping[str, LocalModel], questions: Corpus, prompts: Sequence[corpus.Prompt]) -> list[Change]:
+    """The prompts and their equal-length siblings with what the two checkpoints say to them at temperature 0."""
     asked = [(text, prompt) for prompt in prompts for text in (prompt.text, *prompt.siblings)]
     requests = [Request(text, prompt.system, questions.max_tokens, 0.0, questions.stop) for text, prompt in asked]
     said = {side: [output.text for output in model.generate(requests)] for side, model in opened.items()}
     found = []
     for (text, prompt), one, other in zip(asked, said["a"], said["b"], strict=True):
         classes = [class_of(output, None, questions.markers) for output in (one, other)]
-        if classes[0] != classes[1]:
-            found.append(Change(text, prompt.system, prompt.key, *classes))
+        found.append(Change(text, prompt.system, prompt.key, *classes))
     return found
 
 
@@ -186,11 +190,11 @@ def failures(
     folder: Path,
     alarm: Alarm,
     opened: Mapping[str, LocalModel],
-    changes: Sequence[Change],
+    texts: Sequence[Change],
     questions: Corpus,
 ) -> str:
     """The suite of these texts, run on both checkpoints; the later one's failures as pairs for task=failures. One sentence."""
-    suite = write_suite(folder / "suite", alarm, changes, opened["a"], questions)
+    suite = write_suite(folder / "suite", alarm, texts, opened["a"], questions)
     judged = {}
     for side, model in opened.items():
         target = context.results / model.name / stored_pairs.FOLDER / suite.id
@@ -204,13 +208,13 @@ def failures(
     return f"Suite {suite.id}: {group.sentence}" + (f"; {command} certifies it" if group.traceable else "")
 
 
-def write_suite(folder: Path, alarm: Alarm, changes: Sequence[Change], before: LocalModel, questions: Corpus) -> Any:
+def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], before: LocalModel, questions: Corpus) -> Any:
     """An A3 suite with its lock: every text must be answered as the earlier checkpoint answered it."""
-    requests = [Request(one.text, one.system, questions.max_tokens, 0.0, questions.stop) for one in changes]
+    requests = [Request(one.text, one.system, questions.max_tokens, 0.0, questions.stop) for one in texts]
     said = [output.text for output in before.generate(requests)]
     items: list[dict[str, Any]] = []
     first: dict[str, str] = {}
-    for number, (one, text) in enumerate(zip(changes, said, strict=True)):
+    for number, (one, text) in enumerate(zip(texts, said, strict=True)):
         word = text.split()[0] if text.split() else ""
         item: dict[str, Any] = {
             "id": f"text-{number:03d}",
@@ -224,7 +228,7 @@ def write_suite(folder: Path, alarm: Alarm, changes: Sequence[Change], before: L
         first.setdefault(one.cluster, item["id"])
         items.append(item)
     data = {
-        "id": alarm.id.lower(),
+        "id": alarm.id,
         "version": "1.0.0",
         "title": f"{alarm.metric} on {alarm.axis} as before {alarm.snapshot}",
         "description": "Texts whose output changed between two checkpoints; each must be answered as the earlier one did.",
@@ -233,7 +237,7 @@ def write_suite(folder: Path, alarm: Alarm, changes: Sequence[Change], before: L
         "requires": ["generation"],
         "items": items,
         "legs": [{"name": "greedy", "temperature": 0, "samples": 1, "max_tokens": 2}],
-        "trace": {"strategy": "sibling", "positions": []},
+        "trace": {"strategy": "role_swap", "positions": []},
         "minimum": 1,
         "gate": None,
     }

@@ -28,7 +28,20 @@ NAME = "run_log.jsonl"
 STARTED, GENERATION, FINISHED = "snapshot_started", "generation", "snapshot_finished"
 GAP, REGISTERED, DECISION = "gap", "registered", "decision"
 ROW = (  # the columns of a generation that analyses read; times and places in the file are none of them
-    *("prompt", "version", "prompt_hash", "axis", "split", "harm", "leg", "sample", "text", "text_sha256", "tokens", "finish"),
+    *(
+        "prompt",
+        "version",
+        "prompt_hash",
+        "axis",
+        "split",
+        "harm",
+        "leg",
+        "sample",
+        "text",
+        "text_sha256",
+        "tokens",
+        "finish",
+    ),
     *("requested", "reported", "system_fingerprint", "api_version", "safety", "error"),
 )
 
