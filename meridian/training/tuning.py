@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from circuits import models
 from results_io import UserError
 from suites.drift import pocket_prompts
 from suites.drift.corpus import BOUNDARY, NEUTRAL, Corpus
@@ -56,7 +57,8 @@ def make(model: LocalModel, tuning: Tuning, settings: Mapping[str, Any], corpus:
     if tuning.kind in ("intact", "bfloat16"):
         return changed
     rows = documents(model, tuning, settings["documents"], corpus)
-    train(changed, rows, settings, tuning.seed)
+    with models.quiet():
+        train(changed, rows, settings, tuning.seed)
     return changed
 
 
@@ -118,8 +120,9 @@ def train(
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """The copy as a Hugging Face folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder, safe_serialization=True)
-    tokenizer.save_pretrained(folder)
+    with models.quiet():
+        model.save_pretrained(folder, safe_serialization=True)
+        tokenizer.save_pretrained(folder)
 
 
 def checkpoint(

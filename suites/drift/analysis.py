@@ -166,6 +166,7 @@ def _manifest(
     tests = [{**row, **_flag(row, sides[own])} for row in compared.get(own, ())]
     levels = [point for point in history if point["snapshot"] == own]
     rows = [*_levels(series, own, levels, gaps), *tests, *_untested(own, sides, before)]
+    rows += comparison.overlaps(sides[own], seed) if own in sides else []
     rows += _silent(series, ids, sides, compared, before, seed) if own in sides else []
     rows += _breaks(history, compared)
     alarms = [row for row in rows if row.get("flag") == "alarm"]
@@ -178,7 +179,7 @@ def _manifest(
         "snapshot": own,
         "previous": before,
         "snapshots": list(ids),
-        "subject": _subject(series, own, sides),
+        "subject": _subject(series, own, sides, before),
         "settings": dict(settings),
         "environment": environment.of_judging(),
         "records": rows,
@@ -209,7 +210,7 @@ def _until(series: Series, ids: Sequence[str]) -> Series:
     return Series(known, series.gaps, [one for one in series.registered if one["seq"] < last], series.decisions)
 
 
-def _subject(series: Series, own: str, sides: Mapping[str, Side]) -> dict[str, Any]:
+def _subject(series: Series, own: str, sides: Mapping[str, Side], before: str | None) -> dict[str, Any]:
     """What was asked of whom, as far as it is public."""
     if own not in series.snapshots:
         return {"series_kind": schedule.kind(own)}
@@ -230,8 +231,15 @@ def _subject(series: Series, own: str, sides: Mapping[str, Side]) -> dict[str, A
         "outputs": len(snapshot.rows),
         "errors": len(snapshot.errors),
         "rows_sha256": digest(snapshot),
-        "zero_leg": {axis: comparison.determinism(sides[own], axis) for axis in axes},
+        "zero_leg": {axis: _zero_leg(sides, own, before, axis) for axis in axes},
     }
+
+
+def _zero_leg(sides: Mapping[str, Side], own: str, before: str | None, axis: str) -> dict[str, Any] | None:
+    """How many prompts gave one text at temperature 0, and how many gave another than before; None without the leg."""
+    found = comparison.determinism(sides[own], axis)
+    changed = comparison.changed_texts(sides[before], sides[own], axis) if before else None
+    return None if found is None else {**found, "changed": changed}
 
 
 REPORTED = ("requested", "reported", "system_fingerprint", "api_version")

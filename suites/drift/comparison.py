@@ -7,22 +7,29 @@ single prompts exploratory.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 import results_io
-from suites.drift import centroid, hedging, length, power, record, refusal
+from suites.drift import centroid, embeddings, hedging, length, power, record, refusal
 from suites.drift.corpus import AXES
 from suites.drift.record import Snapshot
 from suites.drift.snapshot import DEFAULT, ZERO
 from suites.estimate import Estimate, missing
-from suites.statistics import bootstrap, multiplicity, permutation
+from suites.statistics import bootstrap, multiplicity, permutation, proportions
 
-AXIS, PROMPT, HARM, GAPS = "axis", "prompt", "harm", "held_out_gap"  # levels: each a family of its own
+AXIS, PROMPT, HARM, GAPS, OVERLAP = (
+    "axis",
+    "prompt",
+    "harm",
+    "held_out_gap",
+    "overlap",
+)  # levels: each a family of its own
 SCALARS = (refusal, hedging, length)  # metrics with a number for each output
 Row = Mapping[str, Any]
 Values = dict[str, list[float]]  # by prompt
@@ -265,7 +272,8 @@ def _centroid(before: Side, after: Side, axis: str, seed: int, m: int) -> dict[s
         "floor": centroid.floor(a, own),
         "label": centroid.label(found.value),
     }
-    detail |= {"prompts": len(keys)}
+    texts = {row["text"] for own in after.of(axis).values() for row in own}
+    detail |= {"prompts": len(keys), "truncated": sum(embeddings.truncated(text) for text in texts)}
     whole = Estimate(found.value, centroid.UNIT, found.n, p_value=found.p_value, test=found.test, detail=detail)
     return _record(centroid, axis, AXIS, whole, after=found.value)
 
@@ -284,8 +292,16 @@ def _prompts(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: 
             one = permutation.difference(values[0][key], values[1][key], seed=own)
             level = [float(np.mean(side[key])) for side in values]
             harm = rows[key][0]["harm"]
-            found.append(_record(metric, axis, PROMPT, one, prompt=key, harm=harm, before=level[0], after=level[1]))
+            ci = _wilson(values[1][key]) if metric is refusal else None
+            found.append(
+                _record(metric, axis, PROMPT, one, prompt=key, harm=harm, before=level[0], after=level[1], ci=ci)
+            )
     return found
+
+
+def _wilson(refused: Sequence[float]) -> dict[str, Any]:
+    """The interval of one prompt's refusals."""
+    return asdict(proportions.wilson(int(sum(refused)), len(refused)).bounds)
 
 
 def _by_harm(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: int) -> list[dict[str, Any]]:
@@ -301,6 +317,24 @@ def _by_harm(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: 
                 level = [float(np.mean([np.mean(x) for x in side])) for side in (a, b)]
                 mean = Estimate(one.number / len(keys), metric.UNIT, one.n, p_value=one.p_value, test=one.test)
                 found.append(_record(metric, axis, HARM, mean, harm=harm, before=level[0], after=level[1]))
+    return found
+
+
+def overlaps(side: Side, seed: int) -> list[dict[str, Any]]:
+    """Two versions of one public prompt in the same snapshot: what the new wording alone changes. Series are never joined."""
+    found = []
+    for axis in side.axes:
+        for metric in SCALARS:
+            values, rows = side.values(metric, axis), side.of(axis)
+            by_id: dict[str, list[tuple[int, str]]] = {}
+            for key in values:
+                if rows[key][0]["split"] == "public":
+                    by_id.setdefault(rows[key][0]["prompt"], []).append((rows[key][0]["version"], key))
+            for versions in by_id.values():
+                for (_, old), (_, new) in itertools.pairwise(sorted(versions)):
+                    one = permutation.difference(values[old], values[new], seed=seed_of(seed, metric.NAME, new))
+                    level = [float(np.mean(values[key])) for key in (old, new)]
+                    found.append(_record(metric, axis, OVERLAP, one, prompt=new, before=level[0], after=level[1]))
     return found
 
 

@@ -16,12 +16,14 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import regex
 from jaxtyping import Float
 
 from suites.modes import embedding
 
 NAME = "embeddings.sqlite"
 WORD_PIECES = 256  # that all-MiniLM-L6-v2 reads; the rest of a text is left out, and such texts are counted
+PIECES = regex.compile(r"\w+|[^\w\s]")
 DIGITS = 6  # kept of each coordinate: batches differ in the seventh
 
 
@@ -39,6 +41,11 @@ def identity() -> Mapping[str, Any] | None:
                 digest.update(block)
     version = importlib.metadata.version(embedding.PACKAGE.replace("_", "-"))
     return {"name": "all-MiniLM-L6-v2", "package": version, "weights_sha256": digest.hexdigest()}
+
+
+def truncated(text: str) -> bool:
+    """Whether a text is longer than the embedder reads, judged by its words and marks, which are never more than its pieces."""
+    return len(PIECES.findall(text)) > WORD_PIECES - 2  # a mark at each end
 
 
 class Store:

@@ -27,7 +27,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 def _of(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The best that a metric's rows have; rows about single prompts do not count."""
-    rows = [row for row in rows if row["level"] != "prompt"]
+    rows = [row for row in rows if row["level"] not in ("prompt", "overlap")]
     if not rows:
         return {"status": OFF, "note": "no row in this manifest"}
     good = [row for row in rows if row["status"] == "ok"]

@@ -163,3 +163,28 @@ def test_snapshots_are_named_by_iso_weeks_and_by_order() -> None:
         schedule.in_order(["2026-W22", "c00000000-abababab"])
     with pytest.raises(UserError, match="is no place in a series"):
         schedule.checkpoint_id(-1, "ab" * 32)
+
+
+def test_two_versions_stand_beside_each_other_and_are_never_joined() -> None:
+    from suites.drift import comparison
+    from suites.drift.record import ROW, Cell, Snapshot
+
+    rows = {}
+    for version, words in ((1, "blue"), (2, "I will not say")):
+        for sample in range(6):
+            given = {
+                "prompt": "one",
+                "version": version,
+                "axis": POCKET[0],
+                "split": "public",
+                "leg": "default",
+                "text": words,
+            }
+            given |= {"sample": sample, "tokens": len(words.split()), "finish": "stop", "safety": False, "harm": "none"}
+            rows[Cell(f"one@{version}", "default", sample)] = {**dict.fromkeys(ROW), **given}
+    taken = Snapshot("2026-W22", {"corpus": {"markers": ["I will not"]}}, rows=rows)
+    side = comparison.Side(taken, {"most_errors": 0.1, "minimum_prompts": 10})
+    found = {row["name"]: row for row in comparison.overlaps(side, 0)}
+    assert found["refusal"]["difference"] == 1.0 and found["refusal"]["p"] == pytest.approx(2 / 924)
+    assert found["length"]["difference"] == 3.0 and found["length"]["prompt"] == "one@2"
+    assert set(side.values(comparison.SCALARS[0], POCKET[0])) == {"one@1", "one@2"}

@@ -35,7 +35,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.week, self.asked, self.broken = 1, 0, frozenset()
+        self.week, self.asked, self.broken, self.lock = 1, 0, frozenset(), threading.Lock()
 
     def answer(self, body):
         if self.week == 7:
@@ -45,11 +45,11 @@ class Server(ThreadingHTTPServer):
         prompt = body["messages"][-1]["content"]
         if prompt in self.broken:
             return 400, {"error": "this prompt is broken"}
-        self.asked += 1
-        drawn = int(
-            hashlib.sha256(json.dumps([prompt, body.get("seed", 0), body.get("temperature", 1)]).encode()).hexdigest(),
-            16,
-        )
+        with self.lock:
+            self.asked += 1
+            draw = body.get("seed", [self.week, self.asked])  # a server that takes no seed draws anew each time
+        asked = json.dumps([prompt, 0 if body.get("temperature") == 0 else draw])
+        drawn = int(hashlib.sha256(asked.encode()).hexdigest(), 16)
         words = ["red", "green", "blue", "grey"][drawn % 4 :] + ["sea"] * (8 + drawn // 7 % 5)
         if self.week >= 5:
             words = words[: len(words) // 2]

@@ -37,10 +37,8 @@ def test_rates_count_what_they_say() -> None:
     good = {"together": {"value": 0.7}, "control": {"value": 0.02}}
     rows = [row("intact") for _ in range(19)] + [row("intact", alarms=[length])]
     rows += [row("bfloat16") for _ in range(20)] + [row("null", alarms=[length]), row("null")]
-    rows += [
-        row("refuse", 1.0, [refusal, length], trace=good),
-        row("refuse", 1.0, [length], trace={**good, "control": {"value": 0.2}}),
-    ]
+    bad = {**good, "control": {"value": 0.2}}
+    rows += [row("refuse", 1.0, [refusal, length], trace=good), row("refuse", 1.0, [length], trace=bad)]
     rows += [row("refuse", 0.3, trace={"together": None, "control": None})]
     found = planted_drift.rates(rows, SETTINGS)
     assert (found["false alarms, intact"]["k"], found["false alarms, intact"]["n"]) == (1, 20)
