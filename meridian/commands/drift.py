@@ -170,21 +170,19 @@ def build(context: RunContext, folder: Path) -> int:
         series = record.read(folder / record.NAME)
         heads = {one.id: record.head(series, one.id) for one in series.finished}
         source = site.Source(settings["series"], in_order(manifests), heads, commit())
-        out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context))
+        out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context), folder)
     page = site.build(source, out, snapshot.now(), secrets)
     context.reporter.say(f"Site {page}")
     return NO_ALARM
 
 
-def kept_out(settings: Mapping[str, Any]) -> list[str]:
-    """The texts of the held-out prompts, none of which may be published."""
+def kept_out(settings: Mapping[str, Any], folder: Path) -> list[str]:
+    """The texts of the held-out prompts (of the demo, those beside its record), none of which may be published."""
     from suites.drift import corpus
 
-    if not settings["held_out"]:
-        return []
-    return [
-        text for prompt in corpus.read_held_out(Path(settings["held_out"])) for text in (prompt.text, *prompt.siblings)
-    ]
+    paths = [Path(settings["held_out"])] if settings["held_out"] else list(folder.glob("held-out.yaml"))
+    prompts = [prompt for path in paths for prompt in corpus.read_held_out(path)]
+    return [text for prompt in prompts for text in (prompt.text, *prompt.siblings)]
 
 
 def in_order(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:

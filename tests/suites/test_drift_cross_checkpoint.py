@@ -131,7 +131,7 @@ def test_with_the_same_embeddings_the_ceiling_is_all_but_the_last_norm(pair, que
 def test_a_checkpoint_against_itself_has_no_gap(pair, questions) -> None:
     model = models.load(pair[0])
     found = CrossCheckpoint(model, model, questions, "fused").restored()
-    assert np.abs(found.gap).max() == 0 and np.abs(found.effect).max() < 1e-4
+    assert np.abs(found.gap).max() < 1e-4 and np.abs(found.effect).max() < 1e-4
 
 
 def test_unlike_models_are_refused(pair, questions) -> None:
