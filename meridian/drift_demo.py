@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 import results_io
+from meridian import drift_series
 from meridian.context import RunContext
 from meridian.training import tuning
 from suites.drift import corpus, pocket_prompts, record
@@ -22,8 +23,6 @@ STEP = 1000  # between two places in the series
 
 def take(context: RunContext, folder: Path, settings: Mapping[str, Any]) -> None:
     """Every snapshot that is not finished yet, each copy made first. A finished one is left as it is."""
-    from meridian.commands import drift
-
     demo = settings["demo"]
     held_out = write_held_out(folder / HELD_OUT, demo["held_out_seed"])
     done = {one.id[:9] for one in record.read(folder / record.NAME).finished}
@@ -34,7 +33,7 @@ def take(context: RunContext, folder: Path, settings: Mapping[str, Any]) -> None
         model = LocalModel(copy_of(folder, number, settings))
         context.reporter.say(f"{one['name']}: {one['kind']}, share {one['share']:g}")
         own = {**settings, "order": order, "version": one["version"], "held_out": str(held_out)}
-        drift.take_with(context, folder, model, own)
+        drift_series.take_with(context, folder, model, own)
 
 
 def copy_of(folder: Path, number: int, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,9 +59,8 @@ def write_held_out(path: Path, seed: str) -> Path:
 def trace_first(context: RunContext, folder: Path) -> None:
     """The trace of the first alarm that has changed outputs, with a null-tuned copy as its control."""
     from meridian import drift_trace
-    from meridian.commands import drift
 
-    settings = drift.settings_of(context)
+    settings = drift_series.settings_of(context)
     for alarm in drift_trace.alarms(folder):
         if drift_trace.changed(folder, alarm, corpus.load(settings["corpus"])):
             drift_trace.command(context, folder, alarm, settings)

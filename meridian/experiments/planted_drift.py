@@ -20,7 +20,7 @@ import code_digest
 import results_io
 from circuits import models
 from circuits.measure import is_fresh
-from meridian import drift_demo, drift_trace, generated_parts
+from meridian import drift_demo, drift_series, drift_trace, generated_parts
 from meridian.experiments import processes
 from meridian.training import tuning
 from suites.drift import analysis, corpus, embeddings, record, snapshot
@@ -50,8 +50,9 @@ class Copy:
 
 def copies(settings: Mapping[str, Any]) -> list[Copy]:
     """Every copy, the kinds in turn, so that the first ones are of all kinds."""
-    kinds: list[tuple[tuning.Kind, float, int]] = [(kind, 0.0, settings["nulls"]) for kind in NULLS]
-    kinds += [(kind, float(share), settings["faults"]) for kind in FAULTS for share in settings["shares"]]
+    kinds: list[tuple[tuning.Kind, float, int]] = []
+    kinds += [(kind, 0.0, int(settings["nulls"])) for kind in NULLS]
+    kinds += [(kind, float(share), int(settings["faults"])) for kind in FAULTS for share in settings["shares"]]
     found = []
     for turn in range(max(count for *_, count in kinds)):
         for place, (kind, share, count) in enumerate(kinds):
@@ -111,8 +112,7 @@ def _row(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         taken = snapshot.take(model, questions, own, declared, seed=copy.tuning.seed)
         rows = list(record.read(own / record.NAME).snapshots[taken.id].rows.values())
         embeddings.fill(folder / embeddings.NAME, rows, embedding.embedder)
-    kept = {name: settings[name] for name in KEPT}
-    manifest = analysis.analyse(own, kept, copy.tuning.seed)
+    manifest = analysis.analyse(own, drift_series.analysed_by(settings), copy.tuning.seed)
     tests = [one for one in manifest["records"] if one["level"] == "axis"]
     row = {
         "name": copy.name,
@@ -125,12 +125,6 @@ def _row(copy: Copy, config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         row["trace"] = _traced(own, folder, manifest["snapshot"], later, settings, questions, config["engine"])
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     return row
-
-
-KEPT = (
-    *("corpus", "every", "default_samples", "zero_samples", "alpha", "minimum_prompts", "most_errors", "resamples"),
-    "prompt_level",
-)
 
 
 def _traced(

@@ -43,7 +43,6 @@ def kolmogorov_smirnov(a: ArrayLike, b: ArrayLike) -> Estimate:
     if min(x.size, y.size) < MINIMUM:
         reason = f"{x.size} and {y.size} outputs; at least {MINIMUM} a side"
         return missing("insufficient_data", reason, "share", x.size + y.size)
-    found = stats.ks_2samp(x, y, method="exact" if x.size * y.size <= EXACT else "asymp")
-    return Estimate(
-        float(found.statistic), "share", x.size + y.size, p_value=float(found.pvalue), test="Kolmogorov-Smirnov"
-    )
+    method = "exact" if x.size * y.size <= EXACT else "asymp"
+    statistic, p = stats.ks_2samp(x, y, method=method)
+    return Estimate(float(statistic), "share", x.size + y.size, p_value=float(p), test="Kolmogorov-Smirnov")
