@@ -51,8 +51,11 @@ class Copy:
 def copies(settings: Mapping[str, Any]) -> list[Copy]:
     """Every copy, the kinds in turn, so that the first ones are of all kinds."""
     kinds: list[tuple[tuning.Kind, float, int]] = []
-    kinds += [(kind, 0.0, int(settings["nulls"])) for kind in NULLS]
-    kinds += [(kind, float(share), int(settings["faults"])) for kind in FAULTS for share in settings["shares"]]
+    for kind in NULLS:
+        kinds.append((kind, 0.0, int(settings["nulls"])))
+    for kind in FAULTS:
+        for size in settings["shares"]:
+            kinds.append((kind, float(size), int(settings["faults"])))
     found = []
     for turn in range(max(count for *_, count in kinds)):
         for place, (kind, share, count) in enumerate(kinds):
@@ -65,7 +68,7 @@ def copies(settings: Mapping[str, Any]) -> list[Copy]:
 def run(context: RunContext) -> None:
     """Make, ask, test and trace every copy; print the rates and write V6_planted_drift.json with the page's part."""
     settings = context.settings["experiment"]
-    folder = context.experiment_folder(settings["name"])
+    folder = context.experiment_folder(settings["name"], "experiment.most", "experiment.workers")
     config = {"drift": context.settings["drift"], "experiment": settings, "engine": context.settings["engine"]["name"]}
     tasks = [(row_of, copy, config, folder) for copy in copies(settings)]
     rows: dict[int, dict[str, Any]] = {}

@@ -44,5 +44,6 @@ def kolmogorov_smirnov(a: ArrayLike, b: ArrayLike) -> Estimate:
         reason = f"{x.size} and {y.size} outputs; at least {MINIMUM} a side"
         return missing("insufficient_data", reason, "share", x.size + y.size)
     method = "exact" if x.size * y.size <= EXACT else "asymp"
-    statistic, p = stats.ks_2samp(x, y, method=method)
-    return Estimate(float(statistic), "share", x.size + y.size, p_value=float(p), test="Kolmogorov-Smirnov")
+    found: Any = stats.ks_2samp(x, y, method=method)  # scipy's own types leave its fields out
+    p = float(found.pvalue)
+    return Estimate(float(found.statistic), "share", x.size + y.size, p_value=p, test="Kolmogorov-Smirnov")

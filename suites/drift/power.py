@@ -21,8 +21,11 @@ def standard_error(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -
 
 
 def detectable(error: float | None, alpha: float = 0.05, power: float = POWER) -> float | None:
-    """The change of an axis mean that its test finds with chance `power`, normal approximation: (z_{1-a/2} + z_power) se."""
-    return None if error is None else float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * error
+    """The change of an axis mean that its test finds with chance `power`, normal approximation: (z_{1-a/2} + z_power) se.
+
+    None without an error, and of outputs that are all alike: they do not say how much a change would vary.
+    """
+    return None if not error else float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * error
 
 
 def of_one_prompt(before: float, after: float, n: int, alpha: float) -> float:

@@ -282,7 +282,11 @@ def test_what_a_test_could_have_found() -> None:
     error = power.standard_error(side, side)
     assert error == pytest.approx(math.sqrt(2 * 0.25 * 20 / 19 / 20 / 4))
     assert power.detectable(error) == pytest.approx(2.8016 * error, abs=1e-4)
-    assert power.standard_error([[1.0]], [[1.0, 2.0]]) is None and power.detectable(None) is None
+    assert (
+        power.standard_error([[1.0]], [[1.0, 2.0]]) is None
+        and power.detectable(None) is None
+        and power.detectable(0.0) is None
+    )
 
 
 def row(text: str, safety: bool = False) -> dict:
