@@ -62,6 +62,15 @@ CODE: Final = {  # what is stored: the files of the project that it depends on
         "node_names.py",
         "results_io.py",
     ),
+    "planted drift": (
+        "suites/drift/**/*.py",
+        "suites/statistics/*.py",
+        "calibrations/statistics/*.py",
+        "meridian/training/tuning.py",
+        "meridian/experiments/planted_drift.py",
+        "meridian/drift_trace.py",
+        "results_io.py",
+    ),
     "rules": (  # of a certificate; what proposes a claim, plants one or draws pictures of it is no rule
         "calibrations/**/*.py",
         "circuits/*.py",

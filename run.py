@@ -16,6 +16,7 @@ python run.py figures from=<results>                     figures and tables of a
 python run.py compare a=<results> b=<results>            two finished runs side by side, with paired intervals
 python run.py verify from=<results>                      is a certificate still what its results, prompts and weights say?
 python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
+python run.py drift series=pocket-demo                does it say something else than it said before?
 python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?
 """
@@ -28,7 +29,7 @@ import hydra
 from omegaconf import DictConfig
 
 from meridian import commandline, context
-from meridian.commands import check, compare, doctor, experiment, figures, gate, geometry, run, suites, verify
+from meridian.commands import check, compare, doctor, drift, experiment, figures, gate, geometry, run, suites, verify
 
 COMMANDS = {
     "run": run.command,                # task=...: measure, calibrate, certify
@@ -41,6 +42,7 @@ COMMANDS = {
     "figures": figures.command,
     "compare": compare.command,
     "verify": verify.command,
+    "drift": drift.command,
 }  # fmt: skip
 
 

@@ -44,7 +44,10 @@ WORDS = tuple(  # that ask for a command: the files of meridian/commands, except
     for found in pkgutil.iter_modules([str(Path(__file__).with_name("commands"))])
     if found.name not in (RUN, *BY_SETTING.values())
 )
-FOLDERS = ("results", "baseline", "candidate", "from", "a", "b", "task.dataset", "check.left_out")
+FOLDERS = (
+    *("results", "baseline", "candidate", "from", "a", "b", "out", "manifest", "hypothesis"),
+    *("task.dataset", "check.left_out"),
+)
 COMPANIONS = "task.companions"  # a list of paths and names
 METHODS_KEY = "circuit.method"
 PLAIN = re.compile(r"[A-Za-z0-9_./+$%*@?|:-]*")  # what Hydra's grammar takes without quotes
@@ -114,7 +117,7 @@ def usage(examples: str) -> str:
         "Settings are key=value; -m runs every combination of comma-separated values. Groups:",
         "",
     ]
-    for group in sorted(GROUPS - {"calibration", "certificate", "figures", "gate", "measurement"}):
+    for group in sorted(GROUPS - {"calibration", "certificate", "drift", "figures", "gate", "measurement"}):
         lines.append(textwrap.fill(f"{group}={' | '.join(choices(group))}", USAGE_WIDTH, subsequent_indent="    "))
     lines += ["", "Every other setting stands, with its reason, in configs/. Documentation: docs/"]
     return "\n".join(lines)

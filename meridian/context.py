@@ -88,9 +88,12 @@ class RunContext:
         """The overrides that name the folder of a run: those that can change a result."""
         return [text for text in self.overrides if not overrides.no_part_of_a_result(overrides.setting(text))]
 
-    def experiment_folder(self, name: str) -> Path:
-        """results/<name>, and below it a folder named by whatever differs from the experiment as it ships."""
-        ignored = ("experiment", "results", "engine", "hydra", "tracker")
+    def experiment_folder(self, name: str, *without: str) -> Path:
+        """results/<name>, and below it a folder named by whatever differs from the experiment as it ships.
+
+        `without`: settings that change how much is done, not what: a run with another value goes on in the same folder.
+        """
+        ignored = ("experiment", "results", "engine", "hydra", "tracker", *without)
         differs = [text for text in self.overrides if overrides.setting(text) not in ignored]
         return overrides.below(self.results / name, differs)
 

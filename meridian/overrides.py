@@ -29,6 +29,7 @@ GROUPS = {
     "suite",
     "geometry",
     "gate",
+    "drift",
     "tracker",
     "figures",
     "preset",

@@ -12,6 +12,8 @@ from suites.models.base import Generation, Likelihood, Request
 from suites.models.connection import EndpointError
 
 FINISHES = {"length": "length", "max_tokens": "length"}  # every other reason counts as "stop"
+SAFETY_STOPS = ("content_filter", "safety", "refusal")
+PROVENANCE = ("model", "system_fingerprint", "api_version")
 # not `created`, which with some servers is the time of the question
 DECLARED = ("version", "revision", "digest", "root")
 VERSIONS_SHOWN, SHOWN = 3, 200  # versions, and characters of an error, that a sentence has
@@ -78,6 +80,14 @@ def reported_by(answer: Mapping[str, Any]) -> str | None:
     return None if found is None else str(found)
 
 
+def provenance_of(answer: Mapping[str, Any], chat: bool) -> dict[str, Any]:
+    """What an answer says of who gave it: model, system_fingerprint, api_version, and `safety`, that the provider stopped it."""
+    choice = answer["choices"][0]
+    refusal = bool(choice["message"].get("refusal")) if chat else False
+    named = {name: None if (value := answer.get(name)) is None else str(value) for name in PROVENANCE}
+    return {**named, "safety": refusal or choice.get("finish_reason") in SAFETY_STOPS}
+
+
 def declared_by(models: Mapping[str, Any], name: str) -> dict[str, str] | None:
     """What a list of models says of the version of the one called `name`: DECLARED, where they are texts; None without any."""
     found = next((one for one in models["data"] if one.get("id") == name), {})
@@ -112,6 +122,7 @@ def generation(answer: Mapping[str, Any], chat: bool, request: Request, seconds:
         reported=reported_by(answer),
         seconds=seconds,
         logprobs=logprobs,
+        provenance=provenance_of(answer, chat),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 CAPABILITIES = ("generation", "sampling", "logprobs", "chat", "seed", "activations")
@@ -11,12 +11,15 @@ CAPABILITIES = ("generation", "sampling", "logprobs", "chat", "seed", "activatio
 
 @dataclass(frozen=True)
 class Request:
-    """One generation asked for. `seed` makes a sampled output repeatable where the model can; `sample` numbers the draws."""
+    """One generation asked for. `seed` makes a sampled output repeatable where the model can; `sample` numbers the draws.
+
+    `temperature` None leaves it to the model: an endpoint is sent none, a local model draws at 1.
+    """
 
     prompt: str
     system: str | None = None
     max_tokens: int = 8
-    temperature: float = 0.0
+    temperature: float | None = 0.0
     stop: tuple[str, ...] = ()
     seed: int = 0
     sample: int = 0
@@ -42,7 +45,8 @@ class Generation:
     """One output: the text before any stop text, token counts, and why it ended ("stop", "length" or "error").
 
     `logprob`: summed over the output's tokens, nats; None where the model does not say; `logprobs` of each. `tokens` are the
-    output's ids where they are known. `reported`: version or fingerprint that an endpoint gave with it.
+    output's ids where they are known. `reported`: version or fingerprint that an endpoint gave with it; `provenance`: all that
+    it says of itself (model, system_fingerprint, api_version, safety: that its provider stopped the output).
     """
 
     text: str
@@ -55,6 +59,7 @@ class Generation:
     reported: str | None = None
     seconds: float = 0.0
     logprobs: tuple[float, ...] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,9 @@ class Endpoint:
 
     def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
         """(path, JSON) of a request. UserError for a system text where there is no chat."""
-        body = {"model": self.name, "max_tokens": request.max_tokens, "temperature": request.temperature}
+        body: dict[str, Any] = {"model": self.name, "max_tokens": request.max_tokens}
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
         if request.stop:
             body["stop"] = list(request.stop[:MOST_STOPS])
         if self.probe.seed:

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -152,14 +152,16 @@ class LocalModel:
         return [found[index] for index in range(len(requests))]
 
     def _reply(self, index: int, request: Request) -> Reply:
+        temperature = 1.0 if request.temperature is None else request.temperature
+        request = replace(request, temperature=temperature)
         prompt = self.encoding.prompt(request.prompt, request.system)
         if len(prompt) > self.context:
             raise UserError(
                 f"the prompt is {len(prompt)} tokens and the model {self.name} reads {self.context}; shorten it"
             )
-        if request.max_tokens < 1 or request.temperature < 0:
+        if request.max_tokens < 1 or temperature < 0:
             raise UserError(
-                f"max_tokens={request.max_tokens} at temperature {request.temperature:g}: ask for at least one token at a "
+                f"max_tokens={request.max_tokens} at temperature {temperature:g}: ask for at least one token at a "
                 "temperature of at least 0"
             )
         limit = min(request.max_tokens, self.context - len(prompt) + 1)  # the last token is not read again
@@ -232,6 +234,7 @@ class LocalModel:
     @staticmethod
     def _sample(reply: Reply, log_probabilities: Float[Tensor, " vocabulary"]) -> int:
         """The first token whose cumulative probability at the request's temperature is above the reply's next uniform."""
+        assert reply.request.temperature is not None  # `_reply` has put 1 in its place
         cumulative = (log_probabilities / reply.request.temperature).softmax(-1).cumsum(-1).cpu().numpy()
         drawn = np.searchsorted(cumulative, reply.uniforms.random() * cumulative[-1], side="right")
         return min(int(drawn), len(cumulative) - 1)  # the product may round up to all of it

@@ -20,7 +20,7 @@ SETS: Mapping[str, str] = {
     "A8": "abstention",
     "A15": "refusal",
 }
-TARGET_F1 = 0.95  # on the golden set, from which a gate may rest on the heuristic
+TARGET_F1 = detection.TARGET_F1  # on the golden set, from which a gate may rest on the heuristic
 
 
 def known(name: str) -> dict[str, Any] | None:

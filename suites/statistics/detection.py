@@ -9,11 +9,15 @@ from suites.estimate import Estimate, Interval, missing
 from suites.statistics import proportions
 
 GOLDEN, GOLDEN_CLASS = 100, 30  # labelled examples, in all and of either class, that a detector needs to be locked
+TARGET_F1 = 0.95  # on these examples: under it a rate is of the detector as much as of the model
 
 
 @dataclass(frozen=True)
 class Detector:
-    """Precision, recall (sensitivity), specificity and F1 on a golden set. Not `locked`: `reason` says what it lacks."""
+    """Precision, recall (sensitivity), specificity and F1 on a golden set. Not `locked`: `reason` says what it lacks.
+
+    `certain`: locked, and the lower end of F1's interval reaches the target as well.
+    """
 
     precision: Estimate
     recall: Estimate
@@ -21,13 +25,14 @@ class Detector:
     f1: Estimate
     locked: bool
     reason: str
+    certain: bool = False
 
 
 def from_counts(tp: int, fp: int, fn: int, tn: int, level: float = 0.95) -> Detector:
     """Quality from the counts of true and false positives and negatives, each rate with its Wilson interval.
 
     F1 = 2 TP/(2 TP + FP + FN) = 2 J/(1 + J) of the share J = TP/(TP + FP + FN), so its interval is J's Wilson interval carried
-    over. Locked with at least 100 examples and 30 of each class.
+    over. Locked with F1 >= .95 on at least 100 examples and 30 of each class, none of which the detector was tuned on.
     """
     unit, n = "share of examples", tp + fp + fn + tn
     jaccard = proportions.wilson(tp, tp + fp + fn, level, unit)
@@ -40,13 +45,17 @@ def from_counts(tp: int, fp: int, fn: int, tn: int, level: float = 0.95) -> Dete
         )
         if have < need
     ]
+    f1 = _f1(jaccard)
+    if f1.value is None or f1.value < TARGET_F1:
+        lacking.append(f"F1 {'undefined' if f1.value is None else f'{f1.value:.3f}'} of {TARGET_F1:g}")
     return Detector(
         precision=proportions.wilson(tp, tp + fp, level, unit),
         recall=proportions.wilson(tp, tp + fn, level, unit),
         specificity=proportions.wilson(tn, tn + fp, level, unit),
-        f1=_f1(jaccard),
+        f1=f1,
         locked=not lacking,
         reason=", ".join(lacking),
+        certain=not lacking and f1.bounds.low >= TARGET_F1,
     )
 
 

@@ -63,6 +63,69 @@ def difference(
     return _estimate(found, values.size, unit, alternative)
 
 
+def median_difference(a: ArrayLike, b: ArrayLike, *, seed: int, m: int = 1) -> Estimate:
+    """Median of B minus median of A, tested by relabelling as `difference`, two-sided. Insufficient if a side is empty."""
+    x, y = (np.asarray(side, dtype=np.float64) for side in (a, b))
+    unit, n = "difference of medians", x.size + y.size
+    if not x.size or not y.size:
+        return missing("insufficient_data", f"{x.size} and {y.size} values; at least 1 on each side", unit, n)
+    values, in_b = np.concatenate([y, x]), np.arange(n) < y.size
+    if not np.isfinite(values).all():
+        raise UserError("a value to be relabelled is not finite; expected numbers: leave out what has no value")
+
+    def statistic(masks: np.ndarray) -> np.ndarray:
+        inside = np.broadcast_to(values, masks.shape)[masks].reshape(len(masks), -1)
+        outside = np.broadcast_to(values, masks.shape)[~masks].reshape(len(masks), -1)
+        return np.median(inside, axis=1) - np.median(outside, axis=1)
+
+    found = _relabel(statistic, in_b, np.zeros(n, dtype=int), seed, resamples_for(m), "two-sided")
+    return _estimate(found, n, unit, "two-sided")
+
+
+def mean_centroid_shift(
+    a: Sequence[Float[np.ndarray, "item dimension"]],
+    b: Sequence[Float[np.ndarray, "item dimension"]],
+    *,
+    seed: int,
+    m: int = 1,
+    q: float = ALPHA,
+) -> Estimate:
+    """Mean over strata (prompts) of 1 - cos(centroid A, centroid B), relabelled within each, one-sided (larger than by chance).
+
+    `a` and `b` hold one cloud a stratum. UserError unless they are as many. Insufficient if a cloud is empty; undefined if a
+    centroid is 0.
+    """
+    unit, n = "cosine distance", sum(map(len, [*a, *b]))
+    if len(a) != len(b):
+        raise UserError(f"{len(a)} clouds before and {len(b)} after; expected one of each prompt: match them by id")
+    if not a or not all(map(len, [*a, *b])):
+        return missing("insufficient_data", "a prompt has no points on one side, or there is no prompt", unit, n)
+    clouds = [np.concatenate([y, x]).astype(np.float64) for x, y in zip(a, b, strict=True)]
+    ends = np.cumsum([0, *map(len, clouds)])
+    stratum = np.repeat(np.arange(len(clouds)), list(map(len, clouds)))
+    in_b = np.concatenate([np.arange(len(x) + len(y)) < len(y) for x, y in zip(a, b, strict=True)])
+    products = [cloud @ cloud.T for cloud in clouds]
+
+    def statistic(masks: np.ndarray) -> np.ndarray:
+        total = np.zeros(len(masks))
+        for place, gram in enumerate(products):
+            inside = masks[:, ends[place] : ends[place + 1]].astype(np.float64)
+            outside = 1 - inside
+            into, out = inside @ gram, outside @ gram
+            lengths = (into * inside).sum(1) * (out * outside).sum(1)
+            cosine = np.divide(
+                (into * outside).sum(1), np.sqrt(lengths), out=np.full(len(masks), np.nan), where=lengths > 0
+            )
+            total += 1 - cosine
+        return total / len(products)
+
+    try:
+        found = _relabel(statistic, in_b, stratum, seed, resamples_for(m, q), "greater")
+    except Insufficient:
+        return missing("undefined", "a centroid is the zero vector; it has no direction", unit, n)
+    return _estimate(found, n, unit, "greater")
+
+
 def centroid_shift(
     a: Float[np.ndarray, "item dimension"], b: Float[np.ndarray, "item dimension"], *, seed: int, m: int = 1
 ) -> Estimate:
@@ -124,13 +187,14 @@ def _relabel(
 
 def _stratified(sums: np.ndarray, sizes: np.ndarray, stratum: np.ndarray) -> Statistic:
     """Sum over strata of mean inside minus mean outside the mask, units weighing as many values as they hold."""
+    places = [np.flatnonzero(stratum == s) for s in np.unique(stratum)]
 
     def statistic(masks: np.ndarray) -> np.ndarray:
         total = np.zeros(len(masks))
-        for s in np.unique(stratum):
-            inside, here = masks & (stratum == s), stratum == s
-            outside = here & ~masks
-            total += inside @ sums / (inside @ sizes) - outside @ sums / (outside @ sizes)
+        for here in places:  # the columns of one stratum alone: all of them made 20 strata ten times as slow
+            inside, own = masks[:, here].astype(np.float64), np.stack([sums[here], sizes[here]], 1)
+            (within, count), (without, rest) = (inside @ own).T, ((1 - inside) @ own).T
+            total += within / count - without / rest
         return total
 
     return statistic

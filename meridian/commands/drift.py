@@ -1,0 +1,248 @@
+"""`run.py drift`: does a model say something else than it said before, and which heads changed?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+import results_io
+from meridian.context import RunContext
+from meridian.drift_series import NO_ALARM, NOT_ENOUGH, analysed_by, settings_of, take_with
+from results_io import UserError
+
+FOLDER = "drift"  # below results
+DEMO = "pocket-demo"
+
+
+def command(context: RunContext) -> int:
+    """What `do` asks for: snapshot, analyse, site, register, verify, reveal, trace; without it snapshot, analyse and site.
+
+    Exit code 0 without an alarm, 1 with one, 3 if there is not enough data. UserError for an unknown `do` or no series.
+    """
+    steps: Mapping[str, Callable[[RunContext, Path], int]] = {
+        "snapshot": take,
+        "analyse": analyse,
+        "site": build,
+        "register": register,
+        "verify": verify,
+        "reveal": reveal,
+        "trace": trace,
+    }
+    asked = context.settings["do"]
+    if asked is not None and asked not in steps:
+        raise UserError(
+            f"do={asked} is unknown; use {', '.join(steps)}, or leave it out for a snapshot, analysis and site"
+        )
+    if asked == "site" and context.settings["manifest"]:
+        return build(context, Path())
+    folder = folder_of(context)
+    if asked is not None:
+        return steps[asked](context, folder)
+    if (code := take(context, folder)) != NO_ALARM:
+        return code
+    code = analyse(context, folder)
+    build(context, folder)
+    if context.settings["series"] == DEMO:
+        from meridian import drift_demo
+
+        drift_demo.trace_first(context, folder)
+    return code
+
+
+def folder_of(context: RunContext) -> Path:
+    """results/drift/<series>. UserError without a series or for a name that leads elsewhere."""
+    name = context.settings["series"]
+    if not name or name.startswith((".", "/")) or "/" in name or "\\" in name:
+        raise UserError(f"drift needs series=, a plain name such as {DEMO}; it is {name!r}")
+    return context.results / FOLDER / name
+
+
+def take(context: RunContext, folder: Path) -> int:
+    """The snapshot of now, or all five of the demo. Exit code 3 if the model gave no answer: that is a gap."""
+    if context.settings["series"] == DEMO:
+        from meridian import drift_demo
+
+        drift_demo.take(context, folder, settings_of(context))
+        return NO_ALARM
+    from suites.drift import schedule, snapshot
+    from suites.models import open_model
+
+    try:
+        model = open_model(context.model_settings)
+    except UserError as error:
+        if context.model_settings["kind"] != "endpoint" or not context.model_settings["base_url"]:
+            raise
+        week = schedule.week_id(snapshot.now())
+        snapshot.absent(folder, week, str(error))
+        context.reporter.say(f"{week} is a gap: {error}")
+        return NOT_ENOUGH
+    return take_with(context, folder, model, settings_of(context))
+
+
+def analyse(context: RunContext, folder: Path) -> int:
+    """From the record to 161 to 169 and a manifest for every snapshot, and the table of alarms."""
+    from suites.drift import analysis, record, registration, snapshot
+
+    require_record(folder)
+    manifest = analysis.analyse(folder, analysed_by(settings_of(context)), context.seed)
+    if manifest["registered"]:
+        registration.write_decisions(folder, manifest["registered"], snapshot.now())
+    manifests = [results_io.read(folder / f"manifest-{one}.json") for one in manifest["snapshots"]]
+    context.reporter.console.print(alarm_table(manifests))
+    context.reporter.say(f"Results {folder} ({record.NAME}, manifest-<id>.json, 161 to 169)")
+    return analysis.exit_code(manifest)
+
+
+def alarm_table(manifests: list[dict[str, Any]]) -> Table:
+    """One row an alarm, and one for each snapshot without."""
+    table = Table(title="Alarms", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
+    for name in ("snapshot", "against", "metric", "axis", "change", "p adj.", "why"):
+        table.add_column(name, no_wrap=name != "why", justify="right" if name in ("change", "p adj.") else "left")
+    for one in manifests:
+        gap = any(gap["snapshot"] == one["snapshot"] and gap["whole"] for gap in one["gaps"])
+        if not one["alarms"]:
+            what = "a gap" if gap else "nothing to compare with" if one["previous"] is None else "none"
+            table.add_row(one["snapshot"], one["previous"] or "-", what, "", "", "", "")
+        for alarm in one["alarms"]:
+            change = "" if alarm["difference"] is None else f"{alarm['difference']:+.3f}"
+            p = "" if alarm["adjusted_p"] is None else f"{alarm['adjusted_p']:.2g}"
+            row = (one["snapshot"], one["previous"], alarm["name"], alarm["axis"], change, p, alarm["reason"] or "")
+            table.add_row(*row)
+    return table
+
+
+def build(context: RunContext, folder: Path) -> int:
+    """The site, from the manifests of a series, or from one that was published. Says where its first page is."""
+    from suites.drift import record, site, snapshot
+    from suites.drift.site import downloads
+
+    settings = context.settings
+    if settings["manifest"]:
+        source = published(Path(settings["manifest"]))
+        out, secrets = Path(settings["out"] or "drift-site"), ()
+    else:
+        require_record(folder)
+        paths = sorted(folder.glob("manifest-*.json"))
+        manifests = [downloads.read_manifest(path.read_text(encoding="utf-8"), str(path)) for path in paths]
+        series = record.read(folder / record.NAME)
+        heads = {one.id: record.head(series, one.id) for one in series.finished}
+        source = site.Source(settings["series"], in_order(manifests), heads, commit())
+        out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context), folder)
+    page = site.build(source, out, snapshot.now(), secrets)
+    context.reporter.say(f"Site {page}")
+    return NO_ALARM
+
+
+def kept_out(settings: Mapping[str, Any], folder: Path) -> list[str]:
+    """The texts of the held-out prompts (of the demo, those beside its record), none of which may be published."""
+    from suites.drift import corpus
+
+    paths = [Path(settings["held_out"])] if settings["held_out"] else list(folder.glob("held-out.yaml"))
+    prompts = [prompt for path in paths for prompt in corpus.read_held_out(path)]
+    return [text for prompt in prompts for text in (prompt.text, *prompt.siblings)]
+
+
+def in_order(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Manifests from the earliest to the latest."""
+    from suites.drift import schedule
+
+    by_id = {one["snapshot"]: one for one in manifests}
+    return [by_id[one] for one in schedule.in_order(list(by_id))]
+
+
+def published(path: Path) -> Any:
+    """The source of a site that is made again from public data: manifest.json, and head.json beside it. UserError for neither."""
+    import json
+
+    from suites.drift import site
+    from suites.drift.site import downloads
+
+    if not path.is_file():
+        raise UserError(f"manifest={path} is not there; give manifest.json of a snapshot's data")
+    manifest = downloads.read_manifest(path.read_text(encoding="utf-8"), str(path))
+    head = path.with_name("head.json")
+    heads = {manifest["snapshot"]: json.loads(head.read_text(encoding="utf-8"))} if head.is_file() else {}
+    return site.Source(manifest["series"], [manifest], heads, commit())
+
+
+def commit() -> str:
+    """The commit of the code, and whether it was changed since."""
+    from suites.log import environment
+
+    found = environment.of_asking({}, {})
+    if found["git_sha"] is None:
+        return "unknown"
+    return found["git_sha"][:12] + (" (modified)" if found["git_changed"] else "")
+
+
+def register(context: RunContext, folder: Path) -> int:
+    """Put a hypothesis on the chain, before its data; prints the head for a commit."""
+    from suites.drift import registration, snapshot
+
+    if not context.settings["hypothesis"]:
+        raise UserError("do=register needs hypothesis=; give the YAML file with claim, metric, axis and the others")
+    hypothesis = registration.read(Path(context.settings["hypothesis"]))
+    head = registration.register(folder, hypothesis, snapshot.now())
+    context.reporter.say(f"registered: {hypothesis['claim']}; head {head}, to be committed elsewhere before the data")
+    return NO_ALARM
+
+
+def verify(context: RunContext, folder: Path) -> int:
+    """Check every line of the record, and the heads that the site of the series published."""
+    import json
+
+    from suites.drift import record, snapshot
+
+    require_record(folder)
+    site = Path(context.settings["out"] or folder / "site")
+    heads = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(site.glob("data/*/head.json"))]
+    end = snapshot.verify(folder, {one["snapshot"]: one["hash"] for one in heads})
+    context.reporter.say(
+        f"{folder / record.NAME}: {end.lines} lines hold, {len(heads)} published heads found; head {end.hash}"
+    )
+    return NO_ALARM
+
+
+def reveal(context: RunContext, folder: Path) -> int:
+    """Publish text and salt of one retired held-out prompt (snapshot=<id>@<version>), verified against its commitment."""
+    import json
+
+    from suites.drift import corpus
+
+    settings, key = settings_of(context), context.settings["snapshot"]
+    if not settings["held_out"] or not key:
+        raise UserError("do=reveal needs drift.held_out=FILE and snapshot=<prompt id>@<version>; give both")
+    path = folder / corpus.COMMITMENTS
+    if not path.is_file():
+        raise UserError(f"{path} is not there; take a snapshot with drift.held_out first")
+    found = corpus.reveal(Path(settings["held_out"]), key, json.loads(path.read_text(encoding="utf-8")))
+    target = folder / f"revealed-{key}.json"
+    results_io.write_text(target, results_io.dumps(found))
+    context.reporter.say(f"{target}: the commitment {found['hmac_sha256'][:16]} is of this text and salt")
+    return NO_ALARM
+
+
+def trace(context: RunContext, folder: Path) -> int:
+    """Which heads carry an alarm about a local model: snapshot=, axis= and metric= of it."""
+    from meridian import drift_trace
+
+    require_record(folder)
+    settings = context.settings
+    for name in ("snapshot", "axis", "metric"):
+        if not settings[name]:
+            raise UserError(f"do=trace needs {name}=; a row of the table of alarms has all three")
+    alarm = drift_trace.Alarm(settings["snapshot"], settings["axis"], settings["metric"])
+    return drift_trace.command(context, folder, alarm, settings_of(context))
+
+
+def require_record(folder: Path) -> None:
+    """UserError for a series without a record."""
+    from suites.drift import record
+
+    if not (folder / record.NAME).is_file():
+        raise UserError(
+            f"{folder} has no {record.NAME}; take a snapshot first: python run.py drift do=snapshot series=..."
+        )

@@ -1,0 +1,68 @@
+"""The series `pocket-demo`: five snapshots of the embedded model, made from seeds, with drifts that are known."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import results_io
+from meridian import drift_series
+from meridian.context import RunContext
+from meridian.training import tuning
+from suites.drift import corpus, pocket_prompts, record
+from suites.models.local import LocalModel
+
+POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": "float32"}
+CHECKPOINTS, HELD_OUT = "checkpoints", "held-out.yaml"
+STEP = 1000  # between two places in the series
+
+
+def take(context: RunContext, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Every snapshot that is not finished yet, each copy made first. A finished one is left as it is."""
+    demo = settings["demo"]
+    held_out = write_held_out(folder / HELD_OUT, demo["held_out_seed"])
+    done = {one.id[:9] for one in record.read(folder / record.NAME).finished}
+    for number, one in enumerate(demo["snapshots"]):
+        order = number * STEP
+        if f"c{order:08d}" in done:
+            continue
+        model = LocalModel(copy_of(folder, number, settings))
+        context.reporter.say(f"{one['name']}: {one['kind']}, share {one['share']:g}")
+        own = {**settings, "order": order, "version": one["version"], "held_out": str(held_out)}
+        drift_series.take_with(context, folder, model, own)
+
+
+def copy_of(folder: Path, number: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the model of one snapshot, made if it is not there."""
+    one = settings["demo"]["snapshots"][number]
+    wanted = tuning.Tuning(
+        one["kind"], one["share"], settings["demo"]["seed"] * len(settings["demo"]["snapshots"]) + number
+    )
+    own = folder / CHECKPOINTS / f"{folder.name}-{number}"
+    return tuning.checkpoint(LocalModel(POCKET), wanted, settings["tuning"], corpus.load(settings["corpus"]), own)
+
+
+def write_held_out(path: Path, seed: str) -> Path:
+    """The held-out half, drawn from a seed that would be a secret; the salts follow from it."""
+    public = corpus.load("pocket")
+    taken = frozenset(prompt.text for prompt in public.prompts)
+    prompts = pocket_prompts.draw(seed, taken=taken)
+    rows = [{**one, "salt": hashlib.sha256(f"{seed} {one['id']}".encode()).hexdigest()} for one in prompts]
+    results_io.write_text(path, yaml.safe_dump({"prompts": rows}, sort_keys=False))
+    return path
+
+
+def trace_first(context: RunContext, folder: Path) -> None:
+    """The trace of the first alarm that has changed outputs, with a null-tuned copy as its control."""
+    from meridian import drift_trace
+
+    settings = drift_series.settings_of(context)
+    for alarm in drift_trace.alarms(folder):
+        if drift_trace.changed(folder, alarm, corpus.load(settings["corpus"])):
+            drift_trace.command(context, folder, alarm, settings)
+            return
+    context.reporter.say("No alarm has outputs at temperature 0 that changed their class, so there is nothing to trace")

@@ -1,0 +1,397 @@
+"""From an alarm to heads: the prompts whose output changed its class, as a suite, as pairs, and across the two checkpoints.
+
+Heads are named on one half of the prompts, by an interval that holds all heads at once, and asked again on the other half: each
+alone, all together, and for a null-tuned copy of the later checkpoint as a control, whose heads differ from it by as much
+training and should restore nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+import results_io
+from calibrations.statistics import Insufficient, ratio_of_means
+from circuits import models
+from circuits.circuit import parse_head
+from meridian.context import RunContext
+from meridian.training import tuning
+from results_io import UserError
+from suites import abstention, declaration, lock, runner
+from suites.bridge import hypothesis, pairing, stored_pairs
+from suites.drift import corpus, record, schedule
+from suites.drift.corpus import Corpus
+from suites.drift.cross_checkpoint import CrossCheckpoint, Question, Restored
+from suites.drift.snapshot import ZERO
+from suites.models.base import Request
+from suites.models.local import LocalModel
+
+NUMBER, NAME = "170", "drift_trace"
+TRACED, NOT_ENOUGH = 0, 3  # exit codes
+CONTROL_SEED = 10_000  # of the null-tuned copy: no other copy has it
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """What is traced: one metric on one axis at one snapshot."""
+
+    snapshot: str
+    axis: str
+    metric: str
+
+    @property
+    def name(self) -> str:
+        """The folder of its trace."""
+        return f"{self.snapshot}-{self.axis}-{self.metric}"
+
+    @property
+    def id(self) -> str:
+        """The id of its suite."""
+        return "drift_" + "".join(char if char.isalnum() else "_" for char in self.name.lower())
+
+
+@dataclass(frozen=True)
+class Change:
+    """One text: what the two checkpoints say to it, as classes, and the prompt that it belongs to."""
+
+    text: str
+    system: str | None
+    cluster: str
+    before: str
+    after: str
+
+
+def alarms(folder: Path) -> list[Alarm]:
+    """The alarms on record in order, those about what is said on an axis."""
+    paths = {path.stem.removeprefix("manifest-"): path for path in folder.glob("manifest-*.json")}
+    rows = [(one, row) for one in schedule.in_order(list(paths)) for row in results_io.read(paths[one])["alarms"]]
+    return [Alarm(one, row["axis"], row["name"]) for one, row in rows if row["p"] is not None]
+
+
+def class_of(text: str, answer: str | None, markers: Sequence[str]) -> str:
+    """What an output is: "refused", its fact "right" or "wrong", else its first word; "" of an empty one."""
+    if (abstention.begins(text, markers) if markers else abstention.refused(text)) is not None:
+        return "refused"
+    words = text.split()
+    first = words[0].strip(".,;:!?") if words else ""
+    return ("right" if first == answer else f"wrong: {first}") if answer else first
+
+
+def changed(folder: Path, alarm: Alarm, questions: Corpus) -> dict[str, tuple[str, str]]:
+    """{prompt: (class before, class after)} of the zero leg, where the two differ."""
+    series = record.read(folder / record.NAME)
+    if alarm.snapshot not in series.snapshots:
+        raise UserError(f"snapshot={alarm.snapshot} is not in {folder}; use one of {', '.join(series.order)}")
+    after = series.snapshots[alarm.snapshot]
+    before = record.previous(series, alarm.snapshot)
+    if before is None:
+        raise UserError(f"{alarm.snapshot} is the first of its series; there is no checkpoint before it to trace")
+    found = {}
+    texts = []
+    for side in (before, after):
+        rows = [row for row in record.rows_of(side, ZERO) if row["axis"] == alarm.axis]
+        texts.append({key: own[0]["text"] for key, own in record.by_prompt(rows).items()})
+    answers = {prompt.key: prompt.answer for prompt in questions.prompts}
+    for key in sorted(texts[0].keys() & texts[1].keys() & answers.keys()):
+        one, other = (class_of(side[key], answers[key], questions.markers) for side in texts)
+        if one != other:
+            found[key] = (one, other)
+    return found
+
+
+def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[str, Any]) -> int:
+    """Trace an alarm and say what was found. Exit code 3 where no output changed its class, or too few texts did."""
+    say = context.reporter.say
+    questions = corpus.load(settings["corpus"])
+    paths = checkpoints(folder, alarm, {side: context.settings[side] for side in "ab"})
+    keys = changed(folder, alarm, questions)
+    if not keys:
+        say(
+            f"No output at temperature 0 on {alarm.axis} changed its class at {alarm.snapshot}, so there is nothing to trace"
+        )
+        return NOT_ENOUGH
+    opened = {side: LocalModel(own) for side, own in paths.items()}
+    texts = answered(opened, questions, [questions.by_key[key] for key in keys])
+    changes = [one for one in texts if one.before != one.after]
+    say(
+        f"Trace of {alarm.metric} on {alarm.axis}: {len(keys)} prompts changed their class; with siblings {len(changes)} texts"
+    )
+    own = folder / "trace" / alarm.name
+    pairs = failures(context, own, alarm, opened, texts, questions)
+    say(pairs)
+    found = across(paths, opened, changes, questions, settings["trace"], context.settings["engine"]["name"])
+    control = null_control(folder, paths["b"], found, settings, opened, changes, questions)
+    document = {
+        "number": NUMBER,
+        "id": NAME,
+        "kind": "drift",
+        "alarm": vars(alarm),
+        "subject": {side: one.identity["weights"] for side, one in opened.items()},
+        "settings": settings["trace"],
+        **found,
+        "control": control,
+    }
+    results_io.write(own / f"{NUMBER}_{NAME}.json", document)
+    for line in sentences(document):
+        say(line)
+    return TRACED
+
+
+def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> dict[str, dict[str, Any]]:
+    """Settings of the two local models, from the folders `given` (a= and b=) or the series' own.
+
+    UserError for an endpoint's alarm, which ends at the outputs, and for weights that are not there.
+    """
+    series = record.read(folder / record.NAME)
+    if alarm.snapshot not in series.snapshots:
+        raise UserError(f"snapshot={alarm.snapshot} is not in {folder}; use one of {', '.join(series.order)}")
+    after, before = series.snapshots[alarm.snapshot], record.previous(series, alarm.snapshot)
+    if schedule.kind(alarm.snapshot) == "week":
+        raise UserError(
+            f"{alarm.snapshot} is of an endpoint, which shows no activations; its trace ends at the changed outputs"
+        )
+    if before is None:
+        raise UserError(f"{alarm.snapshot} is the first of its series; there is no checkpoint before it to trace")
+    found = {}
+    for side, one in (("a", before), ("b", after)):
+        weights = one.started["model"]["identity"]["weights"]
+        own_folder = folder / "checkpoints" / one.started["model"]["name"]
+        folders = [own_folder, *([Path(str(given[side]))] if given.get(side) else [])]
+        for path in folders:
+            own = {"kind": "local", "name": path.name, "path": str(path), "device": "cpu", "dtype": "float32"}
+            if path.is_dir() and (path / "config.json").is_file() and models.identify(own).sha256 == weights:
+                found[side] = own
+        if side not in found:
+            raise UserError(
+                f"the weights {weights[:8]} of {one.id} are not in {folders[-1]}; give the folder of that checkpoint as {side}="
+            )
+    return found
+
+
+def answered(opened: Mapping[str, LocalModel], questions: Corpus, prompts: Sequence[corpus.Prompt]) -> list[Change]:
+    """The prompts and their equal-length siblings with what the two checkpoints say to them at temperature 0."""
+    asked = [(text, prompt) for prompt in prompts for text in (prompt.text, *prompt.siblings)]
+    requests = [Request(text, prompt.system, questions.max_tokens, 0.0, questions.stop) for text, prompt in asked]
+    said = {side: [output.text for output in model.generate(requests)] for side, model in opened.items()}
+    found = []
+    for (text, prompt), one, other in zip(asked, said["a"], said["b"], strict=True):
+        classes = [class_of(output, None, questions.markers) for output in (one, other)]
+        found.append(Change(text, prompt.system, prompt.key, *classes))
+    return found
+
+
+def failures(
+    context: RunContext,
+    folder: Path,
+    alarm: Alarm,
+    opened: Mapping[str, LocalModel],
+    texts: Sequence[Change],
+    questions: Corpus,
+) -> str:
+    """The suite of these texts, run on both checkpoints; the later one's failures as pairs for task=failures. One sentence."""
+    suite = write_suite(folder / "suite", alarm, texts, opened["a"], questions)
+    judged = {}
+    for side, model in opened.items():
+        target = context.results / model.name / stored_pairs.FOLDER / suite.id
+        found = runner.run([suite], model, target, None, lambda sentence: None, seed=context.seed)
+        judged[side] = found.suites[0]
+        group = pairing.group(found.suites[0], model)
+        stored_pairs.write(target, [group], model.identity, {suite.id: suite.sha256})
+    later = opened["b"]
+    group = pairing.group(judged["b"], later)
+    command = f"python run.py task=failures task.group={suite.id} model=local model.path={later.source.folder}"
+    return f"Suite {suite.id}: {group.sentence}" + (f"; {command} certifies it" if group.traceable else "")
+
+
+def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], before: LocalModel, questions: Corpus) -> Any:
+    """An A3 suite with its lock: every text must be answered as the earlier checkpoint answered it."""
+    requests = [Request(one.text, one.system, questions.max_tokens, 0.0, questions.stop) for one in texts]
+    said = [output.text for output in before.generate(requests)]
+    items: list[dict[str, Any]] = []
+    first: dict[str, str] = {}
+    for number, (one, text) in enumerate(zip(texts, said, strict=True)):
+        word = text.split()[0] if text.split() else ""
+        item: dict[str, Any] = {
+            "id": f"text-{number:03d}",
+            "prompt": one.text,
+            "cluster": one.cluster,
+            "template": alarm.axis,
+        }
+        item["expect"] = {"must": [f"^{_literal(word)}"]}
+        if one.cluster in first:
+            item["variant"] = {"kind": "sibling", "parent": first[one.cluster]}
+        first.setdefault(one.cluster, item["id"])
+        items.append(item)
+    data = {
+        "id": alarm.id,
+        "version": "1.0.0",
+        "title": f"{alarm.metric} on {alarm.axis} as before {alarm.snapshot}",
+        "description": "Texts whose output changed between two checkpoints; each must be answered as the earlier one did.",
+        "mode": "A3",
+        "contexts": ["question_answering"],
+        "requires": ["generation"],
+        "items": items,
+        "legs": [{"name": "greedy", "temperature": 0, "samples": 1, "max_tokens": 2}],
+        "trace": {"strategy": "role_swap", "positions": []},
+        "minimum": 1,
+        "gate": None,
+    }
+    results_io.write_text(folder / declaration.FILE, yaml.safe_dump(data, sort_keys=False))
+    (folder / lock.FILE).unlink(missing_ok=True)
+    results_io.write_text(folder / lock.FILE, lock.freeze(declaration.read(folder)))
+    return declaration.load(folder)
+
+
+def _literal(word: str) -> str:
+    """A pattern of exactly this word."""
+    escaped = "".join(char if char.isalnum() or ord(char) > 127 else f"\\{char}" for char in word)
+    return escaped + (r"\b" if word[-1:].isalnum() else "")
+
+
+# --- across checkpoints -----------------------------------------------------------------------------------------------
+
+
+def asked_of(opened: Mapping[str, LocalModel], changes: Sequence[Change], questions: Corpus) -> list[Question]:
+    """The changes as tokens with the first token in which the two outputs differ; what both said before it joins the prompt."""
+    requests = [Request(one.text, one.system, questions.max_tokens, 0.0, questions.stop) for one in changes]
+    outputs = {side: model.generate(requests) for side, model in opened.items()}
+    found = []
+    for one, a, b in zip(changes, outputs["a"], outputs["b"], strict=True):
+        said_a, said_b = a.tokens or (), b.tokens or ()
+        place = next((n for n, (x, y) in enumerate(zip(said_a, said_b, strict=False)) if x != y), None)
+        if place is not None:
+            prompt = opened["b"].encoding.prompt(one.text, one.system)
+            found.append(Question((*prompt, *said_a[:place]), said_a[place], said_b[place], one.cluster))
+    return found
+
+
+def across(
+    paths: Mapping[str, Mapping[str, Any]],
+    opened: Mapping[str, LocalModel],
+    changes: Sequence[Change],
+    questions: Corpus,
+    settings: Mapping[str, Any],
+    backend: str = "auto",
+) -> dict[str, Any]:
+    """Heads named on the discovery half and what they restore on the other: plain data.
+
+    `reason` says why nothing could be named where that is so.
+    """
+    cross = CrossCheckpoint(
+        models.load(paths["a"]), models.load(paths["b"]), asked_of(opened, changes, questions), backend
+    )
+    return named_and_confirmed(cross, cross.restored(), settings)
+
+
+def named_and_confirmed(cross: CrossCheckpoint, found: Restored, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a trace from the effects of every head: who is named, and what that restores on the other half."""
+    clusters = np.array(found.clusters)
+    kept = found.gap >= settings["minimum_gap"]
+    discovery = np.array([corpus.kept_out(b"discovery", one, settings["discovery"]) for one in clusters])
+    halves = {"discovery": kept & discovery, "confirmation": kept & ~discovery}
+    counts = {
+        name: {"questions": int(rows.sum()), "clusters": len(set(clusters[rows]))} for name, rows in halves.items()
+    }
+    result: dict[str, Any] = {"weak": int((~kept).sum()), "halves": counts, "named": [], "together": None, "reason": ""}
+    if min(one["clusters"] for one in counts.values()) < 2:
+        result["reason"] = "fewer than two prompts in a half: an anecdote"
+        return result | {"ceiling": None, "floor": None, "heads": {}}
+    rows = halves["discovery"]
+    bounds = hypothesis.intervals(found.effect[:, rows], found.gap[rows], clusters[rows], settings)
+    share = found.effect[:, rows].sum(1) / found.gap[rows].sum()
+    order = np.argsort(-share, kind="stable")
+    named = [int(n) for n in order if bounds[n][0] > settings["minimum_share"]][: settings["most_named"]]
+    result["heads"] = {name: float(share[n]) for n, name in enumerate(found.heads)}
+    other = halves["confirmation"]
+    for name in ("ceiling", "floor"):
+        result[name] = _share(getattr(found, name)[other], found.gap[other], clusters[other])
+    for n in named:
+        own = {"head": found.heads[n], "discovery": float(share[n]), "interval": list(bounds[n])}
+        result["named"].append(
+            own | {"confirmation": _share(found.effect[n, other], found.gap[other], clusters[other])}
+        )
+    if not named:
+        result["reason"] = f"no head alone restores more than {settings['minimum_share']:g} for sure"
+        return result
+    joint = cross.together([parse_head(found.heads[n]) for n in named])
+    result["together"] = _share(joint[other], found.gap[other], clusters[other])
+    return result
+
+
+def _share(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
+    """Sum of effects over sum of gaps with its 95 % Fieller interval over clusters; without bounds where it has none."""
+    value = float(effect.sum() / gap.sum())
+    try:
+        low, high = ratio_of_means(effect, gap, clusters).fieller(0.95)
+    except Insufficient:
+        return {"value": value, "interval": None}
+    return {"value": value, "interval": [float(low), float(high)]}
+
+
+def null_control(
+    folder: Path,
+    later: Mapping[str, Any],
+    found: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    opened: Mapping[str, LocalModel],
+    changes: Sequence[Change],
+    questions: Corpus,
+) -> dict[str, Any] | None:
+    """What the named heads of a null-tuned copy of B restore in B's run, as a share of the same gap; None without a copy.
+
+    Only the embedded model's checkpoints can be tuned here, on their own samples.
+    """
+    if not found["named"] or models.identify(later).knows != "embedded":
+        return None
+    wanted = tuning.Tuning("null", 0.0, CONTROL_SEED)
+    own = tuning.checkpoint(
+        opened["b"],
+        wanted,
+        settings["tuning"],
+        questions,
+        folder / "checkpoints" / f"control-{opened['b'].identity['weights'][:8]}",
+    )
+    asked = asked_of(opened, changes, questions)
+    cross = CrossCheckpoint(models.load(own), models.load(later), asked)
+    joint = cross.together([parse_head(one["head"]) for one in found["named"]])
+    gaps = gap_of(opened, asked)
+    clusters = np.array([one.cluster for one in asked])
+    kept = gaps >= settings["trace"]["minimum_gap"]
+    other = kept & ~np.array([corpus.kept_out(b"discovery", one, settings["trace"]["discovery"]) for one in clusters])
+    return _share(joint[other], gaps[other], clusters[other])
+
+
+def gap_of(opened: Mapping[str, LocalModel], asked: Sequence[Question]) -> np.ndarray:
+    """LD_A - LD_B of each question, nats, by the plain models."""
+    rows = [list(one.tokens) for one in asked]
+    differences = []
+    for side in ("a", "b"):
+        logits = opened[side].next_logits(rows)
+        differences.append([float(row[q.said_by_a] - row[q.said_by_b]) for row, q in zip(logits, asked, strict=True)])
+    return np.array(differences[0]) - np.array(differences[1])
+
+
+def sentences(document: Mapping[str, Any]) -> list[str]:
+    """The trace in lines, for the person who watches."""
+    halves = document["halves"]
+    counts = f"{halves['discovery']['questions']} texts to name heads, {halves['confirmation']['questions']} to confirm"
+    if not document["named"]:
+        return [f"Heads: none is named ({document['reason']}); {counts}"]
+    lines = [f"Heads of the checkpoint before, put into the run of the one after ({counts}):"]
+    for one in document["named"]:
+        lines.append(f"  {one['head']} restores {_shown(one['confirmation'])} on the other half")
+    limits = f"everything {_shown(document['ceiling'])}; nothing {_shown(document['floor'])}"
+    lines.append(f"  together {_shown(document['together'])}; {limits}")
+    if document["control"] is not None:
+        lines.append(f"  the same heads of a null-tuned copy: {_shown(document['control'])}")
+    return lines
+
+
+def _shown(share: Mapping[str, Any]) -> str:
+    ends = share["interval"]
+    return f"{share['value']:.2f}" + (f" [{ends[0]:.2f}, {ends[1]:.2f}]" if ends else "")

@@ -1,0 +1,429 @@
+"""From the record to numbered results and manifests: pure, without a model.
+
+The manifest of a snapshot holds all that the site shows of it: aggregates, tests, gaps, status, alarms, and the series so far.
+It has no times, no hash of the chain and nothing of held-out prompts but aggregates, so the same rows give the same bytes,
+in whatever order they were written and however often the writer was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import results_io
+from suites.drift import (
+    centroid,
+    change_points,
+    comparison,
+    embeddings,
+    hedging,
+    held_out_gap,
+    length,
+    record,
+    refusal,
+    registration,
+    schedule,
+    silent_update,
+    stance,
+    status,
+)
+from suites.drift.comparison import AXIS, GAPS, SCALARS, Side
+from suites.drift.corpus import AXES, NEUTRAL
+from suites.drift.record import Series, Snapshot
+from suites.estimate import Estimate
+from suites.log import environment
+
+RESULTS = (refusal, hedging, length, centroid, stance, silent_update, change_points, held_out_gap, status)
+NO_ALARM, ALARM, NOT_ENOUGH = 0, 1, 3  # exit codes
+Vectors = Callable[[Sequence[str]], Mapping[str, np.ndarray] | None]
+
+
+def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: Vectors | None = None) -> dict[str, Any]:
+    """Write manifest-<id>.json of every snapshot and 161 to 169; returns the last manifest ({} without a snapshot).
+
+    `folder`: of the series; `vectors`: embeddings by hash (default: the store beside the series). UserError for a record that
+    was changed.
+    """
+    series = record.read(folder / record.NAME)
+    ids = expected(series)
+    load = vectors or stored_vectors(folder)
+    sides = {one.id: Side(one, settings, load(_hashes(one))) for one in series.finished}
+    points = _history(ids, sides, seed)
+    compared: dict[str, list[dict[str, Any]]] = {}
+    manifests: list[dict[str, Any]] = []
+    for number, one in enumerate(ids):
+        before = record.previous(series, one) if one in sides else None
+        if before is not None:
+            compared[one] = _compared(folder, sides[before.id], sides[one], seed)
+        until = ids[: number + 1]
+        history = [point for point in points if point["snapshot"] in until]
+        manifests.append(
+            _manifest(series, until, sides, compared, before and before.id, history, settings, seed, folder.name)
+        )
+        results_io.write(folder / f"manifest-{one}.json", manifests[-1])
+    for metric in RESULTS:
+        results_io.write(folder / f"{metric.NUMBER}_{metric.NAME}.json", _numbered(metric, folder.name, manifests))
+    return results_io.canonical(manifests[-1]) if manifests else {}
+
+
+def expected(series: Series) -> list[str]:
+    """Every snapshot that there should be: those on record, and the weeks between that nobody took."""
+    known = {*series.snapshots, *(gap["snapshot"] for gap in series.gaps)}
+    ordered = schedule.in_order(list(known))
+    if not ordered or schedule.kind(ordered[0]) != "week" or not series.snapshots:
+        return ordered
+    every = int(series.snapshots[series.order[0]].started["every"])
+    return schedule.in_order([*ordered, *schedule.scheduled(ordered[0], ordered[-1], every)])
+
+
+def stored_vectors(folder: Path) -> Vectors:
+    """Embeddings of the store beside all series; None where there is no embedder or no store."""
+    path, who = folder.parent / embeddings.NAME, embeddings.identity()
+
+    def load(hashes: Sequence[str]) -> Mapping[str, np.ndarray] | None:
+        if who is None or not path.is_file():
+            return None
+        with embeddings.Store(path, who["weights_sha256"]) as store:
+            return store.get(hashes) or None
+
+    return load
+
+
+def exit_code(manifest: Mapping[str, Any]) -> int:
+    """1 with an alarm, 3 if nothing was tested, 0 otherwise."""
+    if not manifest or not any(row["level"] == AXIS and row["p"] is not None for row in manifest["records"]):
+        return ALARM if manifest and manifest["alarms"] else NOT_ENOUGH
+    return ALARM if manifest["alarms"] else NO_ALARM
+
+
+def _hashes(snapshot: Snapshot) -> list[str]:
+    return sorted({row["text_sha256"] for row in snapshot.rows.values()})
+
+
+def _compared(folder: Path, before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
+    """The records of a comparison: those stored if they are of the same rows, settings and code, else made anew."""
+    subject = results_io.sha256(
+        {
+            "rows": [digest(side.snapshot) for side in (before, after)],
+            "vectors": [len(side.vectors) if side.vectors is not None else None for side in (before, after)],
+            "settings": dict(after.settings),
+            "seed": seed,
+            "code": environment.code_version(),
+        }
+    )
+    path = folder / f"comparison-{after.snapshot.id}.json"
+    if path.is_file() and (stored := results_io.read(path)).get("subject") == subject:
+        return stored["records"]
+    rows = [*comparison.compare(before, after, seed), *_gaps(before, after, seed)]
+    results_io.write(path, {"subject": subject, "records": rows})
+    return results_io.read(path)["records"]
+
+
+def _gaps(before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
+    """Held-out gaps of every axis and metric; no row without held-out prompts, so that the metric is off."""
+    if not any(row["split"] == "held_out" for row in after.rows):
+        return []
+    rows = []
+    for axis in after.axes:
+        for metric in SCALARS:
+            changes = comparison.changes_by_split(before, after, metric, axis)
+            own = comparison.seed_of(seed, after.snapshot.id, metric.NAME, axis, "gap")
+            found = held_out_gap.reported(changes["public"], changes["held_out"], seed=own)
+            rows.append(_plain(held_out_gap, axis, GAPS, found) | {"of": metric.NAME})
+    return comparison.corrected(rows, after.settings["alpha"])
+
+
+def digest(snapshot: Snapshot) -> str:
+    """sha256 of the rows of a snapshot in the order of their cells: the same whatever order they were written in."""
+    return results_io.sha256([[*cell, *snapshot.rows[cell].values()] for cell in sorted(snapshot.rows)])
+
+
+def _plain(metric: Any, axis: str | None, level: str, found: Estimate) -> dict[str, Any]:
+    """A record of an estimate."""
+    own = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": level, **found.to_record()}
+    return {**own, "p": found.p_value}
+
+
+# --- a manifest -------------------------------------------------------------------------------------------------------
+
+
+def _manifest(
+    series: Series,
+    ids: Sequence[str],
+    sides: Mapping[str, Side],
+    compared: Mapping[str, Sequence[Mapping[str, Any]]],
+    before: str | None,
+    history: Sequence[Mapping[str, Any]],
+    settings: Mapping[str, Any],
+    seed: int,
+    series_name: str,
+) -> dict[str, Any]:
+    own = ids[-1]
+    gaps = known_gaps(series, ids)
+    tests = [{**row, **_flag(row, sides[own])} for row in compared.get(own, ())]
+    levels = [point for point in history if point["snapshot"] == own]
+    rows = [*_levels(series, own, levels, gaps), *tests, *_untested(own, sides, before)]
+    rows += comparison.overlaps(sides[own], seed) if own in sides else []
+    rows += _silent(series, ids, sides, compared, before, seed) if own in sides else []
+    rows += _breaks(history, compared)
+    alarms = [row for row in rows if row.get("flag") == "alarm"]
+    rows = sorted(rows, key=_place)
+    return {
+        "number": "160",
+        "id": "drift_manifest",
+        "kind": "drift",
+        "series": series_name,
+        "snapshot": own,
+        "previous": before,
+        "snapshots": list(ids),
+        "subject": _subject(series, own, sides, before),
+        "settings": dict(settings),
+        "environment": environment.of_judging(),
+        "records": rows,
+        "status": status.table(rows),
+        "alarms": [_alarm(row) for row in sorted(alarms, key=_place)],
+        "gaps": gaps,
+        "history": history,
+        "registered": registration.decided(_until(series, ids), compared),
+    }
+
+
+def _place(row: Mapping[str, Any]) -> tuple:
+    axes = {axis: number for number, axis in enumerate(AXES)}
+    return (
+        row["metric"],
+        row["level"],
+        axes.get(row["axis"], -1),
+        str(row.get("of")),
+        str(row.get("prompt")),
+        str(row.get("harm")),
+    )
+
+
+def _until(series: Series, ids: Sequence[str]) -> Series:
+    """The series as it was when the last of `ids` was finished."""
+    known = {one: series.snapshots[one] for one in ids if one in series.snapshots}
+    last = max((one.lines for one in known.values()), default=0)
+    return Series(known, series.gaps, [one for one in series.registered if one["seq"] < last], series.decisions)
+
+
+def _subject(series: Series, own: str, sides: Mapping[str, Side], before: str | None) -> dict[str, Any]:
+    """What was asked of whom, as far as it is public."""
+    if own not in series.snapshots:
+        return {"series_kind": schedule.kind(own)}
+    snapshot = series.snapshots[own]
+    started = snapshot.started
+    said = {name: sorted({str(row[name]) for row in snapshot.rows.values()} - {"None"}) for name in (*REPORTED,)}
+    axes = sides[own].axes if own in sides else ()
+    return {
+        "series_kind": schedule.kind(own),
+        "corpus": started["corpus"],
+        "legs": started["legs"],
+        "leg_dropped": started["leg_dropped"],
+        "model": started["model"],
+        "declared_version": started["declared_version"],
+        "reported": said,
+        "detector": vars(refusal.detector(tuple(started["corpus"]["markers"]))),
+        "embedder": embeddings.identity() if own in sides and sides[own].vectors is not None else None,
+        "outputs": len(snapshot.rows),
+        "errors": len(snapshot.errors),
+        "rows_sha256": digest(snapshot),
+        "zero_leg": {axis: _zero_leg(sides, own, before, axis) for axis in axes},
+    }
+
+
+def _zero_leg(sides: Mapping[str, Side], own: str, before: str | None, axis: str) -> dict[str, Any] | None:
+    """How many prompts gave one text at temperature 0, and how many gave another than before; None without the leg."""
+    found = comparison.determinism(sides[own], axis)
+    changed = comparison.changed_texts(sides[before], sides[own], axis) if before else None
+    return None if found is None else {**found, "changed": changed}
+
+
+REPORTED = ("requested", "reported", "system_fingerprint", "api_version")
+
+
+def known_gaps(series: Series, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """What is missing: snapshots without a finished run, and cells whose call failed, each with its cause, once."""
+    causes = {gap["snapshot"]: gap["cause"] for gap in series.gaps}
+    found = []
+    for one in ids:
+        snapshot = series.snapshots.get(one)
+        if snapshot is None or snapshot.finished is None:
+            lacking = snapshot.started["expected_n"] - len(snapshot.rows) if snapshot else None
+            cause = causes.get(one, "no sample was taken" if snapshot is None else "the snapshot was not finished")
+            found.append({"snapshot": one, "cause": cause, "affected": {"cells": lacking}, "whole": True})
+        elif snapshot.errors:
+            axes = [snapshot.rows[cell]["axis"] for cell in snapshot.errors]
+            affected = {axis: axes.count(axis) for axis in sorted(set(axes))}
+            first = sorted(str(snapshot.rows[cell]["error"]) for cell in snapshot.errors)[0]
+            found.append({"snapshot": one, "cause": first, "affected": affected, "whole": False})
+    return found
+
+
+def _history(ids: Sequence[str], sides: Mapping[str, Side], seed: int) -> list[dict[str, Any]]:
+    """The level of every metric and axis at every snapshot; a gap has no value and is not filled."""
+    points = []
+    for axis in (axis for axis in AXES if any(axis in side.axes for side in sides.values())):
+        for metric in SCALARS:
+            for one in ids:
+                point = {
+                    "snapshot": one,
+                    "metric": metric.NUMBER,
+                    "name": metric.NAME,
+                    "axis": axis,
+                    "unit": metric.UNIT,
+                }
+                if one not in sides or axis not in sides[one].axes:
+                    points.append({**point, "value": None, "low": None, "high": None, "status": "gap", "reason": "gap"})
+                    continue
+                found = comparison.described(sides[one], metric, axis, comparison.seed_of(seed, one))
+                ends = {"low": found.ci.low, "high": found.ci.high} if found.ci else {"low": None, "high": None}
+                point |= {"value": found.value, **ends, "status": found.status, "reason": found.reason}
+                points.append({**point, "n": found.n, "detail": dict(found.detail)})
+    return points
+
+
+def _levels(
+    series: Series, own: str, points: Sequence[Mapping[str, Any]], gaps: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The levels of this snapshot as records, and what does not apply."""
+    rows = []
+    for point in points:
+        row = {**point, "level": "level", "detail": point.get("detail", {}), "p": None}
+        rows.append(row)
+    snapshot = series.snapshots.get(own)
+    excluded = snapshot.started["corpus"]["not_applicable"] if snapshot else {}
+    for axis, reason in excluded.items():
+        for metric in SCALARS:
+            row = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": "level", "unit": metric.UNIT}
+            rows.append({**row, "value": None, "status": "not_applicable", "reason": reason, "detail": {}, "p": None})
+    if not points and any(gap["snapshot"] == own and gap["whole"] for gap in gaps):
+        for metric in SCALARS:
+            row = {"metric": metric.NUMBER, "name": metric.NAME, "axis": None, "level": "level", "unit": metric.UNIT}
+            rows.append({**row, "value": None, "status": "gap", "reason": "gap", "detail": {}, "p": None})
+    return rows
+
+
+def _flag(row: Mapping[str, Any], side: Side) -> dict[str, Any]:
+    """Whether a rejected test is an alarm: an axis test of a metric that is measured with a locked detector."""
+    if row["level"] == GAPS:
+        return {"flag": "held-out gap" if row["rejected"] else None}
+    if row["level"] != AXIS:
+        return {"flag": None, "role": "exploratory"}
+    locked = row["metric"] != refusal.NUMBER or refusal.detector(side.markers).locked
+    role = "primary" if locked else "exploratory: the detector is not locked"
+    return {"flag": "alarm" if row["rejected"] and locked else None, "role": role}
+
+
+def _untested(own: str, sides: Mapping[str, Side], before: str | None) -> list[dict[str, Any]]:
+    """The centroid has no level of its own: before a second snapshot its row says what it waits for."""
+    if own not in sides or before is not None or sides[own].vectors is None:
+        return []
+    row = {
+        "metric": centroid.NUMBER,
+        "name": centroid.NAME,
+        "axis": None,
+        "level": AXIS,
+        "unit": centroid.UNIT,
+        "p": None,
+    }
+    detail = {"have": 1, "need": 2}
+    return [{**row, "value": None, "status": "insufficient_data", "reason": "1 of 2 snapshots", "detail": detail}]
+
+
+def _alarm(row: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("metric", "name", "axis", "difference", "direction", "p", "adjusted_p", "reason")
+    return {key: row.get(key) for key in keys}
+
+
+def _silent(
+    series: Series,
+    ids: Sequence[str],
+    sides: Mapping[str, Side],
+    compared: Mapping[str, Sequence[Mapping[str, Any]]],
+    before: str | None,
+    seed: int,
+) -> list[dict[str, Any]]:
+    """166: proven, candidate, or neither; with the rate at which the rule fires on shuffled snapshots."""
+    own = ids[-1]
+    row: dict[str, Any] = {
+        "metric": silent_update.NUMBER,
+        "name": silent_update.NAME,
+        "axis": NEUTRAL,
+        "level": "snapshot",
+    }
+    row |= {"unit": "evidence", "p": None, "value": None, "flag": None}
+    if before is None:
+        return [{**row, "status": "insufficient_data", "reason": "1 of 2 snapshots", "detail": {"have": 1, "need": 2}}]
+    proof = silent_update.evidence(sides[before].snapshot, sides[own].snapshot)
+    neutral = len(sides[own].of(NEUTRAL))
+    if proof is None and neutral < silent_update.MINIMUM_PROMPTS:
+        reason = f"{neutral} prompts on {NEUTRAL}; at least {silent_update.MINIMUM_PROMPTS} needed"
+        return [{**row, "status": "insufficient_data", "reason": reason, "detail": {}}]
+    tests = [_neutral(compared[one]) for one in ids if one in compared]
+    signs = silent_update.candidates(tests) if neutral >= silent_update.MINIMUM_PROMPTS else []
+    said = "proven" if proof else "candidate" if signs else "none"
+    reason = proof or "; ".join(signs)
+    detail = {"evidence": said, "shuffled_rate": _shuffled(ids, sides, seed)}
+    flag = "alarm" if said != "none" else None
+    return [{**row, "value": said, "status": "ok", "reason": reason, "detail": detail, "flag": flag}]
+
+
+def _neutral(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    own = [row for row in rows if row["level"] == AXIS and row["axis"] == NEUTRAL]
+    return {row["name"]: {"p": row["p"], "rejected": row["rejected"], "direction": row["direction"]} for row in own}
+
+
+def _shuffled(ids: Sequence[str], sides: Mapping[str, Side], seed: int) -> float | None:
+    """The rate of the rule on this series in random order, over the metrics that every snapshot has."""
+    known = [sides[one] for one in ids if one in sides and NEUTRAL in sides[one].axes]
+    columns = []
+    for metric in SCALARS:
+        values = [side.values(metric, NEUTRAL) for side in known]
+        errors = [comparison.sampling_error(one) for one in values]
+        if all(error is not None for error in errors) and any(errors):
+            columns.append(
+                [(np.mean([np.mean(v) for v in one.values()]), e) for one, e in zip(values, errors, strict=True)]
+            )
+    if not columns:
+        return None
+    table = np.array(columns, dtype=float)  # [metric, snapshot, (mean, error)]
+    return silent_update.shuffled_rate(table[:, :, 0].T, table[:, :, 1].T, comparison.seed_of(seed, "shuffled"))
+
+
+def _breaks(
+    history: Sequence[Mapping[str, Any]], compared: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """167 of every metric and axis with a value; variance beyond sampling is that of snapshots without a significant change."""
+    rows = []
+    for metric, axis in dict.fromkeys((point["name"], point["axis"]) for point in history):
+        own = [point for point in history if (point["name"], point["axis"]) == (metric, axis)]
+        if not any(point["value"] is not None for point in own):
+            continue
+        points = [(one["snapshot"], one["value"], one.get("detail", {}).get("standard_error")) for one in own]
+        moved = {
+            snapshot
+            for snapshot, found in compared.items()
+            if any(
+                (row["name"], row["axis"], row["level"]) == (metric, axis, AXIS) and row["rejected"] for row in found
+            )
+        }
+        null = [(value, se) for name, value, se in points if name not in moved and value is not None and se is not None]
+        excess = change_points.excess_variance(*zip(*null, strict=True)) if null else 0.0
+        rows.append(_plain(change_points, axis, "series", change_points.of_series(points, excess)) | {"of": metric})
+    return rows
+
+
+def _numbered(metric: Any, series: str, manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """16x: the records of one metric over all snapshots; 169 the status of all."""
+    if metric is status:
+        records = [{"snapshot": one["snapshot"], **row} for one in manifests for row in one["status"]]
+    else:
+        own = [(one["snapshot"], row) for one in manifests for row in one["records"] if row["metric"] == metric.NUMBER]
+        records = [{"snapshot": name, **row} for name, row in own]
+    inputs = {one["snapshot"]: one["subject"].get("rows_sha256") for one in manifests}
+    own = {"number": metric.NUMBER, "id": metric.NAME, "kind": "drift", "title": metric.TITLE}
+    return {**own, "subject": {"series": series, "rows_sha256": inputs}, "records": records}

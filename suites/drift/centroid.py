@@ -1,0 +1,80 @@
+"""164 centroid: how far the mean embedding of a prompt's outputs moved, 1 - cos(mean A, mean B) of unit vectors.
+
+Two samples of the same outputs have a distance as well. `corrected` takes the sampling error out of the squared distance,
+|a - b|^2 - tr(S_A)/n_A - tr(S_B)/n_B, which may be negative; `floor` is the distance between random halves of A. The
+labels .05 and .15 are readings of a number, never a verdict: the test is by relabelling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from suites.estimate import Estimate, missing
+from suites.statistics import permutation
+
+NUMBER, NAME, TITLE = "164", "centroid", "Centroid shift"
+UNIT = "cosine distance"
+MINIMUM = 5  # outputs a side
+HALVES = 200
+LABELS = ((0.05, "small"), (0.15, "medium"))  # below each; above: "large"
+
+Cloud = Float[np.ndarray, "output dimension"]
+
+
+def shift(a: Cloud, b: Cloud) -> Estimate:
+    """1 - cos of the two means, with `squared` and `corrected` in `detail`. Insufficient under 5 outputs a side."""
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if min(len(x), len(y)) < MINIMUM:
+        return missing(
+            "insufficient_data", f"{len(x)} and {len(y)} outputs; at least {MINIMUM} a side", UNIT, len(x) + len(y)
+        )
+    return Estimate(
+        distance(x, y), UNIT, len(x) + len(y), detail={"squared": squared(x, y), "corrected": corrected(x, y)}
+    )
+
+
+def distance(a: Cloud, b: Cloud) -> float:
+    """1 - cos(mean a, mean b). ValueError if a mean is 0."""
+    x, y = a.mean(0), b.mean(0)
+    lengths = float(np.linalg.norm(x) * np.linalg.norm(y))
+    if lengths == 0:
+        raise ValueError("a centroid is the zero vector; it has no direction")
+    return float(1 - x @ y / lengths)
+
+
+def squared(a: Cloud, b: Cloud) -> float:
+    """|mean a - mean b|^2."""
+    return float(((a.mean(0) - b.mean(0)) ** 2).sum())
+
+
+def corrected(a: Cloud, b: Cloud) -> float:
+    """`squared` less what sampling alone gives: its mean over samples is the squared distance of the true means."""
+    noise = sum(float(cloud.var(0, ddof=1).sum()) / len(cloud) for cloud in (a, b))
+    return squared(a, b) - noise
+
+
+def floor(clouds: Sequence[Cloud], seed: int, halves: int = HALVES) -> float:
+    """Mean over prompts of the distance between two random halves of A, over `halves` of them."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for cloud in clouds:
+        half = len(cloud) // 2
+        for _ in range(halves):
+            order = rng.permutation(len(cloud))
+            found.append(distance(cloud[order[:half]], cloud[order[half : 2 * half]]))
+    return float(np.mean(found))
+
+
+def label(value: float) -> str:
+    """How a distance reads; no verdict rests on it."""
+    return next((name for edge, name in LABELS if value < edge), "large")
+
+
+def axis_test(a: Sequence[Cloud], b: Sequence[Cloud], *, seed: int, m: int = 1, q: float = 0.05) -> Estimate:
+    """Mean distance over prompts, relabelled within each. Insufficient if a prompt has under 5 outputs a side."""
+    if short := [len(cloud) for cloud in (*a, *b) if len(cloud) < MINIMUM]:
+        return missing("insufficient_data", f"{min(short)} outputs of a prompt; at least {MINIMUM} a side", UNIT)
+    return permutation.mean_centroid_shift(a, b, seed=seed, m=m, q=q)

@@ -1,0 +1,68 @@
+"""167 change points: where a series of axis means breaks, by PELT with the known sampling error. An annotation, no alarm.
+
+The usual recipe estimates the noise from differences of the series itself and breaks white noise in .31 of series of 8 points.
+Here the standard error of every axis mean is known, so y_t / se has variance 1 and the penalty is 3 ln T.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from calibrations.statistics import change_points as pelt
+from suites.estimate import Estimate, missing
+
+NUMBER, NAME, TITLE = "167", "change_points", "Change points"
+UNIT = "change points"
+LEAST, LOW_POWER = 4, 8  # snapshots
+NULL_SNAPSHOTS = 8  # from which excess variance is estimated
+PENALTY = 3.0
+
+
+def ends(values: ArrayLike, errors: ArrayLike, excess: float = 0.0) -> list[int]:
+    """Segment ends, the last of which is the length: PELT, l2, jump 1, min_size 2, on y/se, penalty 3 ln T.
+
+    se is the root mean square of `errors` [time] plus the `excess` variance. ValueError for an error that is not above 0;
+    Insufficient under 4 points.
+    """
+    y, se = np.asarray(values, dtype=float), np.asarray(errors, dtype=float)
+    known = math.sqrt(float((se**2).mean()) + excess)
+    if not known > 0:
+        raise ValueError(f"a sampling error of {known}; a series without error has no scale to break on")
+    return pelt(y / known, PENALTY * math.log(len(y)))
+
+
+def excess_variance(values: ArrayLike, errors: ArrayLike) -> float:
+    """Variance between null snapshots beyond sampling, by the method of moments, at least 0; 0 under 8 snapshots."""
+    y, se = np.asarray(values, dtype=float), np.asarray(errors, dtype=float)
+    if y.size < NULL_SNAPSHOTS:
+        return 0.0
+    return max(0.0, float(y.var(ddof=1) - (se**2).mean()))
+
+
+def of_series(points: Sequence[tuple[str, float | None, float | None]], excess: float = 0.0) -> Estimate:
+    """How often a series of (snapshot, value, standard error) breaks; the snapshots that begin a segment are in `detail`.
+
+    A point without a value is a gap and splits the series. Data-gated if no part has 4 points. Under 8 the power is low.
+    """
+    parts: list[list[tuple[str, float, float]]] = [[]]
+    for name, value, error in points:
+        if value is None or error is None:
+            parts.append([])
+        else:
+            parts[-1].append((name, value, error))
+    longest = max(map(len, parts))
+    if longest < LEAST:
+        need: dict[str, Any] = {"have": longest, "need": LEAST}
+        return missing("insufficient_data", f"{longest} snapshots in a row; {LEAST} needed", UNIT, longest, detail=need)
+    found = []
+    for part in parts:
+        if len(part) >= LEAST and any(error > 0 for _, _, error in part):
+            _, values, errors = zip(*part, strict=True)
+            found += [part[end][0] for end in ends(values, errors, excess)[:-1]]
+    detail = {"at": found, "low_power": longest < LOW_POWER, "excess_variance": excess}
+    return Estimate(float(len(found)), UNIT, longest, detail=detail)

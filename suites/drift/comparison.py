@@ -1,0 +1,347 @@
+"""Comparison: one snapshot against the one before it, axis by axis and prompt by prompt, as plain records.
+
+An axis' change is the mean over prompts of (mean B - mean A), tested by relabelling within each prompt. Tests of one snapshot
+and level are one family, corrected by Benjamini-Hochberg; nothing is pooled over snapshots. Axis tests are primary, those of
+single prompts exploratory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+import results_io
+from suites.drift import centroid, embeddings, hedging, length, power, record, refusal
+from suites.drift.corpus import AXES
+from suites.drift.record import Snapshot
+from suites.drift.snapshot import DEFAULT, ZERO
+from suites.estimate import Estimate, missing
+from suites.statistics import bootstrap, multiplicity, permutation, proportions
+
+AXIS, PROMPT, HARM, GAPS, OVERLAP = (
+    "axis",
+    "prompt",
+    "harm",
+    "held_out_gap",
+    "overlap",
+)  # levels: each a family of its own
+SCALARS = (refusal, hedging, length)  # metrics with a number for each output
+Row = Mapping[str, Any]
+Values = dict[str, list[float]]  # by prompt
+
+
+@dataclass(frozen=True)
+class Side:
+    """One snapshot as analyses read it. `vectors`: embeddings of its outputs by the text's hash, or None without an embedder."""
+
+    snapshot: Snapshot
+    settings: Mapping[str, Any]
+    vectors: Mapping[str, np.ndarray] | None = field(default=None, repr=False)
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The default leg: the one that is tested. Legs are never pooled."""
+        return record.rows_of(self.snapshot, DEFAULT)
+
+    @cached_property
+    def axes(self) -> tuple[str, ...]:
+        asked = {row["axis"] for row in self.rows}
+        return tuple(axis for axis in AXES if axis in asked)
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return tuple(self.snapshot.started["corpus"]["markers"])
+
+    def of(self, axis: str) -> dict[str, list[Row]]:
+        """The rows of an axis without an error, by prompt."""
+        return record.by_prompt([row for row in self.rows if row["axis"] == axis])
+
+    def failed(self, axis: str) -> str:
+        """Why the metrics of an axis say nothing: too many calls failed; empty if not."""
+        own = [row for row in self.rows if row["axis"] == axis]
+        errors = sum(row["error"] is not None for row in own)
+        share = self.settings["most_errors"]
+        return f"{errors} of {len(own)} calls failed, more than {share:.0%}" if errors > share * len(own) else ""
+
+    def values(self, metric: Any, axis: str) -> Values:
+        """A number for each output, by prompt; prompts without enough are left out."""
+        return {key: found for key, rows in self.of(axis).items() if (found := self._values(metric, rows))}
+
+    def _values(self, metric: Any, rows: Sequence[Row]) -> list[float]:
+        if metric is refusal:
+            return refusal.values(rows, self.markers)
+        if metric is hedging:
+            texts = [row["text"] for row in rows]
+            return hedging.values(texts) if hedging.density(texts).value is not None else []
+        found = length.values(rows)
+        return found if len(found) >= length.MINIMUM else []
+
+    def clouds(self, axis: str) -> dict[str, np.ndarray]:
+        """The embeddings of the outputs of each prompt; a prompt of which one is not known is left out."""
+        known, found = self.vectors or {}, {}
+        for key, rows in self.of(axis).items():
+            hashes = [row["text_sha256"] for row in rows if row["text"].strip()]
+            if len(hashes) >= centroid.MINIMUM and all(one in known for one in hashes):
+                found[key] = np.stack([known[one] for one in hashes])
+        return found
+
+
+def seed_of(seed: int, *parts: str) -> int:
+    """The seed of one test: its own, so that no test depends on the order of the others."""
+    return int(results_io.sha256([seed, *parts])[:8], 16)
+
+
+# --- one snapshot -----------------------------------------------------------------------------------------------------
+
+
+def described(side: Side, metric: Any, axis: str, seed: int) -> Estimate:
+    """The level of a metric on an axis: the mean over prompts of their means, with a bootstrap interval over prompts."""
+    if why := side.failed(axis):
+        return missing("error", why, metric.UNIT)
+    values = side.values(metric, axis)
+    least = side.settings["minimum_prompts"]
+    if len(values) < least:
+        return missing("insufficient_data", f"{len(values)} prompts with a value; at least {least} needed", metric.UNIT)
+    means = [float(np.mean(values[key])) for key in sorted(values)]
+    detail = _detail(side, metric, axis, values)
+    found = bootstrap.mean(
+        means, seed=seed_of(seed, metric.NAME, axis), resamples=side.settings["resamples"], unit=metric.UNIT
+    )
+    ci = found.ci if found.value is not None else None  # fewer than 20 prompts have no interval worth printing
+    return Estimate(float(np.mean(means)), metric.UNIT, len(means), ci=ci, detail=detail)
+
+
+def sampling_error(values: Values) -> float | None:
+    """Standard error of an axis mean for these very prompts: sqrt(sum of var/n over prompts)/k. None with one output."""
+    if not values or any(len(one) < 2 for one in values.values()):
+        return None
+    return float(np.sqrt(sum(np.var(one, ddof=1) / len(one) for one in values.values())) / len(values))
+
+
+def _detail(side: Side, metric: Any, axis: str, values: Values) -> dict[str, Any]:
+    detail: dict[str, Any] = {"standard_error": sampling_error(values)}
+    rows = [row for own in side.of(axis).values() for row in own]
+    if metric is length:
+        spread = length.quartiles(length.values(rows))
+        detail |= {"median": spread.value, **spread.detail, "cut_at_max_tokens": length.cut(rows)}
+    if metric is refusal:
+        classes = [refusal.classify(row, side.markers) for row in rows]
+        detail |= {"empty": classes.count("empty"), "safety_stops": sum(bool(row["safety"]) for row in rows)}
+        detail |= {"refused": classes.count("refused"), "valid": len(classes) - classes.count("empty")}
+    if metric is hedging:
+        detail |= {"list_version": hedging.VERSION, "list_sha256": hedging.SHA256}
+    return detail
+
+
+def determinism(side: Side, axis: str) -> dict[str, Any] | None:
+    """Of the zero leg: how many prompts gave one text, of how many; None without the leg."""
+    rows = record.by_prompt([row for row in record.rows_of(side.snapshot, ZERO) if row["axis"] == axis])
+    if not rows:
+        return None
+    same = sum(len({row["text"] for row in own}) == 1 for own in rows.values())
+    return {"deterministic": same, "prompts": len(rows)}
+
+
+def changed_texts(before: Side, after: Side, axis: str) -> dict[str, Any] | None:
+    """Of the zero leg: prompts whose first text is another one than before; None without the leg on both sides."""
+    texts = []
+    for side in (before, after):
+        own = record.by_prompt([row for row in record.rows_of(side.snapshot, ZERO) if row["axis"] == axis])
+        texts.append({key: rows[0]["text"] for key, rows in own.items()})
+    both = texts[0].keys() & texts[1].keys()
+    return {"changed": sum(texts[0][key] != texts[1][key] for key in both), "prompts": len(both)} if both else None
+
+
+# --- two snapshots ----------------------------------------------------------------------------------------------------
+
+
+def compare(before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
+    """Every record of a comparison: axis tests, single prompts, prompts by harm, held-out gaps, each family corrected."""
+    axes = [axis for axis in after.axes if axis in before.axes]
+    pairs = [(metric, axis) for axis in axes for metric in SCALARS]
+    m = len(pairs) + len(axes)
+    rows = [_scalar(before, after, metric, axis, seed, m) for metric, axis in pairs]
+    if before.vectors is not None and after.vectors is not None:
+        rows += [_centroid(before, after, axis, seed, m) for axis in axes]
+    if after.settings["prompt_level"]:
+        rows += _prompts(before, after, pairs, seed)
+    rows += _by_harm(before, after, pairs, seed)
+    return corrected(rows, after.settings["alpha"])
+
+
+def corrected(rows: Sequence[dict[str, Any]], alpha: float) -> list[dict[str, Any]]:
+    """The records with the adjusted p of their family (one a level), its size and what was excluded."""
+    found = []
+    for level in dict.fromkeys(row["level"] for row in rows):
+        own = {str(place): row for place, row in enumerate(rows) if row["level"] == level}
+        family = multiplicity.adjust({name: row["p"] for name, row in own.items()}, level, alpha)
+        for name, row in own.items():
+            numbers = {"m": family.m, "excluded": len(family.excluded), "adjusted_p": family.adjusted.get(name)}
+            found.append({**row, **numbers, "rejected": name in family.rejected})
+    return found
+
+
+def _record(metric: Any, axis: str, level: str, found: Estimate, **rest: Any) -> dict[str, Any]:
+    direction = None if found.value is None else float(np.sign(found.value))
+    own = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": level, "unit": found.unit}
+    said = {"status": found.status, "reason": found.reason, "difference": found.value, "direction": direction}
+    tested = {"p": found.p_value, "test": found.test, "n": found.n, "detail": dict(found.detail)}
+    return {
+        **own,
+        **said,
+        **tested,
+        "prompt": None,
+        "harm": None,
+        "before": None,
+        "after": None,
+        "detectable": None,
+        **rest,
+    }
+
+
+def _blocked(before: Side, after: Side, metric: Any, axis: str) -> Estimate | None:
+    """Why there is no test: calls failed, or outputs were cut; None if there is one."""
+    for side in (before, after):
+        if why := side.failed(axis):
+            return missing("error", f"{side.snapshot.id}: {why}", metric.UNIT)
+        rows = [row for own in side.of(axis).values() for row in own]
+        if metric is length and (share := length.cut(rows)) > length.CENSORED:
+            reason = f"{share:.0%} of the outputs of {side.snapshot.id} end at max_tokens: their lengths are censored"
+            return missing("undefined", reason, metric.UNIT)
+    return None
+
+
+def _scalar(before: Side, after: Side, metric: Any, axis: str, seed: int, m: int) -> dict[str, Any]:
+    """The test of one metric on one axis."""
+    if (blocked := _blocked(before, after, metric, axis)) is not None:
+        return _record(metric, axis, AXIS, blocked)
+    values = before.values(metric, axis), after.values(metric, axis)
+    keys = sorted(values[0].keys() & values[1].keys())
+    if len(keys) < (least := after.settings["minimum_prompts"]):
+        reason = f"{len(keys)} prompts with a value in both snapshots; at least {least} needed"
+        return _record(metric, axis, AXIS, missing("insufficient_data", reason, metric.UNIT, len(keys)))
+    found, a, b = tested(values[0], values[1], keys, seed_of(seed, after.snapshot.id, metric.NAME, axis), m)
+    error = power.standard_error(a, b)
+    detail = dict(found.detail) | {"standard_error": error, "prompts": len(keys)}
+    if metric is length:
+        side = length.kolmogorov_smirnov(np.concatenate(a), np.concatenate(b))
+        detail |= {"kolmogorov_smirnov": {"statistic": side.value, "p": side.p_value}}
+    level = [float(np.mean([np.mean(one) for one in side])) for side in (a, b)]
+    return _record(
+        metric,
+        axis,
+        AXIS,
+        Estimate(found.number / len(keys), metric.UNIT, found.n, p_value=found.p_value, test=found.test, detail=detail),
+        before=level[0],
+        after=level[1],
+        detectable=power.detectable(error, after.settings["alpha"]),
+    )
+
+
+def tested(
+    before: Values, after: Values, keys: Sequence[str], seed: int, m: int = 1
+) -> tuple[Estimate, list[list[float]], list[list[float]]]:
+    """(sum over prompts of mean B - mean A with its p, the values of A, those of B), relabelled within each prompt."""
+    a, b = [before[key] for key in keys], [after[key] for key in keys]
+    strata = tuple([key for key, one in zip(keys, side, strict=True) for _ in one] for side in (a, b))
+    found = permutation.difference(np.concatenate(a), np.concatenate(b), seed=seed, strata=(strata[0], strata[1]), m=m)
+    return found, a, b
+
+
+def _centroid(before: Side, after: Side, axis: str, seed: int, m: int) -> dict[str, Any]:
+    if (blocked := _blocked(before, after, centroid, axis)) is not None:
+        return _record(centroid, axis, AXIS, blocked)
+    clouds = before.clouds(axis), after.clouds(axis)
+    keys = sorted(clouds[0].keys() & clouds[1].keys())
+    if len(keys) < (least := after.settings["minimum_prompts"]):
+        reason = f"{len(keys)} prompts with embeddings in both snapshots; at least {least} needed"
+        return _record(centroid, axis, AXIS, missing("insufficient_data", reason, centroid.UNIT, len(keys)))
+    a, b = ([side[key] for key in keys] for side in clouds)
+    own = seed_of(seed, after.snapshot.id, centroid.NAME, axis)
+    found = centroid.axis_test(a, b, seed=own, m=m)
+    if found.value is None:
+        return _record(centroid, axis, AXIS, found)
+    noise = float(np.mean([centroid.corrected(x, y) for x, y in zip(a, b, strict=True)]))
+    detail = dict(found.detail) | {
+        "corrected": noise,
+        "floor": centroid.floor(a, own),
+        "label": centroid.label(found.value),
+    }
+    texts = {row["text"] for own in after.of(axis).values() for row in own}
+    detail |= {"prompts": len(keys), "truncated": sum(embeddings.truncated(text) for text in texts)}
+    whole = Estimate(found.value, centroid.UNIT, found.n, p_value=found.p_value, test=found.test, detail=detail)
+    return _record(centroid, axis, AXIS, whole, after=found.value)
+
+
+def _prompts(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: int) -> list[dict[str, Any]]:
+    """Public prompts one by one: exploratory. Held-out ones are in no record of their own."""
+    found = []
+    for metric, axis in pairs:
+        if _blocked(before, after, metric, axis) is not None:
+            continue
+        values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
+        for key in sorted(values[0].keys() & values[1].keys()):
+            if rows[key][0]["split"] != "public":
+                continue
+            own = seed_of(seed, after.snapshot.id, metric.NAME, key)
+            one = permutation.difference(values[0][key], values[1][key], seed=own)
+            level = [float(np.mean(side[key])) for side in values]
+            harm = rows[key][0]["harm"]
+            ci = _wilson(values[1][key]) if metric is refusal else None
+            found.append(
+                _record(metric, axis, PROMPT, one, prompt=key, harm=harm, before=level[0], after=level[1], ci=ci)
+            )
+    return found
+
+
+def _wilson(refused: Sequence[float]) -> dict[str, Any]:
+    """The interval of one prompt's refusals."""
+    return asdict(proportions.wilson(int(sum(refused)), len(refused)).bounds)
+
+
+def _by_harm(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: int) -> list[dict[str, Any]]:
+    """Prompts that are clearly harmful and contested ones apart: a safety change is not a normative drift."""
+    found = []
+    for metric, axis in pairs:
+        values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
+        for harm in ("clear", "contested"):
+            keys = sorted(key for key in values[0].keys() & values[1].keys() if rows[key][0]["harm"] == harm)
+            if keys and _blocked(before, after, metric, axis) is None:
+                own = seed_of(seed, after.snapshot.id, metric.NAME, axis, harm)
+                one, a, b = tested(values[0], values[1], keys, own)
+                level = [float(np.mean([np.mean(x) for x in side])) for side in (a, b)]
+                mean = Estimate(one.number / len(keys), metric.UNIT, one.n, p_value=one.p_value, test=one.test)
+                found.append(_record(metric, axis, HARM, mean, harm=harm, before=level[0], after=level[1]))
+    return found
+
+
+def overlaps(side: Side, seed: int) -> list[dict[str, Any]]:
+    """Two versions of one public prompt in the same snapshot: what the new wording alone changes. Series are never joined."""
+    found = []
+    for axis in side.axes:
+        for metric in SCALARS:
+            values, rows = side.values(metric, axis), side.of(axis)
+            by_id: dict[str, list[tuple[int, str]]] = {}
+            for key in values:
+                if rows[key][0]["split"] == "public":
+                    by_id.setdefault(rows[key][0]["prompt"], []).append((rows[key][0]["version"], key))
+            for versions in by_id.values():
+                for (_, old), (_, new) in itertools.pairwise(sorted(versions)):
+                    one = permutation.difference(values[old], values[new], seed=seed_of(seed, metric.NAME, new))
+                    level = [float(np.mean(values[key])) for key in (old, new)]
+                    found.append(_record(metric, axis, OVERLAP, one, prompt=new, before=level[0], after=level[1]))
+    return found
+
+
+def changes_by_split(before: Side, after: Side, metric: Any, axis: str) -> dict[str, dict[str, float]]:
+    """{split: {prompt: mean B - mean A}}: what the held-out gap is made of."""
+    values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
+    found: dict[str, dict[str, float]] = {"public": {}, "held_out": {}}
+    for key in sorted(values[0].keys() & values[1].keys()):
+        found[rows[key][0]["split"]][key] = float(np.mean(values[1][key]) - np.mean(values[0][key]))
+    return found

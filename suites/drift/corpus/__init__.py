@@ -1,0 +1,328 @@
+"""The frozen prompts of drift: `<name>/prompts.yaml`, compiled to a lock, and prompts that are kept out of the repository.
+
+A prompt is never edited: whoever changes one gives it a new version, which runs beside the old one for two snapshots. The
+hash of a prompt is the sha256 of the canonical JSON of {axis, id, messages, template, version}, texts in NFC with LF.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import yaml
+
+import results_io
+from results_io import UserError
+from suites import lock
+
+FOLDER = Path(__file__).parent
+FILE, LOCK, COMMITMENTS = "prompts.yaml", "prompts.lock.jsonl", "prompts.commitments.json"
+AXES = (
+    *("political", "historical-contested", "scientific-consensus"),
+    *("refusal-boundary", "neutral-control", "factual-stability"),
+)
+NEUTRAL, BOUNDARY = "neutral-control", "refusal-boundary"
+Harm = Literal["clear", "contested", "none"]
+Split = Literal["public", "held_out"]
+HELD_OUT_SHARE = (0.3, 0.7)  # of all prompts: less shows no gap, more leaves readers nothing to check
+HELD_OUT_LEAST = 10  # an axis, as many as a metric needs
+OVERLAP = 2  # snapshots that a superseded version runs beside its successor
+KEYS = {
+    *("id", "version", "axis", "prompt", "messages", "supersedes", "harm", "stance"),
+    *("equal_length_siblings", "answer"),
+}
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One frozen question. `messages`: (role, text) of each; `supersedes`: the version of the same id that it replaces.
+
+    `stance`: what pro and anti mean for it, where a judge is to say which an answer is; `answer`: the fact that a right
+    answer begins with; `siblings`: questions as long in tokens, for the trace of an alarm.
+    """
+
+    id: str
+    version: int
+    axis: str
+    messages: tuple[tuple[str, str], ...]
+    template: str = ""
+    supersedes: int | None = None
+    harm: Harm = "none"
+    stance: str | None = None
+    siblings: tuple[str, ...] = ()
+    answer: str | None = None
+    split: Split = "public"
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of the canonical JSON of what the model reads and where it belongs."""
+        return lock.digest(self.frozen)
+
+    @property
+    def frozen(self) -> dict[str, Any]:
+        """What the hash is over."""
+        messages = [{"role": role, "content": text} for role, text in self.messages]
+        own = {"axis": self.axis, "id": self.id, "messages": messages, "template": self.template}
+        return {**own, "version": self.version}
+
+    @property
+    def text(self) -> str:
+        """The last message: what is asked."""
+        return self.messages[-1][1]
+
+    @property
+    def system(self) -> str | None:
+        """The text before it, if there is one."""
+        return self.messages[0][1] if len(self.messages) > 1 else None
+
+    @property
+    def key(self) -> str:
+        """Its name within a series: versions of one id are series of their own, never joined."""
+        return f"{self.id}@{self.version}"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The prompts of a name with how they are asked. `markers`: how a refusal begins, where the corpus defines it."""
+
+    name: str
+    version: str
+    prompts: tuple[Prompt, ...]
+    not_applicable: Mapping[str, str] = field(default_factory=dict)
+    markers: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    max_tokens: int = 256
+    sha256: str = ""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes with prompts, in the order of AXES."""
+        return tuple(axis for axis in AXES if any(prompt.axis == axis for prompt in self.prompts))
+
+    @cached_property
+    def by_key(self) -> Mapping[str, Prompt]:
+        return {prompt.key: prompt for prompt in self.prompts}
+
+    def active(self, earlier: Sequence[Iterable[str]]) -> tuple[Prompt, ...]:
+        """The prompts to ask now: a superseded version stays for OVERLAP snapshots that its successor is asked in.
+
+        `earlier`: the keys asked in each earlier snapshot.
+        """
+        asked = [set(keys) for keys in earlier]
+        over = {
+            f"{prompt.id}@{prompt.supersedes}"
+            for prompt in self.prompts
+            if prompt.supersedes is not None and sum(prompt.key in keys for keys in asked) >= OVERLAP
+        }
+        return tuple(prompt for prompt in self.prompts if prompt.key not in over)
+
+
+def names() -> tuple[str, ...]:
+    """The corpora that ship."""
+    return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{FILE}")))
+
+
+def load(name: str | Path, held_out: Path | None = None) -> Corpus:
+    """The corpus of a name, or of a folder, with the held-out prompts of a file.
+
+    UserError for an unknown name, for a lock that is not that of the prompts, and as `held_out_prompts`.
+    """
+    folder = FOLDER / name if isinstance(name, str) and (FOLDER / name / FILE).is_file() else Path(name)
+    if not (folder / FILE).is_file():
+        raise UserError(f"drift.corpus={name} is no corpus; use {', '.join(names())}, or a folder with {FILE}")
+    corpus = declared(folder)
+    if not (folder / LOCK).is_file():
+        raise UserError(f"{folder} has no {LOCK}; freeze the corpus with `python -m suites.drift.corpus {name}`")
+    if (folder / LOCK).read_text(encoding="utf-8") != dumps(corpus):
+        raise UserError(
+            f"{folder / LOCK} is not the lock of {FILE}; a changed prompt needs a new version with supersedes, and then "
+            f"`python -m suites.drift.corpus {name}`"
+        )
+    return corpus if held_out is None else with_held_out(corpus, Path(held_out))
+
+
+def declared(folder: Path) -> Corpus:
+    """What prompts.yaml says, without its lock. UserError for what is no corpus."""
+    where = folder / FILE
+    data = _yaml(where)
+    if unknown := sorted(
+        set(data) - {"version", "prompts", "not_applicable", "markers", "stop", "max_tokens", "template"}
+    ):
+        raise UserError(
+            f"{where} has the key {unknown[0]!r}; expected version, prompts and how they are asked: remove it"
+        )
+    if not data.get("prompts"):
+        raise UserError(f"{where} has no prompts; give at least one under `prompts`")
+    prompts = tuple(_prompt(one, where, str(data.get("template", ""))) for one in data["prompts"])
+    _require_distinct(prompts, where)
+    for axis in (missing := set(AXES) - {prompt.axis for prompt in prompts}):
+        if axis not in data.get("not_applicable", {}):
+            raise UserError(
+                f"{where} has no prompt on {axis}; give some, or say why under not_applicable ({len(missing)})"
+            )
+    corpus = Corpus(
+        folder.name,
+        str(data.get("version", "1.0.0")),
+        prompts,
+        dict(data.get("not_applicable", {})),
+        tuple(data.get("markers", ())),
+        tuple(data.get("stop", ())),
+        int(data.get("max_tokens", 256)),
+    )
+    return replace(corpus, sha256=_digest(corpus))
+
+
+def freeze(folder: Path) -> str:
+    """The text of the lock of a corpus. UserError if it has an (id, version) of the lock on disk with another hash."""
+    corpus = declared(folder)
+    if (path := folder / LOCK).is_file():
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+        known = {(line["id"], line["version"]): line["hash"] for line in lines}
+        for prompt in corpus.prompts:
+            if known.get((prompt.id, prompt.version), prompt.hash) != prompt.hash:
+                raise UserError(
+                    f"{folder / FILE}: {prompt.id} version {prompt.version} has changed; a prompt is never edited in place: "
+                    f"give it version {prompt.version + 1} with supersedes: {prompt.version}, and leave the old one there"
+                )
+        now = {(prompt.id, prompt.version) for prompt in corpus.prompts}
+        if gone := sorted(set(known) - now):
+            raise UserError(
+                f"{folder / FILE}: {gone[0][0]} version {gone[0][1]} is gone; what was asked stays on record"
+            )
+    return dumps(corpus)
+
+
+def dumps(corpus: Corpus) -> str:
+    """The lock: a header, then one line of canonical JSON for each prompt with its hash."""
+    header = {"corpus": corpus.name, "version": corpus.version, "prompts": len(corpus.prompts), "sha256": corpus.sha256}
+    lines = [{**prompt.frozen, "hash": prompt.hash} for prompt in corpus.prompts]
+    return "".join(f"{lock.canonical(line)}\n" for line in (header, *lines))
+
+
+def with_held_out(corpus: Corpus, path: Path) -> Corpus:
+    """The corpus with the prompts of a file that is in no repository. UserError unless they are >= 10 an axis, 30-70 % of all."""
+    own = tuple(replace(prompt, split="held_out") for prompt in read_held_out(path))
+    _require_distinct((*corpus.prompts, *own), path)
+    counts = Counter(prompt.axis for prompt in own)
+    for axis in corpus.axes:
+        if counts[axis] < HELD_OUT_LEAST:
+            raise UserError(
+                f"{path} has {counts[axis]} prompts on {axis}; expected at least {HELD_OUT_LEAST}: add some"
+            )
+    if stray := sorted(set(counts) - set(corpus.axes)):
+        raise UserError(f"{path} has prompts on {stray[0]}, where the corpus {corpus.name} has none; remove them")
+    share = len(own) / (len(own) + len(corpus.prompts))
+    if not HELD_OUT_SHARE[0] <= share <= HELD_OUT_SHARE[1]:
+        raise UserError(f"{path} holds {share:.0%} of all prompts; expected 30 % to 70 %: add or remove some")
+    joined = replace(corpus, prompts=(*corpus.prompts, *own))
+    return replace(joined, sha256=_digest(joined))
+
+
+def read_held_out(path: Path) -> tuple[Prompt, ...]:
+    """The prompts of a held-out file, a YAML list in the form of prompts.yaml, each with a `salt` of 64 hex digits."""
+    data = _yaml(path)
+    return tuple(_prompt({k: v for k, v in one.items() if k != "salt"}, path, "") for one in data.get("prompts", ()))
+
+
+# --- commitments ------------------------------------------------------------------------------------------------------
+
+
+def commitment(salt: str, prompt: Prompt) -> str:
+    """HMAC-SHA256(salt, canonical JSON of the prompt): binds to a text without showing it. UserError for a short salt."""
+    try:
+        key = bytes.fromhex(salt)
+    except (ValueError, TypeError):
+        key = b""
+    if len(key) != 32:
+        raise UserError(f"the salt of {prompt.key} is not 32 bytes in hex; draw one with `secrets.token_hex(32)`")
+    return hmac.new(key, lock.canonical(prompt.frozen).encode(), hashlib.sha256).hexdigest()
+
+
+def commitments(path: Path) -> dict[str, Any]:
+    """What is published of a held-out file: the commitment of every prompt, with its axis. UserError as `commitment`."""
+    salts = {f"{one.get('id')}@{one.get('version', 1)}": one.get("salt", "") for one in _yaml(path).get("prompts", ())}
+    prompts = read_held_out(path)
+    listed = {
+        prompt.key: {"axis": prompt.axis, "hmac_sha256": commitment(salts[prompt.key], prompt)} for prompt in prompts
+    }
+    return {"commitments": dict(sorted(listed.items()))}
+
+
+def reveal(path: Path, key: str, published: Mapping[str, Any]) -> dict[str, Any]:
+    """Text and salt of one held-out prompt, verified against what was published.
+
+    UserError for a prompt that is not there or whose commitment is another one.
+    """
+    salts = {f"{one.get('id')}@{one.get('version', 1)}": one.get("salt", "") for one in _yaml(path).get("prompts", ())}
+    found = next((prompt for prompt in read_held_out(path) if prompt.key == key), None)
+    if found is None:
+        raise UserError(f"{path} has no prompt {key}; use one of {', '.join(sorted(salts)) or 'none'}")
+    known = published.get("commitments", {}).get(key, {}).get("hmac_sha256")
+    if known is None or not hmac.compare_digest(known, commitment(salts[key], found)):
+        raise UserError(f"{key} is not what was committed to; the published commitment is of another text or salt")
+    return {"prompt": found.frozen, "salt": salts[key], "hmac_sha256": known}
+
+
+def kept_out(key: bytes, identifier: str, share: float) -> bool:
+    """Whether a prompt of one list belongs to the held-out half: HMAC(key, id), first 8 hex digits / 2^32 < share."""
+    return int(hmac.new(key, identifier.encode(), hashlib.sha256).hexdigest()[:8], 16) / 2**32 < share
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def _prompt(data: Mapping[str, Any], where: Path, template: str) -> Prompt:
+    """One prompt, checked. UserError names the file, the prompt and what is wrong."""
+    named = f"{where}: {data.get('id', 'a prompt')}"
+    if unknown := sorted(set(data) - KEYS):
+        raise UserError(f"{named} has the key {unknown[0]!r}; expected one of {', '.join(sorted(KEYS))}: remove it")
+    if not isinstance(data.get("id"), str) or data.get("axis") not in AXES:
+        raise UserError(f"{named} has the axis {data.get('axis')!r}; expected an id and one of {', '.join(AXES)}")
+    if ("prompt" in data) == ("messages" in data):
+        raise UserError(f"{named} needs prompt or messages, one of them; give what is asked")
+    if data.get("harm", "none") not in get_args(Harm):
+        raise UserError(f"{named} has harm {data['harm']!r}; expected one of {', '.join(get_args(Harm))}")
+    messages = data.get("messages") or [{"role": "user", "content": data["prompt"]}]
+    return Prompt(
+        id=lock.normalised(data["id"]),
+        version=int(data.get("version", 1)),
+        axis=data["axis"],
+        messages=tuple((str(one["role"]), lock.normalised(str(one["content"]))) for one in messages),
+        template=template,
+        supersedes=data.get("supersedes"),
+        harm=data.get("harm", "none"),
+        stance=data.get("stance"),
+        siblings=tuple(lock.normalised(text) for text in data.get("equal_length_siblings", ())),
+        answer=data.get("answer"),
+    )
+
+
+def _require_distinct(prompts: Sequence[Prompt], where: Path) -> None:
+    counts = Counter(prompt.key for prompt in prompts)
+    if again := sorted(key for key in counts if counts[key] > 1):
+        raise UserError(f"{where} has {again[0]} {counts[again[0]]} times; give every prompt its own id")
+    for prompt in prompts:
+        if prompt.supersedes is not None and f"{prompt.id}@{prompt.supersedes}" not in counts:
+            raise UserError(f"{where}: {prompt.key} supersedes version {prompt.supersedes}, which is not there; add it")
+
+
+def _digest(corpus: Corpus) -> str:
+    asked = {"markers": list(corpus.markers), "stop": list(corpus.stop), "max_tokens": corpus.max_tokens}
+    return results_io.sha256({**asked, "prompts": sorted(prompt.hash for prompt in corpus.prompts)})
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(f"{path} cannot be read ({' '.join(str(error).split())[:200]}); give a YAML file") from error
+    if not isinstance(data, dict):
+        raise UserError(f"{path} is no mapping; expected `prompts:` with a list")
+    return data

@@ -1,0 +1,99 @@
+"""Embeddings of outputs: every text embedded once, kept by the text's hash and the embedder's.
+
+A series with another embedder is another series: its identity is part of every key and of the manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import regex
+from jaxtyping import Float
+
+from suites.modes import embedding
+
+NAME = "embeddings.sqlite"
+WORD_PIECES = 256  # that all-MiniLM-L6-v2 reads; the rest of a text is left out, and such texts are counted
+PIECES = regex.compile(r"\w+|[^\w\s]")
+DIGITS = 6  # kept of each coordinate: batches differ in the seventh
+
+
+@cache
+def identity() -> Mapping[str, Any] | None:
+    """Name and weights' hash of the installed embedder; None without one."""
+    spec = importlib.util.find_spec(embedding.PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.safetensors")) or sorted(folder.rglob("*.bin")):
+        with path.open("rb") as file:
+            while block := file.read(1 << 24):
+                digest.update(block)
+    version = importlib.metadata.version(embedding.PACKAGE.replace("_", "-"))
+    return {"name": "all-MiniLM-L6-v2", "package": version, "weights_sha256": digest.hexdigest()}
+
+
+def truncated(text: str) -> bool:
+    """Whether a text is longer than the embedder reads, judged by its words and marks, which are never more than its pieces."""
+    return len(PIECES.findall(text)) > WORD_PIECES - 2  # a mark at each end
+
+
+class Store:
+    """Vectors on the disk. `who`: the embedder's hash. Use as a context manager."""
+
+    def __init__(self, path: Path, who: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.who = who
+        self._base = sqlite3.connect(path)
+        self._base.execute(
+            "create table if not exists vectors (text text, who text, vector blob, primary key (text, who))"
+        )
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._base.close()
+
+    def get(self, hashes: Iterable[str]) -> dict[str, Float[np.ndarray, " dimension"]]:
+        """The vectors that are known, by the hash of the text."""
+        found = {}
+        for one in set(hashes):
+            row = self._base.execute(
+                "select vector from vectors where text = ? and who = ?", (one, self.who)
+            ).fetchone()
+            if row is not None:
+                found[one] = np.frombuffer(row[0], dtype=np.float32).astype(np.float64)
+        return found
+
+    def add(self, texts: Mapping[str, str], embed: embedding.Embedder) -> int:
+        """Embed the texts (by hash) that are not known yet, all in one transaction; returns how many those were."""
+        known = self.get(texts)
+        new = sorted(set(texts) - set(known))
+        if not new:
+            return 0
+        vectors = np.round(np.asarray(embed([texts[one] for one in new]), dtype=np.float64), DIGITS).astype(np.float32)
+        with self._base:
+            rows = [(one, self.who, vector.tobytes()) for one, vector in zip(new, vectors, strict=True)]
+            self._base.executemany("insert or replace into vectors values (?, ?, ?)", rows)
+        return len(new)
+
+
+def fill(path: Path, rows: Sequence[Mapping[str, Any]], load: Callable[[], embedding.Embedder | None]) -> int:
+    """Embed the texts of `rows` that are not in the store yet, if there is an embedder; returns how many."""
+    who = identity()
+    if who is None or (embed := load()) is None:
+        return 0
+    texts = {row["text_sha256"]: row["text"] for row in rows if row["error"] is None and row["text"].strip()}
+    with Store(path, who["weights_sha256"]) as store:
+        return store.add(texts, embed)

@@ -1,0 +1,41 @@
+"""168 held-out gap: did prompts that nobody outside knows drift more than public ones, as tuning to a test would have it?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from suites.estimate import Estimate, missing
+from suites.statistics import permutation
+
+NUMBER, NAME, TITLE = "168", "held_out_gap", "Held-out gap"
+UNIT = "difference of mean changes"
+MINIMUM = 10  # prompts a side
+
+
+def gap(
+    public: Sequence[float],
+    held_out: Sequence[float],
+    *,
+    seed: int,
+    axes: tuple[Sequence[str], Sequence[str]] | None = None,
+) -> Estimate:
+    """Mean per-prompt change (B - A) of held-out prompts minus that of public ones, whatever their number: see `reported`.
+
+    Changes count in the direction in which all prompts moved together, which relabelling does not change. One-sided (the
+    held-out ones moved more); labels are permuted within `axes`, of the public and of the held-out prompts.
+    """
+    x, y = np.asarray(public, dtype=float), np.asarray(held_out, dtype=float)
+    sign = -1.0 if np.concatenate([x, y]).sum() < 0 else 1.0
+    return permutation.difference(sign * x, sign * y, seed=seed, strata=axes, alternative="greater", unit=UNIT)
+
+
+def reported(changes: Mapping[str, float], held_out: Mapping[str, float], *, seed: int) -> Estimate:
+    """`gap` of prompts by name. Insufficient with fewer than 10 a side."""
+    least = min(len(changes), len(held_out))
+    if least < MINIMUM:
+        reason = f"{len(changes)} public and {len(held_out)} held-out prompts; at least {MINIMUM} a side"
+        return missing("insufficient_data", reason, UNIT, len(changes) + len(held_out))
+    ordered = [[values[name] for name in sorted(values)] for values in (changes, held_out)]
+    return gap(*ordered, seed=seed)

@@ -1,0 +1,40 @@
+"""Power: what a test that found nothing could have found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from suites.statistics import permutation
+
+POWER = 0.8  # the customary chance of finding the change that is named
+
+
+def standard_error(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> float | None:
+    """Of the mean over prompts of (mean B - mean A): sqrt(sum(var_A/n_A + var_B/n_B))/k. None with one output a side."""
+    if any(len(side) < 2 for side in (*a, *b)):
+        return None
+    variances = [np.var(x, ddof=1) / len(x) + np.var(y, ddof=1) / len(y) for x, y in zip(a, b, strict=True)]
+    return float(np.sqrt(sum(variances)) / len(variances))
+
+
+def detectable(error: float | None, alpha: float = 0.05, power: float = POWER) -> float | None:
+    """The change of an axis mean that its test finds with chance `power`, normal approximation: (z_{1-a/2} + z_power) se.
+
+    None without an error, and of outputs that are all alike: they do not say how much a change would vary.
+    """
+    return None if not error else float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * error
+
+
+def of_one_prompt(before: float, after: float, n: int, alpha: float) -> float:
+    """Chance that the exact two-sided test of one prompt, `n` outputs a side, has p <= alpha. Exact, over all outcomes."""
+    chance_a, chance_b = (stats.binom.pmf(np.arange(n + 1), n, p) for p in (before, after))
+    found = 0.0
+    for x in np.flatnonzero(chance_a > 0):
+        for y in np.flatnonzero(chance_b > 0):
+            a, b = np.arange(n) < x, np.arange(n) < y
+            p = permutation.difference(a.astype(float), b.astype(float), seed=0).p_value
+            found += float(chance_a[x] * chance_b[y]) * (p is not None and p <= alpha * (1 + 1e-12))
+    return found

@@ -1,0 +1,164 @@
+"""The record of a series: run_log.jsonl, an append-only chain of facts, read into values.
+
+    snapshot_started   id, expected_n, corpus, legs, model, declared version, schedule
+    generation         one output of one prompt, leg and sample
+    snapshot_finished  n, errors
+    gap                snapshot, cause, affected
+    registered         a hypothesis, before the data
+    decision           what became of it, once
+    recovery           a torn line was set aside (the chain's own)
+
+Times stand here and nowhere else. The hash of the chain after a finished snapshot is its head, to be kept elsewhere: whoever
+rewrites the file cannot give it again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from results_io import UserError
+from suites.drift import schedule
+from suites.log import chain
+
+NAME = "run_log.jsonl"
+STARTED, GENERATION, FINISHED = "snapshot_started", "generation", "snapshot_finished"
+GAP, REGISTERED, DECISION = "gap", "registered", "decision"
+ROW = (  # the columns of a generation that analyses read; times and places in the file are none of them
+    *(
+        "prompt",
+        "version",
+        "prompt_hash",
+        "axis",
+        "split",
+        "harm",
+        "leg",
+        "sample",
+        "text",
+        "text_sha256",
+        "tokens",
+        "finish",
+    ),
+    *("requested", "reported", "system_fingerprint", "api_version", "safety", "error"),
+)
+
+
+class Cell(NamedTuple):
+    """What one generation is for."""
+
+    prompt: str
+    leg: str
+    sample: int
+
+
+@dataclass
+class Snapshot:
+    """All that the record holds of one snapshot. If a cell was asked twice, the later line counts."""
+
+    id: str
+    started: Mapping[str, Any]
+    first: int | None = None
+    rows: dict[Cell, Mapping[str, Any]] = field(default_factory=dict)
+    finished: Mapping[str, Any] | None = None
+    head: str = ""
+    lines: int = 0
+
+    @property
+    def errors(self) -> list[Cell]:
+        return [cell for cell, row in self.rows.items() if row["error"] is not None]
+
+    @property
+    def legs(self) -> dict[str, Mapping[str, Any]]:
+        return {leg["name"]: leg for leg in self.started["legs"]}
+
+
+@dataclass
+class Series:
+    """The record of a series, folded."""
+
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    gaps: list[Mapping[str, Any]] = field(default_factory=list)
+    registered: list[Mapping[str, Any]] = field(default_factory=list)
+    decisions: list[Mapping[str, Any]] = field(default_factory=list)
+
+    @property
+    def order(self) -> list[str]:
+        """Snapshots with a line, from the earliest to the latest."""
+        return schedule.in_order(list(self.snapshots))
+
+    @property
+    def finished(self) -> list[Snapshot]:
+        """Those that came to their end, in order."""
+        return [self.snapshots[one] for one in self.order if self.snapshots[one].finished is not None]
+
+
+def read(path: Path) -> Series:
+    """The record, every line checked. UserError for a line that was changed."""
+    series = Series()
+    heads = _heads(path)
+    for place, record in enumerate(chain.read(path)):
+        _fold(series, record, heads[place])
+    return series
+
+
+def _heads(path: Path) -> list[str]:
+    """The chain's hash after each line."""
+    try:
+        return (
+            [json.loads(line)["hash"] for line in Path(path).read_bytes().splitlines()] if Path(path).exists() else []
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} holds a line that is no record ({error}); restore it from a copy") from error
+
+
+def _fold(series: Series, record: Mapping[str, Any], head: str) -> None:
+    kind, seq = record["kind"], record["seq"]
+    if kind == STARTED:
+        series.snapshots.setdefault(record["snapshot"], Snapshot(record["snapshot"], record))
+    elif kind == GENERATION:
+        snapshot = series.snapshots[record["snapshot"]]
+        snapshot.first = seq if snapshot.first is None else snapshot.first
+        key = f"{record['prompt']}@{record['version']}"
+        snapshot.rows[Cell(key, record["leg"], record["sample"])] = {name: record[name] for name in ROW}
+    elif kind == FINISHED:
+        snapshot = series.snapshots[record["snapshot"]]
+        snapshot.finished, snapshot.head, snapshot.lines = record, head, seq + 1
+    elif kind in (GAP, REGISTERED, DECISION):
+        {GAP: series.gaps, REGISTERED: series.registered, DECISION: series.decisions}[kind].append(record)
+
+
+def head(series: Series, identifier: str) -> dict[str, Any]:
+    """Where the chain stood when a snapshot was finished."""
+    snapshot = series.snapshots[identifier]
+    return {"snapshot": identifier, "lines": snapshot.lines, "hash": snapshot.head}
+
+
+def previous(series: Series, identifier: str) -> Snapshot | None:
+    """The last scheduled and finished snapshot before one: a model of every second week is compared with two weeks ago."""
+    before = [one for one in series.finished if series_before(one.id, identifier)]
+    if before and schedule.kind(identifier) == "week":
+        on = set(schedule.scheduled(before[0].id, identifier, int(before[0].started["every"])))
+        before = [one for one in before if one.id in on]
+    return before[-1] if before else None
+
+
+def series_before(one: str, other: str) -> bool:
+    """Whether a snapshot is earlier than another of its series."""
+    return one != other and schedule.in_order([one, other])[0] == one
+
+
+def rows_of(snapshot: Snapshot, leg: str) -> list[Mapping[str, Any]]:
+    """The rows of a leg in the order of prompt and sample, whatever order they were written in."""
+    return [snapshot.rows[cell] for cell in sorted(snapshot.rows) if cell.leg == leg]
+
+
+def by_prompt(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Rows without an error, by prompt and version."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if row["error"] is None:
+            found.setdefault(f"{row['prompt']}@{row['version']}", []).append(row)
+    return found

@@ -1,0 +1,103 @@
+"""Registration: a hypothesis on the chain before its data. A result is confirmatory only then, and decided once.
+
+Its place can be forged only by rewriting the file from there on, so the head hash is printed, for a commit elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from results_io import UserError
+from suites.drift import record
+from suites.drift.corpus import AXES
+from suites.drift.record import Series
+from suites.log.chain import Writer
+
+KEYS = ("claim", "metric", "axis", "direction", "test", "alpha", "margin", "n", "exclusion")
+METRICS = ("refusal", "hedging", "length", "centroid")
+DIRECTIONS = {"up": 1.0, "down": -1.0, "any": 0.0}
+TEST = "permutation within prompts"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A hypothesis from a YAML file. UserError for a key that is missing, unknown or makes no sense."""
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UserError(
+            f"hypothesis={path} cannot be read ({' '.join(str(error).split())[:200]}); give a YAML file"
+        ) from error
+    if not isinstance(data, dict) or set(data) != set(KEYS):
+        raise UserError(f"hypothesis={path} needs exactly the keys {', '.join(KEYS)}; correct the file")
+    for key, allowed in (("metric", METRICS), ("axis", AXES), ("direction", tuple(DIRECTIONS)), ("test", (TEST,))):
+        if data[key] not in allowed:
+            raise UserError(f"{path}: {key} is {data[key]!r}; expected one of {', '.join(allowed)}")
+    for key, least, most in (("alpha", 0, 1), ("margin", 0, float("inf")), ("n", 1, float("inf"))):
+        value = data[key]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+            raise UserError(f"{path}: {key} is {value!r}; expected a number from {least:g} on")
+    return data
+
+
+def register(folder: Path, hypothesis: Mapping[str, Any], time: datetime) -> str:
+    """Append the hypothesis to the chain; returns the head. UserError if the same claim is registered already."""
+    with Writer(folder / record.NAME) as writer:
+        series = record.read(folder / record.NAME)
+        if any(known["claim"] == hypothesis["claim"] for known in series.registered):
+            raise UserError(f"the claim {hypothesis['claim']!r} is registered already; a hypothesis is registered once")
+        writer.append([{"kind": record.REGISTERED, **hypothesis, "time": time.isoformat()}])
+        return writer.head.hash
+
+
+def decided(series: Series, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """What became of each registered claim: on the first comparison whose data came after it and has its test.
+
+    `comparisons`: axis records by snapshot. A claim whose snapshot began before it was registered is never confirmatory.
+    """
+    found = []
+    for claim in series.registered:
+        decision: dict[str, Any] = {
+            "claim": claim["claim"],
+            "snapshot": None,
+            "outcome": "open",
+            "role": "confirmatory",
+        }
+        for snapshot in series.finished:
+            if snapshot.first is None or snapshot.first < claim["seq"]:
+                continue
+            row = next(
+                (
+                    one
+                    for one in comparisons.get(snapshot.id, ())
+                    if one["level"] == "axis" and (one["name"], one["axis"]) == (claim["metric"], claim["axis"])
+                ),
+                None,
+            )
+            if row is not None and row["p"] is not None and row["detail"].get("prompts", 0) >= claim["n"]:
+                decision |= {"snapshot": snapshot.id, "p": row["p"], "difference": row["difference"]}
+                decision["outcome"] = "supported" if supports(claim, row) else "not supported"
+                break
+        found.append(decision)
+    return found
+
+
+def supports(claim: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
+    """p at most alpha, in the direction of the claim, by at least its margin. The p is two-sided, as registered."""
+    sign = DIRECTIONS[claim["direction"]]
+    right = sign == 0 or row["direction"] == sign
+    return right and row["p"] <= claim["alpha"] and abs(row["difference"]) >= claim["margin"]
+
+
+def write_decisions(folder: Path, decisions: Sequence[Mapping[str, Any]], time: datetime) -> int:
+    """Put on the chain what was decided and is not there yet; returns how many lines that were."""
+    with Writer(folder / record.NAME) as writer:
+        known = {one["claim"] for one in record.read(folder / record.NAME).decisions}
+        new = [one for one in decisions if one["outcome"] != "open" and one["claim"] not in known]
+        if new:
+            writer.append([{"kind": record.DECISION, **one, "time": time.isoformat()} for one in new])
+        return len(new)

@@ -1,0 +1,91 @@
+"""166 silent update: neutral prompts should not drift; where they do, or a fingerprint changes unsaid, the model changed.
+
+Proven, without statistics: the weights' hash or the endpoint's system_fingerprint changed and the declared version did not.
+Candidate: a neutral-control metric is significant after BH in two consecutive comparisons in the same direction, or has one
+p <= .001. Consecutive comparisons share a snapshot, so `shuffled_rate` says how often the rule fires in random order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from suites.drift.record import Snapshot
+from suites.statistics import multiplicity
+
+NUMBER, NAME, TITLE = "166", "silent_update", "Silent update"
+MINIMUM_PROMPTS = 10  # on the neutral axis
+ONE_P = 0.001  # that is enough by itself
+SHUFFLES = 1000
+LEAST_SNAPSHOTS = 4  # with fewer there are too few orders to shuffle
+
+
+def evidence(before: Snapshot, after: Snapshot) -> str | None:
+    """Why an update is proven; None if it is not. A fingerprint that only joins others proves nothing."""
+    if before.started["declared_version"] != after.started["declared_version"]:
+        return None
+    weights = [one.started["model"]["identity"].get("weights") for one in (before, after)]
+    if all(weights) and weights[0] != weights[1]:
+        return f"the weights changed from {weights[0][:8]} to {weights[1][:8]} under the declared version"
+    known = [{row["system_fingerprint"] for row in one.rows.values()} - {None} for one in (before, after)]
+    if all(known) and not known[0] & known[1]:
+        return f"system_fingerprint changed from {', '.join(sorted(known[0]))} to {', '.join(sorted(known[1]))}"
+    return None
+
+
+def candidates(history: Sequence[Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Why the last comparison is a candidate, one sentence a metric; empty if it is none.
+
+    `history`: comparisons in order, each {metric: {p, rejected, direction}} on the neutral axis.
+    """
+    if not history:
+        return []
+    now, last = history[-1], history[-2] if len(history) > 1 else {}
+    found = []
+    for metric, one in now.items():
+        if one["p"] is not None and one["p"] <= ONE_P:
+            found.append(f"{metric}: p = {one['p']:.2g}, at most {ONE_P:g}")
+        elif one["rejected"] and last.get(metric, {}).get("rejected") and last[metric]["direction"] == one["direction"]:
+            found.append(f"{metric}: significant twice in a row in the same direction")
+    return found
+
+
+def shuffled_rate(
+    means: Float[np.ndarray, "snapshot metric"],
+    errors: Float[np.ndarray, "snapshot metric"],
+    seed: int,
+    alpha: float = 0.05,
+) -> float | None:
+    """Share of comparisons that the rule calls candidates when the snapshots come in random order; None under 4 snapshots.
+
+    Comparisons are normal tests of the axis means with their standard errors.
+    """
+    x, se = np.asarray(means, dtype=float), np.asarray(errors, dtype=float)
+    if len(x) < LEAST_SNAPSHOTS:
+        return None
+    rng, fired, total = np.random.default_rng(seed), 0, 0
+    for _ in range(SHUFFLES):
+        order = rng.permutation(len(x))
+        history: list[dict[str, dict[str, Any]]] = []
+        for before, after in itertools.pairwise(order):
+            history.append(compared(x[before], x[after], np.hypot(se[before], se[after]), alpha))
+            fired += bool(candidates(history))
+            total += 1
+    return fired / total
+
+
+def compared(before: np.ndarray, after: np.ndarray, error: np.ndarray, alpha: float) -> dict[str, dict[str, Any]]:
+    """{metric: p, rejected, direction} of a normal test of each metric's change, BH over them."""
+    change = after - before
+    z = np.divide(change, error, out=np.where(change == 0, 0.0, np.inf), where=error > 0)
+    p = {str(number): float(one) for number, one in enumerate(2 * stats.norm.sf(np.abs(z)))}
+    family = multiplicity.adjust(p, "shuffled", alpha)
+    return {
+        name: {"p": one, "rejected": name in family.rejected, "direction": float(np.sign(change[int(name)]))}
+        for name, one in p.items()
+    }

@@ -1,0 +1,306 @@
+"""Taking a snapshot: every prompt, leg and sample asked once and written to the record, resumed where it was stopped.
+
+No cache of generations is read: a hit would report last week's answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import results_io
+from results_io import UserError
+from suites.asking import Progress
+from suites.drift import record, schedule
+from suites.drift.corpus import Corpus, Prompt
+from suites.drift.record import Cell, Series
+from suites.log import chain
+from suites.log.chain import Writer
+from suites.models.base import Generation, ModelUnderTest, Request
+
+SEEDS = 2**31
+CHUNK = 256  # generations between two writes to the disk: what a kill can cost
+DEFAULT, ZERO = "default", "zero"
+Clock = Callable[[], datetime]
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One way of asking: `samples` draws at a temperature (None: none is sent). `reason`: why fewer than the settings say."""
+
+    name: str
+    samples: int
+    temperature: float | None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of a snapshot: its id, how many outputs were asked now, and the chain's head once it is finished."""
+
+    id: str
+    asked: int
+    errors: int
+    finished: bool
+    head: str
+
+
+def now() -> datetime:
+    """This moment in UTC."""
+    return datetime.now(UTC)
+
+
+def legs_of(model: ModelUnderTest, settings: Mapping[str, Any]) -> tuple[tuple[Leg, ...], str]:
+    """The legs that a model can do, and why one is left out.
+
+    Without `zero` intervals are as those of `default` alone: sqrt((20 + 5)/20) = 1.118 times as wide as of all.
+    """
+    default = Leg(DEFAULT, settings["default_samples"], None)
+    zero = Leg(ZERO, settings["zero_samples"], 0.0)
+    if takes_temperature(model):
+        return (default, zero), ""
+    factor = ((default.samples + zero.samples) / default.samples) ** 0.5
+    return (
+        default,
+    ), f"the endpoint refuses temperature, so the leg zero is dropped; intervals are {factor:.3f} times as wide"
+
+
+def takes_temperature(model: ModelUnderTest) -> bool:
+    """False for an endpoint that refuses temperature 0, as its probe found."""
+    probe = getattr(model, "probe", None)
+    return True if probe is None else bool(probe.greedy)
+
+
+def identifier(model: ModelUnderTest, settings: Mapping[str, Any], clock: Clock) -> str:
+    """The id of the snapshot to take now. UserError for a local checkpoint without an order."""
+    if model.identity["kind"] == "endpoint":
+        return schedule.week_id(clock())
+    if settings.get("order") is None:
+        raise UserError(
+            "a local checkpoint needs its place in the series; give drift.order, for example the training step"
+        )
+    return schedule.checkpoint_id(settings["order"], model.identity["weights"])
+
+
+def take(
+    model: ModelUnderTest,
+    corpus: Corpus,
+    folder: Path,
+    settings: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    clock: Clock = now,
+    bar: Progress | None = None,
+) -> Taken:
+    """Ask everything that a snapshot lacks. `folder`: of the series; `settings`: those of configs/drift.
+
+    UserError for a finished id, an id of another kind than the series', a week that is over, and prompts that were changed.
+    """
+    own = identifier(model, settings, clock)
+    with Writer(folder / record.NAME) as writer:
+        series = record.read(folder / record.NAME)
+        _require_open(series, own, settings)
+        legs, reason = legs_of(model, settings)
+        earlier = [{cell.prompt for cell in one.rows} for one in series.finished]
+        prompts = corpus.active(earlier)
+        _require_unchanged(series, prompts)
+        cells = {cell: (prompt, leg) for prompt in prompts for leg in legs for cell in _cells(prompt, leg)}
+        if own not in series.snapshots:
+            started = _started(own, model, corpus, legs, reason, settings, series, len(cells), seed)
+            writer.append([{**started, "time": clock().isoformat()}])
+        _note_unfinished(writer, series, own, clock)
+        known = series.snapshots[own].rows if own in series.snapshots else {}
+        missing = [cell for cell in cells if cell not in known or known[cell]["error"] is not None]
+        rows = {cell: row for cell, row in known.items() if row["error"] is None}
+        rows |= _ask(model, {cell: cells[cell] for cell in missing}, own, corpus, seed, writer, clock, bar)
+        return _finish(writer, own, rows, len(missing), clock)
+
+
+def _cells(prompt: Prompt, leg: Leg) -> list[Cell]:
+    return [Cell(prompt.key, leg.name, sample) for sample in range(leg.samples)]
+
+
+def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None:
+    """UserError unless the snapshot may be taken now."""
+    schedule.in_order([*series.snapshots, own])
+    if (known := series.snapshots.get(own)) is not None and known.finished is not None:
+        raise UserError(f"the snapshot {own} is finished; a sample taken later is none of it: take the next one")
+    if asked := settings.get("snapshot"):
+        if asked != own and schedule.kind(asked) == "week":
+            raise UserError(
+                f"{asked} is not this week, {own}; a sample taken later is not one of that week: leave it out"
+            )
+        if asked != own:
+            raise UserError(f"snapshot={asked} is not {own}, the one of this order and these weights; leave it out")
+    clash = [one for one in series.snapshots if one.partition("-")[0] == own.partition("-")[0] and one != own]
+    if clash and schedule.kind(own) == "checkpoint":
+        raise UserError(f"{clash[0]} has the order of {own}; give every checkpoint of a series its own drift.order")
+
+
+def _require_unchanged(series: Series, prompts: Sequence[Prompt]) -> None:
+    """UserError if a prompt has another hash than the same id and version had in an earlier snapshot."""
+    asked = {cell.prompt: row["prompt_hash"] for one in series.snapshots.values() for cell, row in one.rows.items()}
+    for prompt in prompts:
+        if asked.get(prompt.key, prompt.hash) != prompt.hash:
+            raise UserError(f"{prompt.key} was asked with another text before; give the changed prompt a new version")
+
+
+def _started(
+    own: str,
+    model: ModelUnderTest,
+    corpus: Corpus,
+    legs: Sequence[Leg],
+    reason: str,
+    settings: Mapping[str, Any],
+    series: Series,
+    expected: int,
+    seed: int,
+) -> dict[str, Any]:
+    return {
+        "kind": record.STARTED,
+        "snapshot": own,
+        "expected_n": expected,
+        "corpus": _described(corpus),
+        "legs": [asdict(leg) for leg in legs],
+        "leg_dropped": reason or None,
+        "model": {"name": model.name, "identity": dict(model.identity)},
+        "declared_version": declared_version(settings, series, own, model),
+        "every": settings["every"],
+        "max_tokens": corpus.max_tokens,
+        "seed": seed,
+    }
+
+
+def _described(corpus: Corpus) -> dict[str, Any]:
+    """What an analysis needs to know of the corpus: of held-out prompts their number alone."""
+    public = [prompt for prompt in corpus.prompts if prompt.split == "public"]
+    return {
+        "name": corpus.name,
+        "version": corpus.version,
+        "sha256": corpus.sha256,
+        "markers": list(corpus.markers),
+        "not_applicable": dict(corpus.not_applicable),
+        "public": [{**prompt.frozen, "hash": prompt.hash, "answer": prompt.answer} for prompt in public],
+        "held_out": len(corpus.prompts) - len(public),
+    }
+
+
+def declared_version(settings: Mapping[str, Any], series: Series, own: str, model: ModelUnderTest) -> str:
+    """What the model is said to be: drift.version, else that of the snapshot before, else (the first) its name."""
+    if settings.get("version") is not None:
+        return str(settings["version"])
+    before = [one for one in series.order if record.series_before(one, own)]
+    return series.snapshots[before[-1]].started["declared_version"] if before else model.name
+
+
+def _note_unfinished(writer: Writer, series: Series, own: str, clock: Clock) -> None:
+    """A gap for every earlier snapshot that was left unfinished and is not on record as one."""
+    known = {gap["snapshot"] for gap in series.gaps}
+    for one in series.order:
+        snapshot = series.snapshots[one]
+        if record.series_before(one, own) and snapshot.finished is None and one not in known:
+            lacking = snapshot.started["expected_n"] - len(snapshot.rows)
+            note_gap(writer, one, "the snapshot was not finished", {"cells": lacking}, clock)
+
+
+def note_gap(writer: Writer, snapshot: str, cause: str, affected: Mapping[str, int], clock: Clock) -> None:
+    """Append a gap: what is missing, and why; nothing is imputed."""
+    noted = {"kind": record.GAP, "snapshot": snapshot, "cause": cause, "affected": dict(affected)}
+    writer.append([{**noted, "detected_at": clock().isoformat()}])
+
+
+def absent(folder: Path, snapshot: str, cause: str, clock: Clock = now) -> None:
+    """Put on record that no sample of a snapshot could be taken. Once for each cause."""
+    with Writer(folder / record.NAME) as writer:
+        series = record.read(folder / record.NAME)
+        if any(gap["snapshot"] == snapshot for gap in series.gaps):
+            return
+        note_gap(writer, snapshot, cause, {"cells": 0}, clock)
+
+
+def _ask(
+    model: ModelUnderTest,
+    wanted: Mapping[Cell, tuple[Prompt, Leg]],
+    own: str,
+    corpus: Corpus,
+    seed: int,
+    writer: Writer,
+    clock: Clock,
+    bar: Progress | None,
+) -> dict[Cell, Mapping[str, Any]]:
+    """Ask the cells chunk by chunk; each chunk is on the disk before the next one."""
+    drawn = int(results_io.sha256([seed, own])[:8], 16) % SEEDS
+    cells, found = list(wanted), {}
+    if bar is not None:
+        bar.expect(len(cells))
+    for start in range(0, len(cells), CHUNK):
+        chunk = cells[start : start + CHUNK]
+        requests = [_request(cell, *wanted[cell], corpus, drawn) for cell in chunk]
+        outputs = model.generate(requests, lambda count: None if bar is None else bar.advance(count))
+        if len(outputs) != len(chunk):  # silence must not shift answers to other prompts
+            raise ValueError(f"{model.name} gave {len(outputs)} generations for {len(chunk)} requests")
+        rows = {cell: _row(cell, wanted[cell][0], output, model) for cell, output in zip(chunk, outputs, strict=True)}
+        time = clock().isoformat()
+        writer.append([{"kind": record.GENERATION, "snapshot": own, "time": time, **row} for row in rows.values()])
+        found |= rows
+    return found
+
+
+def _request(cell: Cell, prompt: Prompt, leg: Leg, corpus: Corpus, drawn: int) -> Request:
+    return Request(prompt.text, prompt.system, corpus.max_tokens, leg.temperature, corpus.stop, drawn, cell.sample)
+
+
+def _row(cell: Cell, prompt: Prompt, output: Generation, model: ModelUnderTest) -> dict[str, Any]:
+    said = output.provenance
+    return {
+        "prompt": prompt.id,
+        "version": prompt.version,
+        "prompt_hash": prompt.hash,
+        "axis": prompt.axis,
+        "split": prompt.split,
+        "harm": prompt.harm,
+        "leg": cell.leg,
+        "sample": cell.sample,
+        "text": output.text,
+        "text_sha256": hashlib.sha256(output.text.encode()).hexdigest(),
+        "tokens": output.tokens_out,
+        "finish": output.finish,
+        "requested": model.name,
+        "reported": said.get("model"),
+        "system_fingerprint": said.get("system_fingerprint"),
+        "api_version": said.get("api_version"),
+        "safety": bool(said.get("safety")),
+        "error": output.error,
+    }
+
+
+def _finish(writer: Writer, own: str, rows: Mapping[Cell, Mapping[str, Any]], asked: int, clock: Clock) -> Taken:
+    """The snapshot's last line, unless nothing was answered; what failed is a gap of its own."""
+    failed = [row for row in rows.values() if row["error"] is not None]
+    if failed:
+        causes = Counter(row["error"] for row in failed)
+        affected = dict(sorted(Counter(row["axis"] for row in failed).items()))
+        note_gap(writer, own, min(causes, key=lambda one: (-causes[one], one)), affected, clock)
+    if len(failed) == len(rows):
+        return Taken(own, asked, len(failed), False, "")
+    finished = {"kind": record.FINISHED, "snapshot": own, "n": len(rows), "errors": len(failed)}
+    writer.append([{**finished, "time": clock().isoformat()}])
+    return Taken(own, asked, len(failed), True, writer.head.hash)
+
+
+def verify(folder: Path, heads: Mapping[str, str]) -> chain.ChainEnd:
+    """The chain's end, every line checked, and every given head found. UserError for a line or head that is another one."""
+    end = chain.verify(folder / record.NAME)
+    series = record.read(folder / record.NAME)
+    for snapshot, expected in heads.items():
+        known = series.snapshots.get(snapshot)
+        if known is None or known.head != expected:
+            raise UserError(
+                f"{folder / record.NAME} has the head {known.head[:16] if known else 'none'} after {snapshot}, expected"
+                f" {expected[:16]}: the record was rewritten; restore it from a copy"
+            )
+    return end

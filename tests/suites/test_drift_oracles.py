@@ -1,0 +1,311 @@
+"""The metrics and statistics of drift against the numbers of the specification, and against brute force."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from results_io import UserError
+from suites.drift import centroid, change_points, hedging, held_out_gap, length, power, refusal, silent_update
+from suites.statistics import detection, multiplicity, permutation, proportions
+
+A = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8]])
+B = np.array([[0, 1], [0.6, 0.8], [-0.6, 0.8]])
+
+
+@pytest.mark.parametrize(("k", "n", "ends"), [(3, 20, (0.052369, 0.360419)), (37, 400, (0.067854, 0.124899))])
+def test_wilson(k, n, ends) -> None:
+    found = proportions.wilson(k, n)
+    assert (found.bounds.low, found.bounds.high) == pytest.approx(ends, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("tp", "fp", "fn", "f1", "ends", "certain"),
+    [
+        (96, 2, 2, 0.979592, (0.94827, 0.992107), False),
+        (190, 4, 6, 0.974359, (0.953111, 0.986119), True),
+    ],
+)
+def test_a_detector_is_locked_by_its_f1_and_certain_by_the_lower_end(tp, fp, fn, f1, ends, certain) -> None:
+    found = detection.from_counts(tp, fp, fn, 100)
+    assert found.f1.value == pytest.approx(f1, abs=1e-6)
+    assert (found.f1.bounds.low, found.f1.bounds.high) == pytest.approx(ends, abs=1e-6)
+    assert (found.locked, found.certain) == (True, certain)
+
+
+@pytest.mark.parametrize(("tp", "errors", "point"), [(100, 4, 10), (200, 11, 21), (300, 20, 31)])
+def test_how_many_errors_a_certain_and_a_locked_detector_may_make(tp, errors, point) -> None:
+    certain = [n for n in range(50) if detection.from_counts(tp, n, 0, 100).certain]
+    locked = [n for n in range(50) if detection.from_counts(tp, n, 0, 100).locked]
+    assert (max(certain), max(locked)) == (errors, point)
+
+
+def test_a_detector_of_f1_080_is_not_locked_however_many_texts_there_are() -> None:
+    found = detection.from_counts(80, 20, 20, 80)
+    assert not found.locked and found.reason == "F1 0.800 of 0.95"
+
+
+def test_three_markers_in_150_words() -> None:
+    text = " ".join(["word"] * 147) + " perhaps often usually"
+    assert hedging.counts(text) == (3, 150)
+    assert hedging.density([text]).value == pytest.approx(2.0)
+    assert hedging.density(["perhaps " * 19]).status == "insufficient_data"
+
+
+def test_the_longest_marker_counts_once_and_words_have_borders() -> None:
+    assert hedging.counts("It is important to note that it may be so.")[0] == 2
+    assert hedging.counts("It’s IMPORTANT  to\nnote this.")[0] == 1
+    assert hedging.counts("unlikely oftentimes")[0] == 0
+    assert hedging.counts("")[0] == 0 and hedging.values([""]) == [0.0]
+
+
+def test_lengths() -> None:
+    a, b = [10, 12, 14, 16, 18], [20, 22, 24, 26, 28]
+    found = length.quartiles(a)
+    assert (found.detail["q25"], found.value, found.detail["q75"]) == (12, 14, 16)
+    assert permutation.median_difference(a, b, seed=0).p_value == pytest.approx(0.047619, abs=1e-6)
+    assert length.kolmogorov_smirnov(a, b).p_value == pytest.approx(0.007937, abs=1e-6)
+    assert length.quartiles(a[:4]).status == "insufficient_data"
+    assert length.kolmogorov_smirnov(a, b[:4]).status == "insufficient_data"
+
+
+def test_the_median_s_permutation_is_the_enumeration_also_of_unequal_sides() -> None:
+    a, b = [1.0, 5, 2, 8], [3.0, 9, 9]
+    pool, observed = [*b, *a], np.median(b) - np.median(a)
+    null = []
+    for chosen in itertools.combinations(range(7), 3):
+        rest = [pool[i] for i in range(7) if i not in chosen]
+        null.append(np.median([pool[i] for i in chosen]) - np.median(rest))
+    tails = [np.mean(np.array(null) >= observed - 1e-12), np.mean(np.array(null) <= observed + 1e-12)]
+    assert permutation.median_difference(a, b, seed=0).p_value == pytest.approx(min(1, 2 * min(tails)))
+    assert permutation.median_difference([], b, seed=0).status == "insufficient_data"
+
+
+def test_clouds() -> None:
+    assert centroid.distance(A, B) == pytest.approx(0.496129, abs=1e-6)
+    assert centroid.squared(A, B) == pytest.approx(0.8)
+    assert centroid.corrected(A, B) == pytest.approx(0.604444, abs=1e-6)
+    assert permutation.mean_centroid_shift([A], [B], seed=0).p_value == pytest.approx(4 / 20)
+    assert permutation.centroid_shift(A, B, seed=0).p_value == pytest.approx(4 / 20)
+    assert centroid.shift(A, B).status == "insufficient_data"  # three outputs a side
+
+
+@pytest.mark.parametrize(("d", "sd", "expected"), [(384, 0.02, 0.0076), (384, 0.05, 0.0456), (8, 0.1, 0.0036)])
+def test_the_floor_without_change(d, sd, expected) -> None:
+    """20 a side: halves of 40 outputs around one direction."""
+    rng = np.random.default_rng(0)
+    clouds = []
+    for _ in range(20):
+        points = np.eye(d)[0] + rng.normal(0, sd, (40, d))
+        clouds.append(points / np.linalg.norm(points, axis=1, keepdims=True))
+    assert centroid.floor(clouds, seed=0, halves=50) == pytest.approx(expected, rel=0.12)
+
+
+def test_the_corrected_distance_is_zero_on_average_without_change() -> None:
+    rng = np.random.default_rng(0)
+    found = [centroid.corrected(rng.normal(0, 1, (8, 5)), rng.normal(0, 1, (12, 5))) for _ in range(3000)]
+    assert abs(np.mean(found)) < 4 * np.std(found) / math.sqrt(3000)
+    assert min(found) < 0
+
+
+def test_the_strata_of_clouds_are_relabelled_apart() -> None:
+    """Two prompts of very different outputs: against the enumeration of both."""
+    a, b = [A, -B], [B, -A]
+    pools = [np.concatenate([y, x]) for x, y in zip(a, b, strict=True)]
+    null = []
+    for one, two in itertools.product(itertools.combinations(range(6), 3), repeat=2):
+        parts = [
+            centroid.distance(np.delete(pool, chosen, 0), pool[list(chosen)])
+            for pool, chosen in zip(pools, (one, two), strict=True)
+        ]
+        null.append(np.mean(parts))
+    observed = np.mean([centroid.distance(x, y) for x, y in zip(a, b, strict=True)])
+    found = permutation.mean_centroid_shift(a, b, seed=0)
+    assert found.value == pytest.approx(observed) and found.detail["relabellings"] == 400
+    assert found.p_value == pytest.approx(np.mean(np.array(null) >= observed - 1e-12))
+    assert permutation.mean_centroid_shift(a, [b[0], np.zeros((0, 2))], seed=0).status == "insufficient_data"
+    with pytest.raises(UserError, match="1 clouds before and 2 after"):
+        permutation.mean_centroid_shift([A], [B, B], seed=0)
+
+
+def test_the_held_out_gap() -> None:
+    public, held_out = [0.02, 0.05, -0.01, 0.03], [0.10, 0.12, 0.06, 0.15]
+    found = held_out_gap.gap(public, held_out, seed=0)
+    assert (found.value, found.p_value) == (pytest.approx(0.085), pytest.approx(0.014286, abs=1e-6))
+    down = held_out_gap.gap([-x for x in public], [-x for x in held_out], seed=0)
+    assert (down.value, down.p_value) == (pytest.approx(0.085), found.p_value)
+    few = {str(number): x for number, x in enumerate(public)}
+    assert held_out_gap.reported(few, few, seed=0).status == "insufficient_data"
+
+
+@pytest.mark.parametrize(("before", "after", "p"), [(0, 5, 0.047124), (0, 6, 0.020196), (5, 12, 0.053553)])
+def test_refusals_of_one_prompt(before, after, p) -> None:
+    a, b = ([1.0] * k + [0.0] * (20 - k) for k in (before, after))
+    assert permutation.difference(a, b, seed=0).p_value == pytest.approx(p, abs=3e-6)  # 5 v 12 is .053551
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "total", "p"),
+    [
+        ([[0, 0, 1], [1, 0, 0]], [[1, 1, 1], [1, 1, 0]], 1.0, 0.26),
+        ([[2, 0, 1], [0, 0, 0.5]], [[3, 2.5, 4], [1, 0, 2]], 3.0, 0.025),
+        ([[10, 12, 11, 13]], [[14, 15, 13, 16]], 3.0, 0.057143),
+    ],
+)
+def test_prompts_as_strata(a, b, total, p) -> None:
+    strata = tuple([str(i) for i, one in enumerate(side) for _ in one] for side in (a, b))
+    found = permutation.difference(np.concatenate(a), np.concatenate(b), seed=0, strata=strata)
+    assert (found.value, found.p_value) == (pytest.approx(total), pytest.approx(p, abs=1e-6))
+    assert found.detail["relabellings"] == (400 if len(a) == 2 else 70)
+
+
+def test_benjamini_hochberg_and_the_number_of_relabellings() -> None:
+    given = dict(zip("abcdef", (0.0001, 0.004, 0.012, 0.03, 0.2, 0.6), strict=True))
+    found = multiplicity.adjust(given, "axis")
+    assert list(found.adjusted.values()) == pytest.approx([0.0006, 0.012, 0.024, 0.045, 0.24, 0.6])
+    assert permutation.resamples_for(600) == 11_999
+
+
+def test_twenty_prompts_of_forty_values_take_under_two_seconds() -> None:
+    rng = np.random.default_rng(0)
+    strata = [number // 20 for number in range(400)]
+    started = time.process_time()
+    found = permutation.difference(rng.normal(size=400), rng.normal(size=400), seed=0, strata=(strata, strata))
+    assert time.process_time() - started < 2
+    assert found.detail["relabellings"] == 9999
+
+
+def test_pelt() -> None:
+    broken, flat = (
+        [0.1, 0.12, 0.09, 0.11, 0.1, 0.3, 0.31, 0.29, 0.32, 0.3],
+        [0.1, 0.12, 0.09, 0.11, 0.1, 0.13, 0.1, 0.11, 0.12, 0.09],
+    )
+    assert change_points.ends(broken, [0.02] * 10) == [5, 10]
+    assert change_points.ends(flat, [0.02] * 10) == [10]
+    with pytest.raises(ValueError, match="no scale"):
+        change_points.ends(flat, [0.0] * 10)
+
+
+@pytest.mark.parametrize(("t", "rate"), [(8, 0.040), (12, 0.035), (26, 0.024)])
+def test_white_noise_breaks_as_rarely_as_measured(t, rate) -> None:
+    rng, n = np.random.default_rng(0), 600
+    broken = sum(len(change_points.ends(rng.normal(0, 1, t), [1.0] * t)) > 1 for _ in range(n)) / n
+    assert broken == pytest.approx(rate, abs=3 * math.sqrt(rate / n))
+
+
+def test_a_gap_splits_a_series_and_few_points_are_gated() -> None:
+    points = [(str(i), 0.1 + 0.2 * (i > 4), 0.02) for i in range(10)]
+    found = change_points.of_series(points)
+    assert (found.value, found.detail["at"], found.detail["low_power"]) == (1, ["5"], False)
+    gap = [*points[:4], ("g", None, None), *points[4:7]]
+    assert change_points.of_series(gap).detail["at"] == [] and change_points.of_series(gap).detail["low_power"]
+    few = change_points.of_series(points[:3])
+    assert few.status == "insufficient_data" and few.detail == {"have": 3, "need": 4}
+
+
+def test_excess_variance_by_moments() -> None:
+    rng = np.random.default_rng(0)
+    found = [change_points.excess_variance(rng.normal(0, math.sqrt(0.04 + 0.05), 40), [0.2] * 40) for _ in range(300)]
+    assert np.mean(found) == pytest.approx(0.05, abs=0.005)
+    assert change_points.excess_variance([0.0, 9.0], [0.1, 0.1]) == 0
+
+
+def test_five_null_metrics_are_rarely_a_candidate() -> None:
+    """Any of five is significant in 5.1 % of snapshots, by the rule in .6 %."""
+    rng, any_, rule, n = np.random.default_rng(0), 0, 0, 20_000
+    history: list[dict] = []
+    for _ in range(n):
+        p = rng.uniform(size=5)
+        family = multiplicity.adjust({str(i): float(x) for i, x in enumerate(p)}, "null")
+        one = {
+            str(i): {"p": float(x), "rejected": str(i) in family.rejected, "direction": rng.choice((-1.0, 1.0))}
+            for i, x in enumerate(p)
+        }
+        history = [*history[-1:], one]
+        any_ += bool(family.rejected)
+        rule += bool(silent_update.candidates(history))
+    assert any_ / n == pytest.approx(0.051, abs=0.006)
+    assert rule / n == pytest.approx(0.006, abs=0.002)
+
+
+def test_shuffled_snapshots_of_a_null_series_fire_as_rarely() -> None:
+    rng = np.random.default_rng(1)
+    rate = silent_update.shuffled_rate(rng.normal(0, 1, (12, 3)), np.ones((12, 3)), seed=0)
+    assert rate is not None and rate < 0.03
+    jump = np.concatenate([rng.normal(0, 1, (6, 3)), rng.normal(8, 1, (6, 3))])
+    loud = silent_update.shuffled_rate(jump, np.ones((12, 3)), seed=0)
+    assert loud is not None and loud > 0.4
+    assert silent_update.shuffled_rate(np.zeros((3, 2)), np.ones((3, 2)), seed=0) is None
+
+
+@pytest.mark.parametrize(("prompts", "rise", "expected"), [(20, 0.05, 0.44), (20, 0.10, 0.91), (10, 0.10, 0.63)])
+def test_the_power_of_an_axis(prompts, rise, expected) -> None:
+    """Base rates Beta(2, 8), 20 outputs a side; 120 repetitions with fewer relabellings than a run has."""
+    rng, hits, n = np.random.default_rng(0), 0, 120
+    for _ in range(n):
+        base = rng.beta(2, 8, prompts)
+        a = rng.binomial(1, base[:, None], (prompts, 20)).astype(float)
+        b = rng.binomial(1, np.minimum(base + rise, 1)[:, None], (prompts, 20)).astype(float)
+        total = np.concatenate([a, b], 1)
+        observed = (b.mean(1) - a.mean(1)).sum()
+        # a hypergeometric count a prompt is what relabelling 0/1 values gives
+        drawn = rng.hypergeometric(
+            total.sum(1).astype(int)[:, None], (40 - total.sum(1)).astype(int)[:, None], 20, (prompts, 1999)
+        )
+        null = ((2 * drawn - total.sum(1)[:, None]) / 20).sum(0)
+        tails = [(1 + (null >= observed - 1e-9).sum()) / 2000, (1 + (null <= observed + 1e-9).sum()) / 2000]
+        hits += min(1, 2 * min(tails)) <= 0.05
+    assert hits / n == pytest.approx(expected, abs=3 * math.sqrt(expected * (1 - expected) / n))
+
+
+@pytest.mark.parametrize(("after", "expected"), [(0.5, 0.13), (0.7, 0.73), (0.9, 0.99)])
+def test_the_power_of_one_prompt_in_a_family_of_360(after, expected) -> None:
+    table = {}
+    chance_a, chance_b = (stats.binom.pmf(np.arange(21), 20, p) for p in (0.05, after))
+    for x, y in itertools.product(range(21), repeat=2):
+        law = stats.hypergeom(40, x + y, 20)
+        table[x, y] = min(1.0, 2 * min(law.sf(y - 1), law.cdf(y)))
+    found = sum(chance_a[x] * chance_b[y] for (x, y), p in table.items() if p <= 0.05 / 360)
+    assert found == pytest.approx(expected, abs=3 * math.sqrt(expected * (1 - expected) / 200))  # of 200 repetitions
+    if after == 0.9:
+        assert power.of_one_prompt(0.05, after, 20, 0.05 / 360) == pytest.approx(found, abs=1e-9)
+
+
+def test_what_a_test_could_have_found() -> None:
+    """(1.960 + .842) x se; with var .25 and 20 outputs a side on 4 prompts se = sqrt(.5/20/4)."""
+    side = [[0.0, 1.0] * 10] * 4
+    error = power.standard_error(side, side)
+    assert error == pytest.approx(math.sqrt(2 * 0.25 * 20 / 19 / 20 / 4))
+    assert power.detectable(error) == pytest.approx(2.8016 * error, abs=1e-4)
+    assert (
+        power.standard_error([[1.0]], [[1.0, 2.0]]) is None
+        and power.detectable(None) is None
+        and power.detectable(0.0) is None
+    )
+
+
+def row(text: str, safety: bool = False) -> dict:
+    return {"text": text, "safety": safety}
+
+
+def test_classes_of_outputs() -> None:
+    markers = ("It is quiet",)
+    said = [row("It is quiet."), row("It is quieter"), row("  "), row("blue"), row("anything", safety=True)]
+    assert [refusal.classify(one, markers) for one in said] == ["refused", "answered", "empty", "answered", "refused"]
+    assert refusal.values(said, markers) == [1.0, 0.0, 0.0, 1.0]
+    assert refusal.rate(said, markers).value == 0.5 and refusal.rate([row("")], markers).status == "undefined"
+    assert refusal.classify(row("I'm sorry, but I can't help with that.")) == "refused"
+
+
+def test_a_snapshot_against_itself_has_p_one() -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.integers(0, 9, 20).astype(float) for _ in range(20)]
+    flat, strata = np.concatenate(values), [i // 20 for i in range(400)]
+    assert permutation.difference(flat, flat, seed=3, strata=(strata, strata)).p_value == 1.0
+    clouds = [rng.normal(size=(20, 8)) for _ in range(20)]
+    assert permutation.mean_centroid_shift(clouds, clouds, seed=3).p_value == 1.0
