@@ -1,0 +1,135 @@
+"""The static site of a series: pure, from manifests to pages. The same manifests give the same bytes, but for build.json.
+
+A page for the series and for each axis, status, known gaps and methodology, whose numbers are those of the manifest's settings.
+`data/<id>/` has what a page is made of, so `do=site manifest=FILE` makes it again from public data alone.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+import results_io
+from results_io import UserError
+from suites.drift import change_points, hedging, refusal, silent_update, stance
+from suites.drift.corpus import AXES
+from suites.drift.site import charts, downloads
+
+PAGES = ("index", "status", "gaps", "methodology")
+BUILD = "build.json"  # the only file with a time
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a site is made of: manifests in order, the chain's head of each snapshot, and which code made it."""
+
+    series: str
+    manifests: Sequence[Mapping[str, Any]]
+    heads: Mapping[str, Mapping[str, Any]]
+    commit: str
+
+
+def build(source: Source, out: Path, time: datetime, secrets: Iterable[str] = ()) -> Path:
+    """Write the site to `out`; returns its first page. `secrets`: held-out texts, of which none may be in what is written.
+
+    UserError without a manifest, and where a held-out text would be published; then nothing is written.
+    """
+    if not source.manifests:
+        raise UserError(f"the series {source.series} has no manifest; run `python run.py drift do=analyse` first")
+    files = pages(source)
+    for manifest in source.manifests:
+        own = downloads.files(manifest, source.heads.get(manifest["snapshot"]))
+        files |= {f"data/{manifest['snapshot']}/{name}": content for name, content in own.items()}
+    require_kept_out(files, secrets)
+    for name, content in files.items():
+        results_io.write_bytes(out / name, content)
+    results_io.write_bytes(out / BUILD, (json.dumps({"built": time.isoformat()}) + "\n").encode())
+    return out / "index.html"
+
+
+def require_kept_out(files: Mapping[str, bytes], secrets: Iterable[str]) -> None:
+    """UserError if a held-out text is in a file, as it is, as HTML or as JSON has it."""
+    for text in secrets:
+        forms = {text, html.escape(text), json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+        for name, content in files.items():
+            if any(form.encode() in content for form in forms):
+                raise UserError(
+                    f"{name} would publish a held-out prompt; nothing was written: find out how it got there"
+                )
+
+
+def pages(source: Source) -> dict[str, bytes]:
+    """{file: bytes} of every page, from the last manifest; what needs more than it says so."""
+    last = source.manifests[-1]
+    axes = [axis for axis in AXES if any(point["axis"] == axis for point in last["history"])]
+    shared = {
+        "series": source.series,
+        "manifest": last,
+        "axes": axes,
+        "head": source.heads.get(last["snapshot"]),
+        "commit": source.commit,
+        "data": f"data/{last['snapshot']}/manifest.json",
+    }
+    found = {f"{name}.html": _page(name, **shared, **_of(name, last)) for name in PAGES}
+    for axis in axes:
+        found[f"axis-{axis}.html"] = _page("axis", **shared, **_axis(axis, last))
+    found["style.css"] = Path(__file__).with_name("style.css").read_bytes()
+    return found
+
+
+def _of(page: str, last: Mapping[str, Any]) -> dict[str, Any]:
+    if page == "methodology":
+        return {
+            "hedging": {"version": hedging.VERSION, "sha256": hedging.SHA256, "count": len(hedging.MARKERS)},
+            "one_p": silent_update.ONE_P,
+            "penalty": change_points.PENALTY,
+            "least": change_points.LEAST,
+            "minimum": refusal.MINIMUM_PROMPTS,
+            "rubric": stance.RUBRIC,
+        }
+    tests = [row for row in last["records"] if row["level"] == "axis" and "adjusted_p" in row]
+    return {
+        "tests": tests,
+        "silent": next((row for row in last["records"] if row["metric"] == silent_update.NUMBER), None),
+    }
+
+
+def _axis(axis: str, last: Mapping[str, Any]) -> dict[str, Any]:
+    """Charts and tables of one axis."""
+    own = [row for row in last["records"] if row["axis"] == axis]
+    breaks = {row["of"]: row["detail"].get("at", []) for row in own if row["metric"] == change_points.NUMBER}
+    names = dict.fromkeys(point["name"] for point in last["history"] if point["axis"] == axis)
+    drawn = []
+    for name in names:
+        points = [point for point in last["history"] if (point["name"], point["axis"]) == (name, axis)]
+        picture = charts.line(points, breaks.get(name, ()), f"{name}, {axis}")
+        reason = next((point["reason"] for point in reversed(points) if point["reason"]), "no value")
+        drawn.append({"name": name, "unit": points[0]["unit"], "svg": picture, "reason": reason})
+    levels = {
+        level: [row for row in own if row["level"] == level]
+        for level in ("axis", "prompt", "harm", "held_out_gap", "overlap")
+    }
+    public = last["subject"].get("corpus", {}).get("public", [])
+    prompts = [one for one in public if one["axis"] == axis]
+    zero = (last["subject"].get("zero_leg") or {}).get(axis)
+    return {"axis": axis, "charts": drawn, "levels": levels, "prompts": prompts, "zero": zero}
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    made = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    made.filters["readable"] = charts.readable
+    return made
+
+
+def _page(name: str, **values: Any) -> bytes:
+    return (_templates().get_template(f"{name}.html.j2").render(page=name, **values).rstrip("\n") + "\n").encode()

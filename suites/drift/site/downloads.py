@@ -1,0 +1,90 @@
+"""The data of a snapshot for readers: CSV, JSON and Parquet of its records, with nothing of held-out prompts but aggregates."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import results_io
+from results_io import UserError
+
+COLUMNS: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(
+        ("snapshot", "metric", "name", "axis", "level", "prompt", "harm", "of", "unit", "status"), pa.string()
+    ),
+    **dict.fromkeys(("value", "low", "high", "before", "after", "difference", "p", "adjusted_p"), pa.float64()),
+    "detectable": pa.float64(),
+    "m": pa.int64(),
+    "n": pa.int64(),
+    "rejected": pa.bool_(),
+    **dict.fromkeys(("flag", "test", "reason"), pa.string()),
+}
+
+
+def rows(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The records of a manifest as a flat table."""
+    return [_row(manifest["snapshot"], record) for record in manifest["records"]]
+
+
+def _row(snapshot: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"snapshot": snapshot, **{name: record.get(name) for name in COLUMNS if name != "snapshot"}}
+    if record.get("ci"):
+        found |= {"low": record["ci"]["low"], "high": record["ci"]["high"]}
+    for name, kind in COLUMNS.items():
+        value = found[name]
+        if value is not None and kind == pa.float64():
+            found[name] = float(value) if isinstance(value, int | float) else None  # what is no number is in `reason`
+    return found
+
+
+def files(manifest: Mapping[str, Any], head: Mapping[str, Any] | None) -> dict[str, bytes]:
+    """{file of data/<id>/: its bytes}."""
+    table = rows(manifest)
+    public = {
+        "manifest.json": _json({**manifest, "schema_version": results_io.SCHEMA_VERSION}),
+        "metrics.csv": _csv(table),
+        "metrics.json": _json(table),
+        "metrics.parquet": _parquet(table),
+        "prompts.json": _json(manifest["subject"].get("corpus", {}).get("public", [])),
+    }
+    return public if head is None else {**public, "head.json": _json(dict(head))}
+
+
+def read_manifest(text: str, where: str) -> dict[str, Any]:
+    """A manifest as a site publishes it, or as the series has it. UserError for anything else."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"manifest={where} is not JSON ({error}); give manifest.json of a snapshot's data") from error
+    if not isinstance(found, dict) or found.get("id") != "drift_manifest":
+        raise UserError(f"manifest={where} is no manifest of drift; give manifest.json of a snapshot's data")
+    return {key: value for key, value in found.items() if key not in (results_io.DIGEST, "schema_version")}
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(results_io.canonical(value), sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _csv(table: Sequence[Mapping[str, Any]]) -> bytes:
+    stream = io.StringIO(newline="")
+    writer = csv.DictWriter(stream, list(COLUMNS), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in table)
+    return stream.getvalue().encode()
+
+
+def _parquet(table: Sequence[Mapping[str, Any]]) -> bytes:
+    """One row group, a fixed version and codec, no metadata of pandas or Arrow: the same bytes from the same rows."""
+    schema = pa.schema(list(COLUMNS.items()))
+    sink = pa.BufferOutputStream()
+    content = pa.Table.from_pylist(list(table), schema=schema)
+    pq.write_table(
+        content, sink, row_group_size=max(1, len(table)), version="2.6", compression="snappy", store_schema=False
+    )
+    return sink.getvalue().to_pybytes()
