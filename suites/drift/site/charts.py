@@ -1,4 +1,4 @@
-"""Charts of a series as SVG, of our own code: numbers as %.6g, no dates, no random ids, so that the same data are the same bytes."""
+"""Charts of a series as SVG: numbers as %.6g, no dates, no random ids, so that the same data are the same bytes."""
 
 from __future__ import annotations
 
