@@ -14,11 +14,11 @@ H200 = DEVICES["h200"]
 
 
 def test_a_sample_stands_for_all_prompts(tmp_path) -> None:
-    """Half of the prompts, twice, against all of them: where the blocks end is all that differs."""
+    """Half of the prompts, twice, against all of them: where the blocks end is all that differs, so launches are no fewer."""
     job = replace(predicted.JOBS[0], prompts=128, sample=128)
     whole, part = predicted.count(job, tmp_path), predicted.count(replace(job, sample=64), tmp_path)
     assert part.flops == pytest.approx(whole.flops, rel=1e-4)
-    assert part.launches == pytest.approx(whole.launches, rel=0.15)
+    assert whole.launches <= part.launches <= 1.5 * whole.launches
     assert part.roofline(H200) == pytest.approx(whole.roofline(H200), rel=0.05)
 
 
