@@ -25,7 +25,15 @@ from circuits.study import Study
 from results_io import UserError
 
 NUMBER, ID = "20", "ablation_battery"
-SETTINGS = ("battery", "seed", "draws", "noise_scale", "random_circuits", "random_circuit_prompt_share")
+SETTINGS = (
+    "battery",
+    "seed",
+    "draws",
+    "noise_scale",
+    "random_circuits",
+    "random_circuit_prompt_share",
+    "fewest_matched",
+)
 DEPENDS_ON_CIRCUIT = True
 METHODS = ("zero", "mean", "mean_pooled", "resample", "noise")
 KINDS: tuple[Kind, ...] = ("head", "mlp")  # of what a claim can name

@@ -220,7 +220,7 @@ def test_an_interval_is_printed_beside_its_estimate() -> None:
 
 
 def test_the_command_writes_what_was_asked_for_and_the_same_bytes_again(run: RunFolder, tmp_path: Path) -> None:
-    settings = {"formats": ["svg"], "tables": ["csv", "tex"], "width": "single", "titles": False}
+    settings = {"formats": ["svg"], "tables": ["csv", "tex"], "width": "single", "titles": False, "theme": "light"}
     asked = {**settings, "only": ["heads_02_denoising", "certificate"]}
     written = paper.write(run, asked, tmp_path / "one")
     paper.write(run, asked, tmp_path / "two")
@@ -234,7 +234,7 @@ def test_the_command_writes_what_was_asked_for_and_the_same_bytes_again(run: Run
 
 
 def test_captions_are_of_all_figures_in_the_folder(run: RunFolder, tmp_path: Path) -> None:
-    settings = {"tables": [], "width": "single", "titles": False}
+    settings = {"tables": [], "width": "single", "titles": False, "theme": "light"}
     for only, formats in (
         ("heads_02_denoising", ["png", "pdf"]),
         ("heads_02_noising", ["png"]),

@@ -75,7 +75,7 @@ def test_the_lighter_settings_measure_what_every_gate_reads(tmp_path):
     """A gate without its measurement would keep every claim below its tier, whatever the claim's quality."""
     config = config_files.plain(overrides.composed(["experiment=out_of_sample", "model.device=cpu"]))
     config["experiment"] = out_of_sample.laid_over(config["experiment"]) | {
-        "prompts": {"evaluation": 60, "held_out": 30}
+        "prompts": {"evaluation": 100, "held_out": 30}
     }
     folded = out_of_sample.certified(FOUND["roles_one"], 0, config, tmp_path)
     blocking = [gate for gates in folded["blocking"].values() for gate in gates]
