@@ -7,7 +7,8 @@ or corrupted tokens) with interventions on top, and the engine returns one logit
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -152,9 +153,10 @@ class Sweep:
     def __len__(self) -> int:
         return len(self.variants)
 
-    @property
+    @cached_property
     def sha256(self) -> str:
-        return results_io.sha256([self.probabilities, *map(asdict, self.variants)])
+        """Names the sweep within a process; no result holds it, so it may change with the fields of a variant."""
+        return results_io.sha256(repr((self.probabilities, self.variants)).encode())
 
 
 @dataclass(frozen=True)
