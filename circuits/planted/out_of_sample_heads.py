@@ -343,11 +343,14 @@ def negatives_claimed() -> Design:
 
 NOISY = Decoy("junk", "answer_name", attention_sd=0.15, value_sd=0.4, output_sd=0.5)
 NOISY_HEAD = head(3, 4)
+TWO_NOISY = (NOISY_HEAD, head(3, 7))
 
 
-def noisy(pathology: str, roles: Mapping[str, Role], sound: bool) -> Design:
-    """A head that pushes every name at random, for reasons that have nothing to do with the task."""
-    found = altered(pathology, roles=roles, fillers={**decoys(), NOISY_HEAD: NOISY})
+def noisy(
+    pathology: str, roles: Mapping[str, Role], sound: bool, at: Iterable[Node] = (NOISY_HEAD,), decoy: Decoy = NOISY
+) -> Design:
+    """Heads, one by default, that push every name at random, for reasons that have nothing to do with the task."""
+    found = altered(pathology, roles=roles, fillers={**decoys(), **dict.fromkeys(at, decoy)})
     return replace(found, sound=sound)
 
 
@@ -357,6 +360,36 @@ def noisy_claimed() -> Design:
         "A head that raises and lowers names at random is claimed among the name movers.",
         with_heads(SOUND_ROLES, {"name_mover": [(NOISY_HEAD.layer, NOISY_HEAD.index)]}),
         False,
+    )
+
+
+def noisy_two_claimed() -> Design:
+    """Two noisy heads are claimed."""
+    return noisy(
+        "Two heads that raise and lower names at random are claimed among the name movers.",
+        with_heads(SOUND_ROLES, {"name_mover": [(node.layer, node.index) for node in TWO_NOISY]}),
+        False,
+        at=TWO_NOISY,
+    )
+
+
+def noisy_faint_claimed() -> Design:
+    """Noise of half the size, which is easier to overlook."""
+    return noisy(
+        "A head that raises and lowers names at random, and faintly, is claimed among the name movers.",
+        with_heads(SOUND_ROLES, {"name_mover": [(NOISY_HEAD.layer, NOISY_HEAD.index)]}),
+        False,
+        decoy=replace(NOISY, output_sd=NOISY.output_sd / 2),
+    )
+
+
+def noisy_loud_claimed() -> Design:
+    """Noise of twice the size, which naming the loudest heads finds."""
+    return noisy(
+        "A head that raises and lowers names at random, and loudly, is claimed among the name movers.",
+        with_heads(SOUND_ROLES, {"name_mover": [(NOISY_HEAD.layer, NOISY_HEAD.index)]}),
+        False,
+        decoy=replace(NOISY, output_sd=2 * NOISY.output_sd),
     )
 
 
@@ -466,6 +499,9 @@ DESIGNS: dict[str, Callable[[], Design]] = {
     "negative_left_out_small": negative_left_out_small,
     "negatives_claimed": negatives_claimed,
     "noisy_claimed": noisy_claimed,
+    "noisy_two_claimed": noisy_two_claimed,
+    "noisy_faint_claimed": noisy_faint_claimed,
+    "noisy_loud_claimed": noisy_loud_claimed,
     "noisy_outside": noisy_outside,
     "many_small": many_small,
     "roles_one": lambda: roles_of_sound("all in one role", in_one_role),

@@ -10,7 +10,7 @@ from circuits.circuit import head
 from circuits.planted import compiler, features
 from circuits.planted.features import HELPED_NAMES
 from circuits.planted.mechanisms import Gate, Relay
-from circuits.planted.out_of_sample_heads import CANCELLING_TWELVE, NOISY_HEAD
+from circuits.planted.out_of_sample_heads import CANCELLING_TWELVE
 from circuits.tasks import lexicon
 from tests.circuits.planted_loop import Measured, claimed, measured
 
@@ -143,16 +143,29 @@ def test_each_of_twelve_is_small_and_those_of_a_sign_are_not():
     assert model.effect(CANCELLING_TWELVE[1::2], "mean") == pytest.approx(-0.42, abs=0.04)
 
 
-def test_idle_heads_do_nothing_and_the_noisy_one_nearly_nothing_on_average():
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        ("noisy_claimed", 0.08, 0.2),
+        ("noisy_two_claimed", 0.1, 0.3),
+        ("noisy_faint_claimed", 0.04, 0.1),
+        ("noisy_loud_claimed", 0.16, 0.5),
+    ],
+)
+def test_noise_that_is_claimed_moves_single_prompts_and_hardly_their_mean(name, least, most):
+    model = measured(name)
+    idle = set(claimed(name)) - set(planted.truth(name).heads)
+    noise = (model.clean - model.ablated(sorted(idle), "mean")) / model.clean.mean()
+    assert abs(noise.mean()) <= 0.06 and least <= noise.std() <= most
+
+
+def test_idle_heads_do_nothing():
     true = set(planted.truth("all_heads").heads)
     for name in ("idle_two", "all_heads"):
         model = measured(name)
         for kind in ("mean", "resample"):
             changed = model.clean - model.ablated(set(claimed(name)) - true, kind)
             assert changed.abs().max() <= 0.05 * model.clean.mean(), (name, kind)
-    model = measured("noisy_claimed")
-    noise = (model.clean - model.ablated([NOISY_HEAD], "mean")) / model.clean.mean()
-    assert abs(noise.mean()) <= 0.06 and 0.08 <= noise.std() <= 0.2
 
 
 def test_one_claimed_head_does_nothing_alone():
