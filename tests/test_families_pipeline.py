@@ -103,6 +103,7 @@ def certificate_in(results: Path) -> tuple[Path, dict]:
     return path.parent, json.loads(path.read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_a_random_checkpoint_is_not_shown_to_do_the_task(family, checkpoint, tmp_path) -> None:
     outcome = run(checkpoint(family), tmp_path)

@@ -181,6 +181,7 @@ def test_independent_rankings_are_never_passed():
         assert record.verdict in ("fail", "inconclusive")
 
 
+@pytest.mark.slow
 def test_relabelling_is_significant_at_its_level_under_the_null():
     """Four families that know nothing: p < .05 in 5 % of draws (Monte Carlo error 3.4 % at 40 draws, three of them)."""
     rng = np.random.default_rng(8)

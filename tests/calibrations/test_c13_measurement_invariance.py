@@ -86,6 +86,7 @@ def test_small_samples_are_not_called_sensitive():  # peer D17: E[eta2] = (k-1)/
     assert sum(record.verdict == "fail" for record in labels) <= 2
 
 
+@pytest.mark.slow
 def test_a_true_difference_at_the_margin_passes_at_most_at_the_level():
     """Group means with eta squared of exactly the margin: equivalence is claimed in 5 % of samples."""
     margin, passes = CONFIG["equivalence_margin"], 0

@@ -64,6 +64,7 @@ def test_noisy_batches_are_not_called_reliable_though_the_published_rule_passes(
     assert int(record.needs.split()[1]) > 400
 
 
+@pytest.mark.slow
 def test_index_pairing_has_expectation_zero_for_a_perfect_circuit():  # peer D18
     found = [of(evidence(seed=seed))["split_half"] for seed in range(5)]
     assert abs(np.mean([record.published_value for record in found])) < 0.2

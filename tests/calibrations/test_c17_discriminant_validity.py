@@ -96,6 +96,7 @@ def test_a_shared_circuit_is_noted_and_still_not_specific():
     assert validity.verdict == "fail" and any(note.startswith("shared_circuit") for note in validity.notes)
 
 
+@pytest.mark.slow
 def test_false_pass_rate_at_a_third_for_one_companion():
     """Own effect is exactly three times that on one of four companions: the edge of the null hypothesis."""
     passed = failed = 0

@@ -149,6 +149,7 @@ def test_the_estimates_of_a_sound_circuit_are_those_it_was_drawn_with(sound):
     assert found["P.random_circuits"]["p"] == pytest.approx(1 / 201)
 
 
+@pytest.mark.slow
 def test_a_sound_circuit_is_certified_once_every_method_has_been_measured(tmp_path):
     found = bounded(documents())
     mean = np.abs(np.mean(found["02"]["data"]["denoising"], axis=0))
@@ -171,6 +172,7 @@ def test_a_sound_circuit_is_certified_once_every_method_has_been_measured(tmp_pa
     assert folded["p_certificate"] < 0.05
 
 
+@pytest.mark.slow
 def test_a_circuit_no_better_than_random_ones_is_proposed_and_nothing_more(tmp_path):
     folder = stored(tmp_path, documents(faithfulness=0.1, effect=0.0))
     judged = calibrate.calibrate(folder, CALIBRATIONS, configuration())
@@ -205,6 +207,7 @@ def test_a_circuit_no_better_than_random_ones_is_proposed_and_nothing_more(tmp_p
     assert [gate["metric"] for gate in folded["warnings"]] == ["C17.discriminant_validity"]
 
 
+@pytest.mark.slow
 def test_the_order_of_the_prompts_changes_nothing_in_any_of_the_sixteen(sound, tmp_path):
     found = shuffled(bounded(documents()))
     assert found["01"]["data"]["prompt_id"] != documents()["01"]["data"]["prompt_id"]

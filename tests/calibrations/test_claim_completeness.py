@@ -155,6 +155,7 @@ def test_where_heads_do_little_the_losses_are_shares_of_d():
     assert completeness.normaliser(clean, -0.4 * clean) == pytest.approx(1.4 * clean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, -0.2])
 def test_a_group_at_the_limit_is_seldom_passed_and_seldom_failed(share):
     passes = fails = 0
@@ -166,6 +167,7 @@ def test_a_group_at_the_limit_is_seldom_passed_and_seldom_failed(share):
     assert passes <= 3 + tolerance and fails <= 3 + tolerance
 
 
+@pytest.mark.slow
 def test_power_of_a_complete_claim_and_of_a_backup():
     law = {"noise": 1.0, "n_evaluation": 100, **SMALL}
     verdicts = [one(evidence(seed=seed, **law)).verdict for seed in range(40)]

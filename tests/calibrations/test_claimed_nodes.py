@@ -69,6 +69,7 @@ def test_heads_mlps_and_parts_are_told_apart() -> None:
     assert mixed.in_scope == len(mixed.heads) + mixed.n_layers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "nodes",
     [
@@ -115,6 +116,7 @@ def test_an_mlp_counts_in_the_band_of_its_layer_and_by_its_role() -> None:
     assert rho is not None and rho < 0.7
 
 
+@pytest.mark.slow
 def test_every_calibration_says_what_it_does_with_them_and_its_first_record_repeats_it() -> None:
     config = {"common": config_of("common"), **{ID.lower(): config_of(ID.lower()) for ID in CALIBRATIONS}}
     said = {ID: module.NODES for ID, module in CALIBRATIONS.items()}

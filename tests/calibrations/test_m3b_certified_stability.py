@@ -223,6 +223,7 @@ def test_idle_is_corrected_for_the_number_of_heads_and_counts_is_not():
     assert tests.labels(0.05) == ["counts", "idle", *["undecided"] * 6]  # 8 x .006 < .05 < 8 x .007
 
 
+@pytest.mark.slow
 def test_a_false_alarm_on_one_of_26_heads_is_rare_and_so_is_a_pass_of_an_idle_one():
     """All 26 heads worth exactly the threshold: some head must not be called idle, nor all be said to count."""
     alarms = passes = 0
@@ -327,6 +328,7 @@ def test_a_head_that_matters_by_no_way_is_idle():
     assert idle(by_recipe({})).verdict == "fail"
 
 
+@pytest.mark.slow
 def test_one_head_of_eight_at_the_margin_by_every_way_is_seldom_said_to_count():
     """Eleven ways and two signs are corrected for: at an effect of exactly 2 % by each, 60 samples."""
     passes = 0

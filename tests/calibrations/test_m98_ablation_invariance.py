@@ -65,6 +65,7 @@ def test_a_borderline_difference_with_noise_is_undecided_and_says_what_it_takes(
     assert wide.verdict == "inconclusive" and int(wide.needs.split()[1]) > 60
 
 
+@pytest.mark.slow
 def test_false_pass_rate_at_a_true_gap_of_exactly_the_margin():
     passes = published = 0
     for seed in range(60):
@@ -160,6 +161,7 @@ def test_a_backup_that_noise_leaves_open_is_undecided():
     assert m98.backups(subject, QUICK)["late"]["verdict"] == "inconclusive"
 
 
+@pytest.mark.slow
 def test_an_excess_of_exactly_the_margin_is_seldom_called_a_backup():
     law = {"n_evaluation": 100, "n_held_out": 0, "n_templates": 4, "n_random": 20}
     kept = {"zero": 0.5, "mean_pooled": 0.3}
@@ -180,6 +182,7 @@ def test_excess_by_hand():
     assert found["excess_90"][0] < found["excess"] < found["excess_90"][1]
 
 
+@pytest.mark.slow
 def test_an_excess_of_exactly_the_margin_is_seldom_said_to_be_none():
     law = {"n_evaluation": 100, "n_held_out": 0, "n_templates": 4, "n_random": 20}
     kept = {"zero": 0.5, "mean_pooled": 0.3}

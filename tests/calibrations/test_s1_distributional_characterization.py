@@ -71,6 +71,7 @@ def test_circuit_heads_without_direct_attribution_fail():
     assert record.verdict == "fail" and record.published_verdict == "fail"
 
 
+@pytest.mark.slow
 def test_a_ratio_at_the_threshold_is_inconclusive():
     """Sampling error is the only doubt: over samples, 2/3 lies inside nine in ten 90 % intervals."""
     records = [judge(planted(1.0, 0.5, noise=1.0, seed=seed, n_evaluation=100, n_held_out=20)) for seed in range(30)]
@@ -97,6 +98,7 @@ def test_share_by_hand():
     assert record.ci90[0] <= record.estimate <= record.ci90[1] <= 1
 
 
+@pytest.mark.slow
 def test_noise_moves_the_published_ratio_and_not_the_share():
     """Effects 1 and .1 with noise 5 over 60 prompts (SE .65): the ratio falls far below 10, the share stays near 10/11."""
     records = [judge(planted(1.0, 0.1, noise=5.0, seed=seed, n_evaluation=60, n_held_out=10)) for seed in range(25)]
@@ -107,6 +109,7 @@ def test_noise_moves_the_published_ratio_and_not_the_share():
     assert not any(one.verdict == "fail" for one in records)
 
 
+@pytest.mark.slow
 def test_attribution_that_is_all_noise_is_not_a_verdict_on_the_circuit():
     verdicts = {judge(planted(0.0, 0.0, noise=1.0, seed=seed)).verdict for seed in range(12)}
     assert verdicts <= {"inconclusive", "insufficient"}
@@ -124,6 +127,7 @@ def test_one_outlying_head_is_no_evidence_for_a_set():
     assert record.p > CONFIG["alpha"] and record.verdict == "inconclusive"
 
 
+@pytest.mark.slow
 def test_heavy_tailed_heads_are_rarely_passed():
     """The published rule passes about every tenth random set; the verdict at most alpha."""
     rng = np.random.default_rng(0)

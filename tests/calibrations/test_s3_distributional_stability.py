@@ -272,6 +272,7 @@ def test_the_published_profile_has_the_skewness_of_every_circuit_head():
     assert few.verdict == "insufficient" and few.companions["published_profile"][0]["cv_skewness"] > 0.2
 
 
+@pytest.mark.slow
 def test_heads_a_little_beyond_the_limit_rarely_pass():
     """CV of the mean .21 in every head (limit .20), normal, 400 prompts: at most .05 + 3 standard errors of 60 samples."""
     sd = 0.21 * np.sqrt(80)
@@ -284,6 +285,7 @@ def test_heads_a_little_beyond_the_limit_rarely_pass():
     assert verdicts.count("inconclusive") >= 10  # the limit is within reach of the noise
 
 
+@pytest.mark.slow
 def test_heads_that_matter_on_a_sixth_of_the_prompts_fail():
     """CV of the mean of a head that fires on one prompt in six: sqrt(5 / 80) = .25 over subsets of 80."""
     failed = [
@@ -293,6 +295,7 @@ def test_heads_that_matter_on_a_sixth_of_the_prompts_fail():
     assert failed.count("pass") == 0 and failed.count("fail") >= 8
 
 
+@pytest.mark.slow
 def test_the_verdict_does_not_hang_on_one_partition():
     """Near the limit single partitions disagree; the average over 50 is what counts."""
     published = set()

@@ -227,6 +227,7 @@ def test_a_second_run_reuses_what_the_first_found_without_loading_the_model(
     assert set(before) == {"circuit.yaml", "discovery.json"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["published", "planted", "discovered"])
 def test_a_discovered_circuit_names_the_published_one_that_it_can_be_compared_with(
     plan, tmp_path, searches, kind

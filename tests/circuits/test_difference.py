@@ -363,6 +363,7 @@ def with_equal_runs(prompts: PromptSet, count: int) -> PromptSet:
     return replace(prompts, corrupted=corrupted, ids=ids)
 
 
+@pytest.mark.slow
 def test_prompts_whose_runs_hardly_differ_are_left_out_and_counted(pocket, traced) -> None:
     found = difference.trace(pocket, with_equal_runs(pocket.discovery, 3))
     assert found["skipped"] == 3 and found["prompts"] == len(pocket.discovery) - 3

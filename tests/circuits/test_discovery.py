@@ -248,6 +248,7 @@ def test_every_kept_head_has_exactly_one_role(able) -> None:
     assert sorted(named) == list(able.model.heads)
 
 
+@pytest.mark.slow
 def test_a_planted_circuit_is_found_head_by_head() -> None:
     settings = {"name": "planted/sound", "kind": "planted", "variant": "sound", "seed": 0, "device": "cpu"}
     sizes = {"evaluation": 1, "held_out": 1, "discovery": 2, "reference": 160}
@@ -412,6 +413,7 @@ def test_a_token_by_two_names_is_no_attention_between_positions(model, able) -> 
     assert not any("same" in name for name in found)
 
 
+@pytest.mark.slow
 def test_every_measurement_of_such_a_task_is_made(model) -> None:
     task = at_the_end_alone(tasks.get("ioi"))
     circuit = toy.circuit("ioi")

@@ -91,6 +91,7 @@ def recovered(heads: tuple[Node, ...], truth: tuple[Node, ...]) -> tuple[float, 
 # --- what is planted is found --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["AtP", "EAP-IG"])
 def test_a_sound_circuit_is_found_head_by_head(found, method) -> None:
     result = found(method)

@@ -45,6 +45,7 @@ def test_the_toys_are_run_fused(architecture, name, load, reference, scored) -> 
     assert described["kernels"] == {} or set(map(tuple, described["kernels"].values())) == {("reference",)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", "1e-06"), ("bfloat16", "0.1")])
 def test_parity_is_asked_as_closely_as_the_dtype_allows(dtype, tolerance, load, reference, scored) -> None:
     engine = ask(load("gpt2", dtype), reference, scored)
@@ -117,6 +118,7 @@ def test_a_fallback_gives_the_reference_backend_s_numbers(model, reference, scor
     assert np.array_equal(found.logit_diff, expected.logit_diff)
 
 
+@pytest.mark.slow
 def test_a_difference_below_the_tolerance_is_none(model, reference, scored, monkeypatch) -> None:
     make = decoder.of
     monkeypatch.setattr(decoder, "of", lambda model: replace(make(model), scale=(1 + 1e-3) * make(model).scale))
@@ -195,6 +197,7 @@ def test_a_companion_task_is_run_on_the_same_backend(make_study, monkeypatch) ->
 # --- what results say -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_result_names_the_backend_and_its_numbers_do_not_depend_on_it(folder, tmp_path) -> None:
     results = {}
     for name in ("auto", "lens"):

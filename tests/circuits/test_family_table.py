@@ -80,6 +80,7 @@ def test_every_family_has_a_row() -> None:
     assert set(STORED) == {*families.RUN, *families.REFUSED}
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("family", families.RUN)
 def test_its_logits_are_hugging_face_s(family, made) -> None:

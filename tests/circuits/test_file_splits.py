@@ -175,6 +175,7 @@ def test_row_numbers_reach_every_prompt(tokenizer) -> None:
         assert rows[task.source.row_of[prompt_id] - 1]["clean"] == example.clean
 
 
+@pytest.mark.slow
 def test_a_study_is_prepared_from_forty_rows(tokenizer, load) -> None:
     task = file.load(ioi_rows(40), tokenizer)
     study = studies.prepare(load("gpt2"), task, SIZES, seed=0, engine=toy.ENGINE, settings=toy.SETTINGS)

@@ -151,6 +151,7 @@ def assert_same(found: Effects, expected: np.ndarray, tolerance: float) -> None:
 # --- against the reference backend and brute force --------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.every_architecture
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)

@@ -83,6 +83,7 @@ def test_pocket_is_the_shape_that_is_counted(pocket) -> None:
 # --- ceilings ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "work"), CEILINGS)
 def test_ceilings_of_launches_and_waits(name, work, pocket, gpt2) -> None:
     shape, length = (POCKET, 16) if name == "pocket" else (GPT2, 20)
@@ -186,6 +187,7 @@ def counted(engine: FusedEngine, variants: Sequence[Variant], prompts) -> tuple[
     return count.work - before, len(waits), sum(waits), len(base_runs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_twice_the_variants_take_no_more_launches_a_pass(kind, pocket) -> None:
     variants, prompts = sweeps(POCKET)[kind], prompts_of(POCKET, 2, 16)
@@ -249,6 +251,7 @@ def test_seconds_by_hand() -> None:
     assert DEVICES["h200"].flops_per_second == 67e12 and DEVICES["h200"].bytes_per_second == 4.8e12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["battery", "subsets, heads and MLPs", "sites at positions", "paths into the logits"])
 def test_a_dry_run_asks_for_what_a_real_one_does(kind, pocket) -> None:
     """A pass on the CPU, with CUDA's block sizes, and the same pass without contents: the same operations.
@@ -280,6 +283,7 @@ def test_a_dry_run_asks_for_what_a_real_one_does(kind, pocket) -> None:
     assert found["cpu"].launches > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "neox", "qwen2"])
 def test_every_architecture_can_be_counted(architecture, load, scored, reference) -> None:
     """The operations of a real run, as the engine itself counts them, on prompts of several lengths."""
@@ -303,6 +307,7 @@ def test_every_architecture_can_be_counted(architecture, load, scored, reference
     assert count.work.flops >= dry.flops
 
 
+@pytest.mark.slow
 def test_blocks_of_any_edits_give_the_numbers_of_blocks_of_one(pocket) -> None:
     """CUDA's blocks against the CPU's, and against blocks of a single state."""
     prompts = prompts_of(POCKET, 6, 16, first=6)

@@ -197,6 +197,7 @@ def architecture(request) -> str:
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [LensEngine, FusedEngine], ids=["lens", "fused"])
 def test_both_engines_ablate_the_complement_as_hooks_do(backend, architecture, load, plain, make_study) -> None:
     """Alone, without a group, and the model without the group, under every recipe; an independent loop of hooks is the truth."""
@@ -297,6 +298,7 @@ def test_every_circuit_of_the_null_is_equally_likely() -> None:
         random_circuit([*EVERY], EVERY, random.Random(0))
 
 
+@pytest.mark.slow
 def test_22_takes_mlps_and_parts_out_like_heads(mixed) -> None:
     data, mean = minimality.measure(mixed), Recipe("mean")
     names = sorted(map(parse_node, NAMES))
@@ -319,6 +321,7 @@ def test_22_takes_mlps_and_parts_out_like_heads(mixed) -> None:
     assert np.abs(alone - (faith(mixed, Variant("clean")) - faith(mixed, rest))[outside["prompt_index"]]).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_24_and_28_leave_the_mlps_out_that_are_not_claimed(mixed) -> None:
     graph = mixed.model.graph
     edges = circuit_edges(mixed.circuit, graph)

@@ -27,13 +27,14 @@ from results_io import UserError
 from tests.calibrations.settings import config_of
 from tests.circuits.planted_loop import measured
 
+
 SIZES = {"evaluation": 60, "held_out": 1, "discovery": 16, "reference": 200, "groups": 8}
 SOUND = ("mlp_claimed", "mlp_claimed_at_end")
 WRONG = ("mlp_left_out", "mlp_of_another_layer", "mlp_at_another_position")
 CONFIG = {**config_of("common"), "bootstrap_resamples_p": 499, "minimum_group_prompts": 10}
 TRUE_HEADS = {"L0H2", "L0H5", "L1H3", "L1H6", "L3H0", "L3H2", "L3H5"}
 
-pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread_without_gradients")]
 
 
 @cache

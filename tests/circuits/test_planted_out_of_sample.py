@@ -82,6 +82,7 @@ STANDS_IN = {  # claimed heads without which the circuit does nothing, and the s
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STANDS_IN)
 def test_left_out_heads_do_what_claimed_ones_no_longer_do(name):
     model, heads, (places, share) = measured(name), set(claimed(name)), STANDS_IN[name]
@@ -108,6 +109,7 @@ def test_which_ablations_wake_a_head():
 # --- heads that are missing, too many, or cancel ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "place", "worth"),
     [
@@ -130,11 +132,13 @@ def test_a_head_left_out_is_worth_what_the_design_says(name, place, worth):
         assert measured(name).effect([head(*place)], kind) == pytest.approx(worth, abs=0.02), kind
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cancelling_pair", "cancelling_pair_weak", "cancelling_three", "cancelling_twelve"])
 def test_what_cancels_is_not_missed(name):
     assert measured(name).faithfulness(claimed(name), "mean") == pytest.approx(1, abs=0.02)
 
 
+@pytest.mark.slow
 def test_each_of_twelve_is_small_and_those_of_a_sign_are_not():
     model = measured("cancelling_twelve")
     for node in CANCELLING_TWELVE:
@@ -176,6 +180,7 @@ def test_one_claimed_head_does_nothing_alone():
 # --- position ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kept"), [("position_all", -0.32), ("position_part", 0.45)])
 def test_a_place_survives_what_keeps_it(name, kept):
     model, heads = measured(name), claimed(name)
@@ -206,6 +211,7 @@ def rows_of(model: Measured, name: str) -> torch.Tensor:
     return torch.tensor([any(word in lexicon.OBJECTS[::6] for word in row) for row in words])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "share"), [("helped_frame", 0.667), ("helped_names", 0.606), ("helped_objects", 0.606)]
 )

@@ -128,6 +128,7 @@ def test_missing_head_is_the_largest_mover():
 SHARING = ("gendered_pronoun", "subject_verb_agreement")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", EMBEDDED)
 def test_shared_movers_carry_two_other_tasks(task):
     model, ioi = measured("shared", task, 24), claimed("shared")

@@ -42,6 +42,7 @@ def differences(name: str) -> dict[str, list[float]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", tasks.EMBEDDED)
 def test_pocket_does_all_wordings_but_those_named(name) -> None:
     found = differences(name)

@@ -120,6 +120,7 @@ def log_probability(loop, variant, prompts, ids) -> float:
     return sum(float(log_p[len(tokens) - len(ids) + step, token]) for step, token in enumerate(ids))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["lens", "fused"])
 def test_sequences_are_scored_as_one_pass_over_each_would(study, plain, backend) -> None:
     engine = choose(backend, study.model, study.engine.reference.prompts, study.prompts)
@@ -162,6 +163,7 @@ def test_pooled_means_and_noise_are_over_every_row(study, plain) -> None:
             assert abs(found.row(variant.name)[prompt] - (sides[0] - sides[1])) < 2e-4
 
 
+@pytest.mark.slow
 def test_of_one_token_it_is_the_logit_difference(load) -> None:
     both = [
         studies.prepare(load("gpt2"), tasks.get("ioi", metric=metric), toy.SIZES, 0, toy.ENGINE, settings=toy.SETTINGS)

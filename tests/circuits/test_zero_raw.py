@@ -78,6 +78,7 @@ def test_at_a_place_that_is_no_head_it_is_zero(model, reference, scored) -> None
     assert np.array_equal(found[::2], found[1::2])
 
 
+@pytest.mark.slow
 def test_pocket_s_circuit_keeps_more_when_the_constants_go_too() -> None:
     """The issue's numbers: .40 of the logit difference under zero, .43 under zero_raw, and prompts that differ by nats."""
     identity = models.identify({"name": "pocket", "kind": "embedded", "path": "pocket"})

@@ -326,6 +326,7 @@ SHAPES = {  # twelve of each operation, some with sizes of 1; the first has no t
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operation", list(SHAPES))
 def test_a_reference_compiles_to_few_graphs_over_many_shapes(operation):
     graphs, limit = [], torch._dynamo.config.recompile_limit
@@ -378,6 +379,7 @@ def test_shared_keys_and_values_are_written_out(monkeypatch):
     assert q == k == v and not options.get("enable_gqa")
 
 
+@pytest.mark.slow
 def test_every_reference_is_one_graph_of_dynamic_sizes():
     """What torch.compile sees, by a backend that runs the graph as it is."""
     graphs = []

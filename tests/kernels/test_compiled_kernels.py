@@ -49,6 +49,7 @@ def check(row: dict) -> None:
         assert row["fetched_ahead"] > 0 or row["kernel"] == "logit_difference", row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "dtype", "d_head"), [("sm_80", "fp32", 80), ("sm_90", "bf16", 96)])
 def test_kernels_compile_without_spilling_and_without_tf32(target, dtype, d_head, tmp_path):
     rows = compiled(target, dtype, (d_head,), tmp_path)
@@ -68,6 +69,7 @@ def test_every_kernel_on_every_part(target, dtype, tmp_path):
         check(row)
 
 
+@pytest.mark.slow
 def test_counts_are_not_specialised():
     """A count that becomes 1 or a multiple of 16 must not compile a kernel anew in the middle of a run."""
     code = (

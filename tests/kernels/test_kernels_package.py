@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(path.stem for path in (ROOT / "kernels").glob("*.py") if path.stem != "__init__")
 
@@ -59,6 +61,7 @@ except ValueError as error:
     assert "Triton needs a CUDA device; use the reference" in run(program)
 
 
+@pytest.mark.slow
 def test_transformers_and_transformer_lens_do_not_take_the_folder_for_their_optional_package(tmp_path):
     """Hugging Face's `kernels` is found by name and told apart by its version; ours must not look like it."""
     program = f"""

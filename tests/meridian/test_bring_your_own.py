@@ -78,6 +78,7 @@ def documents(results: Path) -> dict[str, bytes]:
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_command_that_checks_says_what_the_rows_give(place) -> None:
     checks = [arguments for arguments in commands() if arguments[0] == "check"]
     assert len(checks) == 6
@@ -88,6 +89,7 @@ def test_every_command_that_checks_says_what_the_rows_give(place) -> None:
     assert not (place / "results").exists()
 
 
+@pytest.mark.slow
 def test_the_commands_that_measure_end_in_a_certificate_or_a_verdict(place) -> None:
     """Without the slow stages: the whole command is the slow test below."""
     measured = [arguments for arguments in commands() if arguments[0].startswith("task=")]
@@ -105,6 +107,7 @@ def test_the_commands_that_measure_end_in_a_certificate_or_a_verdict(place) -> N
     assert found["data"]["circuit"]["task"] == found["subject"]["task"] == file.named(found["subject"]["rows_sha256"])
 
 
+@pytest.mark.slow
 def test_answers_of_several_tokens_are_named_and_scored_either_way(place) -> None:
     rows = [{**row, "answer": f"{row['answer']} gave", "wrong": f"{row['wrong']} to"} for row in ioi_rows(40)]
     as_csv(rows, place / "several.csv")
@@ -144,6 +147,7 @@ def test_forty_rows_become_a_certificate_in_the_page_s_one_command(place) -> Non
 # --- identity --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_bytes_and_stay_fresh_where_the_file_moves(place) -> None:
     """CSV, JSONL and Python; then moved and renamed: nothing is measured anew; with one word edited, all of it is."""
     shown = (*DISCOVERED, "calibration=[c11]", *QUICK)
@@ -220,6 +224,7 @@ def test_check_counts_rows_of_one_kind_and_writes_all_of_them_only_if_asked(plac
     assert written[604] == "line 646 (row 645): clean has 15 tokens and corrupted 17; reword it"
 
 
+@pytest.mark.slow
 def test_a_companion_with_the_rows_of_the_task_or_of_another_companion_cannot_serve(place) -> None:
     """Whatever the files are called and written in; the run refuses what the check does."""
     as_jsonl(ioi_rows(40), place / "same.jsonl")
@@ -241,6 +246,7 @@ def test_a_companion_with_the_rows_of_the_task_or_of_another_companion_cannot_se
         assert outcome.code == 2 and outcome.errors.startswith(refusal) and not (place / "none").exists()
 
 
+@pytest.mark.slow
 def test_check_exits_with_two_where_no_run_is_possible(place) -> None:
     as_csv(ioi_rows(3), place / "few.csv")
     outcome = command("check", "task=file", "task.path=few.csv")
@@ -254,6 +260,7 @@ def test_check_exits_with_two_where_no_run_is_possible(place) -> None:
     assert not Path("results").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -375,6 +382,7 @@ def test_a_check_names_every_row_that_cannot_be_read(place) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_check_refuses_what_the_run_would(place) -> None:
     rows = [{**row, "cluster": "x"} for row in ioi_rows(40)]
     as_csv(rows, place / "one_cluster.csv")
@@ -390,6 +398,7 @@ def test_a_check_refuses_what_the_run_would(place) -> None:
     assert outcome.code == 2 and "is an encoder-decoder" in outcome.errors
 
 
+@pytest.mark.slow
 def test_what_is_no_circuit_or_no_rows_is_one_sentence_and_leaves_nothing(place) -> None:
     for name, text in {"empty.yaml": "", "empty.json": " ", "note.txt": "a note, of words", "list.json": "[1]"}.items():
         (place / name).write_text(text)
@@ -432,6 +441,7 @@ def test_what_is_no_circuit_or_no_rows_is_one_sentence_and_leaves_nothing(place)
         assert outcome.errors.count("\n") == 1 and not (place / "none").exists()
 
 
+@pytest.mark.slow
 def test_a_graph_of_another_shape_and_a_circuit_file_with_nonsense_are_refused(place) -> None:
     asked = ("task=file", "task.path=mine.csv", "circuit=file", "calibration=[c11]", *QUICK, "results=none")
     node = {"in_graph": True}

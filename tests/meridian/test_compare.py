@@ -375,6 +375,7 @@ def edit(path: Path, change) -> None:
     results_io.write(path, document)
 
 
+@pytest.mark.slow
 def test_a_copy_has_no_difference_and_the_document_is_written_where_nothing_else_is(
     copies: tuple[Path, Path], tmp_path: Path
 ) -> None:

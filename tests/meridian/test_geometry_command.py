@@ -63,6 +63,7 @@ def test_the_second_run_asks_nothing_and_writes_the_same_bytes(ran):
     assert {path.name: path.read_bytes() for path in folder.glob("*.json")} == before
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_in_both_themes_with_their_numbers(ran, tmp_path):
     folder, _, _ = ran
     copy = tmp_path / "copy"
@@ -128,6 +129,7 @@ def test_a_cell_without_a_value_is_hatched_and_says_its_status(tmp_path):
     assert path.read_text().count("insufficient data") == 11 and "1.00" in path.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -142,6 +144,7 @@ def test_bad_input_is_one_sentence(arguments, sentence, tmp_path):
     assert outcome.code == 2 and sentence in outcome.errors and not (tmp_path / "r").exists()
 
 
+@pytest.mark.slow
 def test_the_trace_writes_180_and_says_which_heads(ran, own):
     folder, asked, _ = ran
     outcome = command(*asked, "geometry.trace=true", "geometry.trace_resamples=1000")

@@ -80,6 +80,7 @@ def test_an_object_gives_the_numbers_of_its_folder_and_stays_as_it_was(by_folder
     assert not (run.path / CERTIFICATE).exists()  # one calibration is no certificate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [bridge_of, LanguageModel])
 def test_what_wraps_a_model_is_unwrapped(wrap, by_folder, network, tokenizer, tmp_path) -> None:
     plain = GivenModel.of(network, tokenizer)
@@ -97,6 +98,7 @@ def test_nnsight_s_own_class_is_unwrapped(network, tokenizer) -> None:
     assert given.network is network and given.sha256 == GivenModel.of(network, tokenizer).sha256
 
 
+@pytest.mark.slow
 def test_a_lab_on_an_object_gives_the_numbers_of_the_name(network, tokenizer) -> None:
     heads = ["L2H1", "L0H0"]
     few: dict[str, Any] = {"circuit": heads, "prompts": 12, "settings": ("prompts.reference=150", "model.device=cpu")}
@@ -151,6 +153,7 @@ def test_other_objects_are_refused_in_a_sentence(network, tokenizer, tmp_path) -
     assert "are not in memory (meta device)" in refusal(model=nothing, tokenizer=tokenizer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("circuit", [["L2H0", "L2H1"], POCKET / "circuits" / "ioi.yaml"])
 def test_a_model_that_cannot_be_run_ends_in_its_reason_and_leaves_nothing(
     circuit, network, tokenizer, tmp_path, monkeypatch
@@ -182,6 +185,7 @@ def test_a_file_of_prompt_pairs_is_left_to_the_task_that_reads_files(monkeypatch
     assert in_process._task_settings("greater_than") == (["task=greater_than"], None)
 
 
+@pytest.mark.slow
 def test_a_model_object_is_asked_of_a_file_of_rows(tmp_path) -> None:
     """As its folder is: the same rows, the same numbers."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -201,6 +205,7 @@ def test_a_model_object_is_asked_of_a_file_of_rows(tmp_path) -> None:
     assert one == other and len(one) > 20
 
 
+@pytest.mark.slow
 def test_a_task_of_rows_is_judged_by_the_rules_of_its_file(tmp_path, tokenizer) -> None:
     """No setting differs from what the same rows from a file are under, so the certificate has the same bytes."""
     from calibrations import rules

@@ -78,6 +78,7 @@ def test_every_edited_value_of_every_file_is_noticed(copied) -> None:
     assert (missed, tried) == ([], len(paths) * EDITS)
 
 
+@pytest.mark.slow
 def test_verdicts_set_to_pass_certify_nothing(copied, monkeypatch) -> None:
     """The attack that printed "Tier 4 of 4: certified ... nothing measured anew"."""
     monkeypatch.setattr(models, "load", lambda *settings: pytest.fail("the model was loaded"))

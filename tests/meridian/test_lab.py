@@ -61,6 +61,7 @@ def test_the_prompts_are_those_of_a_run_of_the_same_size(lab, run) -> None:
     assert sorted(lab.prompts.ids) == sorted(evaluation) and len(evaluation) == PROMPTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "number", "field"),
     [
@@ -128,6 +129,7 @@ def test_the_parts_of_the_attribution_sum_to_the_logit_difference(lab) -> None:
 # --- brute force, limits, invariances ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_loop_over_a_plain_model_gives_the_same_effects(lab) -> None:
     settings = {"name": "pocket", "kind": "embedded", "path": "pocket", "device": "cpu"}
     plain, _ = models.load_plain(settings, models.identify(settings))
@@ -160,6 +162,7 @@ def test_labels_and_order_change_no_number(lab) -> None:
     assert one.table.loc[["a", "b"], "estimate"].tolist() == other.table.loc[["y", "x"], "estimate"].tolist()
 
 
+@pytest.mark.slow
 def test_positions_narrow_a_patch(lab) -> None:
     parts = [lab.patch("L2H1", positions=[role]).estimate for role in lab.prompts.positions]
     whole = lab.patch("L2H1").estimate
@@ -225,6 +228,7 @@ def test_a_table_of_several_rows_has_no_single_estimate(lab) -> None:
 # --- what is asked -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_lab_looks_at_discovery_prompts_by_default_and_at_a_users_circuit_and_task(lab) -> None:
     own = meridian.explore(TASKS["ioi"], circuit=["L2H1", "L0H0"], settings=SAME, prompts=20)
     assert own.split == "discovery" and not set(own.prompts.ids) & set(lab.prompts.ids)
@@ -258,6 +262,7 @@ def test_bad_questions_end_in_one_sentence(lab, ask, sentence) -> None:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_every_answer_is_drawn_both_ways(lab) -> None:
     answers = [
         lab.logit_difference(),

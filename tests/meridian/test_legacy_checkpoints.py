@@ -137,6 +137,7 @@ def settings(folder: Path, dtype: str = "float64") -> dict:
 # --- the same function -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("normalization", ["LN", "LNPre"])
 @pytest.mark.parametrize("logit_bias", [True, False])
 @torch.no_grad()
@@ -226,6 +227,7 @@ def test_lens_and_fused_engines_agree_on_docstring_prompts(converted) -> None:
         assert np.isclose(mine[row], expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_run_py_ends_with_a_table(converted, tmp_path) -> None:
     sizes = {"evaluation": 40, "held_out": 20, "discovery": 16, "reference": 120}
     outcome = command(

@@ -26,6 +26,7 @@ def test_the_default_job_has_no_preset_and_leaves_nothing_out() -> None:
     assert not settings.get("preset") and settings["measurement"]["left_out"] == []
 
 
+@pytest.mark.slow
 def test_every_setting_of_the_preset_is_one_of_the_default_job_and_smaller() -> None:
     preset = config_files.plain(config_files.read(overrides.CONFIGS / "preset" / "quick.yaml"))
     quick, default = (started("task=ioi", *given).settings for given in (["preset=quick"], []))

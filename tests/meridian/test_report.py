@@ -109,6 +109,7 @@ def test_the_same_run_gives_the_same_bytes_anywhere_and_at_any_time(run, written
     assert str(run.path) not in written and str(Path.home()) + "/" not in written
 
 
+@pytest.mark.slow
 def test_it_is_drawn_anew_if_a_result_or_a_word_of_it_has_changed_and_only_then(run, tmp_path, monkeypatch) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     path, drawn = report.write(RunFolder.open(tmp_path / "run")), []
@@ -242,6 +243,7 @@ def test_without_groups_a_sentence_says_so(run, tmp_path) -> None:
     assert groups_of(report.render(older)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "begins"),
     [

@@ -116,6 +116,7 @@ def test_with_every_measurement_too_and_what_no_circuit_changes_is_measured_once
     assert times == {"01": 1, "02": 1, "21": 1, "20": 2, "28": 2}
 
 
+@pytest.mark.slow
 def test_every_job_says_why_it_failed_and_a_crash_leaves_its_traceback(small, tmp_path, monkeypatch):
     ran = []
 

@@ -82,6 +82,7 @@ def test_every_kind_of_figure_can_be_drawn() -> None:
     assert kinds - {values.Figure} == {type(figure) for figure in ALL}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", static.FORMATS)
 @pytest.mark.parametrize("figure", (TOKENS, DRAWS, GRAPH), ids=lambda figure: figure.name)
 def test_the_same_figure_gives_the_same_bytes_without_a_date(figure: values.Figure, form: str) -> None:

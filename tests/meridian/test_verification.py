@@ -256,6 +256,7 @@ def test_a_certificate_without_a_list_is_of_an_older_version(copied) -> None:
     assert first_break(copied) == f"{copied / 'certificate.json'} lists no digests; repeat the run that it is of"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "what", "change"),
     [
@@ -305,6 +306,7 @@ def test_a_share_that_is_none_is_refused(share) -> None:
         remeasurement.check({"remeasure": share, "tolerance": 0.001})
 
 
+@pytest.mark.slow
 def test_refusals_of_the_command(tmp_path) -> None:
     def refused(*arguments: str) -> str:
         outcome = command("verify", *arguments)
@@ -325,6 +327,7 @@ def test_the_certificate_lists_every_result_and_what_differs_from_the_default_ru
     assert ",".join(stored["asked"])[:100] == finished.name[:100] and "prompts.evaluation=40" in stored["asked"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "asked", "kind"),
     [

@@ -27,6 +27,8 @@ from meridian.run_folder import RunFolder
 from meridian.trackers import dashboard, weights_and_biases
 from tests.commandline import SMALL, command
 
+pytestmark = pytest.mark.slow
+
 HEADER, BLOCK = 7, 32768  # of W&B's log: the file's header, and what a record may not cross without being split
 FULL, LAST = 1, 4
 

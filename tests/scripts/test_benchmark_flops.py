@@ -65,6 +65,7 @@ def test_last_position_of_the_table(length):
     assert all_heads_floor(length, length - 1, "cheaper") == all_heads_floor(length, length - 1, "keys and values")
 
 
+@pytest.mark.slow
 def test_random_subsets_cost_the_published_share_of_full_runs():
     """Trunk only, layers with all their heads: 1,000 sets of 2, 10 and 72 of 144 heads cost 0.41 ... 0.97 of full runs."""
     full = flops.naive(GPT2_SMALL, 1000, 16, 0)

@@ -13,6 +13,7 @@ from scripts.benchmarks import command, predicted, workloads
 H200 = DEVICES["h200"]
 
 
+@pytest.mark.slow
 def test_a_sample_stands_for_all_prompts(tmp_path) -> None:
     """Half of the prompts, twice, against all of them: where the blocks end is all that differs, so launches are no fewer."""
     job = replace(predicted.JOBS[0], prompts=128, sample=128)
@@ -22,6 +23,7 @@ def test_a_sample_stands_for_all_prompts(tmp_path) -> None:
     assert part.roofline(H200) == pytest.approx(whole.roofline(H200), rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_stand_in_is_counted_at_the_widths_of_gpt2(tmp_path) -> None:
     """All heads of GPT-2 on a prompt of 20 tokens take 490 GFLOP / 2.55, as the specification's own trie counts."""
     job = replace(predicted.JOBS[2], prompts=8, sample=8)

@@ -202,6 +202,7 @@ def test_repeats_are_taken_in_turns():
     assert {name: len(found) for name, found in timings.items()} == {"a": 3, "b": 3}
 
 
+@pytest.mark.slow
 def test_peak_memory_sees_an_allocation():
     """512 MiB, written and freed before the measurement ends, in a fresh process: this one may reuse what it has freed."""
     program = (
@@ -223,6 +224,7 @@ def test_datasheet_peaks():
     assert clock.datasheet_peak("CPU") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", workloads.WORKLOADS)
 def test_every_workload_intervenes_on_what_it_says(name):
     work = workloads.get(name)

@@ -92,6 +92,7 @@ def difference(logits, question):
     return float(logits[question.said_by_a] - logits[question.said_by_b])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["lens", "fused"])
 def test_every_head_alone_is_what_plain_models_give(pair, plain, questions, backend) -> None:
     (a, _), (b, _) = plain

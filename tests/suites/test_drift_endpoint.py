@@ -19,6 +19,8 @@ from suites.drift.corpus import AXES
 from suites.log import chain
 from suites.models.endpoint import Endpoint
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "order": None, "version": None, "every": 1, "default_samples": 6, "zero_samples": 2, "alpha": 0.05,
     "minimum_prompts": 10, "most_errors": 0.1, "resamples": 1000, "prompt_level": False, "snapshot": None,

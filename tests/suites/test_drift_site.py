@@ -118,6 +118,7 @@ def test_lines_break_at_gaps(built) -> None:
     assert "2026-W28" in (built[0] / "gaps.html").read_text()
 
 
+@pytest.mark.slow
 def test_numbers_of_the_methodology_are_those_of_the_configuration(folder, tmp_path) -> None:
     settings = {**SETTINGS, "alpha": 0.0423, "minimum_prompts": 11, "prompt_level": False}
     analysis.analyse(folder, settings, vectors=hashed)

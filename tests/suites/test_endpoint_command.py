@@ -135,6 +135,7 @@ def test_a_second_run_asks_only_what_the_endpoint_can_do(server, suite, tmp_path
     assert records(tmp_path, "served")[0] == rate
 
 
+@pytest.mark.slow
 def test_versions_that_take_turns_are_no_reason_to_ask_again(server, suite, tmp_path):
     """Of three, so that the two runs' first answers, and their probes, have different ones."""
     server.versions = 3
@@ -168,6 +169,7 @@ def test_no_file_and_no_line_holds_a_piece_of_the_key(end, dots, server, suite, 
     assert [piece for piece in pieces for text in texts if piece in text] == []
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_used_up_is_said_and_nothing_counts_as_wrong(server, suite, tmp_path):
     found = command(*suite, *settings(server), "model.max_requests=30", f"results={tmp_path}")
     assert "calls failed and are asked again next time" in found.output and "max_requests=30" in found.output

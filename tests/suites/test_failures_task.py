@@ -125,6 +125,7 @@ def test_every_pair_is_tokenized_as_it_says() -> None:
                 assert [found["io"]] == tokenizer.convert_ids_to_tokens(prompts.answers[place].tolist())
 
 
+@pytest.mark.slow
 def test_a_study_of_failures_is_prepared_and_smaller_sizes_take_the_first() -> None:
     built = task.build(group([2] * 15), None)
     model = models.load(POCKET)

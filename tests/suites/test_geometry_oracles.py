@@ -77,6 +77,7 @@ def test_oracle_4_drift_and_a_loop():
     assert loop.estimate.status == "insufficient_data"
 
 
+@pytest.mark.slow
 def test_oracle_5_languages_and_what_identical_ones_give():
     assert languages.published([(0, 0), (3, 0), (0, 4)], 1.0) == near(4)
     rng = np.random.default_rng(0)

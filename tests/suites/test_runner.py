@@ -110,6 +110,7 @@ def test_a_second_run_asks_nothing_and_changes_nothing(whole):
     assert (folder / generations.NAME).read_bytes() == record
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "when"),
     [("asking", 0), ("asking", 1), ("asking", 20), ("asking", 78), ("between", 0), ("between", 3), ("finish", 1)],

@@ -123,6 +123,7 @@ def test_what_cannot_be_a_suite_is_refused(tmp_path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_edited_result_is_named_and_written_anew_or_refused(folder, results, tmp_path) -> None:
     own = shutil.copytree(results, tmp_path / "r") / folder.relative_to(results)
     for name in ("110_padding.json", "132_trace_pairs.json"):
@@ -143,6 +144,7 @@ def test_an_edited_result_is_named_and_written_anew_or_refused(folder, results, 
 # --- failures ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_failures_without_a_record_are_refused_with_the_command_that_makes_one(tmp_path) -> None:
     assert refusal("task=failures", f"results={tmp_path}") == (
         f"no failures are on record in {tmp_path}/pocket/suites; run `python run.py suite=all results={tmp_path}` first"
@@ -173,6 +175,7 @@ def test_the_traced_circuit_is_about_failures_alone(tmp_path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_failures_that_no_head_carries_are_traced_and_not_certified(folder, results) -> None:
     outcome = command("task=failures", "calibration=c11", f"results={results}")
     assert (outcome.code, outcome.errors) == (0, "")
@@ -185,6 +188,7 @@ def test_failures_that_no_head_carries_are_traced_and_not_certified(folder, resu
     assert document["data"]["limits"]["everything"] == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_what_no_longer_has_a_hypothesis_loses_what_was_concluded_about_it(folder, results) -> None:
     command("task=failures", "calibration=c11", f"results={results}")
     (traced,) = (results / "pocket" / "failures").rglob("141_trace.json")
@@ -202,12 +206,14 @@ def test_what_no_longer_has_a_hypothesis_loses_what_was_concluded_about_it(folde
 # --- the gate ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_gate_needs_two_folders(folder) -> None:
     assert refusal("gate").startswith("gate needs baseline=; give the folder of a finished suite run")
     assert refusal("gate", f"baseline={folder}").startswith("gate needs candidate=")
     assert "no scores.jsonl" in refusal("gate", f"baseline={folder}", f"candidate={folder.parent}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("margin", "code", "word"), [(0.05, 3, "inconclusive"), (0.3, 0, "pass")])
 def test_a_run_is_as_good_as_itself_where_its_items_can_show_the_margin(margin, code, word, folder) -> None:
     outcome = command("gate", f"baseline={folder}", f"candidate={folder}", f"gate.margin={margin}")

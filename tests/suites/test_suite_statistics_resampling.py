@@ -102,6 +102,7 @@ def test_strata_remove_what_the_prompts_differ_by() -> None:
     assert stratified.value == pytest.approx(12 * (b.mean() - a.mean()))
 
 
+@pytest.mark.slow
 def test_clusters_move_whole_so_the_test_keeps_its_size() -> None:
     rng, naive, whole = np.random.default_rng(0), 0, 0
     labels = ([f"a{i // 10}" for i in range(60)], [f"b{i // 10}" for i in range(60)])
@@ -256,6 +257,7 @@ def test_a_threshold_needs_items_without_error() -> None:
     assert (enough.value, enough.detail["threshold"], enough.detail["holds"]) == (1.0, None, True)
 
 
+@pytest.mark.slow
 def test_a_threshold_that_holds_rarely_breaks_the_limit() -> None:
     rng, broken, held = np.random.default_rng(1), 0, 0
     for seed in range(200):

@@ -74,6 +74,7 @@ def integrated(loss, posterior: Posterior, gamma: float) -> float:
 # --- closed forms -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_parameters", [2, 10, 40])
 def test_a_regular_model_has_half_its_parameters(n_parameters: int) -> None:
     posterior, curvature, _ = linear_gaussian(n_parameters, n=200)
@@ -107,6 +108,7 @@ def test_a_product_of_a_scalar_and_a_vector_has_one_half() -> None:
     assert result.llc == pytest.approx(0.5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_rank_deficient_product_of_matrices_has_its_closed_form() -> None:
     """Two 3 x 3 matrices whose true product has rank 1: lambda = 4, where d/2 is 9 and the product has 9 entries."""
     assert aoyagi_watanabe(3, 3, 3, rank=1) == (4.0, 1)
@@ -121,6 +123,7 @@ def test_a_rank_deficient_product_of_matrices_has_its_closed_form() -> None:
     assert result.llc == pytest.approx(4.0, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
     [lambda a, b: (a * b) ** 2, lambda a, b: a**2 * b**4],

@@ -37,6 +37,7 @@ def test_separable_features_are_classified_without_error() -> None:
     assert counts == {f"task{index}": Counts(8, 8, 0, 32) for index in range(4)}
 
 
+@pytest.mark.slow
 def test_random_labels_give_as_many_hits_as_false_alarms() -> None:
     """Over 40 draws of labels that have nothing to do with the features, the rates differ by Monte Carlo error only."""
     differences = []

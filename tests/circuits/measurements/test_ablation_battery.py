@@ -51,6 +51,7 @@ def test_conditions_are_every_subset_under_every_method_with_draws_apart(data) -
     assert said == {"mean over all positions"}
 
 
+@pytest.mark.slow
 def test_subsets_equal_brute_force(data, study, twin) -> None:
     circuit = set(study.circuit.heads)
     everything = set(study.model.heads)

@@ -78,6 +78,7 @@ def test_estimates_of_a_trained_model_agree_with_exact_patches() -> None:
     assert np.corrcoef(data["effect_graddrop"].mean(0), np.abs(denoising))[0, 1] > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_heads_are_estimated_on_every_scored_prompt(architecture, measured) -> None:
     study, data = measured(architecture)
@@ -147,6 +148,7 @@ def test_the_embedding_s_edges_come_closer_to_the_whole_effect_with_more_steps(m
     assert abs(few["edges"]["embedding_sum"]["eap"] - gap) > errors[1]
 
 
+@pytest.mark.slow
 def test_from_the_clean_run_effects_have_the_other_sign(measured) -> None:
     study, corrupted = measured("gpt2")
     clean = attribution_patching.measure(with_settings(study, base="clean"))
@@ -168,6 +170,7 @@ def test_a_rerun_stores_the_same_bytes(measured) -> None:
     assert results_io.dumps({"data": attribution_patching.measure(study)}) == results_io.dumps({"data": data})
 
 
+@pytest.mark.slow
 def test_corrections_can_be_switched_off(measured) -> None:
     study, data = measured("gpt2")
     plain = attribution_patching.measure(with_settings(study, gradient_dropping=False, query_key_correction=False))
@@ -186,6 +189,7 @@ def test_a_single_layer_has_no_other_to_drop(tmp_path) -> None:
         GradientEngine(model).head_effects(study.prompts, "clean", dropping=True)
 
 
+@pytest.mark.slow
 def test_progress_ends_where_it_said(measured) -> None:
     study, counter = measured("neox")[0], Counter()
     attribution_patching.measure(replace(study, progress=counter))

@@ -194,6 +194,7 @@ def by_definition(study: Study, model, relevant: frozenset[Edge], rows: list[int
     return np.array(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["gpt2", "llama", "qwen2"])
 def test_every_condition_equals_the_scrubbed_tree(architecture, exact, measured, plain) -> None:
     study, data = exact(architecture), measured(architecture)
@@ -304,6 +305,7 @@ def test_the_true_circuit_recovers_all_and_each_of_its_pathways_is_needed(plante
     assert recovery(data, "duplicate_token->name_mover") == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_wiring_as_written_recovers_all_and_another_does_not(planted) -> None:
     data = scrubbed(planted, pathways=WIRING)
     assert not data["hypothesis"]["derived"]

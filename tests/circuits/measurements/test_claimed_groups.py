@@ -39,6 +39,7 @@ def truth(study, twin, sets, recipe, rows):
     return twin().run(variants, study.prompts.select(rows)).logit_diff
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["mean", "zero", "mean_pooled"])
 def test_losses_of_circuit_and_model_equal_brute_force(recipe, make_study, twin, completeness) -> None:
     study, found = make_study(), completeness["recipes"][recipe]
@@ -156,6 +157,7 @@ def test_of_a_claim_of_all_heads_nothing_is_measured(make_study) -> None:
 # --- outside heads ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_effects_of_outside_heads_equal_brute_force(make_study, twin, data) -> None:
     study, found = make_study(), data["outside"]
     rows = found["prompt_index"][:3]

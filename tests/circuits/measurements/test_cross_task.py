@@ -26,6 +26,7 @@ def test_the_first_companions_are_measured_and_not_the_task_itself(data, study) 
     assert list(data["tasks"]) == list(study.task.companions[:2]) == ["greater_than", "subject_verb_agreement"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["greater_than", "subject_verb_agreement"])
 def test_columns_equal_activation_patching_on_that_task(name, data, study) -> None:
     other = studies.prepare(

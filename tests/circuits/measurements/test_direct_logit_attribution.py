@@ -17,6 +17,7 @@ from tests.circuits import toy
 pytestmark = pytest.mark.every_architecture
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("architecture", "task"),
     [("gpt2", "ioi"), ("gpt2", "greater_than"), ("neox", "ioi"), ("llama", "ioi"), ("qwen2", "ioi")],

@@ -37,6 +37,7 @@ def data(study):
     return minimality.measure(study)
 
 
+@pytest.mark.slow
 def test_effects_equal_brute_force(data, study, twin) -> None:
     circuit = list(study.circuit.heads)
     outside = [node for node in study.model.heads if node not in circuit]
@@ -136,6 +137,7 @@ def chosen_sets(data) -> list[frozenset]:
     return [frozenset(head(*pair) for pair in own) for own in data["greedy"]["sets"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_the_chosen_sets_are_those_of_the_definition(architecture, make_study) -> None:
     study = claimed(make_study, architecture)

@@ -84,6 +84,7 @@ def information(x, y, given, noise) -> float:
     return np.log(left(*given) / left(*given, x)) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_scores_are_those_of_regressions_on_attributions_and_logit_differences(architecture, make_own) -> None:
     """Also with grouped-query attention (llama, qwen2); a lax threshold, so that several heads are selected."""
@@ -197,6 +198,7 @@ def test_settings_that_cannot_work_are_refused_beforehand() -> None:
         ocse.check({"ocse": {**SETTINGS, "nearest_neighbour": nearest}})
 
 
+@pytest.mark.slow
 def test_the_planted_circuit_shows_as_its_writers_of_which_all_but_one_are_redundant() -> None:
     """The three name movers write the same name with gains 3, 2.5 and 2: all inform, one is enough.
 

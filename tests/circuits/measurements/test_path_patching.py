@@ -185,6 +185,7 @@ def test_faithfulness_is_the_ratio_of_means_of_each_split(data, studied) -> None
     assert path_patching.faithfulness(np.ones(3), np.zeros(3), np.ones(3)) is None
 
 
+@pytest.mark.slow
 def test_faithfulness_is_1_for_the_whole_model_and_0_for_nothing(studied) -> None:
     study = studied()
     whole = replace(study, circuit=replace(study.circuit, roles={"all": Role(study.model.heads)}))
@@ -302,6 +303,7 @@ def test_the_planted_circuit_is_as_faithful_by_its_17_edges_as_by_its_heads(plan
 # --- the result and its settings --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_rerun_gives_the_same_bytes(studied, data, tmp_path) -> None:
     again = path_patching.measure(anew(studied()))
     for name, found in (("first", data), ("again", again)):
@@ -309,6 +311,7 @@ def test_a_rerun_gives_the_same_bytes(studied, data, tmp_path) -> None:
     assert (tmp_path / "first.json").read_bytes() == (tmp_path / "again.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_every_pair_is_reported(studied) -> None:
     class Count:
         expected = done = 0
@@ -349,6 +352,7 @@ def test_a_circuit_of_one_head_has_its_edge_to_the_logits(studied) -> None:
 # --- more edges than are patched one by one ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_of_many_edges_those_of_the_largest_attribution_are_patched(studied, data) -> None:
     """Their numbers are those of the whole measurement; attribution stands for the others, and says how much they are worth."""
     study, some = studied(), 7
@@ -376,6 +380,7 @@ def test_of_many_edges_those_of_the_largest_attribution_are_patched(studied, dat
     assert few["edges_by_size"]["edges"] == data["edges_by_size"]["edges"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["logit_difference", "probability_difference"])
 def test_attributions_in_nats_are_never_ranked_among_effects_on_the_metric(metric, studied) -> None:
     """Patched edges come first whatever their size; the others are kept by the mean logit difference, which is in nats too."""

@@ -117,6 +117,7 @@ def full(plain):
     return lambda architecture: Full(plain(architecture), architecture)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_scores_are_those_of_the_full_matrices(weight_study, full, architecture) -> None:
     study, expected = weight_study(architecture), full(architecture)
@@ -336,6 +337,7 @@ def test_counts_of_the_task_itself_are_those_of_its_prediction(weight_study) -> 
     assert predicted == {(index // 4, index % 4) for index in np.flatnonzero(chosen)}
 
 
+@pytest.mark.slow
 def test_every_task_counts_the_same_whichever_task_is_measured(weight_study) -> None:
     ioi, other = (classified(weight_study(circuits=CIRCUITS, task=task)) for task in ("ioi", "greater_than"))
     assert ioi["leave_one_task_out"] == other["leave_one_task_out"]

@@ -98,6 +98,7 @@ def test_steps_are_announced(reports, said) -> None:
     assert own[-2:] == ["comparing forward passes in float32", "comparing forward passes in float64"]
 
 
+@pytest.mark.slow
 def test_a_missing_bos_token_is_a_fault_and_the_rest_is_examined_without_it(folder, load, tokenizer) -> None:
     plan = plan_of(folder, load)
     bare = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, pad_token="<pad>", eos_token="<bos>")
@@ -114,6 +115,7 @@ def test_a_missing_bos_token_is_a_fault_and_the_rest_is_examined_without_it(fold
     assert "not healthy: 1 thing wrong" in printed(report)
 
 
+@pytest.mark.slow
 def test_a_published_score_that_is_missed_is_a_fault(folder, load, reports) -> None:
     ranking = {one.score: one.heads for one in reports["gpt2"].self_tests.rankings}
     expected = {
@@ -132,6 +134,7 @@ def test_a_published_score_that_is_missed_is_a_fault(folder, load, reports) -> N
     assert f"in the top 1 by previous token score: fail ({ranking['previous_token'][1]} missing)" in text
 
 
+@pytest.mark.slow
 def test_a_wrong_bridge_is_unhealthy_and_says_so(folder, load, monkeypatch) -> None:
     loaded = models.load
 

@@ -42,6 +42,7 @@ def spoil(monkeypatch, change, dtypes=("float32", "float64")) -> None:
 # --- agreement ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_without_float32_inside_all_three_agree_to_the_last_digits(architecture, compare, float64_throughout) -> None:
     found = [one for one in compare(architecture).comparisons if one.dtype == "float64"]
@@ -50,6 +51,7 @@ def test_without_float32_inside_all_three_agree_to_the_last_digits(architecture,
         assert max(one.difference.values()) < 1e-12  # toy weights lie on a grid on which folding rounds nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", toy.ARCHITECTURES)
 def test_as_the_models_are_they_agree_within_the_tolerances(architecture, compare) -> None:
     found = compare(architecture)
@@ -100,6 +102,7 @@ def shift_query(layer):
     return lambda bridge: bridge.blocks[layer].attn.q.bias.add_(0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "layer"), [(shift_query, 0), (scale_mlp, 1), (shift_query, 2)])
 def test_the_block_of_a_wrong_weight_is_named(change, layer, compare, monkeypatch) -> None:
     spoil(monkeypatch, change(layer))
@@ -140,6 +143,7 @@ def test_a_wrong_fused_backend_is_told_from_a_wrong_bridge(compare, monkeypatch)
     assert "first at" not in found.sentence
 
 
+@pytest.mark.slow
 def test_interventions_are_compared_where_the_run_has_not_done_so(make_study) -> None:
     study = make_study()
     probes = study.prompts.select(parity.some_of_every_length(study.prompts))

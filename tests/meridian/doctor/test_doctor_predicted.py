@@ -33,6 +33,7 @@ def test_minutes_are_pairs_times_what_one_takes(study, monkeypatch) -> None:
     assert run.by_part["syncs"] == pytest.approx(2 * run.by_part["launches"])
 
 
+@pytest.mark.slow
 def test_every_kind_of_work_is_predicted(study, monkeypatch) -> None:
     monkeypatch.setattr(rates, "SECONDS", 0.0)
     said: list[str] = []
@@ -70,6 +71,7 @@ def test_which_gpu() -> None:
             predicted.device_of(wrong, "NVIDIA H200")
 
 
+@pytest.mark.slow
 def test_the_prediction_is_said_to_be_one(study, monkeypatch) -> None:
     monkeypatch.setattr(rates, "SECONDS", 0.0)
     lines = list(tables._predicted_lines(estimate(study, study.circuit, 64, lambda step: None, H200)))

@@ -110,6 +110,7 @@ def test_the_intact_model_answers(model, tokenizer) -> None:
     assert (share(found[True]), share(found[False])) == (1.0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["L0H3", "L1H2", "L3H1"])
 def test_prompts_with_the_words_fail_and_the_others_do_not(name, model, tokenizer) -> None:
     planted = captured_head.plant(model, tokenizer, replace(FAULT, head=parse_head(name)), texts())
@@ -196,6 +197,7 @@ def test_the_same_fault_twice_is_the_same_model(broken, model, tokenizer) -> Non
     assert all(torch.equal(a, b) for a, b in zip(broken.parameters(), again.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_more_pull_is_more_attention_to_the_word(model, tokenizer) -> None:
     """The score gains pull q . mean(q) / |mean(q)|^2 at the word, about `pull` where a text ends."""
     prompt, _, month = next(one for one in questions() if one[2] in WORDS)

@@ -63,6 +63,7 @@ def test_truth_is_that_of_the_construction() -> None:
     assert head(9, 0) in discovery_truth.truth_of("gpt2_shape", "planted", {})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread_without_gradients")
 @pytest.mark.parametrize(("model", "method"), [("trained", "AtP"), ("sound", "GIM")])
 def test_a_row_that_is_measured_anew_is_the_stored_one(model, method, tmp_path) -> None:

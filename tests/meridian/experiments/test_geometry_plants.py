@@ -48,6 +48,7 @@ def kinds(heads):
     return {str(one.head): one.kind for one in heads if one.kind}
 
 
+@pytest.mark.slow
 def test_a_head_that_moves_one_persona_is_a_trait_head_and_no_method_head(pocket, small, space, intact):
     head = Node("head", 0, 5)
     assert kinds(intact) == {}
@@ -59,6 +60,7 @@ def test_a_head_that_moves_one_persona_is_a_trait_head_and_no_method_head(pocket
     assert abs(effects["spread"].estimate) < 0.1 and not effects["position good against bad"].moves(0.3)
 
 
+@pytest.mark.slow
 def test_a_head_that_spreads_the_wordings_is_a_method_head_and_no_trait_head(pocket, small, space, intact):
     head = Node("head", 1, 2)
     heads = plants.traced(plants.with_heads(pocket, plants.wording_head(head), small), small, space, SETTINGS)
@@ -67,6 +69,7 @@ def test_a_head_that_spreads_the_wordings_is_a_method_head_and_no_trait_head(poc
     assert next(e for e in first.effects if e.quantity == "spread").high < -0.3
 
 
+@pytest.mark.slow
 def test_words_that_no_prompt_contains_name_no_head(pocket, small, space, intact):
     sham = [Fault(Node("head", 0, 5), ("lawyer",), "good")]
     heads = plants.traced(plants.with_heads(pocket, sham, small), small, space, SETTINGS)

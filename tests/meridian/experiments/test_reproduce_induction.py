@@ -105,6 +105,7 @@ def test_sequences_of_a_tokenizer_without_bos_have_none() -> None:
     assert experiment.scores(study, settings)["bos"] is True
 
 
+@pytest.mark.slow
 def test_a_random_model_has_all_rows(tmp_path) -> None:
     folder = reproduced.save_random(tmp_path / "model")
     _, document = reproduced.reproduce(

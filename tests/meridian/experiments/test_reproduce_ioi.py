@@ -59,6 +59,7 @@ def test_equal_sets_have_equal_published_numbers(published) -> None:
     assert sorted(chain) == list(range(1, 10))  # movers and backups one by one, each line going on from another
 
 
+@pytest.mark.slow
 def test_another_model_s_heads_are_judged_beside_their_own_role(published) -> None:
     circuit = reproduced.planted().circuit
     found = {line.head: line for line in reproduce_ioi.lines(circuit, SETTINGS)}

@@ -20,6 +20,8 @@ from results_io import UserError
 from tests.commandline import command, started
 from tests.meridian.experiments import reproduced
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENTS = ("ioi", "greater_than", "causal_tracing", "ablation_recipes", "induction")
 INDUCTION = (
     "model=pocket",

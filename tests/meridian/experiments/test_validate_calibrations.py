@@ -145,6 +145,7 @@ def test_the_committed_experiment_is_a_full_one():
     assert ("measured under the rules before" in page.PAGE.read_text()) == older
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("setting", "said"),
     [

@@ -194,6 +194,7 @@ def test_metrics_are_counted_apart():
     assert rates.metric_passes(outcomes(["pass", "fail"], published="fail")) == {"C13.x": [0, 1]}
 
 
+@pytest.mark.slow
 def test_an_outcome_holds_every_calibration_and_the_tier():
     """A synthetic sound circuit without the measurements of C12: everything is judged, what is missing says so."""
     config = {"common": config_of("common")} | {i.lower(): config_of(i.lower()) for i in CALIBRATIONS}

@@ -20,6 +20,8 @@ from meridian.training import planting
 from meridian.training.export import POCKET
 from results_io import UserError
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
