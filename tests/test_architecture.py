@@ -43,9 +43,15 @@ def modules(root: Path = ROOT) -> Mapping[str, Path]:
     return found
 
 
+@cache
+def parsed(text: str) -> ast.Module:
+    """Every test reads the whole project; it is parsed once."""
+    return ast.parse(text)
+
+
 def imports(path: Path, known: Mapping[str, Path]) -> Iterator[tuple[int, str, str]]:
     """(line, module, name taken from it, "" for the module itself) of every import of a module of the project."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name, "") for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -122,7 +128,7 @@ def private_names_used(root: Path = ROOT) -> list[str]:
                 found.append(
                     f"{file}:{line} takes {name or target} from {target if name else target.rpartition('.')[0]}"
                 )
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in LAYERS:
                 taken |= {alias.asname or alias.name for alias in node.names}
@@ -151,7 +157,7 @@ def test_the_judging_side_needs_no_torch() -> None:
     libraries = {"torch", "transformers", "transformer_lens", "triton"}
     for name, path in modules().items():
         if name.partition(".")[0] in NO_TORCH:
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
                 taken = (
                     [a.name for a in node.names]
                     if isinstance(node, ast.Import)
@@ -231,7 +237,7 @@ def test_each_rule_fails_on_a_tree_that_breaks_it(tmp_path, files, check, said) 
 def test_no_function_is_longer_than_sixty_lines() -> None:
     long = []
     for path in modules().values():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno - node.lineno >= 60:
                 long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
     assert long == []
