@@ -45,6 +45,22 @@ def test_eta_squared_by_hand_on_linearised_scores():
     assert record.effect_size == pytest.approx((k - 1) * (f_value - 1) / ((k - 1) * (f_value - 1) + n))
 
 
+def test_the_prompts_that_are_needed_have_the_power_and_begin_at_the_minimum_per_group():
+    subject = evidence(n_evaluation=100, n_clusters=100, noise=1.5)
+    record = one(subject)
+    assert record.verdict == "inconclusive"
+    effect = c13.grouping(c13._scores(subject), subject.templates, subject.clusters, 10).effect.design_effect
+    k = len(np.unique(subject.templates))
+    f2, n = 0.06 / 0.94, k * CONFIG["minimum_per_group"]
+
+    def power(n):
+        return stats.f.cdf(stats.ncf.ppf(0.05, k - 1, n - k, n * f2), k - 1, n - k)
+
+    while power(n) < CONFIG["target_power"]:
+        n = int(np.ceil(n * 1.05))
+    assert record.needs == f"about {int(np.ceil(n * effect))} prompts"
+
+
 def test_a_template_bound_circuit_fails():
     record = one(evidence(template_shift=0.3))
     assert (record.published_label, record.published_verdict, record.verdict) == (

@@ -372,6 +372,11 @@ def test_faithfulness_completeness_and_minimality():
     minimality = records["minimality_mean_importance"]
     assert minimality.published_value == pytest.approx(effect.mean() / clean.mean())
     assert minimality.companions["smallest_head"] == docs["22"]["data"]["heads"][int(effect.mean(axis=1).argmin())]
+    shares = np.sort(effect.mean(axis=1) / clean.mean())
+    for essential in (2, 5):  # as many heads as stand above the limit, whatever it is
+        config = {**CONFIG, "essential_above": float(shares[-essential] + shares[-essential - 1]) / 2}
+        found = judge(docs, config)
+        assert found["minimality_mean_importance"].companions["heads_above_essential"] == essential
     for name in ("sparsity", "faithfulness", "completeness", "minimality_mean_importance", "partial_eta_sq"):
         assert records[name].published_verdict == "none" and records[name].verdict == "inconclusive"
         assert records[name].reasons == ("descriptive: no published threshold",)
