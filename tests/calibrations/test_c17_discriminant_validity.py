@@ -79,6 +79,8 @@ def test_one_companion_in_four_is_enough_to_fail():
     validity, _ = judge(docs)
     row = validity.companions
     assert row["own"] - 3 * row["others_mean"] > 0 and validity.published_verdict == "pass"
+    assert row["difference"] == pytest.approx(row["own"] - np.mean(list(row["others"].values())))
+    assert row["difference_ci90"][0] < row["difference"] < row["difference_ci90"][1]
     assert validity.verdict == "fail" and validity.p == pytest.approx(1.0)
     assert validity.reasons == ("the heads matter for other tasks as well: other task 2",)
     assert validity.estimate == pytest.approx(row["own"] - 3 * row["others"]["other task 2"])
