@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -192,6 +193,11 @@ def test_many_small_suites_pass_together_or_not_at_all() -> None:
         ("all_suites", 400, "pass"),
         ("s0", 40, "inconclusive"),
     ]
+    console = Console(file=io.StringIO(), width=200)
+    gate.show(together, console)
+    rows = console.file.getvalue().splitlines()
+    assert sum(row.rstrip(" │").endswith("inconclusive *") for row in rows) == 10  # of suites that need not pass
+    assert not any("all_suites" in row and "*" in row for row in rows)
     assert gate.compare(*_many(3, 0), pooled).verdict == "inconclusive"  # 120 items show .064 at best
     one_broken = gate.compare(*_many(10, 16), pooled)
     assert [one.suite for one in one_broken.metrics if one.verdict == "fail"] == ["s0"]

@@ -155,6 +155,9 @@ def test_a_missing_added_or_torn_line_is_found(tmp_path):
     assert "line 1: the suite hash is not that of the 1 items" in refused(folder)
     rewrite(folder, [*documents, documents[-1]])
     assert "line 1: the suite hash" in refused(folder)
+    for other in (documents[0]["suite_hash"][::-1], None):
+        rewrite(folder, [{**documents[0], "suite_hash": other}, *documents[1:]])
+        assert "line 1: the suite hash is not that of the 2 items below" in refused(folder)
     rewrite(folder, documents)
     path = folder / lock.FILE
     path.write_bytes(path.read_bytes()[:-20])
