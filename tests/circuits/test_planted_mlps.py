@@ -27,7 +27,6 @@ from results_io import UserError
 from tests.calibrations.settings import config_of
 from tests.circuits.planted_loop import measured
 
-
 SIZES = {"evaluation": 60, "held_out": 1, "discovery": 16, "reference": 200, "groups": 8}
 SOUND = ("mlp_claimed", "mlp_claimed_at_end")
 WRONG = ("mlp_left_out", "mlp_of_another_layer", "mlp_at_another_position")
