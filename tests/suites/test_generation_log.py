@@ -113,6 +113,13 @@ def test_silent_absence_is_refused(tmp_path, suite):
         writer.append([{"kind": "run_finished", "run_id": run.run_id, "n": 1, "errors": 0}])
     with pytest.raises(UserError, match="has 1 generations, announced 2 and finished with 1"):
         generations.latest(path, suite)
+    with opened(path) as log:
+        run = log.begin(suite, 1, FACTS)
+        log.add([line(log, suite, "one")])
+    with chain.Writer(path) as writer:
+        writer.append([{"kind": "run_finished", "run_id": run.run_id, "n": 3, "errors": 0}])
+    with pytest.raises(UserError, match="has 1 generations, announced 1 and finished with 3"):
+        generations.latest(path, suite)
 
 
 def test_likelihoods_that_are_silently_absent_are_refused(tmp_path):
