@@ -153,7 +153,7 @@ def test_the_subject_says_which_model_prompts_circuit_and_settings(template, pla
         assert subject["circuit_sha256"] == (named.sha256 if named else None)
     assert plan.subject("20")["settings"] == {
         "seed": 0, "draws": 2, "noise_scale": 1.0, "random_circuits": 6, "random_circuit_prompt_share": 4,
-        "battery": toy.SETTINGS["battery"],
+        "battery": toy.SETTINGS["battery"], "fewest_matched": 0,
     }  # fmt: skip
     greater_than = toy.circuit("greater_than").sha256  # the only companion that the model has a circuit for
     assert plan.subject("27")["stored_circuits"] == {"greater_than": greater_than}
