@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from circuits import circuit as circuit_files
-from circuits import hub, runnable
+from circuits import folding, hub, runnable
 from circuits.circuit import Circuit, Node
 from circuits.edges import Graph
 from code_digest import code_digest
@@ -541,6 +541,7 @@ def _bridge(
         step("folding norms into weights")
         with quiet():
             stored = _values_of_biases(bridge)
+            bridge.process_weights = lambda **unused: folding.fold(bridge)  # the library's own takes several times the memory
             bridge.enable_compatibility_mode(disable_warnings=True)
             kept = _values_of_biases(
                 bridge
