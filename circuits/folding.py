@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 LAYER_NORMS, RMS_NORMS = ("LN", "LNPre"), ("RMS", "RMSPre")
-WORDS = 4096  # rows of a table that are taken to float32 at once
+WORDS = 1024  # rows of a table that are taken to float32 at once
 TABLES = ("embed.weight", "pos_embed.weight")
 
 
@@ -68,10 +68,10 @@ def _fold_rest(bridge: Any, state: dict[str, Tensor]) -> None:
     cfg, adapter = bridge.cfg, bridge.adapter
     centres = cfg.normalization_type in LAYER_NORMS and not getattr(cfg, "final_rms", False)
     folds = cfg.normalization_type in (*LAYER_NORMS, *RMS_NORMS) and getattr(adapter, "supports_fold_ln", True)
-    if centres and getattr(adapter, "supports_center_writing_weights", True):
-        if getattr(cfg, "original_architecture", None) not in POST_NORM_ARCHITECTURES:
-            for key in TABLES:
-                _centre_rows(state.get(key))
+    normed_first = getattr(cfg, "original_architecture", None) not in POST_NORM_ARCHITECTURES
+    if centres and normed_first and getattr(adapter, "supports_center_writing_weights", True):
+        for key in TABLES:
+            _centre_rows(state.get(key))
     table, bias = state["unembed.weight"], state.get("unembed.bias")
     gain = torch.ones(table.shape[1], device=table.device)
     if folds and (weight := state.get("ln_final.weight")) is not None:
@@ -120,6 +120,6 @@ def _fold_unembedding(
             table.sub_(table.mean(0))
         return
     if centre_columns:  # of the numbers before they are rounded, which are made twice so that they are never all there
-        mean = (sum(folded(rows).double().sum(0) for rows in blocks) / len(table)).float()
+        mean = (sum(folded(rows).sum(0, dtype=torch.float64) for rows in blocks) / len(table)).float()
     for rows in blocks:
         rows.copy_(folded(rows) - mean)

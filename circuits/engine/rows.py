@@ -18,6 +18,7 @@ from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Sources
 from circuits.engine.trie import NOTHING, Edit, Part, Trie
 from circuits.interventions import Base, Recipe
+from circuits.narrow_weights import wide
 
 KeysValues = tuple[Tensor, Tensor]  # [prompt, group, position, d_head] each
 
@@ -61,10 +62,11 @@ class Inputs:
         stream = decoder.place(decoder.embed(self.tokens(base)[:, :-1]))
         for weights in decoder.layers:
             q, k, v = decoder.projected(weights, decoder.norm(stream))
-            k = decoder.rotate(k)
+            q, k = (decoder.rotate(x, number=weights.table) for x in (q, k))
             kept.append((k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()))
             if len(kept) < decoder.n_layers:
-                middle = stream + decoder.project(weights, decoder.attend(decoder.rotate(q), k, v))
+                output = decoder.project(weights, decoder.attend(q, k, v, window=weights.window))
+                middle = stream + decoder.attended(weights, output)
                 stream = middle + decoder.mlp(weights, stream if decoder.parallel else middle)
         return kept
 
@@ -164,11 +166,13 @@ class Rows:
             q, k, v = decoder.keys_values_and_last_query(weights, normed, normed[:, :, -1])
         else:
             q, k, v = decoder.projected(weights, normed)
-        q = decoder.rotate(q, slice(self.inputs.length - q.shape[2], None))
-        k = decoder.rotate(k, slice(first, None))
+        q = decoder.rotate(q, slice(self.inputs.length - q.shape[2], None), weights.table)
+        k = decoder.rotate(k, slice(first, None), weights.table)
         past_length = past[0].shape[2]
         if last:
-            return decoder.attend_last(q, k, v, past)
+            return decoder.attend_last(q, k, v, past, weights.window)
+        if not decoder.is_softmax(self.inputs.length, weights.window):
+            return decoder.attend_after(q, k, v, past, weights.window)
         seen = sum(range(past_length + 1, past_length + k.shape[2] + 1))
         decoder.flops.add(4 * q[:, :, 0].numel() * seen)
         if first:
@@ -199,10 +203,10 @@ class Rows:
             source = self.inputs.source("head", layer, recipe)[:, start:, list(heads)]
             constant = constant + self.decoder.project(weights.keep(heads), source)
         if not kept:
-            return residual + constant
+            return residual + self.decoder.attended(weights, constant)
         some = weights.keep(kept)
         z = self._attention(some, self._past(layer, kept), stream, layer == self.decoder.n_layers - 1)
-        return residual + (self.decoder.project(some, z) + constant)
+        return residual + self.decoder.attended(weights, self.decoder.project(some, z) + constant)
 
     def _attended(
         self,
@@ -215,12 +219,12 @@ class Rows:
     ) -> Float[Tensor, "child prompt query d_model"]:
         """Stream plus attention output of some children, after their edits of heads and of the whole output."""
         weights = self.decoder.layers[layer]
-        if all(map(_whole_heads, edits)):
+        if weights.attention_gain is None and all(map(_whole_heads, edits)):
             return self._select_and_project(layer, z, residual, parent, edits, start)
         selected = z[parent]
         for rows, edit in zip(selected, edits, strict=True):
             self._edit(rows, [part for part in edit if part[0] == "head"], layer, start)
-        output = self.decoder.project(weights, selected)
+        output = self.decoder.attended(weights, self.decoder.project(weights, selected))
         for rows, edit in zip(output, edits, strict=True):
             self._edit(rows, [part for part in edit if part[0] == "attention"], layer, start)
         return output + residual[parent]
@@ -250,7 +254,7 @@ class Rows:
             torch.stack(sources) if sources else rows[:0],
             torch.as_tensor(pick, device=z.device),
             parent.to(torch.int32),
-            weights.output,
+            wide(weights.output),
             weights.output_bias,
             residual.flatten(1, 2),
         )
@@ -297,7 +301,7 @@ class Rows:
             for rows, shifts in zip(stream, self.trie.shifts.edits, strict=True):
                 for shift in shifts:
                     rows += self._shift(*shift)
-        if batch.without_foils.any():
+        if batch.without_foils.any() or decoder.logit_cap is not None:
             found = self._of_all_logits(stream)
             return found if probabilities else Scores(found.logit_diff, found.correct, None)
         direction, constant = decoder.direction(batch.answers, batch.wrong)

@@ -113,6 +113,8 @@ def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Vari
                 yield noise([node], f"noise {node}")
         if lens.is_alive(head):
             yield Variant(f"zero {layer}", (Intervention((head,), Recipe("zero")),))
+    if not lens.is_wired():  # paths are refused there, by both
+        return
     from_first_head = [edge for edge in lens.model.graph.edges if edge.writer == Node("head", 0, 0)]
     for kind, edge in {edge.reader.kind: edge for edge in from_first_head}.items():
         yield patch_paths([edge], Recipe("patch", source="corrupted"), f"path to {kind}")
