@@ -118,6 +118,8 @@ def widen(module: torch.nn.Module) -> None:
         for name, buffer in part._buffers.items():
             if buffer is not None and buffer.is_floating_point():
                 part._buffers[name] = buffer.float()
+        if "embed_scale" in part._buffers:  # Gemma's, which was rounded with the weights
+            part._buffers["embed_scale"] = torch.full_like(part._buffers["embed_scale"], part.scalar_embed_scale)
 
 
 @contextmanager

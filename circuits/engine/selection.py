@@ -15,6 +15,7 @@ from circuits.circuit import Node
 from circuits.engine.fused import FusedEngine
 from circuits.engine.lens import DeadHookError, LensEngine
 from circuits.engine.paths import UnknownWiringError
+from circuits.engine.sharded import ShardedEngine, devices_of
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise, patch_paths
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
@@ -25,6 +26,7 @@ DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reas
     "rows_per_forward": 512,
     "memory_mib": 1024,
     "tokens_per_block": None,
+    "devices": None,
     "tolerance": {"float64": 1e-6, "float32": 1e-4, "float16": 0.03, "bfloat16": 0.1},
 }
 PROBES = 4  # prompts, of as many lengths as there are
@@ -33,8 +35,9 @@ PROBES = 4  # prompts, of as many lengths as there are
 def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
     """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
 
-    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block and tolerance (by dtype: the
-    largest error of a logit difference, as a share of the largest logit difference). UserError for another name.
+    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block, devices (as `sharded.devices_of`)
+    and tolerance (by dtype: the largest error of a logit difference, as a share of the largest logit difference). UserError for
+    another name, and for several devices with engine=lens.
 
     If the model is no pre-norm decoder, or if the fused backend's numbers are not the reference backend's, engine=fused
     raises UserError, and engine=auto uses the reference backend and says why.
@@ -48,8 +51,14 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             raise UserError(f"engine.{number}={value} is no room for anything; use a number above 0")
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
+    devices = devices_of(settings.get("devices"), model.device)
     lens = LensEngine(model, reference, rows)
     if name == "lens":
+        if len(devices) > 1:
+            raise UserError(
+                f"engine.devices={settings['devices']} shares out sweeps of the fused backend; use engine=fused, or "
+                "engine.devices=null"
+            )
         return lens
     dtype = str(model.dtype).removeprefix("torch.")
     try:
@@ -60,6 +69,7 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             memory_mib=float(settings["memory_mib"]),
             tokens_per_block=settings["tokens_per_block"],
         )
+        fused = ShardedEngine(fused, devices) if len(devices) > 1 else fused
         fused.why = prove_parity(fused, lens, prompts, float(settings["tolerance"][dtype]))
     except UnsupportedArchitectureError as reason:
         if name == "fused":
