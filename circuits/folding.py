@@ -37,34 +37,14 @@ def fold(bridge: Any) -> None:
     stand_ins = {key: state[key][:0] for key in TABLES if key in state}  # centring wants to see them
     for layer in range(bridge.cfg.n_layers):
         own = {key: state.pop(key) for key in list(state) if key.startswith(f"blocks.{layer}.")}
-        for part in _parts(bridge, layer, adapter.preprocess_weights(own)):
-            _fold_layer(bridge, layer, part, stand_ins)
+        _fold_layer(bridge, layer, adapter.preprocess_weights(own), stand_ins)
     _fold_rest(bridge, adapter.preprocess_weights(state))
     bridge._fold_layer_norms_into_batched_experts()
     adapter.postprocess_weights(bridge)
 
 
-def _parts(bridge: Any, layer: int, own: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-    """Weights of one layer that nothing but their own norm ties together: attention, what the MLP reads with, what it writes
-    with. The whole where a norm is shared or experts hold the MLP."""
-    if (
-        bridge.cfg.parallel_attn_mlp
-        or getattr(bridge.cfg, "num_experts", None)
-        or "ln2" not in bridge.blocks[layer].submodules
-    ):
-        return [own]
-    start = f"blocks.{layer}."
-    writes = {key: value for key, value in own.items() if key.startswith(f"{start}mlp.out.")}
-    reads = {
-        key: value
-        for key, value in own.items()
-        if key.startswith((f"{start}mlp.", f"{start}ln2.")) and key not in writes
-    }
-    return [{key: value for key, value in own.items() if key not in {*reads, *writes}}, reads, writes]
-
-
 def _fold_layer(bridge: Any, layer: int, own: dict[str, Tensor], stand_ins: Mapping[str, Tensor]) -> None:
-    """Part of a layer by the library's own functions; results take the place in memory of the weights that they are made of."""
+    """One layer by the library's own functions; results take the place in memory of the weights that they are made of."""
     from transformer_lens.weight_processing import ProcessWeights
 
     processed = ProcessWeights.process_weights(
