@@ -106,6 +106,11 @@ def _without_contents(decoder: Decoder, widths: Widths | None) -> Decoder:
         "mlp_gate": (wide.d_mlp, wide.d_model),
         "mlp_out": (wide.d_model, wide.d_mlp),
         "mlp_out_bias": (wide.d_model,),
+        "query_gain": (wide.d_head,),
+        "key_gain": (wide.d_head,),
+        "attention_gain": (wide.d_model,),
+        "mlp_gain": (wide.d_model,),
+        "embedding_scale": (),
         "embedding": (wide.vocabulary, wide.d_model),
         "positions": (0 if decoder.positions is None else len(decoder.positions), wide.d_model),
         "unembedding": (wide.vocabulary, wide.d_model),
@@ -126,10 +131,9 @@ def _without_contents(decoder: Decoder, widths: Widths | None) -> Decoder:
 
 
 def _angles_without_contents(
-    angles_of: Callable[[int], tuple[Tensor, Tensor]],
-) -> Callable[[int], tuple[Tensor, Tensor]]:
-    def angles(length: int) -> tuple[Tensor, Tensor]:
-        cos, sin = angles_of(length)
-        return cos.to(NOWHERE), sin.to(NOWHERE)
+    angles_of: Callable[[int], tuple[tuple[Tensor, Tensor], ...]],
+) -> Callable[[int], tuple[tuple[Tensor, Tensor], ...]]:
+    def angles(length: int) -> tuple[tuple[Tensor, Tensor], ...]:
+        return tuple((cos.to(NOWHERE), sin.to(NOWHERE)) for cos, sin in angles_of(length))
 
     return angles

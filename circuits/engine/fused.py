@@ -89,7 +89,7 @@ class FusedEngine(LensEngine):
     ) -> None:
         super().__init__(model, reference, rows_per_forward, prompts_per_batch)
         self.decoder = decoder.of(model)
-        self.operations = operations or _operations(model.device, implementation)
+        self.operations = operations or operations_on(model.device, implementation)
         per_token = STREAMS * self.decoder.d_model * self.decoder.dtype.itemsize
         self.tokens_held = max(1, int(memory_mib * 2**20 / per_token) // worker_count(model.device))
         device = "cuda" if model.device.type == "cuda" else "cpu"
@@ -147,7 +147,7 @@ class FusedEngine(LensEngine):
 
     def describe(self) -> dict[str, Any]:
         """Which backend and kernels produce the numbers, and why these, as JSON data."""
-        choices = self.operations.implementations()
+        choices = self.implementations()
         kernels = {operation: sorted(set(of_signature.values())) for operation, of_signature in choices.items()}
         products = self.decoder.products
         return {
@@ -159,6 +159,10 @@ class FusedEngine(LensEngine):
             "products_because": products.why,
             "attention": _attention_of(self.model, choices),
         }
+
+    def implementations(self) -> dict[str, dict[str, str]]:
+        """{operation: {signature: implementation}} so far."""
+        return self.operations.implementations()
 
     def _forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
@@ -253,7 +257,7 @@ class FusedEngine(LensEngine):
             raise
 
 
-def _operations(device: torch.device, implementation: str | None) -> Operations:
+def operations_on(device: torch.device, implementation: str | None) -> Operations:
     """Those that an engine has for itself: chosen once for each kind of device, or fixed by name."""
     timed = device.type == "cuda" and implementation is None
     return Operations(device, implementation, file=ChoiceFile.of(device) if timed else None)

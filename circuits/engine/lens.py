@@ -18,7 +18,7 @@ from torch import Tensor
 
 from circuits.circuit import Node
 from circuits.engine.decoder import Hook, precise
-from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
+from circuits.engine.paths import Rewiring, UnknownWiringError, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Activations, ReferenceActivations, Sources
 from circuits.interventions import Base, Effects, EveryBut, Intervention, PathIntervention, Recipe, Sweep, Variant
@@ -145,6 +145,14 @@ class LensEngine:
         try:
             self._prove_alive(hook_name(node))
         except DeadHookError:
+            return False
+        return True
+
+    def is_wired(self) -> bool:
+        """False if the model is not the pre-norm decoder that path interventions assume, so that they are refused."""
+        try:
+            self._prove_wired()
+        except UnknownWiringError:
             return False
         return True
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
 from circuits.circuit import Node
 from circuits.engine import products
 from circuits.engine.fused import FusedEngine
 from circuits.engine.lens import DeadHookError, LensEngine
 from circuits.engine.paths import UnknownWiringError
+from circuits.engine.sharded import ShardedEngine, devices_of
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise, patch_paths
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
@@ -33,6 +33,7 @@ DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reas
     "kernels": "auto",
     "products": "ieee",
     "products_tolerance": 1e-5,
+    "devices": None,
     "tolerance": {"float64": 1e-6, "float32": 1e-4, "float16": 0.03, "bfloat16": 0.1},
 }
 PROBES = 4  # prompts, of as many lengths as there are
@@ -42,8 +43,9 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
     """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
 
     Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block, kernels, products with
-    products_tolerance, and tolerance (by dtype: the largest error of a logit difference, as a share of the largest logit
-    difference). UserError for another name, and for kernels or products that are unknown or that the device cannot follow.
+    products_tolerance, devices (as `sharded.devices_of`), and tolerance (by dtype: the largest error of a logit difference, as a
+    share of the largest logit difference). UserError for another name, for kernels or products that are unknown or that the
+    device cannot follow, and for several devices with engine=lens.
 
     If the model is no pre-norm decoder, or if the fused backend's numbers are not the reference backend's, engine=fused
     raises UserError, and engine=auto uses the reference backend and says why.
@@ -65,8 +67,14 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
         raise UserError(
             f"engine.products_tolerance={share} is no share of a logit difference; use a number above 0, below 1"
         )
+    devices = devices_of(settings.get("devices"), model.device)
     lens = LensEngine(model, reference, rows)
     if name == "lens":
+        if len(devices) > 1:
+            raise UserError(
+                f"engine.devices={settings['devices']} shares out sweeps of the fused backend; use engine=fused, or "
+                "engine.devices=null"
+            )
         return lens
     _require_cuda(settings, model)
     dtype, kernels = str(model.dtype).removeprefix("torch."), settings["kernels"]
@@ -79,6 +87,7 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             tokens_per_block=settings["tokens_per_block"],
             implementation=None if kernels == "auto" else kernels,
         )
+        fused = ShardedEngine(fused, devices) if len(devices) > 1 else fused
         fused.why = prove_parity(fused, lens, prompts, float(settings["tolerance"][dtype]))
         _choose_products(fused, lens, prompts, settings)
     except UnsupportedArchitectureError as reason:
@@ -112,7 +121,7 @@ def _choose_products(fused: FusedEngine, lens: LensEngine, prompts: PromptSet, s
     wanted, own = settings["products"], fused.decoder.products
     if wanted == products.IEEE:
         return
-    if fused.model.device.type != "cuda" or fused.model.dtype != torch.float32:
+    if fused.model.device.type != "cuda" or fused.model.precision != "float32":
         own.why = "tf32x3 is for float32 on a CUDA device"
     else:
         probes, sweep = _probes(lens, prompts)
@@ -171,6 +180,8 @@ def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Vari
                 yield noise([node], f"noise {node}")
         if lens.is_alive(head):
             yield Variant(f"zero {layer}", (Intervention((head,), Recipe("zero")),))
+    if not lens.is_wired():  # paths are refused there, by both
+        return
     from_first_head = [edge for edge in lens.model.graph.edges if edge.writer == Node("head", 0, 0)]
     for kind, edge in {edge.reader.kind: edge for edge in from_first_head}.items():
         yield patch_paths([edge], Recipe("patch", source="corrupted"), f"path to {kind}")
