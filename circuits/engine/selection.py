@@ -34,7 +34,14 @@ DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reas
     "products": "ieee",
     "products_tolerance": 1e-5,
     "devices": None,
-    "tolerance": {"float64": 1e-6, "float32": 1e-4, "float16": 0.03, "bfloat16": 0.1},
+    "tolerance": {
+        "float64": 1e-6,
+        "float32": 1e-4,
+        "float16": 0.03,
+        "bfloat16": 0.1,
+        "float32_over_float16": 0.005,
+        "float32_over_bfloat16": 0.02,
+    },
 }
 PROBES = 4  # prompts, of as many lengths as there are
 
