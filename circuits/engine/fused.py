@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from circuits.engine import decoder, trie
+from circuits.engine import decoder, philox, trie
 from circuits.engine.decoder import Hook
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
 from circuits.engine.paths import first_change
@@ -147,7 +147,8 @@ class FusedEngine(LensEngine):
             for operation, choices in self.operations.chosen().items()
         }
         precision = torch.get_float32_matmul_precision()  # "highest": IEEE, no TF32
-        return {"backend": "fused", "why": self.why, "kernels": kernels, "float32_products": precision}
+        found = {"backend": "fused", "why": self.why, "kernels": kernels, "float32_products": precision}
+        return {**found, "random": philox.GENERATOR}
 
     def _forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
@@ -197,7 +198,7 @@ class FusedEngine(LensEngine):
             if size < len(some):
                 pending = [*((some[at : at + size], left) for at in range(0, len(some), size)), *pending]
                 continue
-            sources = Sources(bucket.select(some), self.reference, self.activations)
+            sources = Sources(bucket.select(some), self.reference, self.on_device)
             self._prefetch(_part(sweep, [number for group in left for number in group.numbers]), sources)
             inputs = Inputs(self.decoder, sources, self.model.device)
             while left and (len(some) == 1 or left[0].tokens(len(some), length) <= self.tokens_held):

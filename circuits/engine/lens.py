@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.circuit import Node
+from circuits.engine import philox
 from circuits.engine.decoder import Hook, precise
 from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
@@ -71,7 +72,7 @@ class LensEngine:
         self.model = model
         self.rows_per_forward = rows_per_forward
         self.prompts_per_batch = prompts_per_batch
-        self.reference = ReferenceActivations(reference, self.activations, constants_of(model))
+        self.reference = ReferenceActivations(reference, self.on_device, constants_of(model))
         self.why = "asked for"
         self._alive: set[str] = set()
         self._wired = False
@@ -79,12 +80,12 @@ class LensEngine:
     def on(self, reference: PromptSet) -> LensEngine:
         """The same engine with other reference prompts."""
         other = copy(self)
-        other.reference = ReferenceActivations(reference, other.activations, self.reference.constants)
+        other.reference = ReferenceActivations(reference, other.on_device, self.reference.constants)
         return other
 
     def describe(self) -> dict[str, Any]:
         """Which backend and kernels produce the numbers, and why these, as JSON data."""
-        return {"backend": "lens", "why": self.why, "kernels": {}}
+        return {"backend": "lens", "why": self.why, "kernels": {}, "random": philox.GENERATOR}
 
     # --- what callers use ------------------------------------------------------------------------------------------
 
@@ -107,8 +108,10 @@ class LensEngine:
         return scores.effects(sweep, prompts)
 
     @torch.no_grad()
-    def activations(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
-        """The intact run's activations at `hooks`, {hook: [prompt, position, ...]}, on the CPU.
+    def activations(
+        self, prompts: PromptSet, base: Base, hooks: tuple[str, ...], device: torch.device | str = "cpu"
+    ) -> Activations:
+        """The intact run's activations at `hooks`, {hook: [prompt, position, ...]}, on the CPU or on `device`.
 
         Rows keep the order of `prompts`; positions after a prompt's end hold whatever padding gave.
         """
@@ -118,7 +121,7 @@ class LensEngine:
             kept: dict[str, Tensor] = {}
 
             def keep(tensor: Tensor, hook: object, name: str) -> None:
-                kept[name] = tensor.detach().cpu()
+                kept[name] = tensor.detach().to(device)
 
             self._forward(tokens[rows], prompts.end[rows], [(name, partial(keep, name=name)) for name in hooks])
             dead = set(hooks) - set(kept)
@@ -128,6 +131,10 @@ class LensEngine:
 
         parts = list(self._in_chunks(len(prompts), read))
         return {name: torch.cat([part[name] for part in parts]) for name in hooks}
+
+    def on_device(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
+        """`activations` where the model is, to be put in place there."""
+        return self.activations(prompts, base, hooks, self.model.device)
 
     @torch.no_grad()
     def end_logits(self, prompts: PromptSet, base: Base = "clean") -> Float[Tensor, "prompt vocabulary"]:
@@ -180,7 +187,7 @@ class LensEngine:
         while pending:
             index, done = pending.pop(0)
             batch = prompts.select(index)
-            sources = Sources(batch, self.reference, self.activations)
+            sources = Sources(batch, self.reference, self.on_device)
             self._prefetch(sweep, sources)
             try:
                 for found in self._scores(replace(sweep, variants=sweep.variants[done:]), batch, sources):
@@ -254,6 +261,7 @@ class LensEngine:
                 wanted.setdefault(recipe.source, set()).add(hook)
         for base, hooks in wanted.items():
             sources.prefetch(tuple(sorted(hooks)), base)
+        sources.prefetch_noise([(hook, recipe) for recipe, hook in _replaced(sweep)])
 
     def _prefetch_reference(self, sweep: Sweep) -> None:
         """Run the reference prompts once for all that the sweep takes from them."""

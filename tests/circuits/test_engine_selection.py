@@ -57,7 +57,8 @@ def test_lens_is_taken_where_it_is_asked_for(model, reference, scored, monkeypat
     engine = ask(model, reference, scored, "lens", rows_per_forward=77)
     assert type(engine) is LensEngine
     assert engine.rows_per_forward == 77
-    assert engine.describe() == {"backend": "lens", "why": "asked for", "kernels": {}}
+    drawn = "Philox4x32-10, Box-Muller"
+    assert engine.describe() == {"backend": "lens", "why": "asked for", "kernels": {}, "random": drawn}
 
 
 def test_settings_reach_the_fused_engine(model, reference, scored) -> None:
