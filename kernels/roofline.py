@@ -38,6 +38,28 @@ class KernelWork:
         return self.seconds(flops_per_second, bytes_per_second) / seconds
 
 
+@dataclass(frozen=True)
+class Device:
+    """A GPU's float32 peaks (data sheet, no tensor cores) and what its host pays for a launch and for waiting for it.
+
+    A product reaches `gemm_share` of `flops_per_second`. The last three are assumptions, not measured.
+    """
+
+    name: str
+    flops_per_second: float
+    bytes_per_second: float
+    launch_seconds: float = 5e-6
+    sync_seconds: float = 20e-6
+    gemm_share: float = 0.75
+
+
+DEVICES = {
+    "a100": Device("NVIDIA A100 80GB", 19.5e12, 2.0e12),
+    "h100": Device("NVIDIA H100", 67e12, 3.35e12),
+    "h200": Device("NVIDIA H200", 67e12, 4.8e12),
+}
+
+
 def select_project(
     *, U: int, R: int, H: int, D: int, M: int, C: int, K: int, itemsize: int, bias: bool = True
 ) -> KernelWork:

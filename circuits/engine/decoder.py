@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
+from circuits.engine.indices import on_device
 from circuits.models import Model, UnsupportedArchitectureError
 
 Hook = tuple[str, Callable[..., Any]]  # its name in the bridge, and a function of the activation and one more argument
@@ -78,15 +79,16 @@ class Layer:
             return replace(self, output_bias=None)
         shared = [self.group[head] for head in heads]
         n, g = self.n_heads, self.n_groups
-        rows = [*heads, *(n + group for group in shared), *(n + g + group for group in shared)]
+        every = [*heads, *(n + group for group in shared), *(n + g + group for group in shared)]
+        rows, own = (on_device(torch.tensor(chosen), self.qkv.device) for chosen in (every, list(heads)))
         bias = self.qkv_bias
         return replace(
             self,
             n_heads=len(heads),
             group=tuple(range(len(heads))),
-            qkv=self.qkv.unflatten(0, (-1, self.d_head))[rows].flatten(0, 1),
-            qkv_bias=None if bias is None else bias.unflatten(0, (-1, self.d_head))[rows].flatten(),
-            output=self.output[list(heads)],
+            qkv=self.qkv.unflatten(0, (-1, self.d_head)).index_select(0, rows).flatten(0, 1),
+            qkv_bias=None if bias is None else bias.unflatten(0, (-1, self.d_head)).index_select(0, rows).flatten(),
+            output=self.output.index_select(0, own),
             output_bias=None,
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,15 @@ from torch import Tensor
 
 from circuits.engine import decoder, philox, trie
 from circuits.engine.decoder import Hook
+from circuits.engine.inputs import Inputs
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
 from circuits.engine.paths import first_change
-from circuits.engine.rows import Inputs, Rows
+from circuits.engine.rows import Rows
 from circuits.engine.scores import Scores
 from circuits.engine.sources import Sources
 from circuits.engine.trie import Trie
 from circuits.engine.workers import run_parallel, worker_count
-from circuits.interventions import Base, Effects, Sweep, Variant
+from circuits.interventions import Base, Effects, EveryBut, Sweep, Variant
 from circuits.models import Model
 from circuits.prompts import CHANGED, PromptSet
 from kernels.choice import Operations
@@ -171,10 +172,15 @@ class FusedEngine(LensEngine):
         self, sweep: Sweep, on_nodes: Sequence[int], bucket: PromptSet, known: dict[object, Trie]
     ) -> list[VariantBatch]:
         """Some variants of the sweep by base run and first changed position; `known` keeps tries between buckets."""
-        at_end = {role for role, where in bucket.positions.items() if bool((where == bucket.end).any())} | {CHANGED}
+        end = bucket.end.tolist()
+        at_end = {
+            role
+            for role, where in bucket.positions.items()
+            if any(one == last for one, last in zip(where.tolist(), end, strict=True))
+        } | {CHANGED}
         together: dict[tuple[Base, int], list[int]] = {}
-        differ, length = (bucket.clean != bucket.corrupted).any(0).nonzero(), int(bucket.end[0]) + 1
-        apart = int(differ[0]) if len(differ) else length
+        differ = (bucket.clean != bucket.corrupted).any(0).tolist()
+        apart = differ.index(True) if any(differ) else end[0] + 1
         for number in on_nodes:
             variant = sweep.variants[number]
             together.setdefault((variant.base, first_changed(variant, bucket, apart)), []).append(number)
@@ -200,7 +206,7 @@ class FusedEngine(LensEngine):
                 continue
             sources = Sources(bucket.select(some), self.reference, self.on_device)
             self._prefetch(_part(sweep, [number for group in left for number in group.numbers]), sources)
-            inputs = Inputs(self.decoder, sources, self.model.device)
+            inputs = Inputs(self.decoder, sources, self.model.device, (group.trie for group in left))
             while left and (len(some) == 1 or left[0].tokens(len(some), length) <= self.tokens_held):
                 group, *others = left
                 if group.tokens(len(some), length) > self.tokens_held and len(group.numbers) > 1:
@@ -247,11 +253,12 @@ def _buckets(prompts: PromptSet) -> Iterator[list[int]]:
 
     Prompts with the same named and changed positions have a bucket of their own if there are enough of them.
     """
-    roles = list(prompts.positions.values())
+    roles = zip(*(where.tolist() for where in prompts.positions.values()), strict=True)
+    named = list(roles) if prompts.positions else [()] * len(prompts)
     alike: dict[tuple, list[int]] = {}
     changed = (prompts.clean != prompts.corrupted).int().argmax(1).tolist()
     for row, end in enumerate(prompts.end.tolist()):
-        alike.setdefault((end, changed[row], *(int(where[row]) for where in roles)), []).append(row)
+        alike.setdefault((end, changed[row], *named[row]), []).append(row)
     of_length: dict[int, list[int]] = {}
     for (end, *_), rows in alike.items():
         if len(rows) >= PROMPTS_PER_BUCKET:
@@ -277,7 +284,7 @@ def first_changed(variant: Variant, bucket: PromptSet, apart: int) -> int:
     from the base run itself only restores. The result is at most the last position, and 0 if leaving out the positions
     before it would not pay.
     """
-    length = int(bucket.end[0]) + 1
+    length = _length(bucket)
     first = length - 1
     for intervention in variant.on_nodes:
         recipe = intervention.recipe
@@ -286,7 +293,18 @@ def first_changed(variant: Variant, bucket: PromptSet, apart: int) -> int:
         if intervention.positions is None:
             start = 0
         else:
-            named = [places(bucket, role)[1] for role in intervention.positions]
-            start = min((int(where.min()) for where in named if len(where)), default=length)
+            start = min((_earliest(bucket, role) for role in intervention.positions), default=length)
         first = min(first, max(start, apart) if recipe.kind == "patch" else start)
     return first if first >= SMALLEST_SHARE * length else 0
+
+
+@lru_cache(maxsize=8)
+def _length(bucket: PromptSet) -> int:
+    """Tokens of each of its prompts."""
+    return int(bucket.end[0]) + 1
+
+
+@lru_cache(maxsize=64)
+def _earliest(bucket: PromptSet, role: str | EveryBut) -> int:
+    """The first position that a role names on any prompt; the length if it names none. Asked for by every variant."""
+    return min(places(bucket, role)[1].tolist(), default=_length(bucket))

@@ -33,6 +33,12 @@ class Scores:
     def of(cls, effects: Effects) -> Scores:
         return cls(effects.logit_diff, effects.correct, effects.answer_probability, effects.foil_probability)
 
+    @classmethod
+    def of_table(cls, table: Float[np.ndarray, "score variant prompt"]) -> Scores:
+        """From what `table_of_logits` gives."""
+        difference, correct, *probabilities = table
+        return cls(difference, correct > 0, *(probabilities or (None, None)))
+
     def put(self, variants: list[int], prompts: list[int], found: Scores) -> None:
         """Fill in the scores of some variants on some prompts."""
         where = np.ix_(variants, prompts)
@@ -57,25 +63,36 @@ class Scores:
 def of_logits(
     logits: Float[Tensor, "row vocabulary"], batch: PromptSet, n_variants: int, probabilities: bool
 ) -> Scores:
-    """Scores from the logits at the end; rows are (variant, prompt), variant-major.
+    """Scores from the logits at the end; rows are (variant, prompt), variant-major."""
+    alone = any(batch.without_foils.tolist())
+    found = table_of_logits(logits, batch.answers, batch.wrong, alone, probabilities)
+    assert found.shape[1] == n_variants
+    return Scores.of_table(found.cpu().numpy())
 
-    A prompt without foils is compared with the whole vocabulary: its score is the answers' mean log-probability.
+
+def table_of_logits(
+    logits: Float[Tensor, "row vocabulary"],
+    answers: Int[Tensor, "prompt answer"],
+    wrong: Int[Tensor, "prompt foil"],
+    alone: bool,
+    probabilities: bool,
+) -> Float[Tensor, "score variant prompt"]:
+    """Logit difference, correctness (1 or 0) and, if asked for, probabilities of answers and of foils, on the logits' device.
+
+    `alone`: whether some prompts have no foils. Their score is the answers' mean log-probability in the whole vocabulary.
     """
-    answers = gather(logits, batch.answers.repeat(n_variants, 1))
-    wrong = gather(logits, batch.wrong.repeat(n_variants, 1))
-    mass, foils = _log_sum(answers), _log_sum(wrong)
-    other = torch.nanmean(wrong, 1)
-    if (alone := batch.without_foils).any():
-        other = torch.where(alone.repeat(n_variants).to(other.device), torch.logsumexp(logits, 1), other)
-    difference = torch.nanmean(answers, 1) - other
-
-    def table(values: Tensor) -> np.ndarray:
-        return values.reshape(n_variants, len(batch)).cpu().numpy()
-
-    if not probabilities:
-        return Scores(table(difference), table(mass > foils), None)
-    whole = torch.logsumexp(logits, 1)
-    return Scores(table(difference), table(mass > foils), table((mass - whole).exp()), table((foils - whole).exp()))
+    n_variants = len(logits) // len(answers)
+    answers, wrong = (ids.to(logits.device).repeat(n_variants, 1) for ids in (answers, wrong))
+    right, other = gather(logits, answers), gather(logits, wrong)
+    mass, foils = _log_sum(right), _log_sum(other)
+    compared = torch.nanmean(other, 1)
+    if alone:
+        compared = torch.where((wrong == PADDING).all(1), torch.logsumexp(logits, 1), compared)
+    found = [torch.nanmean(right, 1) - compared, (mass > foils).to(logits)]
+    if probabilities:
+        whole = torch.logsumexp(logits, 1)
+        found += [(mass - whole).exp(), (foils - whole).exp()]
+    return torch.stack(found).unflatten(1, (n_variants, len(logits) // n_variants))
 
 
 def gather(

@@ -8,7 +8,7 @@ computed once, whatever the variants are.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,14 @@ class Trie:
     def width(self) -> int:
         """The largest number of states at any stage."""
         return max(len(step.parent) for step in self.steps.values())
+
+    @property
+    def recipes(self) -> Iterator[tuple[Kind, int, Recipe]]:
+        """(kind of site, layer, recipe) of every edit and of both sides of every shift, in order, some of them again."""
+        for (layer, _), step in self.steps.items():
+            yield from ((kind, layer, recipe) for edit in step.edits for kind, (recipe, _, _) in edit)
+        for writer, held, shown in (shift for edit in self.shifts.edits for shift in edit):
+            yield from ((writer.kind, writer.layer, recipe) for recipe in (held, shown))
 
 
 def build(variants: Sequence[Variant], n_layers: int, at_end: Collection[str]) -> Trie:

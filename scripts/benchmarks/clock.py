@@ -10,9 +10,10 @@ from pathlib import Path
 
 import torch
 
+from kernels.roofline import DEVICES
+
 GEMM_SIZE = {"cpu": 2048, "cuda": 8192}
 GEMM_REPEATS = 5
-DATASHEET_TFLOPS = {"H100": 67.0, "H200": 67.0}  # float32 outside the tensor cores, SXM boards
 CLEAR_REFS, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 MIB = 2**20
 
@@ -69,7 +70,7 @@ def gemm_peak(device: str, dtype: torch.dtype) -> float:
 
 def datasheet_peak(device_name: str) -> float | None:
     """The vendor's float32 operations per second outside the tensor cores; None for a device not listed here."""
-    return next((1e12 * peak for name, peak in DATASHEET_TFLOPS.items() if name in device_name), None)
+    return next((one.flops_per_second for name, one in DEVICES.items() if name.upper() in device_name), None)
 
 
 def peak_memory(work: Callable[[], object], device: str) -> float | None:

@@ -1,0 +1,64 @@
+"""Whole numbers that a pass needs on its device, sent there together: one copy that nothing waits for.
+
+A copy from ordinary memory makes the host wait for the GPU's queue, one from pinned memory does not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+ALIGNED = 4  # numbers: 16 bytes of int32, so that kernels find every start as aligned as a tensor of its own
+
+
+class Place(NamedTuple):
+    """Where one array stands among all the numbers."""
+
+    start: int
+    shape: tuple[int, ...]
+
+    @property
+    def stop(self) -> int:
+        return self.start + int(np.prod(self.shape, dtype=np.int64))
+
+
+class Indices:
+    """Arrays of whole numbers: `add` them all, `send` them once, then read them as tensors on the device."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray] = []
+        self._length = 0
+        self._long = self._short = torch.empty(0, dtype=torch.int64)
+
+    def add(self, numbers: np.ndarray) -> Place:
+        place = Place(self._length, numbers.shape)
+        padding = np.zeros(-numbers.size % ALIGNED, np.int64)
+        self._parts += [numbers.astype(np.int64, copy=False).ravel(), padding]
+        self._length += numbers.size + len(padding)
+        return place
+
+    def send(self, device: torch.device) -> None:
+        numbers = np.concatenate(self._parts) if self._parts else np.zeros(0, np.int64)
+        self._long = on_device(torch.from_numpy(numbers), device)
+        self._short = self._long.to(torch.int32)
+        self._parts.clear()
+
+    def long(self, place: Place) -> Int[Tensor, ...]:
+        """As int64, which torch indexes by."""
+        return self._long[place.start : place.stop].view(place.shape)
+
+    def short(self, place: Place) -> Int[Tensor, ...]:
+        """As int32, which the kernels read."""
+        return self._short[place.start : place.stop].view(place.shape)
+
+
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on `device`, by a copy that the host does not wait for."""
+    if tensor.device.type != "cpu" or device.type == "cpu":
+        return tensor.to(device)
+    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    return pinned.to(device, non_blocking=True)

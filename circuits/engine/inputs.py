@@ -1,0 +1,123 @@
+"""What is put in place on one batch of prompts of one length, on the model's device, and the base runs' past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from circuits.circuit import Kind, Node
+from circuits.engine.decoder import Decoder
+from circuits.engine.indices import on_device
+from circuits.engine.lens import hook_name, places
+from circuits.engine.sources import Sources
+from circuits.engine.trie import Places, Trie
+from circuits.interventions import Base, Recipe
+
+KeysValues = tuple[Tensor, Tensor]  # [prompt, group, position, d_head] each
+Site = tuple[Kind, int]  # of which layer
+
+
+class Inputs:
+    """Inputs of the passes of some tries on one batch. What is not on the device goes there once."""
+
+    def __init__(self, decoder: Decoder, sources: Sources, device: torch.device, tries: Iterable[Trie]) -> None:
+        self.decoder, self.sources, self.device = decoder, sources, device
+        self.batch = sources.prompts
+        self.length = int(self.batch.end[0]) + 1
+        self._numbers: dict[Site, dict[Recipe, int]] = {}
+        for kind, layer, recipe in (item for trie in tries for item in trie.recipes):
+            numbers = self._numbers.setdefault((kind, layer), {})
+            numbers.setdefault(recipe, len(numbers))
+        self._tables: dict[Site, Tensor] = {}
+        self._places: dict[Places | None, tuple[np.ndarray, np.ndarray]] = {}
+        self._tokens: dict[Base, Tensor] = {}
+        self._past: dict[Base, list[KeysValues]] = {}
+
+    def tokens(self, base: Base) -> Int[Tensor, "prompt position"]:
+        if base not in self._tokens:
+            tokens = self.batch.clean if base == "clean" else self.batch.corrupted
+            self._tokens[base] = on_device(tokens[:, : self.length], self.device)
+        return self._tokens[base]
+
+    # --- sources ---------------------------------------------------------------------------------------------------
+
+    def number(self, kind: Kind, layer: int, recipe: Recipe) -> int:
+        """A recipe's place in the `table` of its site."""
+        return self._numbers[kind, layer][recipe]
+
+    def has(self, kind: Kind, layer: int) -> bool:
+        """Whether the tries put anything in place at a site."""
+        return (kind, layer) in self._numbers
+
+    def table(self, kind: Kind, layer: int) -> Float[Tensor, "source prompt position ..."]:
+        """What each recipe of the tries puts in place at a site; of an embedding, as it stands in the stream."""
+        key = (kind, layer)
+        if key not in self._tables:
+            name = hook_name(Node(kind, layer))
+            values = [self.sources.get(name, recipe)[:, : self.length] for recipe in self._numbers[key]]
+            if len({value.device for value in values}) > 1:
+                values = [on_device(value, self.device) for value in values]
+            stacked = torch.stack(values) if len(values) > 1 else values[0][None]
+            table = on_device(stacked.to(self.decoder.dtype), self.device).contiguous()
+            self._tables[key] = self.decoder.place(table) if kind == "embedding" else table
+        return self._tables[key]
+
+    def where(self, roles: Places | None) -> tuple[Int[np.ndarray, " place"], Int[np.ndarray, " place"]]:
+        """(prompt, position) of every token that roles name; None: of all tokens."""
+        if roles not in self._places:
+            if roles is None:
+                rows = np.arange(len(self.batch) * self.length)
+                self._places[None] = rows // self.length, rows % self.length
+            else:
+                found = [torch.stack(places(self.batch, role)).numpy() for role in roles]
+                prompt, position = np.concatenate(found, 1)
+                self._places[roles] = prompt, position
+        return self._places[roles]
+
+    # --- read-out --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def candidates(self) -> tuple[Int[Tensor, "prompt answer"], Int[Tensor, "prompt foil"]]:
+        """Token ids of answers and of foils."""
+        both = on_device(torch.cat([self.batch.answers, self.batch.wrong], 1), self.device)
+        return both[:, : self.batch.answers.shape[1]], both[:, self.batch.answers.shape[1] :]
+
+    @cached_property
+    def some_without_foils(self) -> bool:
+        """Whether a prompt is compared with the whole vocabulary."""
+        return any(self.batch.without_foils.tolist())
+
+    @cached_property
+    def direction(self) -> tuple[Float[Tensor, "prompt d_model"], Float[Tensor, " prompt"]]:
+        """`Decoder.direction` of the candidates."""
+        return self.decoder.direction(*self.candidates)
+
+    # --- the base runs' past ---------------------------------------------------------------------------------------
+
+    def past(self, base: Base, layer: int, first: int) -> KeysValues:
+        """Keys and values of the base run before position `first`."""
+        if not first:
+            empty = self.decoder.embedding.new_empty(len(self.batch), self.decoder.n_groups, 0, self.decoder.d_head)
+            return empty, empty
+        if base not in self._past:
+            self._past[base] = self._run(base)
+        k, v = self._past[base][layer]
+        return k[:, :, :first].contiguous(), v[:, :, :first].contiguous()
+
+    def _run(self, base: Base) -> list[KeysValues]:
+        """Keys and values of all but the last position."""
+        decoder, kept = self.decoder, []
+        stream = decoder.place(decoder.embed(self.tokens(base)[:, :-1]))
+        for weights in decoder.layers:
+            q, k, v = decoder.projected(weights, decoder.norm(stream))
+            k = decoder.rotate(k)
+            kept.append((k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()))
+            if len(kept) < decoder.n_layers:
+                middle = stream + decoder.project(weights, decoder.attend(decoder.rotate(q), k, v))
+                stream = middle + decoder.mlp(weights, stream if decoder.parallel else middle)
+        return kept
