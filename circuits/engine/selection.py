@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from circuits.circuit import Node
+from circuits.engine import memory
 from circuits.engine.fused import FusedEngine
 from circuits.engine.lens import DeadHookError, LensEngine
 from circuits.engine.paths import UnknownWiringError
@@ -23,7 +24,8 @@ from results_io import UserError
 BACKENDS = ("auto", "fused", "lens")
 DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reasons are
     "rows_per_forward": 512,
-    "memory_mib": 1024,
+    "memory_mib": None,
+    "memory_share": memory.SHARE,
     "tokens_per_block": None,
     "tolerance": {"float64": 1e-6, "float32": 1e-4, "float16": 0.03, "bfloat16": 0.1},
 }
@@ -33,8 +35,9 @@ PROBES = 4  # prompts, of as many lengths as there are
 def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
     """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
 
-    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block and tolerance (by dtype: the
-    largest error of a logit difference, as a share of the largest logit difference). UserError for another name.
+    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, memory_share, tokens_per_block and tolerance (by dtype:
+    the largest error of a logit difference, as a share of the largest logit difference). UserError for another name, or for
+    settings that are no amount.
 
     If the model is no pre-norm decoder, or if the fused backend's numbers are not the reference backend's, engine=fused
     raises UserError, and engine=auto uses the reference backend and says why.
@@ -42,13 +45,14 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
     if isinstance(settings, str):
         settings = {**DEFAULTS, "name": settings}
     name, rows = settings.get("name"), int(settings["rows_per_forward"])
-    for number in ("memory_mib", "tokens_per_block"):
-        value = settings[number]
-        if value is not None and not (isinstance(value, (int, float)) and value > 0):
-            raise UserError(f"engine.{number}={value} is no room for anything; use a number above 0")
+    value = settings["tokens_per_block"]
+    if value is not None and not (isinstance(value, (int, float)) and value > 0):
+        raise UserError(f"engine.tokens_per_block={value} is no room for anything; use a number above 0")
+    room = {"memory_mib": settings["memory_mib"], "memory_share": settings.get("memory_share", memory.SHARE)}
+    memory.require_amounts(**room)
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
-    lens = LensEngine(model, reference, rows)
+    lens = LensEngine(model, reference, rows, **room)
     if name == "lens":
         return lens
     dtype = str(model.dtype).removeprefix("torch.")
@@ -57,8 +61,8 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             model,
             reference,
             rows,
-            memory_mib=float(settings["memory_mib"]),
             tokens_per_block=settings["tokens_per_block"],
+            **room,
         )
         fused.why = prove_parity(fused, lens, prompts, float(settings["tolerance"][dtype]))
     except UnsupportedArchitectureError as reason:

@@ -25,8 +25,8 @@ def examine_model(plan: Plan, say: Callable[[str], Any] = lambda step: None) -> 
     say("reading a prompt")
     read = tokens.describe(study)
     say("self-tests on repeated random tokens")
-    tests = selftests.run(study, plan.engine, plan.model_settings.get("self_tests"))
-    cost = estimate.estimate(study, plan.circuit, float(plan.engine["memory_mib"]), say)
+    tests = selftests.run(study, plan.model_settings.get("self_tests"))
+    cost = estimate.estimate(study, plan.circuit, say)
     compared, facts = parity.compare(plan.model_settings, study, plan.engine, say)
     report = Report(
         architecture=architecture.describe(study, facts),
