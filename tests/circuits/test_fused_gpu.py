@@ -91,10 +91,11 @@ def test_half_precision_is_as_close_as_its_rounding(folder, prompts, dtype) -> N
 
 
 def test_memory_stays_within_its_bound(folder, prompts) -> None:
-    """All 144 heads x 64 prompts x 20 tokens in under 4 GB, weights included."""
+    """All 144 heads x 64 prompts x 20 tokens with room for 2 GiB beside the weights, which the plan keeps to within a fifth."""
     model = load(folder, "cuda", "float32")
     scored, reference = subjects.random_prompts(64, LENGTH, 1, 50257, seed=2), prompts[1]
-    engine = FusedEngine(model, reference, operations=Operations(model.device, "reference"))
+    engine = FusedEngine(model, reference, operations=Operations(model.device, "reference"), memory_mib=2048)
+    weights = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     engine.run(Sweep(tuple(denoise([node], str(node)) for node in model.heads)), scored)
-    assert torch.cuda.max_memory_allocated() < 4e9
+    assert torch.cuda.max_memory_allocated() - weights < 1.2 * 2048 * 2**20
