@@ -137,7 +137,7 @@ def check_counts(name: str, value: Any, default: Any) -> None:
 
 def no_part_of_a_result(name: str) -> bool:
     """True of settings that cannot change a result, or that its path already names."""
-    return name in NOT_PART_OF_A_RESULT or name.startswith(("engine.", "tracker.", "figures.", "verify."))
+    return name in NOT_PART_OF_A_RESULT or name.startswith(("engine.", "tracker.", "figures.", "verify.", "doctor."))
 
 
 def folder_name(name: str) -> str:

@@ -1,258 +1,83 @@
-"""Dry run: what a sweep would ask of a GPU, counted without one and without its arithmetic.
+"""Dry run: a sweep as it would run on a GPU, without a GPU and without the arithmetic, to count what it asks of the device.
 
-The engine runs as it would on CUDA, with CUDA's block sizes and one launch for each Triton kernel, on tensors that have a shape
-and no contents (torch's meta device in the GPU's place). The counting mode sees every operation that touches one. A launch is
-an operation that computes or copies on the device, a sync is what makes the host wait for it: reading a number or a tensor
-back, `nonzero`, a copy from memory that is not pinned. The scores of a dry run mean nothing.
+The engine has CUDA's block sizes and counts each Triton kernel as one launch. Its tensors have a shape and no contents: torch's
+meta device stands where the GPU would, so that every copy from or to it is seen. The scores of a dry run mean nothing.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from copy import copy
-from dataclasses import dataclass, field, fields, replace
-from types import ModuleType
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from circuits.engine import fused
-from circuits.engine.decoder import Decoder, Layer
+from circuits.engine.decoder import Decoder, FlopCount, Layer
 from circuits.engine.fused import FusedEngine
-from kernels import choice, launch, roofline
-from kernels.roofline import Device, KernelWork
+from circuits.engine.launches import NOWHERE, DeviceWork, LaunchCount, operations
+from circuits.engine.memory import Allowance
+from circuits.engine.sources import ReferenceActivations
+from circuits.interventions import Sweep
+from circuits.prompts import PromptSet
 
-NOWHERE = torch.device("meta")
-ANGLES = "blocks.0.attn.hook_cos"
-READ_BACK = {"_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_dim", "equal"}  # a number or a size
-MEMORY_ONLY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_", "_unsafe_view"}
-GATHERS = {"index", "index_select", "gather", "embedding"}  # which read as much as they write
-SCATTERS = {"index_copy_", "index_add_", "index_put_", "_index_put_impl_", "scatter_", "copy_"}
+ROOM = 64 * 2**30  # bytes: 80 % of an 80 GB GPU, and less than half of an H200
 
 
 @dataclass(frozen=True)
-class DeviceWork:
-    """What a device is asked to do: its operations by (operations, bytes), each a launch, and how often the host waits for it."""
+class Widths:
+    """The sizes of a model that are no numbers of layers, heads or groups."""
 
-    calls: Mapping[KernelWork, int] = field(default_factory=dict)
-    syncs: int = 0
+    d_model: int
+    d_head: int
+    d_mlp: int
+    vocabulary: int
 
-    def __add__(self, other: DeviceWork) -> DeviceWork:
-        return DeviceWork(Counter(self.calls) + Counter(other.calls), self.syncs + other.syncs)
 
-    def times(self, factor: int) -> DeviceWork:
-        return DeviceWork({work: factor * count for work, count in self.calls.items()}, factor * self.syncs)
+class DryEngine(FusedEngine):
+    """A fused engine as it would be on a GPU. What it runs is added to `count` while that is active.
 
-    @property
-    def launches(self) -> int:
-        return sum(self.calls.values())
+    With `widths` the model is as wide as these say: a narrow one with as many layers and heads stands for a wide one.
+    """
 
-    @property
-    def flops(self) -> int:
-        return sum(count * work.flops for work, count in self.calls.items())
-
-    @property
-    def bytes(self) -> int:
-        return sum(count * work.bytes for work, count in self.calls.items())
-
-    def roofline(self, device: Device, share: float = 1.0) -> float:
-        """Seconds if nothing but arithmetic and memory traffic took time and products reached `share` of the peak."""
-        peak = share * device.flops_per_second
-        return sum(count * work.seconds(peak, device.bytes_per_second) for work, count in self.calls.items())
-
-    def parts(self, device: Device) -> dict[str, float]:
-        """Seconds by what they are spent on. Their sum is the prediction: nothing is assumed to overlap."""
-        return {
-            "math": self.roofline(device, device.gemm_share),
-            "launches": self.launches * device.launch_seconds,
-            "syncs": self.syncs * device.sync_seconds,
+    def __init__(self, engine: FusedEngine, count: LaunchCount, widths: Widths | None = None) -> None:
+        vars(self).update(vars(engine))
+        self.decoder = _without_contents(engine.decoder, widths)
+        self.model: Any = _Nowhere(engine.model)
+        self.operations = operations(count, NOWHERE)
+        if widths is not None:
+            self.shape = replace(engine.shape, **vars(widths))
+        self.room = ROOM
+        self.allowance = Allowance(ROOM)
+        use_cuda_blocks(self)
+        old = engine.reference
+        constants = {
+            name: value.new_zeros(value.shape[0], self.decoder.d_head) for name, value in old.constants.items()
         }
+        self.reference = ReferenceActivations(old.prompts, self.on_device, constants)
+
+    def _prove_alive(self, name: str) -> None:
+        """Nothing is proved where tensors have no contents."""
+
+    def _prove_wired(self) -> None:
+        """Nothing is proved where tensors have no contents."""
 
 
-class LaunchCount(TorchDispatchMode):
-    """Counts the work of a device while it is active: that of all operations on tensors of `kind`, "meta" or "cpu".
-
-    On the CPU the host's own operations count too, as nothing tells them apart.
-    """
-
-    def __init__(self, kind: str = NOWHERE.type) -> None:
-        super().__init__()
-        self.kind = kind
-        self._calls: Counter[KernelWork] = Counter()
-        self._syncs = 0
-        self._paused = False
-        self._attention = _OneAttention(self)
-
-    def __enter__(self) -> LaunchCount:
-        self._attention.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._attention.__exit__(*error)
-
-    @property
-    def work(self) -> DeviceWork:
-        """So far."""
-        return DeviceWork(dict(self._calls), self._syncs)
-
-    def launch(self, work: KernelWork) -> None:
-        if not self._paused:
-            self._calls[work] += 1
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        before, self._paused = self._paused, True
-        try:
-            yield
-        finally:
-            self._paused = before
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        name, inputs = func.overloadpacket.__name__, self._of_device((args, kwargs))
-        if self._paused or not (inputs or self._makes_one(kwargs)):
-            return func(*args, **kwargs)
-        if name == "_to_copy" and kwargs.get("device") is not None:
-            return self._copied(func, args, kwargs, bool(inputs))
-        if name in READ_BACK:
-            self._syncs += 1
-        if name == "_local_scalar_dense" and self.kind == NOWHERE.type:
-            return 0
-        out = func(*args, **kwargs)
-        if not (func.is_view or name in MEMORY_ONLY or name == "_local_scalar_dense"):
-            self.launch(KernelWork(_flops(func, args, kwargs, out), _bytes(name, inputs, self._of_device(out))))
-        return out
-
-    def _copied(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], from_device: bool) -> Any:
-        """A copy that may leave the device or reach it: only one from pinned memory does not make the host wait."""
-        source, device = args[0], torch.device(kwargs["device"])
-        self.launch(KernelWork(0, _size(source)))
-        if from_device and device.type != self.kind:
-            self._syncs += 1
-            return torch.zeros(source.shape, dtype=kwargs.get("dtype") or source.dtype, device=device)
-        if not from_device and not kwargs.get("non_blocking", False):
-            self._syncs += 1
-        return func(*args, **kwargs)
-
-    def _of_device(self, values: Any) -> list[Tensor]:
-        return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and leaf.device.type == self.kind]
-
-    def _makes_one(self, kwargs: Mapping[str, Any]) -> bool:
-        return kwargs.get("device") is not None and torch.device(kwargs["device"]).type == self.kind
+def count(engine: FusedEngine, sweep: Sweep, prompts: PromptSet, widths: Widths | None = None) -> DeviceWork:
+    """What a sweep asks of a GPU once the reference prompts have been run, as in the second sweep of a study."""
+    counting = LaunchCount()
+    dry = DryEngine(engine, counting, widths)
+    with counting:
+        dry.run(replace(sweep, variants=sweep.variants), prompts.select([0]))
+    ready = LaunchCount()
+    dry.operations = operations(ready, NOWHERE)
+    with ready:
+        dry.run(sweep, prompts)
+    return ready.work
 
 
-class _OneAttention(TorchFunctionMode):
-    """torch's attention as the one kernel that it is on CUDA; on the meta device it falls apart into products and sums."""
-
-    def __init__(self, count: LaunchCount) -> None:
-        super().__init__()
-        self.count = count
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is not functional.scaled_dot_product_attention or args[0].device.type != self.count.kind:
-            return func(*args, **kwargs)
-        query, key, value = args[:3]
-        flops = 4 * query.numel() * key.shape[-2]  # masked scores too, as the registry of torch counts them
-        self.count.launch(KernelWork(flops, 2 * _size(query) + _size(key) + _size(value)))
-        with self.count.paused():
-            return func(*args, **kwargs)
-
-
-def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    """Of matrix products and attention, the only ones that count against the peak."""
-    formula = flop_registry.get(func.overloadpacket)
-    return 0 if formula is None else int(formula(*args, **kwargs, out_val=out))
-
-
-def _bytes(name: str, inputs: list[Tensor], outputs: list[Tensor]) -> int:
-    """Every input read once and every output written once; of what is gathered or scattered, what is moved."""
-    if name in GATHERS:
-        return 2 * sum(map(_size, outputs))
-    if name in SCATTERS:
-        return 2 * sum(map(_size, inputs[1:]))
-    return sum(map(_size, inputs)) + sum(map(_size, outputs))
-
-
-def _size(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-# --- kernels ------------------------------------------------------------------------------------------------------
-
-
-def operations(count: LaunchCount, device: torch.device | str) -> choice.Operations:
-    """The batched operations, each counted as its Triton launcher launches it: one kernel, and a copy of every strided input.
-
-    On the meta device they give tensors of the right shape, elsewhere the reference's result.
-    """
-    candidates = {name: {choice.REFERENCE: _counted(module, count)} for name, module in choice.MODULES.items()}
-    return choice.Operations(device, choice.REFERENCE, candidates)
-
-
-def _counted(module: ModuleType, count: LaunchCount) -> Callable[..., Tensor]:
-    axes = {
-        "select_project": "CRM",
-        "suffix_attention": "UnSHD",
-        "packed_attention": "BSHD",
-        "logit_difference": "Vn",
-    }[module.OPERATION]
-
-    def call(*arguments: Any) -> Tensor:
-        named = dict(zip(module.ARGUMENTS, arguments, strict=True))
-        sizes = launch.require_shapes(module.OPERATION, module.LAYOUTS, {name: named[name] for name in module.LAYOUTS})
-        for tensor in arguments:
-            if isinstance(tensor, Tensor) and not tensor.is_contiguous():
-                count.launch(KernelWork(0, 2 * _size(tensor)))
-        count.launch(_work(module.OPERATION, sizes, named, arguments[0].element_size()))
-        with count.paused():
-            if arguments[0].device.type != NOWHERE.type:
-                return module.reference(*arguments)
-            shape, dtype = [sizes[axis] for axis in axes], arguments[0].dtype
-            if module.OPERATION == "logit_difference":
-                dtype = torch.promote_types(dtype, torch.float32)
-            return arguments[0].new_empty(shape, dtype=dtype)
-
-    return call
-
-
-def _work(operation: str, sizes: Mapping[str, int], named: Mapping[str, Any], itemsize: int) -> KernelWork:
-    extra = {"bias": named["bias"] is not None} if operation == "select_project" else {}
-    extra |= {"centred": named["centred"]} if operation == "logit_difference" else {}
-    return getattr(roofline, operation)(**sizes, itemsize=itemsize, **extra)
-
-
-# --- the engine ---------------------------------------------------------------------------------------------------
-
-
-def on_nothing(engine: FusedEngine, count: LaunchCount) -> FusedEngine:
-    """The engine as it would be on a GPU of its default settings, its weights without contents.
-
-    Settings that were changed (memory, rows of a product) stay as they are only if they are not the CPU's defaults.
-    """
-    other = copy(engine)
-    other.decoder = _without_contents(engine.decoder)
-    other.model = _Nowhere(engine.model)
-    other.operations = operations(count, NOWHERE)
-    as_on_cuda(other)
-    return other.on(engine.reference.prompts)
-
-
-def as_on_cuda(engine: FusedEngine) -> None:
-    """Give the engine the block sizes that it has on CUDA, and the room of one worker."""
+def use_cuda_blocks(engine: FusedEngine) -> None:
+    """Give an engine the block sizes that it has on CUDA; `tokens_per_block` stays if it is not the CPU's default."""
     if engine.tokens_per_block == fused.TOKENS_PER_BLOCK["cpu"]:
         engine.tokens_per_block = fused.TOKENS_PER_BLOCK["cuda"]
     engine.smallest_product = fused.SMALLEST_PRODUCT["cuda"]
@@ -270,23 +95,45 @@ class _Nowhere:
         return getattr(self._model, name)
 
 
-def _without_contents(decoder: Decoder) -> Decoder:
-    angles = decoder.angles_of
+def _without_contents(decoder: Decoder, widths: Widths | None) -> Decoder:
+    """The decoder with weights of the same shapes, or of those that `widths` give them."""
+    hidden, vocabulary = decoder.layers[0].mlp_in.shape[0], len(decoder.embedding)
+    wide = widths or Widths(decoder.d_model, decoder.d_head, hidden, vocabulary)
+    heads, groups = decoder.n_heads, decoder.n_groups
+    shapes = {
+        "qkv": ((heads + 2 * groups) * wide.d_head, wide.d_model),
+        "qkv_bias": ((heads + 2 * groups) * wide.d_head,),
+        "output": (heads, wide.d_head, wide.d_model),
+        "output_bias": (wide.d_model,),
+        "mlp_in": (wide.d_mlp, wide.d_model),
+        "mlp_in_bias": (wide.d_mlp,),
+        "mlp_gate": (wide.d_mlp, wide.d_model),
+        "mlp_out": (wide.d_model, wide.d_mlp),
+        "mlp_out_bias": (wide.d_model,),
+        "embedding": (wide.vocabulary, wide.d_model),
+        "positions": (0 if decoder.positions is None else len(decoder.positions), wide.d_model),
+        "unembedding": (wide.vocabulary, wide.d_model),
+        "unembedding_bias": (wide.vocabulary,),
+    }
 
-    def empty(owner: Any) -> Any:
-        found = {one.name: getattr(owner, one.name) for one in fields(owner) if one.init}
-        return replace(owner, **{name: x.to(NOWHERE) for name, x in found.items() if isinstance(x, Tensor)})
+    def emptied(owner: Any) -> Any:
+        found = {one.name: getattr(owner, one.name) for one in fields(owner) if one.name in shapes}
+        return replace(
+            owner, **{name: x.new_empty(shapes[name], device=NOWHERE) for name, x in found.items() if x is not None}
+        )
 
-    def angles_of(length: int) -> tuple[Tensor, Tensor]:
-        assert angles is not None
-        cos, sin = angles(length)
+    layers: tuple[Layer, ...] = tuple(map(emptied, decoder.layers))
+    angles_of = None if decoder.angles_of is None else _angles_without_contents(decoder.angles_of)
+    return replace(
+        emptied(decoder), layers=layers, d_head=wide.d_head, angles_of=angles_of, flops=FlopCount(), _angles={}
+    )
+
+
+def _angles_without_contents(
+    angles_of: Callable[[int], tuple[Tensor, Tensor]],
+) -> Callable[[int], tuple[Tensor, Tensor]]:
+    def angles(length: int) -> tuple[Tensor, Tensor]:
+        cos, sin = angles_of(length)
         return cos.to(NOWHERE), sin.to(NOWHERE)
 
-    layers: tuple[Layer, ...] = tuple(map(empty, decoder.layers))
-    return replace(
-        empty(decoder),
-        layers=layers,
-        angles_of=None if angles is None else angles_of,
-        flops=type(decoder.flops)(),
-        _angles={},
-    )
+    return angles

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from circuits.engine.indices import on_device
 from results_io import UserError
 
 GENERATOR = "Philox4x32-10, Box-Muller"
@@ -66,7 +67,8 @@ class Stream:
 def keys(seed: int, ids: Sequence[str], device: torch.device | str = "cpu") -> Int[Tensor, "2 prompt"]:
     """The low and high word of each prompt's key: the first 64 bits of the SHA-256 of "<seed>/<id>"."""
     numbers = [int.from_bytes(hashlib.sha256(f"{seed}/{one}".encode()).digest()[:8], "big") for one in ids]
-    return torch.tensor([[one & LOW for one in numbers], [one >> 32 for one in numbers]], dtype=torch.long).to(device)
+    both = torch.tensor([[one & LOW for one in numbers], [one >> 32 for one in numbers]], dtype=torch.long)
+    return on_device(both, torch.device(device))
 
 
 def words(counter: Four, key: tuple[Tensor, Tensor]) -> Four:
@@ -91,7 +93,7 @@ def normal(
 ) -> Float[Tensor, "stream prompt component"]:
     """Standard normal numbers on the key's device: component i of a (stream, prompt) is number i % 4 of counter i // 4."""
     device, prompts, blocks = key.device, key.shape[1], -(-components // WORDS)
-    upper = torch.tensor([stream.counter for stream in streams], dtype=torch.long).to(device).view(-1, 3).T
+    upper = on_device(torch.tensor([stream.counter for stream in streams], dtype=torch.long), device).view(-1, 3).T
     block = torch.arange(blocks, device=device)
     out = torch.empty(len(streams), prompts, blocks, WORDS, dtype=dtype, device=device)
     for some, rows in _chunks(len(streams), prompts, blocks, AT_ONCE.get(device.type, AT_ONCE["cuda"])):

@@ -170,6 +170,7 @@ class Rows:
     ) -> Float[Tensor, "state prompt query d_model"]:
         """Stream plus attention output."""
         if alike.weights is None:
+            assert alike.constant is not None  # what the replaced heads write
             return residual + alike.constant
         output = self.decoder.project(alike.weights, self._attention(layer, alike.weights, alike.past, stream))
         return residual + (output if alike.constant is None else output + alike.constant)

@@ -261,9 +261,8 @@ class Schedule:
         )
 
     def _shift_group(self, kind: Kind, layer: int, shifts: Sequence[Shift]) -> ShiftGroup:
-        held, shown = (
-            self.indices.add(np.array([self.number(kind, layer, shift[side]) for shift in shifts])) for side in (1, 2)
-        )
+        numbers = [(self.number(kind, layer, held), self.number(kind, layer, shown)) for _, held, shown in shifts]
+        held, shown = map(self.indices.add, np.array(numbers).T)
         heads = self.indices.add(np.array([writer.index for writer, _, _ in shifts])) if kind == "head" else None
         return ShiftGroup(kind, layer, held, shown, heads)
 

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.engine import philox
+from circuits.engine.indices import on_device
 from circuits.engine.philox import Stream
 from circuits.interventions import Base, Recipe
 from circuits.prompts import PromptSet
@@ -75,7 +76,7 @@ class ReferenceActivations:
         key = (hook, template)
         if key not in self._template_means:
             values = self.activations(hook)
-            rows = torch.tensor(self.rows_of(template), device=values.device)
+            rows = on_device(torch.tensor(self.rows_of(template)), values.device)
             self._template_means[key] = values[rows].mean(0)
         return self._template_means[key]
 
@@ -83,7 +84,7 @@ class ReferenceActivations:
         """Mean and SD of every component over all reference prompts and real positions."""
         if hook not in self._pooled:
             values = self.activations(hook).flatten(0, 1)
-            self._real = self._real.to(values.device)
+            self._real = on_device(self._real, values.device)
             values = values[self._real]
             self._pooled[hook] = values.mean(0), values.std(0)
         return self._pooled[hook]
@@ -193,10 +194,10 @@ class Sources:
             known = {name: self.reference.rows_of(name) for name in dict.fromkeys(self.prompts.templates)}
             first = dict(zip(known, accumulate(map(len, known.values()), initial=0), strict=False))
             names = self.prompts.templates
-            rows = torch.tensor([row for own in known.values() for row in own], device=device)
-            counts = torch.tensor([len(known[name]) for name in names], device=device)
+            rows = on_device(torch.tensor([row for own in known.values() for row in own]), device)
+            counts, start = on_device(torch.tensor([[len(known[name]), first[name]] for name in names]), device).T
             place = philox.choice(self._key(recipe.seed, device), Stream(DONOR, 0, recipe.draw), counts)
-            self._chosen[drawn] = rows[torch.tensor([first[name] for name in names], device=device) + place]
+            self._chosen[drawn] = rows[start + place]
         return self._chosen[drawn]
 
     def _noise(self, hook: str, recipe: Recipe, normal: Float[Tensor, "prompt position ..."]) -> Tensor:

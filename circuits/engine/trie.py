@@ -25,7 +25,13 @@ Shift = tuple[
     Node, Recipe, Recipe
 ]  # a writer, the recipe of its value, and the recipe that the final norm sees instead
 STAGES = ("stream", "attention", "mlp")  # of a layer, in the order in which a block computes them
-SITES = {"embedding": "stream", "residual": "stream", "head": "attention", "attention": "attention", "mlp": "mlp"}
+SITES: dict[Kind, str] = {
+    "embedding": "stream",
+    "residual": "stream",
+    "head": "attention",
+    "attention": "attention",
+    "mlp": "mlp",
+}
 NOTHING: Edit = ()
 
 

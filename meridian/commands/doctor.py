@@ -18,7 +18,7 @@ def command(context: RunContext) -> int:
     # the circuit only serves the estimate of time, which assumes one where none is stored; a search would be a run of its own
     if settings["circuit"]["kind"] != "discovered" and plan.task.name in plan.identity.circuits:
         plan.circuit = claims.resolve(plan, settings["circuit"], context.folder(plan.task.name), reporter.bar)
-    report = doctor.examine_model(plan, reporter.say)
+    report = doctor.examine_model(plan, reporter.say, settings["doctor"]["device"])
     doctor.show(report, reporter.console)
     path = context.model_folder / "doctor.json"
     results_io.write(path, report.to_dict())

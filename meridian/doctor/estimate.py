@@ -10,7 +10,9 @@ from circuits.engine.workers import worker_count
 from circuits.interventions import Sweep, denoise
 from circuits.measurements import MEASUREMENTS
 from circuits.study import Study
-from meridian.doctor import rates, work
+from kernels.roofline import Device
+from meridian.doctor import predicted, rates, work
+from meridian.doctor.predicted import PredictedRun
 from meridian.doctor.work import SHRINK, SHRINKS_ALL
 
 DOMINANT = 3  # measurements that the advice names
@@ -49,7 +51,8 @@ class Memory:
 class RunEstimate:
     """`circuit`: the one it is for; `assumed`: none is known yet. `rates`: {kind: (variant, prompt) pairs or passes a second}.
 
-    `left_out`: {kind of work: why this architecture does not allow it}.
+    `left_out`: {kind of work: why this architecture does not allow it}. `predicted`: on a GPU that was asked for, or on the
+    model's own.
     """
 
     items: tuple[TimedWork, ...]
@@ -61,10 +64,19 @@ class RunEstimate:
     minutes: float
     advice: tuple[str, ...]
     memory: Memory
+    predicted: PredictedRun | None = None
 
 
-def estimate(study: Study, circuit: Circuit | None, say: Callable[[str], object]) -> RunEstimate:
-    """The work of `task=... calibration=all` counted, each kind of it timed on a few prompts."""
+def estimate(
+    study: Study,
+    circuit: Circuit | None,
+    say: Callable[[str], object],
+    device: Device | None = None,
+) -> RunEstimate:
+    """The work of `task=... calibration=all` counted, each kind of it timed on a few prompts.
+
+    With `device` also what it would take on that GPU, predicted.
+    """
     study, assumed = work.with_circuit(study, circuit)
     todo = work.of(study)
     with rates.peak_memory(study.model) as peak:
@@ -101,6 +113,7 @@ def estimate(study: Study, circuit: Circuit | None, say: Callable[[str], object]
             peak=peak.mib,
             peak_of=peak.where,
         ),
+        predicted=None if device is None else predicted.predict(device, study, todo, tuple(measured), say),
     )
 
 

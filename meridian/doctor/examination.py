@@ -6,19 +6,24 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from circuits.measure import Plan
 from circuits.study import Study
-from meridian.doctor import architecture, estimate, parity, selftests, tokens
+from meridian.doctor import architecture, estimate, parity, predicted, selftests, tokens
 from meridian.doctor.report import Report
 from meridian.doctor.work import KINDS
 
 
-def examine_model(plan: Plan, say: Callable[[str], Any] = lambda step: None) -> Report:
+def examine_model(plan: Plan, say: Callable[[str], Any] = lambda step: None, device: str | None = None) -> Report:
     """Load the model, compare the backends that run it and measure its speed; `say` is told of every step.
 
+    `device` names a GPU that the time of a run is predicted for ("h200"); None: the model's own, if it is on one that is known.
+
     Nothing is written and no result is touched. Reads `self_tests` of the model's configuration, if there are any.
-    UserError if the model cannot be loaded or the prompts cannot be drawn.
+    UserError if the model cannot be loaded, the prompts cannot be drawn, or nothing is known of `device`.
     """
+    gpu = predicted.device_of(device, None)  # a wrong name is refused before anything is loaded
     say(f"loading {plan.identity.describe()}")
     fault = tokens.bos_fault(plan.task, plan.model.tokenizer)
     study = plan.study if fault is None else _without_bos(plan)
@@ -26,7 +31,9 @@ def examine_model(plan: Plan, say: Callable[[str], Any] = lambda step: None) -> 
     read = tokens.describe(study)
     say("self-tests on repeated random tokens")
     tests = selftests.run(study, plan.model_settings.get("self_tests"))
-    cost = estimate.estimate(study, plan.circuit, say)
+    if study.model.device.type == "cuda" and gpu is None:
+        gpu = predicted.device_of(None, torch.cuda.get_device_name(study.model.device))
+    cost = estimate.estimate(study, plan.circuit, say, gpu)
     compared, facts = parity.compare(plan.model_settings, study, plan.engine, say)
     report = Report(
         architecture=architecture.describe(study, facts),

@@ -51,21 +51,26 @@ def measure(
     study: Study, work: tuple[PlannedWork, ...], say: Callable[[str], object]
 ) -> tuple[dict[str, Throughput], dict[str, str]]:
     """{kind: rate} of every kind of work that is to be done, and {kind: why} of those that this architecture does not allow."""
-    kinds = {"heads": _heads, "circuits": _circuits, "paths": _paths, "scrubs": _scrubs}
-    kinds |= {"gradients": _gradients, "edges": _edges, "chains": _chains}
     found, left_out = {}, {}
     for kind in dict.fromkeys(one.kind for one in work if one.pairs):
         say(f"timing {kind}")
         try:
-            found[kind] = _timed(kind, kinds[kind](study), study)
+            found[kind] = _timed(kind, work_of(kind, study), study)
         except UnsupportedArchitectureError as reason:  # a run reports it too, and goes on
             left_out[kind] = str(reason)
     return found, left_out
 
 
+def work_of(kind: str, study: Study) -> Timed:
+    """A little of one kind of work. UnsupportedArchitectureError if the architecture does not allow it."""
+    kinds = {"heads": _heads, "circuits": _circuits, "paths": _paths, "scrubs": _scrubs}
+    kinds |= {"gradients": _gradients, "edges": _edges, "chains": _chains}
+    return kinds[kind](study)
+
+
 def _timed(kind: str, work: Timed, study: Study) -> Throughput:
     """Double the prompts until the work takes SECONDS. A first run on one prompt warms up and does not count."""
-    rows = _alike(study)
+    rows = alike(study)
     size = FEWEST_PROMPTS
     work(study.prompts.select(rows[:1]))
     while True:
@@ -80,7 +85,7 @@ def _timed(kind: str, work: Timed, study: Study) -> Throughput:
         size *= 2
 
 
-def _alike(study: Study) -> list[int]:
+def alike(study: Study) -> list[int]:
     """Evaluation prompts, those nearest the median length first: a few of one length are batched as many of a run are."""
     rows = study.prompts.rows_of("evaluation")
     median = study.prompts.end[rows].median()

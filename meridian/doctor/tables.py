@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from meridian.doctor import parity
+from meridian.doctor.estimate import RunEstimate
 from meridian.doctor.report import Report
 from meridian.doctor.work import KINDS
 
@@ -181,11 +184,26 @@ def _cost_lines(report: Report) -> list[str]:
         f"Circuit {own.circuit}{' (assumed)' if own.assumed else ''}; pairs are (variant, prompt), for gradients and "
         "sampling (pass, prompt); what is no forward pass, and the calibrations, come on top",
         *(_capital(line) for line in own.advice),
+        *_predicted_lines(own),
         f"Memory: weights {memory.weights:,.0f} MiB, engine at most {memory.room:,.0f} MiB and {memory.rows_per_forward} "
         f"rows a pass (engine.memory_mib, engine.rows_per_forward), of which a sweep over all heads takes "
         f"{memory.sweep:,.0f} MiB, activations that are stored on the CPU "
         f"{memory.activations:,.0f} MiB; {peak}",
     ]
+
+
+def _predicted_lines(own: RunEstimate) -> Iterator[str]:
+    """What a GPU would take, which nobody has measured."""
+    if own.predicted is None:
+        return
+    kinds = ", ".join(f"{KINDS[kind]} {minutes:.2g}" for kind, minutes in own.predicted.by_kind.items())
+    parts = ", ".join(
+        f"{part} {minutes / own.predicted.minutes:.0%}" for part, minutes in own.predicted.by_part.items()
+    )
+    yield (
+        f"On {own.predicted.device} {own.predicted.minutes:.2g} minutes, predicted from counted launches and operations and the "
+        f"data sheet, not measured: {kinds}; {parts}"
+    )
 
 
 def _capital(sentence: str) -> str:

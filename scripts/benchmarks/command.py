@@ -14,7 +14,19 @@ from pathlib import Path
 
 import torch
 
-from scripts.benchmarks import clock, comparison, csv_rows, draws, engines, growth, subjects, tables, workloads
+from kernels.roofline import DEVICES
+from scripts.benchmarks import (
+    clock,
+    comparison,
+    csv_rows,
+    draws,
+    engines,
+    growth,
+    predicted,
+    subjects,
+    tables,
+    workloads,
+)
 from scripts.benchmarks.comparison import EngineComparison, Machine, TimingBudget
 from scripts.benchmarks.csv_rows import BenchmarkRow
 from scripts.benchmarks.growth import Point
@@ -51,7 +63,10 @@ GROWTH_ENGINES = (engines.HOOK_LOOP, engines.EXPERT_LOOP, engines.FUSED)
 def main(arguments: list[str]) -> None:
     """Measure what is missing, or print the tables, or (in a fresh process) one engine's peak memory."""
     options = _options(arguments)
-    if options.tables:
+    if options.predict:
+        with tempfile.TemporaryDirectory() as scratch:
+            print(predicted.table(DEVICES[options.predict], Path(scratch)))
+    elif options.tables:
         print(tables.performance())
     elif options.update_readme:
         tables.update_readme(ROOT / "README.md")
@@ -250,6 +265,9 @@ def _options(arguments: list[str]) -> argparse.Namespace:
         "--quick",
         action="store_true",
         help="tiny sizes: shows that it runs, measures nothing of use; rows go to a temporary folder",
+    )
+    parser.add_argument(
+        "--predict", choices=sorted(DEVICES), help="print what sweeps would take on this GPU, from counts, and stop"
     )
     parser.add_argument("--tables", action="store_true", help="print the README's tables and stop")
     parser.add_argument("--update-readme", action="store_true", help="write the tables into README.md and stop")

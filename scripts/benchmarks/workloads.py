@@ -16,6 +16,7 @@ SUBSET_SIZES = (2, 5, 10, 20)  # and half of the heads
 DRAWS = 4  # of resample and noise ablation, as the battery's default
 CIRCUIT_SHARE = 0.18  # heads in a circuit: 26 of GPT-2-small's 144
 ROLES = 4
+BATTERY_AND_RANDOM = 240  # variants
 SITES = ("residual", "attention", "mlp")
 POSITIONS = ("first", "middle", "last")
 SEED = 0
@@ -74,6 +75,14 @@ def battery(shape: DecoderShape) -> Sweep:
             for recipe in RECIPES
         )
     )
+
+
+def battery_and_random_circuits(shape: DecoderShape) -> Sweep:
+    """The battery, and random circuits of its circuit's size alone, mean-ablated: 240 variants, as a study's default."""
+    heads, rng, conditions = _heads(shape), random.Random(SEED + 1), battery(shape).variants
+    size = max(ROLES, round(CIRCUIT_SHARE * len(heads)))
+    outside = (sorted(set(heads) - set(rng.sample(heads, size))) for _ in range(BATTERY_AND_RANDOM - len(conditions)))
+    return Sweep((*conditions, *(ablate(nodes, Recipe("mean"), f"random {i}") for i, nodes in enumerate(outside))))
 
 
 def causal_tracing(shape: DecoderShape) -> Sweep:
