@@ -175,8 +175,12 @@ class _Product(torch.autograd.Function):
 
 
 def _blocks(weights: Tensor) -> tuple[Tensor, ...]:
-    at_once = WIDENED.get(weights.device.type, WIDENED["cuda"])
-    return weights.split(max(1, at_once // max(1, weights.shape[1])))
+    return weights.split(max(1, widened_at_once(weights.device) // max(1, weights.shape[1])))
+
+
+def widened_at_once(device: torch.device) -> int:
+    """Numbers of a matrix that a product widens at once."""
+    return WIDENED.get(device.type, WIDENED["cuda"])
 
 
 # --- what a function does -----------------------------------------------------------------------------------------

@@ -494,8 +494,9 @@ class Decoder:
         """Mean over each prompt's real ids of the table's rows."""
         ids = ids.to(table.device)
         rows, real = precise(table[ids.clamp(min=0)]), ids >= 0
-        shares = real.to(rows) / real.sum(1, keepdim=True)
-        return (rows * shares.view(*shares.shape, *[1] * (rows.ndim - 2))).sum(1)
+        shares, trailing = real.to(rows) / real.sum(1, keepdim=True), [1] * (rows.ndim - 2)
+        rows = rows.masked_fill(~real.view(*real.shape, *trailing), 0)  # 0 times a row that is not finite is not 0
+        return (rows * shares.view(*shares.shape, *trailing)).sum(1)
 
 
 def seen_through(visible: Bool[Tensor, "*at position"], window: int) -> Bool[Tensor, "*at position"]:
@@ -533,7 +534,7 @@ def of(model: Model) -> Decoder:
     bias = _optional(bridge.unembed, "b_U")
     config = getattr(bridge.original_model, "config", None)
     embedding, embedding_scale = _embedding(bridge)
-    kinds = _kinds_of_layers(config, model.n_layers)
+    kinds = kinds_of_layers(config, model.n_layers)
     different = list(dict.fromkeys(kinds))
     windows = [kind.window for kind in kinds]
     longest = windows[0] if len(set(windows)) == 1 else None
@@ -572,7 +573,7 @@ class KindOfLayer:
     window: int | None
 
 
-def _kinds_of_layers(config: Any, n_layers: int) -> list[KindOfLayer]:
+def kinds_of_layers(config: Any, n_layers: int) -> list[KindOfLayer]:
     """Of every layer."""
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     names = getattr(config, "layer_types", None) or (["sliding_attention"] if window else ["full_attention"]) * n_layers

@@ -16,10 +16,12 @@ from circuits.engine import fused
 from circuits.engine.decoder import Decoder, FlopCount, Layer
 from circuits.engine.fused import FusedEngine
 from circuits.engine.launches import NOWHERE, DeviceWork, LaunchCount, operations
+from circuits.engine.memory import Allowance
 from circuits.engine.sources import ReferenceActivations
-from circuits.engine.workers import worker_count
 from circuits.interventions import Sweep
 from circuits.prompts import PromptSet
+
+ROOM = 64 * 2**30  # bytes: 80 % of an 80 GB GPU, and less than half of an H200
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,16 @@ class DryEngine(FusedEngine):
         self.decoder = _without_contents(engine.decoder, widths)
         self.model: Any = _Nowhere(engine.model)
         self.operations = operations(count, NOWHERE)
-        per_token = engine.decoder.d_model / self.decoder.d_model
-        self.tokens_held = max(1, int(engine.tokens_held * worker_count(engine.model.device) * per_token))
+        if widths is not None:
+            self.shape = replace(engine.shape, **vars(widths))
+        self.room = ROOM
+        self.allowance = Allowance(ROOM)
         use_cuda_blocks(self)
         old = engine.reference
         constants = {
             name: value.new_zeros(value.shape[0], self.decoder.d_head) for name, value in old.constants.items()
         }
-        self.reference = ReferenceActivations(old.prompts, self.activations, constants)
+        self.reference = ReferenceActivations(old.prompts, self.on_device, constants)
 
     def _prove_alive(self, name: str) -> None:
         """Nothing is proved where tensors have no contents."""

@@ -279,7 +279,9 @@ class Rows:
                 self.inputs.some_without_foils,
                 probabilities,
             )
-            for states in self.schedule.sizes.blocks(slice(0, len(stream)), 1)
+            for states in replace(self.schedule.sizes, largest=self.engine.logits_per_block).blocks(
+                slice(0, len(stream)), 1
+            )
         ]
         return Scores.of_table(torch.cat(parts, 1).cpu().numpy()[:, self.trie.leaves])
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from circuits.circuit import Node
-from circuits.engine import products
+from circuits.engine import memory, products
 from circuits.engine.fused import FusedEngine
 from circuits.engine.lens import DeadHookError, LensEngine
 from circuits.engine.paths import UnknownWiringError
@@ -28,7 +28,8 @@ KERNELS = ("auto", "reference", "triton")
 PRODUCTS = (products.IEEE, products.TF32X3, products.AUTO)
 DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reasons are
     "rows_per_forward": 512,
-    "memory_mib": 1024,
+    "memory_mib": None,
+    "memory_share": memory.SHARE,
     "tokens_per_block": None,
     "kernels": "auto",
     "products": "ieee",
@@ -49,10 +50,10 @@ PROBES = 4  # prompts, of as many lengths as there are
 def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
     """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
 
-    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block, kernels, products with
+    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, memory_share, tokens_per_block, kernels, products with
     products_tolerance, devices (as `sharded.devices_of`), and tolerance (by dtype: the largest error of a logit difference, as a
-    share of the largest logit difference). UserError for another name, for kernels or products that are unknown or that the
-    device cannot follow, and for several devices with engine=lens.
+    share of the largest logit difference). UserError for another name, for settings that are no amount, for kernels or products
+    that are unknown or that the device cannot follow, and for several devices with engine=lens.
 
     If the model is no pre-norm decoder, or if the fused backend's numbers are not the reference backend's, engine=fused
     raises UserError, and engine=auto uses the reference backend and says why.
@@ -61,10 +62,11 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
         settings = {**DEFAULTS, "name": settings}
     settings = {**DEFAULTS, **settings}
     name, rows = settings.get("name"), int(settings["rows_per_forward"])
-    for number in ("memory_mib", "tokens_per_block"):
-        value = settings[number]
-        if value is not None and not (isinstance(value, (int, float)) and value > 0):
-            raise UserError(f"engine.{number}={value} is no room for anything; use a number above 0")
+    value = settings["tokens_per_block"]
+    if value is not None and not (isinstance(value, (int, float)) and value > 0):
+        raise UserError(f"engine.tokens_per_block={value} is no room for anything; use a number above 0")
+    room = {"memory_mib": settings["memory_mib"], "memory_share": settings["memory_share"]}
+    memory.require_amounts(**room)
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
     _require_one_of("kernels", settings["kernels"], KERNELS)
@@ -75,7 +77,7 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             f"engine.products_tolerance={share} is no share of a logit difference; use a number above 0, below 1"
         )
     devices = devices_of(settings.get("devices"), model.device)
-    lens = LensEngine(model, reference, rows)
+    lens = LensEngine(model, reference, rows, **room)
     if name == "lens":
         if len(devices) > 1:
             raise UserError(
@@ -90,9 +92,9 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             model,
             reference,
             rows,
-            memory_mib=float(settings["memory_mib"]),
             tokens_per_block=settings["tokens_per_block"],
             implementation=None if kernels == "auto" else kernels,
+            **room,
         )
         fused = ShardedEngine(fused, devices) if len(devices) > 1 else fused
         fused.why = prove_parity(fused, lens, prompts, float(settings["tolerance"][dtype]))

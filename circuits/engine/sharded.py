@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -18,8 +19,10 @@ from circuits.engine import trie
 from circuits.engine.decoder import Decoder, Layer
 from circuits.engine.fused import FusedEngine, operations_on
 from circuits.engine.lens import Advance, LensEngine
+from circuits.engine.memory import Allowance
 from circuits.engine.scores import Scores
-from circuits.interventions import Effects, Sweep
+from circuits.engine.sources import Activations, ReferenceActivations
+from circuits.interventions import Base, Effects, Sweep
 from circuits.models import Model
 from circuits.prompts import PromptSet
 from results_io import UserError
@@ -47,7 +50,11 @@ class ShardedEngine(FusedEngine):
 
     def __init__(self, fused: FusedEngine, devices: Sequence[torch.device]) -> None:
         self.__dict__.update(fused.__dict__)
-        self.replicas = tuple(_replica(fused, device) for device in devices[1:])
+        sharing = Counter(devices)
+        self.room = fused.room // sharing[devices[0]]
+        self.allowance = Allowance(self.room)
+        self.replicas = tuple(_replica(fused, device, sharing[device]) for device in devices[1:])
+        self._moved_references: dict[ReferenceActivations, dict[torch.device, ReferenceActivations]] = {}
 
     def on(self, reference: PromptSet) -> LensEngine:
         """The same engine with other reference prompts."""
@@ -81,7 +88,8 @@ class ShardedEngine(FusedEngine):
         self._check(sweep, prompts)  # once for all, as the replicas have no modules to prove anything on
         self._prefetch_reference(sweep)
         for replica in self.replicas:
-            replica.reference, replica._alive, replica._wired = self.reference, self._alive, self._wired
+            replica.reference = self._reference_of(replica)
+            replica._alive, replica._wired = self._alive, self._wired
         lock, scores = threading.Lock(), Scores.empty(sweep, prompts, self.model.dtype)
 
         def finished(pairs: int) -> None:
@@ -98,6 +106,22 @@ class ShardedEngine(FusedEngine):
             for numbers, found in pool.map(lambda one: share(*one), shares):
                 scores.put(numbers, list(range(len(prompts))), Scores.of(found))
         return scores.effects(sweep, prompts)
+
+    def _reference_of(self, replica: FusedEngine) -> ReferenceActivations:
+        """What the reference prompts gave on the first device, where the replica is: nothing is run again."""
+        own, device = self.reference, replica.model.device
+        if device == self.model.device:
+            return own
+        if own not in self._moved_references:
+            self._moved_references.clear()
+
+        def moved(prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
+            return {hook: own.activations(hook).to(device) for hook in hooks}
+
+        known = self._moved_references.setdefault(own, {})
+        if device not in known:
+            known[device] = ReferenceActivations(own.prompts, moved, own.constants)
+        return known[device]
 
     def _shares(self, sweep: Sweep) -> list[list[int]]:
         """Numbers of variants for every device."""
@@ -130,12 +154,18 @@ def devices_of(asked: object, own: torch.device) -> tuple[torch.device, ...]:
     return (own, *(torch.device(models.device_of({"device": str(name)})) for name in asked[1:]))
 
 
-def _replica(fused: FusedEngine, device: torch.device) -> FusedEngine:
-    """The same backend with a copy of the weights on a device; on the device that holds them, with the weights themselves."""
+def _replica(fused: FusedEngine, device: torch.device, sharing: int) -> FusedEngine:
+    """The same backend with a copy of the weights on a device; on the device that holds them, with the weights themselves.
+
+    It has the first device's room, or its part of that where as many as `sharing` replicas are on the device.
+    """
     other = copy(fused)
     model = fused.model
     other.model = PlacedModel(model.identity, model.bridge, model.tokenizer, model.value_constants, device)
     other.decoder = placed(fused.decoder, device)
+    other.room = fused.room // sharing
+    other.allowance = Allowance(other.room)
+    other.tokens_per_block = fused.tokens_per_block
     other.operations = operations_on(device, fused.operations.implementation)
     return other
 

@@ -220,7 +220,7 @@ def _of_fused(
     """
     reference = study.engine.reference.prompts
     try:
-        fused = FusedEngine(model, reference, memory_mib=float(engine["memory_mib"]))
+        fused = FusedEngine(model, reference, memory_mib=engine["memory_mib"])
     except UnsupportedArchitectureError as reason:
         return None, str(reason)
     longest = fused.decoder.longest

@@ -16,6 +16,7 @@ from transformers import (
     PhiForCausalLM,
 )
 
+from circuits import study
 from circuits.circuit import head
 from circuits.engine import FusedEngine, LensEngine, decoder
 from circuits.interventions import Recipe, Sweep, Variant, ablate, noise
@@ -258,6 +259,18 @@ def test_scores_are_float32_at_least(load) -> None:
     assert direction.dtype == constant.dtype == one.logits(stream).dtype == torch.float32
     exact = one.unembedding[1].float() - one.unembedding[2].float()
     assert torch.equal(direction[0], exact)
+
+
+def test_padding_takes_nothing_from_the_word_that_it_is_read_as(of) -> None:
+    """Ids of -1 are read as word 0. Where its row is not finite, prompts without word 0 have their own numbers still."""
+    one, answers, wrong = of(), torch.tensor([[5, -1, 7], [6, -1, -1]]), torch.tensor([[9, 8], [4, -1]])
+    expected = one.direction(answers, wrong)
+    for bad in (torch.nan, torch.inf):
+        table, bias = one.unembedding.clone(), one.unembedding_bias.clone()
+        table[0], bias[0] = bad, bad
+        found = replace(one, unembedding=table, unembedding_bias=bias).direction(answers, wrong)
+        assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+        assert torch.equal(study._mean_rows(table, answers), study._mean_rows(one.unembedding, answers))
 
 
 # --- what is refused --------------------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ from circuits.circuit import head
 from circuits.edges import Edge, Reader
 from circuits.engine import FusedEngine, LensEngine, choose
 from circuits.engine.sharded import ShardedEngine, devices_of
+from circuits.engine.sources import Sources
 from circuits.interventions import Recipe, Sweep, Variant, ablate, noise, patch_paths
 from results_io import UserError
 from tests.circuits import toy
 
 CPU = torch.device("cpu")
+HOOK = "blocks.1.attn.hook_z"
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +116,29 @@ def test_other_reference_prompts_reach_every_device(engines, sweep, scored, refe
     assert np.abs(alone.on(half).run(sweep, scored).logit_diff - alone.run(sweep, scored).logit_diff).max() > 1e-3
     found, expected = together.on(half).run(sweep, scored), alone.on(half).run(sweep, scored)
     assert np.abs(found.logit_diff - expected.logit_diff).max() < 1e-4
+
+
+def test_a_replica_puts_in_place_what_is_on_its_own_device(load, reference, scored) -> None:
+    """On the meta device nothing from elsewhere can be mixed in. What the reference prompts gave is moved there once."""
+    together = ShardedEngine(FusedEngine(load("gpt2"), reference), [CPU, torch.device("meta")])
+    (replica,) = together.replicas
+    moved = together._reference_of(replica)
+    assert together._reference_of(replica) is moved and together._reference_of(together) is together.reference
+    sources = Sources(scored.select([0, 3]), moved, replica.on_device)
+    recipes = (Recipe("zero"), Recipe("zero_raw"), Recipe("mean"), Recipe("mean", pooled=True), Recipe("resample"))
+    noises = (Recipe("noise"), Recipe("noise", draw=1, scale=0.5), Recipe("noise", additive=True), Recipe("patch"))
+    for recipe in (*recipes, *noises):
+        expected = Sources(scored.select([0, 3]), together.reference, together.on_device).get(HOOK, recipe)
+        found = sources.get(HOOK, recipe)
+        assert (found.device.type, found.shape, found.dtype) == ("meta", expected.shape, expected.dtype), recipe
+
+
+def test_replicas_on_one_device_divide_its_room(load, reference) -> None:
+    alone = FusedEngine(load("gpt2"), reference, memory_mib=90)
+    room, together = alone.room, ShardedEngine(alone, [CPU] * 3)
+    assert [engine.room for engine in (together, *together.replicas)] == [room // 3] * 3
+    allowances = {id(engine.allowance) for engine in (together, *together.replicas)}
+    assert len(allowances) == 3
 
 
 def test_the_setting_chooses_it_with_parity_proved_on_all(load, reference, scored) -> None:
