@@ -33,8 +33,8 @@ class Recipe:
     original plus `scale` x SD x normal (SD of the embeddings over the reference prompts, as in causal tracing). patch: the
     activation at the same place in the run on `source` tokens.
 
-    `draw` numbers independent draws of resample and noise; draws derive from `seed`, the draw and the prompt's own
-    hash, never from its place in a batch.
+    `draw` numbers independent draws of resample and noise; draws are functions of `seed`, the draw, the layer and the prompt's
+    own hash (`circuits.engine.philox`), never of its place in a batch or of the device.
 
     Norms and value biases are folded before any of this, as in TransformerLens: a head's constant c = b_V + b_LN W_V goes
     through W_O into the layer's output bias, since attention sums to 1. So

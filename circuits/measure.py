@@ -302,7 +302,7 @@ def environment(plan: Plan) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "device": plan.model.device.type,
-        "dtype": str(plan.model.dtype).removeprefix("torch."),
+        "dtype": plan.model.precision,
         "engine": plan.study.engine.describe(),
         "numerics": numerics.describe(),
         "seeds": _seeds(plan),

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -24,7 +24,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from circuits import circuit as circuit_files
-from circuits import hub, runnable
+from circuits import folding, hub, narrow_weights, runnable
 from circuits.circuit import Circuit, Node
 from circuits.edges import Graph
 from code_digest import code_digest
@@ -46,10 +46,12 @@ READ = (  # what a model's identity is over, besides its weights; other files ma
 )
 PROBE = 8  # tokens whose last position shows whether the bridge computes the model's own function
 PARITY = {  # of log-probabilities, over the largest: another function is off by more than a tenth, rounding of folded weights by
-    torch.float64: 1e-4,  # float32 inside: folding, rotary positions, norms
-    torch.float32: 1e-3,
-    torch.float16: 0.1,
-    torch.bfloat16: 0.3,
+    "float64": 1e-4,  # float32 inside: folding, rotary positions, norms
+    "float32": 1e-3,
+    "float32_over_float16": 0.005,  # weights that are folded are rounded once more, and nothing else is
+    "float32_over_bfloat16": 0.02,  # 0.002 in tiny models of every family
+    "float16": 0.1,
+    "bfloat16": 0.3,
 }
 Say = Callable[[str], Any]
 
@@ -150,6 +152,13 @@ class Model:
     @property
     def dtype(self) -> torch.dtype:
         return next(self.bridge.parameters()).dtype
+
+    @property
+    def precision(self) -> str:
+        """The name in model.dtype: of what it computes in, and of what weights are kept in if that is narrower."""
+        matrix = narrow_weights.plain(next(weight for weight in self.bridge.parameters() if weight.ndim > 1))
+        computed, kept = (str(dtype).removeprefix("torch.") for dtype in (self.dtype, matrix.dtype))
+        return computed if computed == kept else f"{computed}_over_{kept}"
 
     @cached_property
     def unembedding(self) -> Float[Tensor, "d_model vocabulary"]:
@@ -291,7 +300,7 @@ def load(settings: Mapping[str, Any], say: Say = lambda step: None) -> Model:
     step = _steps(identity.name, say)
     if (given := settings.get("given")) is not None:
         step("copying the model that was handed over")
-        tokenizer, loaded = given.tokenizer, {"hf_model": given.copied(_dtype(settings))}
+        tokenizer, loaded = given.tokenizer, {"hf_model": given.copied(kept_dtype(precision_of(settings)))}
     elif identity.folder is None:
         from circuits import planted
 
@@ -315,10 +324,14 @@ def _steps(name: str, say: Say) -> Say:
 
 
 def _require_room(settings: Mapping[str, Any], identity: Identity) -> int:
-    """The number of parameters in a model's files; UserError if memory does not hold them while they are folded."""
+    """The number of parameters in a model's files; UserError if they are quantised, or do not fit the memory while folded."""
     assert identity.folder is not None  # a model built in memory is there already
-    parameters = runnable.parameters_in(sorted(identity.folder.glob("*.safetensors")))
-    runnable.require_room(parameters, _dtype(settings), torch.device(device_of(settings)), identity.name)
+    weights = sorted(identity.folder.glob("*.safetensors"))
+    runnable.require_floating(weights, identity.name)
+    parameters = runnable.parameters_in(weights)
+    runnable.require_room(
+        parameters, kept_dtype(precision_of(settings)), torch.device(device_of(settings)), identity.name
+    )
     return parameters
 
 
@@ -327,7 +340,14 @@ def load_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrai
 
     UserError for weights with holes, as `load`.
     """
-    dtype, device = _dtype(settings), device_of(settings)
+    plain, tokenizer = _read_plain(settings, identity)
+    if precision_of(settings) in narrow_weights.KEPT:
+        narrow_weights.widen(plain)
+    return plain, tokenizer
+
+
+def _read_plain(settings: Mapping[str, Any], identity: Identity) -> tuple[PreTrainedModel, Any]:
+    dtype, device = kept_dtype(precision_of(settings)), device_of(settings)
     if (given := settings.get("given")) is not None:
         return given.copied(dtype).to(device), given.tokenizer
     if identity.folder is None:
@@ -515,11 +535,12 @@ def _bridge(
     UnsupportedArchitectureError if TransformerLens cannot take the model apart, or if what it makes of it is another function.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    device, dtype = device_of(settings), _dtype(settings)
+    device, dtype = device_of(settings), kept_dtype(precision_of(settings))
     with quiet():
         from transformer_lens.model_bridge import TransformerBridge
 
-    watched = _Watched(loaded.get("model_class"))
+    precision = precision_of(settings)
+    watched = _Watched(loaded.get("model_class"), precision in narrow_weights.KEPT)
     its_own = copy.deepcopy(tokenizer)  # TransformerLens gives a tokenizer without BOS the EOS token for one
     try:
         with quiet():
@@ -533,10 +554,10 @@ def _bridge(
         step("folding norms into weights")
         with quiet():
             stored = _values_of_biases(bridge)
+            bridge.process_weights = partial(_process, bridge, precision)  # pyright: ignore[reportAttributeAccessIssue]
             bridge.enable_compatibility_mode(disable_warnings=True)
-            kept = _values_of_biases(
-                bridge
-            )  # of architectures whose norms or value biases compatibility mode leaves alone
+            # of architectures whose norms or value biases compatibility mode leaves alone
+            kept = _values_of_biases(bridge)
         step("comparing its last position with plain Hugging Face")
         error = watched.error_of(bridge)
     except (UserError, SafetensorError, torch.OutOfMemoryError, MemoryError):
@@ -546,7 +567,7 @@ def _bridge(
             f"model {identity.name} cannot be run: TransformerLens cannot take it apart ({type(error).__name__}: "
             f"{_first_line(error)}); use a family of docs/real-models.md"
         ) from error
-    if not error <= PARITY.get(dtype, PARITY[torch.bfloat16]):
+    if not error <= PARITY.get(precision, PARITY["bfloat16"]):
         raise UnsupportedArchitectureError(
             f"model {identity.name} cannot be run: its log-probabilities in TransformerLens differ from plain Hugging Face's by "
             f"{error:.2g} of the largest, so nothing measured there would be about it; use a family of docs/real-models.md"
@@ -555,11 +576,22 @@ def _bridge(
     return bridge.eval(), tuple(before - after for before, after in zip(stored, kept, strict=True))
 
 
-class _Watched:
-    """Reads a plain model by `model_class`, and keeps what it says at the last position of a few tokens."""
+def _process(bridge: Any, precision: str, **unused: bool) -> None:
+    """In place of the bridge's own `process_weights`, which takes several times the memory."""
+    folding.fold(bridge)
+    if precision in narrow_weights.KEPT:
+        narrow_weights.widen(bridge.original_model)
+        bridge.cfg.dtype = torch.float32
 
-    def __init__(self, model_class: Any) -> None:
-        self._model_class = model_class
+
+class _Watched:
+    """Reads a plain model by `model_class`, and keeps what it says at the last position of a few tokens.
+
+    `widens`: it is asked in float32, whatever its weights are kept in.
+    """
+
+    def __init__(self, model_class: Any, widens: bool) -> None:
+        self._model_class, self._widens = model_class, widens
 
     def from_pretrained(self, folder: str, **settings: Any) -> PreTrainedModel:
         model = self._model_class.from_pretrained(folder, **settings)
@@ -571,7 +603,8 @@ class _Watched:
         """Keep log-probabilities of the plain model."""
         plain.eval()
         self._tokens = torch.linspace(0, plain.config.vocab_size - 1, PROBE).long()[None]
-        logits = plain(self._tokens.to(plain.device), use_cache=False).logits
+        with narrow_weights.widened(plain) if self._widens else contextlib.nullcontext():
+            logits = plain(self._tokens.to(plain.device), use_cache=False).logits
         self._expected = logits[0, -1].double().log_softmax(-1).cpu()
 
     @torch.no_grad()
@@ -619,13 +652,21 @@ class _CompleteModel:
         return model
 
 
-def _dtype(settings: Mapping[str, Any]) -> torch.dtype:
-    """UserError for a name that is no floating-point type."""
-    name = settings.get("dtype") or "float32"
-    dtype = getattr(torch, str(name), None)
+def precision_of(settings: Mapping[str, Any]) -> str:
+    """model.dtype, or the scoring dtype where it is null; UserError for a name that is no floating-point type."""
+    name = str(settings.get("dtype") or "float32")
+    dtype = narrow_weights.KEPT.get(name, getattr(torch, name, None))
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise UserError(f"model.dtype={name} is no floating-point type; use float32, the scoring type, or bfloat16")
-    return dtype
+        raise UserError(
+            f"model.dtype={name} is no floating-point type; use float32, the scoring type, float32_over_bfloat16, which keeps "
+            "weights in half the memory, or bfloat16"
+        )
+    return name
+
+
+def kept_dtype(precision: str) -> torch.dtype:
+    """What weights are kept in under a name that `precision_of` gives."""
+    return narrow_weights.KEPT.get(precision) or getattr(torch, precision)
 
 
 def device_of(settings: Mapping[str, Any]) -> str:

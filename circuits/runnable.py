@@ -31,9 +31,15 @@ ATTENDING = (
 )  # kinds of layers
 KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "block_types")
 COPIES = (
-    2.0  # of the weights at least while they are folded: those that were read, and those that the bridge takes apart
+    1.3  # of the weights at most while they are folded, a layer at a time (docs/real-models.md has the measured ones)
 )
 GIB = 2**30
+QUANTISATIONS = ("quantization_config", "compression_config")  # the latter: of compressed-tensors before version 0.6
+QUANTISED = (
+    "its weights are quantised ({how}), and gains of norms are folded into weights in floating point; use the model in float32, "
+    "float16 or bfloat16"
+)
+FOLDED = ("F64", "F32", "F16", "BF16")  # types of safetensors that weights can be folded in
 CONTAINER = Path("/sys/fs/cgroup")
 
 
@@ -56,8 +62,9 @@ def configuration_in(folder: Path) -> PretrainedConfig:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # a validator's own kinds of error, for values of the wrong type
         raise UserError(f"{path} is no configuration of a {kind} model; copy it there anew") from error
-    if stored.get("quantization_config") and not getattr(config, "quantization_config", None):
-        config.quantization_config = stored["quantization_config"]
+    for section in QUANTISATIONS:
+        if stored.get(section) and not getattr(config, section, None):
+            setattr(config, section, stored[section])
     require_runnable(config, str(folder))
     return config
 
@@ -78,10 +85,7 @@ def refusal(config: PretrainedConfig) -> str | None:
     """Why a model of this configuration cannot be run, and what to use instead; None if the configuration rules nothing out."""
     kind = config.model_type
     if how := _quantised(config):
-        return (
-            f"its weights are quantised ({how}), and gains of norms are folded into weights in floating point; use the model "
-            "in float32, float16 or bfloat16"
-        )
+        return QUANTISED.format(how=how)
     if getattr(config, "is_encoder_decoder", False) or kind in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES:
         return f"{kind} is an encoder-decoder, and circuits here are of decoders alone; use a causal language model"
     if kind in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
@@ -129,7 +133,8 @@ def _unknown_wiring(config: PretrainedConfig) -> str | None:
 
 def _quantised(config: PretrainedConfig) -> str | None:
     """The method by which weights are quantised; None if they are not."""
-    found = getattr(config, "quantization_config", None)
+    sections = (getattr(config, name, None) for name in QUANTISATIONS)
+    found = next((section for section in sections if section), None)
     if not found:
         return None
     settings = found if isinstance(found, Mapping) else vars(found)
@@ -137,6 +142,23 @@ def _quantised(config: PretrainedConfig) -> str | None:
         return f"bitsandbytes, {4 if settings.get('load_in_4bit') else 8} bit"
     method = settings.get("quant_method")
     return str(getattr(method, "value", method) or "quantization_config")
+
+
+def require_floating(weights: Iterable[Path], name: str) -> None:
+    """UserError if safetensors files hold weights in integers or 8 bits, whatever the configuration says. Reads their headers.
+
+    Raises SafetensorError for a file that is none.
+    """
+    for path in weights:
+        with safe_open(path, "pt") as file:
+            for tensor in file.keys():  # noqa: SIM118
+                if "weight" not in tensor.rpartition(".")[2]:  # masks and counters of positions are no weights
+                    continue
+                kind, shape = file.get_slice(tensor).get_dtype(), file.get_slice(tensor).get_shape()
+                if len(shape) > 1 and kind not in FOLDED:
+                    raise UserError(
+                        f"model {name} cannot be run: {QUANTISED.format(how=f'{tensor} is stored as {kind}')}"
+                    )
 
 
 # --- memory -------------------------------------------------------------------------------------------------------

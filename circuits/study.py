@@ -227,5 +227,6 @@ def require_count(settings: Mapping[str, Any], section: str, name: str) -> int:
 
 
 def _mean_rows(weights: Float[Tensor, "vocabulary d_model"], ids: Tensor) -> Float[Tensor, "prompt d_model"]:
-    real = (ids >= 0).float()
-    return (weights[ids.clamp(min=0)] * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+    real = ids >= 0
+    rows = weights[ids.clamp(min=0)].masked_fill(~real[..., None], 0)  # 0 times a row that is not finite is not 0
+    return rows.sum(1) / real.float().sum(1, keepdim=True)

@@ -3,6 +3,7 @@
     python scripts/benchmark.py                 # both models, all works; results/benchmarks/cpu.csv or the GPU's
     python scripts/benchmark.py --quick         # a few seconds: does it run? Rows go to a temporary folder
     python scripts/benchmark.py --predict h200  # what sweeps would take on a GPU that is not here, and why
+    python scripts/benchmark.py --draws         # what a normal number costs, by either generator
     python scripts/benchmark.py --tables        # the README's tables from the CSVs
     python scripts/benchmark.py --update-readme # write them into README.md
 

@@ -16,7 +16,7 @@ unset TRITON_INTERPRET # kernels are to be compiled here
 PYTHON=${PYTHON:-$(test -x .venv/bin/python && echo .venv/bin/python || command -v python3 || command -v python)}
 # seconds for each part
 ENVIRONMENT_LIMIT=${ENVIRONMENT_LIMIT:-20} WEIGHTS_LIMIT=${WEIGHTS_LIMIT:-30}
-TESTS_LIMIT=${TESTS_LIMIT:-90} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-210} RUN_LIMIT=${RUN_LIMIT:-120}
+TESTS_LIMIT=${TESTS_LIMIT:-90} NOISE_LIMIT=${NOISE_LIMIT:-20} BENCHMARK_LIMIT=${BENCHMARK_LIMIT:-190} RUN_LIMIT=${RUN_LIMIT:-120}
 RESULTS=results/benchmarks
 NAME=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -n 1 | tr 'A-Z/' 'a-z ' | xargs | tr ' ' '-')
 NAME=${NAME:-no-gpu}
@@ -64,6 +64,7 @@ all_parts() {
     part "environment" "$ENVIRONMENT_LIMIT" bash -c environment
     part "tests" "$TESTS_LIMIT" env MERIDIAN_GPU_TESTS=1 "$PYTHON" -m pytest -m gpu tests/kernels tests/circuits/test_fused_gpu.py \
         --durations=5
+    part "noise" "$NOISE_LIMIT" "$PYTHON" scripts/benchmark.py --draws --device cuda
     part "benchmark" "$BENCHMARK_LIMIT" "$PYTHON" scripts/benchmark.py --device cuda --models gpt2-small pocket \
         --name "$NAME" --scratch "$SCRATCH"
     part "weights" "$WEIGHTS_LIMIT" "$PYTHON" scripts/benchmark.py --write-model "$SCRATCH/study"

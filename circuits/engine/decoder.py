@@ -5,6 +5,10 @@
     z = softmax(scale q k^T, causal) v        (grouped-query: consecutive query heads share k and v)
     m = x + sum_h z_h W_O^h + b_O             y = m + MLP(norm(m))        (parallel: y = m + MLP(norm(x)))
 
+Some families add to that: a norm of each head's query and key (Qwen 3, Gemma 3), norms of what attention and MLP write
+(Gemma 2 and 3), bounds c tanh(x / c) of scores and logits (Gemma 2), and layers that see a window of positions only, with
+rotary angles of their own (Gemma 2 and 3).
+
 Weights are those of the TransformerBridge in compatibility mode: gains and biases of the norms folded into what reads
 them, value biases into b_O, writers centred. So every activation means what it means at the bridge's hook points.
 """
@@ -27,6 +31,7 @@ from transformers.activations import ACT2FN
 from circuits.engine.indices import on_device
 from circuits.engine.products import Products
 from circuits.models import Model, UnsupportedArchitectureError
+from circuits.narrow_weights import narrow
 
 Hook = tuple[str, Callable[..., Any]]  # its name in the bridge, and a function of the activation and one more argument
 Called = dict[str, list[Callable[..., Any]]]
@@ -51,7 +56,9 @@ NORMS = {"LN": True, "LNPre": True, "RMS": False, "RMSPre": False}  # name in th
 class Layer:
     """Weights of one block, each as `functional.linear` takes it: [output, input].
 
-    `group` gives for each head the number of the keys and values that it reads.
+    `group` gives for each head the number of the keys and values that it reads. `query_gain` and `key_gain` are of the norm of
+    each head's query and key, `attention_gain` and `mlp_gain` of the norm of what each of the two writes; None: no such norm.
+    `window` is how many positions attention sees, itself included (None: all), `table` the number of its rotary angles.
     """
 
     n_heads: int
@@ -65,6 +72,12 @@ class Layer:
     mlp_gate: Float[Tensor, "hidden d_model"] | None
     mlp_out: Float[Tensor, "d_model hidden"]
     mlp_out_bias: Float[Tensor, " d_model"] | None
+    query_gain: Float[Tensor, " d_head"] | None = None
+    key_gain: Float[Tensor, " d_head"] | None = None
+    attention_gain: Float[Tensor, " d_model"] | None = None
+    mlp_gain: Float[Tensor, " d_model"] | None = None
+    window: int | None = None
+    table: int = 0
 
     @property
     def n_groups(self) -> int:
@@ -122,11 +135,14 @@ class Decoder:
     scale: float
     parallel: bool
     activation: Callable[[Tensor], Tensor]
-    angles_of: Callable[[int], tuple[Tensor, Tensor]] | None
-    longest: int | None  # positions that attention sees at once; None: all
+    angles_of: Callable[[int], tuple[tuple[Tensor, Tensor], ...]] | None
+    longest: int | None  # positions that attention of every layer sees at once; None: all
+    score_cap: float | None = None
+    logit_cap: float | None = None
+    embedding_scale: Float[Tensor, ""] | None = None
     flops: FlopCount = field(default_factory=FlopCount)
     products: Products = field(default_factory=Products)  # of q, k, v and the MLPs
-    _angles: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    _angles: dict[int, tuple[tuple[Tensor, Tensor], ...]] = field(default_factory=dict)
     _lock: Any = field(default_factory=threading.Lock)
 
     @property
@@ -141,11 +157,18 @@ class Decoder:
     def dtype(self) -> torch.dtype:
         return self.embedding.dtype
 
+    @property
+    def is_plain(self) -> bool:
+        """True if its layers are none but those of the formulas above, without what some families add."""
+        added = ("query_gain", "key_gain", "attention_gain", "mlp_gain", "window")
+        return self.score_cap is None and all(getattr(one, name) is None for one in self.layers for name in added)
+
     # --- the residual stream ---------------------------------------------------------------------------------------
 
     def embed(self, tokens: Int[Tensor, "... position"]) -> Float[Tensor, "... position d_model"]:
         """Token embeddings, without positions."""
-        return self.embedding[tokens]
+        found = self.embedding[tokens]
+        return found if self.embedding_scale is None else found * self.embedding_scale
 
     def place(self, embedded: Float[Tensor, "... position d_model"]) -> Float[Tensor, "... position d_model"]:
         """The stream that enters layer 0: embeddings plus learned positions, where the model has some."""
@@ -155,6 +178,12 @@ class Decoder:
         """(x - mean) / sqrt(var + eps), or x / sqrt(mean x^2 + eps) in models that do not centre."""
         normalise = functional.layer_norm if self.centred else functional.rms_norm
         return normalise(stream, (self.d_model,), eps=self.eps)
+
+    def scaled_norm(self, x: Float[Tensor, "... d"], gain: Float[Tensor, " d"] | None) -> Float[Tensor, "... d"]:
+        """gain x / sqrt(mean x^2 + eps), in float32 at least, for norms whose gain is not folded; x itself without one."""
+        if gain is None:
+            return x
+        return functional.rms_norm(precise(x), (x.shape[-1],), gain, self.eps).to(x.dtype)
 
     def _linear(self, x: Tensor, weights: Float[Tensor, "to from"], bias: Tensor | None = None) -> Tensor:
         self.flops.add(2 * x[..., 0].numel() * weights.numel())
@@ -166,6 +195,11 @@ class Decoder:
         self, weights: Layer, normed: Float[Tensor, "*state position d_model"]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """q [*state, position, head, d_head], k and v [*state, position, group, d_head] of a normalised stream."""
+        q, k, v = self._read(weights, normed)
+        return self.scaled_norm(q, weights.query_gain), self.scaled_norm(k, weights.key_gain), v
+
+    def _read(self, weights: Layer, normed: Float[Tensor, "*state position d_model"]) -> tuple[Tensor, Tensor, Tensor]:
+        """`projected` before the norms of queries and keys."""
         joint = self._linear(normed, weights.qkv, weights.qkv_bias)
         sizes = (weights.n_heads, weights.n_groups, weights.n_groups)
         q, k, v = joint.unflatten(-1, (sum(sizes), weights.d_head)).split(sizes, -2)
@@ -179,33 +213,38 @@ class Decoder:
         q = self._linear(last[..., None, :], weights.qkv[:size], None if bias is None else bias[:size])
         joint = self._linear(normed, weights.qkv[size:], None if bias is None else bias[size:])
         k, v = joint.unflatten(-1, (2, weights.n_groups, weights.d_head)).unbind(-3)
-        return q.unflatten(-1, (weights.n_heads, weights.d_head)), k, v
+        q = self.scaled_norm(q.unflatten(-1, (weights.n_heads, weights.d_head)), weights.query_gain)
+        return q, self.scaled_norm(k, weights.key_gain), v
 
     def rotate(
-        self, x: Float[Tensor, "*state position head d_head"], at: slice | Int[Tensor, "row 1"] = slice(None)
+        self,
+        x: Float[Tensor, "*state position head d_head"],
+        at: slice | Int[Tensor, "row 1"] = slice(None),
+        number: int = 0,
     ) -> Float[Tensor, "*state position head d_head"]:
         """Rotary positions: the first dimensions of each head turned by the angles of the positions `at`.
 
-        `at` is a slice, whose start is the first position of every row, or a tensor with the one position of each row.
+        `at` is a slice, whose start is the first position of every row, or a tensor with the one position of each row. `number`
+        is the layer's `table` of angles.
         """
         if self.angles_of is None:
             return x
         if isinstance(at, slice):
             start = at.start or 0
-            cos, sin = (table[start : start + x.shape[-3], None] for table in self.angles(start + x.shape[-3]))
+            cos, sin = (table[start : start + x.shape[-3], None] for table in self.angles(start + x.shape[-3], number))
         else:
-            cos, sin = (table[at][:, :, None] for table in self.angles(int(at.max()) + 1))
+            cos, sin = (table[at][:, :, None] for table in self.angles(int(at.max()) + 1, number))
         turned, rest = x.split((cos.shape[-1], x.shape[-1] - cos.shape[-1]), -1)
         half = torch.cat((-turned[..., cos.shape[-1] // 2 :], turned[..., : cos.shape[-1] // 2]), -1)
         return torch.cat((turned * cos + half * sin, rest), -1)
 
-    def angles(self, length: int) -> tuple[Tensor, Tensor]:
+    def angles(self, length: int, number: int = 0) -> tuple[Tensor, Tensor]:
         """cos and sin [position, rotated dimension] of a sequence of `length` tokens."""
         assert self.angles_of is not None  # `rotate` asks for none where there are none
         with self._lock:  # the model itself is run for them, which no two threads may do
             if length not in self._angles:
                 self._angles[length] = self.angles_of(length)
-            return self._angles[length]
+            return self._angles[length][number]
 
     def attend(
         self,
@@ -213,8 +252,14 @@ class Decoder:
         k: Float[Tensor, "row position group d_head"],
         v: Float[Tensor, "row position group d_head"],
         mask: Bool[Tensor, "row 1 1 position"] | None = None,
+        window: int | None = None,
     ) -> Float[Tensor, "row query head d_head"]:
-        """z from queries and keys that are already rotated: causal, or with `mask` one query over the positions in it."""
+        """z from queries and keys that are already rotated: causal, or with `mask` one query over the positions in it.
+
+        A query sees the last `window` of those, itself included.
+        """
+        if not self.is_softmax(k.shape[1], window):
+            return self.attend_written_out(q, k, v, mask, window)
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         length = k.shape[2]
         # written out, not enable_gqa: with it PyTorch computes float32 by its slowest backend on CUDA
@@ -224,12 +269,63 @@ class Decoder:
         z = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None, scale=self.scale)
         return z.transpose(1, 2)
 
+    def is_softmax(self, length: int, window: int | None) -> bool:
+        """True if attention over so many positions is the softmax of q . k over all earlier ones, which kernels compute."""
+        return self.score_cap is None and (window is None or length <= window)
+
+    def attend_written_out(
+        self,
+        q: Float[Tensor, "row query head d_head"],
+        k: Float[Tensor, "row position group d_head"],
+        v: Float[Tensor, "row position group d_head"],
+        mask: Bool[Tensor, "row 1 1 position"] | None = None,
+        window: int | None = None,
+    ) -> Float[Tensor, "row query head d_head"]:
+        """`attend` with its scores in memory, for those that are bounded or see a window. Without a mask, the queries are of the
+        last positions."""
+        visible = self._causal(q.shape[1], k.shape[1], q.device) if mask is None else mask
+        if window is not None:
+            visible = seen_through(visible, window)
+        q = rearrange(q, "row at (group reader) d -> row group (reader at) d", group=k.shape[2])
+        k, v = (rearrange(x, "row of group d -> row group of d") for x in (k, v))
+        self.flops.add(4 * q.numel() * k.shape[2])
+        scores = rearrange(
+            self.bounded(self.scale * q @ k.mT), "row g (r at) of -> row g r at of", at=visible.shape[-2]
+        )
+        unseen = ~visible if mask is None else ~visible[:, None]
+        pattern = precise(scores).masked_fill(unseen, -torch.inf).softmax(-1).to(v.dtype)
+        return rearrange(pattern.flatten(2, 3) @ v, "row g (r at) d -> row at (g r) d", at=visible.shape[-2])
+
+    def bounded(self, scores: Tensor) -> Tensor:
+        """c tanh(scores / c) in models that bound them so."""
+        return scores if self.score_cap is None else self.score_cap * (scores / self.score_cap).tanh()
+
+    @staticmethod
+    def _causal(queries: int, positions: int, device: torch.device) -> Bool[Tensor, "query position"]:
+        return torch.ones(queries, positions, dtype=torch.bool, device=device).tril(positions - queries)
+
+    def attend_after(
+        self,
+        q: Float[Tensor, "state prompt query head d_head"],
+        k: Float[Tensor, "state prompt query group d_head"],
+        v: Float[Tensor, "state prompt query group d_head"],
+        past: tuple[Float[Tensor, "prompt group past d_head"], Float[Tensor, "prompt group past d_head"]],
+        window: int | None,
+    ) -> Float[Tensor, "state prompt query head d_head"]:
+        """z of each state's own positions, which attend to a past that all states share and to each other; written out."""
+        whole = [
+            torch.cat((earlier.transpose(1, 2).expand(len(own), *[-1] * 4), own), 2).flatten(0, 1)
+            for earlier, own in zip(past, (k, v), strict=True)
+        ]
+        return self.attend_written_out(q.flatten(0, 1), *whole, window=window).unflatten(0, (len(q), -1))
+
     def attend_last(
         self,
         q: Float[Tensor, "state prompt 1 head d_head"],
         k: Float[Tensor, "state prompt position group d_head"],
         v: Float[Tensor, "state prompt position group d_head"],
         past: tuple[Float[Tensor, "prompt group past d_head"], Float[Tensor, "prompt group past d_head"]],
+        window: int | None = None,
     ) -> Float[Tensor, "state prompt 1 head d_head"]:
         """z of the last position, which attends to a past that all states share and then to its state's own positions."""
         grouped = rearrange(self.scale * q[:, :, 0], "u n (g r) d -> n g (u r) d", g=past[0].shape[1])
@@ -237,7 +333,10 @@ class Decoder:
         self.flops.add(4 * q.numel() * (shared + k.shape[2]))
         before = rearrange(grouped @ past[0].mT, "n g (u r) p -> u n g r p", u=n_states)
         own = rearrange(grouped, "n g (u r) d -> u n g r d", u=n_states) @ rearrange(k, "u n s g d -> u n g d s")
-        pattern = torch.cat((before, own), -1).softmax(-1)
+        scores = self.bounded(torch.cat((before, own), -1))
+        if window is not None:
+            scores[..., : max(0, scores.shape[-1] - window)] = -torch.inf
+        pattern = scores.softmax(-1)
         earlier, later = pattern[..., :shared], pattern[..., shared:]
         z = rearrange(rearrange(earlier, "u n g r p -> n g (u r) p") @ past[1], "n g (u r) d -> u n g r d", u=n_states)
         z = z + later @ rearrange(v, "u n s g d -> u n g s d")
@@ -248,17 +347,21 @@ class Decoder:
         self.flops.add(2 * z[..., 0, 0].numel() * weights.output.numel())
         return functional.linear(z.flatten(-2), weights.output.flatten(0, 1).T, weights.output_bias)
 
+    def attended(self, weights: Layer, output: Float[Tensor, "*state d_model"]) -> Float[Tensor, "*state d_model"]:
+        """What is added to the stream of what the heads together write: its norm, in models that have one there."""
+        return self.scaled_norm(output, weights.attention_gain)
+
     # --- MLP and read-out ------------------------------------------------------------------------------------------
 
     def mlp(self, weights: Layer, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... d_model"]:
-        """What the MLP writes after reading `stream`."""
+        """What is added to the stream after the MLP has read `stream`."""
         normed = self.norm(stream)
         hidden = self._linear(normed, weights.mlp_in, weights.mlp_in_bias)
         if weights.mlp_gate is None:
             hidden = self.activation(hidden)
         else:
             hidden = self.activation(self._linear(normed, weights.mlp_gate)) * hidden
-        return self._linear(hidden, weights.mlp_out, weights.mlp_out_bias)
+        return self.scaled_norm(self._linear(hidden, weights.mlp_out, weights.mlp_out_bias), weights.mlp_gain)
 
     # --- the whole -------------------------------------------------------------------------------------------------
 
@@ -308,9 +411,12 @@ class Decoder:
     def _heads(self, layer: int, stream: Float[Tensor, "row position d_model"], called: Called) -> Tensor:
         """z of all heads."""
         normed = _hooked(called, f"blocks.{layer}.ln1.hook_out", self.norm(stream))
-        projected = zip("qkv", self.projected(self.layers[layer], normed), strict=True)
-        q, k, v = (_hooked(called, f"blocks.{layer}.attn.hook_{name}", value) for name, value in projected)
-        return _hooked(called, f"blocks.{layer}.attn.hook_z", self.attend(self.rotate(q), self.rotate(k), v))
+        weights = self.layers[layer]
+        read = zip("qkv", self._read(weights, normed), strict=True)
+        q, k, v = (_hooked(called, f"blocks.{layer}.attn.hook_{name}", value) for name, value in read)
+        q, k = self.scaled_norm(q, weights.query_gain), self.scaled_norm(k, weights.key_gain)
+        q, k = (self.rotate(x, number=weights.table) for x in (q, k))
+        return _hooked(called, f"blocks.{layer}.attn.hook_z", self.attend(q, k, v, window=weights.window))
 
     def _output(
         self, layer: int, stream: Float[Tensor, "*at d_model"], z: Float[Tensor, "*at head d_head"], called: Called
@@ -321,7 +427,8 @@ class Decoder:
             return _hooked(called, f"blocks.{layer}.{name}", value)
 
         weights = self.layers[layer]
-        middle = stream + hooked("hook_attn_out", hooked("attn.hook_out", self.project(weights, z)))
+        output = self.attended(weights, hooked("attn.hook_out", self.project(weights, z)))
+        middle = stream + hooked("hook_attn_out", output)
         read = hooked("ln2.hook_in", stream if self.parallel else middle)
         return middle + hooked("hook_mlp_out", self.mlp(weights, read))
 
@@ -333,8 +440,9 @@ class Decoder:
         at_end = stream[rows, end]
         q, k, v = self.keys_values_and_last_query(weights, self.norm(stream), self.norm(at_end))
         before = torch.arange(stream.shape[1], device=stream.device) <= end[:, None]
-        z = self.attend(self.rotate(q, end[:, None]), self.rotate(k), v, before[:, None, None])[:, 0]
-        middle = at_end + self.project(weights, z)
+        q, k = self.rotate(q, end[:, None], weights.table), self.rotate(k, number=weights.table)
+        z = self.attend(q, k, v, before[:, None, None], weights.window)[:, 0]
+        middle = at_end + self.attended(weights, self.project(weights, z))
         return middle + self.mlp(weights, at_end if self.parallel else middle)
 
     @cached_property
@@ -360,12 +468,18 @@ class Decoder:
 
     def logits(self, stream: Float[Tensor, "... d_model"]) -> Float[Tensor, "... vocabulary"]:
         """All logits of a final stream, in float32 at least."""
-        return precise(self.norm(stream)) @ precise(self.unembedding).T + precise(self.unembedding_bias)
+        normed, bias = precise(self.norm(stream)), precise(self.unembedding_bias)
+        if self.unembedding.element_size() < 4:  # a block of the vocabulary at a time: whole, it takes twice its memory
+            found = functional.linear(normed, narrow(self.unembedding), bias)
+        else:
+            found = normed @ precise(self.unembedding).T + bias
+        return found if self.logit_cap is None else self.logit_cap * (found / self.logit_cap).tanh()
 
     def direction(
         self, answers: Int[Tensor, "prompt answer"], wrong: Int[Tensor, "prompt foil"]
     ) -> tuple[Float[Tensor, "prompt d_model"], Float[Tensor, " prompt"]]:
-        """(direction, constant) with logit difference = norm(x) . direction + constant, in float32 at least.
+        """(direction, constant) with logit difference = norm(x) . direction + constant, in float32 at least, where logits are
+        not bounded.
 
         The direction is the mean unembedding of the answers minus that of the foils; ids of -1 are padding. It is subtracted
         before the product, because in low precision two large logits lose a small difference between them.
@@ -380,8 +494,14 @@ class Decoder:
         """Mean over each prompt's real ids of the table's rows."""
         ids = ids.to(table.device)
         rows, real = precise(table[ids.clamp(min=0)]), ids >= 0
-        shares = real.to(rows) / real.sum(1, keepdim=True)
-        return (rows * shares.view(*shares.shape, *[1] * (rows.ndim - 2))).sum(1)
+        shares, trailing = real.to(rows) / real.sum(1, keepdim=True), [1] * (rows.ndim - 2)
+        rows = rows.masked_fill(~real.view(*real.shape, *trailing), 0)  # 0 times a row that is not finite is not 0
+        return (rows * shares.view(*shares.shape, *trailing)).sum(1)
+
+
+def seen_through(visible: Bool[Tensor, "*at position"], window: int) -> Bool[Tensor, "*at position"]:
+    """The last `window` of the visible positions."""
+    return visible & (visible.flip(-1).cumsum(-1).flip(-1) <= window)
 
 
 def precise(x: Tensor) -> Tensor:
@@ -413,10 +533,18 @@ def of(model: Model) -> Decoder:
     rotary = "blocks.0.attn.hook_cos" in bridge.hook_dict
     bias = _optional(bridge.unembed, "b_U")
     config = getattr(bridge.original_model, "config", None)
-    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    embedding, embedding_scale = _embedding(bridge)
+    kinds = kinds_of_layers(config, model.n_layers)
+    different = list(dict.fromkeys(kinds))
+    windows = [kind.window for kind in kinds]
+    longest = windows[0] if len(set(windows)) == 1 else None
+    scalar = getattr(config, "query_pre_attn_scalar", None) or int(cfg.d_head)
     return Decoder(
-        layers=tuple(_layer(bridge, index) for index in range(model.n_layers)),
-        embedding=_embedding(bridge),
+        layers=tuple(
+            replace(_layer(bridge, index), table=different.index(kind), window=None if longest else kind.window)
+            for index, kind in enumerate(kinds)
+        ),
+        embedding=embedding,
         positions=None if rotary else bridge.W_pos.detach(),
         unembedding=bridge.W_U.detach().T.contiguous(),
         unembedding_bias=bridge.W_U.new_zeros(bridge.W_U.shape[-1]) if bias is None else bias,
@@ -425,23 +553,45 @@ def of(model: Model) -> Decoder:
         d_head=int(cfg.d_head),
         centred=model.centred_norm,
         eps=float(cfg.eps),
-        scale=int(cfg.d_head) ** -0.5 if cfg.use_attn_scale else 1.0,
+        scale=scalar**-0.5 if cfg.use_attn_scale else 1.0,
         parallel=bool(cfg.parallel_attn_mlp),
         # torch's tanh approximation runs as one kernel
         activation=partial(functional.gelu, approximate="tanh") if cfg.act_fn in TANH_GELU else ACT2FN[cfg.act_fn],
-        angles_of=(lambda length: _angles(model, length)) if rotary else None,
-        longest=int(window) if window else None,
+        angles_of=partial(_angles, model, tuple(kinds.index(kind) for kind in different)) if rotary else None,
+        longest=longest,
+        score_cap=getattr(config, "attn_logit_softcapping", None),
+        logit_cap=float(cfg.output_logits_soft_cap) if model.bounds_logits else None,
+        embedding_scale=embedding_scale,
     )
 
 
+@dataclass(frozen=True)
+class KindOfLayer:
+    """What a configuration says of some layers and not of all."""
+
+    name: str
+    window: int | None
+
+
+def kinds_of_layers(config: Any, n_layers: int) -> list[KindOfLayer]:
+    """Of every layer."""
+    window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
+    names = getattr(config, "layer_types", None) or (["sliding_attention"] if window else ["full_attention"]) * n_layers
+    return [KindOfLayer(name, int(window) if window and name == "sliding_attention" else None) for name in names]
+
+
 @torch.no_grad()
-def _embedding(bridge: Any) -> Float[Tensor, "vocabulary d_model"]:
-    """What each token puts into the stream: W_E itself, or in models that scale it (Gemma: by sqrt(d_model)) a scaled copy."""
+def _embedding(bridge: Any) -> tuple[Float[Tensor, "vocabulary d_model"], Float[Tensor, ""] | None]:
+    """(W_E, what it is multiplied by as it is read: in Gemma sqrt(d_model)); for other scaled models (a scaled copy, None)."""
     weights = bridge.W_E.detach()
     some = torch.arange(min(len(weights), 8), device=weights.device)
-    if torch.equal(bridge.embed(some[None])[0], weights[some]):
-        return weights
-    return bridge.embed(torch.arange(len(weights), device=weights.device)[None])[0]
+    seen, own = bridge.embed(some[None])[0], weights[some]
+    if torch.equal(seen, own):
+        return weights, None
+    scale = getattr(bridge.embed.original_component, "embed_scale", None)
+    if isinstance(scale, Tensor) and torch.equal(seen, own * scale.to(own.dtype)):
+        return weights, scale.detach().to(own.device, own.dtype)
+    return bridge.embed(torch.arange(len(weights), device=weights.device)[None])[0], None
 
 
 def _require_supported(model: Model) -> None:
@@ -452,16 +602,25 @@ def _require_supported(model: Model) -> None:
         "its attention has no separate heads": "blocks.0.attn.hook_z" not in bridge.hook_dict,
         "it is no pre-norm decoder with a norm before each MLP": "blocks.0.ln2.hook_in" not in bridge.hook_dict,
         "its MLPs are no two matrices (a mixture of experts)": _optional(bridge.blocks[0].mlp, "W_in") is None,
-        "it has norms after its attention": any(name.startswith("blocks.0.ln1_post") for name in bridge.hook_dict),
-        "it normalises queries and keys": any("_norm" in name.partition("attn.")[2] for name in bridge.hook_dict),
+        "it normalises queries and keys in a way of its own": not _head_norms_are_known(bridge),
         "it has neither learned nor rotary positions": not (
             "blocks.0.attn.hook_cos" in bridge.hook_dict or "hook_pos_embed" in bridge.hook_dict
         ),
-        "it bounds its logits": (getattr(cfg, "output_logits_soft_cap", None) or -1.0) > 0,
     }
     for reason, applies in reasons.items():
         if applies:
             raise UnsupportedArchitectureError(f"model {model.name} cannot be run fused, as {reason}; use engine=lens")
+
+
+def _head_norms_are_known(bridge: Any) -> bool:
+    """True without a norm of queries and keys, and for RMS norms of each head alone, one gain for all, before rotation."""
+    attention, cfg = bridge.blocks[0].attn, bridge.cfg
+    norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
+    if norms == [None, None]:
+        return not any("_norm" in name.partition("attn.")[2] for name in bridge.hook_dict)
+    if None in norms or getattr(cfg, "qk_norm_after_rope", False):
+        return False
+    return all(norm.uses_rms_norm and tuple(norm.weight.shape) == (int(cfg.d_head),) for norm in norms if norm)
 
 
 def _layer(bridge: Any, index: int) -> Layer:
@@ -493,7 +652,20 @@ def _layer(bridge: Any, index: int) -> Layer:
         mlp_gate=None if gate is None else gate.T.contiguous(),
         mlp_out=mlp.W_out.detach().T.contiguous(),
         mlp_out_bias=_optional(mlp, "b_out"),
+        query_gain=_gain(attention, "q_norm"),
+        key_gain=_gain(attention, "k_norm"),
+        attention_gain=_gain(bridge.blocks[index], "ln1_post"),
+        mlp_gain=_gain(bridge.blocks[index], "ln2_post"),
     )
+
+
+def _gain(part: Any, name: str) -> Float[Tensor, " d"] | None:
+    """What a norm that is not folded multiplies by, in float32 at least; None without such a norm."""
+    norm = getattr(part, name, None)
+    if norm is None:
+        return None
+    weight = precise(norm.weight.detach())
+    return 1 + weight if norm.uses_weight_offset else weight
 
 
 def _columns(weights: Float[Tensor, "head d_model d_head"]) -> Float[Tensor, "d_model projected"]:
@@ -507,14 +679,15 @@ def _optional(module: Any, name: str) -> Tensor | None:
 
 
 @torch.no_grad()
-def _angles(model: Model, length: int) -> tuple[Tensor, Tensor]:
-    """cos and sin that the model itself computes for a sequence of `length` tokens."""
+def _angles(model: Model, layers: Sequence[int], length: int) -> tuple[tuple[Tensor, Tensor], ...]:
+    """cos and sin that the model itself computes in each of `layers` for a sequence of `length` tokens."""
     kept: dict[str, Tensor] = {}
 
     def keep(tensor: Tensor, hook: object, name: str) -> None:
-        kept[name] = tensor
+        kept[name] = tensor.reshape(length, -1)
 
-    hooks = [(f"blocks.0.attn.hook_{n}", lambda t, hook, n=n: keep(t, hook, n)) for n in ("cos", "sin")]
+    pairs = [tuple(f"blocks.{layer}.attn.hook_{part}" for part in ("cos", "sin")) for layer in layers]
+    hooks = [(name, partial(keep, name=name)) for pair in pairs for name in pair]
     tokens = torch.zeros(1, length, dtype=torch.long, device=model.device)
     model.bridge.run_with_hooks(tokens, fwd_hooks=hooks, return_type="logits")
-    return kept["cos"].reshape(length, -1), kept["sin"].reshape(length, -1)
+    return tuple((kept[cos], kept[sin]) for cos, sin in pairs)

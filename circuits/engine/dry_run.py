@@ -16,10 +16,12 @@ from circuits.engine import fused
 from circuits.engine.decoder import Decoder, FlopCount, Layer
 from circuits.engine.fused import FusedEngine
 from circuits.engine.launches import NOWHERE, DeviceWork, LaunchCount, operations
+from circuits.engine.memory import Allowance
 from circuits.engine.sources import ReferenceActivations
-from circuits.engine.workers import worker_count
 from circuits.interventions import Sweep
 from circuits.prompts import PromptSet
+
+ROOM = 64 * 2**30  # bytes: 80 % of an 80 GB GPU, and less than half of an H200
 
 
 @dataclass(frozen=True)
@@ -43,14 +45,16 @@ class DryEngine(FusedEngine):
         self.decoder = _without_contents(engine.decoder, widths)
         self.model: Any = _Nowhere(engine.model)
         self.operations = operations(count, NOWHERE)
-        per_token = engine.decoder.d_model / self.decoder.d_model
-        self.tokens_held = max(1, int(engine.tokens_held * worker_count(engine.model.device) * per_token))
+        if widths is not None:
+            self.shape = replace(engine.shape, **vars(widths))
+        self.room = ROOM
+        self.allowance = Allowance(ROOM)
         use_cuda_blocks(self)
         old = engine.reference
         constants = {
             name: value.new_zeros(value.shape[0], self.decoder.d_head) for name, value in old.constants.items()
         }
-        self.reference = ReferenceActivations(old.prompts, self.activations, constants)
+        self.reference = ReferenceActivations(old.prompts, self.on_device, constants)
 
     def _prove_alive(self, name: str) -> None:
         """Nothing is proved where tensors have no contents."""
@@ -106,6 +110,11 @@ def _without_contents(decoder: Decoder, widths: Widths | None) -> Decoder:
         "mlp_gate": (wide.d_mlp, wide.d_model),
         "mlp_out": (wide.d_model, wide.d_mlp),
         "mlp_out_bias": (wide.d_model,),
+        "query_gain": (wide.d_head,),
+        "key_gain": (wide.d_head,),
+        "attention_gain": (wide.d_model,),
+        "mlp_gain": (wide.d_model,),
+        "embedding_scale": (),
         "embedding": (wide.vocabulary, wide.d_model),
         "positions": (0 if decoder.positions is None else len(decoder.positions), wide.d_model),
         "unembedding": (wide.vocabulary, wide.d_model),
@@ -126,10 +135,9 @@ def _without_contents(decoder: Decoder, widths: Widths | None) -> Decoder:
 
 
 def _angles_without_contents(
-    angles_of: Callable[[int], tuple[Tensor, Tensor]],
-) -> Callable[[int], tuple[Tensor, Tensor]]:
-    def angles(length: int) -> tuple[Tensor, Tensor]:
-        cos, sin = angles_of(length)
-        return cos.to(NOWHERE), sin.to(NOWHERE)
+    angles_of: Callable[[int], tuple[tuple[Tensor, Tensor], ...]],
+) -> Callable[[int], tuple[tuple[Tensor, Tensor], ...]]:
+    def angles(length: int) -> tuple[tuple[Tensor, Tensor], ...]:
+        return tuple((cos.to(NOWHERE), sin.to(NOWHERE)) for cos, sin in angles_of(length))
 
     return angles

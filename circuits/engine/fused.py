@@ -18,10 +18,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits import numerics
-from circuits.engine import decoder, trie
+from circuits.engine import decoder, memory, philox, trie
 from circuits.engine.decoder import Hook
 from circuits.engine.inputs import Inputs
 from circuits.engine.lens import PROMPTS_PER_BATCH, ROWS_PER_FORWARD, Advance, LensEngine, places
+from circuits.engine.memory import Allowance
 from circuits.engine.paths import first_change
 from circuits.engine.products import IEEE
 from circuits.engine.rows import Rows
@@ -35,7 +36,6 @@ from circuits.prompts import CHANGED, PromptSet
 from kernels.choice import TRITON, Operations
 from kernels.choice_file import ChoiceFile
 
-MEMORY_MIB = 1024
 # rows of a matrix product: as many as keep the caches warm on a CPU, as many as hide the launches on CUDA (not tuned)
 TOKENS_PER_BLOCK = {"cpu": 2048, "cuda": 32768}
 PROMPTS_PER_BUCKET = 16  # fewer prompts with the same positions are run together with others of their length
@@ -44,7 +44,6 @@ SMALLEST_PRODUCT = {"cpu": 256, "cuda": 16384}
 # a smaller share of a prompt's positions is computed although it is the base run's: attention over two parts costs more
 SMALLEST_SHARE = 1 / 6
 PATH_BATCHES, PATH_PROMPTS = 8, 16  # batches of path interventions, to share among threads, and their least size
-STREAMS = 2  # residual streams held for each state: those that enter a layer and those that leave it
 
 
 Found = tuple[list[int], list[int], Scores]  # numbers of variants, rows of the prompts, their scores
@@ -60,17 +59,14 @@ class VariantBatch:
     numbers: list[int]
     trie: Trie
 
-    def tokens(self, n_prompts: int, length: int) -> int:
-        """Positions of residual streams held at once, for prompts of `length` tokens."""
-        return self.trie.width * n_prompts * (length - self.first)
-
 
 class FusedEngine(LensEngine):
     """Runs sweeps on a pre-norm decoder, many variants at once. The contract is the reference backend's.
 
-    `memory_mib` bounds the residual streams that are held, `tokens_per_block` the rows of one matrix product. If memory runs
-    out, less is held or multiplied at a time and the sweep goes on. UnsupportedArchitectureError for a model that is no
-    pre-norm decoder.
+    `memory_mib` bounds what is held beside the weights (None: what `memory.room` gives), `tokens_per_block` the rows of one
+    matrix product. Pieces are planned to fit (`memory.Piece`). If memory runs out all the same, less is held or multiplied at a
+    time and the sweep goes on; after some pieces that fit, more is tried again. UnsupportedArchitectureError for a model that is
+    no pre-norm decoder.
 
     Variants with interventions on paths run as in the reference backend, one row for each variant, on the same weights. Paths
     that end in the logits cost nothing and need no rows of their own.
@@ -82,19 +78,35 @@ class FusedEngine(LensEngine):
         reference: PromptSet,
         rows_per_forward: int = ROWS_PER_FORWARD,
         prompts_per_batch: int = PROMPTS_PER_BATCH,
-        memory_mib: float = MEMORY_MIB,
+        memory_mib: float | int | None = None,
         tokens_per_block: int | None = None,
         operations: Operations | None = None,
         implementation: str | None = None,
+        memory_share: float = memory.SHARE,
     ) -> None:
-        super().__init__(model, reference, rows_per_forward, prompts_per_batch)
+        super().__init__(model, reference, rows_per_forward, prompts_per_batch, memory_mib, memory_share)
+        self.hooked = False
         self.decoder = decoder.of(model)
-        self.operations = operations or _operations(model.device, implementation)
-        per_token = STREAMS * self.decoder.d_model * self.decoder.dtype.itemsize
-        self.tokens_held = max(1, int(memory_mib * 2**20 / per_token) // worker_count(model.device))
+        self.operations = operations or operations_on(model.device, implementation)
+        self.room //= worker_count(model.device)
+        self.allowance = Allowance(self.room)  # bytes of a piece
         device = "cuda" if model.device.type == "cuda" else "cpu"
         self.tokens_per_block = tokens_per_block or TOKENS_PER_BLOCK[device]
         self.smallest_product = SMALLEST_PRODUCT[device]
+
+    @property
+    def tokens_per_block(self) -> int:
+        """Rows of a matrix product, no more than whose transients take their share of the room."""
+        return min(self._blocks.now, max(1, int(memory.TRANSIENTS * self.room) // self.shape.block_row))
+
+    @tokens_per_block.setter
+    def tokens_per_block(self, rows: int) -> None:
+        self._blocks = Allowance(rows)
+
+    @property
+    def logits_per_block(self) -> int:
+        """Rows of logits of the whole vocabulary that are held at once."""
+        return min(self._blocks.now, max(1, int(memory.TRANSIENTS * self.room) // self.shape.logits_row))
 
     @property
     def flops(self) -> int:
@@ -147,7 +159,7 @@ class FusedEngine(LensEngine):
 
     def describe(self) -> dict[str, Any]:
         """Which backend and kernels produce the numbers, and why these, as JSON data."""
-        choices = self.operations.implementations()
+        choices = self.implementations()
         kernels = {operation: sorted(set(of_signature.values())) for operation, of_signature in choices.items()}
         products = self.decoder.products
         return {
@@ -158,7 +170,12 @@ class FusedEngine(LensEngine):
             "float32_products": "tf32" if products.name == IEEE and numerics.tf32_products() else products.name,
             "products_because": products.why,
             "attention": _attention_of(self.model, choices),
+            "random": philox.GENERATOR,
         }
+
+    def implementations(self) -> dict[str, dict[str, str]]:
+        """{operation: {signature: implementation}} so far."""
+        return self.operations.implementations()
 
     def _forward(
         self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list[Hook]
@@ -170,10 +187,12 @@ class FusedEngine(LensEngine):
 
     def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
         """Batches for interventions on paths: of prompts of one length, so that none is padded."""
-        size = min(self.prompts_per_batch, self.rows_per_forward, max(PATH_PROMPTS, len(prompts) // PATH_BATCHES))
         for end in prompts.end.unique().tolist():
             rows = (prompts.end == end).nonzero()[:, 0].tolist()
-            yield from (rows[start : start + size] for start in range(0, len(rows), size))
+            most = min(
+                self.prompts_per_batch, self.forward_rows(end + 1), max(PATH_PROMPTS, len(prompts) // PATH_BATCHES)
+            )
+            yield from (rows[part] for part in memory.balanced(len(rows), most))
 
     # --- batching --------------------------------------------------------------------------------------------------
 
@@ -205,55 +224,98 @@ class FusedEngine(LensEngine):
         self, sweep: Sweep, bucket: PromptSet, groups: list[VariantBatch]
     ) -> Iterator[tuple[list[int], list[int], Scores]]:
         """(rows of the bucket, numbers of variants, their scores): as many at a time as the memory takes."""
-        length = int(bucket.end[0]) + 1
         pending = [(list(range(len(bucket))), groups)]
         while pending:
             some, left = pending.pop(0)
-            size = min(max(1, self.tokens_held // group.tokens(1, length)) for group in left)
+            size = self.prompts_that_fit(left, bucket, len(some), sweep.probabilities)
             if size < len(some):
-                pending = [*((some[at : at + size], left) for at in range(0, len(some), size)), *pending]
+                chunks = memory.balanced(len(some), size)
+                pending = [*((some[part], left) for part in chunks), *pending]
                 continue
-            sources = Sources(bucket.select(some), self.reference, self.activations)
-            self._prefetch(_part(sweep, [number for group in left for number in group.numbers]), sources)
-            inputs = Inputs(self.decoder, sources, self.model.device, (group.trie for group in left))
-            while left and (len(some) == 1 or left[0].tokens(len(some), length) <= self.tokens_held):
-                group, *others = left
-                if group.tokens(len(some), length) > self.tokens_held and len(group.numbers) > 1:
-                    left = [*self._halves(sweep, group), *others]
+            if len(some) == 1 and not self._fits(left, bucket, 1, sweep.probabilities):
+                several = (
+                    [[group] for group in left] if len(left) > 1 else [[half] for half in self._halves(sweep, left[0])]
+                )
+                if len(several) > 1:
+                    pending = [*((some, each) for each in several), *pending]
                     continue
-                try:
-                    found = Rows(self, inputs, group.base, group.first, group.trie).scores(sweep.probabilities)
-                except torch.OutOfMemoryError:
-                    self._use_less_memory(group, len(some), length)
-                    continue
-                yield some, group.numbers, found
-                left = others
-            if left:
+            try:
+                for found in self._in_turn(sweep, bucket.select(some), left):
+                    yield some, left[0].numbers, found
+                    left = left[1:]
+            except torch.OutOfMemoryError:
+                self._use_less_memory(left, bucket, len(some), sweep.probabilities)
                 pending.insert(0, (some, left))
 
+    def _in_turn(self, sweep: Sweep, batch: PromptSet, groups: Sequence[VariantBatch]) -> Iterator[Scores]:
+        """The scores of each group of variants on some prompts of one length."""
+        sources = Sources(batch, self.reference, self.on_device)
+        self._prefetch(_part(sweep, [number for group in groups for number in group.numbers]), sources)
+        inputs = Inputs(self.decoder, sources, self.model.device, (group.trie for group in groups))
+        for group in groups:
+            yield Rows(self, inputs, group.base, group.first, group.trie).scores(sweep.probabilities)
+            self.allowance.fitted()
+            self._blocks.fitted()
+
+    def planned(self, sweep: Sweep, prompts: PromptSet) -> int:
+        """Bytes beside the weights that a sweep is planned to hold at most, in all threads together."""
+        by_trie = [number for number, one in enumerate(sweep.variants) if trie.final_norm_change(one) is not None]
+        most = super().planned(_part(sweep, sorted(set(range(len(sweep))) - set(by_trie))), prompts)
+        buckets, known = _shared(list(_buckets(prompts)), worker_count(self.model.device)), {}
+        for rows in buckets if by_trie else ():
+            bucket = prompts.select(rows)
+            groups = self._groups(sweep, by_trie, bucket, known)
+            size = self.prompts_that_fit(groups, bucket, len(rows), sweep.probabilities)
+            most = max(most, self.needs(groups, bucket, size, sweep.probabilities))
+        return most * min(len(buckets), worker_count(self.model.device))
+
+    def needs(self, groups: Sequence[VariantBatch], bucket: PromptSet, n_prompts: int, probabilities: bool) -> int:
+        """Bytes that groups of variants hold at most, one after another, on `n_prompts` prompts of one length."""
+        length, tries = int(bucket.end[0]) + 1, [group.trie for group in groups]
+        candidates = bucket.answers.shape[1] + bucket.wrong.shape[1]
+        every = probabilities or candidates > 2 or any(bucket.without_foils.tolist())
+        peaks = []
+        for group in groups:
+            states = self.smallest_product / (n_prompts * (length - group.first))
+            piece = memory.Piece.of(self.shape, group.trie, length, group.first, states, every, tries)
+            peaks.append(piece.peak(self.shape, n_prompts, self.tokens_per_block, self.logits_per_block))
+        return max(peaks)
+
+    def prompts_that_fit(
+        self, groups: Sequence[VariantBatch], bucket: PromptSet, most: int, probabilities: bool
+    ) -> int:
+        """The size of the parts into which `most` prompts are divided so that each holds no more than is allowed."""
+        return memory.most_that_fit(lambda n: self.needs(groups, bucket, n, probabilities), most, self.allowance.now)
+
+    def _fits(self, groups: Sequence[VariantBatch], bucket: PromptSet, n_prompts: int, probabilities: bool) -> bool:
+        return self.needs(groups, bucket, n_prompts, probabilities) <= self.allowance.now
+
     def _halves(self, sweep: Sweep, group: VariantBatch) -> list[VariantBatch]:
-        """The same variants in two groups that share as little as possible."""
+        """The same variants in two groups that share as little as possible; one variant stays one."""
         order = [group.numbers[place] for place in np.argsort(group.trie.leaves, kind="stable")]
-        parts = (order[: len(order) // 2], order[len(order) // 2 :])
         at_end = group.trie.at_end
         return [
             replace(
-                group, numbers=part, trie=trie.build([sweep.variants[n] for n in part], self.decoder.n_layers, at_end)
+                group,
+                numbers=order[part],
+                trie=trie.build([sweep.variants[n] for n in order[part]], self.decoder.n_layers, at_end),
             )
-            for part in parts
+            for part in memory.balanced(len(order), -(-len(order) // 2))
         ]
 
-    def _use_less_memory(self, group: VariantBatch, n_prompts: int, length: int) -> None:
+    def _use_less_memory(
+        self, left: Sequence[VariantBatch], bucket: PromptSet, n_prompts: int, probabilities: bool
+    ) -> None:
         """Called when memory has run out; re-raises the error if nothing is left to make smaller."""
-        if n_prompts > 1 or len(group.numbers) > 1:
-            self.tokens_held = max(1, group.tokens(n_prompts, length) // 2)
+        if n_prompts > 1 or len(left) > 1 or len(left[0].numbers) > 1:
+            self.allowance.failed(self.needs(left, bucket, n_prompts, probabilities))
         elif self.tokens_per_block > 1:
-            self.tokens_per_block //= 2
+            self._blocks.failed(self.tokens_per_block)
         else:
             raise
 
 
-def _operations(device: torch.device, implementation: str | None) -> Operations:
+def operations_on(device: torch.device, implementation: str | None) -> Operations:
     """Those that an engine has for itself: chosen once for each kind of device, or fixed by name."""
     timed = device.type == "cuda" and implementation is None
     return Operations(device, implementation, file=ChoiceFile.of(device) if timed else None)

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from circuits.edges import PROJECTIONS
-from circuits.engine.decoder import Decoder, Hook
+from circuits.engine.decoder import Decoder, Hook, precise, seen_through
 from circuits.engine.lens import hooked_logits
 from circuits.models import Model, UnsupportedArchitectureError
 
@@ -96,12 +96,20 @@ class ModifiedDecoder(Decoder):
         centred = stream - stream.mean(-1, keepdim=True) if self.centred else stream
         return centred * torch.rsqrt(centred.detach().pow(2).mean(-1, keepdim=True) + self.eps)
 
+    def scaled_norm(self, x: Float[Tensor, "... d"], gain: Float[Tensor, " d"] | None) -> Float[Tensor, "... d"]:
+        """As `Decoder.scaled_norm`; backwards its scale is a constant."""
+        if gain is None:
+            return x
+        values = precise(x)
+        return (values * torch.rsqrt(values.detach().pow(2).mean(-1, keepdim=True) + self.eps) * gain).to(x.dtype)
+
     def attend(
         self,
         q: Float[Tensor, "row query head d_head"],
         k: Float[Tensor, "row position group d_head"],
         v: Float[Tensor, "row position group d_head"],
         mask: Bool[Tensor, "row 1 1 position"] | None = None,
+        window: int | None = None,
     ) -> Float[Tensor, "row query head d_head"]:
         """As `Decoder.attend`."""
         shares, repeats = self.backward.shares, q.shape[2] // k.shape[2]
@@ -110,7 +118,9 @@ class ModifiedDecoder(Decoder):
         self.flops.add(4 * q[:, :, 0].numel() * k.shape[2] ** (2 if mask is None else 1))
         if mask is None:
             mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril()
-        scores = (self.scale * q @ k.mT).masked_fill(~mask, -torch.inf)
+        if window is not None:
+            mask = seen_through(mask, window)
+        scores = self.bounded(self.scale * q @ k.mT).masked_fill(~mask, -torch.inf)
         return (softmax(scores, self.backward.temperature) @ v).transpose(1, 2)
 
 

@@ -31,6 +31,7 @@ from circuits.edges import PROJECTIONS, Edge, Graph, Reader
 from circuits.engine.decoder import Decoder, Hook, precise
 from circuits.engine.gim import BackwardPass, frozen_norm, modified_logits
 from circuits.engine.lens import DeadHookError, hooked_logits
+from circuits.engine.memory import Allowance, balanced
 from circuits.engine.paths import STREAM, prove_wiring, writer_hook
 from circuits.engine.scores import gather
 from circuits.engine.workers import run_parallel
@@ -191,8 +192,9 @@ class GradientEngine:
     """Estimates the effect of patches on one model from gradients.
 
     `prompts_per_backward` bounds memory. If memory runs out, the number is halved, in the end down to one prompt, and the
-    estimate goes on. A `decoder`, which must be known to compute what the model does, is run instead of the model's own
-    hooked modules. A `backward` pass other than the model's own changes every gradient and no activation.
+    estimate goes on; after some batches that fit, more are tried again. A `decoder`, which must be known to compute what the
+    model does, is run instead of the model's own hooked modules. A `backward` pass other than the model's own changes every
+    gradient and no activation.
     `advance` of every method is called with the number of (forward or backward pass, prompt) pairs just finished.
     """
 
@@ -206,7 +208,7 @@ class GradientEngine:
         self.model, self.backward = model, backward
         self.decoder = backward.decoder(decoder) if backward and decoder else decoder
         self.graph = model.graph
-        self.prompts_per_backward = prompts_per_backward
+        self.prompts_at_once = Allowance(prompts_per_backward)
         self.stages = stages_of(self.graph)
         self.groups = groups_of(self.graph)
         self._wired = False
@@ -530,12 +532,9 @@ class GradientEngine:
     def _in_batches(self, prompts: PromptSet, work: Callable[[PromptSet], Any]) -> Iterator[tuple[list[int], Any]]:
         """(rows, `work` on them) batch by batch, prompts of similar length together so that little is padding."""
         order = torch.argsort(prompts.end, stable=True).tolist()
-        size = (
-            self.prompts_per_backward
-            if self.decoder is None
-            else min(self.prompts_per_backward, -(-len(order) // BATCHES))
-        )
-        batches = [order[start : start + size] for start in range(0, len(order), size)]
+        most = self.prompts_at_once.now
+        size = most if self.decoder is None else min(most, -(-len(order) // BATCHES))
+        batches = [order[part] for part in balanced(len(order), size)]
         with frozen(self.model.bridge):
             if self.decoder is None:  # hooks on the model's own modules: one batch after the other
                 for rows in batches:
@@ -549,9 +548,9 @@ class GradientEngine:
         """`work` on some rows, in halves if memory runs out."""
         pending = [rows]
         while pending:
-            some, size = pending.pop(0), self.prompts_per_backward
-            if len(some) > size:
-                pending = [*(some[at : at + size] for at in range(0, len(some), size)), *pending]
+            some, most = pending.pop(0), self.prompts_at_once.now
+            if len(some) > most:
+                pending = [*(some[part] for part in balanced(len(some), most)), *pending]
                 continue
             try:
                 with torch.enable_grad():
@@ -559,9 +558,10 @@ class GradientEngine:
             except torch.OutOfMemoryError:
                 if len(some) == 1:
                     raise
-                self.prompts_per_backward = len(some) // 2
+                self.prompts_at_once.failed(len(some))
                 pending = [some, *pending]
                 continue
+            self.prompts_at_once.fitted()
             yield some, result
 
     def _collect(

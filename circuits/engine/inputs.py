@@ -115,9 +115,10 @@ class Inputs:
         stream = decoder.place(decoder.embed(self.tokens(base)[:, :-1]))
         for weights in decoder.layers:
             q, k, v = decoder.projected(weights, decoder.norm(stream))
-            k = decoder.rotate(k)
+            q, k = (decoder.rotate(x, number=weights.table) for x in (q, k))
             kept.append((k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()))
             if len(kept) < decoder.n_layers:
-                middle = stream + decoder.project(weights, decoder.attend(decoder.rotate(q), k, v))
+                output = decoder.project(weights, decoder.attend(q, k, v, window=weights.window))
+                middle = stream + decoder.attended(weights, output)
                 stream = middle + decoder.mlp(weights, stream if decoder.parallel else middle)
         return kept

@@ -17,8 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from circuits.circuit import Node
+from circuits.engine import memory, philox
 from circuits.engine.decoder import Hook, precise
-from circuits.engine.paths import Rewiring, prove_wiring, writer_hook
+from circuits.engine.memory import Allowance, ModelShape, Paths
+from circuits.engine.paths import Rewiring, UnknownWiringError, most_paths, prove_wiring, writer_hook
 from circuits.engine.scores import Scores, of_logits
 from circuits.engine.sources import Activations, ReferenceActivations, Sources
 from circuits.interventions import Base, Effects, EveryBut, Intervention, PathIntervention, Recipe, Sweep, Variant
@@ -57,8 +59,9 @@ class LensEngine:
     """Runs sweeps on one model with one set of reference prompts.
 
     `reference` gives means, donors and noise scales and must not contain a scored prompt (UserError in `run`).
-    `rows_per_forward` bounds memory. If memory runs out, the number is halved, in the end down to one prompt, and the run
-    goes on.
+    A forward pass has at most `rows_per_forward` rows, and no more than the memory is planned to hold: `memory_mib`, or what
+    `memory.room` gives. If memory runs out, rows are halved, in the end down to one prompt, and the run goes on; after some
+    passes more are tried again.
     """
 
     def __init__(
@@ -67,11 +70,17 @@ class LensEngine:
         reference: PromptSet,
         rows_per_forward: int = ROWS_PER_FORWARD,
         prompts_per_batch: int = PROMPTS_PER_BATCH,
+        memory_mib: float | int | None = None,
+        memory_share: float = memory.SHARE,
     ) -> None:
         self.model = model
+        self.shape = ModelShape.of(model)
+        self.room = memory.room(model.device, memory_mib, memory_share)
         self.rows_per_forward = rows_per_forward
+        self.row_allowance = Allowance(rows_per_forward)
         self.prompts_per_batch = prompts_per_batch
-        self.reference = ReferenceActivations(reference, self.activations, constants_of(model))
+        self.reference = ReferenceActivations(reference, self.on_device, constants_of(model))
+        self.hooked = True  # forward passes run the model's own modules
         self.why = "asked for"
         self._alive: set[str] = set()
         self._wired = False
@@ -79,12 +88,12 @@ class LensEngine:
     def on(self, reference: PromptSet) -> LensEngine:
         """The same engine with other reference prompts."""
         other = copy(self)
-        other.reference = ReferenceActivations(reference, other.activations, self.reference.constants)
+        other.reference = ReferenceActivations(reference, other.on_device, self.reference.constants)
         return other
 
     def describe(self) -> dict[str, Any]:
         """Which backend and kernels produce the numbers, and why these, as JSON data."""
-        return {"backend": "lens", "why": self.why, "kernels": {}}
+        return {"backend": "lens", "why": self.why, "kernels": {}, "random": philox.GENERATOR}
 
     # --- what callers use ------------------------------------------------------------------------------------------
 
@@ -107,8 +116,10 @@ class LensEngine:
         return scores.effects(sweep, prompts)
 
     @torch.no_grad()
-    def activations(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
-        """The intact run's activations at `hooks`, {hook: [prompt, position, ...]}, on the CPU.
+    def activations(
+        self, prompts: PromptSet, base: Base, hooks: tuple[str, ...], device: torch.device | str = "cpu"
+    ) -> Activations:
+        """The intact run's activations at `hooks`, {hook: [prompt, position, ...]}, on the CPU or on `device`.
 
         Rows keep the order of `prompts`; positions after a prompt's end hold whatever padding gave.
         """
@@ -118,7 +129,7 @@ class LensEngine:
             kept: dict[str, Tensor] = {}
 
             def keep(tensor: Tensor, hook: object, name: str) -> None:
-                kept[name] = tensor.detach().cpu()
+                kept[name] = tensor.detach().to(device)
 
             self._forward(tokens[rows], prompts.end[rows], [(name, partial(keep, name=name)) for name in hooks])
             dead = set(hooks) - set(kept)
@@ -126,8 +137,12 @@ class LensEngine:
                 raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no activation was read")
             return kept
 
-        parts = list(self._in_chunks(len(prompts), read))
+        parts = list(self._in_chunks(prompts, read))
         return {name: torch.cat([part[name] for part in parts]) for name in hooks}
+
+    def on_device(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
+        """`activations` where the model is, to be put in place there."""
+        return self.activations(prompts, base, hooks, self.model.device)
 
     @torch.no_grad()
     def end_logits(self, prompts: PromptSet, base: Base = "clean") -> Float[Tensor, "prompt vocabulary"]:
@@ -137,7 +152,7 @@ class LensEngine:
         def read(rows: slice) -> Tensor:
             return self._forward(tokens[rows], prompts.end[rows], []).cpu()
 
-        return torch.cat(list(self._in_chunks(len(prompts), read)))
+        return torch.cat(list(self._in_chunks(prompts, read)))
 
     @torch.no_grad()
     def is_alive(self, node: Node) -> bool:
@@ -148,29 +163,48 @@ class LensEngine:
             return False
         return True
 
+    def is_wired(self) -> bool:
+        """False if the model is not the pre-norm decoder that path interventions assume, so that they are refused."""
+        try:
+            self._prove_wired()
+        except UnknownWiringError:
+            return False
+        return True
+
     # --- batching --------------------------------------------------------------------------------------------------
 
-    def _in_chunks(self, count: int, work: Callable[[slice], Any]) -> Iterator[Any]:
-        """`work` on consecutive slices of `count` rows, `rows_per_forward` at a time."""
+    def forward_rows(self, length: int, paths: Paths = memory.NO_PATHS) -> int:
+        """Rows of a forward pass over prompts of `length` tokens that memory is planned to hold."""
+        return max(1, min(self.row_allowance.now, self.room // self.shape.forward_row(length, self.hooked, paths)))
+
+    def planned(self, sweep: Sweep, prompts: PromptSet) -> int:
+        """Bytes beside the weights that a sweep is planned to hold at most."""
+        length, paths = prompts.clean.shape[1], most_paths(sweep.variants)
+        rows = min(len(sweep) * len(prompts), self.forward_rows(length, paths))
+        return rows * self.shape.forward_row(length, self.hooked, paths)
+
+    def _in_chunks(self, prompts: PromptSet, work: Callable[[slice], Any]) -> Iterator[Any]:
+        """`work` on consecutive slices of the prompts, of sizes that are as alike as memory allows."""
         start = 0
-        while start < count:
-            stop = start + self.rows_per_forward
+        while start < len(prompts):
+            rest = len(prompts) - start
+            size = -(-rest // memory.parts(rest, self.forward_rows(prompts.clean.shape[1])))
             try:
-                result = work(slice(start, stop))
+                result = work(slice(start, start + size))
             except torch.OutOfMemoryError:
-                if self.rows_per_forward == 1:
+                if size == 1:
                     raise
-                self.rows_per_forward //= 2
+                self.row_allowance.failed(size)
                 continue
+            self.row_allowance.fitted()
             yield result
-            start = stop
+            start += size
 
     def _batches(self, prompts: PromptSet) -> Iterator[list[int]]:
         """Row indices batch by batch, prompts of similar length together so that little is padding."""
         order = torch.argsort(prompts.end, stable=True).tolist()
-        size = min(self.prompts_per_batch, self.rows_per_forward)
-        for start in range(0, len(order), size):
-            yield order[start : start + size]
+        size = min(self.prompts_per_batch, self.forward_rows(prompts.clean.shape[1]))
+        yield from (order[part] for part in memory.balanced(len(order), size))
 
     def _batch(
         self, sweep: Sweep, prompts: PromptSet, rows: list[int]
@@ -180,9 +214,9 @@ class LensEngine:
         while pending:
             index, done = pending.pop(0)
             batch = prompts.select(index)
-            sources = Sources(batch, self.reference, self.activations)
-            self._prefetch(sweep, sources)
             try:
+                sources = Sources(batch, self.reference, self.on_device)
+                self._prefetch(sweep, sources)
                 for found in self._scores(replace(sweep, variants=sweep.variants[done:]), batch, sources):
                     yield list(range(done, done + len(found.logit_diff))), index, found
                     done += len(found.logit_diff)
@@ -197,16 +231,19 @@ class LensEngine:
 
         Raises torch.OutOfMemoryError if a single variant on this batch does not.
         """
-        start = 0
+        start, paths = 0, most_paths(sweep.variants)
         while start < len(sweep):
-            chunk = sweep.variants[start : start + max(1, self.rows_per_forward // len(batch))]
+            rest = sweep.variants[start:]
+            most = self.forward_rows(batch.clean.shape[1], paths) // len(batch)
+            chunk = rest[: -(-len(rest) // memory.parts(len(rest), most))]
             try:
                 logits = self._run_chunk(chunk, batch, sources)
             except torch.OutOfMemoryError:
-                self.rows_per_forward = max(1, len(chunk) * len(batch) // 2)
+                self.row_allowance.failed(len(chunk) * len(batch))
                 if len(chunk) == 1:
                     raise
                 continue
+            self.row_allowance.fitted()
             yield of_logits(logits, batch, len(chunk), sweep.probabilities)
             start += len(chunk)
 
@@ -254,6 +291,7 @@ class LensEngine:
                 wanted.setdefault(recipe.source, set()).add(hook)
         for base, hooks in wanted.items():
             sources.prefetch(tuple(sorted(hooks)), base)
+        sources.prefetch_noise([(hook, recipe) for recipe, hook in _replaced(sweep)])
 
     def _prefetch_reference(self, sweep: Sweep) -> None:
         """Run the reference prompts once for all that the sweep takes from them."""

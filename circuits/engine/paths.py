@@ -21,6 +21,7 @@ from torch import Tensor
 from circuits.circuit import Node
 from circuits.edges import PROJECTIONS, Reader
 from circuits.engine.decoder import Hook
+from circuits.engine.memory import Paths
 from circuits.engine.sources import Sources
 from circuits.interventions import Base, Recipe, Variant
 from circuits.models import Model, UnsupportedArchitectureError
@@ -91,6 +92,19 @@ def plan(variant: Variant) -> VariantPaths:
         alike = inputs.setdefault(place, {})
         alike[tuple(seen[reader])] = (*alike.get(tuple(seen[reader]), ()), reader)
     return VariantPaths(replacements, inputs)
+
+
+def most_paths(variants: Iterable[Variant]) -> Paths:
+    """What the path interventions of a variant hold for each row and position, at most of some variants.
+
+    A stream for each replacement, three for the inputs of readers, and a head for each reader of attention.
+    """
+    plans = [plan(variant) for variant in variants if variant.on_paths]
+    readers = [
+        sum(len(alike) for (_, part), own in one.inputs.items() if part == "attention" for alike in own.values())
+        for one in plans
+    ]
+    return Paths(max((len(one.replacements) + 3 for one in plans), default=0), max(readers, default=0))
 
 
 def first_change(variant: Variant) -> int:

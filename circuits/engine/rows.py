@@ -17,6 +17,7 @@ from circuits.engine.schedule import AttentionBlock, Block, MlpBlock, Schedule, 
 from circuits.engine.scores import Scores, table_of_logits
 from circuits.engine.trie import Edit, Trie
 from circuits.interventions import Base
+from circuits.narrow_weights import wide
 
 
 @dataclass(frozen=True)
@@ -123,11 +124,13 @@ class Rows:
             q, k, v = decoder.keys_values_and_last_query(weights, normed, normed[:, :, -1])
         else:
             q, k, v = decoder.projected(weights, normed)
-        q = decoder.rotate(q, slice(self.inputs.length - q.shape[2], None))
-        k = decoder.rotate(k, slice(first, None))
+        q = decoder.rotate(q, slice(self.inputs.length - q.shape[2], None), weights.table)
+        k = decoder.rotate(k, slice(first, None), weights.table)
         past_length = past[0].shape[2]
         if last:
-            return decoder.attend_last(q, k, v, past)
+            return decoder.attend_last(q, k, v, past, weights.window)
+        if not decoder.is_softmax(self.inputs.length, weights.window):
+            return decoder.attend_after(q, k, v, past, weights.window)
         seen = sum(range(past_length + 1, past_length + k.shape[2] + 1))
         decoder.flops.add(4 * q[:, :, 0].numel() * seen)
         if first:
@@ -171,9 +174,11 @@ class Rows:
         """Stream plus attention output."""
         if alike.weights is None:
             assert alike.constant is not None  # what the replaced heads write
-            return residual + alike.constant
-        output = self.decoder.project(alike.weights, self._attention(layer, alike.weights, alike.past, stream))
-        return residual + (output if alike.constant is None else output + alike.constant)
+            output = alike.constant
+        else:
+            output = self.decoder.project(alike.weights, self._attention(layer, alike.weights, alike.past, stream))
+            output = output if alike.constant is None else output + alike.constant
+        return residual + self.decoder.attended(self.decoder.layers[layer], output)
 
     # --- children that take edits of their own ---------------------------------------------------------------------
 
@@ -189,22 +194,24 @@ class Rows:
         """Stream plus attention output of some children, after their edits of heads and of the whole output."""
         weights = self.decoder.layers[layer]
         if own.pick is not None:  # one operation for all children
-            rows = z.flatten(1, 2)
+            rows, normed = z.flatten(1, 2), weights.attention_gain is not None
             self.decoder.flops.add(2 * own.n_children * rows.shape[1] * weights.output.numel())
             out = self.engine.operations.select_project(
                 rows,
                 rows[:0] if sources is None else sources,
                 self.indices.short(own.pick),
                 self.indices.short(own.parent),
-                weights.output,
+                wide(weights.output),
                 weights.output_bias,
-                residual.flatten(1, 2),
-            )
-            return out.unflatten(1, (self.n, z.shape[2]))
+                (torch.zeros_like(residual) if normed else residual).flatten(1, 2),
+            ).unflatten(1, (self.n, z.shape[2]))
+            if not normed:
+                return out
+            return self.decoder.attended(weights, out) + residual.index_select(0, self.indices.long(own.parent))
         parent = self.indices.long(own.parent)
         selected = z.index_select(0, parent)
         self._write(selected, [writes for writes in own.writes if writes.kind == "head"], layer, start)
-        output = self.decoder.project(weights, selected)
+        output = self.decoder.attended(weights, self.decoder.project(weights, selected))
         self._write(output, [writes for writes in own.writes if writes.kind == "attention"], layer, start)
         return output + residual.index_select(0, parent)
 
@@ -250,7 +257,7 @@ class Rows:
     def _score_last_position(self, stream: Float[Tensor, "state prompt d_model"], probabilities: bool) -> Scores:
         decoder, (answers, wrong) = self.decoder, self.inputs.candidates
         stream = self._shifted(stream)
-        if self.inputs.some_without_foils:
+        if self.inputs.some_without_foils or decoder.logit_cap is not None:
             return self._of_all_logits(stream, probabilities)
         direction, constant = self.inputs.direction
         leaves = self.indices.short(self.schedule.leaves)
@@ -272,7 +279,9 @@ class Rows:
                 self.inputs.some_without_foils,
                 probabilities,
             )
-            for states in self.schedule.sizes.blocks(slice(0, len(stream)), 1)
+            for states in replace(self.schedule.sizes, largest=self.engine.logits_per_block).blocks(
+                slice(0, len(stream)), 1
+            )
         ]
         return Scores.of_table(torch.cat(parts, 1).cpu().numpy()[:, self.trie.leaves])
 

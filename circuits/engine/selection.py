@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
 from circuits.circuit import Node
-from circuits.engine import products
+from circuits.engine import memory, products
 from circuits.engine.fused import FusedEngine
 from circuits.engine.lens import DeadHookError, LensEngine
 from circuits.engine.paths import UnknownWiringError
+from circuits.engine.sharded import ShardedEngine, devices_of
 from circuits.interventions import Intervention, Recipe, Sweep, Variant, denoise, noise, patch_paths
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
@@ -28,12 +28,21 @@ KERNELS = ("auto", "reference", "triton")
 PRODUCTS = (products.IEEE, products.TF32X3, products.AUTO)
 DEFAULTS: Mapping[str, Any] = {  # of configs/engine/common.yaml, where the reasons are
     "rows_per_forward": 512,
-    "memory_mib": 1024,
+    "memory_mib": None,
+    "memory_share": memory.SHARE,
     "tokens_per_block": None,
     "kernels": "auto",
     "products": "ieee",
     "products_tolerance": 1e-5,
-    "tolerance": {"float64": 1e-6, "float32": 1e-4, "float16": 0.03, "bfloat16": 0.1},
+    "devices": None,
+    "tolerance": {
+        "float64": 1e-6,
+        "float32": 1e-4,
+        "float16": 0.03,
+        "bfloat16": 0.1,
+        "float32_over_float16": 0.005,
+        "float32_over_bfloat16": 0.02,
+    },
 }
 PROBES = 4  # prompts, of as many lengths as there are
 
@@ -41,9 +50,10 @@ PROBES = 4  # prompts, of as many lengths as there are
 def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet, prompts: PromptSet) -> LensEngine:
     """The engine that a name or the `engine` section of the configuration asks for, with `prompts` to prove parity on.
 
-    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, tokens_per_block, kernels, products with
-    products_tolerance, and tolerance (by dtype: the largest error of a logit difference, as a share of the largest logit
-    difference). UserError for another name, and for kernels or products that are unknown or that the device cannot follow.
+    Reads name ("auto", "fused" or "lens"), rows_per_forward, memory_mib, memory_share, tokens_per_block, kernels, products with
+    products_tolerance, devices (as `sharded.devices_of`), and tolerance (by dtype: the largest error of a logit difference, as a
+    share of the largest logit difference). UserError for another name, for settings that are no amount, for kernels or products
+    that are unknown or that the device cannot follow, and for several devices with engine=lens.
 
     If the model is no pre-norm decoder, or if the fused backend's numbers are not the reference backend's, engine=fused
     raises UserError, and engine=auto uses the reference backend and says why.
@@ -52,10 +62,11 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
         settings = {**DEFAULTS, "name": settings}
     settings = {**DEFAULTS, **settings}
     name, rows = settings.get("name"), int(settings["rows_per_forward"])
-    for number in ("memory_mib", "tokens_per_block"):
-        value = settings[number]
-        if value is not None and not (isinstance(value, (int, float)) and value > 0):
-            raise UserError(f"engine.{number}={value} is no room for anything; use a number above 0")
+    value = settings["tokens_per_block"]
+    if value is not None and not (isinstance(value, (int, float)) and value > 0):
+        raise UserError(f"engine.tokens_per_block={value} is no room for anything; use a number above 0")
+    room = {"memory_mib": settings["memory_mib"], "memory_share": settings["memory_share"]}
+    memory.require_amounts(**room)
     if name not in BACKENDS:
         raise UserError(f"engine.name={name} is unknown; use one of {', '.join(BACKENDS)}")
     _require_one_of("kernels", settings["kernels"], KERNELS)
@@ -65,8 +76,14 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
         raise UserError(
             f"engine.products_tolerance={share} is no share of a logit difference; use a number above 0, below 1"
         )
-    lens = LensEngine(model, reference, rows)
+    devices = devices_of(settings.get("devices"), model.device)
+    lens = LensEngine(model, reference, rows, **room)
     if name == "lens":
+        if len(devices) > 1:
+            raise UserError(
+                f"engine.devices={settings['devices']} shares out sweeps of the fused backend; use engine=fused, or "
+                "engine.devices=null"
+            )
         return lens
     _require_cuda(settings, model)
     dtype, kernels = str(model.dtype).removeprefix("torch."), settings["kernels"]
@@ -75,10 +92,11 @@ def choose(settings: Mapping[str, Any] | str, model: Model, reference: PromptSet
             model,
             reference,
             rows,
-            memory_mib=float(settings["memory_mib"]),
             tokens_per_block=settings["tokens_per_block"],
             implementation=None if kernels == "auto" else kernels,
+            **room,
         )
+        fused = ShardedEngine(fused, devices) if len(devices) > 1 else fused
         fused.why = prove_parity(fused, lens, prompts, float(settings["tolerance"][dtype]))
         _choose_products(fused, lens, prompts, settings)
     except UnsupportedArchitectureError as reason:
@@ -112,7 +130,7 @@ def _choose_products(fused: FusedEngine, lens: LensEngine, prompts: PromptSet, s
     wanted, own = settings["products"], fused.decoder.products
     if wanted == products.IEEE:
         return
-    if fused.model.device.type != "cuda" or fused.model.dtype != torch.float32:
+    if fused.model.device.type != "cuda" or fused.model.precision != "float32":
         own.why = "tf32x3 is for float32 on a CUDA device"
     else:
         probes, sweep = _probes(lens, prompts)
@@ -171,6 +189,8 @@ def _touch_everything(lens: LensEngine, roles: tuple[str, ...]) -> Iterator[Vari
                 yield noise([node], f"noise {node}")
         if lens.is_alive(head):
             yield Variant(f"zero {layer}", (Intervention((head,), Recipe("zero")),))
+    if not lens.is_wired():  # paths are refused there, by both
+        return
     from_first_head = [edge for edge in lens.model.graph.edges if edge.writer == Node("head", 0, 0)]
     for kind, edge in {edge.reader.kind: edge for edge in from_first_head}.items():
         yield patch_paths([edge], Recipe("patch", source="corrupted"), f"path to {kind}")

@@ -1,23 +1,30 @@
 """What an intervention puts in place of an activation, for one batch of prompts.
 
-Random choices derive from the recipe's seed, the draw and each prompt's own id. They do not depend on the order, the
-number or the batching of the prompts, so batch size and permutation change nothing.
+Everything is computed where the activations are, on the model's device. Random choices are functions of the recipe's seed,
+the draw, the layer and each prompt's own id (`philox`). They do not depend on the order, the number or the batching of the
+prompts, so batch size and permutation change nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, groupby
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from circuits.engine import philox
+from circuits.engine.indices import on_device
+from circuits.engine.philox import Stream
 from circuits.interventions import Base, Recipe
 from circuits.prompts import PromptSet
 from results_io import UserError
 
 MINIMUM_REFERENCE_PROMPTS = 5  # per template: a mean over fewer is mostly the prompts themselves
+
+DONOR = "donor"  # the kind of random number that chooses one
+HOST = torch.device("cpu")
 
 Activations = Mapping[str, Tensor]  # hook name -> [prompt, position, ...]
 
@@ -44,7 +51,7 @@ class ReferenceActivations:
         for row, template in enumerate(prompts.templates):
             self.rows.setdefault(template, []).append(row)
         positions = torch.arange(prompts.clean.shape[1])
-        self.real = positions[None] <= prompts.end[:, None]
+        self._real = (positions[None] <= prompts.end[:, None]).flatten().nonzero()[:, 0]
 
     def prefetch(self, hooks: Collection[str]) -> None:
         """Run once for all of `hooks`, rather than once for each."""
@@ -69,13 +76,17 @@ class ReferenceActivations:
         """Mean over the reference prompts of one template, position by position."""
         key = (hook, template)
         if key not in self._template_means:
-            self._template_means[key] = self.activations(hook)[self.rows_of(template)].mean(0)
+            values = self.activations(hook)
+            rows = on_device(torch.tensor(self.rows_of(template)), values.device)
+            self._template_means[key] = values[rows].mean(0)
         return self._template_means[key]
 
     def pooled(self, hook: str) -> tuple[Tensor, Tensor]:
         """Mean and SD of every component over all reference prompts and real positions."""
         if hook not in self._pooled:
-            values = self.activations(hook)[self.real]
+            values = self.activations(hook).flatten(0, 1)
+            self._real = on_device(self._real, values.device)
+            values = values[self._real]
             self._pooled[hook] = values.mean(0), values.std(0)
         return self._pooled[hook]
 
@@ -94,6 +105,8 @@ class Sources:
         self._run = run
         self._stored: dict[tuple[str, Recipe], Tensor] = {}
         self._runs: dict[tuple[str, Base], Tensor] = {}
+        self._keys: dict[tuple[int, torch.device], Int[Tensor, "2 prompt"]] = {}
+        self._chosen: dict[tuple[int, int], Int[Tensor, " prompt"]] = {}
 
     def get(self, hook: str, recipe: Recipe) -> Float[Tensor, "prompt position ..."]:
         """The replacement at `hook` for every prompt and position of the batch.
@@ -105,26 +118,56 @@ class Sources:
             self._stored[key] = self._make(hook, recipe)
         return self._stored[key]
 
+    def prefetch_noise(self, wanted: Iterable[tuple[str, Recipe]]) -> None:
+        """Draw all noise of some (hook, recipe) pairs together, rather than each by itself: as many launches as one takes.
+
+        What is done to the draws of one hook takes as many as for one draw.
+        """
+        missing = [one for one in wanted if one[1].kind == "noise" and one not in self._stored]
+
+        def drawn_together(one: tuple[str, Recipe]) -> tuple[int, tuple[int, ...]]:
+            return one[1].seed, self._shape(one[0])
+
+        def alike(one: tuple[str, Recipe]) -> tuple[str, bool, str]:
+            return one[0], one[1].additive, one[1].source
+
+        missing.sort(key=lambda one: (*drawn_together(one), *alike(one)))
+        for (seed, shape), some in groupby(missing, drawn_together):
+            pairs = list(some)
+            streams = [Stream.of_hook(hook, recipe.draw) for hook, recipe in pairs]
+            like = self.reference.activations(pairs[0][0])
+            dtype = torch.promote_types(like.dtype, torch.float32)
+            drawn = philox.normal(self._key(seed, like.device), streams, torch.Size(shape[1:]).numel(), dtype)
+            left = iter(
+                drawn.to(like.dtype).view(-1, *shape).split([len(list(own)) for _, own in groupby(pairs, alike)])
+            )
+            for (hook, *_), own in groupby(pairs, alike):
+                recipes = [recipe for _, recipe in own]
+                values = self._noise(hook, recipes, next(left))
+                self._stored.update(zip(((hook, recipe) for recipe in recipes), values, strict=True))
+
     def _make(self, hook: str, recipe: Recipe) -> Tensor:
         if recipe.kind == "patch":
             return self.run_on(hook, recipe.source)
+        if recipe.kind == "noise":
+            self.prefetch_noise([(hook, recipe)])
+            return self._stored[hook, recipe]
         if recipe.kind in ("zero", "zero_raw"):
             return self._zeros(hook, raw=recipe.kind == "zero_raw")
-        if recipe.kind == "noise":
-            return self._noise(hook, recipe)
         if recipe.kind == "resample":
-            return self.reference.activations(hook)[self._donors(recipe)][:, : self.prompts.clean.shape[1]]
+            values = self.reference.activations(hook)
+            return self._as_wide(values.index_select(0, self._donors(recipe, values.device)))
         if recipe.pooled:
             return self.reference.pooled(hook)[0].expand(self._shape(hook))
         return self._template_means(hook)
 
     def _zeros(self, hook: str, raw: bool) -> Tensor:
-        zeros = torch.zeros(self._shape(hook), dtype=self.reference.activations(hook).dtype)
+        zeros = self.reference.activations(hook).new_zeros(self._shape(hook))
         constant = self.reference.constants.get(hook) if raw else None
         return zeros if constant is None else zeros - constant.to(zeros)
 
-    def _shape(self, hook: str) -> tuple[int, ...]:
-        return (*self.prompts.clean.shape, *self.reference.activations(hook).shape[2:])
+    def _shape(self, hook: str) -> torch.Size:
+        return torch.Size((*self.prompts.clean.shape, *self.reference.activations(hook).shape[2:]))
 
     def prefetch(self, hooks: tuple[str, ...], base: Base) -> None:
         """Run `base` once and keep all of `hooks`, rather than once for each."""
@@ -138,30 +181,49 @@ class Sources:
         return self._runs[hook, base]
 
     def _template_means(self, hook: str) -> Tensor:
-        means = torch.zeros(self._shape(hook), dtype=self.reference.activations(hook).dtype)
-        for row, template in enumerate(self.prompts.templates):
-            mean = self.reference.template_mean(hook, template)[: means.shape[1]]
-            means[row, : len(mean)] = mean
-        return means
+        names = list(dict.fromkeys(self.prompts.templates))
+        means = torch.stack([self.reference.template_mean(hook, name) for name in names])
+        number = {name: place for place, name in enumerate(names)}
+        return self._as_wide(
+            means[torch.tensor([number[name] for name in self.prompts.templates], device=means.device)]
+        )
 
-    def _donors(self, recipe: Recipe) -> list[int]:
-        """One reference prompt of the same template for each prompt."""
-        donors = []
-        for prompt_id, template in zip(self.prompts.ids, self.prompts.templates, strict=True):
-            rows = self.reference.rows_of(template)
-            donors.append(rows[_hash(prompt_id, recipe.seed, recipe.draw, "donor") % len(rows)])
-        return donors
+    def _as_wide(self, values: Float[Tensor, "prompt known ..."]) -> Float[Tensor, "prompt position ..."]:
+        """As many positions as the batch has; those beyond a reference prompt's are padding, and zero."""
+        lacking = self.prompts.clean.shape[1] - values.shape[1]
+        if lacking <= 0:
+            return values[:, : self.prompts.clean.shape[1]]
+        return torch.cat([values, values.new_zeros(len(values), lacking, *values.shape[2:])], 1)
 
-    def _noise(self, hook: str, recipe: Recipe) -> Tensor:
+    def _key(self, seed: int, device: torch.device) -> Int[Tensor, "2 prompt"]:
+        if (seed, device) not in self._keys:
+            self._keys[seed, device] = philox.keys(seed, self.prompts.ids, device)
+        return self._keys[seed, device]
+
+    def _donors(self, recipe: Recipe, device: torch.device) -> Int[Tensor, " prompt"]:
+        """One reference prompt of the same template for each prompt: the row of the template that `philox.choice` gives.
+
+        Chosen on the host, which takes as long as a few launches for any number of prompts; the rows go to the device.
+        """
+        drawn = recipe.seed, recipe.draw
+        if drawn not in self._chosen:
+            known = {name: self.reference.rows_of(name) for name in dict.fromkeys(self.prompts.templates)}
+            first = dict(zip(known, accumulate(map(len, known.values()), initial=0), strict=False))
+            names = self.prompts.templates
+            rows = torch.tensor([row for own in known.values() for row in own])
+            counts, start = torch.tensor([[len(known[name]), first[name]] for name in names]).T
+            place = philox.choice(self._key(recipe.seed, HOST), Stream(DONOR, 0, recipe.draw), counts)
+            self._chosen[drawn] = on_device(rows[start + place], device)
+        return self._chosen[drawn]
+
+    def _noise(
+        self, hook: str, recipes: Sequence[Recipe], normal: Float[Tensor, "draw prompt position ..."]
+    ) -> Float[Tensor, "draw prompt position ..."]:
+        """Centre + scale x SD x `normal`, which is overwritten; recipes of one centre."""
         mean, deviation = self.reference.pooled(hook)
-        normal = torch.zeros(self._shape(hook), dtype=self.reference.activations(hook).dtype)
-        for row, (prompt_id, end) in enumerate(zip(self.prompts.ids, self.prompts.end.tolist(), strict=True)):
-            generator = torch.Generator().manual_seed(_hash(prompt_id, recipe.seed, recipe.draw, hook) % 2**63)
-            # the prompt's own length, so that a batch's width does not change the stream
-            normal[row, : end + 1] = torch.randn((end + 1, *normal.shape[2:]), generator=generator)
-        centre = self.run_on(hook, recipe.source) if recipe.additive else mean
-        return centre + recipe.scale * deviation * normal.to(deviation)
-
-
-def _hash(*parts: object) -> int:
-    return int.from_bytes(hashlib.sha256("/".join(map(str, parts)).encode()).digest()[:8], "big")
+        centre = self.run_on(hook, recipes[0].source) if recipes[0].additive else mean
+        scales = [recipe.scale for recipe in recipes]
+        if len(set(scales)) == 1:
+            return normal.mul_(scales[0] * deviation).add_(centre)
+        each = on_device(torch.tensor(scales, dtype=deviation.dtype), deviation.device)
+        return normal.mul_(each.view(-1, 1, 1, *[1] * deviation.ndim) * deviation).add_(centre)

@@ -135,7 +135,7 @@ def _unembedding_bias(study: Study, prompts: PromptSet) -> Float[Tensor, " promp
     bias = study.model.bridge.b_U.detach().float().cpu()
 
     def mean(ids: Int[Tensor, "prompt candidate"]) -> Float[Tensor, " prompt"]:
-        real = (ids >= 0).float()
-        return (bias[ids.clamp(min=0)] * real).sum(1) / real.sum(1)
+        real = ids >= 0
+        return bias[ids.clamp(min=0)].masked_fill(~real, 0).sum(1) / real.float().sum(1)
 
     return mean(prompts.answers) - mean(prompts.wrong)

@@ -200,10 +200,9 @@ class LayerLosses:
     def __init__(self, study: Study, prompts: PromptSet, layer: int, units: tuple[float, ...]) -> None:
         self.model, self.prompts, self.layer, self.units = study.model, prompts, layer, units
         self._progress, self._rows_at_once = study.progress, study.engine.rows_per_forward
-        weights = getattr(
-            study.engine, "decoder", None
-        )  # there if the engine has proved that they give the model's numbers
-        if weights is not None and weights.can_run(int(prompts.end.max()) + 1):
+        # there if the engine has proved that they give the model's numbers
+        weights = getattr(study.engine, "decoder", None)
+        if weights is not None and weights.is_plain and weights.can_run(int(prompts.end.max()) + 1):
             self._upper = FusedLayers(study, prompts, layer, weights)
         else:
             self._upper = ReplayedLayers(study, prompts, layer)

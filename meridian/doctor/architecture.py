@@ -55,7 +55,7 @@ def describe(study: Study, facts: Facts) -> Architecture:
         norm="layer norm" if model.centred_norm else "RMS norm",
         tied=facts.tied,
         parameters=facts.parameters,
-        dtype=str(model.dtype).removeprefix("torch."),
+        dtype=model.precision,
         device=str(model.device),
         attention=str(getattr(model.bridge.original_model.config, "_attn_implementation", None) or "unknown"),
         backend=engine["backend"],

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from circuits.circuit import Circuit
+from circuits.engine.workers import worker_count
+from circuits.interventions import Sweep, denoise
 from circuits.measurements import MEASUREMENTS
 from circuits.study import Study
 from kernels.roofline import Device
@@ -31,10 +33,14 @@ class TimedWork:
 
 @dataclass(frozen=True)
 class Memory:
-    """In MiB. `activations`: what 03 keeps on the CPU, the most of all measurements; `buffer`: limit of the fused backend's."""
+    """In MiB. `activations`: what 03 keeps on the CPU, the most of all measurements.
+
+    `room`: what the engine may hold beside the weights. `sweep`: what it is planned to hold when every head is patched.
+    """
 
     weights: float
-    buffer: float
+    room: float
+    sweep: float
     rows_per_forward: int
     activations: float
     peak: float | None
@@ -64,7 +70,6 @@ class RunEstimate:
 def estimate(
     study: Study,
     circuit: Circuit | None,
-    memory_mib: float,
     say: Callable[[str], object],
     device: Device | None = None,
 ) -> RunEstimate:
@@ -88,6 +93,8 @@ def estimate(
         for one in todo
         if one.kind in measured and one.pairs
     )
+    workers = worker_count(study.model.device) if study.engine.describe()["backend"] == "fused" else 1
+    every_head = Sweep(tuple(denoise([head], str(head)) for head in study.model.heads), probabilities=True)
     return RunEstimate(
         items=items,
         rates={kind: rate.per_second for kind, rate in measured.items()},
@@ -99,7 +106,8 @@ def estimate(
         advice=_advice(items),
         memory=Memory(
             weights=sum(weight.numel() * weight.element_size() for weight in study.model.bridge.parameters()) / MIB,
-            buffer=float(memory_mib) if study.engine.describe()["backend"] == "fused" else 0.0,
+            room=study.engine.room * workers / MIB,
+            sweep=study.engine.planned(every_head, study.prompts) / MIB,
             rows_per_forward=study.engine.rows_per_forward,
             activations=stored_activations(study) / MIB,
             peak=peak.mib,

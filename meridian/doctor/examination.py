@@ -30,10 +30,10 @@ def examine_model(plan: Plan, say: Callable[[str], Any] = lambda step: None, dev
     say("reading a prompt")
     read = tokens.describe(study)
     say("self-tests on repeated random tokens")
-    tests = selftests.run(study, plan.engine, plan.model_settings.get("self_tests"))
+    tests = selftests.run(study, plan.model_settings.get("self_tests"))
     if study.model.device.type == "cuda" and gpu is None:
         gpu = predicted.device_of(None, torch.cuda.get_device_name(study.model.device))
-    cost = estimate.estimate(study, plan.circuit, float(plan.engine["memory_mib"]), say, gpu)
+    cost = estimate.estimate(study, plan.circuit, say, gpu)
     compared, facts = parity.compare(plan.model_settings, study, plan.engine, say)
     report = Report(
         architecture=architecture.describe(study, facts),

@@ -116,7 +116,7 @@ def compare(
     comparisons: list[Comparison] = []
     facts: list[Facts] = []
     interventions, left_out, departure = {}, {}, None
-    for dtype in dict.fromkeys((str(study.model.dtype).removeprefix("torch."), *PRECISIONS)):
+    for dtype in dict.fromkeys((study.model.precision, *PRECISIONS)):
         reason = _too_large(study.model, dtype)
         if reason is not None and facts:
             left_out[dtype] = reason
@@ -126,7 +126,7 @@ def compare(
         facts.append(_facts(plain))
         expected, streams = of_plain(plain, probes), plain_streams(plain, probes, study.model)
         del plain  # before the next model takes as much
-        same = study.model.dtype == getattr(torch, dtype)
+        same = study.model.precision == dtype
         model = study.model if same else models.load({**settings, "dtype": dtype})
         tolerance = float(engine["tolerance"][dtype])
         fused, interventions[dtype] = _of_fused(model, study, probes, engine, tolerance)
@@ -220,7 +220,7 @@ def _of_fused(
     """
     reference = study.engine.reference.prompts
     try:
-        fused = FusedEngine(model, reference, memory_mib=float(engine["memory_mib"]))
+        fused = FusedEngine(model, reference, memory_mib=engine["memory_mib"])
     except UnsupportedArchitectureError as reason:
         return None, str(reason)
     longest = fused.decoder.longest
@@ -228,7 +228,7 @@ def _of_fused(
         return None, f"the prompts are longer than the {longest} tokens of which attention sees a window"
     try:
         known = study.engine.describe()["backend"] == "fused"
-        own = str(study.model.dtype).removeprefix("torch.")
+        own = study.model.precision
         why = study.engine.why if model is study.model else f"{study.engine.why}, in {own}"
         proved = why if known else prove_parity(fused, LensEngine(model, reference), probes, tolerance)
     except UnsupportedArchitectureError as reason:
@@ -352,7 +352,7 @@ def departs(dtype: str, expected: Sequence[Tensor], found: Sequence[Tensor], tol
 
 def _too_large(model: Model, dtype: str) -> str | None:
     """Why the model cannot be held once more in this dtype; None if it fits."""
-    needed = sum(p.numel() for p in model.bridge.parameters()) * getattr(torch, dtype).itemsize
+    needed = sum(p.numel() for p in model.bridge.parameters()) * models.kept_dtype(dtype).itemsize
     free = runnable.free_bytes(model.device)
     if free is None or needed <= free:
         return None

@@ -85,7 +85,7 @@ class SelfTests:
     unavailable: str | None = None
 
 
-def run(study: Study, engine: Mapping[str, Any], expected: Mapping[str, Any] | None) -> SelfTests:
+def run(study: Study, expected: Mapping[str, Any] | None) -> SelfTests:
     """All self-tests. `expected`: {score: {top, heads}} of the model's configuration, if it has any; UserError if malformed."""
     facts = _parse(expected or {}, study)
     behaviour = behaviour_of(study)
@@ -93,7 +93,7 @@ def run(study: Study, engine: Mapping[str, Any], expected: Mapping[str, Any] | N
         reason = "the tokenizer has no BOS token, with which the random sequences begin"
         return SelfTests((), 0, 0, (), behaviour, reason)
     length, sequences = length_for(study), min(SEQUENCES, int(study.settings["repeated_tokens"]["sequences"]))
-    together = max(1, int(PATTERN_SHARE * float(engine["memory_mib"]) * 2**20 / _pattern_bytes(study, length)))
+    together = max(1, int(PATTERN_SHARE * study.engine.room / _pattern_bytes(study, length)))
     scores = repeated_scores(study, length, sequences, together)
     ranked = {name: sorted(study.model.heads, key=lambda node: -scores[name][node]) for name in SCORES}
     rankings = tuple(
@@ -143,9 +143,11 @@ def _in_one_run(study: Study) -> LensEngine:
     names = tuple(f"blocks.{layer}.attn.hook_pattern" for layer in range(study.model.n_layers))
     engine, kept = copy(study.engine), {}
 
-    def activations(prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
+    def activations(
+        prompts: PromptSet, base: Base, hooks: tuple[str, ...], device: torch.device | str = "cpu"
+    ) -> Activations:
         if not kept:
-            kept.update(study.engine.activations(prompts, base, names))
+            kept.update(study.engine.activations(prompts, base, names, device))
         return {name: kept.pop(name) for name in hooks}
 
     engine.activations = activations

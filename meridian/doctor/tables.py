@@ -185,8 +185,9 @@ def _cost_lines(report: Report) -> list[str]:
         "sampling (pass, prompt); what is no forward pass, and the calibrations, come on top",
         *(_capital(line) for line in own.advice),
         *_predicted_lines(own),
-        f"Memory: weights {memory.weights:,.0f} MiB, engine at most {memory.buffer:,.0f} MiB and {memory.rows_per_forward} "
-        f"rows a pass (engine.memory_mib, engine.rows_per_forward), activations that are stored on the CPU "
+        f"Memory: weights {memory.weights:,.0f} MiB, engine at most {memory.room:,.0f} MiB and {memory.rows_per_forward} "
+        f"rows a pass (engine.memory_mib, engine.rows_per_forward), of which a sweep over all heads takes "
+        f"{memory.sweep:,.0f} MiB, activations that are stored on the CPU "
         f"{memory.activations:,.0f} MiB; {peak}",
     ]
 

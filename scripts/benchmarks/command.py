@@ -15,7 +15,18 @@ from pathlib import Path
 import torch
 
 from kernels.roofline import DEVICES
-from scripts.benchmarks import clock, comparison, csv_rows, engines, growth, predicted, subjects, tables, workloads
+from scripts.benchmarks import (
+    clock,
+    comparison,
+    csv_rows,
+    draws,
+    engines,
+    growth,
+    predicted,
+    subjects,
+    tables,
+    workloads,
+)
 from scripts.benchmarks.comparison import EngineComparison, Machine, TimingBudget
 from scripts.benchmarks.csv_rows import BenchmarkRow
 from scripts.benchmarks.growth import Point
@@ -42,6 +53,9 @@ DENSE = {  # works whose every variant is nearly a whole forward pass: fewer of 
 LIGHT = ("all-heads patching", "all-heads patching, second half", "causal tracing by position")
 CPU_INFO = Path("/proc/cpuinfo")
 MEMORY_MODEL, MEMORY_WORK = "gpt2-small", "all-heads patching"
+BATCH = draws.Batch(
+    prompts=64, layers=12, draws=4, components=20 * 768
+)  # noise for all heads of GPT-2 small on 64 prompts
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 GROWTH_ENGINES = (engines.HOOK_LOOP, engines.EXPERT_LOOP, engines.FUSED)
 
@@ -58,6 +72,8 @@ def main(arguments: list[str]) -> None:
         tables.update_readme(ROOT / "README.md")
     elif options.write_model:
         print(subjects.write_study_model(options.write_model))
+    elif options.draws:
+        print(draws.comparison(options.device, BATCH))
     elif options.memory_of:
         print(_own_memory(options))
     else:
@@ -258,5 +274,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--write-model", type=Path, help="write the random GPT-2-small shape with claims there and stop"
     )
+    parser.add_argument("--draws", action="store_true", help="time the drawing of noise and stop")
     parser.add_argument("--memory-of", choices=engines.ENGINES, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

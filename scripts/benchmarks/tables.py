@@ -15,7 +15,7 @@ from scripts.benchmarks.kernels import Candidate
 
 PART = "performance"  # of the README
 GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
-UNMEASURED = "no row of a GPU yet"
+UNMEASURED = "not measured"
 HEADER = (
     "work",
     *engines.ENGINES,
@@ -117,7 +117,7 @@ def _exponents(points: Sequence[Point]) -> list[str]:
 def _kernels(rows: Sequence[Candidate]) -> list[str]:
     """For every device and operation how often each implementation was the fastest, and how the Triton kernel compares."""
     if not rows:
-        return [f"Triton kernels against the torch reference and torch.compile of it: {UNMEASURED}."]
+        return [f"Triton kernels against the torch reference and torch.compile of it: {UNMEASURED} on a GPU."]
     found = []
     for device in dict.fromkeys(row.device for row in rows):
         own = [row for row in rows if row.device == device]
@@ -148,19 +148,11 @@ def _kernel(rows: Sequence[Candidate]) -> list[str]:
 
 
 def _missing(rows: Sequence[BenchmarkRow]) -> list[str]:
-    """The GPU measurements that no CSV has."""
+    """The GPU measurements that no CSV has, in one line."""
     measured = {(row.model, row.work) for row in rows if row.on_gpu}
-    lines = [
-        [_title(model), work, UNMEASURED]
-        for model in subjects.MODELS
-        for work in workloads.WORKLOADS
-        if (model, work) not in measured
-    ]
-    return (
-        [generated_parts.table(("model", "work", "GPU"), lines) + "\n\n`bash scripts/gpu_check.sh` measures them."]
-        if lines
-        else []
-    )
+    left = {model: [work for work in workloads.WORKLOADS if (model, work) not in measured] for model in subjects.MODELS}
+    named = "; ".join(f"{_title(model)}: {', '.join(works)}" for model, works in left.items() if works)
+    return [f"On a GPU, {UNMEASURED} (`bash scripts/gpu_check.sh` measures them): {named}."] if named else []
 
 
 def _title(model: str) -> str:

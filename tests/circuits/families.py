@@ -87,6 +87,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
         {**GPT2, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
     ),
     "Llama, GPTQ": ("llama", {**GROUPED, "quantization_config": {"quant_method": "gptq", "bits": 4}}),
+    "Llama, AWQ": ("llama", {**GROUPED, "quantization_config": {"quant_method": "awq", "bits": 4}}),
+    "Llama, fp8": ("llama", {**GROUPED, "quantization_config": {"quant_method": "fp8"}}),
+    "Llama, compressed-tensors": (
+        "llama",
+        {**GROUPED, "quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized"}},
+    ),
 }
 
 

@@ -8,7 +8,6 @@ into the output bias (so z leaves it out), and what layer-norm models write to t
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from transformers import PreTrainedModel
 from circuits.circuit import Node
 from circuits.interventions import EveryBut, Intervention, Recipe, Variant
 from circuits.prompts import PromptSet
+from tests.circuits import philox_loop
 
 HOOK_NAMES = {  # the noise law names the tensor; the names are TransformerLens's
     "head": "blocks.{}.attn.hook_z",
@@ -86,11 +86,6 @@ ANATOMY |= dict.fromkeys(  # what enters the stream is what the norms after atte
     ("gemma2", "gemma3"),
     replace(ANATOMY["llama"], attention="post_attention_layernorm", mlp="post_feedforward_layernorm"),
 )
-
-
-def number(*parts: object) -> int:
-    """The documented seed of a random choice: 64 bits of the SHA-256 of its labels."""
-    return int.from_bytes(hashlib.sha256("/".join(str(part) for part in parts).encode()).digest()[:8], "big")
 
 
 @dataclass(frozen=True)
@@ -163,15 +158,15 @@ class HookLoop:
         if recipe.kind == "noise":
             mean, deviation = self._pooled(node)
             name = HOOK_NAMES[node.kind].format(node.layer)
-            seed = number(prompts.ids[row], recipe.seed, recipe.draw, name) % 2**63
-            normal = torch.randn(own.shape, generator=torch.Generator().manual_seed(seed)).to(own)
+            drawn = philox_loop.normal(recipe.seed, prompts.ids[row], name, recipe.draw, own.numel())
+            normal = torch.tensor(drawn, dtype=own.dtype).view(own.shape)
             return (own if recipe.additive else mean) + recipe.scale * deviation * normal
         if recipe.kind == "mean" and recipe.pooled:
             return self._pooled(node)[0].expand(own.shape)
         same = [i for i, template in enumerate(self.reference.templates) if template == prompts.templates[row]]
         if recipe.kind == "resample":
-            donor = same[number(prompts.ids[row], recipe.seed, recipe.draw, "donor") % len(same)]
-            return self._of_reference(node)[donor]
+            donor = philox_loop.donor(recipe.seed, prompts.ids[row], recipe.draw, len(same))
+            return self._of_reference(node)[same[donor]]
         stacked = torch.stack([self._of_reference(node)[i] for i in same])
         assert stacked.shape[1] == length
         return stacked.mean(0)

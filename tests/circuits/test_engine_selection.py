@@ -58,12 +58,13 @@ def test_lens_is_taken_where_it_is_asked_for(model, reference, scored, monkeypat
     engine = ask(model, reference, scored, "lens", rows_per_forward=77)
     assert type(engine) is LensEngine
     assert engine.rows_per_forward == 77
-    assert engine.describe() == {"backend": "lens", "why": "asked for", "kernels": {}}
+    drawn = "Philox4x32-10, Box-Muller"
+    assert engine.describe() == {"backend": "lens", "why": "asked for", "kernels": {}, "random": drawn}
 
 
 def test_settings_reach_the_fused_engine(model, reference, scored) -> None:
     engine = ask(model, reference, scored, "fused", memory_mib=3, tokens_per_block=99, rows_per_forward=11)
-    assert engine.tokens_held == 3 * 2**20 // (2 * toy.D_MODEL * 4)
+    assert engine.room == engine.allowance.now == 3 * 2**20
     assert (engine.tokens_per_block, engine.rows_per_forward) == (99, 11)
 
 
@@ -231,9 +232,15 @@ def _numbers(data: Any) -> list[float]:
     return [float(data)] if isinstance(data, int | float) else []
 
 
-@pytest.mark.parametrize(("name", "value"), [("memory_mib", 0), ("tokens_per_block", -1), ("tokens_per_block", "x")])
+NO_ROOM = [("tokens_per_block", -1), ("tokens_per_block", "x")]
+NO_ROOM += [("memory_mib", value) for value in (0, -3, "x", True, float("nan"), float("inf"))]
+NO_SHARE = [("memory_share", value) for value in (0, 1.01, -0.5, "x", True, None, float("nan"))]
+
+
+@pytest.mark.parametrize(("name", "value"), NO_ROOM + NO_SHARE)
 def test_no_room_is_refused_by_name(name, value, model, reference, scored) -> None:
-    with pytest.raises(UserError, match=rf"engine.{name}={value} is no room for anything; use a number above 0"):
+    reason = "is no room for anything; use a number" if name != "memory_share" else "is no share of a GPU's free memory"
+    with pytest.raises(UserError, match=rf"engine.{name}={value} {reason}"):
         choose({**toy.ENGINE, name: value}, model, reference, scored)
 
 

@@ -42,15 +42,9 @@ from tests.circuits.path_loop import PathLoop
 pytestmark = pytest.mark.usefixtures("float64_throughout")
 
 NEW = ("qwen3", "gemma", "gemma2", "gemma3")  # the others have these tests elsewhere
-FUSED = (*toy.ARCHITECTURES, "gemma")
-PATHS = (*FUSED, "qwen3")
+PATHS = (*toy.ARCHITECTURES, "gemma", "qwen3")
 EXACT = 1e-10
 CORRUPTED = Recipe("patch", source="corrupted")
-WHY_NOT_FUSED = {
-    "qwen3": "it normalises queries and keys",
-    "gemma2": "it has norms after its attention",
-    "gemma3": "it has norms after its attention",
-}
 LEFT_OUT = {
     "qwen3": {"09": "normalises queries and keys"},
     "gemma2": {
@@ -175,25 +169,21 @@ def test_interventions_on_nodes_are_the_brute_force_ones(family, lens, few, plai
 
 @pytest.mark.every_architecture
 @pytest.mark.parametrize("family", toy.FAMILIES)
-def test_fused_agrees_or_is_refused_and_auto_falls_back(family, load, lens, reference, few) -> None:
+def test_fused_agrees_and_auto_takes_it(family, load, reference, few) -> None:
     model, settings = load(family, "float64"), {**toy.ENGINE, "tolerance": {"float64": EXACT}}
     engine = choose(settings, model, reference, few)
-    if family in FUSED:
-        assert isinstance(engine, FusedEngine) and engine.why == "parity with lens within 1e-10"
-        assert isinstance(choose({**settings, "name": "fused"}, model, reference, few), FusedEngine)
-        return
-    sentence = f"model {model.name} cannot be run fused, as {WHY_NOT_FUSED[family]}; use engine=lens"
-    assert type(engine) is LensEngine and engine.why == sentence
-    with pytest.raises(UnsupportedArchitectureError) as refused:
-        choose({**settings, "name": "fused"}, model, reference, few)
-    assert str(refused.value) == sentence
+    assert isinstance(engine, FusedEngine) and engine.why == "parity with lens within 1e-10"
+    assert isinstance(choose({**settings, "name": "fused"}, model, reference, few), FusedEngine)
 
 
 def test_the_fused_embedding_is_the_scaled_one(load, few) -> None:
-    gemma, llama = load("gemma", "float64"), load("llama", "float64")
-    ratio = decoder.of(gemma).embedding / gemma.bridge.W_E.detach()
-    assert float((ratio - toy.D_MODEL**0.5).nan_to_num(0).abs().max()) < 1e-6  # the scale is one of float32
-    assert decoder.of(llama).embedding.data_ptr() == llama.bridge.W_E.data_ptr()  # no copy where nothing scales
+    """Without a copy: it is scaled as it is read."""
+    for family, scale in (("gemma", toy.D_MODEL**0.5), ("llama", 1.0)):
+        model = load(family, "float64")
+        one, weights = decoder.of(model), model.bridge.W_E.detach()
+        assert one.embedding.data_ptr() == weights.data_ptr()
+        ratio = one.embed(torch.arange(len(weights))[None])[0] / weights
+        assert float((ratio - scale).nan_to_num(0).abs().max()) < 1e-6  # the scale is one of float32
 
 
 # --- paths and gradients -------------------------------------------------------------------------------------------

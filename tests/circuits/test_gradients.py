@@ -586,7 +586,7 @@ def test_running_out_of_memory_halves_the_batch(load, several) -> None:
     engine = SmallMemory(load("gpt2", "float64"))
     found = engine.head_effects(several, "corrupted", advance=done.append).plain
     assert engine.refused == [5, 2]
-    assert engine.prompts_per_backward == 1
+    assert engine.prompts_at_once.now == 1
     assert np.abs(found - GradientEngine(engine.model).head_effects(several, "corrupted").plain).max() < 1e-12
     assert sum(done) == engine.head_passes(False) * len(several)
 

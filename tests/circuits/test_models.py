@@ -244,7 +244,10 @@ def test_weights_with_a_hole_are_not_filled_with_random_numbers(copied) -> None:
 @pytest.mark.parametrize("dtype", ["float33", "int64", "nn"])
 def test_a_type_that_is_no_floating_point_type(folder, dtype) -> None:
     text = refusal(local(folder("gpt2"), dtype=dtype))
-    assert text == f"model.dtype={dtype} is no floating-point type; use float32, the scoring type, or bfloat16"
+    assert text == (
+        f"model.dtype={dtype} is no floating-point type; use float32, the scoring type, float32_over_bfloat16, which keeps "
+        "weights in half the memory, or bfloat16"
+    )
 
 
 @pytest.mark.parametrize("device", ["tpu7", "cuda:99"])

@@ -26,7 +26,15 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from kernels import launch, logit_difference, packed_attention, select_project, split_product, suffix_attention
+from kernels import (
+    launch,
+    logit_difference,
+    packed_attention,
+    philox_normal,
+    select_project,
+    split_product,
+    suffix_attention,
+)
 
 BINARIES = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 TARGETS = {
@@ -134,6 +142,9 @@ def launches(dtype: torch.dtype, d_head: int, sizes: tuple[int, int, int, int] =
     def whole(*shape: int) -> Tensor:
         return empty(*shape, dtype=torch.int32)
 
+    def words(*shape: int) -> Tensor:
+        return empty(*shape, dtype=torch.int64)
+
     own = floats(states, prompts, groups, positions, d_head)
     shared = floats(prompts, groups, prefix, d_head)
     sequences = floats(states * prompts, groups, positions, d_head)
@@ -155,6 +166,8 @@ def launches(dtype: torch.dtype, d_head: int, sizes: tuple[int, int, int, int] =
         "split_product": (split_product, lambda: split_product._launch(
             empty(states * rows, 4 * d_model), empty(states * rows, d_model), empty(4 * d_model, d_model),
             empty(4 * d_model))),
+        "philox_normal": (philox_normal, lambda: philox_normal._launch(
+            empty(2, prompts, positions * d_model), words(2, prompts), words(2, 3))),
     })  # fmt: skip
 
 

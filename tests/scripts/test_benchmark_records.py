@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import fields, replace
@@ -11,7 +12,7 @@ import pytest
 
 from meridian import generated_parts
 from results_io import UserError
-from scripts.benchmarks import clock, command, comparison, csv_rows, engines, growth, kernels, tables, workloads
+from scripts.benchmarks import clock, command, comparison, csv_rows, draws, engines, growth, kernels, tables, workloads
 from scripts.benchmarks.comparison import EngineComparison, Machine
 from scripts.benchmarks.csv_rows import FOLDER, BenchmarkRow
 from scripts.benchmarks.flops import DecoderShape
@@ -154,13 +155,18 @@ def test_readme_table_has_the_ratios(tmp_path):
     assert cells == [
         "all-heads patching", "64", "128", "–", "–", "–", "256", "4.0x", "2.0x", "1.25", "38 %", "1.5e-06", "–",
     ]  # fmt: skip
-    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKLOADS) + 1  # and the kernels
+    (missing,) = [line for line in text.splitlines() if line.startswith(f"On a GPU, {tables.UNMEASURED}")]
+    assert all(missing.count(work) >= 2 for work in workloads.WORKLOADS)
+    assert text.count(tables.UNMEASURED) == 2  # in one line, and the kernels
 
 
 def test_measured_gpu_rows_are_no_longer_missing(tmp_path):
     csv_rows.append(tmp_path / "gpu.csv", [row("fused", 0.5, device="NVIDIA H100 80GB HBM3")])
     text = tables.performance(tmp_path)
-    assert text.count(tables.UNMEASURED) == 2 * len(workloads.WORKLOADS) - 1 + 1  # and the kernels
+    (missing,) = [line for line in text.splitlines() if line.startswith(f"On a GPU, {tables.UNMEASURED}")]
+    counts = {part.rsplit(": ", 1)[0]: part.count("all-heads patching") for part in missing.split("; ")}
+    (pocket,) = [count for name, count in counts.items() if name.endswith("pocket")]
+    assert len(counts) == 2 and pocket == max(counts.values()) - 1
     assert "NVIDIA H100 80GB HBM3, float32" in text
 
 
@@ -406,3 +412,12 @@ def test_kernels_of_a_work_measured_again_are_replaced(tmp_path):
         command._store(path, EngineComparison(rows, kernels.candidates("NVIDIA H200", "pocket", WORK, chosen)))
     found = csv_rows.read_rows(tmp_path / "gpu-kernels.csv", Candidate)
     assert [(r.candidate, r.seconds) for r in found] == [("reference", 8e-4), ("compiled", 2e-4), ("triton", 3e-4)]
+
+
+def test_draws_are_timed_both_ways():
+    """Nanoseconds of each, and their ratio."""
+    line = draws.comparison("cpu", draws.Batch(prompts=2, layers=2, draws=1, components=50))
+    found = re.search(r"200 of them: Philox ([0-9.]+) ns .* copied ([0-9.]+) ns [(]([0-9.]+) times[)]", line)
+    philox, randn, ratio = map(float, found.groups())
+    assert philox > 0 and randn > 0
+    assert ratio == pytest.approx(philox / randn, rel=0.05)

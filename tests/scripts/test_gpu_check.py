@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "gpu_check.sh"
-PARTS = ("environment", "tests", "benchmark", "weights", "main job, GPT-2-small shape, cuda")
+PARTS = ("environment", "tests", "noise", "benchmark", "weights", "main job, GPT-2-small shape, cuda")
 
 
 @pytest.fixture

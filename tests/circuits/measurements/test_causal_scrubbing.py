@@ -26,7 +26,7 @@ from circuits.measurements.ablation_battery import random_circuit
 from circuits.study import Study
 from results_io import UserError
 from tests.circuits import toy
-from tests.circuits.hook_loop import number
+from tests.circuits.philox_loop import donor
 
 SCRUBBING = {"draws": 2, "seed": 5, "prompts": 6}
 ROWS = [3, 22]
@@ -85,7 +85,7 @@ def donors_of(study: Study, draw: int, seed: int = SCRUBBING["seed"]) -> list[in
     rows = []
     for prompt_id, template in zip(study.prompts.ids, study.prompts.templates, strict=True):
         same = [row for row, name in enumerate(reference.templates) if name == template]
-        rows.append(same[number(prompt_id, seed, draw, "donor") % len(same)])
+        rows.append(same[donor(seed, prompt_id, draw, len(same))])
     return rows
 
 
@@ -293,7 +293,9 @@ def scrubbed(planted: Study, **changes) -> dict:
 
 
 def test_the_true_circuit_recovers_all_and_each_of_its_pathways_is_needed(planted) -> None:
-    data = causal_scrubbing.measure(planted)
+    # one draw moves an edge that is not read by a hundredth of D either way, which all prompts and eight draws average out
+    many = {"scrubbing": {"draws": 8, "seed": 0, "prompts": 12}}
+    data = causal_scrubbing.measure(replace(planted, settings={**planted.settings, **many}))
     assert data["everything_relevant"].mean() > 5
     assert abs(data["nothing_relevant"].mean()) < 0.15 * data["everything_relevant"].mean()
     assert recovery(data, "scrubbed") == pytest.approx(1, abs=0.01)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from circuits.interventions import Sweep, denoise
 from circuits.measurements import MEASUREMENTS
 from circuits.models import UnsupportedArchitectureError
 from circuits.study import Study
@@ -152,7 +153,7 @@ def fixed(monkeypatch):
 
 def test_minutes_are_pairs_over_rate_and_the_longest_are_named(first, fixed) -> None:
     study, _ = first
-    found = estimate.estimate(study, study.circuit, 64, lambda step: None)
+    found = estimate.estimate(study, study.circuit, lambda step: None)
     assert found.minutes == pytest.approx(found.pairs / 10 / 60)
     by_number = {}
     for one in found.items:
@@ -166,10 +167,13 @@ def test_minutes_are_pairs_over_rate_and_the_longest_are_named(first, fixed) -> 
 
 def test_memory_is_that_of_the_weights_and_what_is_stored(first, fixed) -> None:
     study, _ = first
-    memory = estimate.estimate(study, study.circuit, 64, lambda step: None).memory
+    memory = estimate.estimate(study, study.circuit, lambda step: None).memory
     weights = sum(p.numel() for p in study.model.bridge.parameters()) * 4 / 2**20
     assert memory.weights == pytest.approx(weights)
-    assert (memory.buffer, memory.rows_per_forward) == (64, study.engine.rows_per_forward)
+    assert (memory.room, memory.rows_per_forward) == (64, study.engine.rows_per_forward)
+    every_head = Sweep(tuple(denoise([head], str(head)) for head in study.model.heads), probabilities=True)
+    assert memory.sweep == study.engine.planned(every_head, study.prompts) / 2**20
+    assert 0 < memory.sweep <= memory.room
     names = [
         f"blocks.{layer}.{name}" for layer in range(3) for name in ("attn.hook_z", "hook_attn_out", "hook_mlp_out")
     ]
@@ -206,7 +210,7 @@ def test_work_that_the_architecture_does_not_allow_is_left_out_with_the_reason(f
     monkeypatch.setattr(rates, "SECONDS", 0.0)
     monkeypatch.setattr(rates, "_paths", refuse)
     study = first[0]
-    found = estimate.estimate(study, study.circuit, 64, lambda step: None)
+    found = estimate.estimate(study, study.circuit, lambda step: None)
     assert found.left_out == {"paths": "its heads share what they read"}
     assert {one.kind for one in found.items} == set(work.KINDS) - {"paths"}
     assert found.pairs == sum(one.pairs for one in work.of(study) if one.kind != "paths")

@@ -37,14 +37,14 @@ def test_minutes_are_pairs_times_what_one_takes(study, monkeypatch) -> None:
 def test_every_kind_of_work_is_predicted(study, monkeypatch) -> None:
     monkeypatch.setattr(rates, "SECONDS", 0.0)
     said: list[str] = []
-    found = estimate(study, study.circuit, 64, said.append, H200)
+    found = estimate(study, study.circuit, said.append, H200)
     run = found.predicted
     assert run is not None and set(run.by_kind) == set(found.rates) == set(work.KINDS)
     assert all(minutes > 0 for minutes in run.by_kind.values())
     assert run.minutes == pytest.approx(sum(run.by_kind.values())) == pytest.approx(sum(run.by_part.values()))
     assert run.by_part["launches"] > run.by_part["math"]  # a toy is nothing but launches
     assert [step for step in said if step.startswith("counting")] == [f"counting {kind}" for kind in found.rates]
-    slower = estimate(study, study.circuit, 64, lambda step: None, DEVICES["a100"]).predicted
+    slower = estimate(study, study.circuit, lambda step: None, DEVICES["a100"]).predicted
     assert slower is not None
     assert slower.by_part["math"] > run.by_part["math"]
     assert slower.by_part["launches"] == pytest.approx(run.by_part["launches"])
@@ -74,7 +74,7 @@ def test_which_gpu() -> None:
 @pytest.mark.slow
 def test_the_prediction_is_said_to_be_one(study, monkeypatch) -> None:
     monkeypatch.setattr(rates, "SECONDS", 0.0)
-    lines = list(tables._predicted_lines(estimate(study, study.circuit, 64, lambda step: None, H200)))
+    lines = list(tables._predicted_lines(estimate(study, study.circuit, lambda step: None, H200)))
     assert len(lines) == 1
     assert lines[0].startswith("On NVIDIA H200 ") and "not measured" in lines[0]
     assert "one head or site patched" in lines[0] and "launches" in lines[0]

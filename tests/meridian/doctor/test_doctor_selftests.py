@@ -74,7 +74,7 @@ def test_chunks_are_weighted_by_their_sequences(pocket) -> None:
 
 
 def test_the_report_ranks_all_heads(pocket) -> None:
-    tests = selftests.run(pocket, toy.ENGINE, None)
+    tests = selftests.run(pocket, None)
     assert tests.length == selftests.length_for(pocket)
     scores = selftests.repeated_scores(pocket, tests.length, tests.sequences, tests.sequences)
     for ranking in tests.rankings:
@@ -94,7 +94,7 @@ def test_heads_that_attend_to_all_alike_score_what_uniform_attention_does(tmp_pa
             block.attn.c_attn.bias[: toy.D_MODEL] = 0
     model = toy.load(toy.save(built, Path(tmp_path) / "gpt2"))
     study = studies.prepare(model, tasks.get("ioi"), SIZES, 0, toy.ENGINE, settings=toy.SETTINGS)
-    tests = selftests.run(study, toy.ENGINE, None)
+    tests = selftests.run(study, None)
     assert tests.length == (toy.N_POSITIONS - 1) // 2 == 23
     assert tests.rankings[0].uniform == pytest.approx(sum(1 / n for n in range(25, 48)) / 23)
     for ranking in tests.rankings:
@@ -112,7 +112,7 @@ def test_facts_about_scores_and_heads_that_do_not_exist_are_refused(pocket) -> N
         ({"induction": {"top": 5, "heads": ["L9H0"]}}, r"L9H0 is outside model pocket"),
     ):
         with pytest.raises(UserError, match=message):
-            selftests.run(pocket, toy.ENGINE, facts)
+            selftests.run(pocket, facts)
 
 
 def test_a_fact_is_met_inside_its_top_and_missed_below() -> None:

@@ -1,0 +1,188 @@
+"""One sweep on several devices: each holds the weights and runs a share of the variants. The numbers are those of one device."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from circuits import models
+from circuits.engine import trie
+from circuits.engine.decoder import Decoder, Layer
+from circuits.engine.fused import FusedEngine, operations_on
+from circuits.engine.lens import Advance, LensEngine
+from circuits.engine.memory import Allowance
+from circuits.engine.scores import Scores
+from circuits.engine.sources import Activations, ReferenceActivations
+from circuits.interventions import Base, Effects, Sweep
+from circuits.models import Model
+from circuits.prompts import PromptSet
+from results_io import UserError
+
+Part = TypeVar("Part", Decoder, Layer)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedModel(Model):
+    """A model whose decoder is on a device of its own; the bridge stays where it is, and no replica asks for it."""
+
+    where: torch.device
+
+    @property
+    def device(self) -> torch.device:
+        return self.where
+
+
+class ShardedEngine(FusedEngine):
+    """A fused backend that shares the variants of each sweep out among `devices`, the first of which is the model's own.
+
+    Variants that are neighbours in a sweep stay together, as they share most. Those that need rows of their own on the model's
+    modules (interventions on paths) run on the first device.
+    """
+
+    def __init__(self, fused: FusedEngine, devices: Sequence[torch.device]) -> None:
+        self.__dict__.update(fused.__dict__)
+        sharing = Counter(devices)
+        self.room = fused.room // sharing[devices[0]]
+        self.allowance = Allowance(self.room)
+        self.replicas = tuple(_replica(fused, device, sharing[device]) for device in devices[1:])
+        self._moved_references: dict[ReferenceActivations, dict[torch.device, ReferenceActivations]] = {}
+
+    def on(self, reference: PromptSet) -> LensEngine:
+        """The same engine with other reference prompts."""
+        other = super().on(reference)
+        assert isinstance(other, ShardedEngine)
+        other.replicas = tuple(map(copy, self.replicas))
+        return other
+
+    def describe(self) -> dict[str, Any]:
+        """As `FusedEngine.describe`, with the devices."""
+        devices = [str(engine.model.device) for engine in (self, *self.replicas)]
+        return {**super().describe(), "devices": devices}
+
+    def implementations(self) -> dict[str, dict[str, str]]:
+        """As `FusedEngine.implementations`; of a signature for which devices differ, both."""
+        found: dict[str, dict[str, set[str]]] = {}
+        for engine in (self, *self.replicas):
+            for operation, choices in engine.operations.implementations().items():
+                for signature, chosen in choices.items():
+                    found.setdefault(operation, {}).setdefault(signature, set()).add(chosen)
+        return {
+            operation: {signature: " or ".join(sorted(chosen)) for signature, chosen in choices.items()}
+            for operation, choices in found.items()
+        }
+
+    @torch.no_grad()
+    def run(self, sweep: Sweep, prompts: PromptSet, advance: Advance | None = None) -> Effects:
+        """As `FusedEngine.run`."""
+        if not self.decoder.can_run(int(prompts.end.max()) + 1):
+            return super().run(sweep, prompts, advance)
+        self._check(sweep, prompts)  # once for all, as the replicas have no modules to prove anything on
+        self._prefetch_reference(sweep)
+        for replica in self.replicas:
+            replica.reference = self._reference_of(replica)
+            replica._alive, replica._wired = self._alive, self._wired
+        lock, scores = threading.Lock(), Scores.empty(sweep, prompts, self.model.dtype)
+
+        def finished(pairs: int) -> None:
+            with lock:
+                if advance is not None:
+                    advance(pairs)
+
+        def share(engine: FusedEngine, numbers: list[int]) -> tuple[list[int], Effects]:
+            own = replace(sweep, variants=tuple(sweep.variants[number] for number in numbers))
+            return numbers, FusedEngine.run(engine, own, prompts, finished)
+
+        shares = [(engine, own) for engine, own in zip((self, *self.replicas), self._shares(sweep), strict=True) if own]
+        with ThreadPoolExecutor(len(shares) or 1) as pool:
+            for numbers, found in pool.map(lambda one: share(*one), shares):
+                scores.put(numbers, list(range(len(prompts))), Scores.of(found))
+        return scores.effects(sweep, prompts)
+
+    def _reference_of(self, replica: FusedEngine) -> ReferenceActivations:
+        """What the reference prompts gave on the first device, where the replica is: nothing is run again."""
+        own, device = self.reference, replica.model.device
+        if device == self.model.device:
+            return own
+        if own not in self._moved_references:
+            self._moved_references.clear()
+
+        def moved(prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
+            return {hook: own.activations(hook).to(device) for hook in hooks}
+
+        known = self._moved_references.setdefault(own, {})
+        if device not in known:
+            known[device] = ReferenceActivations(own.prompts, moved, own.constants)
+        return known[device]
+
+    def _shares(self, sweep: Sweep) -> list[list[int]]:
+        """Numbers of variants for every device."""
+        apart = [trie.final_norm_change(variant) is None for variant in sweep.variants]
+        on_nodes = [number for number, rows in enumerate(apart) if not rows]
+        first, *others = (list(map(int, part)) for part in np.array_split(on_nodes, 1 + len(self.replicas)))
+        return [sorted([*first, *(number for number, rows in enumerate(apart) if rows)]), *others]
+
+
+def devices_of(asked: object, own: torch.device) -> tuple[torch.device, ...]:
+    """The devices that engine.devices asks for, the model's `own` first: a number of them, or their names; null is one.
+
+    UserError for anything else, and for devices that are not on this machine. Several names of one device are several replicas.
+    """
+    if asked is None:
+        return (own,)
+    if isinstance(asked, int) and not isinstance(asked, bool):
+        there = torch.cuda.device_count() if own.type == "cuda" else None
+        if asked < 1 or (there is not None and asked > there):
+            known = (
+                "of which there are as many as copies fit the memory" if there is None else f"of which {there} are here"
+            )
+            raise UserError(
+                f"engine.devices={asked} is no number of {own.type} devices, {known}; use 1 or more of them"
+            )
+        start = own.index or 0
+        return tuple(torch.device(own.type, (start + n) % there) if there else own for n in range(asked))
+    if not isinstance(asked, Sequence) or isinstance(asked, str) or not asked:
+        raise UserError(f"engine.devices={asked} is neither a number nor a list of devices; use 2 or [cuda:0,cuda:1]")
+    return (own, *(torch.device(models.device_of({"device": str(name)})) for name in asked[1:]))
+
+
+def _replica(fused: FusedEngine, device: torch.device, sharing: int) -> FusedEngine:
+    """The same backend with a copy of the weights on a device; on the device that holds them, with the weights themselves.
+
+    It has the first device's room, or its part of that where as many as `sharing` replicas are on the device.
+    """
+    other = copy(fused)
+    model = fused.model
+    other.model = PlacedModel(model.identity, model.bridge, model.tokenizer, model.value_constants, device)
+    other.decoder = placed(fused.decoder, device)
+    other.room = fused.room // sharing
+    other.allowance = Allowance(other.room)
+    other.tokens_per_block = fused.tokens_per_block
+    other.operations = operations_on(device, fused.operations.implementation)
+    return other
+
+
+def placed(decoder: Decoder, device: torch.device) -> Decoder:
+    """A decoder whose weights are on `device`."""
+    layers = tuple(_moved(layer, device) for layer in decoder.layers)
+    angles_of = decoder.angles_of
+
+    def angles(length: int) -> tuple[tuple[Tensor, Tensor], ...]:
+        assert angles_of is not None  # asked for only where there are some
+        return tuple((cos.to(device), sin.to(device)) for cos, sin in angles_of(length))
+
+    moved = replace(_moved(decoder, device), layers=layers, _angles={})
+    return moved if angles_of is None else replace(moved, angles_of=angles)
+
+
+def _moved(part: Part, device: torch.device) -> Part:
+    tensors = {one.name: getattr(part, one.name) for one in fields(part)}
+    return replace(part, **{name: value.to(device) for name, value in tensors.items() if isinstance(value, Tensor)})
