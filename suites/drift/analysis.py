@@ -60,9 +60,9 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
             compared[one] = _compared(folder, sides[before.id], sides[one], seed)
         until = ids[: number + 1]
         history = [point for point in points if point["snapshot"] in until]
-        manifests.append(
-            _manifest(series, until, sides, compared, before and before.id, history, settings, seed, folder.name)
-        )
+        made = _manifest(series, until, sides, compared, before and before.id, history, settings, seed, folder.name)
+        earlier = manifests[-1]["timeline"] if manifests else []
+        manifests.append({**made, "timeline": [*earlier, _event(made)]})
         results_io.write(folder / f"manifest-{one}.json", manifests[-1])
     for metric in RESULTS:
         results_io.write(folder / f"{metric.NUMBER}_{metric.NAME}.json", _numbered(metric, folder.name, manifests))
@@ -132,7 +132,9 @@ def _gaps(before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
             changes = comparison.changes_by_split(before, after, metric, axis)
             own = comparison.seed_of(seed, after.snapshot.id, metric.NAME, axis, "gap")
             found = held_out_gap.reported(changes["public"], changes["held_out"], seed=own)
-            rows.append(_plain(held_out_gap, axis, GAPS, found) | {"of": metric.NAME})
+            direction = None if found.value is None else float(np.sign(found.value))
+            change = {"difference": found.value, "direction": direction}
+            rows.append(_plain(held_out_gap, axis, GAPS, found) | change | {"of": metric.NAME})
     return comparison.corrected(rows, after.settings["alpha"])
 
 
@@ -186,7 +188,7 @@ def _manifest(
         "status": status.table(rows),
         "alarms": [_alarm(row) for row in sorted(alarms, key=_place)],
         "gaps": gaps,
-        "history": history,
+        "history": [*history, *_shifts(ids, sides, compared)],
         "registered": registration.decided(_until(series, ids), compared),
     }
 
@@ -332,6 +334,35 @@ def _untested(own: str, sides: Mapping[str, Side], before: str | None) -> list[d
     }
     detail = {"have": 1, "need": 2}
     return [{**row, "value": None, "status": "insufficient_data", "reason": "1 of 2 snapshots", "detail": detail}]
+
+
+def _event(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """One snapshot in the line of all: what it was compared with, whether it is a gap, and its alarms."""
+    gap = any(one["snapshot"] == manifest["snapshot"] and one["whole"] for one in manifest["gaps"])
+    own = {name: manifest[name] for name in ("snapshot", "previous", "alarms")}
+    return {**own, "gap": gap, "declared_version": manifest["subject"].get("declared_version")}
+
+
+def _shifts(
+    ids: Sequence[str], sides: Mapping[str, Side], compared: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The centroid's way: its distance from the snapshot before at every snapshot; a gap, and the first one, have none."""
+    known = {
+        (one, row["axis"]): row
+        for one in ids
+        for row in compared.get(one, ())
+        if row["metric"] == centroid.NUMBER and row["level"] == AXIS
+    }
+    points = []
+    for axis in (axis for axis in AXES if any(place[1] == axis for place in known)):
+        for one in ids:
+            row = known.get((one, axis), {"difference": None, "status": "gap", "reason": "gap"})
+            if one in sides and (one, axis) not in known:
+                row = {"difference": None, "status": "insufficient_data", "reason": "no snapshot before it"}
+            point = {"snapshot": one, "metric": centroid.NUMBER, "name": centroid.NAME, "axis": axis}
+            rest = {"status": row["status"], "reason": row["reason"], "unit": f"{centroid.UNIT} from the one before"}
+            points.append({**point, **rest, "value": row["difference"], "low": None, "high": None})
+    return points
 
 
 def _alarm(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,6 +113,8 @@ def described(side: Side, metric: Any, axis: str, seed: int) -> Estimate:
         means, seed=seed_of(seed, metric.NAME, axis), resamples=side.settings["resamples"], unit=metric.UNIT
     )
     ci = found.ci if found.value is not None else None  # fewer than 20 prompts have no interval worth printing
+    if ci is not None and ci.method == proportions.WILSON and metric is not refusal:
+        ci = None  # prompts that are all alike: a share has Wilson's interval then, tokens and densities have none
     return Estimate(float(np.mean(means)), metric.UNIT, len(means), ci=ci, detail=detail)
 
 
@@ -239,8 +241,15 @@ def _scalar(before: Side, after: Side, metric: Any, axis: str, seed: int, m: int
         Estimate(found.number / len(keys), metric.UNIT, found.n, p_value=found.p_value, test=found.test, detail=detail),
         before=level[0],
         after=level[1],
-        detectable=power.detectable(error, after.settings["alpha"]),
+        detectable=_detectable(metric, error, b, after.settings["alpha"]),
     )
+
+
+def _detectable(metric: Any, error: float | None, outputs: Sequence[Sequence[float]], alpha: float) -> float | None:
+    """The change that the test could have found; of refusals also where no output, or every one, is a refusal."""
+    if metric is refusal and error == 0:
+        return power.detectable_share(sum(map(len, outputs)), alpha)
+    return power.detectable(error, alpha)
 
 
 def tested(
@@ -275,7 +284,8 @@ def _centroid(before: Side, after: Side, axis: str, seed: int, m: int) -> dict[s
     texts = {row["text"] for own in after.of(axis).values() for row in own}
     detail |= {"prompts": len(keys), "truncated": sum(embeddings.truncated(text) for text in texts)}
     whole = Estimate(found.value, centroid.UNIT, found.n, p_value=found.p_value, test=found.test, detail=detail)
-    return _record(centroid, axis, AXIS, whole, after=found.value)
+    could = centroid.detectable(a, b, own, after.settings["alpha"])
+    return _record(centroid, axis, AXIS, whole, after=found.value, detectable=could)
 
 
 def _prompts(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: int) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ class DetectorStatus:
 def detector(markers: Sequence[str]) -> DetectorStatus:
     """What is known of the detector of a corpus with these `markers`."""
     if markers:
-        return DetectorStatus("definition", True, True, f"to refuse is to begin with {' or '.join(map(repr, markers))}")
+        return DetectorStatus("definition", True, True, f"To refuse is to begin with {' or '.join(map(repr, markers))}")
     known = quality.known(quality.SETS["A15"])
     if known is None:
         return DetectorStatus("heuristic", False, False, "measured on no golden set")
