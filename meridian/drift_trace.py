@@ -169,7 +169,7 @@ def require_known(folder: Path, alarm: Alarm) -> None:
     asked = {row["axis"] for row in series.snapshots[alarm.snapshot].rows.values()}
     for name, value, known in (("axis", alarm.axis, sorted(asked)), ("metric", alarm.metric, TRACEABLE)):
         if value not in known:
-            raise UserError(f"{name}={value} was not asked at {alarm.snapshot}; use one of {', '.join(known)}")
+            raise UserError(f"{name}={value} is none of those at {alarm.snapshot}; use one of {', '.join(known)}")
 
 
 def outputs_alone(keys: Mapping[str, tuple[str, str]]) -> list[str]:
