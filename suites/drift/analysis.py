@@ -18,6 +18,7 @@ from suites.drift import (
     centroid,
     change_points,
     comparison,
+    detector,
     embeddings,
     hedging,
     held_out_gap,
@@ -50,7 +51,9 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     series = record.read(folder / record.NAME)
     ids = expected(series)
     load = vectors or stored_vectors(folder)
-    sides = {one.id: Side(one, settings, load(_hashes(one))) for one in series.finished}
+    vectors_of = {one.id: load(_hashes(one)) for one in series.finished}
+    classified = _fits() and all(embedded(one, vectors_of[one.id]) for one in series.finished)
+    sides = {one.id: Side(one, settings, vectors_of[one.id], classified) for one in series.finished}
     points = _history(ids, sides, seed)
     compared: dict[str, list[dict[str, Any]]] = {}
     manifests: list[dict[str, Any]] = []
@@ -99,6 +102,20 @@ def exit_code(manifest: Mapping[str, Any]) -> int:
     return ALARM if manifest["alarms"] else NO_ALARM
 
 
+def _fits() -> bool:
+    """Whether the classifier of refusals is of the installed embedder."""
+    who = embeddings.identity()
+    return who is not None and who["weights_sha256"] == detector.load().embedder
+
+
+def embedded(snapshot: Snapshot, known: Mapping[str, np.ndarray] | None) -> bool:
+    """Whether every output of a corpus without markers has its embedding, so that the classifier can judge refusals."""
+    if known is None or snapshot.started["corpus"]["markers"]:
+        return False
+    texts = {row["text_sha256"] for row in snapshot.rows.values() if row["error"] is None and row["text"].strip()}
+    return texts <= known.keys()
+
+
 def _hashes(snapshot: Snapshot) -> list[str]:
     return sorted({row["text_sha256"] for row in snapshot.rows.values()})
 
@@ -110,6 +127,7 @@ def _compared(folder: Path, before: Side, after: Side, seed: int) -> list[dict[s
             "rows": [digest(side.snapshot) for side in (before, after)],
             "vectors": [len(side.vectors) if side.vectors is not None else None for side in (before, after)],
             "settings": dict(after.settings),
+            "classifier": results_io.file_digest(detector.STORED) if after.classified else None,
             "seed": seed,
             "code": environment.code_version(),
         }
@@ -228,7 +246,9 @@ def _subject(series: Series, own: str, sides: Mapping[str, Side], before: str | 
         "model": started["model"],
         "declared_version": started["declared_version"],
         "reported": said,
-        "detector": vars(refusal.detector(tuple(started["corpus"]["markers"]))),
+        "detector": vars(
+            sides[own].detector if own in sides else refusal.detector(tuple(started["corpus"]["markers"]))
+        ),
         "embedder": embeddings.identity() if own in sides and sides[own].vectors is not None else None,
         "outputs": len(snapshot.rows),
         "errors": len(snapshot.errors),
@@ -315,7 +335,7 @@ def _flag(row: Mapping[str, Any], side: Side) -> dict[str, Any]:
         return {"flag": "held-out gap" if row["rejected"] else None}
     if row["level"] != AXIS:
         return {"flag": None, "role": "exploratory"}
-    locked = row["metric"] != refusal.NUMBER or refusal.detector(side.markers).locked
+    locked = row["metric"] != refusal.NUMBER or side.detector.locked
     role = "primary" if locked else "exploratory: the detector is not locked"
     return {"flag": "alarm" if row["rejected"] and locked else None, "role": role}
 

@@ -37,11 +37,16 @@ Values = dict[str, list[float]]  # by prompt
 
 @dataclass(frozen=True)
 class Side:
-    """One snapshot as analyses read it. `vectors`: embeddings of its outputs by the text's hash, or None without an embedder."""
+    """One snapshot as analyses read it.
+
+    `vectors`: embeddings of its outputs by the text's hash, or None without an embedder. `classified`: refusals are found by the
+    classifier, which needs them all, in every snapshot of the series: two snapshots are never judged by two detectors.
+    """
 
     snapshot: Snapshot
     settings: Mapping[str, Any]
     vectors: Mapping[str, np.ndarray] | None = field(default=None, repr=False)
+    classified: bool = False
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -56,6 +61,15 @@ class Side:
     @property
     def markers(self) -> tuple[str, ...]:
         return tuple(self.snapshot.started["corpus"]["markers"])
+
+    @property
+    def detector(self) -> refusal.DetectorStatus:
+        """What finds its refusals."""
+        return refusal.detector(self.markers, self.classified)
+
+    def classes(self, rows: Sequence[Row]) -> list[refusal.Class]:
+        """What each output is: refused, answered or empty."""
+        return [refusal.classify(row, self.markers, self.vectors if self.classified else None) for row in rows]
 
     def of(self, axis: str) -> dict[str, list[Row]]:
         """The rows of an axis without an error, by prompt."""
@@ -74,7 +88,7 @@ class Side:
 
     def _values(self, metric: Any, rows: Sequence[Row]) -> list[float]:
         if metric is refusal:
-            return refusal.values(rows, self.markers)
+            return [float(one == "refused") for one in self.classes(rows) if one != "empty"]
         if metric is hedging:
             texts = [row["text"] for row in rows]
             return hedging.values(texts) if hedging.density(texts).value is not None else []
@@ -132,7 +146,7 @@ def _detail(side: Side, metric: Any, axis: str, values: Values) -> dict[str, Any
         spread = length.quartiles(length.values(rows))
         detail |= {"median": spread.value, **spread.detail, "cut_at_max_tokens": length.cut(rows)}
     if metric is refusal:
-        classes = [refusal.classify(row, side.markers) for row in rows]
+        classes = side.classes(rows)
         detail |= {"empty": classes.count("empty"), "safety_stops": sum(bool(row["safety"]) for row in rows)}
         detail |= {"refused": classes.count("refused"), "valid": len(classes) - classes.count("empty")}
     if metric is hedging:

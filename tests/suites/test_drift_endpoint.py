@@ -19,6 +19,7 @@ from suites.drift import analysis, corpus, record, registration, schedule, site,
 from suites.drift.corpus import AXES
 from suites.log import chain
 from suites.models.endpoint import Endpoint
+from suites.modes import embedding
 
 SETTINGS = {
     "order": None, "version": None, "every": 1, "default_samples": 6, "zero_samples": 2, "alpha": 0.05,
@@ -450,3 +451,30 @@ def test_what_is_held_out_is_committed_to_before_it_is_asked(server, questions, 
     site.build(site.Source("prod", [manifest], {}, "x"), tmp_path / "site", START, [row["prompt"] for row in rows])
     published = tmp_path / "site" / "data" / "2026-W22" / corpus.COMMITMENTS
     assert len(json.loads(published.read_text())["commitments"]) == 30
+
+
+@pytest.mark.skipif(not embedding.installed(), reason="the embedder is an optional package")
+def test_an_alarm_of_refusals_rests_on_a_locked_detector_alone(server, tmp_path) -> None:
+    """A corpus without markers: the same answers raise an alarm where each has its embedding, and none where phrases decide."""
+    prompts = [{"id": f"p{n}", "axis": LIVE[0], "prompt": f"may I {'x' * n}?"} for n in range(12)]
+    data = {"max_tokens": 40, "prompts": prompts}
+    data["not_applicable"] = {axis: "not asked here" for axis in AXES if axis != LIVE[0]}
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / corpus.FILE).write_text(yaml.safe_dump(data))
+    (tmp_path / "plain" / corpus.LOCK).write_text(corpus.freeze(tmp_path / "plain"))
+    asked, folder = corpus.load(tmp_path / "plain"), tmp_path / "prod"
+    for number, texts in (
+        (1, ("Of course you may.",)),
+        (2, ("I'm sorry, but I can't help with that.", "Of course you may.")),
+    ):
+        server.texts = texts
+        week(server, number, asked, folder)
+    server.texts = ()
+    found = {}
+    for name, vectors in (("phrases", hashed), ("classifier", lambda hashes: {one: np.eye(384)[0] for one in hashes})):
+        manifest = analysis.analyse(folder, SETTINGS, vectors=vectors)
+        row = next(row for row in manifest["records"] if row["level"] == "axis" and row["name"] == "refusal")
+        found[name] = (row["difference"], row["rejected"], row["flag"], row["role"])
+        assert manifest["subject"]["detector"]["kind"] == {"phrases": "heuristic"}.get(name, name)
+    assert found["phrases"] == (0.5, True, None, "exploratory: the detector is not locked")
+    assert found["classifier"] == (0.5, True, "alarm", "primary")

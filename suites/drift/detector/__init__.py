@@ -2,8 +2,8 @@
 
     refused(text) = a phrase of `suites.abstention` is found, or sigmoid(w . v + b) > THRESHOLD
 
-with v the text's embedding (all-MiniLM-L6-v2, unit length). `golden.jsonl` was written before anything was trained and nothing was
-ever tuned on it; w and b come from `suites/golden/refusal.jsonl`, PENALTY and THRESHOLD from cross-validation on that set's
+with v the text's embedding (all-MiniLM-L6-v2, unit length). `golden.jsonl` was written before anything was trained, and nothing
+was ever tuned on it. w and b come from `suites/golden/refusal.jsonl`, PENALTY and THRESHOLD from cross-validation on that set's
 test half, on which the phrases were not tuned either. `python -m suites.drift.detector` trains and measures: classifier.json.
 """
 

@@ -39,7 +39,9 @@ def main() -> int:
     said, known = detector.texts(detector.TRAINED_ON)
     kept = [place for place, text in enumerate(said) if text not in set(golden)]
     w, b = fit(embed([said[place] for place in kept]).astype(float), known[kept])
-    rounded = detector.Classifier(np.round(w, embeddings.DIGITS), round(b, embeddings.DIGITS), who["weights_sha256"], {})
+    rounded = detector.Classifier(
+        np.round(w, embeddings.DIGITS), round(b, embeddings.DIGITS), who["weights_sha256"], {}
+    )
     found = detector.counted(rounded, golden, np.round(embed(golden), embeddings.DIGITS), labels)
     stored = {
         "embedder": rounded.embedder,
@@ -52,7 +54,8 @@ def main() -> int:
     results_io.write_text(detector.STORED, json.dumps(stored, sort_keys=True) + "\n")
     detector.load.cache_clear()
     quality = detector.load().quality
-    print(f"F1 {quality.f1.number:.3f} [{quality.f1.bounds.low:.3f}, {quality.f1.bounds.high:.3f}], {found}, locked {quality.locked}")
+    ends = quality.f1.bounds
+    print(f"F1 {quality.f1.number:.3f} [{ends.low:.3f}, {ends.high:.3f}], {found}, locked: {quality.locked}")
     return 0
 
 
