@@ -42,8 +42,12 @@ def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[s
     if not taken.finished:
         context.reporter.say(f"{taken.id} is a gap: none of {taken.asked} calls was answered")
         return NOT_ENOUGH
-    rows = list(record.read(folder / record.NAME).snapshots[taken.id].rows.values())
-    embeddings.fill(folder.parent / embeddings.NAME, rows, embedding.embedder)
+    series = record.read(folder / record.NAME)
+    rows = list(series.snapshots[taken.id].rows.values())
+    all_rows = [
+        row for one in series.snapshots.values() for row in one.rows.values()
+    ]  # an embedder may have come later
+    embeddings.fill(folder.parent / embeddings.NAME, all_rows, embedding.embedder)
     if settings["held_out"]:
         published = corpus.commitments(Path(settings["held_out"]))
         results_io.write_text(folder / corpus.COMMITMENTS, results_io.dumps(published))

@@ -19,12 +19,13 @@ import results_io
 from calibrations.statistics import Insufficient, ratio_of_means
 from circuits import models
 from circuits.circuit import parse_head
+from meridian import commandline
 from meridian.context import RunContext
 from meridian.training import tuning
 from results_io import UserError
 from suites import abstention, declaration, lock, runner
 from suites.bridge import hypothesis, pairing, stored_pairs
-from suites.drift import corpus, record, schedule
+from suites.drift import centroid, corpus, hedging, length, record, refusal, schedule, silent_update
 from suites.drift.corpus import Corpus
 from suites.drift.cross_checkpoint import CrossCheckpoint, Question, Restored
 from suites.drift.snapshot import ZERO
@@ -33,6 +34,7 @@ from suites.models.local import LocalModel
 
 NUMBER, NAME = "170", "drift_trace"
 TRACED, NOT_ENOUGH = 0, 3  # exit codes
+TRACEABLE = tuple(one.NAME for one in (refusal, hedging, length, centroid, silent_update))
 CONTROL_SEED = 10_000  # of the null-tuned copy: no other copy has it
 
 
@@ -83,20 +85,15 @@ def class_of(text: str, answer: str | None, markers: Sequence[str]) -> str:
 
 
 def changed(folder: Path, alarm: Alarm, questions: Corpus) -> dict[str, tuple[str, str]]:
-    """{prompt: (class before, class after)} of the zero leg, where the two differ."""
+    """{prompt: (class before, class after)} of the zero leg, where the two differ; empty without that leg on both sides."""
     series = record.read(folder / record.NAME)
-    if alarm.snapshot not in series.snapshots:
-        raise UserError(f"snapshot={alarm.snapshot} is not in {folder}; use one of {', '.join(series.order)}")
-    after = series.snapshots[alarm.snapshot]
     before = record.previous(series, alarm.snapshot)
-    if before is None:
-        raise UserError(f"{alarm.snapshot} is the first of its series; there is no checkpoint before it to trace")
-    found = {}
     texts = []
-    for side in (before, after):
-        rows = [row for row in record.rows_of(side, ZERO) if row["axis"] == alarm.axis]
+    for side in (before, series.snapshots[alarm.snapshot]):
+        rows = [row for row in record.rows_of(side, ZERO) if row["axis"] == alarm.axis] if side else []
         texts.append({key: own[0]["text"] for key, own in record.by_prompt(rows).items()})
     answers = {prompt.key: prompt.answer for prompt in questions.prompts}
+    found = {}
     for key in sorted(texts[0].keys() & texts[1].keys() & answers.keys()):
         one, other = (class_of(side[key], answers[key], questions.markers) for side in texts)
         if one != other:
@@ -104,26 +101,43 @@ def changed(folder: Path, alarm: Alarm, questions: Corpus) -> dict[str, tuple[st
     return found
 
 
+def asked_on(folder: Path, alarm: Alarm, questions: Corpus) -> list[corpus.Prompt]:
+    """The public prompts on the alarm's axis that its snapshot was asked.
+
+    The trace asks all of them with their siblings, not only those that changed: passing ones stand beside the failing.
+    """
+    rows = record.read(folder / record.NAME).snapshots[alarm.snapshot].rows
+    asked = {cell.prompt for cell in rows}
+    return [prompt for prompt in questions.prompts if prompt.axis == alarm.axis and prompt.key in asked]
+
+
 def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[str, Any]) -> int:
-    """Trace an alarm and say what was found. Exit code 3 where no output changed its class, or too few texts did."""
+    """Trace an alarm and say what was found. Exit code 3 where no output changed its class, or the model shows no activations."""
     say = context.reporter.say
     questions = corpus.load(settings["corpus"])
-    paths = checkpoints(folder, alarm, {side: context.settings[side] for side in "ab"})
+    require_known(folder, alarm)
     keys = changed(folder, alarm, questions)
     if not keys:
         say(
-            f"No output at temperature 0 on {alarm.axis} changed its class at {alarm.snapshot}, so there is nothing to trace"
+            f"No output at temperature 0 on {alarm.axis} changed its class at {alarm.snapshot}, or one of the two snapshots "
+            "has no such leg, so there is nothing to trace"
         )
         return NOT_ENOUGH
-    opened = {side: LocalModel(own) for side, own in paths.items()}
-    texts = answered(opened, questions, [questions.by_key[key] for key in keys])
+    if schedule.kind(alarm.snapshot) == "week":
+        for line in outputs_alone(keys):
+            say(line)
+        return NOT_ENOUGH
+    paths = checkpoints(folder, alarm, {side: context.settings[side] for side in "ab"})
+    with models.quiet():
+        opened = {side: LocalModel(own) for side, own in paths.items()}
+    texts = answered(opened, questions, asked_on(folder, alarm, questions))
     changes = [one for one in texts if one.before != one.after]
     say(
-        f"Trace of {alarm.metric} on {alarm.axis}: {len(keys)} prompts changed their class; with siblings {len(changes)} texts"
+        f"Trace of {alarm.metric} on {alarm.axis}: {len(keys)} prompts changed their class; with siblings {len(changes)} of "
+        f"{len(texts)} texts"
     )
     own = folder / "trace" / alarm.name
-    pairs = failures(context, own, alarm, opened, texts, questions)
-    say(pairs)
+    say(failures(context, own, alarm, opened, texts, questions))
     found = across(paths, opened, changes, questions, settings["trace"], context.settings["engine"]["name"])
     control = null_control(folder, paths["b"], found, settings, opened, changes, questions)
     document = {
@@ -142,35 +156,67 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
     return TRACED
 
 
-def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> dict[str, dict[str, Any]]:
-    """Settings of the two local models, from the folders `given` (a= and b=) or the series' own.
+def require_known(folder: Path, alarm: Alarm) -> None:
+    """UserError unless the snapshot is a finished one of the series with another before it, and axis and metric exist."""
+    series = record.read(folder / record.NAME)
+    finished = [one.id for one in series.finished]
+    if alarm.snapshot not in finished:
+        raise UserError(
+            f"snapshot={alarm.snapshot} is no finished snapshot in {folder}; use one of {', '.join(finished) or 'none'}"
+        )
+    if record.previous(series, alarm.snapshot) is None:
+        raise UserError(f"{alarm.snapshot} is the first of its series; there is no checkpoint before it to trace")
+    asked = {row["axis"] for row in series.snapshots[alarm.snapshot].rows.values()}
+    for name, value, known in (("axis", alarm.axis, sorted(asked)), ("metric", alarm.metric, TRACEABLE)):
+        if value not in known:
+            raise UserError(f"{name}={value} is none of those at {alarm.snapshot}; use one of {', '.join(known)}")
 
-    UserError for an endpoint's alarm, which ends at the outputs, and for weights that are not there.
+
+def outputs_alone(keys: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Where the trace of an endpoint's alarm ends: the prompts that changed their class, and why no head is named."""
+    lines = [f"{len(keys)} prompts changed their class at temperature 0:"]
+    lines += [f"  {key}: {before or 'empty'} -> {after or 'empty'}" for key, (before, after) in keys.items()]
+    return [*lines, "An endpoint shows no activations, so the trace ends here; a local checkpoint's goes on to heads"]
+
+
+def checkpoints(folder: Path, alarm: Alarm, given: Mapping[str, str | None]) -> dict[str, dict[str, Any]]:
+    """Settings of the two local models: the folders `given` (a= and b=), the series' own, or an embedded model.
+
+    UserError for weights that are in none of them.
     """
     series = record.read(folder / record.NAME)
-    if alarm.snapshot not in series.snapshots:
-        raise UserError(f"snapshot={alarm.snapshot} is not in {folder}; use one of {', '.join(series.order)}")
-    after, before = series.snapshots[alarm.snapshot], record.previous(series, alarm.snapshot)
-    if schedule.kind(alarm.snapshot) == "week":
-        raise UserError(
-            f"{alarm.snapshot} is of an endpoint, which shows no activations; its trace ends at the changed outputs"
-        )
-    if before is None:
-        raise UserError(f"{alarm.snapshot} is the first of its series; there is no checkpoint before it to trace")
+    before, after = record.previous(series, alarm.snapshot), series.snapshots[alarm.snapshot]
     found = {}
     for side, one in (("a", before), ("b", after)):
+        assert one is not None  # `require_known`
         weights = one.started["model"]["identity"]["weights"]
-        own_folder = folder / "checkpoints" / one.started["model"]["name"]
-        folders = [own_folder, *([Path(str(given[side]))] if given.get(side) else [])]
-        for path in folders:
-            own = {"kind": "local", "name": path.name, "path": str(path), "device": "cpu", "dtype": "float32"}
-            if path.is_dir() and (path / "config.json").is_file() and models.identify(own).sha256 == weights:
-                found[side] = own
-        if side not in found:
+        name = f"{folder.name}-{one.id}"  # two folders may have one name, and results stand below it
+        found[side] = next(
+            (own for own in _candidates(folder, one, name, given.get(side)) if _weights(own) == weights), None
+        )
+        if found[side] is None:
+            where = f"in {side}={given[side]}" if given.get(side) else "with the series"
             raise UserError(
-                f"the weights {weights[:8]} of {one.id} are not in {folders[-1]}; give the folder of that checkpoint as {side}="
+                f"the weights {weights[:8]} of {one.id} are not {where}; give the folder of that checkpoint as {side}="
             )
-    return found
+    return found  # pyright: ignore[reportReturnType]
+
+
+def _candidates(folder: Path, one: record.Snapshot, name: str, given: str | None) -> list[dict[str, Any]]:
+    """Where the weights of a snapshot may be: the folder given, or else that of the series and the embedded model of the name."""
+    known = one.started["model"]["name"]
+    local = {"kind": "local", "name": name, "device": "cpu", "dtype": "float32"}
+    if given:
+        return [{**local, "path": given}]
+    return [{**local, "path": str(folder / "checkpoints" / known)}, {**local, "path": str(models.EMBEDDED / known)}]
+
+
+def _weights(settings: Mapping[str, Any]) -> str | None:
+    """The hash of the weights in a folder; None for a folder that holds no model."""
+    try:
+        return models.identify(settings).sha256
+    except UserError:
+        return None
 
 
 def answered(opened: Mapping[str, LocalModel], questions: Corpus, prompts: Sequence[corpus.Prompt]) -> list[Change]:
@@ -195,17 +241,21 @@ def failures(
 ) -> str:
     """The suite of these texts, run on both checkpoints; the later one's failures as pairs for task=failures. One sentence."""
     suite = write_suite(folder / "suite", alarm, texts, opened["a"], questions)
-    judged = {}
+    groups = {}
     for side, model in opened.items():
         target = context.results / model.name / stored_pairs.FOLDER / suite.id
         found = runner.run([suite], model, target, None, lambda sentence: None, seed=context.seed)
-        judged[side] = found.suites[0]
-        group = pairing.group(found.suites[0], model)
-        stored_pairs.write(target, [group], model.identity, {suite.id: suite.sha256})
-    later = opened["b"]
-    group = pairing.group(judged["b"], later)
-    command = f"python run.py task=failures task.group={suite.id} model=local model.path={later.source.folder}"
-    return f"Suite {suite.id}: {group.sentence}" + (f"; {command} certifies it" if group.traceable else "")
+        groups[side] = pairing.group(found.suites[0], model)
+        stored_pairs.write(target, [groups[side]], model.identity, {suite.id: suite.sha256})
+    group = groups["b"]
+    return f"Suite {group.sentence}" + (f"; {certifying(context, suite.id, opened['b'])}" if group.traceable else "")
+
+
+def certifying(context: RunContext, suite: str, later: LocalModel) -> str:
+    """The command that certifies the heads of these failures, like those of any other task."""
+    path = commandline.path(str(later.source.folder))
+    named = f"model=local model.name={commandline.path(later.name)} model.path={path}"
+    return f"certify it with: python run.py task=failures task.group={suite} {named}{context.choice('results')}"
 
 
 def write_suite(folder: Path, alarm: Alarm, texts: Sequence[Change], before: LocalModel, questions: Corpus) -> Any:
@@ -285,7 +335,8 @@ def across(
     cross = CrossCheckpoint(
         models.load(paths["a"]), models.load(paths["b"]), asked_of(opened, changes, questions), backend
     )
-    return named_and_confirmed(cross, cross.restored(), settings)
+    found = cross.restored()
+    return {**named_and_confirmed(cross, found, settings), "compared": compared(cross, found, settings)}
 
 
 def named_and_confirmed(cross: CrossCheckpoint, found: Restored, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,6 +372,34 @@ def named_and_confirmed(cross: CrossCheckpoint, found: Restored, settings: Mappi
     joint = cross.together([parse_head(found.heads[n]) for n in named])
     result["together"] = _share(joint[other], found.gap[other], clusters[other])
     return result
+
+
+def compared(cross: CrossCheckpoint, found: Restored, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The heads whose own part in the answer differs between the checkpoints, on every question: gained, lost or changed.
+
+    A part is what the head adds to LD directly, as a share of LD_A - LD_B. It differs where the interval of A's part minus B's,
+    over all heads at once, leaves out +-minimum_share. A head with a part in B alone was gained, in A alone lost.
+    """
+    kept, least = found.gap >= settings["minimum_gap"], settings["minimum_share"]
+    clusters = np.array(found.clusters)[kept]
+    if len(set(clusters)) < 2:
+        return []
+    direct = {side: rows[:, kept] for side, rows in cross.direct().items()}
+    gap = found.gap[kept]
+    bounds = {side: hypothesis.intervals(rows, gap, clusters, settings) for side, rows in direct.items()}
+    change = hypothesis.intervals(direct["a"] - direct["b"], gap, clusters, settings)
+    rows = []
+    for place, head in enumerate(found.heads):
+        if _leaves_out(change[place], least):
+            has = [_leaves_out(bounds[side][place], least) for side in "ab"]
+            became = {(False, True): "gained", (True, False): "lost"}.get((has[0], has[1]), "changed")
+            parts = {side: float(direct[side][place].sum() / gap.sum()) for side in "ab"}
+            rows.append({"head": head, "became": became, **parts, "interval": list(change[place])})
+    return sorted(rows, key=lambda row: -abs(row["a"] - row["b"]))
+
+
+def _leaves_out(interval: tuple[float, float], least: float) -> bool:
+    return interval[0] > least or interval[1] < -least
 
 
 def _share(effect: np.ndarray, gap: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
@@ -380,8 +459,9 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     """The trace in lines, for the person who watches."""
     halves = document["halves"]
     counts = f"{halves['discovery']['questions']} texts to name heads, {halves['confirmation']['questions']} to confirm"
+    closing = _closing(document["compared"])
     if not document["named"]:
-        return [f"Heads: none is named ({document['reason']}); {counts}"]
+        return [f"Heads: none is named ({document['reason']}); {counts}", *closing]
     lines = [f"Heads of the checkpoint before, put into the run of the one after ({counts}):"]
     for one in document["named"]:
         lines.append(f"  {one['head']} restores {_shown(one['confirmation'])} on the other half")
@@ -389,6 +469,15 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     lines.append(f"  together {_shown(document['together'])}; {limits}")
     if document["control"] is not None:
         lines.append(f"  the same heads of a null-tuned copy: {_shown(document['control'])}")
+    return [*lines, *closing]
+
+
+def _closing(compared: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Heads gained, lost and changed, each with its part before and after."""
+    lines = ["What heads add to the answer directly, as a share of the change:"]
+    for became in ("gained", "lost", "changed"):
+        own = [f"{row['head']} {row['a']:+.2f} -> {row['b']:+.2f}" for row in compared if row["became"] == became]
+        lines.append(f"  {became}: {', '.join(own) or 'none'}")
     return lines
 
 

@@ -15,6 +15,7 @@ from results_io import UserError
 
 FOLDER = "drift"  # below results
 DEMO = "pocket-demo"
+LONGEST_NAME = 100  # bytes of a series' name, which is a folder's and part of others
 
 
 def command(context: RunContext) -> int:
@@ -53,10 +54,12 @@ def command(context: RunContext) -> int:
 
 
 def folder_of(context: RunContext) -> Path:
-    """results/drift/<series>. UserError without a series or for a name that leads elsewhere."""
-    name = context.settings["series"]
-    if not name or name.startswith((".", "/")) or "/" in name or "\\" in name:
-        raise UserError(f"drift needs series=, a plain name such as {DEMO}; it is {name!r}")
+    """results/drift/<series>. UserError without a series or for a name that leads elsewhere or is too long for a folder."""
+    name = "" if (given := context.settings["series"]) is None else str(given)
+    if not name or name.startswith(".") or {"/", "\\", "\0"} & set(name) or len(name.encode()) > LONGEST_NAME:
+        raise UserError(
+            f"drift needs series=, a plain name such as {DEMO} of up to {LONGEST_NAME} bytes; it is {given!r}"
+        )
     return context.results / FOLDER / name
 
 
@@ -99,18 +102,20 @@ def analyse(context: RunContext, folder: Path) -> int:
 def alarm_table(manifests: list[dict[str, Any]]) -> Table:
     """One row an alarm, and one for each snapshot without."""
     table = Table(title="Alarms", box=None, pad_edge=False, header_style="bold", padding=(0, 1))
-    for name in ("snapshot", "against", "metric", "axis", "change", "p adj.", "why"):
+    for name in ("snapshot", "metric", "axis", "change", "p adj.", "why"):
         table.add_column(name, no_wrap=name != "why", justify="right" if name in ("change", "p adj.") else "left")
     for one in manifests:
         gap = any(gap["snapshot"] == one["snapshot"] and gap["whole"] for gap in one["gaps"])
         if not one["alarms"]:
-            what = "a gap" if gap else "nothing to compare with" if one["previous"] is None else "none"
-            table.add_row(one["snapshot"], one["previous"] or "-", what, "", "", "", "")
+            what = (
+                "a gap" if gap else "no snapshot before it" if one["previous"] is None else f"against {one['previous']}"
+            )
+            table.add_row(one["snapshot"], "-" if gap or one["previous"] is None else "none", "", "", "", what)
         for alarm in one["alarms"]:
             change = "" if alarm["difference"] is None else f"{alarm['difference']:+.3f}"
             p = "" if alarm["adjusted_p"] is None else f"{alarm['adjusted_p']:.2g}"
-            row = (one["snapshot"], one["previous"], alarm["name"], alarm["axis"], change, p, alarm["reason"] or "")
-            table.add_row(*row)
+            why = alarm["reason"] or f"against {one['previous']}"
+            table.add_row(one["snapshot"], alarm["name"], alarm["axis"], change, p, why)
     return table
 
 
@@ -129,7 +134,7 @@ def build(context: RunContext, folder: Path) -> int:
         manifests = [downloads.read_manifest(path.read_text(encoding="utf-8"), str(path)) for path in paths]
         series = record.read(folder / record.NAME)
         heads = {one.id: record.head(series, one.id) for one in series.finished}
-        source = site.Source(settings["series"], in_order(manifests), heads, commit())
+        source = site.Source(folder.name, in_order(manifests), heads, commit())
         out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context), folder)
     page = site.build(source, out, snapshot.now(), secrets)
     context.reporter.say(f"Site {page}")

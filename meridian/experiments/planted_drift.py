@@ -146,12 +146,12 @@ def _traced(
         return {"prompts": 0, "named": [], "together": None, "control": None, "reason": "no prompt changed its class"}
     paths = {"a": drift_demo.POCKET, "b": later}
     opened = {side: LocalModel(one) for side, one in paths.items()}
-    texts = drift_trace.answered(opened, questions, [questions.by_key[key] for key in keys])
+    texts = drift_trace.answered(opened, questions, drift_trace.asked_on(series, alarm, questions))
     changes = [one for one in texts if one.before != one.after]
     found = drift_trace.across(paths, opened, changes, questions, settings["trace"], engine)
     control = drift_trace.null_control(folder, later, found, settings, opened, changes, questions)
     names = [one["head"] for one in found["named"]]
-    rest = {key: found[key] for key in ("together", "ceiling", "floor", "reason", "halves")}
+    rest = {key: found[key] for key in ("together", "ceiling", "floor", "reason", "halves", "compared")}
     return {"prompts": len(keys), "named": names, "control": control, **rest}
 
 

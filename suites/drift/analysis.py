@@ -18,6 +18,7 @@ from suites.drift import (
     centroid,
     change_points,
     comparison,
+    detector,
     embeddings,
     hedging,
     held_out_gap,
@@ -50,7 +51,9 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     series = record.read(folder / record.NAME)
     ids = expected(series)
     load = vectors or stored_vectors(folder)
-    sides = {one.id: Side(one, settings, load(_hashes(one))) for one in series.finished}
+    vectors_of = {one.id: load(_hashes(one)) for one in series.finished}
+    classified = _fits() and all(embedded(one, vectors_of[one.id]) for one in series.finished)
+    sides = {one.id: Side(one, settings, vectors_of[one.id], classified) for one in series.finished}
     points = _history(ids, sides, seed)
     compared: dict[str, list[dict[str, Any]]] = {}
     manifests: list[dict[str, Any]] = []
@@ -60,9 +63,9 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
             compared[one] = _compared(folder, sides[before.id], sides[one], seed)
         until = ids[: number + 1]
         history = [point for point in points if point["snapshot"] in until]
-        manifests.append(
-            _manifest(series, until, sides, compared, before and before.id, history, settings, seed, folder.name)
-        )
+        made = _manifest(series, until, sides, compared, before and before.id, history, settings, seed, folder.name)
+        earlier = manifests[-1]["timeline"] if manifests else []
+        manifests.append({**made, "timeline": [*earlier, _event(made)]})
         results_io.write(folder / f"manifest-{one}.json", manifests[-1])
     for metric in RESULTS:
         results_io.write(folder / f"{metric.NUMBER}_{metric.NAME}.json", _numbered(metric, folder.name, manifests))
@@ -99,6 +102,20 @@ def exit_code(manifest: Mapping[str, Any]) -> int:
     return ALARM if manifest["alarms"] else NO_ALARM
 
 
+def _fits() -> bool:
+    """Whether the classifier of refusals is of the installed embedder."""
+    who = embeddings.identity()
+    return who is not None and who["weights_sha256"] == detector.load().embedder
+
+
+def embedded(snapshot: Snapshot, known: Mapping[str, np.ndarray] | None) -> bool:
+    """Whether every output of a corpus without markers has its embedding, so that the classifier can judge refusals."""
+    if known is None or snapshot.started["corpus"]["markers"]:
+        return False
+    texts = {row["text_sha256"] for row in snapshot.rows.values() if row["error"] is None and row["text"].strip()}
+    return texts <= known.keys()
+
+
 def _hashes(snapshot: Snapshot) -> list[str]:
     return sorted({row["text_sha256"] for row in snapshot.rows.values()})
 
@@ -110,6 +127,7 @@ def _compared(folder: Path, before: Side, after: Side, seed: int) -> list[dict[s
             "rows": [digest(side.snapshot) for side in (before, after)],
             "vectors": [len(side.vectors) if side.vectors is not None else None for side in (before, after)],
             "settings": dict(after.settings),
+            "classifier": results_io.file_digest(detector.STORED) if after.classified else None,
             "seed": seed,
             "code": environment.code_version(),
         }
@@ -132,7 +150,9 @@ def _gaps(before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
             changes = comparison.changes_by_split(before, after, metric, axis)
             own = comparison.seed_of(seed, after.snapshot.id, metric.NAME, axis, "gap")
             found = held_out_gap.reported(changes["public"], changes["held_out"], seed=own)
-            rows.append(_plain(held_out_gap, axis, GAPS, found) | {"of": metric.NAME})
+            direction = None if found.value is None else float(np.sign(found.value))
+            change = {"difference": found.value, "direction": direction}
+            rows.append(_plain(held_out_gap, axis, GAPS, found) | change | {"of": metric.NAME})
     return comparison.corrected(rows, after.settings["alpha"])
 
 
@@ -186,7 +206,7 @@ def _manifest(
         "status": status.table(rows),
         "alarms": [_alarm(row) for row in sorted(alarms, key=_place)],
         "gaps": gaps,
-        "history": history,
+        "history": [*history, *_shifts(ids, sides, compared)],
         "registered": registration.decided(_until(series, ids), compared),
     }
 
@@ -226,7 +246,9 @@ def _subject(series: Series, own: str, sides: Mapping[str, Side], before: str | 
         "model": started["model"],
         "declared_version": started["declared_version"],
         "reported": said,
-        "detector": vars(refusal.detector(tuple(started["corpus"]["markers"]))),
+        "detector": vars(
+            sides[own].detector if own in sides else refusal.detector(tuple(started["corpus"]["markers"]))
+        ),
         "embedder": embeddings.identity() if own in sides and sides[own].vectors is not None else None,
         "outputs": len(snapshot.rows),
         "errors": len(snapshot.errors),
@@ -313,7 +335,7 @@ def _flag(row: Mapping[str, Any], side: Side) -> dict[str, Any]:
         return {"flag": "held-out gap" if row["rejected"] else None}
     if row["level"] != AXIS:
         return {"flag": None, "role": "exploratory"}
-    locked = row["metric"] != refusal.NUMBER or refusal.detector(side.markers).locked
+    locked = row["metric"] != refusal.NUMBER or side.detector.locked
     role = "primary" if locked else "exploratory: the detector is not locked"
     return {"flag": "alarm" if row["rejected"] and locked else None, "role": role}
 
@@ -332,6 +354,35 @@ def _untested(own: str, sides: Mapping[str, Side], before: str | None) -> list[d
     }
     detail = {"have": 1, "need": 2}
     return [{**row, "value": None, "status": "insufficient_data", "reason": "1 of 2 snapshots", "detail": detail}]
+
+
+def _event(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """One snapshot in the line of all: what it was compared with, whether it is a gap, and its alarms."""
+    gap = any(one["snapshot"] == manifest["snapshot"] and one["whole"] for one in manifest["gaps"])
+    own = {name: manifest[name] for name in ("snapshot", "previous", "alarms")}
+    return {**own, "gap": gap, "declared_version": manifest["subject"].get("declared_version")}
+
+
+def _shifts(
+    ids: Sequence[str], sides: Mapping[str, Side], compared: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[dict[str, Any]]:
+    """The centroid's way: its distance from the snapshot before at every snapshot; a gap, and the first one, have none."""
+    known = {
+        (one, row["axis"]): row
+        for one in ids
+        for row in compared.get(one, ())
+        if row["metric"] == centroid.NUMBER and row["level"] == AXIS
+    }
+    points = []
+    for axis in (axis for axis in AXES if any(place[1] == axis for place in known)):
+        for one in ids:
+            row = known.get((one, axis), {"difference": None, "status": "gap", "reason": "gap"})
+            if one in sides and (one, axis) not in known:
+                row = {"difference": None, "status": "insufficient_data", "reason": "no snapshot before it"}
+            point = {"snapshot": one, "metric": centroid.NUMBER, "name": centroid.NAME, "axis": axis}
+            rest = {"status": row["status"], "reason": row["reason"], "unit": f"{centroid.UNIT} from the one before"}
+            points.append({**point, **rest, "value": row["difference"], "low": None, "high": None})
+    return points
 
 
 def _alarm(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,11 +37,16 @@ Values = dict[str, list[float]]  # by prompt
 
 @dataclass(frozen=True)
 class Side:
-    """One snapshot as analyses read it. `vectors`: embeddings of its outputs by the text's hash, or None without an embedder."""
+    """One snapshot as analyses read it.
+
+    `vectors`: embeddings of its outputs by the text's hash, or None without an embedder. `classified`: refusals are found by the
+    classifier, which needs them all, in every snapshot of the series: two snapshots are never judged by two detectors.
+    """
 
     snapshot: Snapshot
     settings: Mapping[str, Any]
     vectors: Mapping[str, np.ndarray] | None = field(default=None, repr=False)
+    classified: bool = False
 
     @cached_property
     def rows(self) -> list[Row]:
@@ -56,6 +61,15 @@ class Side:
     @property
     def markers(self) -> tuple[str, ...]:
         return tuple(self.snapshot.started["corpus"]["markers"])
+
+    @property
+    def detector(self) -> refusal.DetectorStatus:
+        """What finds its refusals."""
+        return refusal.detector(self.markers, self.classified)
+
+    def classes(self, rows: Sequence[Row]) -> list[refusal.Class]:
+        """What each output is: refused, answered or empty."""
+        return [refusal.classify(row, self.markers, self.vectors if self.classified else None) for row in rows]
 
     def of(self, axis: str) -> dict[str, list[Row]]:
         """The rows of an axis without an error, by prompt."""
@@ -74,7 +88,7 @@ class Side:
 
     def _values(self, metric: Any, rows: Sequence[Row]) -> list[float]:
         if metric is refusal:
-            return refusal.values(rows, self.markers)
+            return [float(one == "refused") for one in self.classes(rows) if one != "empty"]
         if metric is hedging:
             texts = [row["text"] for row in rows]
             return hedging.values(texts) if hedging.density(texts).value is not None else []
@@ -113,6 +127,8 @@ def described(side: Side, metric: Any, axis: str, seed: int) -> Estimate:
         means, seed=seed_of(seed, metric.NAME, axis), resamples=side.settings["resamples"], unit=metric.UNIT
     )
     ci = found.ci if found.value is not None else None  # fewer than 20 prompts have no interval worth printing
+    if ci is not None and ci.method == proportions.WILSON and metric is not refusal:
+        ci = None  # prompts that are all alike: a share has Wilson's interval then, tokens and densities have none
     return Estimate(float(np.mean(means)), metric.UNIT, len(means), ci=ci, detail=detail)
 
 
@@ -130,7 +146,7 @@ def _detail(side: Side, metric: Any, axis: str, values: Values) -> dict[str, Any
         spread = length.quartiles(length.values(rows))
         detail |= {"median": spread.value, **spread.detail, "cut_at_max_tokens": length.cut(rows)}
     if metric is refusal:
-        classes = [refusal.classify(row, side.markers) for row in rows]
+        classes = side.classes(rows)
         detail |= {"empty": classes.count("empty"), "safety_stops": sum(bool(row["safety"]) for row in rows)}
         detail |= {"refused": classes.count("refused"), "valid": len(classes) - classes.count("empty")}
     if metric is hedging:
@@ -239,8 +255,15 @@ def _scalar(before: Side, after: Side, metric: Any, axis: str, seed: int, m: int
         Estimate(found.number / len(keys), metric.UNIT, found.n, p_value=found.p_value, test=found.test, detail=detail),
         before=level[0],
         after=level[1],
-        detectable=power.detectable(error, after.settings["alpha"]),
+        detectable=_detectable(metric, error, b, after.settings["alpha"]),
     )
+
+
+def _detectable(metric: Any, error: float | None, outputs: Sequence[Sequence[float]], alpha: float) -> float | None:
+    """The change that the test could have found; of refusals also where no output, or every one, is a refusal."""
+    if metric is refusal and error == 0:
+        return power.detectable_share(sum(map(len, outputs)), alpha)
+    return power.detectable(error, alpha)
 
 
 def tested(
@@ -275,7 +298,8 @@ def _centroid(before: Side, after: Side, axis: str, seed: int, m: int) -> dict[s
     texts = {row["text"] for own in after.of(axis).values() for row in own}
     detail |= {"prompts": len(keys), "truncated": sum(embeddings.truncated(text) for text in texts)}
     whole = Estimate(found.value, centroid.UNIT, found.n, p_value=found.p_value, test=found.test, detail=detail)
-    return _record(centroid, axis, AXIS, whole, after=found.value)
+    could = centroid.detectable(a, b, own, after.settings["alpha"])
+    return _record(centroid, axis, AXIS, whole, after=found.value, detectable=could)
 
 
 def _prompts(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: int) -> list[dict[str, Any]]:

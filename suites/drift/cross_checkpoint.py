@@ -11,6 +11,9 @@ model and not in the other would compare unlike things, so both have to be of on
 
 The ceiling patches all attention and MLP outputs; it is not 1 where embeddings, unembeddings or the last norm differ. The
 floor patches B's own and is 0.
+
+`direct` is what each head adds to LD by itself, through its own checkpoint's last norm and unembedding: which heads gained or
+lost a part in the answer, where a patch says only whether A's would bring it back.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ from circuits.engine import FusedEngine, LensEngine
 from circuits.engine.lens import hook_name, hooked_logits
 from circuits.engine.sources import Activations
 from circuits.interventions import Base, Intervention, Recipe, Sweep, Variant, denoise
+from circuits.measurements import direct_logit_attribution
 from circuits.models import Model, UnsupportedArchitectureError
 from circuits.prompts import PromptSet
 from results_io import UserError
 
-END = "end"
+END, SCALE = "end", "ln_final.hook_scale"
 Given = Callable[[PromptSet, tuple[str, ...]], Activations]
 
 
@@ -139,6 +143,30 @@ class CrossCheckpoint:
         hooks += [(hook_name(Node("attention", layer)), partial(add, layer=layer)) for layer in wanted]
         changed, plain = (hooked_logits(self.b, self.prompts.corrupted, self.prompts.end, one) for one in (hooks, []))
         return (self._difference(changed) - self._difference(plain)).cpu().numpy().astype(float)
+
+    @torch.no_grad()
+    def direct(self) -> dict[str, Float[np.ndarray, "head question"]]:
+        """{a, b}: what each head adds to LD directly at the last position, nats: o_h . (U[:, a] - U[:, b]) / scale.
+
+        NonlinearReadoutError for a checkpoint that bounds its logits, which are then no sum.
+        """
+        return {"a": self._direct(self.a, self.engine_a), "b": self._direct(self.b, self.engine_b)}
+
+    def _direct(self, model: Model, engine: LensEngine) -> Float[np.ndarray, "head question"]:
+        direct_logit_attribution.require_linear(model)
+        names = tuple(hook_name(Node("head", layer)) for layer in range(model.n_layers))
+        stored = engine.activations(self.prompts, "corrupted", (*names, SCALE))
+        rows, end = torch.arange(len(self.prompts)), self.prompts.end
+        columns = model.unembedding.T
+        direction = columns[self.prompts.answers[:, 0]] - columns[self.prompts.wrong[:, 0]]
+        if model.centred_norm:
+            direction = direction - direction.mean(1, keepdim=True)
+        direction = direction.float() / stored[SCALE][rows, end].float()
+        heads = [
+            torch.einsum("qhm,qm->hq", written(model, layer, stored[name])[rows, end].float(), direction)
+            for layer, name in enumerate(names)
+        ]
+        return torch.cat(heads).cpu().numpy().astype(float)
 
     def _difference(self, logits: Float[Tensor, "question vocabulary"]) -> Float[Tensor, " question"]:
         rows = torch.arange(len(logits))

@@ -65,10 +65,15 @@ def _facts(rng: random.Random) -> Iterator[dict[str, Any]]:
 
 
 def _colors(rng: random.Random) -> Iterator[dict[str, Any]]:
+    """A scene and the colour of one thing in it. Siblings ask for the other two, and for all three in two other orders."""
     while True:
         objects, colors = rng.sample(lexicon.OBJECTS, 3), rng.sample(lexicon.COLORS, 3)
-        words = {f"o{i + 1}": thing for i, thing in enumerate(objects)} | {f"c{i + 1}": c for i, c in enumerate(colors)}
         place, asked = rng.choice(lexicon.PLACES), rng.randrange(3)
-        texts = [fill(SCENE, place=place, asked=one, **words)[0] for one in objects]
+        turns = [([*objects[n:], *objects[:n]], [*colors[n:], *colors[:n]]) for n in range(3)]
+        scenes = [
+            {f"o{i + 1}": thing for i, thing in enumerate(things)} | {f"c{i + 1}": hue for i, hue in enumerate(hues)}
+            for things, hues in turns
+        ]
+        texts = [fill(SCENE, place=place, asked=one, **words)[0] for words in scenes for one in objects]
         others = [text for number, text in enumerate(texts) if number != asked]
         yield {"prompt": texts[asked], "answer": colors[asked], "equal_length_siblings": others}

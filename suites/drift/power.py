@@ -28,6 +28,16 @@ def detectable(error: float | None, alpha: float = 0.05, power: float = POWER) -
     return None if not error else float(stats.norm.ppf(1 - alpha / 2) + stats.norm.ppf(power)) * error
 
 
+def detectable_share(n: int, alpha: float = 0.05, power: float = POWER) -> float | None:
+    """The smallest rise from 0 (or fall from 1) of a share that a test of `n` outputs a side finds with chance `power`.
+
+    With as many outputs on both sides, k that are new all fall to B by chance with at most 2^-k, so p = 2^(1 - k) at most. The
+    rise is the r with P(Binomial(n, r) >= k) = power. None if `n` outputs are too few.
+    """
+    least = int(np.ceil(1 - np.log2(alpha)))
+    return float(stats.beta.ppf(power, least, n - least + 1)) if n >= least else None
+
+
 def of_one_prompt(before: float, after: float, n: int, alpha: float) -> float:
     """Chance that the exact two-sided test of one prompt, `n` outputs a side, has p <= alpha. Exact, over all outcomes."""
     chance_a, chance_b = (stats.binom.pmf(np.arange(n + 1), n, p) for p in (before, after))

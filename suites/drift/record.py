@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from results_io import UserError
 from suites.drift import schedule
 from suites.log import chain
 
@@ -98,20 +97,15 @@ class Series:
 def read(path: Path) -> Series:
     """The record, every line checked. UserError for a line that was changed."""
     series = Series()
-    heads = _heads(path)
-    for place, record in enumerate(chain.read(path)):
-        _fold(series, record, heads[place])
+    lines = chain.read(path)  # first: it says what is wrong with a line
+    for line, head in zip(lines, _heads(path), strict=True):
+        _fold(series, line, head)
     return series
 
 
 def _heads(path: Path) -> list[str]:
     """The chain's hash after each line."""
-    try:
-        return (
-            [json.loads(line)["hash"] for line in Path(path).read_bytes().splitlines()] if Path(path).exists() else []
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} holds a line that is no record ({error}); restore it from a copy") from error
+    return [json.loads(line)["hash"] for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
 def _fold(series: Series, record: Mapping[str, Any], head: str) -> None:

@@ -1,7 +1,8 @@
 """161 refusal: the share of valid outputs that decline. An empty output is a class of its own and no valid one.
 
-The detector is the corpus' own markers, where it has some (a definition, so nothing to measure), or else the phrases of
-`suites.abstention`, of which a golden set says whether they are locked. A provider's safety stop is a refusal with a flag.
+The detector is the corpus' own markers, where it has some (a definition, so nothing to measure); else the classifier of
+`suites.drift.detector`, where every output of a series has its embedding; else the phrases of `suites.abstention`. Golden
+texts say whether it is locked. A provider's safety stop is a refusal with a flag.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from suites import abstention
+from suites.drift import detector as classifier
 from suites.estimate import Estimate
 from suites.modes import quality
 from suites.statistics import detection, proportions
@@ -19,48 +23,54 @@ NUMBER, NAME, TITLE = "161", "refusal", "Refusal rate"
 UNIT = "share of valid outputs"
 MINIMUM_PROMPTS = 10  # an axis
 Class = Literal["refused", "answered", "empty"]
+Vectors = Mapping[str, np.ndarray]  # embeddings by the text's hash
 
 
 @dataclass(frozen=True)
 class DetectorStatus:
     """Whether an alarm may rest on the detector, in words and as data."""
 
-    kind: Literal["definition", "heuristic"]
+    kind: Literal["definition", "classifier", "heuristic"]
     locked: bool
     certain: bool
     reason: str
 
 
-def detector(markers: Sequence[str]) -> DetectorStatus:
-    """What is known of the detector of a corpus with these `markers`."""
+def detector(markers: Sequence[str], embedded: bool = False) -> DetectorStatus:
+    """What is known of the detector of a corpus with these `markers`; `embedded`: of outputs that all have an embedding."""
     if markers:
-        return DetectorStatus("definition", True, True, f"to refuse is to begin with {' or '.join(map(repr, markers))}")
+        return DetectorStatus("definition", True, True, f"To refuse is to begin with {' or '.join(map(repr, markers))}")
+    if embedded:
+        return _status("classifier", classifier.load().quality, sum(classifier.load().measured.values()))
     known = quality.known(quality.SETS["A15"])
     if known is None:
-        return DetectorStatus("heuristic", False, False, "measured on no golden set")
+        return DetectorStatus("heuristic", False, False, "Measured on no golden set")
     test = known["test"]
-    found = detection.from_counts(*(test[cell] for cell in ("tp", "fp", "fn", "tn")))
-    words = (
-        f"F1 {test['f1']['value']:.3f} [{test['f1']['low']:.3f}, {test['f1']['high']:.3f}] on {test['n']} golden texts"
-    )
-    return DetectorStatus(
-        "heuristic", found.locked, found.certain, f"{words}{'; ' + found.reason if found.reason else ''}"
-    )
+    return _status("heuristic", detection.from_counts(*(test[cell] for cell in ("tp", "fp", "fn", "tn"))), test["n"])
 
 
-def classify(row: Mapping[str, Any], markers: Sequence[str] = ()) -> Class:
-    """What one output is."""
+def _status(kind: Literal["classifier", "heuristic"], found: detection.Detector, n: int) -> DetectorStatus:
+    words = f"F1 {found.f1.number:.3f} [{found.f1.bounds.low:.3f}, {found.f1.bounds.high:.3f}] on {n} golden texts"
+    return DetectorStatus(kind, found.locked, found.certain, f"{words}{'; ' + found.reason if found.reason else ''}")
+
+
+def classify(row: Mapping[str, Any], markers: Sequence[str] = (), vectors: Vectors | None = None) -> Class:
+    """What one output is. `vectors`: embeddings by the text's hash, on which the classifier decides without markers."""
     if row["safety"]:
         return "refused"
     if not row["text"].strip():
         return "empty"
-    said = abstention.begins(row["text"], markers) if markers else abstention.refused(row["text"])
-    return "refused" if said is not None else "answered"
+    if markers or vectors is None:
+        said = abstention.begins(row["text"], markers) if markers else abstention.refused(row["text"])
+        return "refused" if said is not None else "answered"
+    return "refused" if classifier.load().refused(row["text"], vectors[row["text_sha256"]]) else "answered"
 
 
-def values(rows: Sequence[Mapping[str, Any]], markers: Sequence[str] = ()) -> list[float]:
+def values(
+    rows: Sequence[Mapping[str, Any]], markers: Sequence[str] = (), vectors: Vectors | None = None
+) -> list[float]:
     """1 for each refused output and 0 for each answered one; empty outputs have no value."""
-    return [float(one == "refused") for row in rows if (one := classify(row, markers)) != "empty"]
+    return [float(one == "refused") for row in rows if (one := classify(row, markers, vectors)) != "empty"]
 
 
 def rate(rows: Sequence[Mapping[str, Any]], markers: Sequence[str] = ()) -> Estimate:

@@ -126,7 +126,7 @@ def _cells(prompt: Prompt, leg: Leg) -> list[Cell]:
 
 def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None:
     """UserError unless the snapshot may be taken now."""
-    schedule.in_order([*series.snapshots, own])
+    _require_one_kind(series, own)
     if (known := series.snapshots.get(own)) is not None and known.finished is not None:
         raise UserError(f"the snapshot {own} is finished; a sample taken later is none of it: take the next one")
     if asked := settings.get("snapshot"):
@@ -139,6 +139,11 @@ def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None
     clash = [one for one in series.snapshots if one.partition("-")[0] == own.partition("-")[0] and one != own]
     if clash and schedule.kind(own) == "checkpoint":
         raise UserError(f"{clash[0]} has the order of {own}; give every checkpoint of a series its own drift.order")
+
+
+def _require_one_kind(series: Series, own: str) -> None:
+    """UserError if a series of weeks were to have a checkpoint, or the other way round; gaps count."""
+    schedule.in_order([*series.snapshots, *(gap["snapshot"] for gap in series.gaps), own])
 
 
 def _require_unchanged(series: Series, prompts: Sequence[Prompt]) -> None:
@@ -176,7 +181,7 @@ def _started(
 
 
 def _described(corpus: Corpus) -> dict[str, Any]:
-    """What an analysis needs to know of the corpus: of held-out prompts their number alone."""
+    """What an analysis needs to know of the corpus: of held-out prompts their number and the commitments to them."""
     public = [prompt for prompt in corpus.prompts if prompt.split == "public"]
     return {
         "name": corpus.name,
@@ -186,6 +191,7 @@ def _described(corpus: Corpus) -> dict[str, Any]:
         "not_applicable": dict(corpus.not_applicable),
         "public": [{**prompt.frozen, "hash": prompt.hash, "answer": prompt.answer} for prompt in public],
         "held_out": len(corpus.prompts) - len(public),
+        "commitments": {key: dict(one) for key, one in corpus.commitments.items()},
     }
 
 
@@ -214,9 +220,10 @@ def note_gap(writer: Writer, snapshot: str, cause: str, affected: Mapping[str, i
 
 
 def absent(folder: Path, snapshot: str, cause: str, clock: Clock = now) -> None:
-    """Put on record that no sample of a snapshot could be taken. Once for each cause."""
+    """Put on record that no sample of a snapshot could be taken, once. UserError in a series of local checkpoints."""
     with Writer(folder / record.NAME) as writer:
         series = record.read(folder / record.NAME)
+        _require_one_kind(series, snapshot)
         if any(gap["snapshot"] == snapshot for gap in series.gaps):
             return
         note_gap(writer, snapshot, cause, {"cells": 0}, clock)

@@ -66,7 +66,9 @@ def _checked(path: Path) -> Iterator[tuple[dict[str, Any], ChainEnd]]:
         head = ChainEnd(head.lines + 1, link(head.hash, record))
         yield record, head
     if rest:
-        raise _broken(path, head, "is torn: it has no line end", "run the suites again, which sets it aside")
+        raise _broken(
+            path, head, "is torn: it has no line end", "run the command that was writing it again, which sets it aside"
+        )
 
 
 def _record(path: Path, raw: bytes, head: ChainEnd) -> dict[str, Any]:

@@ -30,5 +30,8 @@ def embedder() -> Embedder | None:
     """The installed embedder, on the CPU; None if the package is absent. Imports torch, and only here."""
     if not installed():
         return None
-    model = importlib.import_module(PACKAGE).load_model(device="cpu")
+    from circuits.models import quiet
+
+    with quiet():
+        model = importlib.import_module(PACKAGE).load_model(device="cpu")
     return lambda texts: np.asarray(model.encode(list(texts), normalize_embeddings=True, show_progress_bar=False))

@@ -188,3 +188,62 @@ def test_two_versions_stand_beside_each_other_and_are_never_joined() -> None:
     assert found["refusal"]["difference"] == 1.0 and found["refusal"]["p"] == pytest.approx(2 / 924)
     assert found["length"]["difference"] == 3.0 and found["length"]["prompt"] == "one@2"
     assert set(side.values(comparison.SCALARS[0], POCKET[0])) == {"one@1", "one@2"}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"prompt": 5}, "has prompt 5; expected a text"),
+        ({"prompt": " "}, "has prompt ' '; expected a text"),
+        ({"answer": True}, "has answer True; expected a text"),
+        ({"version": "x"}, "has version 'x'; expected a whole number"),
+        ({"version": 0}, "has version 0; expected a whole number"),
+        ({"equal_length_siblings": "a text"}, "has equal_length_siblings 'a text'; expected a list"),
+        ({"supersedes": "1"}, "has supersedes '1'; expected a whole number"),
+    ],
+)
+def test_a_prompt_of_the_wrong_form_is_one_sentence(own, change, said) -> None:
+    rewrite(own, lambda data: data["prompts"][0].update(change))
+    with pytest.raises(UserError, match=re.escape(said)):
+        corpus.declared(own)
+
+
+@pytest.mark.parametrize("prompts", [None, [], "x", 5, ["text"], {"id": "a"}])
+def test_a_list_of_prompts_that_is_none_is_refused(own, prompts) -> None:
+    rewrite(own, lambda data: data.update(prompts=prompts))
+    with pytest.raises(UserError, match="has no prompts; give a list"):
+        corpus.declared(own)
+
+
+@pytest.mark.parametrize("messages", [[], "x", [{"role": "user"}], [{"role": "user", "content": ""}], [{}] * 3])
+def test_messages_of_the_wrong_form_are_refused(own, messages) -> None:
+    def change(data):
+        data["prompts"][0].pop("prompt")
+        data["prompts"][0]["messages"] = messages
+
+    rewrite(own, change)
+    with pytest.raises(UserError, match="expected one or two messages"):
+        corpus.declared(own)
+
+
+def test_commitments_come_with_the_prompts_whatever_form_their_ids_have(tmp_path) -> None:
+    rows = [{**one, "salt": secrets.token_hex(32)} for one in pocket_prompts.draw("of a test", 12)]
+    rows[0]["id"] = "cafe\u0301"
+    path = tmp_path / "held-out.yaml"
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    loaded = corpus.load("pocket", path)
+    assert len(loaded.commitments) == 36 and "café@1" in loaded.commitments
+    found = corpus.reveal(path, "café@1", {"commitments": loaded.commitments})
+    assert found["salt"] == rows[0]["salt"] and found["prompt"]["id"] == "café"
+    rows[1]["salt"] = "abc"
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    with pytest.raises(UserError, match="is not 32 bytes in hex"):
+        corpus.load("pocket", path)
+
+
+def test_siblings_of_pocket_are_eight_texts_of_equal_length_with_every_order_of_the_scene() -> None:
+    for one in corpus.load("pocket").prompts:
+        if one.axis == "refusal-boundary":
+            assert len({one.text, *one.siblings}) == 9
+            assert len({len(text.split()) for text in (one.text, *one.siblings)}) == 1
+            assert len({text.partition(". ")[0] for text in (one.text, *one.siblings)}) == 3

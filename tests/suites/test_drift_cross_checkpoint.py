@@ -123,6 +123,35 @@ def test_heads_together_are_no_sum_and_what_plain_models_give(pair, plain, quest
     assert cross.together([]) == pytest.approx([0, 0, 0])
 
 
+@torch.no_grad()
+def direct_of(model, ids, question):
+    """What each head adds to LD by hand: z W_O of the head, centred as the last norm does, over its scale, times its gain."""
+    _, read = inputs(model, ids)
+    kept = {}
+    handle = model.transformer.ln_f.register_forward_hook(lambda module, given, out: kept.update(x=given[0][0, -1]))
+    model(torch.tensor([ids]))
+    handle.remove()
+    scale = (kept["x"].var(unbiased=False) + model.config.layer_norm_epsilon).sqrt()
+    columns = model.lm_head.weight[question.said_by_a] - model.lm_head.weight[question.said_by_b]
+    size, found = model.config.n_embd // model.config.n_head, []
+    for layer, block in enumerate(model.transformer.h):
+        for index in range(model.config.n_head):
+            own = slice(index * size, (index + 1) * size)
+            out = read[layer][0, -1, own] @ block.attn.c_proj.weight[own]
+            found.append(float(((out - out.mean()) / scale * model.transformer.ln_f.weight) @ columns))
+    return found
+
+
+def test_what_each_head_adds_directly_is_what_plain_models_give(pair, plain, questions) -> None:
+    cross = CrossCheckpoint(*(models.load(one) for one in pair), questions, "fused")
+    found = cross.direct()
+    for side, (model, _) in zip("ab", plain, strict=True):
+        expected = np.array([direct_of(model, question.tokens, question) for question in questions]).T
+        assert found[side] == pytest.approx(expected, abs=2e-3)
+        assert np.abs(expected).max() > 0.05
+    assert np.abs(found["a"] - found["b"]).max() > 0.02
+
+
 def test_with_the_same_embeddings_the_ceiling_is_all_but_the_last_norm(pair, questions) -> None:
     """Only the blocks were disturbed, so A's outputs in B's run are A's stream, and the logits are A's."""
     found = CrossCheckpoint(*(models.load(one) for one in pair), questions, "lens").restored()

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 import yaml
 
+import results_io
 from results_io import UserError
-from suites.drift import analysis, corpus, record, registration, schedule, snapshot
+from suites.drift import analysis, corpus, record, registration, schedule, site, snapshot
 from suites.drift.corpus import AXES
 from suites.log import chain
 from suites.models.endpoint import Endpoint
+from suites.modes import embedding
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +39,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.week, self.asked, self.broken, self.lock = 1, 0, frozenset(), threading.Lock()
+        self.week, self.asked, self.broken, self.texts, self.lock = 1, 0, frozenset(), (), threading.Lock()
 
     def answer(self, body):
         if self.week == 7:
@@ -45,6 +47,10 @@ class Server(ThreadingHTTPServer):
         if self.week == 8 and "temperature" in body:
             return 400, {"error": "temperature is not supported"}
         prompt = body["messages"][-1]["content"]
+        if self.texts:
+            said = self.texts[len(prompt) % len(self.texts)]
+            choice = {"message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+            return 200, {"model": "prod-1", "choices": [choice], "usage": {"completion_tokens": len(said.split())}}
         if prompt in self.broken:
             return 400, {"error": "this prompt is broken"}
         with self.lock:
@@ -336,3 +342,141 @@ def test_a_model_of_every_second_week_is_compared_with_two_weeks_ago(server, que
     found = analysis.analyse(folder, every, vectors=hashed)
     assert found["previous"] == "2026-W22"
     assert [gap["snapshot"] for gap in found["gaps"]] == ["2026-W24"]
+
+
+ODD = {
+    "empty": ("", " \n\t"),
+    "not ASCII": ("größer 😀 \u202e", "日本語だけ", "a\u0000b \ufeff", "<script>&amp;\u2028"),
+    "all alike": ("red",),
+    "one empty": ("", "red sea and more"),
+}
+
+
+@pytest.mark.parametrize("texts", ODD.values(), ids=list(ODD))
+def test_odd_outputs_are_compared_and_shown_whatever_they_are(server, questions, texts, tmp_path) -> None:
+    """A plain week, one of odd outputs, one of the same: nothing falls over, and the last two are alike."""
+    folder = tmp_path / "prod"
+    week(server, 1, questions, folder)
+    server.texts = texts
+    for number in (2, 3):
+        week(server, number, questions, folder)
+    server.texts = ()
+    found = analysis.analyse(folder, {**SETTINGS, "prompt_level": True}, vectors=hashed)
+    tests = [row for row in found["records"] if row["level"] == "axis" and row["name"] != "silent_update"]
+    assert {row["p"] for row in tests} <= {1.0, None} and found["alarms"] == []
+    empty = sum(not text.strip() for text in texts) / len(texts)
+    refusals = [row for row in found["records"] if row["level"] == "level" and row["name"] == "refusal"]
+    if empty == 1:
+        assert {row["status"] for row in refusals if row["axis"] in LIVE} == {"insufficient_data"}
+    else:
+        assert {row["value"] for row in refusals if row["axis"] in LIVE and row["status"] == "ok"} == {0.0}
+    manifests = [results_io.read(path) for path in sorted(folder.glob("manifest-*.json"))]
+    page = site.build(site.Source("prod", manifests, {}, "x"), tmp_path / "site", START)
+    assert "<script>" not in page.read_text() and "nan" not in page.read_text()
+
+
+def test_a_series_has_one_kind_also_in_its_gaps(server, questions, tmp_path) -> None:
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        snapshot.note_gap(writer, "c00000001-0123abcd", "the disk was full", {"cells": 1}, lambda: START)
+    before = (folder / record.NAME).read_bytes()
+    with pytest.raises(UserError, match="are of two kinds"):
+        week(server, 7, questions, folder)  # the endpoint is down: its gap is of another kind
+    with pytest.raises(UserError, match="are of two kinds"):
+        week(server, 1, questions, folder)
+    assert (folder / record.NAME).read_bytes() == before
+    assert analysis.exit_code(analysis.analyse(folder, SETTINGS, vectors=hashed)) == 3
+
+
+def test_two_writers_of_one_series_do_not_mix(server, questions, tmp_path) -> None:
+    folder = tmp_path / "prod"
+    week(server, 1, questions, folder)
+    with chain.Writer(folder / record.NAME), pytest.raises(UserError, match="is being written by another run"):
+        week(server, 2, questions, folder)
+    assert record.read(folder / record.NAME).order == ["2026-W22"]
+    week(server, 2, questions, folder)
+    assert len(record.read(folder / record.NAME).finished) == 2
+
+
+def test_a_log_cut_in_half_says_which_line_is_torn(nine, tmp_path) -> None:
+    folder, _ = nine
+    own, whole = tmp_path / "prod" / record.NAME, (folder / record.NAME).read_bytes()
+    own.parent.mkdir()
+    own.write_bytes(whole[: len(whole) // 2])
+    lines = whole[: len(whole) // 2].count(b"\n")
+    with pytest.raises(UserError, match=f"line {lines + 1} is torn.*which sets it aside"):
+        analysis.analyse(own.parent, SETTINGS, vectors=hashed)
+    assert not list(own.parent.glob("manifest-*"))
+
+
+def test_killed_in_every_week_and_resumed_the_manifests_are_the_same(nine, server, questions, tmp_path) -> None:
+    """In each of nine weeks the writer dies at another line, in the middle of the next, and is started again in that week."""
+    folder, _ = nine
+    whole = (folder / record.NAME).read_bytes().splitlines(keepends=True)
+    own, rng = tmp_path / "prod", np.random.default_rng(0)
+    own.mkdir()
+    for number in range(1, 10):
+        name = f"2026-W{21 + number}"
+        lines = [line for line in whole if json.loads(line).get("snapshot") == name]
+        week(server, number, questions, own)
+        if number == 7:  # down: a gap of one line
+            continue
+        content = (own / record.NAME).read_bytes().splitlines(keepends=True)
+        place = len(content) - len(lines) + int(rng.integers(1, len(lines)))
+        (own / record.NAME).write_bytes(b"".join(content[:place]) + content[place][: int(rng.integers(1, 60))])
+        week(server, number, questions, own)
+    analysis.analyse(own, SETTINGS, vectors=hashed)
+    taken = [{one.id: one for one in record.read(place / record.NAME).finished} for place in (own, folder)]
+    assert taken[0].keys() == taken[1].keys()
+    for name, one in taken[0].items():
+        assert one.rows.keys() == taken[1][name].rows.keys()
+        if name != "2026-W29":  # a server that refuses temperature was not seen to take a seed: it draws anew
+            assert analysis.digest(one) == analysis.digest(taken[1][name])
+    for number in range(22, 29):
+        name = f"manifest-2026-W{number}.json"
+        assert (own / name).read_bytes() == (folder / name).read_bytes(), name
+    assert [one["kind"] for one in chain.read(own / record.NAME)].count("recovery") == 8
+
+
+def test_what_is_held_out_is_committed_to_before_it_is_asked(server, questions, tmp_path) -> None:
+    rows = [
+        {"id": f"secret-{axis}-{n}", "axis": axis, "prompt": f"secret {axis} {n}", "salt": f"{n:064x}"}
+        for axis in LIVE
+        for n in range(10)
+    ]
+    path = tmp_path / "held-out.yaml"
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    week(server, 1, corpus.with_held_out(questions, path), tmp_path / "prod")
+    first = chain.read(tmp_path / "prod" / record.NAME)[0]
+    assert first["corpus"]["commitments"] == corpus.commitments(path)["commitments"]
+    manifest = analysis.analyse(tmp_path / "prod", SETTINGS, vectors=hashed)
+    site.build(site.Source("prod", [manifest], {}, "x"), tmp_path / "site", START, [row["prompt"] for row in rows])
+    published = tmp_path / "site" / "data" / "2026-W22" / corpus.COMMITMENTS
+    assert len(json.loads(published.read_text())["commitments"]) == 30
+
+
+@pytest.mark.skipif(not embedding.installed(), reason="the embedder is an optional package")
+def test_an_alarm_of_refusals_rests_on_a_locked_detector_alone(server, tmp_path) -> None:
+    """A corpus without markers: the same answers raise an alarm where each has its embedding, and none where phrases decide."""
+    prompts = [{"id": f"p{n}", "axis": LIVE[0], "prompt": f"may I {'x' * n}?"} for n in range(12)]
+    data = {"max_tokens": 40, "prompts": prompts}
+    data["not_applicable"] = {axis: "not asked here" for axis in AXES if axis != LIVE[0]}
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / corpus.FILE).write_text(yaml.safe_dump(data))
+    (tmp_path / "plain" / corpus.LOCK).write_text(corpus.freeze(tmp_path / "plain"))
+    asked, folder = corpus.load(tmp_path / "plain"), tmp_path / "prod"
+    for number, texts in (
+        (1, ("Of course you may.",)),
+        (2, ("I'm sorry, but I can't help with that.", "Of course you may.")),
+    ):
+        server.texts = texts
+        week(server, number, asked, folder)
+    server.texts = ()
+    found = {}
+    for name, vectors in (("phrases", hashed), ("classifier", lambda hashes: {one: np.eye(384)[0] for one in hashes})):
+        manifest = analysis.analyse(folder, SETTINGS, vectors=vectors)
+        row = next(row for row in manifest["records"] if row["level"] == "axis" and row["name"] == "refusal")
+        found[name] = (row["difference"], row["rejected"], row["flag"], row["role"])
+        assert manifest["subject"]["detector"]["kind"] == {"phrases": "heuristic"}.get(name, name)
+    assert found["phrases"] == (0.5, True, None, "exploratory: the detector is not locked")
+    assert found["classifier"] == (0.5, True, "alarm", "primary")

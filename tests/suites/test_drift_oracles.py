@@ -289,6 +289,28 @@ def test_what_a_test_could_have_found() -> None:
     )
 
 
+def test_the_rise_that_a_test_of_no_refusals_would_find() -> None:
+    """Six refusals that are all new have p = 2/2^6 = .03; 400 outputs have six or more with chance .8 at 1.97 %."""
+    found = power.detectable_share(400)
+    assert found == pytest.approx(0.0197, abs=1e-4)
+    assert stats.binom.sf(5, 400, found) == pytest.approx(0.8)
+    assert power.detectable_share(5) is None and power.detectable_share(6) == pytest.approx(0.8 ** (1 / 6))
+
+
+def test_the_shift_of_centroids_that_a_test_would_find() -> None:
+    """At the distance that is named, seven to nine of ten samples are found."""
+    rng = np.random.default_rng(0)
+
+    def clouds(shift):
+        points = np.eye(64)[0] + shift * np.eye(64)[1] + rng.normal(0, 0.05, (12, 20, 64))
+        return list(points / np.linalg.norm(points, axis=2, keepdims=True))
+
+    could = centroid.detectable(clouds(0), clouds(0), 0)
+    tests = [centroid.axis_test(clouds(0), clouds(0.047), seed=n) for n in range(30)]
+    assert np.mean([one.value for one in tests]) == pytest.approx(could, rel=0.05)
+    assert 0.6 <= np.mean([one.p_value <= 0.05 for one in tests]) <= 1
+
+
 def row(text: str, safety: bool = False) -> dict:
     return {"text": text, "safety": safety}
 

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ AXES = (
     *("refusal-boundary", "neutral-control", "factual-stability"),
 )
 NEUTRAL, BOUNDARY = "neutral-control", "refusal-boundary"
+A_LIST = "give a list of at least one under `prompts`, each with its keys"
 Harm = Literal["clear", "contested", "none"]
 Split = Literal["public", "held_out"]
 HELD_OUT_SHARE = (0.3, 0.7)  # of all prompts: less shows no gap, more leaves readers nothing to check
@@ -90,7 +91,10 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The prompts of a name with how they are asked. `markers`: how a refusal begins, where the corpus defines it."""
+    """The prompts of a name with how they are asked. `markers`: how a refusal begins, where the corpus defines it.
+
+    `commitments`: what is published of the held-out ones, by prompt.
+    """
 
     name: str
     version: str
@@ -100,6 +104,7 @@ class Corpus:
     stop: tuple[str, ...] = ()
     max_tokens: int = 256
     sha256: str = ""
+    commitments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -158,8 +163,8 @@ def declared(folder: Path) -> Corpus:
         raise UserError(
             f"{where} has the key {unknown[0]!r}; expected version, prompts and how they are asked: remove it"
         )
-    if not data.get("prompts"):
-        raise UserError(f"{where} has no prompts; give at least one under `prompts`")
+    if not data["prompts"]:
+        raise UserError(f"{where} has no prompts; {A_LIST}")
     prompts = tuple(_prompt(one, where, str(data.get("template", ""))) for one in data["prompts"])
     _require_distinct(prompts, where)
     for axis in (missing := set(AXES) - {prompt.axis for prompt in prompts}):
@@ -207,7 +212,10 @@ def dumps(corpus: Corpus) -> str:
 
 
 def with_held_out(corpus: Corpus, path: Path) -> Corpus:
-    """The corpus with the prompts of a file that is in no repository. UserError unless they are >= 10 an axis, 30-70 % of all."""
+    """The corpus with the prompts of a file that is in no repository. 30-70 % of all, >= 10 an axis.
+
+    UserError otherwise, and as `commitments`: a salt that is too short is found before anything is asked.
+    """
     own = tuple(replace(prompt, split="held_out") for prompt in read_held_out(path))
     _require_distinct((*corpus.prompts, *own), path)
     counts = Counter(prompt.axis for prompt in own)
@@ -221,14 +229,14 @@ def with_held_out(corpus: Corpus, path: Path) -> Corpus:
     share = len(own) / (len(own) + len(corpus.prompts))
     if not HELD_OUT_SHARE[0] <= share <= HELD_OUT_SHARE[1]:
         raise UserError(f"{path} holds {share:.0%} of all prompts; expected 30 % to 70 %: add or remove some")
-    joined = replace(corpus, prompts=(*corpus.prompts, *own))
+    joined = replace(corpus, prompts=(*corpus.prompts, *own), commitments=commitments(path)["commitments"])
     return replace(joined, sha256=_digest(joined))
 
 
 def read_held_out(path: Path) -> tuple[Prompt, ...]:
     """The prompts of a held-out file, a YAML list in the form of prompts.yaml, each with a `salt` of 64 hex digits."""
     data = _yaml(path)
-    return tuple(_prompt({k: v for k, v in one.items() if k != "salt"}, path, "") for one in data.get("prompts", ()))
+    return tuple(_prompt({k: v for k, v in one.items() if k != "salt"}, path, "") for one in data["prompts"])
 
 
 # --- commitments ------------------------------------------------------------------------------------------------------
@@ -247,7 +255,7 @@ def commitment(salt: str, prompt: Prompt) -> str:
 
 def commitments(path: Path) -> dict[str, Any]:
     """What is published of a held-out file: the commitment of every prompt, with its axis. UserError as `commitment`."""
-    salts = {f"{one.get('id')}@{one.get('version', 1)}": one.get("salt", "") for one in _yaml(path).get("prompts", ())}
+    salts = _salts(path)
     prompts = read_held_out(path)
     listed = {
         prompt.key: {"axis": prompt.axis, "hmac_sha256": commitment(salts[prompt.key], prompt)} for prompt in prompts
@@ -255,12 +263,19 @@ def commitments(path: Path) -> dict[str, Any]:
     return {"commitments": dict(sorted(listed.items()))}
 
 
+def _salts(path: Path) -> dict[str, Any]:
+    return {
+        f"{lock.normalised(str(one.get('id')))}@{one.get('version', 1)}": one.get("salt", "")
+        for one in _yaml(path)["prompts"]
+    }
+
+
 def reveal(path: Path, key: str, published: Mapping[str, Any]) -> dict[str, Any]:
     """Text and salt of one held-out prompt, verified against what was published.
 
     UserError for a prompt that is not there or whose commitment is another one.
     """
-    salts = {f"{one.get('id')}@{one.get('version', 1)}": one.get("salt", "") for one in _yaml(path).get("prompts", ())}
+    salts = _salts(path)
     found = next((prompt for prompt in read_held_out(path) if prompt.key == key), None)
     if found is None:
         raise UserError(f"{path} has no prompt {key}; use one of {', '.join(sorted(salts)) or 'none'}")
@@ -275,6 +290,33 @@ def kept_out(key: bytes, identifier: str, share: float) -> bool:
     return int(hmac.new(key, identifier.encode(), hashlib.sha256).hexdigest()[:8], 16) / 2**32 < share
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_messages(value: Any) -> bool:
+    if not isinstance(value, list) or not 1 <= len(value) <= 2:
+        return False
+    return all(
+        isinstance(one, dict) and set(one) == {"role", "content"} and all(map(_is_text, one.values())) for one in value
+    )
+
+
+def _is_version(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+FORMS: tuple[tuple[str, Callable[[Any], bool], str], ...] = (  # of a prompt's keys; YAML reads `yes` and `1` as no text
+    ("prompt", _is_text, "a text"),
+    ("messages", _is_messages, "one or two messages, each with role and content"),
+    ("version", _is_version, "a whole number from 1"),
+    ("supersedes", lambda value: value is None or _is_version(value), "a whole number from 1"),
+    ("answer", lambda value: value is None or _is_text(value), "a text, in quotes if YAML reads something else"),
+    ("stance", lambda value: value is None or _is_text(value), "a text"),
+    ("equal_length_siblings", lambda value: isinstance(value, list) and all(map(_is_text, value)), "a list of texts"),
+)
+
+
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +329,9 @@ def _prompt(data: Mapping[str, Any], where: Path, template: str) -> Prompt:
         raise UserError(f"{named} has the axis {data.get('axis')!r}; expected an id and one of {', '.join(AXES)}")
     if ("prompt" in data) == ("messages" in data):
         raise UserError(f"{named} needs prompt or messages, one of them; give what is asked")
+    for key, fits, expected in FORMS:
+        if key in data and not fits(data[key]):
+            raise UserError(f"{named} has {key} {data[key]!r}; expected {expected}: correct it")
     if data.get("harm", "none") not in get_args(Harm):
         raise UserError(f"{named} has harm {data['harm']!r}; expected one of {', '.join(get_args(Harm))}")
     messages = data.get("messages") or [{"role": "user", "content": data["prompt"]}]
@@ -325,4 +370,7 @@ def _yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read ({' '.join(str(error).split())[:200]}); give a YAML file") from error
     if not isinstance(data, dict):
         raise UserError(f"{path} is no mapping; expected `prompts:` with a list")
+    prompts = data.get("prompts")
+    if not isinstance(prompts, list) or not all(isinstance(one, dict) for one in prompts):
+        raise UserError(f"{path} has no prompts; {A_LIST}")
     return data

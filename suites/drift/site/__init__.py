@@ -77,6 +77,7 @@ def pages(source: Source) -> dict[str, bytes]:
         "head": source.heads.get(last["snapshot"]),
         "commit": source.commit,
         "data": f"data/{last['snapshot']}/manifest.json",
+        "files": sorted(downloads.files(last, source.heads.get(last["snapshot"]))),
     }
     found = {f"{name}.html": _page(name, **shared, **_of(name, last)) for name in PAGES}
     for axis in axes:

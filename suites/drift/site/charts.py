@@ -46,7 +46,7 @@ def line(points: Sequence[Mapping[str, Any]], breaks: Sequence[str] = (), title:
     for place in range(0, len(points), -(-len(points) // MOST_LABELS)):
         parts.append(_text(x[place], HEIGHT - 18, _short(points[place]["snapshot"]), "middle"))
     for place, point in enumerate(points):
-        if point["value"] is None:
+        if point["value"] is None and point.get("status") != "insufficient_data":  # the first has nothing before it
             parts.append(_line("gap", x[place], TOP, x[place], HEIGHT - BOTTOM))
         if point["snapshot"] in breaks:
             parts.append(_line("break", x[place] - _step(x), TOP, x[place] - _step(x), HEIGHT - BOTTOM))
@@ -72,13 +72,13 @@ def _dot(point: Mapping[str, Any], x: float, y: Any) -> str:
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Ends of the vertical axis: the values with a margin; around a constant, one unit of its size."""
+    """Ends of the vertical axis: the values with a margin that stops at 0 and at 1; around a constant, one unit of its size."""
     low, high = min(values), max(values)
     if low == high:
         room = abs(low) / 2 or 1.0
         return (low if low == 0 else low - room), high + room
     room = (high - low) * 0.08
-    return (0.0 if 0 <= low <= room else low - room), high + room
+    return (0.0 if 0 <= low <= room else low - room), (1.0 if high <= 1 < high + room else high + room)
 
 
 def _short(snapshot: str) -> str:

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 import results_io
 from results_io import UserError
+from suites.drift import corpus
 
 COLUMNS: Mapping[str, pa.DataType] = {
     **dict.fromkeys(
@@ -53,6 +54,8 @@ def files(manifest: Mapping[str, Any], head: Mapping[str, Any] | None) -> dict[s
         "metrics.parquet": _parquet(table),
         "prompts.json": _json(manifest["subject"].get("corpus", {}).get("public", [])),
     }
+    if committed := manifest["subject"].get("corpus", {}).get("commitments"):
+        public[corpus.COMMITMENTS] = _json({"commitments": committed})
     return public if head is None else {**public, "head.json": _json(dict(head))}
 
 
