@@ -119,6 +119,7 @@ def render(run: RunFolder) -> str:
             provenance=provenance.view(run),
             example=first_screen.prompt(run),
             disagreement=disagreement.of(run, measured),
+            first_heads=disagreement.FIRST_HEADS,
             style=Markup("".join(map(_text, STYLES))),
             script=Markup(_script()),
             data=Markup(explored.as_json(explored.of(run, measured, graph))),

@@ -29,6 +29,7 @@ MEANING = {  # what each tier says, by its name without the recipe and what is s
 }
 OTHER_RULES = "It was not reached under released rules, so it cannot be compared with other tiers."
 SEVERITY = ("fail", "inconclusive", "insufficient", "not run")  # in the order in which a reader should see them
+FIRST_BLOCKERS = 6  # on the first screen; all stand with their reasons below
 FIRST_GROUPS = 5  # of each table; the others are there to be opened
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
 CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
@@ -104,7 +105,9 @@ def view(run: RunFolder) -> dict[str, Any]:
         "first_groups": FIRST_GROUPS,
         "recipes": _recipes(run),
         "random": _random(run),
+        "random_source": Source(file_of(run, "P") or "", f"{_record_field(run, 'P.random_circuits')}.companions"),
         "because": first_screen.why(run),
+        "first_blockers": FIRST_BLOCKERS,
         "graph_label": f"{len(run.evidence.circuit_heads)} of {len(run.evidence.heads)} heads by layer and role",
         "recipe_sources": _recipe_sources(run),
         "lines": lines,
@@ -218,12 +221,10 @@ def _recipes(run: RunFolder) -> list[tuple[str, str, str, str]]:
 
 def _recipe_sources(run: RunFolder) -> list[dict[str, Source]]:
     """Where the numbers of each of `_recipes` stand."""
-    document, name = run.calibration("P"), file_of(run, "P") or ""
-    records = [] if document is None else document["records"]
-    at = next((place for place, record in enumerate(records) if record["metric"] == "P.faithfulness"), 0)
+    name, at = file_of(run, "P") or "", _record_field(run, "P.faithfulness")
     drawn = Source(file_of(run, "20") or "", "data.logit_diff", "percentile bootstrap over clusters, drawn again")
     table = run.companions("P.faithfulness").get("by_method", {})
-    fields = {recipe: f"records[{at}].companions.by_method.{recipe}" for recipe in table}
+    fields = {recipe: f"{at}.companions.by_method.{recipe}" for recipe in table}
     return [
         {
             "faithfulness": Source(name, f"{fields[recipe]}.faithfulness"),
@@ -233,6 +234,13 @@ def _recipe_sources(run: RunFolder) -> list[dict[str, Source]]:
         for recipe, entry in table.items()
         if "faithfulness" in entry
     ]
+
+
+def _record_field(run: RunFolder, metric: str) -> str:
+    """Where the record of one of P's metrics stands in its result."""
+    document = run.calibration("P")
+    records = [] if document is None else document["records"]
+    return f"records[{next((place for place, record in enumerate(records) if record['metric'] == metric), 0)}]"
 
 
 def _random(run: RunFolder) -> str:

@@ -12,6 +12,7 @@ from meridian.report.head_facts import Method
 from meridian.run_folder import RunFolder
 
 COMPARED = ("02.noising", "02.denoising", "21.effect", "08.effect", "03.attribution")
+FIRST_HEADS = 8  # of each table; the others are there to be opened
 QUARTER = 4  # a head is large where it is in the first quarter by size, near zero in the last
 
 

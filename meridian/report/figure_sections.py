@@ -156,12 +156,8 @@ def _no_behaviour(run: RunFolder, found: Figures) -> list[str]:
 
 
 def _complete(run: RunFolder, found: Figures) -> list[str]:
+    """Of a section that has no figures, or says itself what is missing."""
     return []
-
-
-def _no_prompts(run: RunFolder, found: Figures) -> list[str]:
-    data = run.require("01")["data"]
-    return [] if data["prompt_id"] else ["No prompt was scored."]
 
 
 FOUR_MAPS = ("heads_02_denoising", "heads_02_noising", "heads_03_attribution", "heads_21_effect")
@@ -184,7 +180,7 @@ SECTIONS = (
             "cell shows value and interval, choosing it opens the head; the numbers below each map are the same.", _no_heads,
             grid=True, leading=FOUR_MAPS),
     Section("prompts", "Prompts", "Prompts",
-            "Every scored prompt, those first on which the circuit alone loses most of what the model has.", _no_prompts),
+            "Every scored prompt, those first on which the circuit alone loses most of what the model has.", _complete),
     Section("lens", "Logit lens", "Lens",
             "What the residual stream already says about the answer, layer by layer.", _no_lens),
     Section("traces", "Causal traces", "Traces",

@@ -13,6 +13,24 @@ from meridian.figures.values import Figure
 from meridian.run_folder import CERTIFICATE, RunFolder
 
 OVER_PROMPTS = "mean over the evaluation prompts, for which the star stands"
+FIELDS = tuple(  # of a figure's name: the result that it shows and the field in it
+    (re.compile(pattern), number, field)
+    for pattern, number, field in (
+        (r"heads_(\w\d)_(.+)", r"\1", r"data.\2"),
+        (r"lens_(probability|logit_diff)", "04", r"data.\1"),
+        (r"lens_(probability|logit_diff)_by_position", "04", r"data.by_position.\1"),
+        (r"lens_example_\d+", "04", "data.examples"),
+        (r"trace_(\w+)", "06", r"data.impact.\1"),
+        (r"sites_(\w+)", "02", r"data.sites.denoising.\1"),
+        (r"pattern_\d+_\w+", "25", "data.examples"),
+        ("circuit", "28", "data.noising"),
+        ("completeness_groups", CERTIFICATE, "worst_groups.claimed"),
+        ("outside_groups", CERTIFICATE, "worst_groups.outside"),
+        ("forest_calibrations", CERTIFICATE, "rows"),
+        ("forest_(recipes|templates)", "20", "data.logit_diff"),
+        ("failure_carriers", "141", "named"),
+    )
+)
 NAMED = re.compile(r"Results? ((?:\w+(?:, | to | and )?)+)\.")
 
 
@@ -43,15 +61,16 @@ def file_of(run: RunFolder, number: str) -> str | None:
 
 
 def of_figure(run: RunFolder, figure: Figure) -> list[Source]:
-    """The files that a figure's caption names ("Results 02, 21."), the ones in the run's folder, each with its data.
+    """The fields of the run's folder that a figure shows.
 
-    Of a map of heads the field is that of its quantity.
+    Of a figure whose name `FIELDS` does not know: all data or records of the files that its caption names ("Results 02, 21.").
     """
+    for pattern, number, field in FIELDS:
+        found = pattern.fullmatch(figure.name)
+        name = CERTIFICATE if number == CERTIFICATE else file_of(run, found.expand(number)) if found else None
+        if found and name:
+            return [Source(name, found.expand(field), figure.caption)]
     judged = {PRECONDITIONS, *(module.NUMBER for module in CALIBRATIONS.values())}
-    kind, _, rest = figure.name.partition("_")
-    number, _, field = rest.partition("_")
-    if kind == "heads" and (name := file_of(run, number)):
-        return [Source(name, f"data.{field}", figure.caption)]
     return [Source(name, "records" if number in judged else "data") for number, name in _named(run, figure.caption)]
 
 

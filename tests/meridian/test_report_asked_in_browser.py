@@ -445,6 +445,22 @@ def test_text_of_a_run_is_never_markup(browser, run, tmp_path) -> None:
     )
 
 
+def test_a_run_without_attention_or_edges_is_asked_without_an_error(browser, run, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    for number in ("25", "28", "02", "21"):
+        results_io.find(tmp_path / "run", number).unlink()
+    layer, head = run.evidence.circuit_heads[0]
+    show(browser, report.write(RunFolder.open(tmp_path / "run")), DESKTOP, f"#head=L{layer}H{head}")
+    assert panel_of(browser) == f"L{layer}H{head}"
+    said = texts(browser, "#panel section[aria-label=Edges], #panel section[aria-label^=Attention]")
+    assert [text[-5:] for text in said] == ["None.", "None."]
+    assert browser.execute_script("return document.querySelectorAll('.graph.large .node[role=button]').length") == len(
+        run.evidence.circuit_heads
+    )
+    assert not browser.find_elements("css selector", "#edge-threshold")
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+
+
 def _prompts(data: dict[str, Any]) -> None:
     first = data["template"][0]
     data["template"] = [HOSTILE if template == first else template for template in data["template"]]

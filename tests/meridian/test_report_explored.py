@@ -98,8 +98,13 @@ def test_every_figure_names_the_files_that_it_was_drawn_from(run) -> None:
         found = sources.of_figure(run, figure)
         assert found or not sources.NAMED.search(figure.caption), name
         assert all((run.path / source.file).is_file() for source in found)
-    noising = figures.of(run)["heads_02_noising"]
-    assert [one.field for one in sources.of_figure(run, noising)] == ["data.noising"]
+        assert all(resolved(run, source) is not None for source in found), name
+    fields = {name: [one.field for one in sources.of_figure(run, figure)] for name, figure in figures.of(run).items()}
+    assert fields["heads_02_noising"] == ["data.noising"] and fields["lens_probability_by_position"] == [
+        "data.by_position.probability"
+    ]
+    assert fields["sites_mlp"] == ["data.sites.denoising.mlp"] and fields["circuit"] == ["data.noising"]
+    assert fields["outside_groups"] == ["worst_groups.outside"]
 
 
 def test_effects_have_the_maps_intervals_and_ranks_by_size(run, measured, data) -> None:
