@@ -107,7 +107,7 @@ def why(run: RunFolder) -> str:
     stored = run.certificate
     tier, blocking = stored["tier"], stored["blocking"]
     if tier is None:
-        return "The model is not shown to do the task, so there is nothing for a circuit to explain."
+        return "The model is not shown to do the task."
     holds = _kept(run)
     if tier == stored["of"]:
         return f"{holds}, and every gate passes."

@@ -3,7 +3,8 @@ const DASH = { q: "7 4", k: "2 4", v: null, "": null };
 const INPUTS = { q: "into queries (dashed)", k: "into keys (dotted)", v: "into values (solid)", "": "into the logits" };
 const BEND = { q: -.22, k: 0, v: .22, "": 0 };
 const SIDE = 50, EDGES = 12, GAP = { least: 36, most: 96 }, DISC = { least: 15, most: 26 };  // pixels
-const LETTER = 8;
+const LETTER = 8, HALF_LETTER = 3.2;  // of a name in a box, and of one that its disc holds
+const LAYER = { large: 104, small: 78, least: 36 }, GLANCE = 360;  // the height of a layer, and of all in the small graph
 const EDGE = { thinnest: 1.2, thickest: 8 };
 const graphs = [];
 const asked = { threshold: DATA.graph.faint, uncertain: false, inputs: new Set(["q", "k", "v", ""]), folded: new Set() };
@@ -55,7 +56,8 @@ function lay(nodes, width) {
   const sum = (row, gap) => row.reduce((total, node) => total + room(node, gap), 0);
   const widest = gap => Math.max(...[...rows.values()].map(row => sum(row, gap)));
   const most = Math.max(...[...rows.values()].map(row => row.length));
-  const gap = Math.min(GAP.most, Math.max(GAP.least, (width - SIDE - EDGES) / most));
+  const name = Math.max(...[...rows.values()].flat().map(node => node.members.length > 1 ? 0 : node.name.length));
+  const gap = Math.min(GAP.most, Math.max(GAP.least, 2 * HALF_LETTER * name + EDGES / 2, (width - SIDE - EDGES) / most));
   return { rows, levels, gap, full: Math.max(width, SIDE + widest(gap) + EDGES) };
 }
 
@@ -71,8 +73,8 @@ function room(node, gap) {
 function drawGraph(graph) {
   const { place, large, view } = graph;
   graph.width = place.clientWidth;
-  const { nodes, edges } = visible(view), height = large ? 104 : 78;
-  const { rows, levels, gap, full } = lay(nodes, place.clientWidth || 320);
+  const { nodes, edges } = visible(view), { rows, levels, gap, full } = lay(nodes, place.clientWidth || 320);
+  const height = large ? LAYER.large : Math.max(LAYER.least, Math.min(LAYER.small, GLANCE / levels.length));
   const bottom = height * (levels.length - .5), at = {};
   for (const [level, row] of rows) {
     let left = SIDE + (full - SIDE - EDGES - row.reduce((total, node) => total + room(node, gap), 0)) / 2;
@@ -84,8 +86,9 @@ function drawGraph(graph) {
   }
   const layerNames = levels.map((level, place) => element("text", { class: "layer", x: 0, y: bottom - place * height + 4 },
     level === DATA.graph.layers ? "logits" : `layer ${level}`));
-  const svg = element("svg", { viewBox: `0 0 ${full} ${height * levels.length}`, width: full, height: height * levels.length },
-    layerNames, edges.map(edge => edgeElement(edge, at, gap)), nodes.map(node => nodeElement(node, at[node.name], large)));
+  const tall = height * levels.length + 2 * EDGES;
+  const svg = element("svg", { viewBox: `0 ${-EDGES} ${full} ${tall}`, width: full, height: tall },
+    layerNames, edges.map(edge => edgeElement(edge, at, gap)), nodes.map(node => nodeElement(node, at[node.name], large, height)));
   const focused = place.contains(document.activeElement) ? document.activeElement.dataset.node : null;
   place.replaceChildren(svg);
   if (large) place.append(inputRow());
@@ -127,14 +130,16 @@ function edgeText(edge) {
   return `${edge.from} to ${edge.to}${into}: ${threeDigits(edge.weight)} ${DATA.graph.unit}${intervalText(edge.low, edge.high)}`;
 }
 
-function nodeElement(node, [x, y], large) {
+function nodeElement(node, [x, y], large, height) {
   const folded = node.members.length > 1, isHead = DATA.heads.includes(node.name);
-  const radius = DISC.least + (DISC.most - DISC.least) * Math.sqrt(node.share) * (large ? 1 : .6);
-  const text = label(node);
+  const text = label(node), least = Math.max(DISC.least, HALF_LETTER * text.length + 1);
+  const most = Math.max(least, Math.min(large ? DISC.most : .8 * DISC.most, height / 2));
+  const radius = Math.sqrt(least ** 2 + (most ** 2 - least ** 2) * node.share);  // the area grows with the effect
   const open = () => isHead ? choose(node.name) : folded ? fold(node.role) : null;
   const said = folded ? `${text}, unfold` : `${node.name}, ${words(node.role)}`;
+  const wide = Math.max(26, LETTER * text.length);
   const shape = folded || !isHead
-    ? element("rect", { x: x - LETTER * text.length / 2, y: y - 13, width: LETTER * text.length, height: 26, rx: 8, fill: node.fill })
+    ? element("rect", { x: x - wide / 2, y: y - 13, width: wide, height: 26, rx: 8, fill: node.fill })
     : element("circle", { cx: x, cy: y, r: radius.toFixed(1), fill: node.fill });
   const title = element("text", { x, y: y + 4, "text-anchor": "middle" }, text);
   const actions = large || isHead ? { tabindex: large && (isHead || folded) ? 0 : null, role: isHead || folded ? "button" : null } : {};

@@ -63,13 +63,21 @@ def of(run: RunFolder) -> PromptTable:
         id=tuple(data["prompt_id"]),
         split=tuple(data["split"]),
         template=tuple(map(str, data["template"])),
-        names=tuple(map(str, data["cluster"])),
+        names=_named(data),
         text=tuple(None if one is None else one.clean for one in found),
         answer=tuple(None if one is None else " / ".join(one.answers) for one in found),
         foil=tuple(None if one is None else " / ".join(one.wrong) for one in found),
         clean=tuple(map(rounded, data["clean_logit_diff"])),
         circuit=tuple(map(rounded, alone.mean(axis=0) if conditions else [None] * len(found))),
         correct=tuple(map(bool, data["correct"])),
+    )
+
+
+def _named(data: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cluster of each prompt, behind its row where the prompts came from a file."""
+    rows = data.get("row") or [None] * len(data["cluster"])
+    return tuple(
+        str(one) if row is None else f"row {row}, {one}" for row, one in zip(rows, data["cluster"], strict=True)
     )
 
 

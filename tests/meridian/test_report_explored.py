@@ -197,9 +197,11 @@ def test_a_prompt_that_the_task_does_not_give_again_has_no_text(run, tmp_path) -
     results_io.write(path, document)
     table = prompt_table.of(RunFolder.open(tmp_path / "run"))
     assert [row for row, text in enumerate(table.text) if text is None] == [3]
+    document["data"]["row"] = [10 * place for place in range(len(table.id))]
     document["environment"]["seeds"] = {}
     results_io.write(path, document)
-    assert set(prompt_table.of(RunFolder.open(tmp_path / "run")).text) == {None}
+    table = prompt_table.of(RunFolder.open(tmp_path / "run"))
+    assert set(table.text) == {None} and table.names[3] == f"row 30, {document['data']['cluster'][3]}"
 
 
 def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, tmp_path) -> None:
