@@ -30,7 +30,7 @@ function choose(name) {
 function closePanel() {
   const name = selected;
   select(null);
-  forget("head");
+  rewrite({ head: "" });
   const again = document.querySelector(`.graph.large [data-node="${name}"]`);  // drawn anew, if its width has changed
   (panelOpener?.isConnected ? panelOpener : again)?.focus({ preventScroll: true });
 }

@@ -55,14 +55,18 @@ function withHeads(text) {
 
 // A number that says where it stands.
 function sourced(text, json, field, made = "") {
-  const told = { json, field, made };
-  const address = Object.entries(told).filter(([, value]) => value).map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
-  return element("a", { class: "n", href: `#${address.join("&")}` }, text);
+  return element("a", { class: "n", href: address({ json, field, made }) }, text);
 }
 
-function fragment() {
+// What `fragment` reads back; without a part that is empty.
+function address(told) {
+  const parts = Object.entries(told).filter(([, value]) => value).map(([key, value]) => `${key}=${encodeURIComponent(value)}`);
+  return parts.length ? `#${parts.join("&")}` : "";
+}
+
+function fragment(text = location.hash) {
   const found = {};
-  for (const part of location.hash.slice(1).split("&")) {
+  for (const part of text.slice(1).split("&")) {
     const at = part.indexOf("=");
     if (at < 0) continue;
     try { found[part.slice(0, at)] = decodeURIComponent(part.slice(at + 1)); } catch { /* no address of this page */ }
@@ -70,11 +74,9 @@ function fragment() {
   return found;
 }
 
-// The fragment without `names`; the page stays where it is.
-function forget(...names) {
-  const kept = Object.entries(fragment()).filter(([key]) => !names.includes(key));
-  const rest = kept.map(([key, value]) => `${key}=${encodeURIComponent(value)}`).join("&");
-  history.replaceState(null, "", rest ? `#${rest}` : location.pathname + location.search);
+// The address with other parts, "" for one that goes; the page stays where it is.
+function rewrite(parts) {
+  history.replaceState(null, "", address({ ...fragment(), ...parts }) || location.pathname + location.search);
 }
 
 function scheme() {

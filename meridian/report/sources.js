@@ -17,7 +17,12 @@ function showSource() {
   const note = document.getElementById("source"), { json, field, made } = fragment();
   if (!json || !/^[\w. -]+\.json$/.test(json)) { note.hidden = true; return; }
   if (note.hidden) sourceOpener = document.activeElement;
-  const link = [...document.querySelectorAll("a.n")].find(one => one.getAttribute("href") === location.hash);
+  const links = [...document.querySelectorAll("a.n")].filter(one => {
+    const told = fragment(one.getAttribute("href"));
+    return told.json === json && told.field === field;
+  });
+  const link = links.includes(document.activeElement) ? document.activeElement : links.at(-1);  // the panel's, with more digits
+  if (selected) rewrite({ head: selected });  // the note is about a number; the panel stays
   note.replaceChildren(
     element("button", { type: "button", class: "close", "aria-label": "Close", onclick: closeSource }, "×"),
     element("h2", { id: "source-title" }, "Where this number stands"),
@@ -34,6 +39,6 @@ function showSource() {
 
 function closeSource() {
   document.getElementById("source").hidden = true;
-  forget("json", "field", "made");
+  rewrite({ json: "", field: "", made: "" });
   sourceOpener?.focus?.({ preventScroll: true });
 }

@@ -404,6 +404,24 @@ def test_a_number_says_where_it_stands_and_its_line_of_python_gives_it(page, run
     assert page.execute_script("return document.activeElement.className") == "n"
 
 
+def test_a_number_of_the_panel_and_its_head_stand_in_one_address(page, written) -> None:
+    page.execute_script("location.hash = 'head=L0H2'")
+    wait(lambda: panel_of(page) == "L0H2", "the panel")
+    link = one(page, "#panel tbody a.n")
+    shown = link.text
+    link.click()
+    wait(lambda: one(page, "#source").is_displayed(), "the note")
+    fragment = page.execute_script("return location.hash")
+    assert "head=L0H2" in fragment and "json=02_activation_patching.json" in fragment
+    show(page, written, DESKTOP, fragment)  # sent to somebody else
+    assert panel_of(page) == "L0H2" and one(page, "#source .value").text == shown
+    assert one(page, "#source dd:nth-of-type(2)").text == "data.denoising[*][2]"
+    press(page, keys.Keys.ESCAPE)
+    assert page.execute_script("return location.hash") == "#head=L0H2" and panel_of(page) == "L0H2"
+    press(page, keys.Keys.ESCAPE)
+    assert page.execute_script("return location.hash") == "" and panel_of(page) is None
+
+
 def test_the_theme_goes_round_and_figures_follow(page) -> None:
     drawn(page, "heads_02_denoising")
     button, grounds = one(page, "#theme"), []
