@@ -5,15 +5,22 @@ Categories are those of Okabe and Ito 2008 (jfly.uni-koeln.de/color); the diverg
 
 from __future__ import annotations
 
-from meridian.figures.values import HeatMap
+from collections.abc import Iterable
+
+from meridian.figures.values import GraphNode, HeatMap
 
 INK = "#1f2933"
 GRID = "rgba(125,125,125,0.25)"
-SHADE = "rgba(0,114,178,0.13)"
 ACCENT = "#0072b2"
 FRAME = "#000000"
 POSITIVE = "#0072b2"
 NEGATIVE = "#d55e00"
+ESTIMATE = (
+    ACCENT  # one that was not judged; one with a verdict has the verdict's colour. Intervals and limits are in ink
+)
+PASSING, PASSING_OPACITY = ACCENT, 0.13  # the side of a limit where a quantity has to be
+PLAIN = "#ffffff"  # of nodes that are no heads
+ON_DARK = {INK: "#e6eaf0", POSITIVE: "#56b4e9", NEGATIVE: "#ff8647"}  # what is too dark for a dark page, and its stead
 CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 LIGHT = ("#9fd3f5", "#f6cf7a", "#8fd9c1", "#e8bcd5", "#f3b48a", "#e5e5e5", "#f0e442", "#c9c4e8")
 LINES = ("#1f2933", "#d55e00", "#0072b2")
@@ -44,6 +51,24 @@ SEQUENTIAL = [[0.0, "#f7fbff"], [0.25, "#c6dbef"], [0.5, "#6baed6"], [0.75, "#42
 def series(place: int) -> str:
     """The colour of the curve or sample at this place."""
     return CATEGORIES[place % len(CATEGORIES)]
+
+
+def estimate(verdict: str | None) -> str:
+    """The colour of an estimate's marker."""
+    return VERDICTS.get(verdict or "", ESTIMATE)
+
+
+def passing() -> str:
+    """The shade of the side of a limit that passes, as CSS writes it."""
+    red, green, blue = (int(PASSING[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{PASSING_OPACITY})"
+
+
+def role_fills(nodes: Iterable[GraphNode]) -> dict[str, str]:
+    """A tint for every role of a head, roles in order of first appearance from the lowest layer up."""
+    heads = [node for node in sorted(nodes, key=lambda node: node.layer) if node.name not in (node.role, "")]
+    roles = dict.fromkeys(node.role for node in heads)
+    return {role: LIGHT[place % len(LIGHT)] for place, role in enumerate(roles)}
 
 
 def limits(figure: HeatMap, from_zero: bool = False) -> tuple[float, float]:

@@ -157,6 +157,7 @@ def layer_head_map(
     return HeatMap(
         x_label="head",
         y_label="layer",
+        upwards=True,
         x=tuple(map(str, range(width))),
         y=tuple(map(str, range(layers))),
         values=by_layer(values),

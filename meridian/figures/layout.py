@@ -44,7 +44,10 @@ def disc_shares(nodes: Iterable[GraphNode]) -> dict[str, float]:
 
 
 def drawn_edges(graph: CircuitGraph) -> dict[GraphEdge, float]:
-    """The edges that are drawn, from the smallest: those of at least `FAINT` of the largest, with that share."""
+    """The edges that are drawn, from the smallest: those of at least `FAINT` of the largest whose sign is known.
+
+    Each with its share of the largest of all edges, drawn or not.
+    """
     largest = max((abs(edge.weight) for edge in graph.edges), default=0.0) or 1.0
     shares = {edge: abs(edge.weight) / largest for edge in sorted(graph.edges, key=lambda edge: abs(edge.weight))}
-    return {edge: share for edge, share in shares.items() if share >= FAINT}
+    return {edge: share for edge, share in shares.items() if share >= FAINT and not edge.uncertain}

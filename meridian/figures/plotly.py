@@ -134,7 +134,7 @@ def _(figure: HeatMap) -> Specification:
         110 + CELL * max(4, len(figure.y)),
         least=180 + wide * len(figure.x),
         xaxis=_axis(figure.x_label, **_names(figure.x), **plain),
-        yaxis=_axis(figure.y_label, **_names(figure.y), **plain, autorange="reversed"),
+        yaxis=_axis(figure.y_label, **_names(figure.y), **plain, autorange=True if figure.upwards else "reversed"),
         shapes=[
             {"type": "rect", "x0": x - INSET, "x1": x + INSET, "y0": y - INSET, "y1": y + INSET, "line": frame}
             for y, x in figure.marked
@@ -216,7 +216,7 @@ def _estimates(rows: Sequence[Interval], places: Sequence[float], level: float |
         "mode": "markers",
         "marker": {
             "size": 10,
-            "color": [colours.VERDICTS.get(verdict, colours.ACCENT) for verdict in verdicts],
+            "color": [colours.estimate(verdict) for verdict in verdicts],
             "symbol": [colours.SYMBOLS.get(verdict, "circle") for verdict in verdicts],
             "line": {"color": colours.INK, "width": 0.5},
         },
@@ -279,7 +279,7 @@ def _passing(row: Interval, ends: tuple[float, float], axes: Mapping[str, str]) 
         return []
     shade = {
         "type": "rect", "x0": ends[0] if row.above is None else row.above, "x1": ends[1] if row.below is None else row.below,
-        "y0": STRIP - 0.13, "y1": STRIP + 0.13, "fillcolor": colours.SHADE, "line": {"width": 0}, "layer": "below", **axes,
+        "y0": STRIP - 0.13, "y1": STRIP + 0.13, "fillcolor": colours.passing(), "line": {"width": 0}, "layer": "below", **axes,
     }  # fmt: skip
     return [shade, *(_line(limit, STRIP - 0.17, STRIP + 0.17, colours.INK, **axes) for limit in row.limits)]
 
@@ -450,9 +450,9 @@ def _edge_text(edge: GraphEdge, unit: str) -> str:
 
 
 def _nodes(nodes: Sequence[GraphNode], places: Mapping[str, tuple[float, float]], unit: str) -> list[Trace]:
-    shares, (least, most) = disc_shares(nodes), DISC
+    shares, (least, most), fills = disc_shares(nodes), DISC, colours.role_fills(nodes)
     traces = []
-    for place, role in enumerate(dict.fromkeys(node.role for node in nodes)):
+    for role in dict.fromkeys(node.role for node in nodes):
         own = [node for node in nodes if node.role == role]
         sizes = [(least**2 + (most**2 - least**2) * shares[node.name]) ** 0.5 for node in own]
         traces.append(
@@ -465,7 +465,7 @@ def _nodes(nodes: Sequence[GraphNode], places: Mapping[str, tuple[float, float]]
                 "textfont": {"size": 11, "color": "#000"},
                 "marker": {
                     "size": sizes,
-                    "color": colours.LIGHT[place % len(colours.LIGHT)],
+                    "color": fills.get(role, colours.PLAIN),
                     "line": {"color": colours.INK, "width": 1.5},
                     "opacity": 1,
                 },

@@ -131,6 +131,8 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
         aspect="auto",
         interpolation="nearest",
     )
+    if figure.upwards:
+        axes.invert_yaxis()
     _ticks(axes, figure, width)
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     for y, x in np.argwhere(np.isnan(values)):

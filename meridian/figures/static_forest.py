@@ -17,7 +17,6 @@ LINE = 0.155  # inches
 OWN_LINE = 0.23  # where the limit's number stands above its line
 NARROW = 5.0  # inches: below, the unit has no room beside the numbers
 MARGIN = 0.12  # of a row's own scale, on each side
-WANTED = "#DCEBF5"  # the side of a limit where the quantity has to be
 VERDICT_MARKERS = {"pass": "o", "fail": "X", "inconclusive": "D", "insufficient": "s", "not run": "_"}
 Line = Interval | str  # a string: the heading of a group
 
@@ -71,7 +70,16 @@ def _own_scale(axes: Axes, place: int, row: Interval, width: float) -> None:
     if row.limits:
         left = 0.0 if row.above is None else at(row.above)
         right = 1.0 if row.below is None else at(row.below)
-        axes.add_patch(Rectangle((left, place - 0.32), right - left, 0.64, facecolor=WANTED, zorder=0))
+        axes.add_patch(
+            Rectangle(
+                (left, place - 0.32),
+                right - left,
+                0.64,
+                facecolor=(colours.PASSING, colours.PASSING_OPACITY),
+                linewidth=0,
+                zorder=0,
+            )
+        )
     if row.estimate is not None:
         axes.plot([0, 1], [place, place], color="#CCCCCC", linewidth=0.5, zorder=1)
     for limit in row.limits:
@@ -106,13 +114,13 @@ def _estimate(axes: Axes, place: int, row: Interval) -> None:
         return
     if row.low is not None or row.high is not None:
         ends = [row.estimate if end is None else end for end in (row.low, row.high)]
-        axes.plot(ends, [place, place], color=colour, linewidth=1.2, solid_capstyle="butt")
+        axes.plot(ends, [place, place], color=ink(), linewidth=1.2, solid_capstyle="butt")
     axes.plot([row.estimate], [place], marker=marker, color=colour, markersize=3.6, linestyle="none")
 
 
 def _style(verdict: str | None) -> tuple[str, str]:
     """Colour and marker of a verdict; without a verdict, those of an estimate that was not judged."""
-    return colours.VERDICTS.get(verdict or "", ink()), VERDICT_MARKERS.get(verdict or "", "o")
+    return colours.estimate(verdict), VERDICT_MARKERS.get(verdict or "", "o")
 
 
 def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:
@@ -120,7 +128,8 @@ def _legend(figure: Forest, axes: Axes) -> list[Line2D | Patch]:
     handles: list[Line2D | Patch] = []
     for verdict in dict.fromkeys(row.verdict for row in figure.rows if row.verdict and row.estimate is not None):
         colour, marker = _style(verdict)
-        handles.append(Line2D([], [], color=colour, marker=marker, markersize=3.6, linewidth=1.2, label=verdict))
+        marked = {"markerfacecolor": colour, "markeredgecolor": colour, "marker": marker, "markersize": 3.6}
+        handles.append(Line2D([], [], color=ink(), linewidth=1.2, label=verdict, **marked))
     if figure.own_scales and any(row.limits for row in figure.rows):
-        handles.append(Patch(facecolor=WANTED, label="where it has to be"))
+        handles.append(Patch(facecolor=(colours.PASSING, colours.PASSING_OPACITY), label="where it has to be"))
     return handles + vertical_lines(axes, figure.lines)

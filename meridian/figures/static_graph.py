@@ -24,7 +24,6 @@ INPUTS: Mapping[str | None, Any] = {
 INPUT_NAMES = {"q": "into queries", "k": "into keys", "v": "into values or logits"}
 THICKEST, THINNEST = 2.6, 0.15  # points, of the largest weight and of weight 0
 SMALLEST_DISC, LARGEST_DISC = 60.0, 420.0  # square points; the smallest still holds a name
-PLAIN = "#ffffff"  # of nodes that are no heads, or whose effect is not known
 LAYER_HEIGHT = 0.85  # inches
 Places = Mapping[str, tuple[float, float]]
 
@@ -40,7 +39,7 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
     largest = max((abs(edge.weight) for edge in figure.edges), default=0.0) or 1.0
     for edge, share in drawn_edges(figure).items():  # the largest are drawn last, on top
         _arrow(axes, places, edge, share)
-    fills = role_fills(figure.nodes)
+    fills = colours.role_fills(figure.nodes)
     _discs(axes, places, figure.nodes, fills)
     across = [x for x, _ in places.values()] or [0.0]
     axes.set(
@@ -56,13 +55,6 @@ def draw(figure: CircuitGraph, width: float) -> Canvas:
     return canvas
 
 
-def role_fills(nodes: Iterable[GraphNode]) -> dict[str, str]:
-    """A tint for every role of a head, roles in order of first appearance from the lowest layer up."""
-    heads = [node for node in sorted(nodes, key=lambda node: node.layer) if node.name not in (node.role, "")]
-    roles = dict.fromkeys(node.role for node in heads)
-    return {role: colours.LIGHT[place % len(colours.LIGHT)] for place, role in enumerate(roles)}
-
-
 def disc_areas(nodes: Iterable[GraphNode]) -> dict[str, float]:
     """Square points, linear in |effect| from the smallest disc to the largest."""
     return {name: SMALLEST_DISC + (LARGEST_DISC - SMALLEST_DISC) * share for name, share in disc_shares(nodes).items()}
@@ -72,7 +64,7 @@ def _discs(axes: Axes, places: Places, nodes: Iterable[GraphNode], fills: Mappin
     areas = disc_areas(nodes)
     for node in nodes:
         x, y = places[node.name]
-        fill = fills.get(node.role, PLAIN)
+        fill = fills.get(node.role, colours.PLAIN)
         axes.scatter([x], [y], s=areas[node.name], color=fill, edgecolor=FAINT, linewidth=0.4, zorder=4)
         axes.text(x, y, node.name, ha="center", va="center", fontsize=6, zorder=5)
 

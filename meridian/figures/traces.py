@@ -67,6 +67,7 @@ def _site_map(tables: Mapping[str, list[list[float]]], site: str, **figure: Any)
     return HeatMap(
         x_label="position",
         y_label="layer",
+        upwards=True,
         y=tuple(map(str, range(len(tables[site])))),
         values=cells(tables[site]),
         limits=(-most, most) if most > 0 else None,

@@ -63,6 +63,9 @@ class HeatMap(Figure):
     diverging: bool = True  # colours are symmetric about 0
     marked: tuple[tuple[int, int], ...] = ()  # (y, x) of cells with a frame, such as the circuit's heads
     limits: tuple[float, float] | None = None  # of the colour scale
+    upwards: bool = (
+        False  # the first row stands at the bottom: layers, through which the stream flows up in every figure
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +133,11 @@ class GraphEdge:
     input: str | None = None  # q, k or v; None: the logits
     low: float | None = None
     high: float | None = None
+
+    @property
+    def uncertain(self) -> bool:
+        """True if its interval holds 0: its sign is not known."""
+        return self.low is not None and self.high is not None and self.low <= 0 <= self.high
 
 
 @dataclass(frozen=True, kw_only=True)

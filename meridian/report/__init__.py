@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import results_io
 from calibrations.number_format import number
 from meridian import figures
 from meridian.figures import colours
 from meridian.figures import plotly as browser
-from meridian.report import bundle, certificate_section, figure_sections, provenance
+from meridian.figures.graph import head_name
+from meridian.figures.values import CircuitGraph
+from meridian.outside_effects import ordinal
+from meridian.report import (
+    bundle,
+    certificate_section,
+    disagreement,
+    explored,
+    figure_sections,
+    first_screen,
+    head_facts,
+    provenance,
+    sources,
+)
 from meridian.run_folder import RunFolder
 
 NAME = "report.html"
@@ -24,8 +39,12 @@ DRAWN_BY = (
     "meridian/**/*.py",
     *(f"meridian/report/*.{kind}" for kind in ("j2", "css", "js")),
     "calibrations/**/*.py",
+    "circuits/tasks/**/*.py",  # which give the text of the prompts
     "results_io.py",
 )
+STYLES = ("style.css", "explore.css")
+SCRIPTS = ("page.js", "sources.js", "heads.js", "figures.js", "graph.js", "attention.js", "prompts.js", "start.js")
+DRAWN_BY_SCRIPT = ("circuit", "patterns")  # sections whose figures the page's own script draws, not the library
 UNSEALED = '<meta name="meridian-seal" content="">'
 SEAL = re.compile(r'<meta name="meridian-seal" content="([0-9a-f]{64})">')
 VISIBLE = {"\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣"}
@@ -75,14 +94,22 @@ def render(run: RunFolder) -> str:
     Its head holds the seal that `is_current` reads.
     """
     drawn = figures.by_section(run)
-    specifications = {name: browser.specification(figure) for group in drawn.values() for name, figure in group.items()}
+    specifications = {
+        name: browser.specification(figure)
+        for section, group in drawn.items()
+        if section not in DRAWN_BY_SCRIPT
+        for name, figure in group.items()
+    }
+    measured = head_facts.methods(run, drawn["heads"])
+    graph = drawn["circuit"]["circuit"]
+    assert isinstance(graph, CircuitGraph)  # the one figure of its section
     suites = [
         (name, document["data"]["mode"], suite)
         for document in run.suites.values()
         for name, suite in document["data"]["suites"].items()
     ]
     text = (
-        _environment()
+        _environment([head_name(head) for head in run.evidence.heads])
         .get_template("page.html.j2")
         .render(
             certificate=certificate_section.view(run),
@@ -90,8 +117,12 @@ def render(run: RunFolder) -> str:
             suites=suites,
             trace=run.document("141"),
             provenance=provenance.view(run),
-            style=Markup(_text("style.css")),
-            script=Markup(_text("script.js")),
+            example=first_screen.prompt(run),
+            disagreement=disagreement.of(run, measured),
+            first_heads=disagreement.FIRST_HEADS,
+            style=Markup("".join(map(_text, STYLES))),
+            script=Markup(_script()),
+            data=Markup(explored.as_json(explored.of(run, measured, graph))),
             library=bundle.library(),
             specifications=bundle.pack(json.dumps(specifications, sort_keys=True, separators=(",", ":"))),
         )
@@ -99,7 +130,8 @@ def render(run: RunFolder) -> str:
     return text.replace(UNSEALED, f'<meta name="meridian-seal" content="{_seal(text, run)}">', 1)
 
 
-def _environment() -> jinja2.Environment:
+def _environment(heads: Sequence[str]) -> jinja2.Environment:
+    """The templates' environment; mentions of `heads` become links that open them."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,  # names of models and tokens of prompts are anybody's text
@@ -107,8 +139,30 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": shown, "words": certificate_section.words, "number": number, "mark": mark}
+    environment.filters |= {
+        "shown": shown,
+        "words": certificate_section.words,
+        "number": number,
+        "mark": mark,
+        "ordinal": ordinal,
+        "certified": sources.of_certificate,
+        "heads": partial(with_heads, known=frozenset(heads)),
+    }
     return environment
+
+
+def with_heads(text: object, known: frozenset[str]) -> Markup:
+    """`text` escaped, every mention of a known head a link that opens the head."""
+    return Markup(head_facts.HEAD.sub(lambda found: _head_link(found[0], known), str(escape(text))))
+
+
+def _head_link(name: str, known: frozenset[str]) -> str:
+    return f'<a class="head" href="#head={name}">{name}</a>' if name in known else name
+
+
+def _script() -> str:
+    """The page's script: its files in order, in one scope of their own."""
+    return '"use strict";\n(() => {\n' + "".join(map(_text, SCRIPTS)) + "})();"
 
 
 def shown(token: str) -> str:

@@ -15,6 +15,8 @@ from calibrations.number_format import number
 from calibrations.registry import CALIBRATIONS
 from calibrations.worst_groups import WorstGroups
 from meridian.figures import forest
+from meridian.report import first_screen
+from meridian.report.sources import Source, file_of, of_certificate
 from meridian.run_folder import RunFolder
 
 MEANING = {  # what each tier says, by its name without the recipe and what is said of labels
@@ -26,6 +28,8 @@ MEANING = {  # what each tier says, by its name without the recipe and what is s
     "certified": "It is also specific, stable and without an idle head, and held-out prompts say the same.",
 }
 OTHER_RULES = "It was not reached under released rules, so it cannot be compared with other tiers."
+SEVERITY = ("fail", "inconclusive", "insufficient", "not run")  # in the order in which a reader should see them
+FIRST_BLOCKERS = 6  # on the first screen; all stand with their reasons below
 FIRST_GROUPS = 5  # of each table; the others are there to be opened
 REMEDY_OF_FAIL = "a fail is a finding about the circuit: more data will not change it"
 CODE = re.compile(r"\b[a-z]+(?:_[a-z]+)+(?=:)")
@@ -39,6 +43,11 @@ class Line:
     name: str
     metric: MetricRow
     quantity: str = ""
+    field: str = ""  # of its record in certificate.json
+
+    def source(self, name: str, made: str = "") -> Source:
+        """Where a number of the record stands."""
+        return of_certificate(f"{self.field}.{name}", made)
 
 
 @dataclass(frozen=True)
@@ -50,18 +59,32 @@ class Blocker:
     reason: str
     needs: str
     split: str
+    metric: str = ""
+    asked: str = ""
+
+    @property
+    def id(self) -> str:
+        """The calibration that the gate belongs to."""
+        return self.metric.partition(".")[0]
+
+    @property
+    def short(self) -> str:
+        """ "P faithfulness every recipe"."""
+        return self.metric.replace(".", " ", 1).replace("_", " ")
 
 
 def view(run: RunFolder) -> dict[str, Any]:
     """What fills the certificate in the page's template.
 
-    `lines` and `others` are the metrics that the table shows and those that gate no tier; `about` is (ID, metric, published
-    rule, how the interval was made, p, verdict on the held-out prompts, page of the documentation) of every metric; `recipes`
-    is (recipe, faithfulness, its interval, faithfulness above the floor); `groups` are what the claim leaves out.
+    `lines` and `others` are the metrics that the table shows and those that gate no tier; `open_lines` those of the table that
+    did not pass; `about` is (ID, metric, published rule, how the interval was made, p, verdict on the held-out prompts, page
+    of the documentation) of every metric; `recipes` is (recipe, faithfulness, its interval, faithfulness above the floor);
+    `groups` are what the claim leaves out.
     """
     stored = run.certificate
     tier, blocking = stored["tier"], stored["blocking"]
     titles = {row.id: row.title for row in run.rows}
+    lines = [line for row in run.rows for line in _lines(run, row, True)]
     following = None if tier is None or tier == stored["of"] else tier + 1
     later = {level: _blockers(gates, titles) for level, gates in sorted(blocking.items()) if level != str(following)}
     said = ("of", "ceiling")
@@ -82,7 +105,14 @@ def view(run: RunFolder) -> dict[str, Any]:
         "first_groups": FIRST_GROUPS,
         "recipes": _recipes(run),
         "random": _random(run),
-        "lines": [line for row in run.rows for line in _lines(run, row, True)],
+        "random_source": Source(file_of(run, "P") or "", f"{_record_field(run, 'P.random_circuits')}.companions"),
+        "because": first_screen.why(run),
+        "first_blockers": FIRST_BLOCKERS,
+        "graph_label": f"{len(run.evidence.circuit_heads)} of {len(run.evidence.heads)} heads by layer and role",
+        "recipe_sources": _recipe_sources(run),
+        "lines": lines,
+        "open_lines": sorted((line for line in lines if line.metric.verdict != "pass"), key=_severity),
+        "passed_lines": [line for line in lines if line.metric.verdict == "pass"],
         "others": [line for row in run.rows for line in _lines(run, row, False)],
         "about": [about for row in run.rows for about in _about(run, row)],
         "p_certificate": "" if stored["p_certificate"] is None else number(stored["p_certificate"]),
@@ -114,6 +144,8 @@ def _blockers(gates: Any, titles: Mapping[str, str]) -> tuple[Blocker, ...]:
             words(gate["reason"]),
             f"needs {gate['needs']}" if gate["needs"] else REMEDY_OF_FAIL if gate["verdict"] == "fail" else "",
             gate["split"].replace("_", "-"),
+            gate["metric"],
+            first_screen.asked(gate),
         )
         for gate in gates
     )
@@ -137,10 +169,21 @@ def _lines(run: RunFolder, row: CertificateRow, chief: bool) -> list[Line]:
             gate_name(metric.metric, titles).partition(" ")[2],
             metric,
             "" if document is None else forest.quantity(metric.metric, document["subject"]["settings"]),
+            _field(run, row, place),
         )
-        for metric in row.metrics
+        for place, metric in enumerate(row.metrics)
         if (metric in row.shown) == chief
     ]
+
+
+def _field(run: RunFolder, row: CertificateRow, place: int) -> str:
+    """Where the record at this place of a row stands in certificate.json: the preconditions are the first of `rows`."""
+    at = [one.id for one in run.rows].index(row.id)
+    return f"preconditions[{place}]" if at == 0 else f"rows[{at - 1}].records[{place}]"
+
+
+def _severity(line: Line) -> int:
+    return SEVERITY.index(line.metric.verdict) if line.metric.verdict in SEVERITY else len(SEVERITY)
 
 
 def _about(run: RunFolder, row: CertificateRow) -> Iterator[tuple[str, ...]]:
@@ -174,6 +217,30 @@ def _recipes(run: RunFolder) -> list[tuple[str, str, str, str]]:
         for name, entry in table.items()
         if "faithfulness" in entry
     ]
+
+
+def _recipe_sources(run: RunFolder) -> list[dict[str, Source]]:
+    """Where the numbers of each of `_recipes` stand."""
+    name, at = file_of(run, "P") or "", _record_field(run, "P.faithfulness")
+    drawn = Source(file_of(run, "20") or "", "data.logit_diff", "percentile bootstrap over clusters, drawn again")
+    table = run.companions("P.faithfulness").get("by_method", {})
+    fields = {recipe: f"{at}.companions.by_method.{recipe}" for recipe in table}
+    return [
+        {
+            "faithfulness": Source(name, f"{fields[recipe]}.faithfulness"),
+            "interval": drawn,
+            "normalised": Source(name, f"{fields[recipe]}.normalised"),
+        }
+        for recipe, entry in table.items()
+        if "faithfulness" in entry
+    ]
+
+
+def _record_field(run: RunFolder, metric: str) -> str:
+    """Where the record of one of P's metrics stands in its result."""
+    document = run.calibration("P")
+    records = [] if document is None else document["records"]
+    return f"records[{next((place for place, record in enumerate(records) if record['metric'] == metric), 0)}]"
 
 
 def _random(run: RunFolder) -> str:

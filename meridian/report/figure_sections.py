@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from meridian.figures import distributions
 from meridian.figures.heads import MEASURES
 from meridian.figures.values import Figure
+from meridian.report import sources
 from meridian.report.certificate_section import words
 from meridian.report.figure_numbers import NumberTable, numbers_of
+from meridian.report.sources import Source
 from meridian.run_folder import RunFolder
 
 Figures = Mapping[str, Figure]
@@ -21,6 +23,7 @@ class FigureWithNumbers:
 
     figure: Figure
     table: NumberTable
+    sources: tuple[Source, ...] = ()
 
     @property
     def label(self) -> str:
@@ -30,9 +33,10 @@ class FigureWithNumbers:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: `grid` sets its figures side by side, `chosen` shows one of them at a time.
+    """A part of the page: `grid` sets its figures side by side.
 
-    `lacks` says, for a run and its figures, what is missing and why; `figures` and `missing` fill the page's template.
+    `lacks` says, for a run and its figures, what is missing and why; `figures` and `missing` fill the page's template. Of a
+    section with `leading` figures the others are shown one at a time.
     """
 
     name: str
@@ -41,19 +45,20 @@ class Section:
     text: str
     lacks: Callable[[RunFolder, Figures], list[str]]
     grid: bool = False
-    chosen: bool = False
+    leading: tuple[str, ...] = ()
     figures: tuple[FigureWithNumbers, ...] = ()
     missing: tuple[str, ...] = ()
 
     @property
-    def prompts(self) -> tuple[str, ...]:
-        """Numbers of the example prompts among which a reader chooses: pattern_<prompt>_<head>."""
-        return tuple(dict.fromkeys(shown.figure.name.split("_")[1] for shown in self.figures))
+    def first(self) -> tuple[FigureWithNumbers, ...]:
+        """The figures that are always drawn: all, or the leading ones, in their place as many others if none was measured."""
+        found = tuple(shown for shown in self.figures if shown.figure.name in self.leading)
+        return found or self.figures[: len(self.leading) or None]
 
     @property
-    def heads(self) -> tuple[str, ...]:
-        """Heads among which a reader chooses."""
-        return tuple(dict.fromkeys(shown.figure.name.split("_")[2] for shown in self.figures))
+    def others(self) -> tuple[FigureWithNumbers, ...]:
+        """The figures among which a reader chooses."""
+        return tuple(shown for shown in self.figures if shown not in self.first)
 
 
 def of(run: RunFolder, drawn: Mapping[str, Figures]) -> list[Section]:
@@ -61,8 +66,11 @@ def of(run: RunFolder, drawn: Mapping[str, Figures]) -> list[Section]:
     return [
         replace(
             section,
-            figures=tuple(FigureWithNumbers(figure, numbers_of(figure)) for figure in drawn[section.name].values()),
-            missing=tuple(section.lacks(run, drawn[section.name])),
+            figures=tuple(
+                FigureWithNumbers(figure, numbers_of(figure), tuple(sources.of_figure(run, figure)))
+                for figure in drawn.get(section.name, {}).values()
+            ),
+            missing=tuple(section.lacks(run, drawn.get(section.name, {}))),
         )
         for section in SECTIONS
     ]
@@ -147,23 +155,38 @@ def _no_behaviour(run: RunFolder, found: Figures) -> list[str]:
     return [] if found else [absent]
 
 
+def _complete(run: RunFolder, found: Figures) -> list[str]:
+    """Of a section that has no figures, or says itself what is missing."""
+    return []
+
+
+FOUR_MAPS = ("heads_02_denoising", "heads_02_noising", "heads_03_attribution", "heads_21_effect")
+
 SECTIONS = (
     Section("forest", "What the tiers ask for", "Estimates",
             "Estimates with their intervals, and the limits that the verdicts compare them with.", _no_forest),
     Section("left_out", "What the claim leaves out", "Left out",
             "Groups of claimed heads without which circuit and model lose unlike amounts, and heads outside the claim. The "
             "certificate's tables above name the heads.", _no_left_out),
+    Section("disagree", "Methods disagree", "Disagree",
+            "Heads about which the methods differ: outside the claim and yet among the first quarter by size in one of them, or "
+            "claimed and yet in the last quarter, or with an interval that holds 0. The value that disputes the claim is bold; "
+            "behind it is its rank among all heads.", _complete),
     Section("circuit", "The circuit", "Circuit",
-            "Heads by layer, in the colour of their role; the stream flows upwards.", _no_edges),
+            "Heads by layer, in the colour of their role; the stream flows upwards. Point at a head to see its edges alone, "
+            "choose it for all that is known of it.", _no_edges),
     Section("heads", "Heads", "Heads",
             "Every measurement that says something about each head. The circuit's heads have a frame. Pointing at a "
-            "cell shows value and interval; the numbers below each map are the same.", _no_heads, grid=True),
+            "cell shows value and interval, choosing it opens the head; the numbers below each map are the same.", _no_heads,
+            grid=True, leading=FOUR_MAPS),
+    Section("prompts", "Prompts", "Prompts",
+            "Every scored prompt, those first on which the circuit alone loses most of what the model has.", _complete),
     Section("lens", "Logit lens", "Lens",
             "What the residual stream already says about the answer, layer by layer.", _no_lens),
     Section("traces", "Causal traces", "Traces",
             "Where in the prompt, and in which layer, the answer is decided.", _no_traces, grid=True),
-    Section("patterns", "Attention of the circuit's heads", "Attention",
-            "Choose a prompt and a head.", _no_patterns, chosen=True),
+    Section("patterns", "Attention of all heads", "Attention",
+            "Choose a token to see where every head looks from there. The circuit's heads have a frame.", _no_patterns),
     Section("distributions", "Distributions behind the verdicts", "Distributions",
             "Drawn again from the stored measurements with each calibration's own "
             "settings and seeds. Each caption says how the certificate's interval was made: the ends of a percentile interval "

@@ -5,78 +5,34 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from meridian import report
 from meridian.run_folder import RunFolder
+from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, OVERLAPS, PHONE, chromium, contrast, show, wait
 from tests.meridian.judged import judged
 
-webdriver = pytest.importorskip("selenium.webdriver")
+pytest.importorskip("selenium.webdriver")
 ui = pytest.importorskip("selenium.webdriver.support.ui")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DRIVER = shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its driver is installed"),
-]
+pytestmark = NEEDS_CHROMIUM
 
-DESKTOP, PHONE = (1440, 900), (390, 844)
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars")
 DRAWN_IN = "return document.querySelector('#heads [data-drawn]').dataset.scheme"
-OVERLAPS = """
-const texts = [...document.querySelectorAll(arguments[0])].filter(e => e.textContent.trim() && e.getClientRects().length)
-  .map(e => [e.textContent.trim(), e.getBoundingClientRect()]);
-const bad = [];
-for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
-  const [a, p] = texts[i], [b, q] = texts[j];
-  const x = Math.min(p.right, q.right) - Math.max(p.left, q.left), y = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
-  if (x > 2 && y > 3) bad.push([a, b]);
-}
-return bad;
-"""
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.set_script_timeout(60)
-    yield driver
-    driver.quit()
+def browser() -> Iterator[Any]:
+    yield from chromium()
 
 
 @pytest.fixture(scope="module")
 def written(finished, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     return report.write(RunFolder.open(judged(finished, folder / "run")), folder)
-
-
-def show(browser, path: Path, size: tuple[int, int]) -> None:
-    """Open the report in a window of `size` and wait until the library is unpacked."""
-    width, height = size
-    metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    for kind in ("browser", "performance"):
-        browser.get_log(kind)  # what earlier pages said
-    browser.get(path.as_uri())
-    wait(lambda: browser.execute_script("return document.documentElement.dataset.ready") == "yes", "the library")
-
-
-def wait(done, what: str, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, f"{what} was not there after {seconds} s"
-        time.sleep(0.05)
 
 
 def scroll_through(browser) -> None:
@@ -112,7 +68,7 @@ def test_every_figure_is_drawn_and_none_is_empty(shown) -> None:
         " [e.dataset.figure, e.querySelectorAll('svg.main-svg').length, e.querySelectorAll(arguments[0]).length])",
         ".hm image, path.point, path.js-line, .points path, .bars path, path.js-fill",
     )
-    assert len(figures) > 30
+    assert len(figures) > 25
     assert [name for name, drawings, _ in figures if not drawings] == []
     assert [name for name, _, marks in figures if not marks] == []
 
@@ -136,7 +92,9 @@ def test_name_of_the_tier_and_worst_groups_are_whole(shown) -> None:
     )
     count = browser.execute_script("return document.querySelectorAll('table.groups tbody tr').length")
     browser.execute_script("document.querySelectorAll('details').forEach(d => d.open = false)")
-    assert cut == [] and count == 25 + 17
+    disputed = browser.execute_script("return document.querySelectorAll('table.disputed tbody tr').length")
+    prompts = browser.execute_script("return document.querySelectorAll('table.prompts tbody tr').length")
+    assert cut == [] and count == 25 + 17 + disputed + prompts
 
 
 def test_verdict_and_what_blocks_are_seen_without_scrolling(shown) -> None:
@@ -153,7 +111,13 @@ def test_verdict_and_what_blocks_are_seen_without_scrolling(shown) -> None:
 def test_no_two_texts_of_header_table_and_legends_overlap(shown) -> None:
     browser = shown[0]
     browser.execute_script("scrollTo(0, 0)")
-    assert browser.execute_script(OVERLAPS, ".top p, .tier, .about, .blocks h2, .blocks li") == []
+    assert (
+        browser.execute_script(
+            OVERLAPS,
+            ".stand p, .tier, .about, .blocks h2, .blocks li, .example .token, .example .answer, .example .foil",
+        )
+        == []
+    )
     for name in browser.execute_script(
         "return [...document.querySelectorAll('[data-drawn]')].map(e => e.dataset.figure)"
     ):
@@ -165,20 +129,25 @@ def test_no_two_texts_of_header_table_and_legends_overlap(shown) -> None:
 def test_every_axis_of_a_figure_has_a_title_or_names(shown) -> None:
     bare = shown[0].execute_script(
         "return [...document.querySelectorAll('[data-drawn]')].filter(e => !e.querySelector('.xtitle, .annotation-text')"
-        " && e.dataset.figure !== 'circuit').map(e => e.dataset.figure)"
+        ").map(e => e.dataset.figure)"
     )
     assert bare == []
 
 
-def test_choosing_a_head_draws_its_pattern(shown) -> None:
+def test_four_maps_are_drawn_and_another_is_chosen(shown) -> None:
     browser = shown[0]
-    choice = browser.find_element("id", "chosen-head")
-    heads = [option.get_attribute("value") for option in choice.find_elements("css selector", "option")]
-    before = browser.find_element("id", "chosen-title").text
-    ui.Select(choice).select_by_value(heads[-1])
+    maps = browser.execute_script(
+        "return [...document.querySelectorAll('#heads [data-figure]')].map(e => e.dataset.figure)"
+    )
+    assert maps[:4] == ["heads_02_denoising", "heads_02_noising", "heads_03_attribution", "heads_21_effect"]
+    choice = browser.find_element("id", "chosen-map")
+    names = [option.get_attribute("value") for option in choice.find_elements("css selector", "option")]
+    assert len(maps) == 5 and maps[4] == names[0] and len(names) == 15 and not set(names) & set(maps[:4])
+    ui.Select(choice).select_by_value("heads_09_copying")
     place = browser.find_element("css selector", "[data-chosen]")
-    wait(lambda: place.get_attribute("data-drawn").endswith(heads[-1]), heads[-1])
-    assert heads[-1] in browser.find_element("id", "chosen-title").text != before
+    wait(lambda: place.get_attribute("data-drawn") == "heads_09_copying", "the chosen map")
+    assert browser.find_element("id", "chosen-title").text == "Weights: copying"
+    assert "eigenvalues" in browser.find_element("id", "chosen-caption").text
 
 
 def test_dark_and_light_are_legible(shown) -> None:
@@ -198,18 +167,6 @@ def test_dark_and_light_are_legible(shown) -> None:
     for ink, ground, label in inks.values():
         assert contrast(ink, ground) > 7
         assert contrast(label, ground) > 7
-
-
-def contrast(first: str, second: str) -> float:
-    """WCAG 2 contrast of two CSS colours."""
-    lights = sorted(map(luminance, (first, second)))
-    return (lights[1] + 0.05) / (lights[0] + 0.05)
-
-
-def luminance(colour: str) -> float:
-    channels = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
-    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_on_paper_every_figure_is_drawn_and_fits(browser, written) -> None:
@@ -233,16 +190,16 @@ def test_on_paper_every_figure_is_drawn_and_fits(browser, written) -> None:
 def test_the_tab_key_reaches_links_selects_and_tables_in_order(browser, written) -> None:
     show(browser, written, DESKTOP)
     seen = []
-    for _ in range(250):
+    for _ in range(600):
         browser.switch_to.active_element.send_keys("\ue004")
         seen.append(
             browser.execute_script(
                 "const e = document.activeElement; return e.id || e.getAttribute('href') || e.tagName"
             )
         )
-        if seen[-1] == "chosen-head":
+        if seen[-1] == "chosen-map":
             break
     assert seen[:3] == ["#certificate", "#certificate", "#forest"]  # the skip link, then the sections
-    assert seen[-2:] == ["chosen-prompt", "chosen-head"]
+    assert "any-head" in seen and "edge-threshold" in seen and seen[-1] == "chosen-map"
     outline = browser.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
     assert outline != "none"

@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from meridian import paper
-from meridian.figures import colours, static, static_forest, static_graph, values
-from meridian.figures.layout import axis_ends
+from meridian.figures import colours, plotly, static, static_forest, static_graph, values
+from meridian.figures.layout import axis_ends, drawn_edges
 from meridian.figures.values import (
     CircuitGraph,
     Curves,
@@ -200,3 +202,63 @@ def test_a_selection_takes_names_and_patterns_and_refuses_what_matches_nothing()
         UserError, match=r"figures.only=lens\* matches none of the run's figures; use a name or heads\*"
     ):
         paper.chosen(names, ["lens*"])
+
+
+SIGNED = CircuitGraph(
+    name="g",
+    title="g",
+    caption="g",
+    n_layers=2,
+    nodes=(GraphNode("L1H0", 1, "late", 1.0), GraphNode("L0H0", 0, "early", 2.0), GraphNode("logits", 2, "logits")),
+    edges=(
+        GraphEdge("L0H0", "L1H0", 1.0, "q", 0.5, 1.5),
+        GraphEdge("L1H0", "logits", -2.0, None, -3.0, -1.0),
+        GraphEdge("L0H0", "logits", 1.5, None, -0.5, 3.5),
+    ),
+    unit="nats",
+)
+
+
+def test_browser_and_paper_have_one_colour_for_roles_signs_estimates_and_limits() -> None:
+    drawn, canvas = plotly.specification(SIGNED)["data"], static.draw(SIGNED)
+    fills = {
+        trace["name"]: trace["marker"]["color"] for trace in drawn if "marker" in trace and trace["mode"] != "markers"
+    }
+    axes = canvas.axes[0]
+    discs = [to_hex(one.get_facecolor()[0]) for one in axes.collections]
+    assert fills == {"early": colours.LIGHT[0], "late": colours.LIGHT[1], "logits": colours.PLAIN}
+    assert discs == [fills["late"], fills["early"], fills["logits"]]
+    lines = [trace["line"]["color"] for trace in drawn if trace["mode"] == "lines"]
+    arrows = [to_hex(arrow.get_edgecolor()) for arrow in axes.findobj(FancyArrowPatch)]
+    assert lines == arrows == [colours.POSITIVE, colours.NEGATIVE]
+
+    rows = (Interval("judged", 1.0, 0.5, 2.0, "fail", above=0.8), Interval("not judged", 1.0, 0.5, 2.0))
+    forest = Forest(name="f", title="f", caption="f", x_label="x", rows=rows)
+    trace = plotly.specification(forest)["data"][0]
+    paper = list(static.draw(forest).axes[0].lines)
+    markers = [to_hex(line.get_color()) for line in paper if line.get_marker() not in ("None", "")]
+    assert trace["marker"]["color"] == markers == [colours.VERDICTS["fail"], colours.ESTIMATE]
+    intervals = {to_hex(line.get_color()) for line in paper if line.get_marker() in ("None", "")}  # and the limit
+    assert intervals == {trace["error_x"]["color"]} == {colours.INK}
+    own = replace(forest, own_scales=True)
+    (shade,) = [shape for shape in plotly.specification(own)["layout"]["shapes"] if shape["type"] == "rect"]
+    (patch,) = [patch for patch in static.draw(own).axes[0].patches if isinstance(patch, Rectangle)]
+    red, green, blue, alpha = patch.get_facecolor()
+    assert shade["fillcolor"] == f"rgba({255 * red:.0f},{255 * green:.0f},{255 * blue:.0f},{alpha})"
+
+
+def test_layers_run_up_in_every_figure_of_both_renderers() -> None:
+    layers = replace(HEAT, upwards=True)
+    for figure, first_below in ((layers, True), (HEAT, False)):
+        axis = plotly.specification(figure)["layout"]["yaxis"]
+        bottom, top = static.draw(figure).axes[0].get_ylim()
+        assert (axis["autorange"] is True) == (bottom < top) == first_below
+    assert plotly.specification(SIGNED)["layout"]["yaxis"]["range"] == [-0.5, 2.5]
+    assert static.draw(SIGNED).axes[0].get_ylim() == (-0.45, 2.45)
+
+
+def test_an_edge_whose_sign_is_not_known_is_in_no_drawing() -> None:
+    assert [edge.uncertain for edge in SIGNED.edges] == [False, False, True]
+    assert list(drawn_edges(SIGNED).values()) == [0.5, 1.0]  # of the largest of all
+    assert not any(replace(edge, low=None, high=None).uncertain for edge in SIGNED.edges)
+    assert replace(SIGNED.edges[0], low=0.0).uncertain

@@ -1,0 +1,74 @@
+// Attention of all heads on one prompt: a small square each; choosing a token shows where every head looks from there.
+const TILE = 76;  // pixels across, whatever the number of tokens
+let query = null, pinned = null;
+
+function startAttention() {
+  const box = document.getElementById("attention"), examples = DATA.attention.examples;
+  if (!box || !examples.length) return;
+  const prompt = document.getElementById("attention-prompt");
+  prompt.append(...examples.map((example, place) => element("option", { value: place },
+    `${place + 1}: ${example.tokens.slice(0, 6).map(shownToken).join(" ")} …`)));
+  prompt.addEventListener("change", () => { pinned = null; fillAttention(); });
+  box.hidden = false;
+  fillAttention();
+  selectionListeners.push(name => {
+    for (const tile of document.querySelectorAll(".tile")) tile.classList.toggle("selected", tile.dataset.head === name);
+  });
+  themeListeners.push(() => paint());
+  addEventListener("beforeprint", () => paint(true));
+  addEventListener("afterprint", () => paint());
+}
+
+function example() {
+  return DATA.attention.examples[Number(document.getElementById("attention-prompt").value)];
+}
+
+function fillAttention() {
+  const { tokens } = example();
+  query = pinned = tokens.length - 1;
+  document.getElementById("attention-tokens").replaceChildren(...tokens.map((token, place) => element("button", {
+    type: "button", class: "token", "aria-pressed": place === pinned,
+    onpointerenter: () => ask(place), onpointerleave: () => ask(pinned), onfocus: () => ask(place), onblur: () => ask(pinned),
+    onclick: () => { pinned = place; ask(place); },
+  }, element("bdi", {}, shownToken(token)))));
+  document.getElementById("attention-heads").replaceChildren(...DATA.heads.map((name, index) => element("button", {
+    type: "button", class: `tile${DATA.roles[name] ? " claimed" : ""}${name === selected ? " selected" : ""}`, "data-head": name,
+    onclick: () => choose(name),
+  }, element("canvas", { width: tokens.length, height: tokens.length, style: `width: ${TILE}px; height: ${TILE}px` }),
+    element("strong", {}, name), element("span", { class: "most" }))));
+  ask(query);
+}
+
+function ask(place) {
+  query = place;
+  document.querySelectorAll("#attention-tokens .token").forEach((token, at) => {
+    token.classList.toggle("asked", at === query);
+    token.setAttribute("aria-pressed", at === pinned);
+  });
+  paint();
+}
+
+function paint(printed = false) {
+  const { tokens, patterns } = example(), dark = scheme() === "dark" && !printed;
+  document.querySelectorAll(".tile").forEach((tile, index) => {
+    const pattern = patterns[index], row = pattern[query], most = row.indexOf(Math.max(...row));
+    const token = shownToken(tokens[most]);
+    tile.querySelector(".most").textContent = `${token} ${row[most].toFixed(2)}`;
+    tile.setAttribute("aria-label", `${tile.dataset.head}: from ${shownToken(tokens[query])} most to ${token}, ${row[most].toFixed(2)}`);
+    paintTile(tile.querySelector("canvas").getContext("2d"), pattern, tokens.length, dark);
+  });
+  document.getElementById("attention-said").textContent =
+    `From “${shownToken(tokens[query])}” (token ${query + 1} of ${tokens.length}): below each head the token that it looks at most.`;
+}
+
+// Darker is more on a light page, lighter is more on a dark one; rows other than the query's are faint.
+function paintTile(context, pattern, size, dark) {
+  const image = context.createImageData(size, size), from = dark ? [29, 35, 40] : [247, 251, 255], to = dark ? [111, 189, 240] : [8, 69, 130];
+  pattern.forEach((row, y) => row.forEach((weight, x) => {
+    const share = y === query ? Math.max(weight, .06) : .45 * weight;
+    const at = 4 * (y * size + x);
+    for (let c = 0; c < 3; c++) image.data[at + c] = Math.round(from[c] + (to[c] - from[c]) * share);
+    image.data[at + 3] = 255;
+  }));
+  context.putImageData(image, 0, 0);
+}

@@ -1,0 +1,116 @@
+"""What the report's script reads: heads, graph, attention and prompts of a run as one JSON, safe inside a script element."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from meridian.figures import colours
+from meridian.figures.graph import head_name
+from meridian.figures.layout import FAINT, disc_shares, place_nodes
+from meridian.figures.patterns import NUMBER as ATTENTION
+from meridian.figures.values import CircuitGraph
+from meridian.report import head_facts, prompt_table
+from meridian.report.head_facts import Method
+from meridian.report.prompt_table import rounded
+from meridian.report.sources import file_of
+from meridian.run_folder import RunFolder
+
+THOUSAND = 1000  # attention is stored to three decimals: as a whole number it takes a third of the room
+ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}  # no text ends the script element, or begins a comment in it
+
+
+def of(run: RunFolder, measured: Sequence[Method], graph: CircuitGraph) -> dict[str, Any]:
+    """All that the page's script shows on demand.
+
+    `heads` are the model's, in the order of every column; `files` the digest of each result by name.
+    """
+    return {
+        "heads": [head_name(head) for head in run.evidence.heads],
+        "per_layer": run.require("01")["data"].get("n_heads_per_layer"),
+        "unit": run.evidence.unit,
+        "methods": [_columns(method) for method in measured],
+        "roles": head_facts.roles(run),
+        "verdicts": head_facts.verdicts(run),
+        "graph": _graph(run, graph),
+        "attention": _attention(run),
+        "prompts": asdict(prompt_table.of(run)),
+    }
+
+
+def as_json(data: Mapping[str, Any]) -> str:
+    """`data` as JSON that a script element may hold, whatever its strings say. ValueError for a number that is not finite."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    for character, escape in ESCAPED.items():
+        text = text.replace(character, escape)
+    return text
+
+
+def _columns(method: Method) -> dict[str, Any]:
+    stored = asdict(method)
+    return {**stored, "effect": method.is_effect} | {
+        name: [rounded(value) for value in stored[name]] for name in ("values", "low", "high")
+    }
+
+
+def _graph(run: RunFolder, graph: CircuitGraph) -> dict[str, Any]:
+    """Nodes with their places, discs and fills; edges with shares of the largest, from the smallest."""
+    places, shares, fills = place_nodes(graph), disc_shares(graph.nodes), colours.role_fills(graph.nodes)
+    largest = max((abs(edge.weight) for edge in graph.edges), default=0.0) or 1.0
+    return {
+        "layers": graph.n_layers,
+        "unit": graph.unit,
+        "file": file_of(run, "28") or "",
+        "faint": FAINT,
+        "largest": rounded(largest),
+        "nodes": [
+            {
+                "name": node.name,
+                "role": node.role,
+                "layer": node.layer,
+                "x": places[node.name][0],
+                "y": places[node.name][1],
+                "effect": None if node.effect is None else rounded(node.effect),
+                "share": rounded(shares[node.name]),
+                "fill": fills.get(node.role, colours.PLAIN),
+            }
+            for node in graph.nodes
+        ],
+        "edges": [
+            {
+                "row": place,
+                "from": edge.sender,
+                "to": edge.receiver,
+                "input": edge.input or "",
+                "weight": rounded(edge.weight),
+                "low": rounded(edge.low),
+                "high": rounded(edge.high),
+                "uncertain": edge.uncertain,
+            }
+            for place, edge in sorted(enumerate(graph.edges), key=lambda item: abs(item[1].weight))
+        ],
+    }
+
+
+def _attention(run: RunFolder) -> dict[str, Any]:
+    """Tokens of the example prompts, the names of their positions, and every head's pattern up to each query, in thousandths."""
+    data = run.data(ATTENTION) or {}
+    stored: Sequence[Any] = data.get("examples") or ()
+    shown = run.require("01")["data"].get("examples") or ()
+    found = []
+    for place, example in enumerate(stored):
+        told = shown[place] if place < len(shown) else {}
+        found.append(
+            {
+                "tokens": example["tokens"],
+                "positions": told.get("positions", {}),
+                "answers": told.get("answers", []),
+                "patterns": [
+                    [[round(THOUSAND * weight) for weight in row[: query + 1]] for query, row in enumerate(pattern)]
+                    for pattern in example["pattern"]
+                ],
+            }
+        )
+    return {"file": file_of(run, ATTENTION) or "", "examples": found}

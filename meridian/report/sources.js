@@ -1,0 +1,44 @@
+// The note about one number: its file, its field, how it was made from that, and the line of Python that reads it.
+let sourceOpener = null;
+
+function pathIn(field) {
+  return field.replace(/(^|\.)([A-Za-z_][\w ,:/-]*)/g, (_, dot, name) => `["${name}"]`);
+}
+
+function pythonLine(file, field) {
+  const path = pathIn(field);
+  const at = path.indexOf("[*]");
+  if (at < 0) return `import json; print(json.load(open("${file}"))${path})`;
+  const [before, after] = [path.slice(0, at), path.slice(at + 3)];
+  return `import json; print([row${after} for row in json.load(open("${file}"))${before}])`;
+}
+
+function showSource() {
+  const note = document.getElementById("source"), { json, field, made } = fragment();
+  if (!json || !/^[\w. -]+\.json$/.test(json)) { note.hidden = true; return; }
+  if (note.hidden) sourceOpener = document.activeElement;
+  const links = [...document.querySelectorAll("a.n")].filter(one => {
+    const told = fragment(one.getAttribute("href"));
+    return told.json === json && told.field === field;
+  });
+  const link = links.includes(document.activeElement) ? document.activeElement : links.at(-1);  // the panel's, with more digits
+  if (selected) rewrite({ head: selected });  // the note is about a number; the panel stays
+  note.replaceChildren(
+    element("button", { type: "button", class: "close", "aria-label": "Close", onclick: closeSource }, "×"),
+    element("h2", { id: "source-title" }, "Where this number stands"),
+    element("p", { class: "value" }, link ? link.textContent : ""),
+    element("dl", {},
+      element("dt", {}, "file"), element("dd", {}, element("a", { href: encodeURI(json) }, json), " (beside this report)"),
+      element("dt", {}, "field"), element("dd", {}, element("code", {}, field ?? "")),
+      made ? element("dt", {}, "made by") : null, made ? element("dd", {}, made) : null,
+      element("dt", {}, "Python"), element("dd", {}, element("code", {}, pythonLine(json, field ?? "")))),
+  );
+  note.hidden = false;
+  note.focus({ preventScroll: true });
+}
+
+function closeSource() {
+  document.getElementById("source").hidden = true;
+  rewrite({ json: "", field: "", made: "" });
+  sourceOpener?.focus?.({ preventScroll: true });
+}

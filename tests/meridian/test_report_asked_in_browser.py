@@ -1,0 +1,505 @@
+"""The report as an instrument, in a real browser: each interaction by mouse, keyboard and touch, against the run's numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import results_io
+from calibrations.number_format import three_digits
+from meridian import report
+from meridian.run_folder import RunFolder
+from tests.meridian.in_browser import DESKTOP, NEEDS_CHROMIUM, OVERLAPS, PHONE, chromium, contrast, show, wait
+from tests.meridian.judged import judged
+
+pytest.importorskip("selenium.webdriver")
+actions = pytest.importorskip("selenium.webdriver.common.action_chains")
+keys = pytest.importorskip("selenium.webdriver.common.keys")
+ui = pytest.importorskip("selenium.webdriver.support.ui")
+pytestmark = NEEDS_CHROMIUM
+HOSTILE = "</script><img src=x onerror=\"document.title='hit'\">'&\n"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    yield from chromium()
+
+
+@pytest.fixture(scope="module")
+def run(finished, tmp_path_factory) -> RunFolder:
+    return RunFolder.open(judged(finished, tmp_path_factory.mktemp("asked") / "run"))
+
+
+@pytest.fixture(scope="module")
+def written(run) -> Path:
+    return report.write(run)
+
+
+@pytest.fixture
+def page(browser, written) -> Any:
+    """The report, freshly opened on a desk."""
+    show(browser, written, DESKTOP)
+    yield browser
+    assert [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+
+
+def one(browser, selector: str) -> Any:
+    return browser.find_element("css selector", selector)
+
+
+def texts(browser, selector: str) -> list[str]:
+    return browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent.trim())", selector
+    )
+
+
+def seen(browser, element: Any) -> Any:
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    return element
+
+
+def drawn(browser, name: str) -> Any:
+    place = seen(browser, one(browser, f"[data-figure='{name}']"))
+    wait(lambda: place.get_attribute("data-drawn") == name, name)
+    return place
+
+
+def press(browser, *what: str) -> None:
+    actions.ActionChains(browser).send_keys(*what).perform()
+
+
+def panel_of(browser) -> str | None:
+    return browser.execute_script(
+        "const p = document.getElementById('panel'); return p.hidden ? null : p.querySelector('h2').firstChild.textContent"
+    )
+
+
+# --- the head panel ------------------------------------------------------------------------------------------------
+
+
+def test_a_mention_opens_the_head_with_its_effects_intervals_and_ranks(page, run) -> None:
+    assert panel_of(page) is None
+    mention = seen(page, one(page, "table.disputed a.head[href='#head=L0H2']"))
+    mention.click()
+    wait(lambda: panel_of(page) == "L0H2", "the panel")
+    assert page.execute_script("return location.hash") == "#head=L0H2"
+    effects = run.evidence.head_effect("02", "noising").mean(axis=0)
+    place = run.evidence.heads.index((0, 2))
+    rank = 1 + int((np.abs(effects) > abs(effects[place])).sum())
+    cells = next(row for row in rows(page, "#panel tbody tr") if row[0].startswith("Activation patching, noising"))
+    assert cells[1].startswith(f"{float(three_digits(effects[place])):g} [") and cells[1].endswith("]")
+    assert cells[2].startswith(str(rank)) and cells[2].rstrip("stndrh") == str(rank)
+    assert len(texts(page, "#panel .attended")) == 3 == len(run.data("25")["examples"])
+    assert "The claim does not name it." in texts(page, "#panel section")[0]
+    assert any("P.outside" in text for text in texts(page, "#panel section:last-child li"))
+
+
+def rows(browser, selector: str) -> list[list[str]]:
+    return browser.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map(r => [...r.cells].map(c => c.textContent))", selector
+    )
+
+
+def test_a_claimed_head_has_its_role_evidence_and_all_its_edges(browser, written, run) -> None:
+    layer, head = run.evidence.circuit_heads[-1]
+    name = f"L{layer}H{head}"
+    show(browser, written, DESKTOP, f"#head={name}")  # the address restores it
+    assert panel_of(browser) == name
+    role = next(
+        (role, spec) for role, spec in run.circuit["roles"].items() if [layer, head] in [list(h) for h in spec["heads"]]
+    )
+    said = texts(browser, "#panel section")
+    assert role[0].replace("_", " ") in said[0] and name in said[0]
+    paths = run.data("28")
+    into = sum(list(one) == [layer, head] for one in paths["receivers"])
+    out = sum(list(one) == [layer, head] for one in paths["senders"])
+    headings = texts(browser, "#panel section[aria-label=Edges] thead th:first-child")
+    assert headings == [f"In: {into}"] * (into > 0) + [f"Out: {out}"] * (out > 0)
+    shown = [row[2].split(" [")[0] for row in rows(browser, "#panel section[aria-label=Edges] tbody tr")]
+    means = [
+        mean
+        for side in ("receivers", "senders")
+        for mean in sorted(
+            (np.mean(v) for v, end in zip(paths["noising"], paths[side], strict=True) if list(end) == [layer, head]),
+            key=lambda value: -abs(value),
+        )
+    ]
+    assert [float(text) for text in shown] == pytest.approx(means, rel=6e-3)
+
+
+def test_one_selection_is_marked_in_text_graph_map_and_attention(page, run) -> None:
+    layer, head = run.evidence.circuit_heads[0]
+    name = f"L{layer}H{head}"
+    drawn(page, "heads_02_denoising")
+    page.execute_script("location.hash = arguments[0]", f"head={name}")
+    wait(lambda: panel_of(page) == name, "the panel")
+    assert set(texts(page, "a.head.selected")) == {name}
+    marked = page.execute_script("return document.querySelectorAll('a.head.selected').length")
+    assert marked == len(page.find_elements("css selector", f"a.head[href='#head={name}']")) > 3
+    assert page.execute_script(
+        "return [...document.querySelectorAll('.node.selected')].map(e => e.dataset.node)"
+    ) == [name] * 2  # fmt: skip
+    assert page.execute_script("return [...document.querySelectorAll('.tile.selected')].map(e => e.dataset.head)") == [
+        name
+    ]
+    frame = "return document.querySelector(\"[data-figure='heads_02_denoising']\").layout.shapes.at(-1)"
+    wait(lambda: page.execute_script(frame).get("line", {}).get("width") == 4, "the frame on the map")
+    shape = page.execute_script(frame)
+    assert ((shape["y0"] + shape["y1"]) / 2, (shape["x0"] + shape["x1"]) / 2) == (layer, head)
+    press(page, keys.Keys.ESCAPE)
+    assert panel_of(page) is None and texts(page, ".selected") == []
+    assert page.execute_script("return location.hash") == ""
+
+
+def test_a_click_on_a_map_opens_the_head_of_the_cell(page) -> None:
+    place = drawn(page, "heads_02_noising")
+    box = place.find_element("css selector", ".nsewdrag")
+    width, height = box.size["width"], box.size["height"]
+    heads, layers = 8, 4  # layer 0 at the bottom
+    x, y = 2.5 / heads - 0.5, 0.5 - 0.5 / layers
+    actions.ActionChains(page).move_to_element_with_offset(box, round(x * width), round(y * height)).click().perform()
+    wait(lambda: panel_of(page) == "L0H2", "the head of the cell")
+
+
+def test_the_keyboard_opens_steps_and_closes_and_the_focus_comes_back(page) -> None:
+    node = seen(page, one(page, ".graph.large .node[role=button]"))
+    name = node.get_attribute("data-node")
+    page.execute_script("arguments[0].focus()", node)
+    press(page, keys.Keys.ENTER)
+    wait(lambda: panel_of(page) == name, "the panel")
+    assert page.execute_script("return document.activeElement.id") == "panel"
+    press(page, keys.Keys.TAB, keys.Keys.TAB, keys.Keys.ENTER)  # previous, next
+    wait(lambda: panel_of(page) != name, "the next head")
+    layer, head = map(int, re.findall(r"\d+", name))
+    after = f"L{layer}H{head + 1}" if head < 7 else f"L{layer + 1}H0"
+    assert panel_of(page) == after
+    press(page, keys.Keys.ESCAPE)
+    assert panel_of(page) is None
+    assert page.execute_script("return document.activeElement.dataset.node") in (name, after)
+    choice = one(page, "#any-head")
+    ui.Select(choice).select_by_value("L1H1")
+    wait(lambda: panel_of(page) == "L1H1", "the head of the list")
+    mention = seen(page, one(page, "a.head[href='#head=L0H2']"))
+    press(page, keys.Keys.ESCAPE)
+    page.execute_script("arguments[0].focus()", mention)
+    press(page, keys.Keys.ENTER)
+    wait(lambda: panel_of(page) == "L0H2", "the head of the link")
+    press(page, keys.Keys.ESCAPE)
+    assert page.execute_script("return document.activeElement.getAttribute('href')") == "#head=L0H2"
+
+
+@pytest.mark.parametrize(
+    "fragment", ["#head=L99H9", "#head=%3Cimg%20src%3Dx%3E", "#head=", "#head=%E0%A4%A", "#json=../x.json&field=a"]
+)
+def test_an_address_of_nothing_opens_nothing(browser, written, fragment) -> None:
+    show(browser, written, DESKTOP, fragment)
+    assert panel_of(browser) is None and not one(browser, "#source").is_displayed()
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_on_a_phone_a_touch_opens_a_sheet_that_fits(browser, written) -> None:
+    show(browser, written, PHONE)
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    node = seen(browser, one(browser, ".graph.large .node[role=button]"))
+    name = node.get_attribute("data-node")
+    box = browser.execute_script(
+        "const r = arguments[0].getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]", node
+    )
+    for kind, points in (("touchStart", [{"x": box[0], "y": box[1]}]), ("touchEnd", [])):
+        browser.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    wait(lambda: panel_of(browser) == name, "the sheet")
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    left, right, top, wide = browser.execute_script(
+        "const r = document.getElementById('panel').getBoundingClientRect();"
+        "return [r.left, r.right, r.top, document.documentElement.scrollWidth]"
+    )
+    assert (left, right, wide) == (0, 390, 390) and top > 844 / 4  # the page stays in sight above it
+    for button in browser.find_elements("css selector", "#panel .bar button"):
+        assert button.rect["x"] + button.rect["width"] <= 390 and min(button.size.values()) >= 24
+    assert browser.execute_script(OVERLAPS, "#panel h2, #panel h3, #panel th, #panel td, #panel li") == []
+
+
+# --- the graph -----------------------------------------------------------------------------------------------------
+
+
+def edges_shown(browser) -> list[tuple[str, str, str]]:
+    return [
+        tuple(edge)
+        for edge in browser.execute_script(
+            "return [...document.querySelectorAll('.graph.large .edge')]"
+            ".map(e => [e.dataset.from, e.dataset.to, e.dataset.input])"
+        )
+    ]
+
+
+def data_of(browser) -> dict[str, Any]:
+    return json.loads(one(browser, "#data").get_attribute("textContent"))
+
+
+def test_pointing_at_a_head_leaves_its_edges_alone(page) -> None:
+    sender = edges_shown(page)[-1][0]  # of the largest edge
+    node = seen(page, one(page, f".graph.large .node[data-node='{sender}']"))
+    actions.ActionChains(page).move_to_element(node).perform()
+    kept = page.execute_script(
+        "return [...document.querySelectorAll('.graph.large .edge.kept')].map(e => [e.dataset.from, e.dataset.to])"
+    )
+    own = [edge for edge in edges_shown(page) if sender in edge[:2]]
+    assert len(kept) == len(own) and all(sender in edge for edge in kept)
+    faint = "return [...document.querySelectorAll('.graph.large .edge:not(.kept)')].map(e => Number(getComputedStyle(e).opacity))"
+    assert max(page.execute_script(faint), default=0) < 0.1
+    tokens = page.execute_script(
+        "return [...document.querySelectorAll('.inputs .token')].map(e => parseFloat(e.style.getPropertyValue('--weight')))"
+    )
+    assert sum(tokens) == pytest.approx(100, abs=8)  # where it looks from the last token, in rounded percent
+    actions.ActionChains(page).move_to_element(one(page, "#graph-said")).perform()
+    assert page.execute_script("return document.querySelector('.graph.large').classList.contains('isolating')") is False
+
+
+def test_inputs_threshold_and_uncertain_edges_are_what_is_asked_for(page) -> None:
+    stored = data_of(page)["graph"]
+    limit = stored["faint"] * stored["largest"]
+
+    def expected(least: float, uncertain: bool, inputs: str = "qkv") -> int:
+        return sum(
+            abs(edge["weight"]) >= least and (uncertain or not edge["uncertain"]) and (edge["input"] or "v") in inputs
+            for edge in stored["edges"]
+        )
+
+    assert len(edges_shown(page)) == expected(limit, False)
+    certain, boxes = (
+        set(edges_shown(page)),
+        page.find_elements("css selector", "#circuit-controls input[type=checkbox]"),
+    )
+    seen(page, boxes[-1]).click()
+    assert len(edges_shown(page)) == expected(limit, True) and certain <= set(edges_shown(page))
+    lighter = page.execute_script(
+        "return [...document.querySelectorAll('.graph.large .uncertain path:not(.hit)')].map(e => getComputedStyle(e).opacity)"
+    )
+    assert len(lighter) == expected(limit, True) - len(certain) and set(lighter) <= {"0.45"}
+    boxes[0].click()
+    assert "q" not in {edge[2] for edge in edges_shown(page)}
+    boxes[0].click()
+    page.execute_script(
+        "const s = document.getElementById('edge-threshold'); s.value = .3; s.dispatchEvent(new Event('input'))"
+    )
+    assert len(edges_shown(page)) == expected(0.3 * stored["largest"], True)
+
+
+def test_a_role_folds_into_one_group_whose_edges_are_added_up(page) -> None:
+    stored = data_of(page)["graph"]
+    roles = [node["role"] for node in stored["nodes"] if node["name"] != node["role"]]
+    role = max(sorted(set(roles)), key=roles.count)
+    members = {node["name"] for node in stored["nodes"] if node["role"] == role}
+    page.execute_script(
+        "document.querySelectorAll('#circuit-controls .check input').forEach(b => b.checked || b.click())"
+    )
+    chip = seen(page, one(page, f"[data-role='{role}']"))
+    chip.click()
+    names = set(texts(page, ".graph.large .node text"))
+    group = f"{role.replace('_', ' ')} ({len(members)})"
+    assert group in names and not members & names and chip.get_attribute("aria-pressed") == "true"
+    assert page.execute_script(OVERLAPS, ".graph.large .node") == []
+    into_logits = [edge for edge in stored["edges"] if edge["from"] in members and edge["to"] == "logits"]
+    title = page.execute_script(
+        "return [...document.querySelectorAll('.graph.large .edge')].filter(e => e.dataset.from === arguments[0]"
+        " && e.dataset.to === 'logits').map(e => e.querySelector('title').textContent)", role.replace("_", " ")
+    )  # fmt: skip
+    if into_logits:
+        assert float(re.search(r": (\S+)", title[0])[1]) == pytest.approx(
+            sum(edge["weight"] for edge in into_logits), rel=6e-3
+        )
+    chip.click()
+    assert members <= set(texts(page, ".graph.large .node text"))
+
+
+def test_edges_and_discs_stand_out_in_both_themes(page) -> None:
+    for scheme in ("light", "dark"):
+        page.execute_script("document.documentElement.dataset.theme = arguments[0]", scheme)
+        ground = page.execute_script("return getComputedStyle(document.body).backgroundColor")
+        strokes = page.execute_script(
+            "return [...document.querySelectorAll('.graph.large .edge path:not(.hit), .graph.large .node > :first-child')]"
+            ".map(e => getComputedStyle(e).stroke)"
+        )
+        assert min(contrast(stroke, ground) for stroke in set(strokes)) >= 3
+
+
+# --- prompts, attention, sources, theme ------------------------------------------------------------------------------
+
+
+def test_the_prompt_on_which_the_circuit_fails_worst_comes_first(page, run) -> None:
+    lost = run.evidence.clean - run.evidence.ablated("circuit")
+    worst = run.require("01")["data"]["prompt_id"][run.evidence.rows[int(lost.argmax())]]
+    first = "return document.querySelector('table.prompts tbody tr').dataset.id"
+    assert page.execute_script(first) == worst
+    cells = rows(page, "table.prompts tbody tr")
+    assert len(cells) == 25 and float(cells[0][4]) == pytest.approx(float(lost.max()), abs=0.006)
+    assert [float(row[4]) for row in cells] == sorted((float(row[4]) for row in cells), reverse=True)
+
+
+def test_prompts_sort_filter_and_grow(page, run) -> None:
+    button = seen(page, one(page, "th[data-key=clean] button"))
+    button.click()
+    shown = [float(row[2]) for row in rows(page, "table.prompts tbody tr")]
+    assert shown == sorted(shown, reverse=True) and shown[0] == pytest.approx(
+        float(run.evidence.clean.max()), abs=0.006
+    )
+    assert one(page, "th[data-key=clean]").get_attribute("aria-sort") == "descending"
+    button.click()
+    assert float(rows(page, "table.prompts tbody tr")[0][2]) == pytest.approx(
+        float(run.evidence.clean.min()), abs=0.006
+    )
+    one(page, "#prompt-more").click()
+    assert len(rows(page, "table.prompts tbody tr")) == min(50, len(run.evidence.rows))
+    template = run.evidence.templates[0]
+    ui.Select(one(page, "#prompt-template")).select_by_value(str(template))
+    ui.Select(one(page, "#prompt-split")).select_by_value("")
+    stored = run.require("01")["data"]
+    assert f"of {list(stored['template']).count(template)} prompts" in one(page, "#prompt-count").text
+    assert {row[1] for row in rows(page, "table.prompts tbody tr")} == {str(template)}
+
+
+def test_a_token_shows_where_every_head_looks_from_there(page, run) -> None:
+    example = run.data("25")["examples"][1]
+    ui.Select(seen(page, one(page, "#attention-prompt"))).select_by_value("1")
+    token = page.find_elements("css selector", "#attention-tokens .token")[4]
+    actions.ActionChains(page).move_to_element(seen(page, token)).perform()
+    wait(lambda: "token 5 of" in one(page, "#attention-said").text, "the token")
+    shown = texts(page, ".tile .most")
+    assert len(shown) == len(run.evidence.heads) == 32
+    for pattern, text in zip(example["pattern"], shown, strict=True):
+        row = np.array(pattern[4][:5])
+        said = text.rsplit(" ", 1)
+        assert float(said[1]) == pytest.approx(row.max(), abs=0.006)
+        assert said[0] == example["tokens"][int(row.argmax())]
+    painted = page.execute_script(
+        "const c = document.querySelector('.tile canvas'); return [...c.getContext('2d').getImageData(0, 4, 5, 1).data]"
+    )
+    blue = [255 - painted[4 * key] for key in range(5)]
+    assert int(np.argmax(blue)) == int(np.argmax(example["pattern"][0][4][:5]))
+    one(page, ".tile[data-head=L1H3]").click()
+    wait(lambda: panel_of(page) == "L1H3", "the head of the tile")
+
+
+def test_a_number_says_where_it_stands_and_its_line_of_python_gives_it(page, run) -> None:
+    link = seen(page, one(page, ".recipes a.n"))
+    shown = link.text
+    link.click()
+    wait(lambda: one(page, "#source").is_displayed(), "the note")
+    file, field, line = (one(page, f"#source dd:nth-of-type({place})").text for place in (1, 2, 3))
+    assert (
+        file.startswith("P_preconditions.json") and field.endswith(".faithfulness") and line.startswith("import json")
+    )
+    expression = re.search(r"json\.load\(open\(\"([^\"]+)\"\)\)(.*)\)$", line)
+    value = eval(f"document{expression[2]}", {"document": results_io.read(run.path / expression[1])})
+    assert shown == f"{value:.2f}" == one(page, "#source .value").text
+    press(page, keys.Keys.ESCAPE)
+    assert not one(page, "#source").is_displayed()
+    assert page.execute_script("return document.activeElement.className") == "n"
+
+
+def test_a_number_of_the_panel_and_its_head_stand_in_one_address(page, written) -> None:
+    page.execute_script("location.hash = 'head=L0H2'")
+    wait(lambda: panel_of(page) == "L0H2", "the panel")
+    link = one(page, "#panel tbody a.n")
+    shown = link.text
+    link.click()
+    wait(lambda: one(page, "#source").is_displayed(), "the note")
+    fragment = page.execute_script("return location.hash")
+    assert "head=L0H2" in fragment and "json=02_activation_patching.json" in fragment
+    show(page, written, DESKTOP, fragment)  # sent to somebody else
+    assert panel_of(page) == "L0H2" and one(page, "#source .value").text == shown
+    assert one(page, "#source dd:nth-of-type(2)").text == "data.denoising[*][2]"
+    press(page, keys.Keys.ESCAPE)
+    assert page.execute_script("return location.hash") == "#head=L0H2" and panel_of(page) == "L0H2"
+    press(page, keys.Keys.ESCAPE)
+    assert page.execute_script("return location.hash") == "" and panel_of(page) is None
+
+
+def test_the_theme_goes_round_and_figures_follow(page) -> None:
+    drawn(page, "heads_02_denoising")
+    button, grounds = one(page, "#theme"), []
+    for theme in ("light", "dark", "system"):
+        button.click()
+        assert button.text == f"Theme: {theme}"
+        grounds.append(page.execute_script("return getComputedStyle(document.body).backgroundColor"))
+        wanted = "dark" if theme == "dark" else "light"
+        wait(lambda w=wanted: one(page, "#heads [data-drawn]").get_attribute("data-scheme") == w, wanted)
+    assert grounds[0] == grounds[2] != grounds[1]
+
+
+def test_first_900_pixels_hold_tier_reason_graph_prompt_and_what_blocks(page) -> None:
+    bottoms = page.execute_script(
+        "return ['.tier', '.because', '.blocks ul', '.graph.small svg', '.example .answer', '.example .foil']"
+        ".map(s => document.querySelector(s).getBoundingClientRect().bottom)"
+    )
+    assert max(bottoms) < 900
+    assert page.execute_script("return document.querySelectorAll('.graph.small .node').length") > 3
+
+
+def test_text_of_a_run_is_never_markup(browser, run, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    for number, change in (("01", _prompts), ("25", _tokens), ("20", _role)):
+        path = results_io.find(tmp_path / "run", number)
+        document = results_io.read(path)
+        change(document["data"])
+        results_io.write(path, document)
+    layer, head = run.evidence.circuit_heads[0]
+    show(browser, report.write(RunFolder.open(tmp_path / "run")), DESKTOP, f"#head=L{layer}H{head}")
+    browser.execute_script("document.querySelectorAll('#circuit-controls .chips button').forEach(b => b.click())")
+    assert browser.execute_script("return [document.querySelectorAll('img').length, document.title === 'hit']") == [
+        0,
+        False,
+    ]
+    assert "<img␣src=x" in one(browser, "#attention-tokens").text and "<img src=x" in one(browser, "#panel").text
+    assert "<img src=x" in " ".join(texts(browser, "table.prompts td")) + " ".join(
+        texts(browser, "#prompt-template option")
+    )
+
+
+def test_a_run_without_attention_or_edges_is_asked_without_an_error(browser, run, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    for number in ("25", "28", "02", "21"):
+        results_io.find(tmp_path / "run", number).unlink()
+    layer, head = run.evidence.circuit_heads[0]
+    show(browser, report.write(RunFolder.open(tmp_path / "run")), DESKTOP, f"#head=L{layer}H{head}")
+    assert panel_of(browser) == f"L{layer}H{head}"
+    said = texts(browser, "#panel section[aria-label=Edges], #panel section[aria-label^=Attention]")
+    assert [text[-5:] for text in said] == ["None.", "None."]
+    assert browser.execute_script("return document.querySelectorAll('.graph.large .node[role=button]').length") == len(
+        run.evidence.circuit_heads
+    )
+    assert not browser.find_elements("css selector", "#edge-threshold")
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+
+
+def _prompts(data: dict[str, Any]) -> None:
+    first = data["template"][0]
+    data["template"] = [HOSTILE if template == first else template for template in data["template"]]
+    data["examples"][0]["clean"][1] = HOSTILE
+
+
+def _tokens(data: dict[str, Any]) -> None:
+    data["examples"][0]["tokens"][1] = HOSTILE
+
+
+def _role(data: dict[str, Any]) -> None:
+    data["circuit"]["roles"] = {f"{name} {HOSTILE}": spec for name, spec in data["circuit"]["roles"].items()}
+
+
+def test_on_paper_there_is_neither_panel_nor_button(page) -> None:
+    page.execute_script("location.hash = 'head=L0H2'")
+    wait(lambda: panel_of(page) == "L0H2", "the panel")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    hidden = page.execute_script(
+        "return ['#panel', '#theme', 'nav', '#circuit-controls'].map(s => document.querySelector(s).getClientRects().length)"
+    )
+    ground = page.execute_script("return getComputedStyle(document.body).backgroundColor")
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert hidden == [0, 0, 0, 0] and ground == "rgb(255, 255, 255)"

@@ -1,0 +1,302 @@
+"""What the report answers when it is asked: heads, prompts, disagreements, and where each number stands, against the results."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import parse_qs
+
+import numpy as np
+import pytest
+import yaml
+
+import results_io
+from calibrations.certificate_row import MetricRow
+from calibrations.number_format import number, three_digits
+from meridian import figures, report
+from meridian.figures import colours
+from meridian.figures.values import CircuitGraph, GraphEdge, GraphNode
+from meridian.report import disagreement, explored, first_screen, head_facts, prompt_table, sources
+from meridian.report.sources import Source
+from meridian.run_folder import RunFolder
+from tests.meridian.judged import RULES, judged
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\n\u202e<!--\u2028"
+LINK = re.compile(r'<a class="n" href="#([^"]*)">([^<]*)</a>')
+
+
+@pytest.fixture(scope="module")
+def run(finished, tmp_path_factory) -> RunFolder:
+    return RunFolder.open(judged(finished, tmp_path_factory.mktemp("judged") / "run"))
+
+
+@pytest.fixture(scope="module")
+def written(run) -> str:
+    return report.render(run)
+
+
+@pytest.fixture(scope="module")
+def data(written) -> dict[str, Any]:
+    return json.loads(re.search(r'id="data">(.*?)</script>', written, re.DOTALL)[1])
+
+
+@pytest.fixture(scope="module")
+def measured(run) -> list[head_facts.Method]:
+    return head_facts.methods(run, figures.by_section(run)["heads"])
+
+
+def resolved(run: RunFolder, source: Source) -> Any:
+    """What stands at a source: a field by its names and places; with a star the list over that index."""
+    found = [results_io.read(run.path / source.file)]
+    for name, place, key in re.findall(r'([^.\[\]]+)|\[(\d+|\*)\]|\["([^"]+)"\]', source.field):
+        if place == "*":
+            found = list(found[0])
+        else:
+            found = [one[int(place)] if place else one[key or name] for one in found]
+    return found if "*" in source.field else found[0]
+
+
+def links(text: str) -> Iterator[tuple[Source, str]]:
+    for address, shown in LINK.findall(text):
+        told = {name: values[0] for name, values in parse_qs(address.replace("&amp;", "&")).items()}
+        yield Source(told["json"], told["field"], told.get("made", "")), shown
+
+
+def test_every_number_stands_in_the_file_and_field_that_it_names(run, written) -> None:
+    checked = 0
+    for source, shown in links(written):
+        value = resolved(run, source)
+        if isinstance(value, float | int) and not isinstance(value, bool):
+            assert shown.startswith(number(value)) or shown.split()[-1] == number(value) or number(value) in shown, (
+                source
+            )
+            checked += 1
+        elif "*" in source.field:
+            rows = run.evidence.rows
+            assert shown == number(float(np.asarray(value, float)[rows].mean())), source
+            checked += 1
+    assert checked > 200  # estimates, published values, losses, shares, recipes, probabilities, effects
+    stored = [record for row in run.certificate["rows"] for record in row["records"]]
+    fields = {source.field for source, _ in links(written) if source.file == "certificate.json"}
+    estimates = [MetricRow.read(record) for record in (*stored, *run.certificate["preconditions"])]
+    assert sum(field.endswith(".estimate") for field in fields) == sum(one.estimate is not None for one in estimates)
+
+
+def test_an_address_brings_its_parts_back_whatever_they_hold() -> None:
+    source = Source("a b.json", 'heads["0.1"].x[3]', "mean & more = 100 %")
+    (address,) = re.findall("^#(.*)", source.address)
+    told = {name: values[0] for name, values in parse_qs(address).items()}
+    assert told == {"json": source.file, "field": source.field, "made": source.made}
+    assert "made" not in Source("a.json", "b").address
+
+
+def test_every_figure_names_the_files_that_it_was_drawn_from(run) -> None:
+    for name, figure in figures.of(run).items():
+        found = sources.of_figure(run, figure)
+        assert found or not sources.NAMED.search(figure.caption), name
+        assert all((run.path / source.file).is_file() for source in found)
+        assert all(resolved(run, source) is not None for source in found), name
+    fields = {name: [one.field for one in sources.of_figure(run, figure)] for name, figure in figures.of(run).items()}
+    assert fields["heads_02_noising"] == ["data.noising"] and fields["lens_probability_by_position"] == [
+        "data.by_position.probability"
+    ]
+    assert fields["sites_mlp"] == ["data.sites.denoising.mlp"] and fields["circuit"] == ["data.noising"]
+    assert fields["outside_groups"] == ["worst_groups.outside"]
+
+
+def test_effects_have_the_maps_intervals_and_ranks_by_size(run, measured, data) -> None:
+    by_key = {method.key: method for method in measured}
+    noising = by_key["02.noising"]
+    means = run.evidence.head_effect("02", "noising").mean(axis=0)
+    assert noising.values == pytest.approx(means)
+    order = np.argsort(-np.abs(means), kind="stable")
+    assert [noising.ranks[place] for place in order] == list(range(1, len(means) + 1))
+    assert all(low < value < high for low, value, high in zip(noising.low, noising.values, noising.high, strict=True))
+    shown = next(method for method in data["methods"] if method["key"] == "02.noising")
+    assert shown["values"] == pytest.approx(means, rel=1e-5) and shown["ranks"] == list(noising.ranks)
+    assert resolved(run, noising.source(3))[0] == run.data("02")["noising"][0][3]
+    assert {key for key, method in by_key.items() if method.is_effect} == {
+        "02.denoising", "02.noising", "03.attribution", "05.natural_indirect", "05.natural_direct", "05.interaction",
+        "08.effect", "21.effect",
+    }  # fmt: skip
+
+
+def test_ranks_leave_out_what_is_missing_and_keep_the_order_of_equals() -> None:
+    assert head_facts.ranks([1.0, None, -3.0, 1.0, 0.0]) == (2, None, 1, 3, 4)
+    assert head_facts.ranks([]) == () and head_facts.ranks([None]) == (None,)
+
+
+def test_a_head_has_its_role_its_own_evidence_and_the_verdicts_that_name_it(run, data) -> None:
+    for name, spec in run.circuit["roles"].items():
+        for layer, head in spec["heads"]:
+            told = data["roles"][f"L{layer}H{head}"]
+            assert told["role"] == name and f"L{layer}H{head} " in told["evidence"]
+            assert told["evidence"].count(";") == 0
+    assert set(data["roles"]) == {f"L{layer}H{head}" for layer, head in run.evidence.circuit_heads}
+    for record in (r for row in run.certificate["rows"] for r in row["records"]):
+        for name in {head for reason in record["reasons"] for head in head_facts.HEAD.findall(reason)}:
+            assert record["metric"] in {one["metric"] for one in data["verdicts"][name]}
+    for name, verdicts in data["verdicts"].items():
+        for one in verdicts:
+            assert resolved(run, Source(one["json"], one["field"])) is not None
+            if one["metric"] == "M3b.no_idle_heads" and one["text"].startswith("this head"):
+                assert one["text"].endswith(resolved(run, Source(one["json"], one["field"]))["label"]), name
+
+
+def test_methods_disagree_about_heads_outside_that_are_large_and_claimed_ones_that_are_not(run, measured) -> None:
+    found = disagreement.of(run, measured)
+    heads, quarter = len(run.evidence.heads), len(run.evidence.heads) // 4
+    assert found.first == quarter == 8 and len(found.methods) == 5
+    expected: dict[bool, set[str]] = {True: set(), False: set()}
+    for method in found.methods:
+        for index, pair in enumerate(run.evidence.heads):
+            claimed = pair in run.evidence.roles
+            holds_zero = method.low[index] is not None and method.low[index] <= 0 <= method.high[index]
+            rank = method.ranks[index]
+            if (claimed and (rank > heads - quarter or holds_zero)) or (not claimed and rank <= quarter):
+                expected[claimed].add(f"L{pair[0]}H{pair[1]}")
+    assert {one.head for one in found.outside} == expected[False]
+    assert {one.head for one in found.claimed} == expected[True]
+    assert all(any(said.odd for said in one.opinions) for one in (*found.outside, *found.claimed))
+    noising = next(one for one in found.outside if one.head == "L0H2").opinions[0]
+    assert (
+        noising.odd
+        and noising.rank == 1
+        and three_digits(noising.value)
+        == three_digits(float(run.evidence.head_effect("02", "noising").mean(axis=0)[2]))
+    )
+
+
+def test_without_methods_there_is_no_disagreement(run) -> None:
+    found = disagreement.of(run, [])
+    assert (found.methods, found.outside, found.claimed, found.first) == ((), (), (), 0)
+
+
+def test_every_prompt_is_there_with_its_own_text_and_numbers(run) -> None:
+    table = prompt_table.of(run)
+    stored = run.require("01")["data"]
+    assert table.id == tuple(stored["prompt_id"]) and len(set(table.text)) == len(table.text)
+    for row, example in enumerate(stored["examples"]):
+        text = " ".join(token for token in example["clean"] if token != example["bos"])
+        assert (table.text[row] or "").replace(" ", "") == text.replace(" ", "")
+        assert table.answer[row] == example["answers"][0] and table.foil[row] == example["wrong"][0]
+    order = [table.id.index(stored["prompt_id"][row]) for row in run.evidence.rows]
+    assert [table.circuit[row] for row in order] == pytest.approx(run.evidence.ablated("circuit"), rel=1e-5)
+    assert [table.clean[row] for row in order] == pytest.approx(run.evidence.clean, rel=1e-5)
+    assert table.correct == tuple(stored["correct"])
+
+
+def test_a_prompt_that_the_task_does_not_give_again_has_no_text(run, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    path = results_io.find(tmp_path / "run", "01")
+    document = results_io.read(path)
+    document["data"]["prompt_id"][3] = "0" * 16
+    results_io.write(path, document)
+    table = prompt_table.of(RunFolder.open(tmp_path / "run"))
+    assert [row for row, text in enumerate(table.text) if text is None] == [3]
+    document["data"]["row"] = [10 * place for place in range(len(table.id))]
+    document["environment"]["seeds"] = {}
+    results_io.write(path, document)
+    table = prompt_table.of(RunFolder.open(tmp_path / "run"))
+    assert set(table.text) == {None} and table.names[3] == f"row 30, {document['data']['cluster'][3]}"
+
+
+def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, tmp_path) -> None:
+    kept = run.record("P.faithfulness")
+    said = first_screen.why(run)
+    assert number(kept["estimate"]) in said and number(kept["ci90"][0]) in said
+    tier = run.certificate["tier"]
+    gate = run.certificate["blocking"][str(tier + 1)][0]
+    assert first_screen.ASKED[gate["metric"]] in said and f"tier {tier + 1} is not reached" in said
+    assert said.count(".") - len(re.findall(r"\d\.\d", said)) == 1  # one sentence
+
+    def with_certificate(**changes: Any) -> str:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        shutil.copytree(run.path, folder)
+        document = results_io.read(folder / "certificate.json")
+        results_io.write(folder / "certificate.json", {**document, **changes})
+        return first_screen.why(RunFolder.open(folder))
+
+    assert "not shown to do the task" in with_certificate(tier=None)
+    assert with_certificate(tier=4).endswith("and every gate passes.")
+    held_out = {**gate, "metric": "P.faithfulness", "split": "held_out"}
+    said = with_certificate(tier=3, blocking={"4": [held_out, gate]})
+    assert "on held-out prompts (and 1 more gate below)" in said
+
+
+def test_every_gate_of_the_tiers_is_said_in_plain_words() -> None:
+    tiers = yaml.safe_load(RULES.read_text())["tiers"]
+    gates = {gate for asked in tiers.values() for kind in ("all", "any", "not_fail") for gate in asked.get(kind, ())}
+    assert gates <= set(first_screen.ASKED)
+    assert first_screen.asked({"metric": "X9.unknown", "split": "evaluation"}) == "X9.unknown passes"
+
+
+def test_what_did_not_pass_comes_first_by_severity_and_the_rest_is_folded(run, written) -> None:
+    first, passed, _ = re.findall(r'<table class="cards">.*?</table>', written, re.DOTALL)
+    verdicts = [re.findall(r'class="verdict ([\w-]+)"', row)[-1] for row in first.split("</tr>")[1:-1]]
+    ranked = ["fail", "inconclusive", "insufficient", "not-run"]
+    assert verdicts and [ranked.index(one) for one in verdicts] == sorted(ranked.index(one) for one in verdicts)
+    assert {re.findall(r'class="verdict ([\w-]+)"', row)[-1] for row in passed.split("</tr>")[1:-1]} == {"pass"}
+    before = written.partition(passed)[0]
+    assert before.count("<details") == before.count("</details>") + 1  # it stands inside one that is closed
+
+
+def test_hostile_text_is_neither_markup_nor_the_end_of_the_data(run, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    for number_of, change in (("01", _hostile_prompts), ("20", _hostile_role), ("25", _hostile_tokens)):
+        path = results_io.find(tmp_path / "run", number_of)
+        document = results_io.read(path)
+        change(document["data"])
+        results_io.write(path, document)
+    text = report.render(RunFolder.open(tmp_path / "run"))
+    block = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
+    assert not set("<>&\u2028") & set(block)
+    found = json.loads(block)
+    assert found["prompts"]["template"][0] == HOSTILE and found["attention"]["examples"][0]["tokens"][1] == HOSTILE
+    assert HOSTILE in {told["role"] for told in found["roles"].values()}
+    assert "<img" not in text.replace("&lt;img", "") and text.count("</script>") == 4
+
+
+def _hostile_prompts(data: dict[str, Any]) -> None:
+    first = data["template"][0]
+    data["template"] = [HOSTILE if template == first else template for template in data["template"]]
+    data["examples"][0]["clean"][1] = HOSTILE
+    data["examples"][0]["answers"] = [HOSTILE]
+
+
+def _hostile_role(data: dict[str, Any]) -> None:
+    roles = data["circuit"]["roles"]
+    name = next(iter(roles))
+    roles[HOSTILE] = {**roles.pop(name), "evidence": HOSTILE}
+
+
+def _hostile_tokens(data: dict[str, Any]) -> None:
+    data["examples"][0]["tokens"][1] = HOSTILE
+
+
+def test_numbers_that_are_not_finite_are_missing_or_refused() -> None:
+    assert prompt_table.rounded(float("nan")) is None and prompt_table.rounded(None) is None
+    assert prompt_table.rounded(1.23456789) == 1.23457 and prompt_table.rounded(-1.23456789e-9) == -1.23457e-9
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        explored.as_json({"a": float("inf")})
+
+
+def test_only_heads_of_the_model_become_links() -> None:
+    known = frozenset({"L0H1"})
+    text = str(report.with_heads("L0H1, L0H10 and L9H9 <b>", known))
+    assert text == '<a class="head" href="#head=L0H1">L0H1</a>, L0H10 and L9H9 &lt;b&gt;'
+
+
+def test_the_graph_has_the_shares_fills_and_certainty_of_the_figure(run) -> None:
+    nodes = (GraphNode("L1H0", 1, "late", -1.0), GraphNode("L0H0", 0, "early", 2.0), GraphNode("logits", 2, "logits"))
+    edges = (GraphEdge("L0H0", "L1H0", -4.0, "q", -5.0, -3.0), GraphEdge("L1H0", "logits", 1.0, None, -1.0, 3.0))
+    graph = CircuitGraph(name="circuit", title="t", caption="c", n_layers=2, nodes=nodes, edges=edges, unit="nats")
+    shown = explored.of(run, [], graph)["graph"]
+    assert [(one["name"], one["share"], one["fill"]) for one in shown["nodes"]] == [
+        ("L1H0", 0.5, colours.LIGHT[1]), ("L0H0", 1.0, colours.LIGHT[0]), ("logits", 0.0, colours.PLAIN)
+    ]  # fmt: skip
+    assert [(one["row"], one["uncertain"], one["input"]) for one in shown["edges"]] == [(1, True, ""), (0, False, "q")]
+    assert shown["largest"] == 4.0
