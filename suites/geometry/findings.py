@@ -131,7 +131,7 @@ def pairs(base: Sequence[Variant], framed: Sequence[Variant]) -> list[tuple[Vari
 def _framing(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
     personas = list(dict.fromkeys(variant.persona for variant in one.construct.of("persona")))
     if not personas:
-        yield None, absent(framing, "not_applicable", "the construct has no personas")
+        yield None, absent(framing, "not_applicable", one.left_out or "the construct has no personas")
     for persona in personas:
         framed = one.construct.of("persona", persona=persona)
         yield persona, _guarded(one, framing, [*base, *framed], lambda framed=framed: _pss(one, base, framed, seed))
@@ -148,7 +148,7 @@ def _pss(one: Measured, base: Sequence[Variant], framed: Sequence[Variant], seed
 def _turns(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
     numbers = sorted({variant.turn for variant in one.construct.of("turns") if variant.turn is not None})
     if not numbers:
-        yield None, absent(turns, "not_applicable", "the construct has no turns")
+        yield None, absent(turns, "not_applicable", one.left_out or "the construct has no turns")
         return
     by_turn = [one.construct.of("turns", turn=number) for number in numbers]
     shared = set.intersection(*({variant.wording for variant in turn} for turn in by_turn))

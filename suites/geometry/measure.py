@@ -27,6 +27,7 @@ from suites.models.base import CAPABILITIES, ModelUnderTest
 
 CHUNK = 256  # outputs or choices between two writes to the disk
 CACHE_NAME = "generations.sqlite"
+NO_CHAT = "its conversation needs a model that takes chat turns, or a transcript in the construct"
 MOST_MISSING = 0.2  # share of a variant's outputs without a coordinate
 
 
@@ -47,11 +48,15 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Measured:
-    """A construct with the outputs of its variants, by id; `reason` says why it has none."""
+    """A construct with the outputs of its variants, by id; `reason` says why it has none.
+
+    `left_out`: why variants that are declared are not among those of `construct`; "" if all are there.
+    """
 
     construct: Construct
     outputs: Mapping[str, Outputs]
     reason: str | None = None
+    left_out: str = ""
 
     def usable(self, variants: Sequence[Variant]) -> str | None:
         """None if every one of these variants has enough outputs; else which has not."""
@@ -165,9 +170,9 @@ def _one_set(
         return SetRun(own, space, {}, (), True, MISSING["logprobs"])
     sampled = not space.exact and "sampling" in asker.model.capabilities and settings["draws"] > 1
     leg = _leg(own, settings, sampled)
-    suites = {
-        one.id: as_suite(own, one, space, leg) for one in own.constructs if one.mode_of_output == construct.SEMANTIC
-    }
+    chat = "chat" in asker.model.capabilities and not space.exact  # likelihoods are of texts as they stand
+    asked = {one.id: askable(one, chat) for one in own.constructs if one.mode_of_output == construct.SEMANTIC}
+    suites = {name: as_suite(own, one, space, leg, chat) for name, one in asked.items() if one.variants}
     for suite in suites.values():
         asker.log.begin(suite, _expected(suite), {}, sum(bool(item.choices) for item in suite.items))
     with progress(f"geometry: {own.name}") as bar:
@@ -178,35 +183,44 @@ def _one_set(
     measured, environments = [], []
     for one in own.constructs:
         if one.id not in suites:
-            measured.append(Measured(one, {}, construct.SYMBOLIC_REASON))
+            measured.append(Measured(one, {}, NO_CHAT if one.id in asked else construct.SYMBOLIC_REASON))
             continue
-        recorded = asker.log.run_of(suites[one.id])
+        recorded, left_out = asker.log.run_of(suites[one.id]), NO_CHAT if asked[one.id] != one else ""
         asker.log.finish(recorded)
         environments += recorded.environments
-        measured.append(Measured(one, _outputs(one, recorded, space, scale)))
+        outputs = _outputs(asked[one.id], recorded, space, scale)
+        measured.append(Measured(asked[one.id], outputs, left_out=left_out))
     return SetRun(own, space, space.identity(scale), tuple(measured), not sampled, None, tuple(environments))
+
+
+def askable(one: Construct, chat: bool) -> Construct:
+    """The construct with the variants that can be put: conversations need a model that takes chat, or a transcript."""
+    kept = tuple(v for v in one.variants if chat or one.written(v) is not None)
+    return one if kept == one.variants else replace(one, variants=kept)
 
 
 def why_not(own: ConstructSet, model: ModelUnderTest) -> str | None:
     """Why a set does not apply to a model; None if it does."""
     lacking = [MISSING[name] for name in own.requires if name in CAPABILITIES and name not in model.capabilities]
     if not lacking and READS in own.requires:
-        prompts = [one.prompt for construct_ in own.constructs for one in construct_.variants]
+        prompts = [one.written(v) or v.prompt for one in own.constructs for v in one.variants]
         bad = [prompt for prompt in prompts if not model.reads(prompt)]
         lacking = [f"the model's vocabulary cannot write {len(bad)} of {len(prompts)} prompts"] if bad else []
     return "; ".join(lacking) or None
 
 
-def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg) -> Suite:
+def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg, chat: bool) -> Suite:
     """The construct as what the record knows: an item for each variant, or for each of its axes if choices are compared.
+
+    `chat`: earlier turns are sent as such; else they are written into the prompt as the construct's transcript says.
 
     Items of generated texts do not depend on the coordinates, so that another embedder finds the same run again.
     """
     if space.exact:
-        items = tuple(item for v in one.variants for item in space.items(v.id, v.prompt, v.system))
+        items = tuple(item for v in one.variants for item in space.items(v.id, str(one.written(v)), v.system))
         identity = lock.digest([one.sha256, [dict(axis) for axis in space.axes]])
     else:
-        items, identity = tuple(Item(v.id, v.prompt, system=v.system) for v in one.variants), one.sha256
+        items, identity = tuple(_item(one, v, chat) for v in one.variants), one.sha256
     return Suite(
         id=f"geometry.{own.name}.{one.id}",
         version=one.version,
@@ -224,6 +238,12 @@ def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg) ->
         items=items,
         sha256=identity,
     )
+
+
+def _item(one: Construct, variant: Variant, chat: bool) -> Item:
+    if chat:
+        return Item(variant.id, variant.prompt, system=variant.system, earlier=variant.earlier)
+    return Item(variant.id, str(one.written(variant)), system=variant.system)
 
 
 def _leg(own: ConstructSet, settings: Mapping[str, Any], sampled: bool) -> Leg:

@@ -87,9 +87,9 @@ def sweep(
             f"a trace reads coordinates of kind choices, and these are of kind {space.kind}; declare choices"
         )
     prompts = [(place, v) for place, one in enumerate(constructs) for v in one.variants]
-    tokens = [model.encoding.tokens(variant.prompt) for _, variant in prompts]
+    tokens = [model.encoding.tokens(str(constructs[place].written(v))) for place, v in prompts]
     ids = _choices(model, prompts[0][1].prompt, space)
-    reference = [model.encoding.tokens(v.prompt) for one in constructs for v in findings.wordings(one)]
+    reference = [model.encoding.tokens(str(one.written(v))) for one in constructs for v in findings.wordings(one)]
 
     def read() -> list[Table]:
         points = coordinates.apply_scale(_points(model, tokens, ids), scale)

@@ -318,9 +318,15 @@ def test_a_set_that_does_not_apply_says_why(tmp_path):
         ({"variants": [{"id": "p", "method": "persona", "prompt": "x"}]}, "name its persona"),
         ({"variants": [{"id": "p", "method": "direct"}]}, "needs either prompt or messages"),
         (
-            {"variants": [{"id": "p", "method": "direct", "messages": [{"role": "user", "content": "x"}]}]},
-            "no transcript",
+            {"variants": [{"id": "p", "method": "direct", "messages": [{"role": "assistant", "content": "x"}]}]},
+            "has messages of assistant; expected user and assistant in turn",
         ),
+        (
+            {"variants": [{"id": "p", "method": "direct", "messages": [{"role": "system", "content": "x"}]}]},
+            "has messages of system; expected user and assistant in turn",
+        ),
+        ({"transcript": {"user": "User:", "assistant": "A: {}"}}, "each form of the transcript says once where"),
+        ({"turns": ["a"], "conversation": [{"user": "b", "assistant": "c"}]}, "keep one of them"),
         (
             {"variants": [{"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "It rained. Why?"}]},
             "asks something else than turn 0",
@@ -336,19 +342,77 @@ def test_a_construct_that_cannot_be_compared_is_refused(change, sentence, tmp_pa
     assert "\n" not in str(error.value)
 
 
-def test_messages_are_written_as_the_transcript_says_and_turns_end_with_the_question(tmp_path):
-    form = {"user": "User: {}", "assistant": "Assistant: {}"}
-    messages = [
-        {"role": "user", "content": "Hello"},
-        {"role": "assistant", "content": "Hi {}"},
-        {"role": "user", "content": "Why?"},
+TALK = [{"user": "It rained.", "assistant": "So it {} did."}, {"user": "I moved.", "assistant": "Where to?"}]
+FORM = {"user": "User: {}", "assistant": "Assistant: {}"}
+
+
+def test_a_conversation_is_sent_as_turns_to_a_model_that_takes_them(tmp_path):
+    """Three nats of drift after two turns, and none behind a persona: DS finds it and no other."""
+    rng = np.random.default_rng(5)
+
+    class Talker(Rater):
+        def _answer(self, request):
+            drift = 1.5 * len(request.earlier) / 2
+            return Generation(says(5 + drift + rng.normal() * 0.3, 5 + rng.normal() * 0.3), "stop")
+
+    own = written(tmp_path / "mine", [question("q", conversation=TALK, personas={"cook": "As a cook,"})])
+    model = Talker(None, capabilities=("generation", "sampling", "seed", "chat"))
+    run = measure.run([own], model, tmp_path / "out", SETTINGS)
+    heard = {(request.prompt, request.earlier) for request in model.heard}
+    first, second = (
+        (("user", "It rained."), ("assistant", "So it {} did.")),
+        (("user", "I moved."), ("assistant", "Where to?")),
+    )
+    for k in range(8):
+        assert {e for p, e in heard if p == f"q put in way {k}"} == {(), first, first + second}
+    found = records(run, tmp_path / "out")
+    drift = found["G.ds.mine.q"]
+    assert drift["detail"]["squared"] == pytest.approx(9, abs=1.5) and drift["p_value"] < 0.05
+    assert drift["detail"]["velocity"] == pytest.approx(1.5, abs=0.2) and drift["detail"]["turns"] == 2
+    assert drift["ci"]["low"] > 2.5 and drift["detail"]["distances"][1] == pytest.approx(1.5, abs=0.3)
+    assert abs(found["G.pss.mine.q.cook"]["detail"]["squared"]) < 0.1 and abs(found["G.pis.mine.q"]["value"]) < 0.1
+    again = measure.run([own], model, tmp_path / "out", SETTINGS)
+    assert again.asked == 0 and again.reused == 8 * 4 * 5
+
+
+def test_a_base_model_reads_a_transcript_and_without_one_has_no_turns(tmp_path):
+    rule = lambda prompt, sample: says(5 + sample)  # noqa: E731
+    model = Rater(rule)
+    own = written(tmp_path / "told", [question("q", conversation=TALK, transcript=FORM)])
+    assert records(measure.run([own], model, tmp_path / "a", SETTINGS), tmp_path / "a")["G.ds.told.q"]["status"] == "ok"
+    heard = {request.prompt for request in model.heard}
+    assert "User: q put in way 0\nAssistant:" in heard and not any(request.earlier for request in model.heard)
+    assert "User: It rained.\nAssistant: So it {} did.\nUser: q put in way 0\nAssistant:" in heard
+    bare = written(tmp_path / "bare", [question("q", conversation=TALK)])
+    found = records(measure.run([bare], Rater(rule), tmp_path / "b", SETTINGS), tmp_path / "b")
+    assert found["G.ds.bare.q"]["status"] == "not_applicable" and "takes chat turns" in found["G.ds.bare.q"]["reason"]
+    assert found["G.pis.bare.q"]["status"] == "ok"
+    only = [
+        {
+            "id": "c",
+            "method": "direct",
+            "messages": [{"role": r, "content": "x"} for r in ("user", "assistant", "user")],
+        }
     ]
+    none = {**question("q", variants=only), "wordings": None}
+    none.pop("wordings")
+    found = records(
+        measure.run([written(tmp_path / "none", [none])], Rater(rule), tmp_path / "c", SETTINGS), tmp_path / "c"
+    )
+    assert found["G.pis.none.q"]["status"] == "not_applicable" and "takes chat" in found["G.pis.none.q"]["reason"]
+
+
+def test_messages_have_a_system_text_and_end_with_the_question(tmp_path):
+    messages = [{"role": "system", "content": "Be brief."}, *({"role": r, "content": c} for r, c in
+                (("user", "Hello"), ("assistant", "Hi {}"), ("user", "Why?")))]  # fmt: skip
     own = written(
         tmp_path / "m",
-        [question("q", transcript=form, variants=[{"id": "c", "method": "direct", "messages": messages}])],
+        [question("q", transcript=FORM, variants=[{"id": "c", "method": "direct", "messages": messages}])],
     )
     (direct,) = own.constructs[0].of("direct")
-    assert direct.prompt == "User: Hello\nAssistant: Hi {}\nUser: Why?\nAssistant:"
+    assert (direct.system, direct.prompt) == ("Be brief.", "Why?")
+    assert direct.earlier == (("user", "Hello"), ("assistant", "Hi {}"))
+    assert own.constructs[0].written(direct) == "User: Hello\nAssistant: Hi {}\nUser: Why?\nAssistant:"
 
 
 def test_an_edited_construct_needs_a_new_version(tmp_path, capsys):
