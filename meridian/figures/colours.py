@@ -11,6 +11,7 @@ INK = "#1f2933"
 GRID = "rgba(125,125,125,0.25)"
 SHADE = "rgba(0,114,178,0.13)"
 ACCENT = "#0072b2"
+FAINT = "#808080"  # told apart on a light page and on a dark one
 FRAME = "#000000"
 POSITIVE = "#0072b2"
 NEGATIVE = "#d55e00"

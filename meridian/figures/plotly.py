@@ -28,6 +28,7 @@ from meridian.figures.values import (
     GraphNode,
     HeatMap,
     Interval,
+    OutputMap,
 )
 
 Specification = dict[str, Any]  # {"data": [traces], "layout": {...}}
@@ -480,3 +481,61 @@ def _nodes(nodes: Sequence[GraphNode], places: Mapping[str, tuple[float, float]]
 def _node_text(node: GraphNode, unit: str) -> str:
     effect = "" if node.effect is None else f"<br>patching effect {three_digits(node.effect)} {_plain(unit)}"
     return f"{_plain(node.name)}<br>{_plain(node.role.replace('_', ' '))}{effect}"
+
+
+# --- map of outputs ----------------------------------------------------------------------------------------
+
+
+@specification.register
+def _(figure: OutputMap) -> Specification:
+    grey = {"color": colours.FAINT}
+    traces = [
+        _marks(figure.draws, "output", {"size": 5, "opacity": 0.6, **grey}),
+        _outline(figure.hull, "hull of nine tenths", {"line": {"dash": "dot", "width": 1, **grey}}),
+        _outline(figure.ellipse, "95 % ellipse", {"line": {"width": 0}, "fill": "toself", "fillcolor": colours.SHADE}),
+        _marks(figure.wordings, "neutral wording", {"size": 8, "symbol": "circle-open", "color": colours.ACCENT}),
+        _marks([figure.centre], "their centre", {"size": 9, "symbol": "diamond", "color": colours.ACCENT}),
+    ]
+    for place, arrow in enumerate(figure.arrows):
+        colour = colours.series(place + 1)
+        symbols = ["circle", f"triangle-{('up', 'down', 'left', 'right')[place % 4]}"]
+        shaft = {
+            "mode": "lines+markers",
+            "line": {"color": colour},
+            "marker": {"color": colour, "size": [1, 11], "symbol": symbols, "opacity": 1},
+        }
+        ends = [(arrow.x0, arrow.y0), (arrow.x1, arrow.y1)]
+        traces.append({**_marks(ends, f"framed: {arrow.label}", {}), **shaft})
+    if figure.reference is not None:
+        traces.append(_marks([figure.reference], "reference", {"size": 11, "symbol": "x", "color": colours.NEGATIVE}))
+    equal = {"scaleanchor": "x", "scaleratio": 1}
+    legend = {"orientation": "h", "y": -0.2}
+    return _figure(
+        traces,
+        460,
+        300,
+        showlegend=True,
+        legend=legend,
+        xaxis=_axis(figure.x_label, constrain="domain"),
+        yaxis=_axis(figure.y_label, **equal),
+    )
+
+
+def _marks(points: Sequence[tuple[float, float]], name: str, marker: Trace) -> Trace:
+    x, y = ([point[k] for point in points] for k in (0, 1))
+    hover = f"{_plain(name)}: %{{x:.3g}}, %{{y:.3g}}<extra></extra>"
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "name": _plain(name),
+        "mode": "markers",
+        "marker": marker,
+        "hovertemplate": hover,
+    }
+
+
+def _outline(points: Sequence[tuple[float, float]], name: str, how: Trace) -> Trace:
+    closed = [*points, *points[:1]]
+    x, y = ([point[k] for point in closed] for k in (0, 1))
+    return {"type": "scatter", "x": x, "y": y, "name": _plain(name), "mode": "lines", "hoverinfo": "skip", **how}

@@ -288,11 +288,11 @@ def _expanded(data: Mapping[str, Any]) -> list[Variant]:
             Variant(f"turn{turn}_{name}", "turns", f"{before} {text}", wording=name, turn=turn)
             for name, text in wordings.items()
         ]
-    before: tuple[tuple[str, str], ...] = ()
+    earlier: tuple[tuple[str, str], ...] = ()
     for turn, said in enumerate(data.get("conversation", ()), start=1):
-        before += (("user", said["user"]), ("assistant", said["assistant"]))
+        earlier += (("user", said["user"]), ("assistant", said["assistant"]))
         found += [
-            Variant(f"turn{turn}_{name}", "turns", text, wording=name, turn=turn, earlier=before)
+            Variant(f"turn{turn}_{name}", "turns", text, wording=name, turn=turn, earlier=earlier)
             for name, text in wordings.items()
         ]
     return found
@@ -317,7 +317,8 @@ def _variant(one: Mapping[str, Any], where: str) -> Variant:
     if system and "system" in given:
         raise UserError(f"{where}: variant {one['id']} has two system texts; keep one of them")
     earlier = tuple((turn["role"], turn["content"]) for turn in turns[:-1])
-    return Variant(**given, **system, prompt=turns[-1]["content"], earlier=earlier)
+    fields: dict[str, Any] = {**given, **system, "prompt": turns[-1]["content"], "earlier": earlier}
+    return Variant(**fields)
 
 
 def _lint(construct: Construct, where: str) -> None:

@@ -16,7 +16,7 @@ from results_io import UserError
 from suites import asking, likelihood, lock
 from suites.applicability import MISSING, READS
 from suites.asking import Asker, Progress
-from suites.geometry import construct, coordinates
+from suites.geometry import construct, coordinates, fixed_scale, lint
 from suites.geometry.construct import Construct, ConstructSet, Variant
 from suites.geometry.coordinates import SEPARATOR, Coordinates
 from suites.item import Item, Leg, Suite
@@ -98,11 +98,16 @@ class SetRun:
         """The fixed scale; none in coordinates of another kind than the declared one."""
         return self.constructs.scale if self.as_declared else {}
 
+    @property
+    def plane(self) -> Float[np.ndarray, "two axis"] | None:
+        """Two axes for coordinates that declare none: the principal ones that the scale fixes; None without."""
+        return None if self.coordinates is None or self.coordinates.axes else fixed_scale.plane(self.scale)
+
     def reference(self, one: Construct) -> tuple[float, ...] | None:
         """The construct's reference in units of the scale; None where it has none in these coordinates."""
         if one.reference is None or not self.as_declared:
             return None
-        return tuple(coordinates.apply_scale(np.array([one.reference]), self.scale)[0].tolist())
+        return tuple(fixed_scale.apply(np.array([one.reference]), self.scale)[0].tolist())
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,7 @@ def run(
     goes on where it stopped; with other coordinates of generated texts nothing is asked again. UserError for coordinates that
     cannot be, and as `GenerationLog`.
     """
+    _check(settings)
     execution = getattr(model, "execution", {})
     folder = Path(folder)
     with (
@@ -146,6 +152,15 @@ def run(
         compared = _choices_known(log) - before
     asked, known = asker.asked + compared, asker.reused + before
     return GeometryRun(model.name, model.identity, seed, found, asked, known, folder / generations.NAME)
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """UserError for what is no number of draws and no temperature."""
+    draws, temperature = settings["draws"], settings["temperature"]
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+        raise UserError(f"geometry.draws={draws} is wrong; expected a whole number above 0: outputs of a variant")
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < np.inf:
+        raise UserError(f"geometry.temperature={temperature} is wrong; expected a number from 0")
 
 
 def _choices_known(log: GenerationLog) -> int:
@@ -166,9 +181,12 @@ def _one_set(
     data = own.coordinates if wanted is None or wanted == own.coordinates.get("kind") else {"kind": wanted}
     space = coordinates.declared(data, f"{own.name}/{construct.REFERENCE}", embedder)
     scale = own.scale if data is own.coordinates else {}
+    if data is own.coordinates:
+        lint.check(own, space)
     if space.exact and "logprobs" not in asker.model.capabilities:
         return SetRun(own, space, {}, (), True, MISSING["logprobs"])
-    sampled = not space.exact and "sampling" in asker.model.capabilities and settings["draws"] > 1
+    sampled = not space.exact and "sampling" in asker.model.capabilities
+    sampled = sampled and settings["draws"] > 1 and settings["temperature"] > 0
     leg = _leg(own, settings, sampled)
     chat = "chat" in asker.model.capabilities and not space.exact  # likelihoods are of texts as they stand
     asked = {one.id: askable(one, chat) for one in own.constructs if one.mode_of_output == construct.SEMANTIC}
@@ -276,7 +294,7 @@ def _outputs(one: Construct, recorded: RecordedRun, space: Coordinates, scale: M
         for variant in one.variants:
             lines = [recorded.likelihoods[f"{variant.id}{SEPARATOR}{place}"] for place in range(len(space.axes))]
             point = space.of_choices([generations.to_scores(line) for line in lines])
-            found[variant.id] = Outputs(coordinates.apply_scale(point[None], scale), {})
+            found[variant.id] = Outputs(fixed_scale.apply(point[None], scale), {})
         return found
     by_variant: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {variant.id: [] for variant in one.variants}
     for slot, line in recorded.generations.items():
@@ -313,19 +331,7 @@ def _of_texts(
     if not readable.all():
         lost["unreadable"] += int((~readable).sum())
     kept = tuple(texts[place] for place in np.flatnonzero(readable))
-    return Outputs(coordinates.apply_scale(values[readable], scale), dict(lost), kept)
-
-
-def anchors_of(
-    one: Construct, space: Coordinates, scale: Mapping[str, Any]
-) -> dict[str, Float[np.ndarray, "anchor axis"]]:
-    """Coordinates of the anchor texts of both sides. UserError for choices, whose coordinates are of prompts, not of texts."""
-    if space.exact:
-        raise UserError(
-            f"{one.id}: regions are made of anchor texts, which coordinates of kind choices cannot place; declare another kind"
-        )
-    found = {side: space.of_texts(list(texts)) for side, texts in (one.regions or {}).items()}
-    return {side: coordinates.apply_scale(table[np.isfinite(table).all(1)], scale) for side, table in found.items()}
+    return Outputs(fixed_scale.apply(values[readable], scale), dict(lost), kept)
 
 
 class _NoProgress:

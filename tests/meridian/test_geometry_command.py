@@ -63,6 +63,29 @@ def test_the_second_run_asks_nothing_and_writes_the_same_bytes(ran):
     assert {path.name: path.read_bytes() for path in folder.glob("*.json")} == before
 
 
+def test_a_scale_is_fixed_once_and_every_distance_is_then_in_its_unit(own, ran, tmp_path):
+    copy = shutil.copytree(own, tmp_path / "fixed")
+    asked = ("geometry=file", f"geometry.path={copy}", f"results={tmp_path / 'r'}")
+    outcome = command(*asked, "geometry.fix_scale=rms")
+    assert outcome.code == 0, outcome.errors
+    fixed, plain = tmp_path / "r" / "pocket" / "geometry" / "fixed", ran[0]
+    scale = results_io.read(fixed / "171_position.json")["data"]["sets"]["fixed"]["scale"]
+    assert scale["run"] == "pocket" and scale["rms"] == pytest.approx(np.hypot(*scale["sd"]))
+    values = [
+        [r["value"] for r in results_io.read(folder / "172_paraphrase.json")["records"] if r["construct"]]
+        for folder in (fixed, plain)
+    ]
+    assert np.allclose(np.array(values[0]) * scale["rms"] ** 2, values[1])
+    again = command(*asked, "geometry.fix_scale=rms")
+    assert again.code == 2 and "has a scale already" in again.errors
+    for wrong, sentence in (("sd", "geometry.fix_scale=sd is unknown; use one of rms, mahalanobis"),):
+        assert sentence in command(*asked, f"geometry.fix_scale={wrong}").errors
+    assert (
+        "use it with geometry=file"
+        in command("geometry=pocket", "geometry.fix_scale=rms", f"results={tmp_path}").errors
+    )
+
+
 def test_figures_are_drawn_in_both_themes_with_their_numbers(ran, tmp_path):
     folder, _, _ = ran
     copy = tmp_path / "copy"
@@ -89,12 +112,19 @@ def test_what_the_figures_hold(ran):
     (table,) = [one for one in figures if isinstance(one, HeatMap)]
     for values, texts in zip(table.values, table.text or (), strict=True):
         for value, text in zip(values, texts, strict=True):
-            assert (value is None) == (text == "not applicable")
+            assert (value is None) == (text in ("not applicable", "insufficient data"))
     assert sum(value is None for row in table.values for value in row) == 6
     (drift,) = [one for one in figures if isinstance(one, Curves)]
     assert drift.x == ("0", "1") and drift.series[1].high[1] > 0 and drift.series[0].y[0] == 0
     (compared,) = [one for one in figures if isinstance(one, Forest)]
-    assert [row.label for row in compared.rows] == ["published", "estimate"] * 6
+    assert [row.label for row in compared.rows][:6:2] == ["published", "published", "published, undivided"]
+    assert [row.label for row in compared.rows][1::2] == ["estimate"] * 6
+    shifts = [
+        r["detail"]["shift"]
+        for r in results_io.read(ran[0] / "173_framing.json")["records"]
+        if r["label"] == "teller_glad" and r["construct"]
+    ]
+    assert compared.rows[4].estimate == pytest.approx(np.mean(shifts))  # a distance like all others
     rows = geometry_csv.of(maps[0]).splitlines()
     assert len(rows) == 1 + 24 + 8 + len(maps[0].hull) + 1 + 2 + 1
 

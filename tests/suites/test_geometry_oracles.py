@@ -264,6 +264,14 @@ def test_campbell_fiske_tells_traits_from_methods_and_asks_for_enough_units():
     )
     assert good["convergent"].bounds.low > 0.6
     assert abs(bad["convergent"].value) < 0.3
+    assert good["discriminant"].value > 0.95 and good["discriminant_same_method"].value > 0.95
+    assert bad["discriminant_same_method"].value < 0.05 and bad["same_method"].value > 0.7
+    same = trait + method
+    same[:, 1, 2] = 4.0  # a score that says nothing is no correlation of 0
+    found = mtmm.campbell_fiske(same, *names, resamples=50)
+    assert {one.status for one in found.values()} == {"undefined"} and "b by z is the same" in found[
+        "convergent"
+    ].reason
     few = mtmm.campbell_fiske(rng.normal(size=(29, 3, 3)), *names)
     assert few["htmt"].status == "insufficient_data" and "30" in few["htmt"].reason
     shared = {frozenset((("a", "x"), ("b", "y")))}
