@@ -33,10 +33,11 @@ def command(context: RunContext) -> None:
         if settings["fix_scale"] is not None:
             fix_scale(run, settings["fix_scale"])
             run = measure.run(asked(context), model, folder, settings, reporter.bar, seed=context.seed)
-        _, found = results.write(folder, run)
-        lines = _trace(context, run, folder) if settings["trace"] else []
+        shown = folder if settings["coordinates"] is None else folder / f"coordinates={settings['coordinates']}"
+        _, found = results.write(shown, run)
+        lines = _trace(context, run, shown) if settings["trace"] else []
         summary.show(run, found, reporter.console, lines)
-        reporter.tracker("asked", folder)
+        reporter.tracker("asked", shown)
 
 
 def asked(context: RunContext) -> list[ConstructSet]:
@@ -77,7 +78,10 @@ def fix_scale(run: GeometryRun, kind: str) -> None:
 
 
 def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
-    """results/<model>/geometry, below it a folder for a single set and one for other coordinates or sampling."""
+    """results/<model>/geometry, below it a folder for a single set and one for other sampling: where the record lies.
+
+    Results in other coordinates than the declared ones lie in a folder of their own below it, and share the record.
+    """
     from meridian import overrides
 
     name = context.settings["geometry"]["name"]

@@ -274,6 +274,7 @@ def test_an_endpoint_is_asked_once_and_another_embedder_asks_nothing(tmp_path, m
         run = measure.run([own], Endpoint(settings), tmp_path, SETTINGS)
         asked_now = [body for _, _, body in server.asked if "liking" in str(body.get("messages"))]
         assert 0 < before < len(asked_now) == 2 * 48 * 5  # nothing twice
+        assert {len(body["messages"]) for body in asked_now} == {1, 3, 5, 7}  # conversations are sent as turns
         again = measure.run(
             [own], Endpoint(settings), tmp_path, {**SETTINGS, "coordinates": "embedding"}, embedder=EMBEDDER
         )
