@@ -13,6 +13,7 @@ SHADE = "rgba(0,114,178,0.13)"
 ACCENT = "#0072b2"
 FAINT = "#808080"  # told apart on a light page and on a dark one
 FRAME = "#000000"
+MISSING = "#dddddd"  # of a cell without a value
 POSITIVE = "#0072b2"
 NEGATIVE = "#d55e00"
 CATEGORIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")

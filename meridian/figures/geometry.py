@@ -213,7 +213,7 @@ def _published(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], 
         if r["construct"] and (r["suite"], r["label"]) == (record["suite"], record["label"])
     ]
     shifts = [detail["shift"] for detail in own if "shift" in detail]
-    return Interval("published, undivided", float(np.mean(shifts)) if shifts else None, group=group)
+    return Interval("published", float(np.mean(shifts)) if shifts else None, group=group)
 
 
 def _root(value: float | None, squared: bool) -> float | None:

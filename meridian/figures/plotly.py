@@ -49,6 +49,7 @@ ENTRY = 20  # pixels of a row of the legend
 DISC = (30, 56)  # pixels across, of no effect and of the largest
 DASHES = {"q": "dash", "k": "dot", "v": "solid", None: "solid"}  # by which input of the receiver the edge enters
 EDGE = 0.15  # a label this near to an end of its axis is set to the inside
+STROKES = 9  # that a hatched cell is parted by
 LABELLED_CELLS = 400  # a larger table has no room for text in its cells
 
 
@@ -139,8 +140,30 @@ def _(figure: HeatMap) -> Specification:
         shapes=[
             {"type": "rect", "x0": x - INSET, "x1": x + INSET, "y0": y - INSET, "y1": y + INSET, "line": frame}
             for y, x in figure.marked
-        ],
+        ]
+        + (_hatched(figure) if trace["texttemplate"] else []),
     )
+
+
+def _hatched(figure: HeatMap) -> list[dict[str, Any]]:
+    """Below the table, a grey field with white strokes for each cell without a value, on which its word can be read."""
+    found = []
+    for y, row in enumerate(figure.values):
+        for x in (x for x, value in enumerate(row) if value is None):
+            field = {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5}
+            found.append({**field, "fillcolor": colours.MISSING, "line": {"width": 0}, "layer": "below"})
+            found += [
+                {"type": "line", **ends, "line": {"color": "#ffffff", "width": 1}, "layer": "below"}
+                for ends in _strokes(x, y)
+            ]
+    return found
+
+
+def _strokes(x: int, y: int) -> list[dict[str, float]]:
+    """The ends of parallel strokes across the cell at (x, y): where its two coordinates add up to the same."""
+    sums = [2 * step / STROKES for step in range(1, STROKES)]
+    ends = [(max(0.0, total - 1) - 0.5, min(1.0, total) - 0.5) for total in sums]
+    return [{"x0": x + low, "y0": y + high, "x1": x + high, "y1": y + low} for low, high in ends]
 
 
 def _names(names: Sequence[str]) -> dict[str, Any]:
@@ -338,9 +361,9 @@ def _(figure: Curves) -> Specification:
                 "line": {"color": colour, "width": 2},
             }
         )
-    return _figure(
-        traces, 320, showlegend=len(figure.series) > 1, xaxis=_axis(figure.x_label), yaxis=_axis(figure.y_label)
-    )
+    words = {"type": "category"} if all(isinstance(value, str) for value in figure.x) else {}  # "0", "1" are words too
+    below, beside = _axis(figure.x_label, **words), _axis(figure.y_label)
+    return _figure(traces, 320, showlegend=len(figure.series) > 1, xaxis=below, yaxis=beside)
 
 
 @specification.register

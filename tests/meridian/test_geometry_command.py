@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import results_io
-from meridian.figures import geometry, geometry_csv, static
+from meridian.figures import geometry, geometry_csv, plotly, static
 from meridian.figures.values import Curves, Forest, HeatMap, OutputMap
+from meridian.report import figure_numbers
 from scripts import freeze_constructs
 from suites.geometry import construct
 from tests.commandline import command
@@ -117,8 +118,7 @@ def test_what_the_figures_hold(ran):
     (drift,) = [one for one in figures if isinstance(one, Curves)]
     assert drift.x == ("0", "1") and drift.series[1].high[1] > 0 and drift.series[0].y[0] == 0
     (compared,) = [one for one in figures if isinstance(one, Forest)]
-    assert [row.label for row in compared.rows][:6:2] == ["published", "published", "published, undivided"]
-    assert [row.label for row in compared.rows][1::2] == ["estimate"] * 6
+    assert [row.label for row in compared.rows] == ["published", "estimate"] * 6
     shifts = [
         r["detail"]["shift"]
         for r in results_io.read(ran[0] / "173_framing.json")["records"]
@@ -127,6 +127,29 @@ def test_what_the_figures_hold(ran):
     assert compared.rows[4].estimate == pytest.approx(np.mean(shifts))  # a distance like all others
     rows = geometry_csv.of(maps[0]).splitlines()
     assert len(rows) == 1 + 24 + 8 + len(maps[0].hull) + 1 + 2 + 1
+
+
+def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
+    drawn = {one.name: (one, plotly.specification(one)) for one in geometry.build(ran[0])}
+    shown, specification = next(pair for name, pair in drawn.items() if name.startswith("map_"))
+    traces = {trace["name"]: trace for trace in specification["data"]}
+    assert list(zip(traces["output"]["x"], traces["output"]["y"], strict=True)) == list(shown.draws)
+    arrow = traces[f"framed: {shown.arrows[0].label}"]
+    assert (arrow["x"], arrow["y"]) == (
+        [shown.arrows[0].x0, shown.arrows[0].x1],
+        [shown.arrows[0].y0, shown.arrows[0].y1],
+    )
+    assert traces["95 % ellipse"]["x"][0] == traces["95 % ellipse"]["x"][-1]  # closed
+    table, specification = drawn["matrix_mine"]
+    fields = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "rect"]
+    missing = {(x, y) for y, row in enumerate(table.values) for x, value in enumerate(row) if value is None}
+    assert {(shape["x0"] + 0.5, shape["y0"] + 0.5) for shape in fields} == missing and len(missing) == 6
+    strokes = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "line"]
+    assert len(strokes) == 8 * 6 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
+    assert drawn["turns_mine"][1]["layout"]["xaxis"]["type"] == "category"  # not half a turn
+    rows = {row[0]: row[1:] for row in figure_numbers.numbers_of(shown).rows}
+    assert float(rows["centre of the neutral wordings"][0]) == pytest.approx(shown.centre[0], rel=1e-2, abs=1e-3)
+    assert "insufficient data" in str(figure_numbers.numbers_of(table).rows)
 
 
 def test_an_ellipse_holds_the_centre_as_often_as_it_says():
