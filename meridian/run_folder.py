@@ -18,6 +18,7 @@ from calibrations.statistics import percentile_interval
 from results_io import UserError
 
 CERTIFICATE = "certificate.json"
+GEOMETRY, POSITION = "geometry", "171"  # folder of a model's geometry, and its first result
 SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
 SUITE_NUMBERS = tuple(str(number) for number in range(101, 121))  # of failure modes: A1 is 101, A20 would be 120
 NEEDED = (*calibrate.ALWAYS_READ, calibrate.PRECONDITIONS)
@@ -154,6 +155,16 @@ class RunFolder:
             if found := {n: d for n, d in documents if d["subject"].get("identity", {}).get("weights") == weights}:
                 return found
         return {}
+
+    @property
+    def geometry_folder(self) -> Path | None:
+        """Where results of geometry (171 on) of the same weights lie, in `geometry` beside the run's task; None without."""
+        weights = self.certificate["subject"]["model_sha256"]
+        for folder in (place.with_name(GEOMETRY) for place in self.suite_folders):
+            path = results_io.find(folder, POSITION)
+            if path is not None and results_io.read(path)["subject"]["identity"].get("weights") == weights:
+                return folder
+        return None
 
 
 class TracedHead(NamedTuple):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 import results_io
-from suites.geometry import construct
+from suites.geometry import construct, lint
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for name in parser.parse_args(arguments).sets or construct.names():
             loaded = construct.load(name, locked=False)
+            lint.frozen(loaded)
             results_io.write_text(loaded.folder / construct.LOCK, construct.freeze(loaded))
             print(f"{loaded.name}: {len(loaded.constructs)} constructs frozen")
     except results_io.UserError as error:

@@ -37,7 +37,8 @@ def questions(suite: Suite, legs: Sequence[Leg], seed: int, items: Sequence[Item
         for leg in legs:
             drawn = seed if leg.temperature > 0 else 0
             for sample in range(leg.samples):
-                request = Request(item.prompt, item.system, leg.max_tokens, leg.temperature, leg.stop, drawn, sample)
+                sampling = (leg.max_tokens, leg.temperature, leg.stop, drawn, sample)
+                request = Request(item.prompt, item.system, *sampling, item.earlier)
                 found.append(Question(suite, Slot(item.id, leg.name, sample), request))
     return found
 

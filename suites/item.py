@@ -30,7 +30,8 @@ class ItemVariant:
 class Item:
     """One prompt and what counts as right.
 
-    `prompt` is the text that a base model continues, or the user's message to a chat model (`system` before it). `answers`:
+    `prompt` is the text that a base model continues, or the user's message to a chat model (`system` and `earlier`, (role, text)
+    of further turns, before it). `answers`:
     any of them is right (empty: the detector alone judges). `distractors`: wrong answers that the prompt itself offers.
     `choices`: what likelihood scoring compares, `answers` among them. `template` is the surface frame, `cluster` the sampling
     unit that dependent items share, `factors` further labels by which rates are broken down (depth, length, position).
@@ -52,6 +53,7 @@ class Item:
     spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     expect: Mapping[str, Any] = field(default_factory=dict)
     variant: ItemVariant | None = None
+    earlier: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

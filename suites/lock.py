@@ -19,6 +19,7 @@ ITEMS_FILE = "items.jsonl"
 FORMAT = 1  # of the lock file
 HEADER = {"format", "items", "scorer", "source", "suite", "suite_hash", "version"}
 HASHES = ("prompt_hash", "item_hash")
+PROMPT = ("id", "prompt", "system", "earlier", "version")  # what prompt_hash is of
 DEFAULTS = {field.name: field.default for field in fields(Item)}
 
 
@@ -51,6 +52,7 @@ def digest(value: Any) -> str:
 def prompt_hash(item: Item) -> str:
     """Identity of what the model reads: sha256 of {id, version, messages, template}; no key `template` without one."""
     messages = [{"role": "system", "content": item.system}] if item.system is not None else []
+    messages += [{"role": role, "content": text} for role, text in item.earlier]
     messages.append({"role": "user", "content": item.prompt})
     read = {"id": item.id, "version": item.version, "messages": messages}
     return digest(read | ({"template": item.template} if item.template else {}))
@@ -58,7 +60,7 @@ def prompt_hash(item: Item) -> str:
 
 def item_hash(item: Item, scorer: Mapping[str, Any]) -> str:
     """Identity of the whole item: its prompt's hash, all other fields (answers, variant, expectations) and the scorer."""
-    rest = {key: value for key, value in plain_item(item).items() if key not in ("id", "prompt", "system", "version")}
+    rest = {key: value for key, value in plain_item(item).items() if key not in PROMPT}
     return digest({"prompt_hash": prompt_hash(item), "scorer": scorer, **rest})
 
 
@@ -77,6 +79,7 @@ def parse_item(data: Mapping[str, Any]) -> Item:
     data = dict(data)
     for key in ("answers", "distractors", "choices"):
         data[key] = tuple(data.get(key, ()))
+    data["earlier"] = tuple((role, text) for role, text in data.get("earlier", ()))
     data["spans"] = {name: (start, end) for name, (start, end) in data.get("spans", {}).items()}
     if data.get("variant") is not None:
         data["variant"] = ItemVariant(**data["variant"])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from meridian.context import RunContext
 from results_io import UserError
@@ -20,16 +23,21 @@ def command(context: RunContext) -> None:
     settings, reporter = context.settings["geometry"], context.reporter
     sets = asked(context)
     folder = folder_asked(context, sets)
+    _check_fix(settings, sets)
     with context.followed(folder, FOLDER):
         from suites.geometry import measure, results, summary
         from suites.models import open_model
 
         model = open_model(context.model_settings)
         run = measure.run(sets, model, folder, settings, reporter.bar, seed=context.seed)
-        _, found = results.write(folder, run)
-        lines = _trace(context, run, folder) if settings["trace"] else []
+        if settings["fix_scale"] is not None:
+            fix_scale(run, settings["fix_scale"])
+            run = measure.run(asked(context), model, folder, settings, reporter.bar, seed=context.seed)
+        shown = folder if settings["coordinates"] is None else folder / f"coordinates={settings['coordinates']}"
+        _, found = results.write(shown, run)
+        lines = _trace(context, run, shown) if settings["trace"] else []
         summary.show(run, found, reporter.console, lines)
-        reporter.tracker("asked", folder)
+        reporter.tracker("asked", shown)
 
 
 def asked(context: RunContext) -> list[ConstructSet]:
@@ -53,8 +61,27 @@ def asked(context: RunContext) -> list[ConstructSet]:
     return [loaded]
 
 
+def fix_scale(run: GeometryRun, kind: str) -> None:
+    """Write the scale of this run into the set's reference.yaml, once. UserError if the set does not apply, or has one."""
+    from suites.geometry import construct, fixed_scale
+
+    (own,) = run.sets
+    if own.reason is not None:
+        raise UserError(
+            f"{own.constructs.name} does not apply to {run.model} ({own.reason}); fix the scale on another model"
+        )
+    draws = [np.concatenate([output.points for output in one.outputs.values()]) for one in own.measured if one.outputs]
+    plane = own.coordinates is not None and not own.coordinates.axes
+    fixed_scale.write(
+        own.constructs.folder / construct.REFERENCE, fixed_scale.of(draws, run.model, kind, with_plane=plane)
+    )
+
+
 def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
-    """results/<model>/geometry, below it a folder for a single set and one for other coordinates or sampling."""
+    """results/<model>/geometry, below it a folder for a single set and one for other sampling: where the record lies.
+
+    Results in other coordinates than the declared ones lie in a folder of their own below it, and share the record.
+    """
     from meridian import overrides
 
     name = context.settings["geometry"]["name"]
@@ -67,6 +94,7 @@ def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
         "geometry.trace_resamples",
         "geometry.trace_margin",
         "geometry.level",
+        "geometry.fix_scale",
         "geometry.coordinates",
     )
     differs = [
@@ -74,6 +102,24 @@ def folder_asked(context: RunContext, sets: list[ConstructSet]) -> Path:
         if overrides.setting(text) not in ("geometry", *ignored) and not text.startswith(("model", "suite"))
     ]  # fmt: skip
     return overrides.below(folder, [text for text in differs if text.startswith(("geometry.", "seed"))])
+
+
+def _check_fix(settings: Mapping[str, Any], sets: list[ConstructSet]) -> None:
+    """UserError for a scale that could not be written once all is asked."""
+    from suites.geometry import fixed_scale
+
+    if settings["fix_scale"] is None:
+        return
+    if settings["fix_scale"] not in fixed_scale.KINDS:
+        raise UserError(
+            f"geometry.fix_scale={settings['fix_scale']} is unknown; use one of {', '.join(fixed_scale.KINDS)}"
+        )
+    if settings["name"] != FILE or settings["coordinates"] is not None:
+        raise UserError(
+            "geometry.fix_scale writes into the reference.yaml of a set of your own, in the coordinates that it declares; use "
+            "it with geometry=file and without geometry.coordinates"
+        )
+    fixed_scale.require_none(sets[0].folder / "reference.yaml")
 
 
 def _trace(context: RunContext, run: GeometryRun, folder: Path) -> list[str]:

@@ -115,11 +115,13 @@ def sentences(rows: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) ->
     for metric in dict.fromkeys(row["metric"] for row in rows):
         covered = [row["coverage"] for row in at_minimum(rows, metric) if row["coverage"]]
         inside = sum(low <= one["share"] <= high for one in covered)
+        reaching = sum(one["low"] <= high and one["high"] >= low for one in covered)
         shipped = " (percentile bootstrap, not shipped)" if metric == "mean_pis" else ""
         if covered:
             ends = f"{min(o['share'] for o in covered):.3f} to {max(o['share'] for o in covered):.3f}"
             found.append(
-                f"{metric}{shipped}: coverage {ends} at its minimum, {inside} of {len(covered)} cells in [{low}, {high}]"
+                f"{metric}{shipped}: coverage {ends} at its minimum, {inside} of {len(covered)} cells in [{low}, {high}], "
+                f"{reaching} with their own interval"
             )
         null = [row["rejected"] for row in rows if row["metric"] == metric and row["effect"] == 0 and row["rejected"]]
         if null:

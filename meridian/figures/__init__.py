@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from meridian.figures import behaviour, distributions, forest, graph, heads, left_out, lens, patterns, traces
+from meridian.figures import behaviour, distributions, forest, geometry, graph, heads, left_out, lens, patterns, traces
 from meridian.figures.values import Figure
 from meridian.run_folder import RunFolder
 
@@ -16,6 +16,7 @@ BUILDERS = {  # in the order of a report
     "patterns": patterns.build,
     "distributions": distributions.build,
     "behaviour": behaviour.build,
+    "geometry": geometry.of_run,
 }
 
 

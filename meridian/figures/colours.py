@@ -12,7 +12,9 @@ from meridian.figures.values import GraphNode, HeatMap
 INK = "#1f2933"
 GRID = "rgba(125,125,125,0.25)"
 ACCENT = "#0072b2"
+FAINT = "#808080"  # told apart on a light page and on a dark one
 FRAME = "#000000"
+MISSING = "#dddddd"  # of a cell without a value
 POSITIVE = "#0072b2"
 NEGATIVE = "#d55e00"
 ESTIMATE = (

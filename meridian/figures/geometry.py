@@ -11,6 +11,7 @@ from scipy import spatial, stats
 
 import results_io
 from meridian.figures.values import Curves, Figure, Forest, HeatMap, Interval, MapArrow, OutputMap, Series
+from meridian.run_folder import RunFolder
 from results_io import UserError
 from suites.geometry import findings, framing, mtmm, paraphrase, position, turns, width
 
@@ -47,6 +48,16 @@ def build(folder: Path) -> Iterator[Figure]:
     if mtmm.NUMBER in found:
         for name, data in found[mtmm.NUMBER]["data"].items():
             yield matrix(name, data["cells"])
+
+
+def of_run(run: RunFolder) -> Iterator[Figure]:
+    """The figures of geometry of the run's model, of the sets that apply to it; none if its results are not beside the run."""
+    folder = run.geometry_folder
+    if folder is None:
+        return
+    shown = documents(folder)[position.NUMBER]["data"]["sets"]
+    unasked = {f"matrix_{name}" for name, data in shown.items() if "constructs" not in data}
+    yield from (figure for figure in build(folder) if figure.name not in unasked)
 
 
 def maps(name: str, shown: Mapping[str, Any]) -> Iterator[OutputMap]:
@@ -173,7 +184,7 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
             squared = record["unit"] == paraphrase.SQUARED
             group = title if record["label"] is None else f"{title}: {record['label'].replace('_', ' ')}"
             low, high = (record["ci"]["low"], record["ci"]["high"]) if record["ci"] else (None, None)
-            rows.append(Interval("published", record["published"]["value"], group=group))
+            rows.append(_published(record, found[number]["records"], group))
             value = record["value"]
             rows.append(
                 Interval("estimate", _root(value, squared), _root(low, squared), _root(high, squared), group=group)
@@ -183,13 +194,26 @@ def compared(name: str, found: Mapping[str, Mapping[str, Any]]) -> Iterator[Fore
             name=f"published_and_estimate_{name}",
             title=f"The paper's numbers and the estimates: {name}",
             caption="Means over constructs. The published numbers count the noise of draws and wordings as movement; the "
-            "estimates do not. Squares are shown as their root, 0 where they are not above 0. Published PSS is in units of the "
-            "baseline's spread. Results 171 to 177.",
+            "estimates do not. Squares are shown as their root, 0 where they are not above 0. The published PSS is shown as "
+            "the shift that it is before it is divided by the baseline's spread. Results 171 to 177.",
             x_label="scaled distance",
             rows=tuple(rows),
             lines={"0": 0.0},
             level=LEVEL,
         )
+
+
+def _published(record: Mapping[str, Any], records: Sequence[Mapping[str, Any]], group: str) -> Interval:
+    """The paper's number as a distance; PSS, a ratio, as its numerator, the mean |o_c - o_b| over constructs."""
+    if not record["metric_id"].startswith(f"{framing.ID}."):
+        return Interval("published", record["published"]["value"], group=group)
+    own = [
+        r["detail"]
+        for r in records
+        if r["construct"] and (r["suite"], r["label"]) == (record["suite"], record["label"])
+    ]
+    shifts = [detail["shift"] for detail in own if "shift" in detail]
+    return Interval("published", float(np.mean(shifts)) if shifts else None, group=group)
 
 
 def _root(value: float | None, squared: bool) -> float | None:

@@ -28,6 +28,7 @@ from meridian.figures.values import (
     GraphNode,
     HeatMap,
     Interval,
+    OutputMap,
 )
 
 Specification = dict[str, Any]  # {"data": [traces], "layout": {...}}
@@ -48,6 +49,7 @@ ENTRY = 20  # pixels of a row of the legend
 DISC = (30, 56)  # pixels across, of no effect and of the largest
 DASHES = {"q": "dash", "k": "dot", "v": "solid", None: "solid"}  # by which input of the receiver the edge enters
 EDGE = 0.15  # a label this near to an end of its axis is set to the inside
+STROKES = 9  # that a hatched cell is parted by
 LABELLED_CELLS = 400  # a larger table has no room for text in its cells
 
 
@@ -138,8 +140,30 @@ def _(figure: HeatMap) -> Specification:
         shapes=[
             {"type": "rect", "x0": x - INSET, "x1": x + INSET, "y0": y - INSET, "y1": y + INSET, "line": frame}
             for y, x in figure.marked
-        ],
+        ]
+        + (_hatched(figure) if trace["texttemplate"] else []),
     )
+
+
+def _hatched(figure: HeatMap) -> list[dict[str, Any]]:
+    """Below the table, a grey field with white strokes for each cell without a value, on which its word can be read."""
+    found = []
+    for y, row in enumerate(figure.values):
+        for x in (x for x, value in enumerate(row) if value is None):
+            field = {"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5}
+            found.append({**field, "fillcolor": colours.MISSING, "line": {"width": 0}, "layer": "below"})
+            found += [
+                {"type": "line", **ends, "line": {"color": "#ffffff", "width": 1}, "layer": "below"}
+                for ends in _strokes(x, y)
+            ]
+    return found
+
+
+def _strokes(x: int, y: int) -> list[dict[str, float]]:
+    """The ends of parallel strokes across the cell at (x, y): where its two coordinates add up to the same."""
+    sums = [2 * step / STROKES for step in range(1, STROKES)]
+    ends = [(max(0.0, total - 1) - 0.5, min(1.0, total) - 0.5) for total in sums]
+    return [{"x0": x + low, "y0": y + high, "x1": x + high, "y1": y + low} for low, high in ends]
 
 
 def _names(names: Sequence[str]) -> dict[str, Any]:
@@ -337,9 +361,9 @@ def _(figure: Curves) -> Specification:
                 "line": {"color": colour, "width": 2},
             }
         )
-    return _figure(
-        traces, 320, showlegend=len(figure.series) > 1, xaxis=_axis(figure.x_label), yaxis=_axis(figure.y_label)
-    )
+    words = {"type": "category"} if all(isinstance(value, str) for value in figure.x) else {}  # "0", "1" are words too
+    below, beside = _axis(figure.x_label, **words), _axis(figure.y_label)
+    return _figure(traces, 320, showlegend=len(figure.series) > 1, xaxis=below, yaxis=beside)
 
 
 @specification.register
@@ -480,3 +504,61 @@ def _nodes(nodes: Sequence[GraphNode], places: Mapping[str, tuple[float, float]]
 def _node_text(node: GraphNode, unit: str) -> str:
     effect = "" if node.effect is None else f"<br>patching effect {three_digits(node.effect)} {_plain(unit)}"
     return f"{_plain(node.name)}<br>{_plain(node.role.replace('_', ' '))}{effect}"
+
+
+# --- map of outputs ----------------------------------------------------------------------------------------
+
+
+@specification.register
+def _(figure: OutputMap) -> Specification:
+    grey = {"color": colours.FAINT}
+    traces = [
+        _marks(figure.draws, "output", {"size": 5, "opacity": 0.6, **grey}),
+        _outline(figure.hull, "hull of nine tenths", {"line": {"dash": "dot", "width": 1, **grey}}),
+        _outline(figure.ellipse, "95 % ellipse", {"line": {"width": 0}, "fill": "toself", "fillcolor": colours.SHADE}),
+        _marks(figure.wordings, "neutral wording", {"size": 8, "symbol": "circle-open", "color": colours.ACCENT}),
+        _marks([figure.centre], "their centre", {"size": 9, "symbol": "diamond", "color": colours.ACCENT}),
+    ]
+    for place, arrow in enumerate(figure.arrows):
+        colour = colours.series(place + 1)
+        symbols = ["circle", f"triangle-{('up', 'down', 'left', 'right')[place % 4]}"]
+        shaft = {
+            "mode": "lines+markers",
+            "line": {"color": colour},
+            "marker": {"color": colour, "size": [1, 11], "symbol": symbols, "opacity": 1},
+        }
+        ends = [(arrow.x0, arrow.y0), (arrow.x1, arrow.y1)]
+        traces.append({**_marks(ends, f"framed: {arrow.label}", {}), **shaft})
+    if figure.reference is not None:
+        traces.append(_marks([figure.reference], "reference", {"size": 11, "symbol": "x", "color": colours.NEGATIVE}))
+    equal = {"scaleanchor": "x", "scaleratio": 1}
+    legend = {"orientation": "h", "y": -0.2}
+    return _figure(
+        traces,
+        460,
+        300,
+        showlegend=True,
+        legend=legend,
+        xaxis=_axis(figure.x_label, constrain="domain"),
+        yaxis=_axis(figure.y_label, **equal),
+    )
+
+
+def _marks(points: Sequence[tuple[float, float]], name: str, marker: Trace) -> Trace:
+    x, y = ([point[k] for point in points] for k in (0, 1))
+    hover = f"{_plain(name)}: %{{x:.3g}}, %{{y:.3g}}<extra></extra>"
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "name": _plain(name),
+        "mode": "markers",
+        "marker": marker,
+        "hovertemplate": hover,
+    }
+
+
+def _outline(points: Sequence[tuple[float, float]], name: str, how: Trace) -> Trace:
+    closed = [*points, *points[:1]]
+    x, y = ([point[k] for point in closed] for k in (0, 1))
+    return {"type": "scatter", "x": x, "y": y, "name": _plain(name), "mode": "lines", "hoverinfo": "skip", **how}

@@ -53,7 +53,6 @@ NO_DATES = {
     "png": {"Software": None},
 }
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-MISSING = "#dddddd"
 DIVERGING = LinearSegmentedColormap.from_list("diverging", colours.DIVERGING)
 SEQUENTIAL = LinearSegmentedColormap.from_list("sequential", colours.SEQUENTIAL)
 
@@ -137,7 +136,7 @@ def _heat_map(figure: HeatMap, width: float) -> Canvas:
     axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
     for y, x in np.argwhere(np.isnan(values)):
         axes.add_patch(
-            Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=MISSING, hatch="////", edgecolor="white", linewidth=0)
+            Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colours.MISSING, hatch="////", edgecolor="white", linewidth=0)
         )
     for y, x in figure.marked:
         axes.add_patch(

@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Polygon
 
 from meridian.figures import colours
-from meridian.figures.static_panel import FAINT, ink, legend, panel
+from meridian.figures.static_panel import ink, legend, panel
 from meridian.figures.values import OutputMap
 
 DOT, DISC = 5.0, 18.0  # points squared
@@ -16,15 +16,15 @@ DOT, DISC = 5.0, 18.0  # points squared
 def draw(figure: OutputMap, width: float) -> Canvas:
     """Markers differ in shape as well as in colour."""
     canvas, axes = panel(width, 2.9 if width < 5 else 4.0)
-    axes.add_patch(Polygon(figure.hull, closed=True, fill=False, edgecolor=FAINT, linestyle=":", linewidth=0.9))
-    axes.scatter(*zip(*figure.draws, strict=True), s=DOT, color=FAINT, alpha=0.6, linewidth=0, zorder=2)
+    axes.add_patch(Polygon(figure.hull, closed=True, fill=False, edgecolor=colours.FAINT, linestyle=":", linewidth=0.9))
+    axes.scatter(*zip(*figure.draws, strict=True), s=DOT, color=colours.FAINT, alpha=0.8, linewidth=0, zorder=2)
     axes.scatter(
         *zip(*figure.wordings, strict=True), s=DISC, facecolor="none", edgecolor=colours.ACCENT, linewidth=0.9, zorder=3
     )
     axes.add_patch(Polygon(figure.ellipse, closed=True, facecolor=colours.ACCENT, alpha=0.2, linewidth=0, zorder=2))
     axes.plot(*figure.centre, marker="D", markersize=4.5, color=colours.ACCENT, zorder=5)
     handles = [
-        Line2D([], [], linestyle="none", marker=".", color=FAINT, label="output"),
+        Line2D([], [], linestyle="none", marker=".", color=colours.FAINT, label="output"),
         Line2D(
             [], [], linestyle="none", marker="o", markerfacecolor="none", color=colours.ACCENT, label="neutral wording"
         ),
@@ -37,7 +37,7 @@ def draw(figure: OutputMap, width: float) -> Canvas:
             color=colours.ACCENT,
             label="their centre, 95 % ellipse",
         ),
-        Line2D([], [], linestyle=":", color=FAINT, label="hull of nine tenths"),
+        Line2D([], [], linestyle=":", color=colours.FAINT, label="hull of nine tenths"),
     ]
     for place, arrow in enumerate(figure.arrows):
         colour, marker = colours.series(place + 1), "^v<>"[place % 4]

@@ -76,6 +76,8 @@ def made_from(run: RunFolder) -> dict[str, str]:
         for place, folder in enumerate(run.suite_folders)
         for path in folder.glob("*.json")
     }
+    if (folder := run.geometry_folder) is not None:
+        suites |= {f"geometry/{path.name}": path for path in folder.glob("*.json")}
     root = HERE.parents[1]
     parts = [path for pattern in DRAWN_BY for path in root.glob(pattern)]
     drawing = {path.relative_to(root).as_posix(): path for path in parts}

@@ -8,7 +8,7 @@ from functools import singledispatch
 import numpy as np
 
 from calibrations.number_format import interval_text, three_digits
-from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap, Interval
+from meridian.figures.values import CircuitGraph, Curves, Distribution, Figure, Forest, HeatMap, Interval, OutputMap
 
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
@@ -39,7 +39,7 @@ def _(figure: HeatMap) -> NumberTable:
 def _cell(figure: HeatMap, y: int, x: int) -> str:
     value = figure.values[y][x]
     if value is None:
-        return "–"
+        return (figure.text[y][x] if figure.text else "") or "–"
     low, high = (None if side is None else side[y][x] for side in (figure.low, figure.high))
     said = f"{figure.text[y][x]} " if figure.text else ""
     return f"{said}{three_digits(value)}{interval_text(low, high, three_digits)}"
@@ -108,3 +108,13 @@ def _(figure: CircuitGraph) -> NumberTable:
     ]
     header = ("", "head or sender", "role or receiver", "input", f"effect ({figure.unit})", "95 % interval")
     return NumberTable(header, tuple(nodes + edges))
+
+
+@numbers_of.register
+def _(figure: OutputMap) -> NumberTable:
+    points = [("centre of the neutral wordings", figure.centre)]
+    points += [(f"framed: {arrow.label}", (arrow.x1, arrow.y1)) for arrow in figure.arrows]
+    points += [("reference", figure.reference)] if figure.reference is not None else []
+    points += [(f"wording {place}", at) for place, at in enumerate(figure.wordings, start=1)]
+    rows = [(name, three_digits(x), three_digits(y)) for name, (x, y) in points]
+    return NumberTable(("", figure.x_label, figure.y_label), tuple(rows))

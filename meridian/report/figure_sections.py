@@ -162,6 +162,15 @@ def _complete(run: RunFolder, found: Figures) -> list[str]:
 
 FOUR_MAPS = ("heads_02_denoising", "heads_02_noising", "heads_03_attribution", "heads_21_effect")
 
+
+def _no_geometry(run: RunFolder, found: Figures) -> list[str]:
+    return (
+        []
+        if found
+        else ["No results of geometry of these weights lie beside this run; python run.py geometry=all makes them."]
+    )
+
+
 SECTIONS = (
     Section("forest", "What the tiers ask for", "Estimates",
             "Estimates with their intervals, and the limits that the verdicts compare them with.", _no_forest),
@@ -193,4 +202,7 @@ SECTIONS = (
             "are percentiles of these draws, those of any other are not.", _no_distribution, grid=True),
     Section("behaviour", "Behaviour", "Behaviour",
             "What the model gets wrong elsewhere, and which heads carry it.", _no_behaviour),
+    Section("geometry", "Where its outputs lie", "Geometry",
+            "The same questions in other words, behind personas and later in a text: where the answers lie, and how far they "
+            "move. No threshold of the paper that these metrics come from is a verdict.", _no_geometry, grid=True),
 )  # fmt: skip

@@ -49,13 +49,19 @@ SCHEMA = schema.object_of(
     wordings={**schema.list_of(TEXT, "the question, worded differently"), "uniqueItems": True},
     personas={"type": "object", "additionalProperties": TEXT, "description": "opening sentences by name"},
     turns=schema.list_of(TEXT, "sentences that follow one another before the question"),
+    conversation=schema.list_of(
+        schema.object_of(("user", "assistant"), user=TEXT, assistant=TEXT), "chat turns that come before the question"
+    ),
     variants=schema.list_of(VARIANT, "ways of putting the question"),
 )
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of putting a construct's question. `wording` pairs it with the same words under other methods."""
+    """One way of putting a construct's question. `wording` pairs it with the same words under other methods.
+
+    `earlier`: (role, text) of the turns of a conversation before `prompt`.
+    """
 
     id: str
     method: str
@@ -65,11 +71,15 @@ class Variant:
     language: str | None = None
     persona: str | None = None
     turn: int | None = None
+    earlier: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Construct:
-    """A question with its variants. `reference`: coordinates to compare with; `regions`: anchor texts of sides a and b."""
+    """A question with its variants. `reference`: coordinates to compare with; `regions`: anchor texts of sides a and b.
+
+    `transcript`: how a user's and an assistant's turn are written ({} is the text) for a model that takes no chat.
+    """
 
     id: str
     version: str
@@ -81,11 +91,26 @@ class Construct:
     reference_variance: float = 0.0
     regions: Mapping[str, Sequence[str]] | None = None
     answer_pattern: str | None = None
+    transcript: Mapping[str, str] | None = None
 
     @cached_property
     def sha256(self) -> str:
-        """Identity of all that it says, in canonical JSON."""
-        return lock.digest(asdict(self))
+        """Identity of all that it says, in canonical JSON; what came into the format later counts where it is used."""
+        said = asdict(self)
+        if self.transcript is None:
+            said.pop("transcript")
+        for variant in said["variants"]:
+            if not variant["earlier"]:
+                variant.pop("earlier")
+        return lock.digest(said)
+
+    def written(self, variant: Variant) -> str | None:
+        """The text of a variant for a model that takes no chat turns; None for a conversation without a transcript."""
+        if self.transcript is None:
+            return None if variant.earlier else variant.prompt
+        turns = (*variant.earlier, ("user", variant.prompt))
+        lines = [self.transcript[role].replace("{}", text) for role, text in turns]
+        return "\n".join([*lines, self.transcript["assistant"].replace("{}", "").rstrip()])
 
     def of(self, method: str, **wanted: Any) -> tuple[Variant, ...]:
         """The variants of a method, in order, whose fields are as `wanted`."""
@@ -169,7 +194,9 @@ def read(path: Path) -> Construct:
     """One construct.yaml, expanded and linted. UserError in one sentence with the file and the key."""
     where, data = schema.shown_path(path), declaration.read_yaml(path)
     schema.check(data, SCHEMA, where)
-    variants = (*_expanded(data), *(_variant(one, data, where) for one in data.get("variants", ())))
+    if "turns" in data and "conversation" in data:
+        raise UserError(f"{where}: turns and conversation both say what comes before the question; keep one of them")
+    variants = (*_expanded(data), *(_variant(one, where) for one in data.get("variants", ())))
     reference = data.get("reference")
     found = Construct(
         data["id"],
@@ -182,6 +209,7 @@ def read(path: Path) -> Construct:
         float(data.get("reference_variance", 0.0)),
         data.get("regions"),
         data.get("answer_pattern"),
+        data.get("transcript"),
     )
     _lint(found, where)
     return found
@@ -208,10 +236,15 @@ def _as_lines(loaded: ConstructSet) -> list[dict[str, Any]]:
             "id": one.id,
             "version": one.version,
             "sha256": one.sha256,
-            "prompts": {v.id: lock.digest({"system": v.system, "prompt": v.prompt}) for v in one.variants},
+            "prompts": {v.id: _prompt_hash(v) for v in one.variants},
         }
         for one in loaded.constructs
     ]
+
+
+def _prompt_hash(variant: Variant) -> str:
+    earlier = {"earlier": variant.earlier} if variant.earlier else {}
+    return lock.digest({"system": variant.system, "prompt": variant.prompt, **earlier})
 
 
 def _lock_lines(path: Path) -> list[dict[str, Any]]:
@@ -255,28 +288,44 @@ def _expanded(data: Mapping[str, Any]) -> list[Variant]:
             Variant(f"turn{turn}_{name}", "turns", f"{before} {text}", wording=name, turn=turn)
             for name, text in wordings.items()
         ]
+    earlier: tuple[tuple[str, str], ...] = ()
+    for turn, said in enumerate(data.get("conversation", ()), start=1):
+        earlier += (("user", said["user"]), ("assistant", said["assistant"]))
+        found += [
+            Variant(f"turn{turn}_{name}", "turns", text, wording=name, turn=turn, earlier=earlier)
+            for name, text in wordings.items()
+        ]
     return found
 
 
-def _variant(one: Mapping[str, Any], data: Mapping[str, Any], where: str) -> Variant:
+def _variant(one: Mapping[str, Any], where: str) -> Variant:
     given = dict(one)
     messages = given.pop("messages", None)
     if (messages is None) == ("prompt" not in given):
         raise UserError(f"{where}: variant {one['id']} needs either prompt or messages; write one")
-    if messages is not None:
-        form = data.get("transcript")
-        if form is None:
-            raise UserError(
-                f"{where}: variant {one['id']} has messages and the construct no transcript; declare how turns are "
-                "written, for example {user: 'User: {}', assistant: 'Assistant: {}'}"
-            )
-        lines = [form.get(turn["role"], "{}").replace("{}", turn["content"]) for turn in messages]
-        given["prompt"] = "\n".join([*lines, form["assistant"].replace("{}", "").rstrip()])
-    return Variant(**given)
+    if messages is None:
+        return Variant(**given)
+    roles = [turn["role"] for turn in messages]
+    system = {"system": messages[0]["content"]} if roles[0] == "system" else {}
+    turns = messages[len(system) :]
+    expected = ["user", "assistant"] * len(turns)
+    if [turn["role"] for turn in turns] != expected[: len(turns)] or len(turns) % 2 == 0:
+        raise UserError(
+            f"{where}: variant {one['id']} has messages of {', '.join(roles)}; expected user and assistant in turn, the user "
+            "last, at most one of system before them"
+        )
+    if system and "system" in given:
+        raise UserError(f"{where}: variant {one['id']} has two system texts; keep one of them")
+    earlier = tuple((turn["role"], turn["content"]) for turn in turns[:-1])
+    fields: dict[str, Any] = {**given, **system, "prompt": turns[-1]["content"], "earlier": earlier}
+    return Variant(**fields)
 
 
 def _lint(construct: Construct, where: str) -> None:
-    """UserError for what could not be compared: no variants, two of one id, a question that changes with its turn."""
+    """UserError for what could not be compared: no variants, two of one id, a question that changes with its turn.
+
+    Also for a transcript that does not say where the text stands.
+    """
     if not construct.variants:
         raise UserError(f"{where}: no variants; expected wordings or variants; write some")
     if (again := schema.first_repeated([one.id for one in construct.variants])) is not None:
@@ -291,3 +340,5 @@ def _lint(construct: Construct, where: str) -> None:
                 f"{where}: variant {one.id} asks something else than turn 0: expected a prompt that ends with that of "
                 "the paraphrase of its wording; outputs of different questions differ anyway"
             )
+    if construct.transcript is not None and any(form.count("{}") != 1 for form in construct.transcript.values()):
+        raise UserError(f"{where}: each form of the transcript says once where the text stands; write {{}} there")

@@ -14,12 +14,14 @@ from jaxtyping import Float
 import results_io
 from results_io import UserError
 from suites import abstention, lock, schema
+from suites.geometry.metric import LARGEST
 from suites.item import Item
 from suites.likelihood import ChoiceScores
 from suites.models.base import Generation
 from suites.modes import embedding
 
 KINDS = ("choices", "scale", "anchors", "embedding")
+EMBEDDED = ("anchors", "embedding")  # that need a sentence embedder
 NAMED = {"name": {"type": "string", "minLength": 1, "description": "the axis's name"}}
 WORDS = {**schema.list_of({"type": "string", "minLength": 1, "description": "a text"}, "texts"), "uniqueItems": True}
 AXES = {
@@ -132,9 +134,9 @@ def declared(data: Mapping[str, Any], where: str, embedder: Embedding | None = N
     if kind == "scale":
         for axis in axes:
             _compiled(axis["pattern"], where)
-    if kind in ("anchors", "embedding") and embedder is None:
+    if kind in EMBEDDED and embedder is None:
         embedder = installed_embedder(kind)
-    return Coordinates(kind, tuple(axes), embedder if kind in ("anchors", "embedding") else None)
+    return Coordinates(kind, tuple(axes), embedder if kind in EMBEDDED else None)
 
 
 def unusable(output: Generation, answer_pattern: str | None = None) -> tuple[str, str]:
@@ -158,31 +160,6 @@ def unusable(output: Generation, answer_pattern: str | None = None) -> tuple[str
     return "", found.group(1) if found.re.groups else found.group(0)
 
 
-def apply_scale(values: Float[np.ndarray, "point axis"], scale: Mapping[str, Any]) -> Float[np.ndarray, "point axis"]:
-    """Points in units of the fixed scale: divided by its pooled RMS (1 if none), or mapped by its matrix (Mahalanobis)."""
-    if "matrix" in scale:
-        return values @ np.asarray(scale["matrix"], dtype=np.float64)
-    return values / float(scale.get("rms", 1.0))
-
-
-def scale_of(draws: Sequence[Float[np.ndarray, "point axis"]], run: str) -> dict[str, Any]:
-    """The scale that a reference run fixes: per axis mean and pooled SD within constructs, and the pooled RMS over axes.
-
-    `draws`: the points of each construct. UserError if nothing varies.
-    """
-    freedom = sum(len(one) - 1 for one in draws)
-    squares = sum(((one - one.mean(0)) ** 2).sum(0) for one in draws)
-    if freedom <= 0 or not np.sum(squares) > 0:
-        raise UserError("outputs of the reference run do not vary within a construct; expected some spread to scale by")
-    variances = np.asarray(squares) / freedom
-    return {
-        "run": run,
-        "mean": np.mean([one.mean(0) for one in draws], axis=0).tolist(),
-        "sd": np.sqrt(variances).tolist(),
-        "rms": float(np.sqrt(variances.sum())),
-    }
-
-
 def _compiled(pattern: str, where: str) -> Any:
     try:
         return regex.compile(pattern)
@@ -191,10 +168,10 @@ def _compiled(pattern: str, where: str) -> Any:
 
 
 def _number(pattern: str, text: str) -> float:
-    """The number that a pattern's group finds; NaN where there is none."""
+    """The number that a pattern's group finds; NaN where there is none, or one that no unit has."""
     try:
         found = regex.search(pattern, text, timeout=READ_SECONDS)
         value = float((found.group(1) if found.re.groups else found.group(0)).replace(",", ".")) if found else np.nan
     except (ValueError, TimeoutError):
         return np.nan
-    return value if np.isfinite(value) else np.nan
+    return value if abs(value) <= LARGEST else np.nan

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import optimize, stats
+from scipy import optimize, special
 
 LARGE = 1e4  # noncentrality from which |D| itself is normal enough
 
@@ -57,6 +57,21 @@ def between(
     A sample contributes its covariance over its size to M. `known`: a further tr M that is known from elsewhere, the same on
     every axis (a reference that is itself an estimate).
     """
+    size = float(max(np.abs(difference).max(), *(np.abs(table - table[0]).max() for table in samples), known**0.5))
+    if size == 0:
+        return Displacement(0.0, 0.0, 0.0, None, None)
+    found = _between(difference / size, [table / size for table in samples], level, known / size**2)
+    low, high = (None if end is None else end * size for end in (found.low, found.high))
+    return Displacement(found.squared * size**2, found.raw * size, found.noise * size**2, low, high)
+
+
+def _between(
+    difference: Float[np.ndarray, " axis"],
+    samples: Sequence[Float[np.ndarray, "point axis"]],
+    level: float,
+    known: float,
+) -> Displacement:
+    """`between` in units in which neither squares nor their squares leave the range of numbers."""
     squared = float(difference @ difference)
     law = _law(difference, samples, known)
     if law.trace <= 1e-12 * squared or law.trace == 0:
@@ -102,15 +117,11 @@ def _share_below(squared: float, true: float, law: _Law) -> float:
         score = (np.sqrt(squared) - np.sqrt(true + law.trace - law.along)) / np.sqrt(law.along)
     else:
         degrees = law.trace / scale
-        below = (
-            stats.ncx2.cdf(squared / scale, degrees, true / scale)
-            if true > 0
-            else stats.chi2.cdf(squared / scale, degrees)
-        )
-        score = stats.norm.ppf(np.clip(below, 1e-15, 1 - 1e-15))
+        below = special.chndtr(squared / scale, degrees, true / scale)
+        score = special.ndtri(np.clip(below, 1e-15, 1 - 1e-15))
     effective = law.trace**2 / law.trace2
-    freedom = 1 / (directed**2 / law.freedom + (1 - directed) ** 2 / (law.freedom * effective))
-    return float(stats.t.cdf(score, freedom))
+    inverse = directed**2 / law.freedom + (1 - directed) ** 2 / (law.freedom * effective)
+    return float(special.stdtr(1 / inverse, score) if inverse else special.ndtr(score))
 
 
 def _solve(squared: float, law: _Law, share: float) -> float:

@@ -8,13 +8,13 @@ from types import ModuleType
 
 import numpy as np
 
+from results_io import UserError
 from suites.estimate import Status, missing
 from suites.geometry import (
     coverage,
     framing,
     languages,
-    measure,
-    mtmm,
+    lint,
     over_constructs,
     paraphrase,
     position,
@@ -22,7 +22,7 @@ from suites.geometry import (
     turns,
     width,
 )
-from suites.geometry.construct import SYMBOLIC_REASON, Construct, Variant
+from suites.geometry.construct import Construct, Variant
 from suites.geometry.measure import Measured, SetRun
 from suites.geometry.metric import LEVEL, Metric, Published
 
@@ -31,8 +31,10 @@ ENGLISH_ONLY = (
     "the embedder reads English alone, so distances between languages would be its own; declare choices or scale"
 )
 NO_PLANE = (
-    "an embedding has no declared axes, and no PCA is fixed on a reference run; declare choices, scale or anchors"
+    "an embedding has no declared axes, and no plane is fixed on a reference run; run once with geometry.fix_scale=rms, or "
+    "declare choices, scale or anchors"
 )
+NO_NEUTRAL = "the construct has no neutral wordings"
 FLIPS = 2000  # of signs, for the band of a turn
 FOLLOWS = 0.8  # share of outputs with reasoning in which the declared pattern has to be found
 PAIRED_FROM = 6  # wordings that two methods share: the signs of five cannot give a p below .05
@@ -98,7 +100,7 @@ def wordings(one: Construct) -> tuple[Variant, ...]:
 def _guarded(one: Measured, metric: ModuleType, used: Sequence[Variant], make: Callable[[], Metric]) -> Metric:
     """The metric, or that outputs of these variants are missing."""
     if not used:
-        return absent(metric, "not_applicable", "the construct has no neutral wordings")
+        return absent(metric, "not_applicable", NO_NEUTRAL)
     reason = one.usable(used)
     return make() if reason is None else absent(metric, "insufficient_data", reason)
 
@@ -129,9 +131,12 @@ def pairs(base: Sequence[Variant], framed: Sequence[Variant]) -> list[tuple[Vari
 
 
 def _framing(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
+    if not base and one.construct.of("persona"):
+        yield None, absent(framing, "not_applicable", NO_NEUTRAL)
+        return
     personas = list(dict.fromkeys(variant.persona for variant in one.construct.of("persona")))
     if not personas:
-        yield None, absent(framing, "not_applicable", "the construct has no personas")
+        yield None, absent(framing, "not_applicable", one.left_out or "the construct has no personas")
     for persona in personas:
         framed = one.construct.of("persona", persona=persona)
         yield persona, _guarded(one, framing, [*base, *framed], lambda framed=framed: _pss(one, base, framed, seed))
@@ -147,8 +152,11 @@ def _pss(one: Measured, base: Sequence[Variant], framed: Sequence[Variant], seed
 
 def _turns(one: Measured, base: Sequence[Variant], seed: int) -> Iterator[tuple[str | None, Metric]]:
     numbers = sorted({variant.turn for variant in one.construct.of("turns") if variant.turn is not None})
-    if not numbers:
-        yield None, absent(turns, "not_applicable", "the construct has no turns")
+    if not numbers or not base:
+        yield (
+            None,
+            absent(turns, "not_applicable", NO_NEUTRAL if numbers else one.left_out or "the construct has no turns"),
+        )
         return
     by_turn = [one.construct.of("turns", turn=number) for number in numbers]
     shared = set.intersection(*({variant.wording for variant in turn} for turn in by_turn))
@@ -182,8 +190,9 @@ def _noise_band(tables: Sequence[np.ndarray], paired: bool, metric: Metric) -> l
 
 def _languages(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -> Iterator[tuple[str | None, Metric]]:
     others = list(dict.fromkeys(v.language for v in one.construct.of("language") if v.language is not None))
-    if not others:
-        yield None, absent(languages, "not_applicable", "the construct is put in one language")
+    if not others or not base:
+        why = NO_NEUTRAL if others else "the construct is put in one language"
+        yield None, absent(languages, "not_applicable", why)
         return
     if run.coordinates is not None and run.coordinates.kind == "embedding":
         yield None, absent(languages, "off", ENGLISH_ONLY)
@@ -197,11 +206,20 @@ def _languages(one: Measured, base: Sequence[Variant], run: SetRun, seed: int) -
 
 
 def _width(one: Measured, run: SetRun) -> Iterator[tuple[str | None, Metric]]:
-    if run.coordinates is not None and run.coordinates.kind == "embedding":
+    used = one.construct.variants
+    if run.coordinates is not None and not run.coordinates.axes and run.plane is None:
         yield None, absent(width, "off", NO_PLANE)
         return
-    used = one.construct.variants
-    yield None, _guarded(one, width, used, lambda: width.ow(one.means(used)))
+    yield None, _guarded(one, width, used, lambda: in_plane(one.means(used), run))
+
+
+def in_plane(means: np.ndarray, run: SetRun, fewest: int = width.FEWEST) -> Metric:
+    """OW in the declared axes, or in the two principal axes of the reference run; their share of variance in `detail`."""
+    if run.plane is None:
+        return width.ow(means, fewest=fewest)
+    found = width.ow(means @ run.plane.T, fewest=fewest)
+    plane = {"plane": run.scale.get("run"), "shares": list(run.scale["plane"]["shares"])}
+    return replace(found, estimate=replace(found.estimate, detail={**found.estimate.detail, **plane}))
 
 
 # --- over constructs --------------------------------------------------------------------------------------------------
@@ -277,9 +295,11 @@ def _coverage(run: SetRun) -> Metric:
     for one in run.measured:
         if one.reason is not None or one.construct.regions is None or run.coordinates is None:
             continue
-        anchors = measure.anchors_of(one.construct, run.coordinates, run.scale)
-        regions = coverage.region(anchors["a"]), coverage.region(anchors["b"])
-        coverage.require_apart(regions[0], regions[1], one.construct.id)
+        try:
+            regions = lint.regions(one.construct, run.coordinates, run.scale)
+        except UserError as error:  # in coordinates of another kind than the declared one, for which it is refused
+            return absent(coverage, "not_applicable", str(error))
+        anchors = lint.anchors_of(one.construct, run.coordinates, run.scale)
         ceilings += [coverage.ceiling(anchors[side]) for side in "ab"]
         sides = [one.construct.of(f"side_{side}") for side in "ab"]
         points = [np.concatenate(one.draws(side)) if side else np.zeros((0, len(regions[0].centre))) for side in sides]
@@ -290,97 +310,3 @@ def _coverage(run: SetRun) -> Metric:
         return found
     detail = {**found.estimate.detail, "anchors_covered": float(np.mean(ceilings))}
     return replace(found, estimate=replace(found.estimate, detail=detail))
-
-
-# --- the matrix -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of the paper's figure 12: its mean over constructs, or its status and why. Never 0 for absent."""
-
-    trait: str
-    method: str
-    name: str
-    value: float | None
-    status: Status
-    reason: str
-
-
-def matrix(run: SetRun, found: Sequence[Finding]) -> list[Cell]:
-    """The table of 179 for one set."""
-    by_cell = _per_construct(run)
-    cells = []
-    for (trait, method), name in mtmm.NAMES.items():
-        values = [value for value in by_cell.get((trait, method), {}).values() if value is not None]
-        if values:
-            cells.append(Cell(trait, method, name, float(np.mean(values)), "ok", ""))
-            continue
-        status, reason = _why_empty(trait, method, run, found)
-        cells.append(Cell(trait, method, name, None, status, reason))
-    return cells
-
-
-def replicated(run: SetRun) -> tuple[tuple[str, ...], tuple[str, ...], np.ndarray]:
-    """(traits, methods, [trait, method, construct]) of the largest full block of the matrix: constructs are the replicates."""
-    by_cell = {key: values for key, values in _per_construct(run).items() if values}
-    methods = tuple(m for m in mtmm.METHODS if ("position", m) in by_cell and ("stability", m) in by_cell)
-    traits = ("position", "stability")
-    shared = [set(by_cell[t, m]) for t in traits for m in methods]
-    ids = sorted(set.intersection(*shared)) if shared else []
-    return traits, methods, np.array([[[by_cell[t, m][i] for i in ids] for m in methods] for t in traits], dtype=float)
-
-
-def _per_construct(run: SetRun) -> dict[tuple[str, str], dict[str, float]]:
-    """Values of position, width and stability by method and construct, all distances."""
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for one in run.measured:
-        if one.reason is not None:
-            continue
-        base, name = wordings(one.construct), one.construct.id
-        if not base or one.usable(one.construct.variants) is not None:
-            continue
-        means = one.means(base)
-        centre, reference = means.mean(0), run.reference(one.construct)
-        groups = {
-            "persona": one.construct.of("persona"),
-            "language": one.construct.of("language"),
-        }
-        noise = [float(((d - d.mean(0)) ** 2).sum(1).mean() ** 0.5) for d in one.draws(base)]
-        if not run.deterministic:
-            found.setdefault(("stability", "direct"), {})[name] = float(np.mean(noise))
-        found.setdefault(("stability", "paraphrase"), {})[name] = float(np.linalg.norm(means - centre, axis=1).mean())
-        if reference is not None:
-            away = np.linalg.norm(means - np.array(reference), axis=1)
-            found.setdefault(("position", "direct"), {})[name] = float(np.linalg.norm(centre - np.array(reference)))
-            found.setdefault(("position", "paraphrase"), {})[name] = float(away.std(ddof=1)) if len(away) > 1 else 0.0
-        for method, used in groups.items():
-            if not used:
-                continue
-            moved = one.means(used).mean(0)
-            found.setdefault(("stability", method), {})[name] = float(np.linalg.norm(moved - centre))
-            if reference is not None:
-                shift = np.linalg.norm(moved - np.array(reference)) - np.linalg.norm(centre - np.array(reference))
-                found.setdefault(("position", method), {})[name] = float(shift)
-        if run.coordinates is not None and run.coordinates.kind != "embedding":
-            everything = one.means(one.construct.variants)
-            if len(everything) >= width.FEWEST:
-                found.setdefault(("coverage", "direct"), {})[name] = width.ow(everything).estimate.number
-    return found
-
-
-def _why_empty(trait: str, method: str, run: SetRun, found: Sequence[Finding]) -> tuple[Status, str]:
-    if run.reason is not None:
-        return "not_applicable", run.reason
-    if all(one.reason == SYMBOLIC_REASON for one in run.measured):
-        return "not_applicable", SYMBOLIC_REASON
-    if trait == "coverage" and method != "direct":
-        return "not_applicable", "no construct declares two sides with anchors for this method"
-    if trait == "position" and all(run.reference(one.construct) is None for one in run.measured):
-        return "not_applicable", "no construct declares a reference in these coordinates"
-    if (trait, method) == ("stability", "direct") and run.deterministic:
-        return "not_applicable", "outputs are exact, so that there is no noise of draws"
-    if not any(one.construct.of(method) for one in run.measured) and method in ("language", "persona"):
-        return "not_applicable", f"no construct is asked by the method {method}"
-    reasons = [f.found.estimate.reason for f in found if f.found.estimate.status == "insufficient_data"]
-    return "insufficient_data", reasons[0] if reasons else "no construct has enough outputs"

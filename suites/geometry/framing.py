@@ -8,16 +8,15 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from results_io import UserError
-from suites.estimate import Estimate, Interval, missing
+from suites.estimate import Estimate, missing
 from suites.geometry import displacement, relabelling, spread
 from suites.geometry.displacement import Displacement
-from suites.geometry.metric import LEVEL, RATIO, Metric, Published, points, same_axes
+from suites.geometry.metric import LEVEL, NO_INTERVAL, RATIO, Metric, Published, points, same_axes
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
 NUMBER, ID, NAME = "173", "G.pss", "framing"
 FORMULA = "|o_c - o_base| / sigma, sigma the population RMS distance of baseline points"
 FEWEST = 5  # outputs on each side
-METHOD = "MOVER of log shift^2 and log jackknifed S_b"
 UNPAIRED, PAIRED = "points relabelled", "signs of the wordings' differences flipped"
 
 
@@ -34,9 +33,9 @@ def pss(
     """sqrt(max(0, delta^2) / S_b), delta^2 = |o_c - o_b|^2 - S_c/n_c - S_b/n_b, of outputs [point, axis] of both kinds.
 
     `paired`: row v of both is the same wording, which the framing was put before. delta^2 is then |mean d|^2 - S_d/V of the
-    wordings' differences d, and their signs are flipped. `detail` has delta^2 with its interval, the direction, and the interval
-    of the shift along it. Baseline points that all agree leave the ratio undefined unless nothing moved. At least 5 points a
-    side. UserError for points of different spaces, and for pairs of unequal number.
+    wordings' differences d, and their signs are flipped. `detail` has delta^2, |delta| with its interval, the direction, and the
+    interval of the shift along it; the ratio has none (NO_INTERVAL). Baseline points that all agree leave the ratio undefined
+    unless nothing moved. At least 5 points a side. UserError for points of different spaces, and for pairs of unequal number.
     """
     first, second = points(base, "baseline outputs"), points(framed, "framed outputs")
     same_axes(first, second)
@@ -65,10 +64,9 @@ def pss(
             0.0 if variance <= 0 else found.distance / variance**0.5,
             RATIO,
             count,
-            ci=_interval(found, first, level),
             p_value=relabelling.two_samples(second, first, seed, resamples) if test is None else test,
             test=PAIRED if paired else UNPAIRED,
-            assumptions=("outputs are independent",) if not paired else ("wordings are independent",),
+            assumptions=("wordings are independent" if paired else "outputs are independent", NO_INTERVAL),
             detail=detail,
         ),
     )
@@ -90,28 +88,13 @@ def _detail(found: Displacement, shift: np.ndarray, samples: list[np.ndarray], l
     direction = shift / length if length else np.zeros(len(shift))
     parts = [float(((table - table.mean(0)) @ direction).var(ddof=1)) / len(table) for table in samples]
     total = sum(parts)
-    freedom = total**2 / sum(p**2 / (len(t) - 1) for p, t in zip(parts, samples, strict=True)) if total else np.inf
+    freedom = 1 / sum((p / total) ** 2 / (len(t) - 1) for p, t in zip(parts, samples, strict=True)) if total else np.inf
     half = float(stats.t.ppf(0.5 + level / 2, freedom)) * total**0.5 if total else 0.0
     return {
         "shift": length,
         "squared": found.squared,
+        "distance": found.distance,
         "distance_interval": None if found.low is None else [found.low, found.high],
         "direction": direction.tolist(),
         "projection_interval": [length - half, length + half],
     }
-
-
-def _interval(found: Displacement, base: np.ndarray, level: float) -> Interval | None:
-    """Interval of |delta| / sqrt(S_b) on the logarithm of its square; from 0 where that of |delta| begins there."""
-    limits = spread.total_variance_interval(base, level)
-    if limits is None or found.low is None or found.high is None:
-        return None
-    variance = spread.total_variance(base)
-    if found.squared <= 0:
-        return Interval(0.0, float(found.high / limits[0] ** 0.5), level, METHOD)
-    value = np.log(found.squared / variance)
-    up = np.hypot(np.log(found.high**2 / found.squared), np.log(variance / limits[0]))
-    low = 0.0
-    if found.low > 0:
-        low = float(np.exp((value - np.hypot(np.log(found.squared / found.low**2), np.log(limits[1] / variance))) / 2))
-    return Interval(low, float(np.exp((value + up) / 2)), level, METHOD)

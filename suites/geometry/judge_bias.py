@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 from results_io import UserError
-from suites.estimate import Estimate, missing
+from suites.estimate import Estimate, Interval, missing
 from suites.geometry.metric import LEVEL, Metric, Published
-from suites.statistics import bootstrap
 
 NUMBER, ID, NAME = "183", "J.jbs", "judge_bias"
 FORMULA = "1 - agreement over cases x perturbations"
 UNIT = "share of judgements"
 FEWEST = 20  # cases for an interval
+METHOD = "t over cases"
 
 
-def jbs(flips: ArrayLike, reruns: ArrayLike, *, seed: int = 0, level: float = LEVEL) -> Metric:
+def jbs(flips: ArrayLike, reruns: ArrayLike, *, level: float = LEVEL) -> Metric:
     """Flips [case, perturbation], 0 or 1, less those of asking the unchanged case again [case, rerun].
 
-    Paired by case: the mean over cases of (share of perturbations that flip - share of reruns that flip), bootstrapped over
-    cases from 20 on; fewer have no interval. UserError for other values than 0 and 1, and if the two are not of the same cases.
+    Paired by case: the mean over cases of (share of perturbations that flip - share of reruns that flip), with the t interval
+    over cases from 20 on; fewer have none, nor have cases that all agree. Both bootstraps hold less at 20 cases (percentile .88,
+    studentised .90, t .93), and are not offered. UserError for other values than 0 and 1, and if the two are not of the same
+    cases.
     """
-    changed, again = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (flips, reruns))
+    try:
+        changed, again = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (flips, reruns))
+    except ValueError:
+        raise UserError("cases with different numbers of judgements; expected a full table [case, judgement]") from None
     if len(changed) != len(again):
         raise UserError(
             f"{len(changed)} cases with perturbations and {len(again)} asked again; expected the same cases"
@@ -38,9 +42,14 @@ def jbs(flips: ArrayLike, reruns: ArrayLike, *, seed: int = 0, level: float = LE
         return Metric(Published(None, FORMULA, reason), missing("insufficient_data", reason, UNIT))
     excess = changed.mean(1) - again.mean(1)
     detail = {"flips": float(changed.mean()), "reruns": float(again.mean()), "cases": len(excess)}
+    error = float(excess.std(ddof=1) / len(excess) ** 0.5) if len(excess) > 1 else 0.0
+    interval, assumptions = None, ("cases are independent",)
     if len(excess) < FEWEST:
-        note = f"no interval: {len(excess)} cases, fewer than {FEWEST}"
-        estimate = Estimate(float(excess.mean()), UNIT, len(excess), assumptions=(note,))
+        assumptions = (f"no interval: {len(excess)} cases, fewer than {FEWEST}",)
+    elif error == 0:
+        assumptions = ("no interval: all cases agree",)
     else:
-        estimate = bootstrap.mean(excess, seed=seed, level=level, unit=UNIT)
-    return Metric(Published(float(changed.mean()), FORMULA), replace(estimate, detail={**estimate.detail, **detail}))
+        half = float(stats.t.ppf(0.5 + level / 2, len(excess) - 1)) * error
+        interval = Interval(float(excess.mean()) - half, float(excess.mean()) + half, level, METHOD)
+    estimate = Estimate(float(excess.mean()), UNIT, len(excess), ci=interval, assumptions=assumptions, detail=detail)
+    return Metric(Published(float(changed.mean()), FORMULA), estimate)

@@ -8,15 +8,14 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from suites.estimate import Estimate, Interval, missing
+from suites.estimate import Estimate, missing
 from suites.geometry import displacement, relabelling, spread
-from suites.geometry.metric import LEVEL, RATIO, Metric, Published, points, same_axes
+from suites.geometry.metric import LEVEL, NO_INTERVAL, RATIO, Metric, Published, points, same_axes
 from suites.statistics.permutation import FEWEST_RESAMPLES
 
 NUMBER, ID, NAME = "175", "G.lds", "languages"
 FORMULA = "mean over pairs of |o_i - o_j| / PIS of the first language"
 FEWEST = 5  # wordings of a language
-METHOD = "inverted law of the stacked differences, MOVER with the log jackknife of S_0"
 
 
 def published(centres: ArrayLike, instability: float) -> float | None:
@@ -36,8 +35,9 @@ def lds(
     """R = sqrt(max(0, Delta^2) / S_0), Delta^2 = mean over pairs of |o_i - o_j|^2 - S_i/V_i - S_j/V_j.
 
     `languages`: {language: wordings' means [wording, axis]}, the baseline first; S_0 is its variance over wordings. p: wordings
-    permuted between languages. A baseline whose wordings all agree leaves the ratio undefined: Delta^2 is in `detail`. Fewer
-    than two languages do not apply; under 5 wordings there is no estimate.
+    permuted between languages. `detail` has Delta^2, and Delta with its interval (inverted law of the stacked differences); the
+    ratio has none (NO_INTERVAL), and is undefined where the baseline's wordings all agree. Fewer than two languages do not apply;
+    under 5 wordings there is no estimate.
     """
     tables = {name: points(one, f"outputs in {name}") for name, one in languages.items()}
     if len(tables) < 2:
@@ -56,25 +56,25 @@ def lds(
         return Metric(formula, missing("insufficient_data", reason, RATIO, fewest))
     found = _displacement(list(tables.values()), centres, level)
     variance = spread.total_variance(first)
-    detail = {"squared": found.squared, "baseline_variance": variance, "languages": list(tables)}
+    detail = {
+        "squared": found.squared,
+        "distance": found.distance,
+        "distance_interval": None if found.low is None else [found.low, found.high],
+        "baseline_variance": variance,
+        "languages": list(tables),
+    }
     if variance <= 0:
         reason = f"wordings in {next(iter(tables))} all agree, so the ratio has no denominator"
         return Metric(formula, missing("undefined", reason, RATIO, fewest, detail=detail))
-    limits = spread.total_variance_interval(first, level)
-    interval = None
-    if limits is not None and found.low is not None and found.high is not None:
-        interval = Interval(
-            found.low / limits[1] ** 0.5 if found.low else 0.0, found.high / limits[0] ** 0.5, level, METHOD
-        )
     return Metric(
         formula,
         Estimate(
             found.distance / variance**0.5,
             RATIO,
             fewest,
-            ci=interval,
             p_value=relabelling.groups(list(tables.values()), seed, resamples),
             test="wordings permuted between languages",
+            assumptions=("wordings are independent", NO_INTERVAL),
             detail=detail,
         ),
     )

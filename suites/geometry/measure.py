@@ -16,7 +16,7 @@ from results_io import UserError
 from suites import asking, likelihood, lock
 from suites.applicability import MISSING, READS
 from suites.asking import Asker, Progress
-from suites.geometry import construct, coordinates
+from suites.geometry import construct, coordinates, fixed_scale, lint
 from suites.geometry.construct import Construct, ConstructSet, Variant
 from suites.geometry.coordinates import SEPARATOR, Coordinates
 from suites.item import Item, Leg, Suite
@@ -27,6 +27,7 @@ from suites.models.base import CAPABILITIES, ModelUnderTest
 
 CHUNK = 256  # outputs or choices between two writes to the disk
 CACHE_NAME = "generations.sqlite"
+NO_CHAT = "its conversation needs a model that takes chat turns, or a transcript in the construct"
 MOST_MISSING = 0.2  # share of a variant's outputs without a coordinate
 
 
@@ -47,11 +48,15 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Measured:
-    """A construct with the outputs of its variants, by id; `reason` says why it has none."""
+    """A construct with the outputs of its variants, by id; `reason` says why it has none.
+
+    `left_out`: why variants that are declared are not among those of `construct`; "" if all are there.
+    """
 
     construct: Construct
     outputs: Mapping[str, Outputs]
     reason: str | None = None
+    left_out: str = ""
 
     def usable(self, variants: Sequence[Variant]) -> str | None:
         """None if every one of these variants has enough outputs; else which has not."""
@@ -93,11 +98,16 @@ class SetRun:
         """The fixed scale; none in coordinates of another kind than the declared one."""
         return self.constructs.scale if self.as_declared else {}
 
+    @property
+    def plane(self) -> Float[np.ndarray, "two axis"] | None:
+        """Two axes for coordinates that declare none: the principal ones that the scale fixes; None without."""
+        return None if self.coordinates is None or self.coordinates.axes else fixed_scale.plane(self.scale)
+
     def reference(self, one: Construct) -> tuple[float, ...] | None:
         """The construct's reference in units of the scale; None where it has none in these coordinates."""
         if one.reference is None or not self.as_declared:
             return None
-        return tuple(coordinates.apply_scale(np.array([one.reference]), self.scale)[0].tolist())
+        return tuple(fixed_scale.apply(np.array([one.reference]), self.scale)[0].tolist())
 
 
 @dataclass(frozen=True)
@@ -129,6 +139,7 @@ def run(
     goes on where it stopped; with other coordinates of generated texts nothing is asked again. UserError for coordinates that
     cannot be, and as `GenerationLog`.
     """
+    _check(settings)
     execution = getattr(model, "execution", {})
     folder = Path(folder)
     with (
@@ -141,6 +152,15 @@ def run(
         compared = _choices_known(log) - before
     asked, known = asker.asked + compared, asker.reused + before
     return GeometryRun(model.name, model.identity, seed, found, asked, known, folder / generations.NAME)
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """UserError for what is no number of draws and no temperature."""
+    draws, temperature = settings["draws"], settings["temperature"]
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 1:
+        raise UserError(f"geometry.draws={draws} is wrong; expected a whole number above 0: outputs of a variant")
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not 0 <= temperature < np.inf:
+        raise UserError(f"geometry.temperature={temperature} is wrong; expected a number from 0")
 
 
 def _choices_known(log: GenerationLog) -> int:
@@ -161,13 +181,16 @@ def _one_set(
     data = own.coordinates if wanted is None or wanted == own.coordinates.get("kind") else {"kind": wanted}
     space = coordinates.declared(data, f"{own.name}/{construct.REFERENCE}", embedder)
     scale = own.scale if data is own.coordinates else {}
+    if data is own.coordinates:
+        lint.check(own, space)
     if space.exact and "logprobs" not in asker.model.capabilities:
         return SetRun(own, space, {}, (), True, MISSING["logprobs"])
-    sampled = not space.exact and "sampling" in asker.model.capabilities and settings["draws"] > 1
+    sampled = not space.exact and "sampling" in asker.model.capabilities
+    sampled = sampled and settings["draws"] > 1 and settings["temperature"] > 0
     leg = _leg(own, settings, sampled)
-    suites = {
-        one.id: as_suite(own, one, space, leg) for one in own.constructs if one.mode_of_output == construct.SEMANTIC
-    }
+    chat = "chat" in asker.model.capabilities and not space.exact  # likelihoods are of texts as they stand
+    asked = {one.id: askable(one, chat) for one in own.constructs if one.mode_of_output == construct.SEMANTIC}
+    suites = {name: as_suite(own, one, space, leg, chat) for name, one in asked.items() if one.variants}
     for suite in suites.values():
         asker.log.begin(suite, _expected(suite), {}, sum(bool(item.choices) for item in suite.items))
     with progress(f"geometry: {own.name}") as bar:
@@ -178,35 +201,44 @@ def _one_set(
     measured, environments = [], []
     for one in own.constructs:
         if one.id not in suites:
-            measured.append(Measured(one, {}, construct.SYMBOLIC_REASON))
+            measured.append(Measured(one, {}, NO_CHAT if one.id in asked else construct.SYMBOLIC_REASON))
             continue
-        recorded = asker.log.run_of(suites[one.id])
+        recorded, left_out = asker.log.run_of(suites[one.id]), NO_CHAT if asked[one.id] != one else ""
         asker.log.finish(recorded)
         environments += recorded.environments
-        measured.append(Measured(one, _outputs(one, recorded, space, scale)))
+        outputs = _outputs(asked[one.id], recorded, space, scale)
+        measured.append(Measured(asked[one.id], outputs, left_out=left_out))
     return SetRun(own, space, space.identity(scale), tuple(measured), not sampled, None, tuple(environments))
+
+
+def askable(one: Construct, chat: bool) -> Construct:
+    """The construct with the variants that can be put: conversations need a model that takes chat, or a transcript."""
+    kept = tuple(v for v in one.variants if chat or one.written(v) is not None)
+    return one if kept == one.variants else replace(one, variants=kept)
 
 
 def why_not(own: ConstructSet, model: ModelUnderTest) -> str | None:
     """Why a set does not apply to a model; None if it does."""
     lacking = [MISSING[name] for name in own.requires if name in CAPABILITIES and name not in model.capabilities]
     if not lacking and READS in own.requires:
-        prompts = [one.prompt for construct_ in own.constructs for one in construct_.variants]
+        prompts = [one.written(v) or v.prompt for one in own.constructs for v in one.variants]
         bad = [prompt for prompt in prompts if not model.reads(prompt)]
         lacking = [f"the model's vocabulary cannot write {len(bad)} of {len(prompts)} prompts"] if bad else []
     return "; ".join(lacking) or None
 
 
-def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg) -> Suite:
+def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg, chat: bool) -> Suite:
     """The construct as what the record knows: an item for each variant, or for each of its axes if choices are compared.
+
+    `chat`: earlier turns are sent as such; else they are written into the prompt as the construct's transcript says.
 
     Items of generated texts do not depend on the coordinates, so that another embedder finds the same run again.
     """
     if space.exact:
-        items = tuple(item for v in one.variants for item in space.items(v.id, v.prompt, v.system))
+        items = tuple(item for v in one.variants for item in space.items(v.id, str(one.written(v)), v.system))
         identity = lock.digest([one.sha256, [dict(axis) for axis in space.axes]])
     else:
-        items, identity = tuple(Item(v.id, v.prompt, system=v.system) for v in one.variants), one.sha256
+        items, identity = tuple(_item(one, v, chat) for v in one.variants), one.sha256
     return Suite(
         id=f"geometry.{own.name}.{one.id}",
         version=one.version,
@@ -224,6 +256,12 @@ def as_suite(own: ConstructSet, one: Construct, space: Coordinates, leg: Leg) ->
         items=items,
         sha256=identity,
     )
+
+
+def _item(one: Construct, variant: Variant, chat: bool) -> Item:
+    if chat:
+        return Item(variant.id, variant.prompt, system=variant.system, earlier=variant.earlier)
+    return Item(variant.id, str(one.written(variant)), system=variant.system)
 
 
 def _leg(own: ConstructSet, settings: Mapping[str, Any], sampled: bool) -> Leg:
@@ -256,7 +294,7 @@ def _outputs(one: Construct, recorded: RecordedRun, space: Coordinates, scale: M
         for variant in one.variants:
             lines = [recorded.likelihoods[f"{variant.id}{SEPARATOR}{place}"] for place in range(len(space.axes))]
             point = space.of_choices([generations.to_scores(line) for line in lines])
-            found[variant.id] = Outputs(coordinates.apply_scale(point[None], scale), {})
+            found[variant.id] = Outputs(fixed_scale.apply(point[None], scale), {})
         return found
     by_variant: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {variant.id: [] for variant in one.variants}
     for slot, line in recorded.generations.items():
@@ -293,19 +331,7 @@ def _of_texts(
     if not readable.all():
         lost["unreadable"] += int((~readable).sum())
     kept = tuple(texts[place] for place in np.flatnonzero(readable))
-    return Outputs(coordinates.apply_scale(values[readable], scale), dict(lost), kept)
-
-
-def anchors_of(
-    one: Construct, space: Coordinates, scale: Mapping[str, Any]
-) -> dict[str, Float[np.ndarray, "anchor axis"]]:
-    """Coordinates of the anchor texts of both sides. UserError for choices, whose coordinates are of prompts, not of texts."""
-    if space.exact:
-        raise UserError(
-            f"{one.id}: regions are made of anchor texts, which coordinates of kind choices cannot place; declare another kind"
-        )
-    found = {side: space.of_texts(list(texts)) for side, texts in (one.regions or {}).items()}
-    return {side: coordinates.apply_scale(table[np.isfinite(table).all(1)], scale) for side, table in found.items()}
+    return Outputs(fixed_scale.apply(values[readable], scale), dict(lost), kept)
 
 
 class _NoProgress:

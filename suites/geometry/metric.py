@@ -15,7 +15,12 @@ from suites.estimate import Estimate
 LEVEL = 0.95
 UNIT = "scaled distance"  # Euclidean, after division by the fixed scale
 SQUARED = "squared scaled distance"
+LARGEST = 1e60  # of a coordinate: fourth powers are still numbers
 RATIO = "ratio"
+NO_INTERVAL = (
+    "no interval of the ratio: few outputs leave the variance that it divides by unknown where tails are heavy (.80 of 95 % "
+    "intervals held); distance_interval is that of the distance itself"
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class Metric:
 
 
 def points(values: ArrayLike, what: str = "points") -> Float[np.ndarray, "point axis"]:
-    """`values` as [point, axis]; a vector is points on one axis. UserError unless all are finite numbers."""
+    """`values` as [point, axis]; a vector is points on one axis. UserError unless all are finite numbers of at most 1e60."""
     found = np.asarray(values, dtype=np.float64)
     if found.ndim == 1:
         found = found[:, None]
@@ -48,6 +53,10 @@ def points(values: ArrayLike, what: str = "points") -> Float[np.ndarray, "point 
         raise UserError(
             f"{what} of shape {found.shape} with {int((~np.isfinite(found)).sum())} coordinates not finite; expected a table "
             "[point, axis] of numbers: leave out outputs that have no coordinate"
+        )
+    if found.size and np.abs(found).max() > LARGEST:
+        raise UserError(
+            f"{what} with the coordinate {np.abs(found).max():.3g}; expected at most {LARGEST:g}: its square is no number"
         )
     return found
 

@@ -33,7 +33,9 @@ NAMES = {  # the paper's figure 12, with OW under coverage
     ("stability", "persona"): "PSS",
 }
 FEWEST_UNITS, FEWEST_SIDE = 30, 3  # units to correlate over; traits and methods
-RESAMPLES = 2000
+RESAMPLES = 1000
+DISCRIMINANT = {"discriminant": "heterotrait", "discriminant_same_method": "same method"}
+READINGS = ("convergent", "heterotrait", "same_method", *DISCRIMINANT, "htmt", "htmt_absolute")
 
 
 @dataclass(frozen=True)
@@ -96,22 +98,29 @@ def campbell_fiske(
     level: float = LEVEL,
     resamples: int = RESAMPLES,
 ) -> dict[str, Estimate]:
-    """Spearman correlations over units of `scores` [unit, trait, method]: convergent, heterotrait, HTMT signed and absolute.
+    """Spearman correlations over units of `scores` [unit, trait, method], read as Campbell and Fiske do. Raw, not disattenuated.
 
-    HTMT of two traits is the mean correlation between them (different methods) over the geometric mean of those within each.
-    `by_construction`: pairs of (trait, method) that share a denominator, left out of all that speaks of discrimination. Units
-    are bootstrapped. Under 30 units, 3 traits or 3 methods: insufficient, with what is needed. UserError for scores that are not
-    finite.
+    `convergent`: mean r of one trait by two methods; `heterotrait`: of two traits by two methods; `same_method`: of two traits by
+    one. `discriminant` (`discriminant_same_method`): the share of comparisons in which a convergent r exceeds the r of two
+    traits by two methods (by one) that has one of its two scores in common. HTMT of two traits is the mean correlation between
+    them (different methods) over the geometric mean of those within each. `by_construction`: pairs of (trait, method) that share
+    a denominator, left out of all that speaks of discrimination. Units are bootstrapped. Under 30 units, 3 traits or 3 methods:
+    insufficient, with what is needed; a score that is the same in all units: undefined. UserError for scores that are not
+    finite. Source: Campbell & Fiske 1959, Henseler et al. 2015 (HTMT).
     """
-    table = _finite(scores, 3, "[unit, trait, method]")
+    table = np.asarray(scores, dtype=np.float64)
+    table = _finite(table, 3, "[unit, trait, method]") if table.size or table.ndim != 3 else table
     units, t, m = table.shape
     if (t, m) != (len(traits), len(methods)):
         raise UserError(f"{len(traits)} traits and {len(methods)} methods named for {t} and {m}; name each")
-    names = ("convergent", "heterotrait", "htmt", "htmt_absolute")
+    names = READINGS
     if units < FEWEST_UNITS or min(t, m) < FEWEST_SIDE:
         reason = f"{units} units, {t} traits, {m} methods; at least {FEWEST_UNITS}, {FEWEST_SIDE} and {FEWEST_SIDE} are needed"
-        return {name: missing("insufficient_data", reason, "correlation", units) for name in names}
+        return {name: missing("insufficient_data", reason, _unit(name), units) for name in names}
     labels = [(trait, method) for trait in traits for method in methods]
+    if same := [label for label, one in zip(labels, table.reshape(units, -1).T, strict=True) if np.ptp(one) == 0]:
+        reason = f"{same[0][0]} by {same[0][1]} is the same in all units, so that nothing correlates with it"
+        return {name: missing("undefined", reason, _unit(name), units) for name in names}
     kinds = _kinds(labels, by_construction)
     own = _summaries(_spearman(table.reshape(units, -1)), labels, kinds)
     rng = np.random.default_rng(seed)
@@ -119,7 +128,7 @@ def campbell_fiske(
         _summaries(_spearman(table[rng.integers(units, size=units)].reshape(units, -1)), labels, kinds)
         for _ in range(resamples)
     ]
-    return {name: _estimate(own[name], [draw[name] for draw in draws], units, level) for name in names}
+    return {name: _estimate(name, own[name], [draw[name] for draw in draws], units, level) for name in names}
 
 
 def _kinds(
@@ -143,7 +152,10 @@ def _summaries(
     labels: Sequence[tuple[str, str]],
     kinds: Mapping[tuple[int, int], str],
 ) -> dict[str, float]:
-    of = {kind: [r[pair] for pair, found in kinds.items() if found == kind] for kind in ("convergent", "heterotrait")}
+    of = {
+        name: [r[pair] for pair, found in kinds.items() if found == kind]
+        for name, kind in (("convergent", "convergent"), ("heterotrait", "heterotrait"), ("same_method", "same method"))
+    }
     traits = list(dict.fromkeys(trait for trait, _ in labels))
     ratios, absolute = [], []
     for first, second in combinations(traits, 2):
@@ -161,10 +173,25 @@ def _summaries(
         size = float(np.mean(np.abs(within[0])) * np.mean(np.abs(within[1])))
         absolute.append(float(np.mean(np.abs(across))) / size**0.5 if size > 0 else np.nan)
     means = {name: float(np.mean(values)) if values else np.nan for name, values in of.items()}
-    return means | {
-        "htmt": float(np.mean(ratios)) if ratios else np.nan,
-        "htmt_absolute": float(np.mean(absolute)) if absolute else np.nan,
-    }
+    beaten = {name: _exceeds(r, kinds, other) for name, other in DISCRIMINANT.items()}
+    return (
+        means
+        | beaten
+        | {
+            "htmt": float(np.mean(ratios)) if ratios else np.nan,
+            "htmt_absolute": float(np.mean(absolute)) if absolute else np.nan,
+        }
+    )
+
+
+def _exceeds(r: Float[np.ndarray, "variable variable"], kinds: Mapping[tuple[int, int], str], other: str) -> float:
+    """Share of pairs (a convergent correlation, one of kind `other` with a score in common) in which the first is larger."""
+    found = [
+        r[own] > r[rival]
+        for own, kind in kinds.items() if kind == "convergent"
+        for rival, against in kinds.items() if against == other and set(own) & set(rival)
+    ]  # fmt: skip
+    return float(np.mean(found)) if found else np.nan
 
 
 def _spearman(table: Float[np.ndarray, "unit variable"]) -> Float[np.ndarray, "variable variable"]:
@@ -172,12 +199,12 @@ def _spearman(table: Float[np.ndarray, "unit variable"]) -> Float[np.ndarray, "v
     ranks = ranks - ranks.mean(0)
     lengths = np.linalg.norm(ranks, axis=0)
     scale = np.outer(lengths, lengths)
-    return np.divide(ranks.T @ ranks, scale, out=np.zeros(scale.shape), where=scale > 0)
+    return np.divide(ranks.T @ ranks, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
 
 
-def _estimate(value: float, draws: Sequence[float], units: int, level: float) -> Estimate:
+def _estimate(name: str, value: float, draws: Sequence[float], units: int, level: float) -> Estimate:
     if not np.isfinite(value):
-        return missing("undefined", "correlations within a trait are not positive on average", "correlation", units)
+        return missing("undefined", "correlations within a trait are not positive on average", _unit(name), units)
     usable = np.array([draw for draw in draws if np.isfinite(draw)])
     tail = (1 - level) / 2
     interval = None
@@ -185,8 +212,12 @@ def _estimate(value: float, draws: Sequence[float], units: int, level: float) ->
         low, high = (float(np.quantile(usable, share)) for share in (tail, 1 - tail))
         interval = Interval(low, high, level, "percentile bootstrap over units")
     return Estimate(
-        value, "correlation", units, ci=interval, detail={"resamples_without_value": len(draws) - len(usable)}
+        value, _unit(name), units, ci=interval, detail={"resamples_without_value": len(draws) - len(usable)}
     )
+
+
+def _unit(name: str) -> str:
+    return "share of comparisons" if name in DISCRIMINANT else "correlation"
 
 
 def _finite(values: ArrayLike, axes: int, wanted: str) -> np.ndarray:

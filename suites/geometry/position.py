@@ -22,13 +22,15 @@ def ods(means: ArrayLike, reference: ArrayLike, *, reference_variance: float = 0
 
     `reference_variance`: S/n of a reference that is itself estimated (a survey), subtracted too. An interval that holds 0 says
     "not distinguishable from the reference", with its upper end as bound; 0 is never agreement. UserError if the reference has
-    other axes. Under 5 wordings there is no estimate.
+    other axes or a negative variance. Under 5 wordings there is no estimate.
     """
     table, target = points(means, "means of wordings"), np.asarray(reference, dtype=np.float64).ravel()
     if target.shape != (table.shape[1],) or not np.isfinite(target).all():
         raise UserError(
             f"a reference of {target.size} numbers for {table.shape[1]} axes; give one finite number an axis"
         )
+    if not 0 <= reference_variance < np.inf:
+        raise UserError(f"the variance of a reference is {reference_variance}; expected a number from 0")
     difference = table.mean(0) - target
     formula = Published(float(np.linalg.norm(difference)), FORMULA)
     if len(table) < 2:

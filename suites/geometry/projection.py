@@ -45,6 +45,8 @@ def discrimination(paraphrases: Sequence[float], unrelated: Sequence[float], lev
     if len(paraphrases) < 2 or len(unrelated) < 2:
         return missing("insufficient_data", "no pairs to compare", "AUC", min(len(paraphrases), len(unrelated)))
     near, far = np.asarray(paraphrases, dtype=float), np.asarray(unrelated, dtype=float)
+    if not (np.isfinite(near).all() and np.isfinite(far).all()):
+        return missing("undefined", "the embedder gives coordinates that are not finite", "AUC", near.size + far.size)
     area = float(stats.mannwhitneyu(far, near).statistic) / (len(near) * len(far))
     labels, method = np.arange(near.size + far.size) >= near.size, "DeLong on the logit"
     try:

@@ -30,11 +30,13 @@ def rss(
 
     `published`: the paper's PIS [construct] of both, whose ratio of means is the published number; None: the square roots of
     tau^2. At least 8 constructs. p by sign flips of the log ratios; `detail` has the ratio of means and how many constructs
-    had a tau^2 of 0 or below. UserError if the two are not of the same constructs.
+    had a tau^2 of 0 or below. UserError if the two are not of the same constructs, or not finite.
     """
     first, second = np.asarray(with_reasoning, dtype=np.float64), np.asarray(without, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 1:
         raise UserError(f"tau^2 of {first.size} constructs with reasoning and {second.size} without; expected the same")
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        raise UserError("a tau^2 is not finite; expected numbers: leave out constructs that have none")
     used = (first > 0) & (second > 0)
     left_out = {"tau^2 not above 0": int((~used).sum())} if (~used).any() else {}
     taus = np.sqrt(first[used]), np.sqrt(second[used])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from suites.statistics.permutation import EXACT_UP_TO, FEWEST_RESAMPLES
 
@@ -24,13 +25,12 @@ def two_samples(
     """p of |mean first - mean second| if the points' labels meant nothing."""
     table, n = _reduced(np.concatenate([first, second])), len(first)
     size = len(table)
-    if math.comb(size, n) <= EXACT_UP_TO:
-        chosen = np.array(list(itertools.combinations(range(size), n)))
+    exact = math.comb(size, n) <= EXACT_UP_TO
+    if exact:
+        masks = _every_choice(size, n)
     else:
         rng = np.random.default_rng(seed)
-        chosen = rng.permuted(np.tile(np.arange(size), (resamples, 1)), axis=1)[:, :n]
-    masks = np.zeros((len(chosen), size))
-    np.put_along_axis(masks, chosen, 1.0, axis=1)
+        masks = _masks(rng.permuted(np.tile(np.arange(size), (resamples, 1)), axis=1)[:, :n], size)
     total = table.sum(0)
 
     def statistic(weights: np.ndarray) -> np.ndarray:
@@ -39,7 +39,18 @@ def two_samples(
 
     own = np.zeros((1, size))
     own[0, :n] = 1
-    return _share(statistic(own)[0], statistic(masks), math.comb(size, n) <= EXACT_UP_TO)
+    return _share(statistic(own)[0], statistic(masks), exact)
+
+
+@lru_cache(maxsize=8)
+def _every_choice(size: int, n: int) -> Float[np.ndarray, "relabelling point"]:
+    return _masks(np.array(list(itertools.combinations(range(size), n))), size)
+
+
+def _masks(chosen: Int[np.ndarray, "relabelling chosen"], size: int) -> Float[np.ndarray, "relabelling point"]:
+    masks = np.zeros((len(chosen), size))
+    np.put_along_axis(masks, chosen, 1.0, axis=1)
+    return masks
 
 
 def signs(differences: Float[np.ndarray, "pair axis"], seed: int, resamples: int = FEWEST_RESAMPLES) -> float:

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 import results_io
-from results_io import UserError
 from suites.estimate import Estimate
-from suites.geometry import findings, mtmm, projection
+from suites.geometry import findings, matrix, mtmm, projection
 from suites.geometry.findings import Finding
 from suites.geometry.measure import GeometryRun, SetRun
 from suites.log import environment
@@ -77,8 +76,17 @@ def _record(one: Finding, run: GeometryRun) -> dict[str, Any]:
         "suite": one.set,
         "construct": one.construct,
         "label": one.label,
-        "family": one.metric.ID.partition(".")[0],
+        **_common(own, run),
         "role": "descriptive" if estimate.p_value is None and not untrusted else "exploratory",
+        **estimate.to_record(),
+        "published": one.found.published.to_record(),
+    }
+
+
+def _common(own: SetRun, run: GeometryRun) -> dict[str, Any]:
+    """The keys of a suite's record that are alike in all of a set's; nothing here has a direction, a threshold or a verdict."""
+    return {
+        "family": "G",
         "subject": {
             "model_fingerprint": results_io.sha256(run.identity),
             "suite_hash": own.constructs.sha256,
@@ -91,8 +99,6 @@ def _record(one: Finding, run: GeometryRun) -> dict[str, Any]:
         "evidence": [],
         "baseline": None,
         "effect": None,
-        **estimate.to_record(),
-        "published": one.found.published.to_record(),
     }
 
 
@@ -100,34 +106,46 @@ def _points(run: SetRun) -> dict[str, Any]:
     """What figures draw: of up to three axes the scaled points of every variant, with how many outputs have none."""
     if run.reason is not None or run.coordinates is None:
         return {"reason": run.reason}
-    shown = {}
+    shown, names = {}, _axes(run)
     for one in run.measured:
         outputs = {
             variant.id: {
                 "method": variant.method,
                 "persona": variant.persona,
                 "turn": variant.turn,
-                "points": one.outputs[variant.id].points
-                if len(run.coordinates.axes) in range(1, MAP_AXES + 1)
-                else None,
+                "points": _shown(one.outputs[variant.id].points, run),
                 "without": dict(one.outputs[variant.id].without),
             }
             for variant in (() if one.reason else one.construct.variants)
         }
         shown[one.construct.id] = {
             "title": one.construct.title,
-            "reference": run.reference(one.construct),
+            "reference": None if run.plane is not None else run.reference(one.construct),
             "reason": one.reason,
             "variants": outputs,
         }
     return {
-        "axes": list(run.coordinates.names),
+        "axes": names,
         "kind": run.coordinates.kind,
         "deterministic": run.deterministic,
-        "scale": dict(run.scale),
+        "scale": {key: value for key, value in run.scale.items() if key != "plane"},
         "check": _check(run),
         "constructs": shown,
     }
+
+
+def _axes(run: SetRun) -> list[str]:
+    """The axes that a map has: the declared ones, or those of the plane with their share of variance."""
+    if run.coordinates is None or run.coordinates.axes or run.plane is None:
+        return list(run.coordinates.names) if run.coordinates else []
+    shares = run.scale["plane"]["shares"]
+    return [f"principal axis {k + 1} ({share:.0%} of variance)" for k, share in enumerate(shares)]
+
+
+def _shown(points: np.ndarray, run: SetRun) -> np.ndarray | None:
+    if run.plane is not None:
+        return points @ run.plane.T if len(points) else np.zeros((0, 2))
+    return points if 1 <= len(_axes(run)) <= MAP_AXES else None
 
 
 def _trusted(own: SetRun) -> bool:
@@ -154,10 +172,10 @@ def _check(run: SetRun) -> dict[str, Any] | None:
 def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[Finding]]]) -> dict[str, Any]:
     data, records = {}, []
     for own, found in by_set:
-        cells = findings.matrix(own, found)
-        traits, methods, block = findings.replicated(own)
-        parts: Mapping[str, Any] = {"reason": f"no full block of cells over constructs: {block.shape}"}
-        if block.ndim == 3 and min(block.shape) >= 2:
+        cells = matrix.cells(own, found)
+        traits, methods, block = matrix.block(own)
+        parts: Mapping[str, Any] = {"reason": "no two traits have cells by two methods in two constructs"}
+        if min(block.shape) >= 2:
             parts = {
                 "traits": traits,
                 "methods": methods,
@@ -175,24 +193,19 @@ def _matrix_document(run: GeometryRun, by_set: Sequence[tuple[SetRun, Sequence[F
 
 
 def _correlations(own: SetRun) -> dict[str, Estimate]:
-    """Campbell-Fiske over constructs, of the cells that every construct has."""
-    traits, methods, block = findings.replicated(own)
-    if block.ndim != 3 or not block.size:
-        block = np.zeros((1, 1, 1))
-        traits, methods = ("none",), ("none",)
-    try:
-        return mtmm.campbell_fiske(np.moveaxis(block, 2, 0), traits, methods)
-    except UserError as error:
-        raise UserError(f"{own.constructs.name}: {error}") from None
+    """Campbell and Fiske's reading over constructs, of every trait measured by every way of asking."""
+    traits, methods, scores = matrix.scores(own)
+    return mtmm.campbell_fiske(scores, traits, methods)
 
 
 def _correlation(own: SetRun, name: str, estimate: Estimate, run: GeometryRun) -> dict[str, Any]:
     return {
         "metric_id": f"{mtmm.ID}.{own.constructs.name}.{name}",
         "suite": own.constructs.name,
-        "family": "G",
+        "construct": None,
+        "label": name,
+        **_common(own, run),
         "role": "descriptive",
-        "subject": {"model_fingerprint": results_io.sha256(run.identity), "suite_hash": own.constructs.sha256},
         **estimate.to_record(),
         "published": {
             "value": None,

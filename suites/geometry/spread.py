@@ -10,6 +10,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy import stats
 
+from results_io import UserError
 from suites.geometry.metric import points, same_axes
 
 
@@ -37,8 +38,11 @@ class Spread:
 
 
 def of(draws: Sequence[ArrayLike]) -> Spread:
-    """The spread of the draws [draw, axis] of at least two wordings. UserError as `metric.points` and `metric.same_axes`."""
+    """The spread of the draws [draw, axis] of at least two wordings. UserError for a wording without
+    draws, and as `metric.points` and `metric.same_axes`."""
     tables = [points(one, "draws of a wording") for one in draws]
+    if not all(map(len, tables)):
+        raise UserError(f"wording {[len(t) for t in tables].index(0) + 1} has no draws; leave it out")
     same_axes(*tables)
     means = np.array([table.mean(0) for table in tables])
     squares = np.array([float(((table - table.mean(0)) ** 2).sum()) for table in tables])
@@ -90,20 +94,10 @@ def variance_interval(found: Spread, level: float) -> tuple[float, float] | None
         return None
     less, more = _away(noise, t * pseudo_within.std(ddof=1) / np.sqrt(n))
     spreads = pseudo_between.std() * pseudo_within.std()
-    r = float(np.mean((pseudo_between - pseudo_between.mean()) * (pseudo_within - pseudo_within.mean())) / spreads)
-    r = r if np.isfinite(r) else 0.0
+    together = float(np.mean((pseudo_between - pseudo_between.mean()) * (pseudo_within - pseudo_within.mean())))
+    r = together / spreads if spreads > 0 else 0.0
     low = found.variance - np.sqrt(max(below**2 + more**2 - 2 * r * below * more, 0.0))
     return float(low), float(found.variance + np.sqrt(max(above**2 + less**2 - 2 * r * above * less, 0.0)))
-
-
-def total_variance_interval(table: Float[np.ndarray, "point axis"], level: float) -> tuple[float, float] | None:
-    """Interval of the trace of the covariance by the jackknife of its logarithm, t of n - 1. None where it has none."""
-    pseudo = _pseudo_values(total_variance(table), leave_one_out(table)) if len(table) > 2 else None
-    if pseudo is None:
-        return None
-    half = float(stats.t.ppf(0.5 + level / 2, len(table) - 1)) * pseudo.std(ddof=1) / np.sqrt(len(table))
-    below, above = _away(total_variance(table), half)
-    return total_variance(table) - below, total_variance(table) + above
 
 
 def _pseudo_values(whole: float, without: Float[np.ndarray, " point"]) -> Float[np.ndarray, " point"] | None:

@@ -53,7 +53,7 @@ def rows_of(found: Sequence[Finding]) -> tuple[Table, list[str]]:
     for column in ("metric", "", "published", "estimate", "interval", "n", "found", "status"):
         table.add_column(column, justify="right" if column in ("published", "estimate", "n", "found") else "left")
     reasons = []
-    for one in [own for own in found if own.construct is None]:
+    for one in sorted((own for own in found if own.construct is None), key=lambda own: own.metric.NUMBER):
         estimate = one.found.estimate
         parts = [own for own in found if own.construct and own.metric is one.metric and own.label == one.label]
         tested = [own for own in parts if own.found.estimate.p_value is not None]

@@ -21,7 +21,7 @@ from calibrations.statistics.simultaneous import simultaneous_intervals
 from circuits.circuit import Node
 from results_io import UserError
 from suites import likelihood
-from suites.geometry import coordinates, findings, spread
+from suites.geometry import findings, fixed_scale, spread
 from suites.geometry.construct import Construct
 from suites.geometry.coordinates import Coordinates
 from suites.geometry.measure import GeometryRun, SetRun
@@ -87,12 +87,12 @@ def sweep(
             f"a trace reads coordinates of kind choices, and these are of kind {space.kind}; declare choices"
         )
     prompts = [(place, v) for place, one in enumerate(constructs) for v in one.variants]
-    tokens = [model.encoding.tokens(variant.prompt) for _, variant in prompts]
+    tokens = [model.encoding.tokens(str(constructs[place].written(v))) for place, v in prompts]
     ids = _choices(model, prompts[0][1].prompt, space)
-    reference = [model.encoding.tokens(v.prompt) for one in constructs for v in findings.wordings(one)]
+    reference = [model.encoding.tokens(str(one.written(v))) for one in constructs for v in findings.wordings(one)]
 
     def read() -> list[Table]:
-        points = coordinates.apply_scale(_points(model, tokens, ids), scale)
+        points = fixed_scale.apply(_points(model, tokens, ids), scale)
         found: list[dict[str, np.ndarray]] = [{} for _ in constructs]
         for (place, variant), point in zip(prompts, points, strict=True):
             found[place][variant.id] = point
@@ -273,6 +273,7 @@ def command(
     done: Callable[[int], Any] = lambda count: None,
 ) -> list[str]:
     """Write result 180 for every set that can be traced; lines for the terminal. UserError for a model without activations."""
+    _check(settings)
     if model_settings["kind"] == "endpoint":
         raise UserError("geometry.trace=true needs a model on this machine: an endpoint shows no heads; take it out")
     data, lines = {}, []
@@ -306,6 +307,14 @@ def command(
     }
     results_io.write(Path(folder) / f"{NUMBER}_{NAME}.json", document)
     return lines
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """UserError for a level outside of (0, 1) and for a margin below 0; `bootstrap_counts` knows how few draws are too few."""
+    if not isinstance(settings["level"], float) or not 0 < settings["level"] < 1:
+        raise UserError(f"geometry.level={settings['level']} is wrong; expected a number between 0 and 1, such as 0.95")
+    if not isinstance(settings["trace_margin"], int | float) or not 0 <= settings["trace_margin"] < np.inf:
+        raise UserError(f"geometry.trace_margin={settings['trace_margin']} is wrong; expected a number from 0, in nats")
 
 
 def _data(heads: Sequence[TracedHead], constructs: Sequence[Construct]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """What a model already said, kept by the content of everything that its answer depends on.
 
 key = sha256 of the canonical JSON of {model: its identity (hashes of weights, tokenizer and intervention, or an endpoint and what
-it is asked for; backend, dtype, versions), prompt, system, sampling: {max_tokens, temperature, stop, seed}, sample}. No path,
-time or name that somebody gave a model is part of it: another model under the same name has other keys, the same weights in
-another folder the same ones. (An endpoint's model name is what the endpoint is asked for, and so part of its identity.)
+it is asked for; backend, dtype, versions), prompt, system, sampling: {max_tokens, temperature, stop, seed}, sample}, with the key
+`earlier` where turns come before the prompt. No path, time or name that somebody gave a model is part of it: another model under
+the same name has other keys, the same weights in another folder the same ones. (An endpoint's model name is what the endpoint is
+asked for, and so part of its identity.)
 A sampled output is kept under its own sample index; an error is never kept.
 """
 
@@ -34,6 +35,7 @@ def key(identity: Mapping[str, Any], request: Request) -> str:
             "system": request.system,
             "sampling": request.sampling,
             "sample": request.sample,
+            **({"earlier": [list(turn) for turn in request.earlier]} if request.earlier else {}),
         }
     )
 

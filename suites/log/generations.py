@@ -237,8 +237,8 @@ class GenerationLog:
             model_fingerprint=self.fingerprint,
             request=request.sampling,
             request_sha256=results_io.sha256(
-                [request.system, request.prompt]
-            ),  # both apart, so that their seam cannot move
+                [request.system, request.prompt, *map(list, request.earlier)]
+            ),  # all apart, so that their seams cannot move
             **_output(generation),
             cached=cached,
             cache_key=cache_key,

@@ -9,10 +9,17 @@ from typing import Any, Protocol
 CAPABILITIES = ("generation", "sampling", "logprobs", "chat", "seed", "activations")
 
 
+def conversation(prompt: str, system: str | None, earlier: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Chat messages: a system text if there is one, the earlier turns, and the prompt as the user's."""
+    before = [] if not system else [{"role": "system", "content": system}]
+    return [*before, *({"role": role, "content": text} for role, text in earlier), {"role": "user", "content": prompt}]
+
+
 @dataclass(frozen=True)
 class Request:
     """One generation asked for. `seed` makes a sampled output repeatable where the model can; `sample` numbers the draws.
 
+    `earlier`: (role, text) of the user's and assistant's turns that come before `prompt`, for models of the capability "chat".
     `temperature` None leaves it to the model: an endpoint is sent none, a local model draws at 1.
     """
 
@@ -23,6 +30,12 @@ class Request:
     stop: tuple[str, ...] = ()
     seed: int = 0
     sample: int = 0
+    earlier: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The request as chat messages: the system's, the earlier turns, the prompt."""
+        return conversation(self.prompt, self.system, self.earlier)
 
     @property
     def sampling(self) -> dict[str, Any]:

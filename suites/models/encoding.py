@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from results_io import UserError
+from suites.models.base import conversation
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +43,14 @@ class Encoding:
             return ids
         return [int(first), *ids]
 
-    def prompt(self, prompt: str, system: str | None = None) -> list[int]:
-        """Ids of a request. UserError for a system text without a template to put it in, and for no token at all."""
+    def prompt(self, prompt: str, system: str | None = None, earlier: Sequence[tuple[str, str]] = ()) -> list[int]:
+        """Ids of a request. UserError for a system text or turns without a template to put them in, and for no token at all."""
         if self.chat:
-            return self.tokens(self.rendered(prompt, system), bos=False)
+            return self.tokens(self.rendered(prompt, system, earlier), bos=False)
+        if earlier:
+            raise UserError(
+                "the request has earlier turns and this model's tokenizer no chat template; write them into the prompt"
+            )
         if system:
             raise UserError(
                 "the request has a system text and this model's tokenizer no chat template; write the text into the prompt"
@@ -55,12 +60,11 @@ class Encoding:
             raise UserError("the prompt is empty and this model's tokenizer has no BOS token; write a prompt")
         return ids
 
-    def rendered(self, prompt: str, system: str | None = None) -> str:
+    def rendered(self, prompt: str, system: str | None = None, earlier: Sequence[tuple[str, str]] = ()) -> str:
         """The text that a request becomes: the prompt itself, or what the chat template makes of it."""
         if not self.chat:
             return prompt
-        messages = [{"role": "system", "content": system}] if system else []
-        messages.append({"role": "user", "content": prompt})
+        messages = conversation(prompt, system, earlier)
         return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
     def text(self, tokens: Sequence[int]) -> str:

@@ -120,7 +120,8 @@ class Endpoint:
         start = time.perf_counter()
         try:
             path, body = self._body(request)
-            answer = self.connection.post(path, body, request.max_tokens + _bytes(request.prompt, request.system))
+            told = _bytes(request.prompt, request.system, *(text for _, text in request.earlier))
+            answer = self.connection.post(path, body, request.max_tokens + told)
             with answers.expected_form():
                 found = answers.generation(answer, self.probe.chat, request, time.perf_counter() - start)
         except UserError as error:
@@ -129,7 +130,7 @@ class Endpoint:
         return found
 
     def _body(self, request: Request) -> tuple[str, dict[str, Any]]:
-        """(path, JSON) of a request. UserError for a system text where there is no chat."""
+        """(path, JSON) of a request. UserError for a system text or earlier turns where there is no chat."""
         body: dict[str, Any] = {"model": self.name, "max_tokens": request.max_tokens}
         if request.temperature is not None:
             body["temperature"] = request.temperature
@@ -140,13 +141,11 @@ class Endpoint:
         if self.probe.logprobs:
             body["logprobs"] = True if self.probe.chat else 1
         if not self.probe.chat:
-            if request.system:
-                raise UserError(
-                    "the request has a system text and the endpoint does no chat; write the text into the prompt"
-                )
+            if request.system or request.earlier:
+                what = "a system text" if request.system else "earlier turns"
+                raise UserError(f"the request has {what} and the endpoint does no chat; write them into the prompt")
             return COMPLETIONS, {**body, "prompt": request.prompt}
-        messages = [{"role": "system", "content": request.system}] if request.system else []
-        return CHAT, {**body, "messages": [*messages, {"role": "user", "content": request.prompt}]}
+        return CHAT, {**body, "messages": request.messages}
 
     def _learn(self, pair: tuple[str, str]) -> UserError | None:
         """Add the likelihood of one pair to those that are known; the error if there is none."""

@@ -154,7 +154,7 @@ class LocalModel:
     def _reply(self, index: int, request: Request) -> Reply:
         temperature = 1.0 if request.temperature is None else request.temperature
         request = replace(request, temperature=temperature)
-        prompt = self.encoding.prompt(request.prompt, request.system)
+        prompt = self.encoding.prompt(request.prompt, request.system, request.earlier)
         if len(prompt) > self.context:
             raise UserError(
                 f"the prompt is {len(prompt)} tokens and the model {self.name} reads {self.context}; shorten it"

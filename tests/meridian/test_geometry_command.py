@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import results_io
-from meridian.figures import geometry, geometry_csv, static
+from meridian.figures import geometry, geometry_csv, plotly, static
 from meridian.figures.values import Curves, Forest, HeatMap, OutputMap
+from meridian.report import figure_numbers
 from scripts import freeze_constructs
 from suites.geometry import construct
 from tests.commandline import command
@@ -63,6 +64,29 @@ def test_the_second_run_asks_nothing_and_writes_the_same_bytes(ran):
     assert {path.name: path.read_bytes() for path in folder.glob("*.json")} == before
 
 
+def test_a_scale_is_fixed_once_and_every_distance_is_then_in_its_unit(own, ran, tmp_path):
+    copy = shutil.copytree(own, tmp_path / "fixed")
+    asked = ("geometry=file", f"geometry.path={copy}", f"results={tmp_path / 'r'}")
+    outcome = command(*asked, "geometry.fix_scale=rms")
+    assert outcome.code == 0, outcome.errors
+    fixed, plain = tmp_path / "r" / "pocket" / "geometry" / "fixed", ran[0]
+    scale = results_io.read(fixed / "171_position.json")["data"]["sets"]["fixed"]["scale"]
+    assert scale["run"] == "pocket" and scale["rms"] == pytest.approx(np.hypot(*scale["sd"]))
+    values = [
+        [r["value"] for r in results_io.read(folder / "172_paraphrase.json")["records"] if r["construct"]]
+        for folder in (fixed, plain)
+    ]
+    assert np.allclose(np.array(values[0]) * scale["rms"] ** 2, values[1])
+    again = command(*asked, "geometry.fix_scale=rms")
+    assert again.code == 2 and "has a scale already" in again.errors
+    for wrong, sentence in (("sd", "geometry.fix_scale=sd is unknown; use one of rms, mahalanobis"),):
+        assert sentence in command(*asked, f"geometry.fix_scale={wrong}").errors
+    assert (
+        "use it with geometry=file"
+        in command("geometry=pocket", "geometry.fix_scale=rms", f"results={tmp_path}").errors
+    )
+
+
 @pytest.mark.slow
 def test_figures_are_drawn_in_both_themes_with_their_numbers(ran, tmp_path):
     folder, _, _ = ran
@@ -90,14 +114,43 @@ def test_what_the_figures_hold(ran):
     (table,) = [one for one in figures if isinstance(one, HeatMap)]
     for values, texts in zip(table.values, table.text or (), strict=True):
         for value, text in zip(values, texts, strict=True):
-            assert (value is None) == (text == "not applicable")
+            assert (value is None) == (text in ("not applicable", "insufficient data"))
     assert sum(value is None for row in table.values for value in row) == 6
     (drift,) = [one for one in figures if isinstance(one, Curves)]
     assert drift.x == ("0", "1") and drift.series[1].high[1] > 0 and drift.series[0].y[0] == 0
     (compared,) = [one for one in figures if isinstance(one, Forest)]
     assert [row.label for row in compared.rows] == ["published", "estimate"] * 6
+    shifts = [
+        r["detail"]["shift"]
+        for r in results_io.read(ran[0] / "173_framing.json")["records"]
+        if r["label"] == "teller_glad" and r["construct"]
+    ]
+    assert compared.rows[4].estimate == pytest.approx(np.mean(shifts))  # a distance like all others
     rows = geometry_csv.of(maps[0]).splitlines()
     assert len(rows) == 1 + 24 + 8 + len(maps[0].hull) + 1 + 2 + 1
+
+
+def test_the_browser_draws_the_same_points_and_hatches_what_has_no_value(ran):
+    drawn = {one.name: (one, plotly.specification(one)) for one in geometry.build(ran[0])}
+    shown, specification = next(pair for name, pair in drawn.items() if name.startswith("map_"))
+    traces = {trace["name"]: trace for trace in specification["data"]}
+    assert list(zip(traces["output"]["x"], traces["output"]["y"], strict=True)) == list(shown.draws)
+    arrow = traces[f"framed: {shown.arrows[0].label}"]
+    assert (arrow["x"], arrow["y"]) == (
+        [shown.arrows[0].x0, shown.arrows[0].x1],
+        [shown.arrows[0].y0, shown.arrows[0].y1],
+    )
+    assert traces["95 % ellipse"]["x"][0] == traces["95 % ellipse"]["x"][-1]  # closed
+    table, specification = drawn["matrix_mine"]
+    fields = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "rect"]
+    missing = {(x, y) for y, row in enumerate(table.values) for x, value in enumerate(row) if value is None}
+    assert {(shape["x0"] + 0.5, shape["y0"] + 0.5) for shape in fields} == missing and len(missing) == 6
+    strokes = [shape for shape in specification["layout"]["shapes"] if shape["type"] == "line"]
+    assert len(strokes) == 8 * 6 and all(abs(s["x0"] + s["y0"] - s["x1"] - s["y1"]) < 1e-9 for s in strokes)
+    assert drawn["turns_mine"][1]["layout"]["xaxis"]["type"] == "category"  # not half a turn
+    rows = {row[0]: row[1:] for row in figure_numbers.numbers_of(shown).rows}
+    assert float(rows["centre of the neutral wordings"][0]) == pytest.approx(shown.centre[0], rel=1e-2, abs=1e-3)
+    assert "insufficient data" in str(figure_numbers.numbers_of(table).rows)
 
 
 def test_an_ellipse_holds_the_centre_as_often_as_it_says():

@@ -13,6 +13,7 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import results_io
@@ -27,7 +28,9 @@ from meridian.figures.values import Distribution, HeatMap
 from meridian.report import bundle, figure_numbers
 from meridian.report.certificate_section import gate_name, view, words
 from meridian.run_folder import RunFolder
+from suites.geometry import measure, results
 from tests.meridian.judged import judged
+from tests.suites import test_geometry_measure
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\n\u202eabc"
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -327,6 +330,37 @@ def test_every_figure_is_there_with_its_numbers(run, page, written) -> None:
     assert sum(attributes.get("aria-label", "").startswith("Numbers of ") for _, attributes in page.elements) == len(
         wanted
     )
+
+
+def test_geometry_of_the_same_weights_has_its_maps_and_that_of_others_a_sentence(run, tmp_path) -> None:
+    copy = RunFolder.open(shutil.copytree(run.path, tmp_path / "model" / "task"))
+    absent = "No results of geometry of these weights lie beside this run"
+    assert absent in Page(report.render(copy)).text
+    own = test_geometry_measure.written(
+        tmp_path / "mine",
+        [
+            test_geometry_measure.question("q", reference=[5, 5], personas={"cook": "As a cook,"}, turns=["It rained."])
+            | {"title": "<b>tea & cake"}
+        ],
+    )
+    rng = np.random.default_rng(0)
+    for weights, there in (("another", False), (copy.certificate["subject"]["model_sha256"], True)):
+        shutil.rmtree(tmp_path / "model" / "geometry", ignore_errors=True)
+        model = test_geometry_measure.Rater(
+            lambda *_: test_geometry_measure.says(*rng.normal(5, 1, 2)), identity={"weights": weights}
+        )
+        done = measure.run([own], model, tmp_path / "model" / "geometry", test_geometry_measure.SETTINGS)
+        results.write(tmp_path / "model" / "geometry", done)
+        text = report.render(RunFolder.open(copy.path))
+        page, drawn = Page(text), specifications(text)
+        assert (absent in page.text) is not there and ("map_mine_q" in drawn) is there
+    assert {"map_mine_q", "turns_mine", "published_and_estimate_mine", "matrix_mine"} <= set(drawn)
+    (centre,) = [t for t in drawn["map_mine_q"]["data"] if t["name"] == "their centre"]
+    points = results_io.read(tmp_path / "model/geometry/171_position.json")["data"]["sets"]["mine"]["constructs"]["q"]
+    means = [np.mean(points["variants"][f"w{k}"]["points"], axis=0) for k in range(1, 9)]
+    assert (centre["x"][0], centre["y"][0]) == pytest.approx(tuple(np.mean(means, axis=0)))
+    assert "<b>tea" not in text and "&lt;b&gt;tea &amp; cake" in text
+    assert "centre of the neutral wordings" in page.text and "not applicable" in page.text
 
 
 def test_a_hostile_token_stays_text(run, tmp_path) -> None:

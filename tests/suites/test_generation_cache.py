@@ -37,6 +37,7 @@ OTHER = {
     "stop": ("\n",),
     "seed": 4,
     "sample": 2,
+    "earlier": (("user", "Mary"),),
 }
 OTHER_IDENTITY = {
     "weights_sha256": "ab",
@@ -73,7 +74,7 @@ def test_all_combinations_of_changes_differ():
     for field, value in OTHER_IDENTITY.items():
         identities += [{**identity, field: value} for identity in identities]
     keys = {key(identity, REQUEST) for identity in identities} | {key(IDENTITY, request) for request in requests}
-    assert len(keys) == len(identities) + len(requests) - 1 == 64 + 128 - 1
+    assert len(keys) == len(identities) + len(requests) - 1 == 64 + 256 - 1
 
 
 def test_order_and_time_do_not_change_the_key(monkeypatch):

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 import results_io
+from meridian.figures import geometry as geometry_figures
 from results_io import UserError
 from scripts import freeze_constructs
-from suites.geometry import construct, coordinates, findings, measure, projection, results
+from suites.geometry import construct, coordinates, findings, fixed_scale, matrix, measure, projection, results
 from suites.models.base import Generation
 from suites.models.endpoint import Endpoint
 from tests.suites import test_endpoint
@@ -185,6 +186,47 @@ def encoder(texts):
     return table / np.linalg.norm(table, axis=1, keepdims=True)
 
 
+def test_campbell_and_fiske_are_read_off_thirty_constructs_and_no_fewer(tmp_path):
+    """Constructs differ in position, in what wording moves and in how far draws lie apart, behind every persona alike."""
+    rng = np.random.default_rng(11)
+    place, spread, noise = rng.normal(size=36) * 3, rng.gamma(3, 0.2, size=36), rng.gamma(3, 0.7, size=36)
+    moves = rng.normal(size=(36, 24))
+
+    def rule(prompt, sample):
+        k, way = (
+            int(re.findall(r"q(\d+)", prompt)[0]),
+            int(prompt[-1]) + 8 * prompt.startswith("As") + 8 * ("sail" in prompt),
+        )
+        return says(20 + place[k] + spread[k] * moves[k, way] + rng.normal() * noise[k], 20 + rng.normal() * noise[k])
+
+    own = [
+        question(f"q{k}", reference=[10, 20], personas={"cook": "As a cook,", "sailor": "As a sailor,"})
+        for k in range(36)
+    ]
+    run = measure.run([written(tmp_path / "mine", own)], Rater(rule), tmp_path, SETTINGS)
+    found = records(run, tmp_path)
+    assert found["G.mtmm.mine.convergent"]["value"] > 0.6 and found["G.mtmm.mine.convergent"]["n"] == 36
+    assert abs(found["G.mtmm.mine.heterotrait"]["value"]) < 0.45
+    assert found["G.mtmm.mine.discriminant"]["value"] > 0.8 and found["G.mtmm.mine.discriminant"]["ci"] is not None
+    traits, methods, scores = matrix.scores(run.sets[0])
+    assert (traits, methods, scores.shape) == (
+        ("position", "coverage", "stability"),
+        ("paraphrase", "cook", "sailor"),
+        (36, 3, 3),
+    )
+    outputs = run.sets[0].measured[5].draws(run.sets[0].constructs.constructs[5].of("persona", persona="sailor"))
+    centre = np.mean([one.mean(0) for one in outputs], axis=0)
+    assert scores[5, 0, 2] == pytest.approx(np.hypot(*(centre - (10, 20))))
+    table = {(c.trait, c.method): c for c in matrix.cells(run.sets[0], findings.of(run.sets[0], 0))}
+    assert table["coverage", "persona"].status == "ok" and table["stability", "paraphrase"].published is not None
+    parts = results_io.read(tmp_path / "179_mtmm.json")["data"]["mine"]["components"]
+    assert parts["traits"] == list(matrix.mtmm.TRAITS) and parts["replicates"] == 36
+    few = measure.run([written(tmp_path / "few", own[:29])], Rater(rule), tmp_path / "few_out", SETTINGS)
+    lacking = records(few, tmp_path / "few_out")["G.mtmm.few.htmt"]
+    assert lacking["status"] == "insufficient_data" and lacking["value"] is None
+    assert "29 units, 3 traits, 3 methods; at least 30, 3 and 3 are needed" in lacking["reason"]
+
+
 EMBEDDER = coordinates.Embedding(encoder, "numbers", "00" * 32)
 
 
@@ -232,6 +274,7 @@ def test_an_endpoint_is_asked_once_and_another_embedder_asks_nothing(tmp_path, m
         run = measure.run([own], Endpoint(settings), tmp_path, SETTINGS)
         asked_now = [body for _, _, body in server.asked if "liking" in str(body.get("messages"))]
         assert 0 < before < len(asked_now) == 2 * 48 * 5  # nothing twice
+        assert {len(body["messages"]) for body in asked_now} == {1, 3, 5, 7}  # conversations are sent as turns
         again = measure.run(
             [own], Endpoint(settings), tmp_path, {**SETTINGS, "coordinates": "embedding"}, embedder=EMBEDDER
         )
@@ -273,13 +316,143 @@ def test_choices_are_log_odds_of_sets_and_never_drawn():
 def test_a_fixed_scale_divides_all_axes_alike():
     rng = np.random.default_rng(3)
     draws = [rng.normal(size=(40, 2)) * (1.0, 3.0) + k for k in range(5)]
-    scale = coordinates.scale_of(draws, "pocket")
+    scale = fixed_scale.of(draws, "pocket")
     assert scale["sd"] == [pytest.approx(1, abs=0.15), pytest.approx(3, abs=0.4)]
     assert scale["rms"] == pytest.approx(np.hypot(*scale["sd"]))
-    assert np.allclose(coordinates.apply_scale(draws[0], scale) * scale["rms"], draws[0])
-    assert np.allclose(coordinates.apply_scale(draws[0], {"matrix": [[2, 0], [0, 1]]}), draws[0] * (2, 1))
+    assert np.allclose(fixed_scale.apply(draws[0], scale) * scale["rms"], draws[0])
+    assert np.allclose(fixed_scale.apply(draws[0], {"matrix": [[2, 0], [0, 1]]}), draws[0] * (2, 1))
     with pytest.raises(UserError, match="do not vary"):
-        coordinates.scale_of([np.ones((5, 2))], "pocket")
+        fixed_scale.of([np.ones((5, 2))], "pocket")
+
+
+def test_a_scale_of_mahalanobis_makes_every_axis_alike_and_a_plane_has_the_most_variance():
+    rng = np.random.default_rng(6)
+    mixing = np.array([[3.0, 0.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.5, 0.2]])
+    draws = [rng.normal(size=(200, 3)) @ mixing.T + k for k in range(4)]
+    scale = fixed_scale.of(draws, "mine", "mahalanobis", with_plane=True)
+    fixed_scale.check(scale, 3, "here")
+    whitened = np.concatenate([fixed_scale.apply(one - one.mean(0), scale) for one in draws])
+    assert np.allclose(whitened.T @ whitened / (800 - 4), np.eye(3) / 3)  # of RMS 1
+    plane = fixed_scale.plane(scale)
+    together = np.concatenate(draws)
+    values, vectors = np.linalg.eigh(np.cov(together.T))
+    assert np.allclose(np.abs(plane @ vectors[:, ::-1][:, :2]), np.eye(2), atol=1e-6)
+    assert scale["plane"]["shares"] == [pytest.approx(v / values.sum()) for v in values[::-1][:2]]
+    with pytest.raises(UserError, match="vary on fewer than 2 axes"):
+        fixed_scale.of([np.outer(np.arange(9.0), (1, 2))], "mine", "mahalanobis")
+    with pytest.raises(UserError, match="a plane needs two axes"):
+        fixed_scale.of([np.arange(9.0)[:, None]], "mine", with_plane=True)
+
+
+def test_an_embedding_has_a_width_and_a_map_once_a_plane_is_fixed(tmp_path):
+    rng = np.random.default_rng(7)
+    reference = {"coordinates": {"kind": "embedding"}}
+    own = written(tmp_path / "mine", [question("q", wordings=24), question("r", wordings=24)], reference)
+    model = Rater(lambda prompt, sample: says(5 + rng.normal(), 5 + rng.normal()))
+    before = measure.run([own], model, tmp_path / "out", SETTINGS, embedder=EMBEDDER)
+    assert records(before, tmp_path / "a")["G.ow.mine.q"]["status"] == "off"
+    draws = [np.concatenate([o.points for o in one.outputs.values()]) for one in before.sets[0].measured]
+    path = tmp_path / "mine" / construct.REFERENCE
+    path.write_text("# of mine\n" + path.read_text())
+    fixed_scale.write(path, fixed_scale.of(draws, "rater", with_plane=True))
+    assert path.read_text().startswith("# of mine\n")
+    with pytest.raises(UserError, match="has a scale already"):
+        fixed_scale.write(path, {"rms": 1.0})
+    after = measure.run([construct.load(tmp_path / "mine")], model, tmp_path / "out", SETTINGS, embedder=EMBEDDER)
+    assert after.asked == 0
+    found = records(after, tmp_path / "b")["G.ow.mine.q"]
+    assert found["status"] == "ok" and found["detail"]["plane"] == "rater" and 0.9 < sum(found["detail"]["shares"]) <= 1
+    scaled = after.sets[0].measured[0].means(after.sets[0].measured[0].construct.variants)
+    flat = scaled @ after.sets[0].plane.T
+    gaps = np.linalg.norm(flat[:, None] - flat[None], axis=-1)[np.triu_indices(24, 1)]
+    assert found["value"] == pytest.approx(np.quantile(gaps, 0.9), rel=1e-6)
+    assert after.sets[0].identity["scale_sha256"] != before.sets[0].identity["scale_sha256"]
+    figures = {one.name: one for one in geometry_figures.build(tmp_path / "b")}
+    assert "principal axis 1" in figures["map_mine_q"].x_label and len(figures["map_mine_q"].wordings) == 24
+
+
+@pytest.mark.parametrize(
+    ("changes", "reference", "sentence"),
+    [
+        ({"reference": [5]}, {}, "mine/q: the reference has 1 numbers and the coordinates 2 axes; give one each"),
+        ({"reference": [1e70, 5]}, {}, "mine/q: a reference of 1e+70; expected at most 1e+60"),
+        ({}, {"scale": {"rms": 0}}, "scale.rms is 0; expected a number above 0"),
+        ({}, {"scale": {"rms": -1.5}}, "scale.rms is -1.5; expected a number above 0"),
+        ({}, {"scale": {"sd": [1.0]}}, "scale.sd has 1 numbers; expected 2, one an axis"),
+        ({}, {"scale": {"matrix": [[1, 0, 0], [0, 1, 0]]}}, "scale.matrix has 2 and 3 numbers"),
+        ({}, {"scale": {"matrix": [[1, 2], [2, 4]]}}, "scale.matrix is singular"),
+        ({}, {"scale": {"factor": 2}}, "the key scale.factor is not known"),
+        (
+            {"regions": {"a": ["liking 1 cost 1"] * 3, "b": ["liking 9 cost 9"] * 12}},
+            {},
+            "q: a region of 3 anchor texts",
+        ),
+        ({"regions": {s: [f"liking {k} cost {k}" for k in range(12)] for s in "ab"}}, {}, "its two sides overlap"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_at_freezing(changes, reference, sentence, tmp_path, capsys):
+    with pytest.raises(AssertionError):
+        written(tmp_path / "mine", [question("q", **changes)], reference)
+    error = capsys.readouterr().err
+    assert sentence in error and error.count("\n") == 1
+    assert not (tmp_path / "mine" / construct.LOCK).exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"draws": 0}, "geometry.draws=0 is wrong; expected a whole number above 0"),
+        ({"draws": "5"}, "geometry.draws=5 is wrong"),
+        ({"draws": True}, "geometry.draws=True is wrong"),
+        ({"temperature": -1}, "geometry.temperature=-1 is wrong; expected a number from 0"),
+        ({"temperature": float("nan")}, "geometry.temperature=nan is wrong"),
+    ],
+)
+def test_settings_that_nothing_can_be_drawn_with_are_refused(change, sentence, tmp_path):
+    own = written(tmp_path / "mine", [question("q")])
+    with pytest.raises(UserError, match=re.escape(sentence)):
+        measure.run([own], Rater(None), tmp_path / "out", SETTINGS | change)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_embedder_without_numbers_leaves_no_coordinate(tmp_path):
+    blind = coordinates.Embedding(lambda texts: np.full((len(texts), 4), np.nan), "blind", "00" * 32)
+    own = written(
+        tmp_path / "mine",
+        [question("q", personas={"Köchin": "Als Köchin 👩‍🍳,"})],
+        {"coordinates": {"kind": "embedding"}},
+    )
+    found = records(measure.run([own], Rater(lambda *_: "grün"), tmp_path, SETTINGS, embedder=blind), tmp_path)
+    assert found["G.pis.mine.q"]["reason"].startswith("variant w1 has 0 outputs with a coordinate (5 unreadable)")
+    assert found["G.pss.mine.q.Köchin"]["status"] == "insufficient_data"
+    assert all(one["value"] is None and one["role"] != "confirmatory" for one in found.values())
+
+
+def test_personas_alone_and_one_wording_have_a_status_and_figures(tmp_path):
+    personas = [{"id": f"p{k}", "method": "persona", "persona": "c", "prompt": f"p {k}"} for k in range(6)]
+    bare = {key: value for key, value in question("bare", variants=personas).items() if key != "wordings"}
+    sets = [written(tmp_path / "mine", [bare, question("one", wordings=1, reference=[5, 5])])]
+    run = measure.run(sets, Rater(lambda *_: says(5)), tmp_path / "out", SETTINGS)
+    found = records(run, tmp_path / "out")
+    assert (
+        found["G.pss.mine.bare"]["reason"]
+        == found["G.pis.mine.bare"]["reason"]
+        == "the construct has no neutral wordings"
+    )
+    assert found["G.pis.mine.one"]["status"] == found["G.ods.mine.one"]["status"] == "insufficient_data"
+    assert all({"construct", "label", "passed", "published"} <= set(one) for one in found.values())
+    assert [one.name for one in geometry_figures.build(tmp_path / "out")] == [
+        "published_and_estimate_mine",
+        "matrix_mine",
+    ]
+
+
+def test_numbers_that_no_unit_has_are_unreadable(tmp_path):
+    texts = ["liking 9" + "0" * 80 + " cost 1", "liking ٣ cost ４", "liking nan cost 1", says(5), says(6)]
+    own = written(tmp_path / "mine", [question("q")])
+    run = measure.run([own], Rater(lambda prompt, sample: texts[sample]), tmp_path, SETTINGS)
+    output = run.sets[0].measured[0].outputs["w1"]
+    assert dict(output.without) == {"unreadable": 3} and output.points.tolist() == [[5, 4], [6, 4]]
 
 
 def test_the_check_of_a_projection():
@@ -318,9 +491,15 @@ def test_a_set_that_does_not_apply_says_why(tmp_path):
         ({"variants": [{"id": "p", "method": "persona", "prompt": "x"}]}, "name its persona"),
         ({"variants": [{"id": "p", "method": "direct"}]}, "needs either prompt or messages"),
         (
-            {"variants": [{"id": "p", "method": "direct", "messages": [{"role": "user", "content": "x"}]}]},
-            "no transcript",
+            {"variants": [{"id": "p", "method": "direct", "messages": [{"role": "assistant", "content": "x"}]}]},
+            "has messages of assistant; expected user and assistant in turn",
         ),
+        (
+            {"variants": [{"id": "p", "method": "direct", "messages": [{"role": "system", "content": "x"}]}]},
+            "has messages of system; expected user and assistant in turn",
+        ),
+        ({"transcript": {"user": "User:", "assistant": "A: {}"}}, "each form of the transcript says once where"),
+        ({"turns": ["a"], "conversation": [{"user": "b", "assistant": "c"}]}, "keep one of them"),
         (
             {"variants": [{"id": "t", "method": "turns", "turn": 1, "wording": "w1", "prompt": "It rained. Why?"}]},
             "asks something else than turn 0",
@@ -336,19 +515,77 @@ def test_a_construct_that_cannot_be_compared_is_refused(change, sentence, tmp_pa
     assert "\n" not in str(error.value)
 
 
-def test_messages_are_written_as_the_transcript_says_and_turns_end_with_the_question(tmp_path):
-    form = {"user": "User: {}", "assistant": "Assistant: {}"}
-    messages = [
-        {"role": "user", "content": "Hello"},
-        {"role": "assistant", "content": "Hi {}"},
-        {"role": "user", "content": "Why?"},
+TALK = [{"user": "It rained.", "assistant": "So it {} did."}, {"user": "I moved.", "assistant": "Where to?"}]
+FORM = {"user": "User: {}", "assistant": "Assistant: {}"}
+
+
+def test_a_conversation_is_sent_as_turns_to_a_model_that_takes_them(tmp_path):
+    """Three nats of drift after two turns, and none behind a persona: DS finds it and no other."""
+    rng = np.random.default_rng(5)
+
+    class Talker(Rater):
+        def _answer(self, request):
+            drift = 1.5 * len(request.earlier) / 2
+            return Generation(says(5 + drift + rng.normal() * 0.3, 5 + rng.normal() * 0.3), "stop")
+
+    own = written(tmp_path / "mine", [question("q", conversation=TALK, personas={"cook": "As a cook,"})])
+    model = Talker(None, capabilities=("generation", "sampling", "seed", "chat"))
+    run = measure.run([own], model, tmp_path / "out", SETTINGS)
+    heard = {(request.prompt, request.earlier) for request in model.heard}
+    first, second = (
+        (("user", "It rained."), ("assistant", "So it {} did.")),
+        (("user", "I moved."), ("assistant", "Where to?")),
+    )
+    for k in range(8):
+        assert {e for p, e in heard if p == f"q put in way {k}"} == {(), first, first + second}
+    found = records(run, tmp_path / "out")
+    drift = found["G.ds.mine.q"]
+    assert drift["detail"]["squared"] == pytest.approx(9, abs=1.5) and drift["p_value"] < 0.05
+    assert drift["detail"]["velocity"] == pytest.approx(1.5, abs=0.2) and drift["detail"]["turns"] == 2
+    assert drift["ci"]["low"] > 2.5 and drift["detail"]["distances"][1] == pytest.approx(1.5, abs=0.3)
+    assert abs(found["G.pss.mine.q.cook"]["detail"]["squared"]) < 0.1 and abs(found["G.pis.mine.q"]["value"]) < 0.1
+    again = measure.run([own], model, tmp_path / "out", SETTINGS)
+    assert again.asked == 0 and again.reused == 8 * 4 * 5
+
+
+def test_a_base_model_reads_a_transcript_and_without_one_has_no_turns(tmp_path):
+    rule = lambda prompt, sample: says(5 + sample)  # noqa: E731
+    model = Rater(rule)
+    own = written(tmp_path / "told", [question("q", conversation=TALK, transcript=FORM)])
+    assert records(measure.run([own], model, tmp_path / "a", SETTINGS), tmp_path / "a")["G.ds.told.q"]["status"] == "ok"
+    heard = {request.prompt for request in model.heard}
+    assert "User: q put in way 0\nAssistant:" in heard and not any(request.earlier for request in model.heard)
+    assert "User: It rained.\nAssistant: So it {} did.\nUser: q put in way 0\nAssistant:" in heard
+    bare = written(tmp_path / "bare", [question("q", conversation=TALK)])
+    found = records(measure.run([bare], Rater(rule), tmp_path / "b", SETTINGS), tmp_path / "b")
+    assert found["G.ds.bare.q"]["status"] == "not_applicable" and "takes chat turns" in found["G.ds.bare.q"]["reason"]
+    assert found["G.pis.bare.q"]["status"] == "ok"
+    only = [
+        {
+            "id": "c",
+            "method": "direct",
+            "messages": [{"role": r, "content": "x"} for r in ("user", "assistant", "user")],
+        }
     ]
+    none = {**question("q", variants=only), "wordings": None}
+    none.pop("wordings")
+    found = records(
+        measure.run([written(tmp_path / "none", [none])], Rater(rule), tmp_path / "c", SETTINGS), tmp_path / "c"
+    )
+    assert found["G.pis.none.q"]["status"] == "not_applicable" and "takes chat" in found["G.pis.none.q"]["reason"]
+
+
+def test_messages_have_a_system_text_and_end_with_the_question(tmp_path):
+    messages = [{"role": "system", "content": "Be brief."}, *({"role": r, "content": c} for r, c in
+                (("user", "Hello"), ("assistant", "Hi {}"), ("user", "Why?")))]  # fmt: skip
     own = written(
         tmp_path / "m",
-        [question("q", transcript=form, variants=[{"id": "c", "method": "direct", "messages": messages}])],
+        [question("q", transcript=FORM, variants=[{"id": "c", "method": "direct", "messages": messages}])],
     )
     (direct,) = own.constructs[0].of("direct")
-    assert direct.prompt == "User: Hello\nAssistant: Hi {}\nUser: Why?\nAssistant:"
+    assert (direct.system, direct.prompt) == ("Be brief.", "Why?")
+    assert direct.earlier == (("user", "Hello"), ("assistant", "Hi {}"))
+    assert own.constructs[0].written(direct) == "User: Hello\nAssistant: Hi {}\nUser: Why?\nAssistant:"
 
 
 def test_an_edited_construct_needs_a_new_version(tmp_path, capsys):

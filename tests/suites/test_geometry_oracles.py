@@ -233,7 +233,8 @@ def test_estimates_move_with_the_unit_and_not_with_order_or_origin():
     for scale, shift in ((1e-9, 0.0), (1e9, 0.0), (1.0, 1e4)):
         found = framing.pss(base[::-1] * scale + shift, framed * scale + shift)
         assert found.estimate.value == pytest.approx(first.estimate.value, rel=1e-6)
-        assert found.estimate.bounds.high == pytest.approx(first.estimate.bounds.high, rel=1e-4)
+        high = found.estimate.detail["distance_interval"][1] / scale
+        assert high == pytest.approx(first.estimate.detail["distance_interval"][1], rel=1e-4)
     near_, far = (position.ods(base * scale, np.zeros(3)).estimate for scale in (1.0, 1e6))
     assert far.bounds.high == pytest.approx(1e6 * near_.bounds.high, rel=1e-6)
 
@@ -264,9 +265,69 @@ def test_campbell_fiske_tells_traits_from_methods_and_asks_for_enough_units():
     )
     assert good["convergent"].bounds.low > 0.6
     assert abs(bad["convergent"].value) < 0.3
+    assert good["discriminant"].value > 0.95 and good["discriminant_same_method"].value > 0.95
+    assert bad["discriminant_same_method"].value < 0.05 and bad["same_method"].value > 0.7
+    same = trait + method
+    same[:, 1, 2] = 4.0  # a score that says nothing is no correlation of 0
+    found = mtmm.campbell_fiske(same, *names, resamples=50)
+    assert {one.status for one in found.values()} == {"undefined"} and "b by z is the same" in found[
+        "convergent"
+    ].reason
     few = mtmm.campbell_fiske(rng.normal(size=(29, 3, 3)), *names)
     assert few["htmt"].status == "insufficient_data" and "30" in few["htmt"].reason
     shared = {frozenset((("a", "x"), ("b", "y")))}
     assert mtmm.campbell_fiske(trait + method, *names, by_construction=shared, resamples=50)["heterotrait"].value != (
         mtmm.campbell_fiske(trait + method, *names, resamples=50)["heterotrait"].value
     )
+
+
+def test_a_ratio_has_no_interval_and_the_distance_has_one():
+    rng = np.random.default_rng(7)
+    held = {"pss": 0, "lds": 0}
+    for _ in range(200):
+        drawn = rng.standard_t(3, size=(2, 20, 2)) / 6**0.5
+        first, second = drawn[0], drawn[1] + (2.0, 0.0)
+        pss = framing.pss(first, second, resamples=99)
+        lds = languages.lds({"en": first, "fr": second}, resamples=99)
+        for name, found in (("pss", pss), ("lds", lds)):
+            low, high = found.estimate.detail["distance_interval"]
+            held[name] += low <= 2 <= high
+            assert found.estimate.ci is None and "no interval of the ratio" in found.estimate.assumptions[-1]
+            assert low < found.estimate.detail["distance"] < high
+    assert all(0.9 <= count / 200 <= 0.99 for count in held.values()), held
+
+
+def test_a_judge_has_an_interval_that_holds_where_flips_are_rare():
+    rng, held = np.random.default_rng(8), 0
+    for _ in range(400):
+        ease = rng.beta(0.2, 1.8, size=(20, 1))
+        found = judge_bias.jbs(rng.random((20, 5)) < ease, rng.random((20, 5)) < ease).estimate
+        held += found.ci is None or found.bounds.low <= 0 <= found.bounds.high
+    assert 0.92 <= held / 400 <= 0.985  # the percentile bootstrap: .88
+
+
+@pytest.mark.parametrize("size", [1e-160, 1e-90, 1e50])
+def test_values_of_any_size_are_measured_or_refused(size):
+    rng = np.random.default_rng(9)
+    table = rng.normal(size=(3, 8, 2))
+    with np.errstate(all="raise", under="ignore"):
+        own, plain = (position.ods(table[0] * k, (0, 0)).estimate for k in (size, 1.0))
+        assert own.bounds.high == pytest.approx(size * plain.bounds.high, rel=1e-9)
+        for found in (framing.pss(table[0] * size, table[1] * size), turns.ds(list(table * size))):
+            assert found.estimate.status == "ok" and np.isfinite(found.estimate.value)
+    with pytest.raises(UserError, match=r"1e\+60: its square is no number"):
+        position.ods(table[0] * 1e70, (0, 0))
+
+
+def test_what_makes_no_sense_is_refused_in_one_sentence():
+    for call, sentence in (
+        (lambda: paraphrase.pis([np.zeros((0, 2)), *[np.ones((2, 2))] * 7]), "wording 1 has no draws"),
+        (lambda: position.ods(np.ones((8, 1)), [1], reference_variance=-1.0), "expected a number from 0"),
+        (lambda: reasoning.rss([np.nan] * 9, [1.0] * 9), "not finite"),
+        (lambda: judge_bias.jbs([[1, 0], [1]], [[0], [0]]), "expected a full table"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            call()
+    estimated = position.ods(np.ones((8, 1)), [2], reference_variance=0.25).estimate  # only the reference has noise
+    assert estimated.detail["squared"] == near(0.75) and estimated.bounds.high == near(1 + 1.959964 * 0.5)
+    assert paraphrase.pis([[[1.0]]] * 4 + [[[2.0], [3.0]]] * 4).estimate.status == "ok"

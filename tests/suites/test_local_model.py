@@ -199,6 +199,12 @@ def test_a_chat_template_wraps_the_prompt_and_is_a_capability(folder, tmp_path, 
     assert "chat" in model.capabilities and "chat" not in pocket.capabilities
     assert model.encoding.prompt("Mary", "John") == model.encoding.tokens("<bos>system : John . user : Mary . ")
     assert model.encoding.prompt("Mary").count(1) == 1
+    told = model.encoding.prompt("Mary", "key", (("user", "John"), ("assistant", "store")))
+    assert told == model.encoding.tokens("<bos>system : key . user : John . assistant : store . user : Mary . ")
+    (spoken,) = model.generate(
+        [Request("Mary", earlier=(("user", "John"), ("assistant", "store")))], lambda count: None
+    )
+    assert spoken.error is None and spoken.tokens_in == len(told) - 4
     raw = open_model({"name": "chat", "kind": "local", "path": str(copy), "chat": False})
     assert raw.encoding.prompt("Mary") == [1, 115] and raw.encoding.sha256 == model.encoding.sha256
     assert raw.identity != model.identity

@@ -84,13 +84,13 @@ def test_every_field_enters_the_hash():
     changed = {
         "id": "b", "prompt": "q", "kind": "invariance", "version": 2, "system": "s", "answers": ("x",), "distractors": ("x",),
         "choices": ("x",), "template": "t", "cluster": "c", "factors": {"x": "y"}, "spans": {"x": (0, 1)},
-        "expect": {"x": 1}, "variant": ItemVariant("kind", "parent"),
+        "expect": {"x": 1}, "variant": ItemVariant("kind", "parent"), "earlier": (("user", "x"),),
     }  # fmt: skip
     assert set(changed) == set(Item.__dataclass_fields__)
     hashes = {lock.item_hash(item, {}), lock.item_hash(item, {"kind": "exact"})}
     hashes |= {lock.item_hash(replace(item, **{key: value}), {}) for key, value in changed.items()}
     assert len(hashes) == 2 + len(changed)
-    read = {"id", "prompt", "version", "system", "template"}
+    read = {"id", "prompt", "version", "system", "earlier", "template"}
     for key, value in changed.items():
         same = lock.prompt_hash(replace(item, **{key: value})) == lock.prompt_hash(item)
         assert same == (key not in read), key

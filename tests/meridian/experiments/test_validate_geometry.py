@@ -49,6 +49,14 @@ def test_intervals_hold_the_truth_at_the_smallest_sizes_in_low_dimensions():
         assert all(row["coverage"]["high"] >= low for row in cells), metric
 
 
+def test_no_interval_that_ships_holds_less_than_the_bar_at_any_size():
+    low, high = SETTINGS["band"]
+    cells = [row for row in ROWS if row["coverage"] and row["metric"] != "mean_pis"]
+    assert len(cells) > 300 and [row for row in cells if row["coverage"]["high"] < low] == []
+    wide = [row for row in cells if row["coverage"]["low"] > high]  # from 0 on, where one side alone can miss
+    assert len(wide) < 8 and all((row["effect"], row["noise"], row["axes"]) == (0, "t3", 384) for row in wide)
+
+
 def test_a_mean_over_constructs_has_the_bootstrap_that_holds():
     means = STORED["data"]["means"]
     assert all(0.92 <= row["studentised"] <= 0.98 for row in means)
