@@ -4,7 +4,7 @@
 # make lint       ruff
 # make types      pyright
 # make docs       the documentation site, in site/
-# make bench      the benchmark on this machine, and the README's performance tables
+# make bench      the benchmark on this machine, and the tables of docs/performance.md
 # make lock       constraints.txt: the newest version of every package that pyproject.toml allows
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
@@ -45,7 +45,7 @@ docs: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python scripts/benchmark.py
-	$(BIN)/python scripts/benchmark.py --update-readme
+	$(BIN)/python scripts/benchmark.py --update-page
 
 install: $(DEV)
 

@@ -24,6 +24,7 @@ python run.py experiment=validate_calibrations           how often are the verdi
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
@@ -46,7 +47,7 @@ COMMANDS = {
 }  # fmt: skip
 
 
-@hydra.main(version_base=None, config_path="configs", config_name="config")
+@hydra.main(version_base=None, config_path=str(Path(__file__).with_name("configs")), config_name="config")
 @commandline.refusing
 def main(config: DictConfig) -> None:
     """Run the command asked for; exit with its code unless that is 0."""
@@ -55,8 +56,14 @@ def main(config: DictConfig) -> None:
         sys.exit(code)
 
 
-if __name__ == "__main__":
+def console() -> int:
+    """What `python run.py` and the installed command `meridian` do with sys.argv; returns the exit code."""
     if commandline.asks_for_help(sys.argv):
-        sys.exit(print(commandline.usage(__doc__)))
+        print(commandline.usage(__doc__))
+        return 0
     sys.argv = [sys.argv[0], *commandline.arguments(sys.argv[1:])]
-    sys.exit(commandline.guarded(main))
+    return commandline.guarded(main)
+
+
+if __name__ == "__main__":
+    sys.exit(console())

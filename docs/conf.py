@@ -1,5 +1,7 @@
 """Sphinx settings of the documentation site, which `python -m scripts.docs` builds."""
 
+from pathlib import Path
+
 from scripts.docs import api
 
 project = "Meridian"
@@ -10,6 +12,7 @@ html_theme = "furo"
 html_title = "Meridian"
 html_static_path = ["_static"]
 html_css_files = ["meridian.css"]
+html_search_scorer = str(Path(__file__).with_name("_static") / "search_order.js")
 html_show_sphinx = False
 html_show_sourcelink = False
 html_copy_source = False

@@ -4,8 +4,8 @@
     python scripts/benchmark.py --quick         # a few seconds: does it run? Rows go to a temporary folder
     python scripts/benchmark.py --predict h200  # what sweeps would take on a GPU that is not here, and why
     python scripts/benchmark.py --draws         # what a normal number costs, by either generator
-    python scripts/benchmark.py --tables        # the README's tables from the CSVs
-    python scripts/benchmark.py --update-readme # write them into README.md
+    python scripts/benchmark.py --tables        # the tables of docs/performance.md, from the CSVs
+    python scripts/benchmark.py --update-page   # write them into docs/performance.md
 
 Rows are written as they are measured; a second run measures only what is missing, all engines of a work together.
 """

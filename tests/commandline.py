@@ -40,13 +40,11 @@ class Outcome:
 def command(*arguments: str) -> Outcome:
     """Run `python run.py *arguments` without a new process."""
     output, errors = io.StringIO(), io.StringIO()
-    given = ["run.py", *commandline.arguments(arguments)]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(sys, "argv", given))
-        stack.enter_context(mock.patch.dict("os.environ", HYDRA_MAIN_MODULE="__main__"))  # else it looks for a package
+        stack.enter_context(mock.patch.object(sys, "argv", ["run.py", *arguments]))
         stack.enter_context(contextlib.redirect_stdout(output))
         stack.enter_context(contextlib.redirect_stderr(errors))
-        code = commandline.guarded(run.main)
+        code = run.console()
     return Outcome(code, output.getvalue(), errors.getvalue())
 
 

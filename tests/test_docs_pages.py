@@ -14,7 +14,7 @@ import yaml
 from calibrations.registry import CALIBRATIONS
 from calibrations.statistics.errors import INSUFFICIENT_REASONS
 from circuits.measurements import MEASUREMENTS
-from scripts.docs import api, literature, markdown, settings
+from scripts.docs import api, literature, markdown, sections, settings, tiers
 from scripts.docs import calibrations as calibration_pages
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -122,10 +122,10 @@ def test_settings_keep_values_and_reasons(tmp_path: Path) -> None:
 
 
 def test_links_of_moved_pages() -> None:
-    pages, moved = {"docs/a.md": "a.md", "README.md": "index.md"}, {"README.md#x": "deep/x.md"}
+    pages = {"docs/a.md": "a.md", "README.md": "index.md"}
     text = "[one](../README.md#x) [two](../README.md) [three](../configs/c.yaml) [four](https://e.org) [five](#here)"
-    assert markdown.relinked(text, "docs/a.md", pages, moved) == (
-        "[one](deep/x.md) [two](index.md) three (`configs/c.yaml`) [four](https://e.org) [five](#here)"
+    assert markdown.relinked(text, "docs/a.md", pages) == (
+        "[one](index.md#x) [two](index.md) three (`configs/c.yaml`) [four](https://e.org) [five](#here)"
     )
 
 
@@ -177,10 +177,20 @@ def test_a_calibration_s_page_has_its_criterion_and_where_it_departs(identifier:
     assert "Of its own it says" not in page[departs:]
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/concepts.md"])
-def test_tables_of_tiers_have_the_names_of_the_rules(page) -> None:
+def test_the_table_of_calibrations_has_the_tiers_of_the_rules() -> None:
+    """docs/calibrations/index.md, by hand: every calibration once, its page, and every tier that asks for it."""
+    text = (ROOT / "docs" / "calibrations" / "index.md").read_text(encoding="utf-8")
+    told = {}
+    for names, _, asked in sections.rows(text):
+        for identifier, page in re.findall(r"\[(\w+)\]\(([^)]+)\)", names):
+            assert (ROOT / "docs" / "calibrations" / page).is_file() and page.startswith(identifier.lower())
+            told[identifier] = {int(tier) for tier in re.findall(r"\b[1-4]\b", asked)}
+    assert told == {identifier: {tier for tier, *_ in tiers.gates(identifier)} for identifier in PUBLISHED}
+
+
+def test_the_table_of_tiers_has_the_names_of_the_rules() -> None:
     rules = yaml.safe_load((ROOT / "configs" / "certificate" / "tiers.yaml").read_text(encoding="utf-8"))
-    text = (ROOT / page).read_text(encoding="utf-8").partition("| tier | what it says |")[2]
+    text = (ROOT / "docs" / "concepts.md").read_text(encoding="utf-8").partition("| tier | what it says |")[2]
     told = re.findall(r"^\| (\d) ([^|]+) \|", text.partition("\n\n")[0], re.MULTILINE)
     assert [int(level) for level, _ in told] == [0, 1, 2, 3, 4]
     for (_, name), rule in zip(told, rules["names"], strict=True):

@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+import results_io
 from tests.commandline import SMALL
 
 ROOT = Path(__file__).parents[1]
@@ -103,3 +104,42 @@ def test_a_run_without_a_tracker_does_not_load_wandb(tmp_path):
     names = loaded(*SMALL, "model=planted/sound", "calibration=[c11]", f"results={tmp_path}")
     assert "torch" in names and "wandb" not in names
     assert list(tmp_path.rglob("11_bootstrap_stability.json"))
+
+
+def refused_wheel(root: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "setup.py", "-q", "bdist_wheel"]
+    return subprocess.run(line, cwd=root, check=False, capture_output=True, text=True)
+
+
+def test_a_wheel_is_refused_in_one_sentence_and_nothing_is_written():
+    pytest.importorskip("setuptools.command.bdist_wheel")
+    before = sorted(path.name for path in ROOT.iterdir())
+    finished = refused_wheel(ROOT)
+    assert finished.returncode == 1
+    said = [line for line in finished.stderr.splitlines() if "wheel" in line]
+    assert len(said) == 1 and "`pip install -e .`" in said[0] and "`meridian`" in said[0]
+    assert sorted(path.name for path in ROOT.iterdir()) == before
+
+
+def test_the_version_stands_once():
+    """In results_io; pyproject.toml reads it from there, and no other file of the root repeats it as its own."""
+    assert "version" not in PROJECT and PROJECT["dynamic"] == ["version"]
+    assert re.search(r"^version:", (ROOT / "CITATION.cff").read_text(), re.MULTILINE) is None
+    newest = re.search(r"^## (\S+?),? ", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    assert newest == results_io.VERSION
+
+
+def test_the_command_meridian_is_run_py_from_any_folder(tmp_path):
+    """The same refusal with the same exit code, and nothing written where it was typed."""
+    module, function = PROJECT["scripts"]["meridian"].split(":")
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from {module} import {function}; sys.exit({function}())"
+    answers = [
+        subprocess.run(line, cwd=tmp_path, check=False, capture_output=True, text=True)
+        for line in (
+            [sys.executable, "-c", program, "task=nosuch"],
+            [sys.executable, str(ROOT / "run.py"), "task=nosuch"],
+        )
+    ]
+    assert [answer.returncode for answer in answers] == [2, 2]
+    assert answers[0].stderr == answers[1].stderr and "task=nosuch is unknown" in answers[0].stderr
+    assert list(tmp_path.iterdir()) == []

@@ -68,8 +68,8 @@ def main(arguments: list[str]) -> None:
             print(predicted.table(DEVICES[options.predict], Path(scratch)))
     elif options.tables:
         print(tables.performance())
-    elif options.update_readme:
-        tables.update_readme(ROOT / "README.md")
+    elif options.update_page:
+        tables.update_page(tables.PAGE)
     elif options.write_model:
         print(subjects.write_study_model(options.write_model))
     elif options.draws:
@@ -269,8 +269,8 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--predict", choices=sorted(DEVICES), help="print what sweeps would take on this GPU, from counts, and stop"
     )
-    parser.add_argument("--tables", action="store_true", help="print the README's tables and stop")
-    parser.add_argument("--update-readme", action="store_true", help="write the tables into README.md and stop")
+    parser.add_argument("--tables", action="store_true", help="print the tables of docs/performance.md and stop")
+    parser.add_argument("--update-page", action="store_true", help="write the tables into docs/performance.md and stop")
     parser.add_argument(
         "--write-model", type=Path, help="write the random GPT-2-small shape with claims there and stop"
     )

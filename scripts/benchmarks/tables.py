@@ -1,4 +1,4 @@
-"""Tables: the README's performance section, generated from the CSVs."""
+"""Tables: the figures of docs/performance.md, generated from the CSVs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from scripts.benchmarks.csv_rows import FOLDER, BenchmarkRow
 from scripts.benchmarks.growth import Point
 from scripts.benchmarks.kernels import Candidate
 
-PART = "performance"  # of the README
+PAGE = FOLDER.parents[1] / "docs" / "performance.md"
+PART = "performance"  # of the page
 GROWTH, KERNELS = "-growth.csv", "-kernels.csv"
 UNMEASURED = "not measured"
 HEADER = (
@@ -47,8 +48,8 @@ def performance(folder: Path = FOLDER) -> str:
     return "\n\n".join([_legend(), *_machines(rows), *_exponents(points), *_kernels(measured), *_missing(rows)])
 
 
-def update_readme(path: Path, folder: Path = FOLDER) -> None:
-    """Replace what stands between the performance markers of a README. UserError unless each marker is there once."""
+def update_page(path: Path, folder: Path = FOLDER) -> None:
+    """Replace what stands between the performance markers of a page. UserError unless each marker is there once."""
     generated_parts.update(path, {PART: performance(folder)})
 
 

@@ -11,7 +11,7 @@ from calibrations import preconditions
 from calibrations.registry import CALIBRATIONS
 from circuits.measurements import MEASUREMENTS
 from registries import file_of, name_of
-from scripts.docs import literature, markdown, readme, settings, source, tiers, validation
+from scripts.docs import literature, markdown, sections, settings, source, tiers, validation
 
 CONFIGS = source.ROOT / "configs" / "calibration"
 NOTES = source.ROOT / "docs" / "calibrations"  # hand-written: how each one fails, what it does otherwise than published
@@ -52,7 +52,7 @@ def page(module: ModuleType) -> str:
 
 def _facts(module: ModuleType) -> str:
     read = ", ".join(source.measurement_link(m) for m in MEASUREMENTS.values() if m.NUMBER in module.INPUTS)
-    published = {row[0]: row[2] for row in readme.rows(readme.section(readme.RESULTS, "Calibrations"))}
+    published = {row[0]: row[2] for row in sections.rows(sections.section(sections.RESULTS, "Calibrations"))}
     metrics = [metric.strip() for metric in published.get(module.NUMBER, "").split(",") if metric.strip(" .")]
     rows = [
         ("number", module.NUMBER),
@@ -158,9 +158,10 @@ def _preconditions() -> str:
 
 
 def _index() -> str:
-    """The README's table of calibrations, with links."""
+    """docs/calibrations/index.md, with a link for each row of its table and the tiers from the rules."""
     rows = []
-    asks = {row[0]: row[1] for row in readme.rows(readme.section(readme.README, "The calibrations"))}
+    text = sections.section(sections.CALIBRATIONS, "")
+    asks = {row[0]: row[1] for row in sections.rows(text)}
     for module in CALIBRATIONS.values():
         question = source.docstring(module).split("\n\n")[0]
         for names, asked in asks.items():
@@ -169,10 +170,6 @@ def _index() -> str:
         asking = sorted({str(tier) for tier, _, _ in tiers.gates(module.ID)})
         link = f"[{module.ID} {module.TITLE}]({name_of(module)}.md)"
         rows.append((link, question.strip(), ", ".join(asking) or "–"))
-    text = (
-        "# Calibrations\n\nEach returns two verdicts: the published threshold on the point estimate, and one from an interval "
-        "or a test (`pass`, `fail`, `inconclusive`, `insufficient`). Only the second gates a tier.\n\n"
-    )
     entries = ["preconditions", *map(name_of, CALIBRATIONS.values()), "common"]
     table = markdown.table(("calibration", "asks", "in the gates of tier"), rows)
-    return f"{text}{table}\n{markdown.toctree(entries)}"
+    return f"{text.partition('| ID |')[0]}{table}\n{markdown.toctree(entries)}"

@@ -52,11 +52,11 @@ def _line(line: str) -> str:
     )
 
 
-def relinked(text: str, here: str, pages: Mapping[str, str], moved: Mapping[str, str]) -> str:
+def relinked(text: str, here: str, pages: Mapping[str, str]) -> str:
     """`text` of the repository's file `here`, with links as the site needs them.
 
-    `pages` maps repository files to pages of the site, `moved` repository links with their anchor to others. A link to a
-    file that is no page becomes its text and the file's name. `here` must itself be in `pages`.
+    `pages` maps repository files to pages of the site. A link to a file that is no page becomes its text and the file's
+    name. `here` must itself be in `pages`.
     """
     folder = PurePosixPath(here).parent
 
@@ -66,8 +66,6 @@ def relinked(text: str, here: str, pages: Mapping[str, str], moved: Mapping[str,
             return found[0]
         file, _, anchor = target.partition("#")
         file = os.path.normpath(folder / file)
-        if f"{file}#{anchor}" in moved:
-            return f"[{text}]({between(pages[here], moved[f'{file}#{anchor}'])})"
         if file in pages:
             return f"[{text}]({between(pages[here], pages[file])}{'#' + anchor if anchor else ''})"
         return f"{text} ({literal(file)})" if text != file else literal(file)

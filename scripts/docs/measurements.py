@@ -8,7 +8,7 @@ from types import ModuleType
 from calibrations.registry import CALIBRATIONS
 from circuits.measurements import MEASUREMENTS
 from registries import file_of
-from scripts.docs import literature, markdown, readme, settings, source
+from scripts.docs import literature, markdown, sections, settings, source
 
 CONFIG = source.ROOT / "configs" / "measurement" / "all.yaml"
 
@@ -29,7 +29,7 @@ def page(module: ModuleType) -> str:
         source.docstring(module.measure),
         "## Data\n",
         f"`results/<model>/<task>/{module.NUMBER}_{module.ID}.json` ([what is common to all files](../results.md)):\n",
-        readme.data_fields(module.NUMBER) + "\n",
+        sections.data_fields(module.NUMBER) + "\n",
         "## Read by\n",
         (", ".join(readers) or "No calibration, so no verdict rests on it.") + "\n",
         _settings(module),
@@ -58,13 +58,11 @@ def _index() -> str:
         question = (first.partition(": ")[2] or first).strip()  # without number and title
         name = Path(source.measurement_page(module)).name
         rows.append((f"[{module.NUMBER}]({name})", source.measurement_title(module), question))
-    compared = "Ways to ask which heads matter"
     return "\n".join(
         [
             "# Measurements\n\nFacts, one numbered JSON each, per prompt and head; no verdicts.\n",
             markdown.table(("no.", "measurement", "asks"), rows),
-            f"## {compared}\n",
-            readme.section(readme.README, compared),
+            "[Ways to ask which heads matter](../concepts.md#ways-to-ask-which-heads-matter) names what each is blind to.\n",
             markdown.toctree(Path(source.measurement_page(module)).stem for module in MEASUREMENTS.values()),
         ]
     )

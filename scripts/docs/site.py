@@ -10,27 +10,23 @@ from pathlib import Path
 from sphinx.cmd.build import build_main
 
 from results_io import UserError
-from scripts.docs import api, calibrations, literature, markdown, measurements, readme, source, suites
+from scripts.docs import api, calibrations, literature, markdown, measurements, source, suites
 
 DOCS = source.ROOT / "docs"
 NOTES = ("calibrations",)  # folders of docs/ whose pages are parts of generated ones
 PAGES_OF_FILES = {  # files outside docs/ that are pages of the site
     "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
     "results/README.md": "results.md",
     "circuits/embedded/pocket/README.md": "pocket.md",
     "circuits/embedded/planted_ioi/README.md": "planted-trained.md",
     "results/benchmarks/README.md": "benchmarks.md",
 }
-MOVED = {  # sections of the README that are pages
-    "README.md#the-calibrations": "calibrations/index.md",
-    "README.md#behavioural-suites": "behaviour.md",
+COPIED = {  # what pages link and is no page
+    "results/benchmarks/cpu-growth.svg": "growth/cpu-growth.svg",
+    "docs/tutorials/gifts.csv": "tutorials/gifts.csv",
 }
-SECTIONS = (  # of the README, which are pages here: page, title, heading
-    ("commands.md", "Commands", "Commands"),
-    ("performance.md", "Thousands of interventions at once", "Thousands of interventions at once"),
-    ("models.md", "The models", "The models"),
-    ("three-certificates.md", "Three certificates", "Three certificates"),
-)
 
 
 def build(out: Path, work: Path) -> int:
@@ -57,18 +53,17 @@ def write(folder: Path) -> dict[str, str]:
     for picture in [*DOCS.rglob("*.svg"), *DOCS.rglob("*.png")]:
         (folder / picture.relative_to(DOCS)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(picture, folder / picture.relative_to(DOCS))
-    (folder / "growth").mkdir()
-    shutil.copy(source.ROOT / "results" / "benchmarks" / "cpu-growth.svg", folder / "growth")
+    for file, copied in COPIED.items():
+        (folder / copied).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source.ROOT / file, folder / copied)
     return written
 
 
 def pages_by_file() -> dict[str, str]:
     """The page that a file of the repository became."""
     own = {source.relative(path): path.relative_to(DOCS).as_posix() for path in _pages_of_docs()}
-    made = {
-        f"docs/{page}": page for page in (*generated(), *(page for page, _, _ in SECTIONS), *PAGES_OF_FILES.values())
-    }
-    return {**PAGES_OF_FILES, **made, **own}
+    made = {f"docs/{page}": page for page in (*generated(), *PAGES_OF_FILES.values())}
+    return {**PAGES_OF_FILES, **COPIED, **made, **own}
 
 
 def _pages_of_docs() -> list[Path]:
@@ -81,25 +76,18 @@ def hand_written() -> dict[str, str]:
     found = {}
     for path in _pages_of_docs():
         name = path.relative_to(DOCS).as_posix()
-        found[name] = markdown.relinked(path.read_text(encoding="utf-8"), source.relative(path), pages, MOVED)
+        found[name] = markdown.relinked(path.read_text(encoding="utf-8"), source.relative(path), pages)
     return found
 
 
 def files_elsewhere() -> dict[str, str]:
-    """Pages made of the README's sections and of READMEs in other folders."""
+    """Pages that are files outside docs/; in place of the README there is docs/index.md."""
     pages = pages_by_file()
-    moved = {file: page for file, page in PAGES_OF_FILES.items() if file != "README.md"}
-    found = {
-        page: markdown.relinked((source.ROOT / file).read_text(encoding="utf-8"), file, pages, MOVED)
-        for file, page in moved.items()
+    return {
+        page: markdown.relinked((source.ROOT / file).read_text(encoding="utf-8"), file, pages)
+        for file, page in PAGES_OF_FILES.items()
+        if file != "README.md"
     }
-    for page, title, heading in SECTIONS:
-        text = f"# {title}\n\n{readme.section(readme.README, heading)}"
-        text = text.replace("(results/benchmarks/cpu-growth.svg)", "(growth/cpu-growth.svg)")
-        found[page] = markdown.relinked(
-            text, "README.md", {**pages, "growth/cpu-growth.svg": "growth/cpu-growth.svg"}, MOVED
-        )
-    return found
 
 
 @functools.cache

@@ -147,7 +147,7 @@ def test_plot_is_the_same_file_for_the_same_points(tmp_path):
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_readme_table_has_the_ratios(tmp_path):
+def test_the_table_has_the_ratios(tmp_path):
     csv_rows.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("expert loop", 1.0), row("fused", 0.5)])
     text = tables.performance(tmp_path)
     line = next(line for line in text.splitlines() if line.startswith("| all-heads patching |"))
@@ -178,27 +178,27 @@ def test_growth_exponents_are_in_the_table(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["committed", "synthetic"])
-def test_updating_the_readme_twice_changes_nothing(tmp_path, folder):
+def test_updating_the_page_twice_changes_nothing(tmp_path, folder):
     source = FOLDER
     if folder == "synthetic":
         source = tmp_path
         csv_rows.append(tmp_path / "cpu.csv", [row("hook loop", 2.0), row("fused", 0.5)])
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n\n{START}\nold\n{END}\n\nafter\n")
-    tables.update_readme(readme, source)
-    once = readme.read_text()
-    tables.update_readme(readme, source)
-    assert readme.read_text() == once
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n\n{START}\nold\n{END}\n\nafter\n")
+    tables.update_page(page, source)
+    once = page.read_text()
+    tables.update_page(page, source)
+    assert page.read_text() == once
     assert once.startswith(f"before\n\n{START}\n")
     assert once.endswith(f"{END}\n\nafter\n")
     assert "old" not in once
 
 
-def test_a_readme_without_markers_is_refused(tmp_path):
-    readme = tmp_path / "README.md"
-    readme.write_text(f"{END} {START}")
+def test_a_page_without_markers_is_refused(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"{END} {START}")
     with pytest.raises(UserError, match="in this order"):
-        tables.update_readme(readme, tmp_path)
+        tables.update_page(page, tmp_path)
 
 
 def test_repeats_are_taken_in_turns():
@@ -221,8 +221,8 @@ def test_peak_memory_sees_an_allocation():
     assert 480 < float(done.stdout) < 600
 
 
-def test_the_readme_s_tables_are_those_of_the_committed_files():
-    assert generated_parts.part(ROOT / "README.md", tables.PART) == tables.performance().strip()
+def test_the_page_s_tables_are_those_of_the_committed_files():
+    assert generated_parts.part(tables.PAGE, tables.PART) == tables.performance().strip()
 
 
 def test_datasheet_peaks():

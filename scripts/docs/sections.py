@@ -1,4 +1,4 @@
-"""README.md and results/README.md as parts: sections by heading, rows of their tables."""
+"""Hand-written pages as parts: sections by heading, rows of their tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from scripts.docs import source
 
-README = source.ROOT / "README.md"
+CALIBRATIONS = source.ROOT / "docs" / "calibrations" / "index.md"
 RESULTS = source.ROOT / "results" / "README.md"
 CELLS = re.compile(r"(?<!\\)\|")
 

@@ -1,0 +1,169 @@
+"""Every command on every page is understood: its settings are those of the command line, its targets, files and options exist.
+
+Commands that end in seconds are run in the tests of their pages; here each goes as far as the first stage.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from results_io import UserError
+from tests.commandline import ROOT, command, started
+
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+PROGRAMS = ("python", "meridian", "make", "bash", "pip")
+FILLED_IN = {"model=NAME": "model=gpt2", "model=...": "model=gpt2"}  # what a reader puts in its place
+MADE_ON_THE_PAGE = {
+    "task=color",
+    "calibration=[x1]",
+}  # in docs/extending.md, whose commands tests/test_extending.py runs
+MULTIRUN = ("-m", "--multirun")
+
+
+def pages() -> list[Path]:
+    """Every page that a reader may take a command from."""
+    elsewhere = [*ROOT.glob("*.md"), *ROOT.glob("results/**/README.md"), *ROOT.glob("circuits/**/README.md")]
+    return [*elsewhere, *(ROOT / "docs").rglob("*.md")]
+
+
+def commands(text: str) -> list[str]:
+    """The lines of code blocks that begin with a program, and the code spans that do."""
+    blocks = re.findall(r"^(?: {4,}|```\w*\n)?(.+)$", text, re.MULTILINE)
+    spans = [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
+    return [line.strip() for line in (*blocks, *spans) if line.split()[:1] and line.split()[0] in PROGRAMS]
+
+
+def documented() -> list[tuple[str, tuple[str, ...]]]:
+    """(page, words) of every command, comments taken away; && parts them. A program's name alone is no command."""
+    found = {}
+    for page in pages():
+        for line in commands(page.read_text(encoding="utf-8")):
+            for part in " ".join(shlex.split(line, comments=True)).split(" && ") if "&&" in line else [line]:
+                words = tuple(FILLED_IN.get(word, word) for word in shlex.split(part, comments=True))
+                if len(words) > 1 and not MADE_ON_THE_PAGE & set(words):
+                    found[page.relative_to(ROOT).as_posix(), words] = None
+    return list(found)
+
+
+def settings_of(words: tuple[str, ...]) -> list[list[str]]:
+    """What a `run.py` command sets. Of a multirun every value stands in one of the combinations; launchers are left to Hydra."""
+    given = [word for word in words[2 if words[0] == "python" else 1 :] if not word.startswith(("hydra/", "hydra."))]
+    if not set(MULTIRUN) & set(given):
+        return [given]
+    varied = [[f"{key}={value}" for value in values.split(",")] for key, values in split(given)]
+    return [[values[min(place, len(values) - 1)] for values in varied] for place in range(max(map(len, varied)))]
+
+
+def split(given: list[str]) -> list[tuple[str, str]]:
+    return [(word.partition("=")[0], word.partition("=")[2]) for word in given if word not in MULTIRUN]
+
+
+def fault(words: tuple[str, ...]) -> str | None:
+    """Why a command cannot be meant; None if it can."""
+    program, *rest = words
+    if program == "make":
+        return next((f"{target} is no target" for target in rest if target not in TARGETS), None)
+    if program == "pip":
+        asked = {name for word in rest for names in re.findall(r"\[([\w,-]+)\]", word) for name in names.split(",")}
+        return next((f"{name} is no extra" for name in sorted(asked - EXTRAS)), None)
+    if program == "meridian" or rest[0] == "run.py":
+        return _refused(words)
+    if program == "python" and rest[0] == "-c":
+        return None
+    file = ROOT / (rest[1].replace(".", "/") if rest[0] == "-m" else rest[0])
+    sources = [path for path in (file, file.with_suffix(".py"), file / "__main__.py") if path.is_file()]
+    if not sources:
+        return f"{file.name} is not there"
+    text = "".join(path.read_text(encoding="utf-8") for path in (*sources, *_imported_by(sources[0])))
+    return next((f"{word} is no option" for word in rest if word.startswith("--") and word not in text), None)
+
+
+def _imported_by(script: Path) -> list[Path]:
+    """The project's modules that a script imports: one of a few lines has its options there."""
+    pairs = re.findall(r"^from ([\w.]+) import (.+)$", script.read_text(encoding="utf-8"), re.MULTILINE)
+    modules = [
+        module for package, names in pairs for module in (package, *(f"{package}.{n}" for n in names.split(", ")))
+    ]
+    return [path for path in (ROOT / f"{module.replace('.', '/')}.py" for module in modules) if path.is_file()]
+
+
+def _refused(words: tuple[str, ...]) -> str | None:
+    for settings in settings_of(words):
+        try:
+            started(*settings)
+        except UserError as reason:
+            return str(reason)
+        except Exception as reason:  # Hydra's own, of many kinds: an unknown setting or choice
+            return f"{type(reason).__name__}: {reason}"
+    return None
+
+
+def test_there_are_pages_with_commands() -> None:
+    found = documented()
+    assert len(found) > 150 and len({page for page, _ in found}) > 20
+    programs = {words[0] for _, words in found}
+    assert programs == set(PROGRAMS)
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _ in documented()}))
+def test_every_command_of_the_page_is_understood(page: str) -> None:
+    faults = {" ".join(words): fault(words) for where, words in documented() if where == page}
+    assert {command: said for command, said in faults.items() if said} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("python run.py task=nosuch", "task/nosuch"),
+        ("python run.py task=ioi prompts.nosuch=3", "nosuch"),
+        ("python run.py -m task=ioi,nosuch seed=0,1", "task/nosuch"),
+        ("meridian task=ioi circuit=nosuch", "circuit/nosuch"),
+        ("make nosuch", "nosuch is no target"),
+        ("pip install -e '.[nosuch]'", "nosuch is no extra"),
+        ("python -m scripts.nosuch", "nosuch is not there"),
+        ("python -m scripts.docs --nosuch", "--nosuch is no option"),
+        ("bash scripts/nosuch.sh", "nosuch.sh is not there"),
+    ],
+)
+def test_what_is_not_there_is_found(line: str, said: str) -> None:
+    assert said in (fault(tuple(shlex.split(line))) or "")
+
+
+def test_commands_are_found_in_blocks_and_in_spans() -> None:
+    text = "    python run.py a=1  # why\n\nSay `make ioi`,\nor `meridian\nb=2`.\n\n"
+    text += "```text\npip install x\n```\nmake it so: `python`\n"
+    assert commands(text)[:1] == ["python run.py a=1  # why"] and "pip install x" in commands(text)
+    assert {"make ioi", "meridian b=2"} <= set(commands(text))
+
+
+def test_the_tutorial_s_check_prints_what_its_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every line of the block below the command stands in the output; the page cuts the line of splits short."""
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "tutorials" / "your-own-csv.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^    python run\.py (check .+)$", page, re.MULTILINE)
+    outcome = command(*shlex.split(line))
+    shown = next(block for block in re.findall(r"```text\n(.*?)```", page, re.DOTALL) if "rows: 240" in block)
+    assert outcome.code == 0 and len(shown.splitlines()) == 5
+    assert [text for text in shown.splitlines() if text not in outcome.output] == []
+    (first,) = re.findall(r"^clean,.*\n.*", page, re.MULTILINE)
+    assert (ROOT / "docs" / "tutorials" / "gifts.csv").read_text(encoding="utf-8").startswith(first)
+
+
+def test_the_readme_is_short_and_its_first_screen_has_what_a_newcomer_needs() -> None:
+    """A sentence, a picture, the command, six lines of output and four links, before the first heading."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900
+    first = text.partition("\n## ")[0]
+    assert "](docs/_static/report.webp)" in first and "    make ioi" in first and "    make test" in text
+    (block,) = re.findall(r"```text\n(.*?)```", first, re.DOTALL)
+    assert len(block.splitlines()) == 6 and "Tier 2 of 4" in block
+    after = first.partition(block)[2]
+    assert len(re.findall(r"\]\(docs/[\w-]+\.md\)", after)) == 4
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (ROOT / target).exists(), target
