@@ -55,6 +55,12 @@ def series(place: int) -> str:
     return CATEGORIES[place % len(CATEGORIES)]
 
 
+def faded(colour: str, opacity: float) -> str:
+    """`colour`, written #rrggbb, as CSS with an opacity from 0 to 1."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
 def estimate(verdict: str | None) -> str:
     """The colour of an estimate's marker."""
     return VERDICTS.get(verdict or "", ESTIMATE)

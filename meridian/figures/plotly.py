@@ -512,10 +512,11 @@ def _node_text(node: GraphNode, unit: str) -> str:
 @specification.register
 def _(figure: OutputMap) -> Specification:
     grey = {"color": colours.FAINT}
+    shade = colours.faded(colours.PASSING, colours.PASSING_OPACITY)
     traces = [
         _marks(figure.draws, "output", {"size": 5, "opacity": 0.6, **grey}),
         _outline(figure.hull, "hull of nine tenths", {"line": {"dash": "dot", "width": 1, **grey}}),
-        _outline(figure.ellipse, "95 % ellipse", {"line": {"width": 0}, "fill": "toself", "fillcolor": colours.SHADE}),
+        _outline(figure.ellipse, "95 % ellipse", {"line": {"width": 0}, "fill": "toself", "fillcolor": shade}),
         _marks(figure.wordings, "neutral wording", {"size": 8, "symbol": "circle-open", "color": colours.ACCENT}),
         _marks([figure.centre], "their centre", {"size": 9, "symbol": "diamond", "color": colours.ACCENT}),
     ]
