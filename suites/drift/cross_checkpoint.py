@@ -69,10 +69,12 @@ class GivenLens(LensEngine):
 
     given: Given | None = None
 
-    def activations(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
+    def activations(
+        self, prompts: PromptSet, base: Base, hooks: tuple[str, ...], device: torch.device | str = "cpu"
+    ) -> Activations:
         if base == "clean" and self.given is not None:
-            return self.given(prompts, hooks)
-        return super().activations(prompts, base, hooks)
+            return {hook: value.to(device) for hook, value in self.given(prompts, hooks).items()}
+        return super().activations(prompts, base, hooks, device)
 
 
 class GivenFused(FusedEngine):
@@ -80,10 +82,12 @@ class GivenFused(FusedEngine):
 
     given: Given | None = None
 
-    def activations(self, prompts: PromptSet, base: Base, hooks: tuple[str, ...]) -> Activations:
+    def activations(
+        self, prompts: PromptSet, base: Base, hooks: tuple[str, ...], device: torch.device | str = "cpu"
+    ) -> Activations:
         if base == "clean" and self.given is not None:
-            return self.given(prompts, hooks)
-        return super().activations(prompts, base, hooks)
+            return {hook: value.to(device) for hook, value in self.given(prompts, hooks).items()}
+        return super().activations(prompts, base, hooks, device)
 
 
 class CrossCheckpoint:

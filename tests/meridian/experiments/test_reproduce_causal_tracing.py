@@ -182,9 +182,9 @@ def test_where_one_state_carries_everything_its_effect_is_the_total_one(one_stat
     made = [v for v in experiment.variants(3, SETTINGS, 0) if v.name.partition(" ")[0] in ("clean", "noise", "state")]
     found = experiment.traced(one_state, prompts, made, NoProgress())
     total, states = experiment.total_effect([found]), experiment.indirect_effects([found], "state", 3)
-    assert np.abs(total).max() > 1e-3
+    assert np.abs(total).max() > 1e-4  # a hundred times the tolerance of the next line
     assert states[0] == pytest.approx(total, abs=1e-6)
-    assert np.abs(states[1] - total).max() > 1e-3  # one layer later others have read the noise
+    assert np.abs(states[1] - total).max() > 1e-4  # one layer later others have read the noise
 
 
 def test_the_noise_is_three_deviations_of_the_subjects_embeddings(one_state, asked) -> None:
