@@ -227,6 +227,30 @@ def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, tmp_p
     assert "on held-out prompts (and 1 more gate below)" in said
 
 
+@pytest.mark.parametrize(("difference", "said"), [(1.25, "answer to the foil"), (-1.25, "foil to the answer"), (None, "")])
+def test_the_prompt_says_what_the_model_prefers(run, tmp_path, difference, said) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    path = results_io.find(tmp_path / "run", "01")
+    document = results_io.read(path)
+    if difference is None:
+        document["data"]["examples"] = []
+    else:
+        document["data"]["clean_logit_diff"][0] = difference
+    results_io.write(path, document)
+    changed = RunFolder.open(tmp_path / "run")
+    text = report.render(changed)
+    found = first_screen.prompt(changed)
+    if found is None:
+        assert difference is None and 'class="example"' not in text
+        return
+    assert found.difference == difference and f"The model prefers the {said}: D, its logit difference, is" in text
+    stored = document["data"]["examples"][0]
+    assert "".join(token.text for token in found.tokens) == "".join(stored["clean"])
+    assert {name: place for place, token in enumerate(found.tokens) for name in token.names.split(", ") if name} == {
+        name: place for name, place in stored["positions"].items()
+    }
+
+
 def test_every_gate_of_the_tiers_is_said_in_plain_words() -> None:
     tiers = yaml.safe_load(RULES.read_text())["tiers"]
     gates = {gate for asked in tiers.values() for kind in ("all", "any", "not_fail") for gate in asked.get(kind, ())}
