@@ -227,7 +227,9 @@ def test_the_sentence_says_what_holds_and_what_the_next_tier_asks_for(run, tmp_p
     assert "on held-out prompts (and 1 more gate below)" in said
 
 
-@pytest.mark.parametrize(("difference", "said"), [(1.25, "answer to the foil"), (-1.25, "foil to the answer"), (None, "")])
+@pytest.mark.parametrize(
+    ("difference", "said"), [(1.25, "answer to the foil"), (-1.25, "foil to the answer"), (None, "")]
+)
 def test_the_prompt_says_what_the_model_prefers(run, tmp_path, difference, said) -> None:
     shutil.copytree(run.path, tmp_path / "run")
     path = results_io.find(tmp_path / "run", "01")
@@ -246,9 +248,9 @@ def test_the_prompt_says_what_the_model_prefers(run, tmp_path, difference, said)
     assert found.difference == difference and f"The model prefers the {said}: D, its logit difference, is" in text
     stored = document["data"]["examples"][0]
     assert "".join(token.text for token in found.tokens) == "".join(stored["clean"])
-    assert {name: place for place, token in enumerate(found.tokens) for name in token.names.split(", ") if name} == {
-        name: place for name, place in stored["positions"].items()
-    }
+    assert {
+        name: place for place, token in enumerate(found.tokens) for name in token.names.split(", ") if name
+    } == dict(stored["positions"].items())
 
 
 def test_every_gate_of_the_tiers_is_said_in_plain_words() -> None:
