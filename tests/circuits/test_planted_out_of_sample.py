@@ -63,9 +63,9 @@ def test_the_model_does_the_task_by_its_true_heads(name):
     assert model.clean.mean() >= 4 and (model.clean > 0).float().mean() >= 0.95
     for kind in ("zero", "mean"):
         # the final norm divides by what loud noise adds to the stream: .85 under zero
-        within = 0.2 if name == "noisy_loud_claimed" else 0.12
-        assert model.faithfulness(true, kind) == pytest.approx(1, abs=within), kind
-        assert model.effect(true, kind) == pytest.approx(1, abs=0.1), kind
+        loud = name == "noisy_loud_claimed"
+        assert model.faithfulness(true, kind) == pytest.approx(1, abs=0.2 if loud else 0.12), kind
+        assert model.effect(true, kind) == pytest.approx(1, abs=0.2 if loud else 0.1), kind
 
 
 # --- heads that stand in for claimed ones ------------------------------------------------------------------------------
