@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from calibrations.worst_groups import WorstGroups
@@ -96,16 +96,18 @@ def _worst_group(run: RunFolder, pair: tuple[int, int]) -> tuple[str, str]:
     groups = WorstGroups.read(run.certificate)
     for place, group in enumerate(groups.claimed):
         if pair in group.heads:
-            alone = "alone" if len(group.heads) == 1 else f"with {len(group.heads) - 1} others"
             return (
-                f"{group.gate}: {alone}, {group.recipe_text}, inc {group.incompleteness_text}",
+                f"{group.gate}: {_company(group.heads)}, {group.recipe_text}, inc {group.incompleteness_text}",
                 f"worst_groups.claimed[{place}].incompleteness",
             )
     for place, left in enumerate(groups.outside):
         if pair in left.heads:
-            alone = "alone" if len(left.heads) == 1 else f"with {len(left.heads) - 1} others"
             return (
-                f"P.outside: {alone}, {left.recipe_text}, share {left.share_text}",
+                f"P.outside: {_company(left.heads)}, {left.recipe_text}, share {left.share_text}",
                 f"worst_groups.outside[{place}].share",
             )
     return "in none of the worst groups", "worst_groups"
+
+
+def _company(heads: Collection[tuple[int, int]]) -> str:
+    return "alone" if len(heads) == 1 else f"with {len(heads) - 1} others"
