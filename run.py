@@ -58,5 +58,4 @@ def main(config: DictConfig) -> None:
 if __name__ == "__main__":
     if commandline.asks_for_help(sys.argv):
         sys.exit(print(commandline.usage(__doc__)))
-    sys.argv = [sys.argv[0], *commandline.arguments(sys.argv[1:])]
-    sys.exit(commandline.guarded(main))
+    sys.exit(commandline.guarded(main, sys.argv[1:]))
