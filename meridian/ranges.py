@@ -122,7 +122,9 @@ def check(name: str, value: Any, default: Any) -> None:
 
 def _check_list(name: str, value: list[Any], default: Any) -> None:
     allowed = of(name)
-    if default is None and allowed is not None and allowed.kind != "any":
+    if allowed is not None and allowed.kind == "any":
+        return
+    if default is None and allowed is not None:
         raise UserError(f"{name}={shown(value)} is a list; use {allowed}")
     items = default if isinstance(default, list) else []
     if not value and items and isinstance(items[0], (int, float)) and not name.startswith(EXPERIMENT):

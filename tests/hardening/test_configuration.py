@@ -144,6 +144,22 @@ def test_what_is_no_setting_is_one_sentence(setting, sentence, only_started) -> 
     assert outcome.errors.startswith(sentence) and not PARSER.search(outcome.errors) and len(outcome.errors) < LONGEST
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("experiment=validate_calibrations", "experiment.only=[sound]"),
+        ("experiment=discovery_truth", "experiment.methods=[AtP,EAP-IG]"),
+        ("figures", "from=x", "figures.only=[heads_02*,certificate]"),
+        ("task=file", "task.columns={clean: prompt}"),
+        ("task=file", "task.companions=[other.csv,induction]"),
+        ("measurement.left_out=['10','28']",),
+        ("drift", "series=x", "drift.order=-1.5", "drift.version=v2"),
+    ],
+)
+def test_names_and_lists_whose_default_says_nothing_are_accepted(line, only_started) -> None:
+    assert command(*line) == Outcome(0, "", "")
+
+
 def test_heads_may_be_silenced_as_the_pages_say() -> None:
     for plus in ("", "+"):
         made = started(
