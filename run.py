@@ -61,8 +61,7 @@ def console() -> int:
     if commandline.asks_for_help(sys.argv):
         print(commandline.usage(__doc__))
         return 0
-    sys.argv = [sys.argv[0], *commandline.arguments(sys.argv[1:])]
-    return commandline.guarded(main)
+    return commandline.guarded(main, sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import yaml
 
 import node_names
 import results_io
+from circuits import yaml_file
 from node_names import HEADS, HEADS_AND_MLPS, SCOPES
 from results_io import UserError
 
@@ -361,16 +362,6 @@ def _cut(node: Node, parts: list[Node]) -> list[Node]:
     return [*parts, replace(node, but=tuple(part.position for part in parts))] if parts else [node]
 
 
-class _OneOfEach(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML would silently keep the second."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"the key {twice!r} is there twice")
-        return super().construct_mapping(node, deep)
-
-
 def load(path: Path) -> Circuit:
     """Read a circuit file (YAML, nodes as `parse_node` reads them); UserError names what is wrong with it."""
     path = Path(path)
@@ -379,11 +370,12 @@ def load(path: Path) -> Circuit:
     if not path.is_file():
         raise UserError(f"no circuit file at {path}; run with circuit=discovered, or write one as the README shows")
     try:
-        document = yaml.load(path.read_text(encoding="utf-8-sig"), _OneOfEach)
+        document = yaml_file.read(path)
         _require_document(document)
         _require_known(path, document, Circuit)
-        roles = {str(name): _read_role(path, role) for name, role in document["roles"].items()}
-        pathways = tuple(_read_pathway(path, item) for item in document.get("pathways") or ())
+        roles = {name: _read_role(path, _keyed(f"role {name}", role)) for name, role in document["roles"].items()}
+        ways = _listed(document.get("pathways") or ())
+        pathways = tuple(_read_pathway(path, _keyed("a pathway", item)) for item in ways)
         mlps = tuple(sorted(set(map(_layer, _listed(document.get("mlps") or ())))))
         return Circuit(
             document["name"],
@@ -433,6 +425,13 @@ def _reason(error: Exception) -> str:
     return f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
 
 
+def _keyed(what: str, given: Any) -> Mapping[str, Any]:
+    """Keys with values; TypeError for anything else."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{what} is {given!r}, and not keys with values")
+    return given
+
+
 def _listed(given: Any) -> list[Any]:
     """A list; TypeError for a text, whose letters would be taken for its items."""
     if not isinstance(given, list | tuple):
@@ -458,8 +457,15 @@ def _read_role(path: Path, given: Mapping[str, Any]) -> Role:
         ordinal=_read_ordinal(path, given.get("ordinal")),
         sign=_one_of(path, "sign", given.get("sign", 1), (1, -1)),
         assigned_by=_one_of(path, "assigned_by", given.get("assigned_by", "none"), ASSIGNED_BY),
-        evidence=str(given.get("evidence", "")),
+        evidence=_text(given.get("evidence", "")),
     )
+
+
+def _text(given: Any) -> str:
+    """A text, or a number as one; TypeError for a list or keys with values."""
+    if isinstance(given, (list, Mapping)):
+        raise TypeError(f"evidence is {given!r}, and not a text")
+    return "" if given is None else str(given)
 
 
 def _one_of(path: Path, name: str, given: Any, known: tuple[Any, ...]) -> Any:

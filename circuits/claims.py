@@ -106,6 +106,11 @@ def _from_file(plan: Plan, settings: Mapping[str, Any]) -> Circuit:
             f"circuit file {settings['path']} is about task {found.task!r}, but the run is about {plan.task.name!r}; "
             f"{remedy}"
         )
+    if found.model != plan.identity.name:
+        raise UserError(
+            f"circuit file {settings['path']} is about model {found.model!r}, but the run is about {plan.identity.name!r}; run "
+            f"it with that model, or write model: {plan.identity.name} in it to ask it of this one"
+        )
     return found
 
 

@@ -94,9 +94,12 @@ def shards(folder: Path) -> list[str]:
     if not index.is_file():
         return []
     try:
-        return sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        named = sorted(set(json.loads(index.read_text())["weight_map"].values()))
     except (KeyError, AttributeError, TypeError) as error:
         raise ValueError(f"{index} has no map from tensors to files") from error
+    if not all(isinstance(name, str) and name == Path(name).name for name in named):
+        raise ValueError(f"{index} names a file outside its folder")
+    return named
 
 
 def _commit(repository: str, revision: str | None) -> str:

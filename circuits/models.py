@@ -53,6 +53,7 @@ PARITY = {  # of log-probabilities, over the largest: another function is off by
     "float16": 0.1,
     "bfloat16": 0.3,
 }
+MISMATCHED = "ignore_mismatched_sizes"  # in what transformers says of weights of other shapes
 Say = Callable[[str], Any]
 
 
@@ -413,7 +414,7 @@ def tokenizer_in(folder: Path) -> Any:
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # the tokenizers library raises Exception itself for a file that it cannot read
         raise UserError(
             f"model folder {folder} has no tokenizer that transformers can read ({_first_line(error)}); put its "
             "tokenizer.json there"
@@ -423,6 +424,8 @@ def tokenizer_in(folder: Path) -> Any:
             f"the tokenizer in {folder} is a slow one, which cannot say where its tokens stand; put a "
             "tokenizer.json there"
         )
+    config = runnable.configuration_in(folder) if (folder / "config.json").is_file() else None
+    runnable.require_ids(tokenizer, config, folder)
     return tokenizer
 
 
@@ -443,7 +446,7 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
         raise UserError(
             f"model folder {folder} does not exist; point model.path at one with config.json and safetensors weights"
         )
-    weights = sorted(folder.glob("*.safetensors"))
+    weights = sorted(path for path in folder.glob("*.safetensors") if path.is_file())
     if not weights or not (folder / "config.json").is_file():
         raise UserError(
             f"model folder {folder} has no config.json with safetensors weights; point model.path at such a folder "
@@ -452,6 +455,7 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
     _require_shards(folder)
     read = [path for name in READ if (path := folder / name).is_file()]
     config = runnable.configuration_in(folder)
+    runnable.require_tensors(weights, config, folder)
     return Identity(
         name=settings["name"],
         kind=settings["kind"],
@@ -493,7 +497,7 @@ def _require_shards(folder: Path) -> None:
     """UserError if the index of sharded weights names a file that is not there."""
     try:
         names = hub.shards(folder)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{folder / hub.INDEX} is not an index of sharded weights; copy it there anew") from error
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
@@ -507,7 +511,7 @@ def _knows(folder: Path) -> Literal["embedded", "natural language"]:
     """Which prompts a tokenizer can take: a word-level one is that of the embedded models."""
     try:
         kind = json.loads((folder / "tokenizer.json").read_text())["model"]["type"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "natural language"
     return "embedded" if kind == "WordLevel" else "natural language"
 
@@ -639,7 +643,14 @@ class _CompleteModel:
 
     @staticmethod
     def from_pretrained(folder: str, **settings: Any) -> PreTrainedModel:
-        loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
+        try:
+            loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
+        except RuntimeError as error:
+            if MISMATCHED not in str(error):
+                raise
+            raise UserError(
+                f"the weights in {folder} have other shapes than its config.json says; copy both there from one model"
+            ) from error
         model, report = cast(
             "tuple[PreTrainedModel, dict[str, Any]]", loaded
         )  # a pair, as the loading info is asked for
@@ -649,6 +660,7 @@ class _CompleteModel:
                 f"the weights in {folder} lack {len(missing)} of the model's tensors, {missing[0]} for one; copy all "
                 "of its safetensors files there"
             )
+        runnable.require_numbers(cast(torch.nn.Module, model), folder)
         return model
 
 

@@ -6,13 +6,15 @@ import contextlib
 import gc
 import json
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 import transformers
-from safetensors import safe_open
-from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+from safetensors import SafetensorError, safe_open
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -33,6 +35,11 @@ KINDS_OF_LAYERS = ("layer_types", "layers_block_type", "block_types")
 COPIES = (
     1.3  # of the weights at most while they are folded, a layer at a time (docs/real-models.md has the measured ones)
 )
+SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "n_positions")
+LARGEST = 2**31  # of any of these
+FLOATING = ("F64", "F32", "F16", "BF16")  # types of safetensors files
+WEIGHT = ".weight"
+LAYER = re.compile(r"\.(\d+)\.")  # the first number in the name of a tensor
 GIB = 2**30
 QUANTISATIONS = ("quantization_config", "compression_config")  # the latter: of compressed-tensors before version 0.6
 QUANTISED = (
@@ -48,7 +55,7 @@ def configuration_in(folder: Path) -> PretrainedConfig:
     path = folder / "config.json"
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read as JSON; copy the model's configuration there anew") from error
     kind = stored.get("model_type") if isinstance(stored, dict) else None
     if not isinstance(kind, str) or not kind:
@@ -66,7 +73,90 @@ def configuration_in(folder: Path) -> PretrainedConfig:
         if stored.get(section) and not getattr(config, section, None):
             setattr(config, section, stored[section])
     require_runnable(config, str(folder))
+    _require_sizes(config, path)
     return config
+
+
+def _require_sizes(config: PretrainedConfig, path: Path) -> None:
+    """UserError for a number of layers, heads, words or positions that no model has."""
+    for name in SIZES:
+        size = getattr(config, name, None)
+        if size is not None and (type(size) is not int or not 0 < size < LARGEST):
+            raise UserError(
+                f"{path} has {name} {size!r}, and a model has a whole number of at least 1; copy the model's configuration "
+                "there anew"
+            )
+    width, heads = getattr(config, "hidden_size", None), config.num_attention_heads
+    if width and not getattr(config, "head_dim", None) and width % heads:
+        raise UserError(
+            f"{path} has {heads} heads in a stream of {width} numbers, which they do not divide; copy the model's configuration "
+            "there anew"
+        )
+
+
+def require_tensors(weights: Iterable[Path], config: PretrainedConfig, folder: Path) -> None:
+    """UserError, from the headers of safetensors files alone, for weights that are no floating-point numbers, or of a model
+    with another number of layers or words than its configuration says. Files that are none are left to who reads them.
+    """
+    try:
+        tensors = dict(_headers(weights))
+    except SafetensorError:
+        return
+    remedy = "copy configuration and weights there from one model"
+    for name, (shape, kind) in tensors.items():
+        if kind not in FLOATING and name.endswith(WEIGHT) and len(shape) > 1:
+            raise UserError(
+                f"{name} in {folder} is stored as {kind}, and weights are read in {', '.join(FLOATING)}; {remedy}"
+            )
+    layers = [int(found[1]) for name in tensors if (found := LAYER.search(name))]
+    if layers and 1 + max(layers) != config.num_hidden_layers:
+        raise UserError(
+            f"{folder / 'config.json'} says {config.num_hidden_layers} layers and the weights beside it hold "
+            f"{1 + max(layers)}; {remedy}"
+        )
+    words = getattr(config, "vocab_size", None)
+    if words and tensors and not any(words in shape for shape, _ in tensors.values()):
+        raise UserError(
+            f"{folder / 'config.json'} says a vocabulary of {words} and no tensor beside it has as many rows; {remedy}"
+        )
+
+
+def _headers(weights: Iterable[Path]) -> Iterator[tuple[str, tuple[tuple[int, ...], str]]]:
+    """(name, (shape, type)) of every tensor in safetensors files."""
+    for path in weights:
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118
+                part = file.get_slice(name)
+                yield name, (tuple(part.get_shape()), part.get_dtype())
+
+
+def require_numbers(model: torch.nn.Module, folder: str) -> None:
+    """UserError for weights with NaN or infinity among them, or an embedding that is 0 everywhere."""
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise UserError(f"the weights in {folder} hold NaN or infinity, in {name} for one; copy them there anew")
+    embedding = model.get_input_embeddings() if isinstance(model, PreTrainedModel) else None
+    if embedding is not None and not bool(cast("torch.Tensor", embedding.weight).any()):
+        raise UserError(
+            f"the embedding in {folder} is 0 everywhere, so the model reads nothing; copy the weights there anew"
+        )
+
+
+def require_ids(tokenizer: Any, config: PretrainedConfig | None, folder: Path) -> None:
+    """UserError for a tokenizer of another model: two words with one id, or an id that the embedding has no row for.
+
+    Tokens that were added to a vocabulary may lie outside: Gemma 3's text model has none for images.
+    """
+    ids = {word: index for word, index in tokenizer.get_vocab().items() if word not in tokenizer.get_added_vocab()}
+    rows = getattr(config, "vocab_size", None)
+    word = next((word for word, index in ids.items() if index < 0 or (rows and index >= rows)), None)
+    if word is not None:
+        raise UserError(
+            f"the tokenizer in {folder} has the id {ids[word]} for {word!r}, and the embedding has {rows} rows; copy the "
+            "model's own tokenizer there"
+        )
+    if len(set(ids.values())) < len(ids):
+        raise UserError(f"the tokenizer in {folder} has one id for two words; copy the model's own tokenizer there")
 
 
 def positions_of(config: PretrainedConfig) -> int | None:

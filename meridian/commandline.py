@@ -11,7 +11,6 @@ os.environ.setdefault(
 )  # threads that spin while they wait run 3.5 times slower on busy cores
 
 import contextlib
-import difflib
 import functools
 import pkgutil
 import re
@@ -25,11 +24,11 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from meridian import aggregate
+from meridian import aggregate, overrides, ranges
 from meridian.overrides import CONFIGS, GROUPS
 from results_io import UserError
 
@@ -51,12 +50,39 @@ FOLDERS = (
 COMPANIONS = "task.companions"  # a list of paths and names
 METHODS_KEY = "circuit.method"
 PLAIN = re.compile(r"[A-Za-z0-9_./+$%*@?|:-]*")  # what Hydra's grammar takes without quotes
+NO_TEXT = re.compile(
+    r"true|false|[+-]?(nan|inf|[0-9_]*\.?[0-9_]+\.?(e[+-]?[0-9_]+)?)", re.IGNORECASE
+)  # names of folders, too
+REFERENCE, BACKSLASH = "${", "\\"
+STRUCTURED = ("[", "{", '"', "'")  # what a value begins with that Hydra has to parse
 QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
 ITEM = re.compile(rf"\s*({QUOTED.pattern}|[^,]+?)\s*(?:,|$)", re.DOTALL)
 BEFORE_A_QUOTE = re.compile(r'(\\*)("|\Z)')  # backslashes that Hydra would take for its own
+QUOTING = "no viable alternative at input"  # how a message of the parser begins that quotes what was typed
+MERGING = "Error merging override "  # of Hydra, before the override
 FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
 FILE = "file"  # task made of the rows of a file
-USER_ERROR, CRASHED = 2, 1  # exit codes
+USER_ERROR, CRASHED, INTERRUPTED = 2, 1, 130  # exit codes
+STOPPED = "Stopped. What was measured is kept; the same command goes on from there."
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
+FLAGS = {  # of Hydra
+    *(
+        "-m",
+        "--multirun",
+        "-h",
+        "--help",
+        "--hydra-help",
+        "--version",
+        "-c",
+        "--cfg",
+        "-i",
+        "--info",
+        "--resolve",
+        "-r",
+    ),
+    *("--run", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name", "-cd", "--config-dir"),
+    *("--experimental-rerun", "-sc", "--shell-completion"),
+}
 USAGE_WIDTH = 120
 
 
@@ -90,7 +116,13 @@ def _argument(text: str) -> str:
         return f"{key}=[{items}]" if value[:1] + value[-1:] == "[]" else f"{key}={path(value)}"
     if key == "calibration":
         return f"select=[{value}]" if "," in value and not value.startswith("[") else f"select={value}"
-    return f"{METHODS_KEY}={value}" if key == "method" else text
+    if key == "method":
+        key = METHODS_KEY
+    elif key.startswith(f"{overrides.ADDED}."):
+        key = f"+{key}"
+    elif not value:
+        return text
+    return f"{key}={value if value.isascii() or value.startswith(STRUCTURED) else _quoted(value)}"
 
 
 def path(value: str) -> str:
@@ -98,10 +130,15 @@ def path(value: str) -> str:
 
     One in quotes already is left as it is.
     """
-    if PLAIN.fullmatch(value) or QUOTED.fullmatch(value):
+    if (PLAIN.fullmatch(value) and not NO_TEXT.fullmatch(value)) or QUOTED.fullmatch(value):
         return value
+    return _quoted(value)
+
+
+def _quoted(value: str) -> str:
+    """A text that Hydra and OmegaConf leave as it is: no reference to another setting either."""
     escaped = BEFORE_A_QUOTE.sub(lambda found: found[1] * 2 + ('\\"' if found[2] else ""), value)
-    return f'"{escaped}"'
+    return f'"{escaped.replace(REFERENCE, BACKSLASH + REFERENCE)}"'
 
 
 def asks_for_help(argv: Sequence[str]) -> bool:
@@ -132,7 +169,7 @@ def choices(group: str) -> list[str]:
 
 def asked(config: DictConfig) -> str:
     """The command: the word that was typed, or else the one that a setting asks for. UserError for an unknown word."""
-    word = config["command"]
+    word = config.get("command")
     if word is None:
         return next((command for setting, command in BY_SETTING.items() if setting in config), RUN)
     if word not in WORDS:
@@ -151,9 +188,15 @@ class Ended(Exception):
         return self.args[0]
 
 
-def guarded(main: Callable[[], Any]) -> int:
-    """Run `main`; bad input becomes one sentence on the error stream and exit code 2."""
+def guarded(main: Callable[[], Any], typed: Sequence[str] | None = None) -> int:
+    """Run `main`; bad input becomes one sentence on the error stream and exit code 2.
+
+    `typed`: the arguments, which are handed to Hydra; without them it finds its own.
+    """
     try:
+        if typed is not None:
+            _require_readable(typed)
+            sys.argv = [sys.argv[0], *arguments(typed)]
         main()
     except Ended as job:
         with contextlib.suppress(UserError):  # a certificate cannot be read; its job said so
@@ -161,30 +204,63 @@ def guarded(main: Callable[[], Any]) -> int:
         return _refuse(job.args[1]) if job.args[1] else job.code
     except SystemExit as stop:  # from `refusing`
         return stop.code if isinstance(stop.code, int) else CRASHED
+    except UserError as error:
+        return _refuse(str(error))
     except (HydraException, OmegaConfBaseException) as error:
         return _refuse(sentence(error))
     except KeyboardInterrupt:
-        Console(stderr=True).print("Stopped. What was measured is kept; the same command goes on from there.")
-        return 130
-    except Exception:  # the launcher itself failed: still pool the jobs' results
-        with contextlib.suppress(UserError):
+        Console(stderr=True).print(STOPPED)
+        return INTERRUPTED
+    except Exception as error:
+        if not _in_the_run(error) and (culprit := _refused_by_hydra(sys.argv[1:])):
+            return _refuse(_not_understood(culprit))
+        with contextlib.suppress(UserError):  # the launcher itself failed: still pool the jobs' results
             aggregate.finish()
         raise
     return 0
+
+
+def _require_readable(typed: Sequence[str]) -> None:
+    """UserError for an argument with signs that no setting has, or a flag that there is not."""
+    for text in typed:
+        if CONTROL.search(text):
+            raise UserError(
+                f"{ranges.shown(text)} holds a control character or bytes that are not UTF-8; take them out"
+            )
+        if text.startswith("-") and text.partition("=")[0] not in FLAGS:
+            raise UserError(f"{ranges.shown(text)} is no option; write settings as key=value, and -m for a multirun")
+
+
+def _in_the_run(error: BaseException) -> bool:
+    """True if a command raised it, and not Hydra while it composed the settings."""
+    codes = (frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(code.co_filename == __file__ and code.co_name == refusing.__name__ for code in codes)
+
+
+def _refused_by_hydra(given: Sequence[str]) -> str | None:
+    """The first override that Hydra alone cannot compose, or None."""
+    for text in given:
+        if not text.startswith("-"):
+            try:
+                overrides.composed([text])
+            except Exception:  # whatever it is
+                return text
+    return None
 
 
 def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]:
     """Wraps `main`: bad input prints one sentence here, before Hydra adds a line of its own."""
 
     @functools.wraps(main)
-    def run(config: DictConfig) -> None:
+    def refusing(config: DictConfig) -> None:
         several = HydraConfig.get().mode is RunMode.MULTIRUN
         try:
             main(config)
-        except UserError as error:
-            code = _refuse(str(error))
+        except (UserError, OmegaConfBaseException) as error:
+            reason = str(error) if isinstance(error, UserError) else sentence(error)
+            code = _refuse(reason)
             if several:
-                raise Ended(code, str(error)) from None
+                raise Ended(code, reason) from None
             sys.exit(code)
         except SystemExit as stop:
             if not several:
@@ -197,7 +273,7 @@ def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]
             traceback.print_exc()
             raise Ended(CRASHED, "") from None
 
-    return run
+    return refusing
 
 
 def sentence(error: Exception) -> str:
@@ -205,12 +281,8 @@ def sentence(error: Exception) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, OverrideParseException):
         if "=" not in error.override:
-            return f"{error.override} is not a command; use {', '.join(WORDS)}, or settings as key=value"
-        typed = re.sub("^select=", "calibration=", error.override)
-        return (
-            f"{typed} is not understood: {text.partition(' See https')[0]}; write key=value, a list as [a,b]; a "
-            "text with other characters in double quotes inside the shell's single ones, 'key=\"a; b\"'"
-        )
+            return f"{ranges.shown(error.override)} is not a command; use {', '.join(WORDS)}, or settings as key=value"
+        return _not_understood(error.override, text.partition(" See https")[0])
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         group, _, name = error.missing_cfg_file.partition("/")
         if group == "hydra":
@@ -223,28 +295,20 @@ def sentence(error: Exception) -> str:
         key = text.split("'")[1]
         if key == METHODS_KEY:
             return "method= is that of a search; run it with circuit=discovered, or leave it out"
-        group, known = key.partition(".")[0], _settings()
-        if key in known:
-            return f"{key} is a setting of another {group} than the one chosen; see configs/{group}/ for which"
-        near = difflib.get_close_matches(key, known, 1)
-        return f"{key} is not a setting; {f'did you mean {near[0]}?' if near else 'use one of those in configs/'}"
-    return text
+        return str(overrides.unknown(key))
+    if text.startswith(MERGING):
+        return f"{ranges.shown(text.removeprefix(MERGING))} is of another kind than the setting; write what configs/ has there"
+    return text.partition(" full_key:")[0]
 
 
-def _settings() -> list[str]:
-    """Every setting that some configuration file has, and the groups."""
-    found = set(GROUPS)
-    for path in CONFIGS.rglob("*.yaml"):
-        place = path.relative_to(CONFIGS).parts
-        _keys(OmegaConf.to_container(OmegaConf.load(path)), place[0] if len(place) > 1 else "", found)
-    return sorted(found)
-
-
-def _keys(section: Any, prefix: str, found: set[str]) -> None:
-    for key, value in section.items() if isinstance(section, dict) else ():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        found.add(name)
-        _keys(value, name, found)
+def _not_understood(override: str, reason: str = "") -> str:
+    """`reason`: the parser's own, shown only where it quotes what was typed; its other messages name its classes."""
+    typed = ranges.shown(re.sub("^select=", "calibration=", override))
+    why = f": {ranges.shown(reason)}" if reason.startswith(QUOTING) else ""
+    return (
+        f"{typed} is not understood{why}; write key=value, a list as [a,b]; a "
+        "text with other characters in double quotes inside the shell's single ones, 'key=\"a; b\"'"
+    )
 
 
 def _refuse(sentence: str) -> int:

@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from calibrations import registry
-from meridian import config_files, locks, overrides, trackers
+from meridian import config_files, locks, overrides, ranges, trackers
 from meridian.commandline import FAILURES, FILE, TRACED
 from meridian.reporter import Reporter
 from results_io import UserError
@@ -255,9 +255,11 @@ def start(
     `warn` is told of a tracker that fails; if it is None, the console is.
     """
     _keep_freed_memory()
+    given = list(HydraConfig.get().overrides.task)
+    for text in given:
+        overrides.check_takes_nothing_away(text)
     settings = config_files.plain(config)
     identifiers = selected(settings["select"])
-    given = list(HydraConfig.get().overrides.task)
     if typed := next((text for text in given if overrides.setting(text).startswith("preset.")), None):
         raise UserError(
             f"{typed} changes what a preset says of itself; type the setting that you want beside it, or leave it out"
@@ -265,9 +267,13 @@ def start(
     defaults = overrides.defaults(HydraConfig.get().runtime.choices)
     for text in given:
         name = overrides.setting(text)
+        overrides.check_is_there(text, defaults)
         overrides.check_kind(name, overrides.value_of(config, name), overrides.value_of(defaults, name))
     for section in COUNTED:
         overrides.check_counts(section, settings.get(section), overrides.value_of(defaults, section))
+    ranges.check("", settings, config_files.plain(defaults))
+    if not settings["results"].strip():
+        raise UserError("results= names no folder; give one, for example results=results")
     differs = sorted(
         overrides.canonical(text, config) for text in given if not overrides.is_default(text, config, defaults)
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from meridian import config_files, config_groups
+from meridian import config_files, config_groups, ranges
 from results_io import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -54,7 +56,12 @@ NOT_PART_OF_A_RESULT = (
     *WHERE_ROWS_ARE,  # the folder's name holds the digest of what these say
 )
 FOLDER_NAME = 160  # bytes; file systems allow 255, and some tools add to a name
-KINDS = {bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a section"}
+KINDS = {
+    **{bool: "true or false", int: "a whole number", float: "a number", str: "a text"},
+    **{list: "a list", dict: "a section"},
+}
+SELECTION = "select"  # of calibrations: one name, or a list of names
+ADDED = "model.intervention"  # a section that no configuration has and that may be given: heads to silence, for suites
 
 
 def setting(override: str) -> str:
@@ -120,13 +127,39 @@ def check_kind(name: str, value: Any, default: Any) -> None:
     Python types.
     """
     kind = type(default)
-    if kind not in KINDS or type(value) is kind or (kind is float and type(value) is int):
+    if kind not in KINDS or type(value) is kind or (kind is float and type(value) is int) or name == SELECTION:
         return
     example = f"{name}={default}"
+    if kind is str and isinstance(value, (bool, int, float)):
+        example = f"in quotes, '{name}=\"{ranges.shown(value)}\"'"
     if kind is dict and default:
         inner, first = next(iter(default.items()))
         example = f"{name}.{inner}={first}"
-    raise UserError(f"{name}={value} is not {KINDS[kind]}; write one, for example {example}")
+    raise UserError(f"{name}={ranges.shown(value)} is not {KINDS[kind]}; write one, for example {example}")
+
+
+def check_takes_nothing_away(override: str) -> None:
+    """UserError for ~key: every setting is read."""
+    if override.startswith("~"):
+        raise UserError(
+            f"{ranges.shown(override)} takes a setting away that a run reads; write {ranges.shown(setting(override))}=value, or "
+            "leave it out"
+        )
+
+
+def check_is_there(override: str, defaults: DictConfig) -> None:
+    """UserError for an override that adds a setting which nothing reads (+key=value)."""
+    name = setting(override)
+    added = override.startswith("+") and f"{name}.".startswith(f"{ADDED}.")
+    if not added and not is_there(name, defaults):
+        raise unknown(name)
+
+
+def is_there(name: str, config: DictConfig) -> bool:
+    """True if the configuration has the setting `name`, whatever its value; groups count."""
+    section, _, key = name.rpartition(".")
+    found = OmegaConf.select(config, section) if section else config
+    return name in GROUPS or (isinstance(found, DictConfig) and key in found)
 
 
 def check_counts(name: str, value: Any, default: Any) -> None:
@@ -136,6 +169,34 @@ def check_counts(name: str, value: Any, default: Any) -> None:
             check_counts(f"{name}.{key}", item, default.get(key))
     elif type(value) is int and type(default) is int and value < 1 and not name.endswith("seed"):
         raise UserError(f"{name}={value} is too small; use a whole number of at least 1")
+
+
+def unknown(name: str) -> UserError:
+    """The refusal of a setting that there is not among those chosen."""
+    group, known = name.partition(".")[0], _settings()
+    if name in known:
+        return UserError(f"{name} is a setting of another {group} than the one chosen; see configs/{group}/ for which")
+    near = difflib.get_close_matches(name, known, 1)
+    remedy = f"did you mean {near[0]}?" if near else "use one of those in configs/"
+    return UserError(f"{ranges.shown(name)} is not a setting; {remedy}")
+
+
+@cache
+def _settings() -> tuple[str, ...]:
+    """Every setting that some configuration file has, and the groups."""
+    found = set(GROUPS)
+    for path in CONFIGS.rglob("*.yaml"):
+        place = path.relative_to(CONFIGS).parts
+        if path != ranges.FILE:
+            _keys(OmegaConf.to_container(OmegaConf.load(path)), place[0] if len(place) > 1 else "", found)
+    return tuple(sorted(found))
+
+
+def _keys(section: Any, prefix: str, found: set[str]) -> None:
+    for key, value in section.items() if isinstance(section, dict) else ():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        found.add(name)
+        _keys(value, name, found)
 
 
 def no_part_of_a_result(name: str) -> bool:

@@ -10,7 +10,12 @@ from results_io import UserError
 
 
 def command(context: RunContext) -> None:
-    """If one of several tasks is refused, say so and go on; UserError at the end."""
+    """If one of several tasks is refused, say so and go on; UserError at the end, or at once for a model with silenced heads."""
+    if context.settings["model"].get("intervention"):
+        raise UserError(
+            "model.intervention silences heads for suites, and a circuit is certified on the model as it is; leave it out, or "
+            "run suite=all"
+        )
     tasks, refused = context.tasks(), []
     for task in tasks:
         try:

@@ -138,8 +138,16 @@ def saved(tmp_path: Path, **changed) -> str:
 
 
 def test_a_circuit_from_a_file(plan, tmp_path) -> None:
-    claim = resolve(plan, "file", path=saved(tmp_path, name="mine", model="anything"))
-    assert claim == replace(toy.circuit("greater_than"), name="mine", model="anything")
+    claim = resolve(plan, "file", path=saved(tmp_path, name="mine"))
+    assert claim == replace(toy.circuit("greater_than"), name="mine")
+
+
+def test_a_circuit_of_another_model_is_refused(plan, tmp_path) -> None:
+    path = saved(tmp_path, model="anything")
+    assert refusal(plan, "file", path=path) == (
+        f"circuit file {path} is about model 'anything', but the run is about 'toy'; run it with that model, or write model: toy "
+        "in it to ask it of this one"
+    )
 
 
 @pytest.mark.parametrize("path", [None, ""])

@@ -1,0 +1,71 @@
+"""YAML written by hand or by others: read as plain data, within bounds of size and depth."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MOST_BYTES = 1 << 18  # the largest published circuit has 5 kB; a megabyte takes this reader ten seconds
+DEEPEST = 24  # a circuit file goes 5 deep
+MOST_NODES = 50_000  # with every alias written out, as a few lines of aliases can stand for billions
+
+
+class _OneOfEach(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML would silently keep the second."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"the key {twice!r} is there twice")
+        return super().construct_mapping(node, deep)
+
+
+def read(path: Path) -> Any:
+    """What is in the file, as plain data: mappings, lists, texts, finite numbers, true, false and null; dates become texts.
+
+    ValueError for a file that is too large, too deep or refers to itself, for a key that is there twice and for other data;
+    yaml.YAMLError, RecursionError or OSError for one that is no YAML or cannot be read.
+    """
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise ValueError(f"it has {size} bytes, and {MOST_BYTES} are allowed")
+    loader = _OneOfEach(path.read_text(encoding="utf-8-sig"))
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _nodes_below(root, {}, 0)
+        return _plain(loader.construct_document(root))
+    finally:
+        loader.dispose()
+
+
+def _nodes_below(node: yaml.Node, known: dict[int, int], depth: int) -> int:
+    """The number of nodes from `node` down with aliases written out. ValueError if that, or the depth, is out of bounds."""
+    if depth > DEEPEST:
+        raise ValueError(f"it is nested more than {DEEPEST} deep, or refers to itself")
+    if id(node) not in known:
+        below = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
+        known[id(node)] = 1 + sum(_nodes_below(part, known, depth + 1) for part in parts)
+    if known[id(node)] > MOST_NODES:
+        raise ValueError(f"its aliases stand for more than {MOST_NODES} values")
+    return known[id(node)]
+
+
+def _plain(value: Any) -> Any:
+    """The value with keys and dates as texts. ValueError for what JSON has not."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"it holds {value}, which is no finite number")
+    if value is not None and not isinstance(value, (str, int, float, bool)):
+        raise ValueError(f"it holds a {type(value).__name__}, and a file of text, numbers, lists and keys is expected")
+    return value

@@ -1,0 +1,169 @@
+"""Folders of a model with one thing wrong in each: what a download, an edit or another program may leave."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from circuits.models import EMBEDDED
+
+POCKET = EMBEDDED / "pocket"
+WEIGHTS, CONFIG, TOKENIZER, INDEX = "model.safetensors", "config.json", "tokenizer.json", "model.safetensors.index.json"
+EMBEDDING, MATRIX = "transformer.wte.weight", "transformer.h.1.attn.c_attn.weight"
+Change = Callable[[Path], Any]
+
+
+def copied(place: Path) -> Path:
+    """A whole folder of the embedded model."""
+    return Path(shutil.copytree(POCKET, place, ignore=shutil.ignore_patterns("circuits", "README.md")))
+
+
+def weights(change: Callable[[dict[str, np.ndarray]], Any]) -> Change:
+    def apply(folder: Path) -> None:
+        tensors = load_file(folder / WEIGHTS)
+        changed = change(tensors)
+        save_file(tensors if changed is None else changed, folder / WEIGHTS, {"format": "pt"})
+
+    return apply
+
+
+def entry(name: str, index: Any, value: float) -> Change:
+    return weights(lambda tensors: tensors[name].__setitem__(index, value))
+
+
+def replaced(name: str, make: Callable[[np.ndarray], np.ndarray | None]) -> Change:
+    def change(tensors: dict[str, np.ndarray]) -> None:
+        made = make(tensors.pop(name))
+        if made is not None:
+            tensors[name] = np.ascontiguousarray(made)
+
+    return weights(change)
+
+
+def text(name: str, content: str | bytes) -> Change:
+    return lambda folder: (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def key(name: str, field: str, value: Any) -> Change:
+    """One key of a JSON file; `...` takes it away."""
+
+    def apply(folder: Path) -> None:
+        document = json.loads((folder / name).read_text(encoding="utf-8"))
+        document.pop(field, None)
+        if value is not ...:
+            document[field] = value
+        (folder / name).write_text(json.dumps(document), encoding="utf-8")
+
+    return apply
+
+
+def cut(name: str, share: float) -> Change:
+    def apply(folder: Path) -> None:
+        content = (folder / name).read_bytes()
+        (folder / name).write_bytes(content[: int(share * len(content))])
+
+    return apply
+
+
+def word(index: int) -> Change:
+    """A token of the vocabulary with an id outside the embedding."""
+
+    def apply(folder: Path) -> None:
+        document = json.loads((folder / TOKENIZER).read_text(encoding="utf-8"))
+        vocabulary = document["model"]["vocab"]
+        vocabulary[sorted(vocabulary)[5]] = index
+        (folder / TOKENIZER).write_text(json.dumps(document), encoding="utf-8")
+
+    return apply
+
+
+def gone(name: str) -> Change:
+    return lambda folder: (folder / name).unlink()
+
+
+def header(size: int) -> Change:
+    return text(WEIGHTS, size.to_bytes(8, "little") + b'{"a":1}' * 4)
+
+
+WRONG: dict[str, Change] = {
+    "one NaN": entry(MATRIX, (0, 0), np.nan),
+    "one infinity": entry(MATRIX, (3, 7), np.inf),
+    "NaN in the embedding": entry(EMBEDDING, (5, 1), np.nan),
+    "all NaN": weights(lambda tensors: {name: np.full_like(one, np.nan) for name, one in tensors.items()}),
+    "all zero": weights(lambda tensors: {name: np.zeros_like(one) for name, one in tensors.items()}),
+    "huge": weights(lambda tensors: {name: one * np.float32(1e30) for name, one in tensors.items()}),
+    "a matrix missing": replaced(MATRIX, lambda one: None),
+    "a matrix too narrow": replaced(MATRIX, lambda one: one[:, :-3]),
+    "a matrix transposed": replaced(MATRIX, lambda one: one.T),
+    "a matrix of one axis": replaced(MATRIX, lambda one: one.ravel()),
+    "a matrix of int8": replaced(MATRIX, lambda one: one.astype(np.int8)),
+    "a matrix of booleans": replaced(MATRIX, lambda one: one > 0),
+    "all of int8": weights(lambda tensors: {name: one.astype(np.int8) for name, one in tensors.items()}),
+    "an embedding too short": replaced(EMBEDDING, lambda one: one[:-5]),
+    "an embedding of no rows": replaced(EMBEDDING, lambda one: one[:0]),
+    "no tensors": weights(lambda tensors: {}),
+    "other names": weights(lambda tensors: {f"other.{name}": one for name, one in tensors.items()}),
+    "weights empty": text(WEIGHTS, b""),
+    "weights are text": text(WEIGHTS, "hello"),
+    "weights cut": cut(WEIGHTS, 0.5),
+    "weights cut in the header": cut(WEIGHTS, 0.0001),
+    "a header of 2^60 bytes": header(2**60),
+    "a header of no JSON": header(20),
+    "config empty": text(CONFIG, ""),
+    "config a list": text(CONFIG, "[]"),
+    "config null": text(CONFIG, "null"),
+    "config cut": cut(CONFIG, 0.5),
+    "config deep": text(CONFIG, "[" * 100_000),
+    "config not UTF-8": text(CONFIG, b"\xff\xfe{}"),
+    "config with NaN": key(CONFIG, "layer_norm_epsilon", float("nan")),
+    "config of 5,000 digits": text(CONFIG, '{"model_type": "gpt2", "n_head": ' + "9" * 5000 + "}"),
+    "seven heads": key(CONFIG, "n_head", 7),
+    "no heads": key(CONFIG, "n_head", 0),
+    "minus one heads": key(CONFIG, "n_head", -1),
+    "half a head": key(CONFIG, "n_head", 1.5),
+    "heads in words": key(CONFIG, "n_head", "eight"),
+    "heads null": key(CONFIG, "n_head", None),
+    "no layers": key(CONFIG, "n_layer", 0),
+    "a layer too many": key(CONFIG, "n_layer", 5),
+    "a layer too few": key(CONFIG, "n_layer", 3),
+    "a million layers": key(CONFIG, "n_layer", 10**6),
+    "layers in words": key(CONFIG, "n_layer", "four"),
+    "another width": key(CONFIG, "n_embd", 100),
+    "width null": key(CONFIG, "n_embd", None),
+    "another vocabulary": key(CONFIG, "vocab_size", 17),
+    "a vocabulary of 10^12": key(CONFIG, "vocab_size", 10**12),
+    "no positions": key(CONFIG, "n_positions", 0),
+    "positions in words": key(CONFIG, "n_positions", "many"),
+    "another type": key(CONFIG, "model_type", "bert"),
+    "an unknown type": key(CONFIG, "model_type", "nothing"),
+    "type a list": key(CONFIG, "model_type", ["gpt2"]),
+    "no type": key(CONFIG, "model_type", ...),
+    "an unknown activation": key(CONFIG, "activation_function", "nothing"),
+    "an id beyond the embedding": word(10_000),
+    "an id of minus one": word(-1),
+    "ids twice": word(3),
+    "no tokenizer": gone(TOKENIZER),
+    "tokenizer empty": text(TOKENIZER, ""),
+    "tokenizer a list": text(TOKENIZER, "[]"),
+    "tokenizer cut": cut(TOKENIZER, 0.5),
+    "tokenizer deep": text(TOKENIZER, "[" * 100_000),
+    "tokenizer without a model": key(TOKENIZER, "model", ...),
+    "tokenizer's model null": key(TOKENIZER, "model", None),
+    "tokenizer's settings a list": text("tokenizer_config.json", "[]"),
+    "tokenizer's settings cut": cut("tokenizer_config.json", 0.5),
+    "index null": text(INDEX, "null"),
+    "index of a null shard": text(INDEX, json.dumps({"weight_map": {EMBEDDING: None}})),
+    "index of a list": text(INDEX, json.dumps({"weight_map": [WEIGHTS]})),
+    "index of a number": text(INDEX, json.dumps({"weight_map": {EMBEDDING: 5}})),
+    "index outside the folder": text(INDEX, json.dumps({"weight_map": {EMBEDDING: "../../etc/passwd"}})),
+    "index of a missing shard": text(INDEX, json.dumps({"weight_map": {EMBEDDING: "model-00002.safetensors"}})),
+    "index deep": text(INDEX, "[" * 100_000),
+    "config a folder": lambda folder: ((folder / CONFIG).unlink(), (folder / CONFIG).mkdir()),
+    "weights a dangling link": lambda folder: ((folder / WEIGHTS).unlink(), (folder / WEIGHTS).symlink_to("nowhere")),
+}

@@ -1,0 +1,112 @@
+"""Circuit files and model folders with something wrong in them: refused in one sentence before anything is measured."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from circuits import claims, models
+from circuits.circuit import Circuit
+from circuits.measure import Plan
+from results_io import UserError
+from tests.commandline import started
+from tests.hardening import circuit_files, model_folders
+
+LONGEST, SECONDS = 600, 5.0
+QUICK = 5  # of the model folders, one in so many is tried by `make test`
+NAMES = sorted(model_folders.WRONG)
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return started("task=ioi", "model.device=cpu").plan("ioi")
+
+
+def resolved(plan: Plan, path: Path) -> Circuit:
+    return claims.resolve(plan, {"kind": "file", "path": str(path)}, path.parent, nullcontext)
+
+
+def test_every_wrong_circuit_file_is_refused_in_one_sentence_within_seconds(plan, tmp_path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(circuit_files.SOUND)
+    assert [str(node) for node in resolved(plan, path).nodes] == ["L2H1", "L3H0"]
+    assert len(circuit_files.WRONG) >= 130
+    for name, text in circuit_files.WRONG.items():
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        began = time.process_time()
+        with pytest.raises(UserError) as refused:
+            resolved(plan, path)
+            pytest.fail(f"{name} is accepted")
+        assert "\n" not in str(refused.value) and len(str(refused.value)) < LONGEST, name
+        assert time.process_time() - began < SECONDS, name
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        (
+            "another model",
+            "is about model 'gpt2', but the run is about 'pocket'; run it with that model, or write model: pocket",
+        ),
+        ("a bomb", "(its aliases stand for more than 50000 values)"),
+        ("provenance &a {kind: *a}", "(it is nested more than 24 deep, or refers to itself)"),
+        ("provenance {kind: .nan}", "(it holds nan, which is no finite number)"),
+        ("a megabyte", "bytes, and 262144 are allowed)"),
+        ("role sign: 7", "has sign 7; use 1 or -1"),
+        ("role evidence: [a]", "(evidence is ['a'], and not a text)"),
+    ],
+)
+def test_what_is_wrong_with_a_circuit_file_is_named(name, sentence, plan, tmp_path) -> None:
+    (path := tmp_path / "mine.yaml").write_text(circuit_files.WRONG[name])
+    with pytest.raises(UserError) as refused:
+        resolved(plan, path)
+    assert sentence in str(refused.value)
+
+
+def test_a_date_in_a_provenance_is_a_text_that_results_can_hold(plan, tmp_path) -> None:
+    (path := tmp_path / "mine.yaml").write_text(
+        circuit_files.with_header("provenance", "{kind: user, date: 2024-05-01}")
+    )
+    assert resolved(plan, path).provenance == {"kind": "user", "date": "2024-05-01"}
+
+
+def loaded(folder: Path) -> models.Model:
+    return models.load({"kind": "local", "name": "m", "path": str(folder), "device": "cpu", "dtype": "float32"})
+
+
+@pytest.mark.parametrize("names", [NAMES[::QUICK], pytest.param(NAMES, marks=pytest.mark.slow)])
+def test_every_wrong_model_folder_is_refused_in_one_sentence(names, tmp_path) -> None:
+    assert len(NAMES) >= 72
+    for index, name in enumerate(names):
+        folder = model_folders.copied(tmp_path / str(index))
+        model_folders.WRONG[name](folder)
+        with pytest.raises(UserError) as refused:
+            loaded(folder)
+            pytest.fail(f"{name} is accepted")
+        assert "\n" not in str(refused.value) and len(str(refused.value)) < LONGEST, name
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("one NaN", "hold NaN or infinity, in transformer.h.1.attn.c_attn.weight for one; copy them there anew"),
+        ("all zero", "is 0 everywhere, so the model reads nothing; copy the weights there anew"),
+        ("a matrix of int8", "is stored as I8, and weights are read in F64, F32, F16, BF16"),
+        ("seven heads", "has 7 heads in a stream of 192 numbers, which they do not divide"),
+        ("a million layers", "says 1000000 layers and the weights beside it hold 4"),
+        ("a layer too few", "says 3 layers and the weights beside it hold 4"),
+        ("another vocabulary", "says a vocabulary of 17 and no tensor beside it has as many rows"),
+        ("an id beyond the embedding", "has the id 10000 for '01', and the embedding has 680 rows"),
+        ("a matrix transposed", "have other shapes than its config.json says; copy both there from one model"),
+    ],
+)
+def test_what_is_wrong_with_a_model_folder_is_named(name, sentence, tmp_path) -> None:
+    folder = model_folders.copied(tmp_path / "m")
+    assert loaded(folder).n_heads == 8
+    model_folders.WRONG[name](folder)
+    with pytest.raises(UserError) as refused:
+        loaded(folder)
+    assert sentence in str(refused.value)

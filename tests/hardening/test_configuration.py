@@ -1,0 +1,215 @@
+"""Whatever is typed: every setting is known and in its range, or one sentence without a parser's class name and exit code 2."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+
+import run
+from meridian import overrides, ranges
+from meridian.commandline import USER_ERROR
+from results_io import UserError
+from tests.commandline import Outcome, command, started
+from tests.hardening.overrides import drawn
+
+FEW, MANY = 12, 600
+PARSER = re.compile(
+    r"Error\b|Exception|Traceback|omegaconf|hydra\.|full_key|object_type|expecting \{|mismatched|extraneous"
+)
+LONGEST = 700  # characters of a refusal, which lists what is possible
+NOT_OURS = {"hydra", "preset", "ranges.yaml"}  # launchers' own settings; other settings' values; the ranges themselves
+
+
+@pytest.fixture
+def only_started() -> Iterator[None]:
+    """Commands that end once their settings are accepted; configuration files are parsed once."""
+    read, known = OmegaConf.load, {}
+
+    def load(file: Any) -> Any:
+        name = str(getattr(file, "name", file))
+        if name not in known:
+            known[name] = read(file)
+        return copy.deepcopy(known[name])
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(OmegaConf, "load", load))
+        stack.enter_context(mock.patch.dict(run.COMMANDS, {name: lambda context: 0 for name in run.COMMANDS}))
+        yield
+
+
+def leaves(section: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of all that is no list and no section; items of a list as `name[]`."""
+    if isinstance(section, dict):
+        for key, value in section.items():
+            yield from leaves(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(section, list):
+        for value in section:
+            yield from leaves(value, f"{name}[]")
+    else:
+        yield name, section
+
+
+def shipped() -> Iterator[tuple[str, Any]]:
+    """Every value in configs/."""
+    for path in sorted(overrides.CONFIGS.rglob("*.yaml")):
+        group = path.relative_to(overrides.CONFIGS).parts
+        if group[0] not in NOT_OURS:
+            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+            settings = {key: value for key, value in loaded.items() if key not in ("defaults", "hydra")}
+            yield from leaves(settings, group[0] if len(group) > 1 else "")
+
+
+def test_every_number_in_configs_has_a_range_and_lies_in_it() -> None:
+    numbers = [(name, value) for name, value in shipped() if type(value) in (int, float)]
+    assert len(numbers) > 500
+    assert [name for name, _ in numbers if ranges.of(name) is None] == []
+    assert [(name, value) for name, value in numbers if value not in ranges.of(name)] == []
+    words = [(name, value) for name, value in shipped() if isinstance(value, str) and ranges.of(name)]
+    outside = [
+        (name, value) for name, value in words if ranges.of(name).kind == "one of" and value not in ranges.of(name)
+    ]
+    assert outside == []
+
+
+def test_every_range_is_that_of_some_setting() -> None:
+    used = {ranges.of(name) for name, _ in shipped()}
+    optional = {"model.intervention.heads[]", "model.intervention.kind", "model.intervention.reference[]"}
+    optional |= {"gate.margins.*", "gate.floors.*"}  # by suite: none has one of its own
+    idle = [name for name, one in ranges.declared().items() if one not in used and name not in optional]
+    assert idle == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("calibration.common.alpha=-1", "=-1 is out of range; use a number above 0 and at most 0.5 (level of a test)"),
+        ("calibration.common.faithfulness_low=5", "=5 is out of range; use a number of at least 0 and at most 1 (faithfulness)"),
+        ("calibration.c11.max_sigma=1e400", "=inf is no finite number; use a number of at least 0 and at most 10 (faithfulness)"),
+        ("calibration.c11.max_sigma=nan", "=nan is no finite number; use a number of at least 0 and at most 10 (faithfulness)"),
+        ("seed=-1", "=-1 is out of range; use a whole number of at least 0 and at most 4294967295 (seed; the generators take 32 "
+         "bits)"),
+        ("seed=99999999999", "=99999999999 is out of range; use a whole number of at least 0 and at most 4294967295 (seed; the "
+         "generators take 32 bits)"),
+        ("calibration.c30.seeds=[42,-1]", " holds -1 is out of range; use a whole number of at least 0 and at most 4294967295 "
+         "(seed)"),
+        ("calibration.c30.seeds=[42,x]", " holds x is not possible; use a whole number of at least 0 and at most "
+         "4294967295 (seed)"),
+        ("calibration.c30.seeds=[]", "=[] is an empty list; write at least one number, for example calibration.c30.seeds=[42, "
+         "123, 456, 789, 1337]"),
+        ("measurement.llc.chains=1", "=1 is out of range; use a whole number of at least 2 and at most 1000 (chains)"),
+        ("measurement.corruption.strategy=swap", "=swap is unknown; use noise, entity_swap, span_deletion"),
+        ("measurement.battery.circuit=[mean,zerro]", " holds zerro is unknown; use zero, zero_raw, mean, mean_pooled, resample, "
+         "noise"),
+        ("engine.memory_mib=1e9", "=1000000000.0 is not a whole number; write one, for example engine.memory_mib=1024"),
+        ("results=", "= names no folder; give one, for example results=results"),
+        ("circuit.kind=5", "=5 is not a text; write one, for example in quotes, 'circuit.kind=\"5\"'"),
+        ("task.metric=[x]", "=['x'] is a list; use one value (metric)"),
+    ],
+)  # fmt: skip
+def test_what_is_out_of_range_is_named_with_the_range_and_its_unit(setting, sentence, only_started) -> None:
+    assert command(setting) == Outcome(USER_ERROR, "", f"{setting.partition('=')[0]}{sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("+new=1", "new is not a setting; use one of those in configs/"),
+        ("+prompts.evalution=1", "prompts.evalution is not a setting; did you mean prompts.evaluation?"),
+        ("++calibration.c11.new=1", "calibration.c11.new is not a setting"),
+        ("~seed", "~seed takes a setting away that a run reads; write seed=value, or leave it out"),
+        ("~task", "~task takes a setting away that a run reads; write task=value, or leave it out"),
+        ("seed=${nothing}", "Interpolation key 'nothing' not found"),
+        ("seed=???", "seed=None is not a whole number; write one, for example seed=0"),
+        (
+            "measurement.battery.circuit={x: 1}",
+            "measurement.battery.circuit={x: 1} is of another kind than the setting",
+        ),
+        ("certificate=[nan]", "certificate=[nan] is not understood; write key=value"),
+        (f"seed={'9' * 5000}", "seed=99999999"),
+        (f"calibration.c30.seeds={'[' * 300}{']' * 300}", "calibration.c30.seeds=[[[["),
+        ("seed=(", "seed=( is not understood; write key=value, a list as [a,b]"),
+    ],
+)
+def test_what_is_no_setting_is_one_sentence(setting, sentence, only_started) -> None:
+    outcome = command(setting)
+    assert (outcome.code, outcome.output, outcome.errors.count("\n")) == (USER_ERROR, "", 1)
+    assert outcome.errors.startswith(sentence) and not PARSER.search(outcome.errors) and len(outcome.errors) < LONGEST
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("experiment=validate_calibrations", "experiment.only=[sound]"),
+        ("experiment=discovery_truth", "experiment.methods=[AtP,EAP-IG]"),
+        ("figures", "from=x", "figures.only=[heads_02*,certificate]"),
+        ("task=file", "task.columns={clean: prompt}"),
+        ("task=file", "task.companions=[other.csv,induction]"),
+        ("measurement.left_out=['10','28']",),
+        ("drift", "series=x", "drift.order=-1.5", "drift.version=v2"),
+    ],
+)
+def test_names_and_lists_whose_default_says_nothing_are_accepted(line, only_started) -> None:
+    assert command(*line) == Outcome(0, "", "")
+
+
+def test_heads_may_be_silenced_as_the_pages_say() -> None:
+    for plus in ("", "+"):
+        made = started(
+            "suite=a01_json_extraction",
+            f"{plus}model.intervention.heads=[L2H1,L3H2]",
+            f"{plus}model.intervention.kind=zero",
+        )
+        assert made.settings["model"]["intervention"] == {"heads": ["L2H1", "L3H2"], "kind": "zero"}
+    with pytest.raises(UserError, match=r"model\.intervention\.kind=noise is unknown; use zero, mean"):
+        started("suite=a01_json_extraction", "model.intervention.kind=noise")
+
+
+def test_silenced_heads_are_refused_where_a_circuit_is_certified(tmp_path) -> None:
+    outcome = command("task=ioi", "model.intervention.heads=[L2H1]", f"results={tmp_path / 'r'}")
+    assert (outcome.code, outcome.output, (tmp_path / "r").exists()) == (USER_ERROR, "", False)
+    assert outcome.errors == (
+        "model.intervention silences heads for suites, and a circuit is certified on the model as it is; leave it out, or run "
+        "suite=all\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["é", "日本", "a b", 'a"b', "a'b", "2024", "true", "1e5", "${seed}", "a,b", "[x]", "ß\\", "~x", "🙂"]
+)
+def test_a_folder_may_have_any_name(name, only_started) -> None:
+    assert str(started(f"results={name}").results) == name
+    assert command(f"results={name}").code == 0
+
+
+@pytest.mark.parametrize("text", ["results=a\nb", "results=\x00", "task=\udcff", "--colour", "-x"])
+def test_what_no_terminal_shows_is_refused_before_anything_is_read(text) -> None:
+    from meridian import commandline
+
+    with mock.patch.object(run, "main", side_effect=AssertionError), mock.patch("sys.argv", ["run.py"]):
+        assert commandline.guarded(run.main, [text]) == USER_ERROR
+
+
+def refused_cleanly(line: tuple[str, ...]) -> str | None:
+    """None if a command line is accepted or refused in one sentence; otherwise what is wrong with it."""
+    try:
+        outcome = command(*line)
+    except Exception as error:
+        return f"{line}: {type(error).__name__}"
+    if outcome.code == 0 and not outcome.errors:
+        return None
+    one = outcome.code == USER_ERROR and outcome.errors.count("\n") == 1 and len(outcome.errors) < LONGEST
+    return None if one and not PARSER.search(outcome.errors) else f"{line}: {outcome}"
+
+
+@pytest.mark.parametrize("number", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_drawn_command_lines_are_accepted_or_refused_in_one_sentence(number, only_started) -> None:
+    wrong = [said for line in drawn(number, seed=number) if (said := refused_cleanly(line))]
+    assert wrong == []
