@@ -567,6 +567,8 @@ class CausalScrubbing(TypedDict):
 class AttentionExample(TypedDict):
     tokens: list[str]
     pattern: list[Matrix]
+    corrupted_tokens: NotRequired[list[str]]  # results of an older version have the clean run alone
+    corrupted_pattern: NotRequired[list[Matrix]]
 
 
 class Attention(TypedDict):

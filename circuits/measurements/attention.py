@@ -35,14 +35,24 @@ def measure(study: Study) -> dict[str, Any]:
 
 
 def examples(study: Study) -> list[dict[str, Any]]:
-    """The patterns themselves on the prompts that 01 shows: `tokens` [T], `pattern` [H][T][T] (query, key), three decimals."""
+    """The patterns themselves on the prompts that 01 shows, in both runs: tokens [T], patterns [H][T][T] (query, key).
+
+    `tokens` and `pattern` are those of the clean run, `corrupted_tokens` and `corrupted_pattern` of the corrupted one; three
+    decimals.
+    """
     prompts = study.prompts.select(list(range(min(EXAMPLES, len(study.prompts)))))
-    layers = torch.stack(list(patterns(study, prompts)), 1)
-    stored = rearrange(layers, "prompt layer head query key -> prompt (layer head) query key")
-    shown = []
-    for row, end in enumerate((prompts.end + 1).tolist()):
-        tokens = study.model.tokenizer.convert_ids_to_tokens(prompts.clean[row, :end].tolist())
-        shown.append({"tokens": tokens, "pattern": stored[row, :, :end, :end].numpy().astype(float).round(3)})
+    decode = study.model.tokenizer.convert_ids_to_tokens
+    shown: list[dict[str, Any]] = [{} for _ in range(len(prompts))]
+    runs: tuple[tuple[Base, str, Tensor], ...] = (
+        ("clean", "", prompts.clean),
+        ("corrupted", "corrupted_", prompts.corrupted),
+    )
+    for base, prefix, tokens in runs:
+        layers = torch.stack(list(patterns(study, prompts, base)), 1)
+        stored = rearrange(layers, "prompt layer head query key -> prompt (layer head) query key")
+        for row, end in enumerate((prompts.end + 1).tolist()):
+            shown[row][f"{prefix}tokens"] = decode(tokens[row, :end].tolist())
+            shown[row][f"{prefix}pattern"] = stored[row, :, :end, :end].numpy().astype(float).round(3)
     return shown
 
 

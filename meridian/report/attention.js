@@ -8,7 +8,10 @@ function startAttention() {
   const prompt = document.getElementById("attention-prompt");
   prompt.append(...examples.map((example, place) => element("option", { value: place },
     `${place + 1}: ${example.tokens.slice(0, 6).map(shownToken).join(" ")} …`)));
-  prompt.addEventListener("change", () => { pinned = null; fillAttention(); });
+  prompt.addEventListener("change", fillAttention);
+  const run = document.getElementById("attention-run");
+  run.closest("label").hidden = !examples.every(one => one.corrupted);
+  run.addEventListener("change", fillAttention);
   box.hidden = false;
   fillAttention();
   selectionListeners.push(name => {
@@ -19,8 +22,10 @@ function startAttention() {
   addEventListener("afterprint", () => paint());
 }
 
+// The chosen prompt in the chosen run: tokens and patterns.
 function example() {
-  return DATA.attention.examples[Number(document.getElementById("attention-prompt").value)];
+  const found = DATA.attention.examples[Number(document.getElementById("attention-prompt").value)];
+  return document.getElementById("attention-run").value === "corrupted" ? found.corrupted : found;
 }
 
 function fillAttention() {

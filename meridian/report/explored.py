@@ -107,10 +107,21 @@ def _attention(run: RunFolder) -> dict[str, Any]:
                 "tokens": example["tokens"],
                 "positions": told.get("positions", {}),
                 "answers": told.get("answers", []),
-                "patterns": [
-                    [[round(THOUSAND * weight) for weight in row[: query + 1]] for query, row in enumerate(pattern)]
-                    for pattern in example["pattern"]
-                ],
+                "patterns": _thousandths(example["pattern"]),
+                "corrupted": None
+                if "corrupted_pattern" not in example
+                else {
+                    "tokens": example["corrupted_tokens"],
+                    "patterns": _thousandths(example["corrupted_pattern"]),
+                },
             }
         )
     return {"file": file_of(run, ATTENTION) or "", "examples": found}
+
+
+def _thousandths(patterns: Sequence[Sequence[Sequence[float]]]) -> list[list[list[int]]]:
+    """Patterns [head][query][key] up to each query."""
+    return [
+        [[round(THOUSAND * weight) for weight in row[: query + 1]] for query, row in enumerate(pattern)]
+        for pattern in patterns
+    ]

@@ -1,7 +1,7 @@
 // What every part of the page uses: the run's data, elements, numbers, tokens, the theme.
 const DATA = JSON.parse(document.getElementById("data").textContent);
-for (const example of DATA.attention.examples) {
-  example.patterns = example.patterns.map(rows => rows.map(row => row.map(thousandths => thousandths / 1000)));
+for (const run of DATA.attention.examples.flatMap(example => [example, example.corrupted ?? []]).flat()) {
+  run.patterns = run.patterns.map(rows => rows.map(row => row.map(thousandths => thousandths / 1000)));
 }
 const INK = "#1f2933", INK_IN_THE_DARK = "#e6eaf0";
 const WHITE_SPACE = { "\n": "⏎", "\r": "␍", "\t": "⇥", " ": "␣" };

@@ -387,6 +387,32 @@ def test_a_token_shows_where_every_head_looks_from_there(page, run) -> None:
     wait(lambda: panel_of(page) == "L1H3", "the head of the tile")
 
 
+def test_the_corrupted_run_has_its_own_tokens_and_patterns(browser, run, tmp_path) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    path = results_io.find(tmp_path / "run", "25")
+    document = results_io.read(path)
+    for example in document["data"]["examples"]:
+        size = len(example["tokens"])
+        example["corrupted_tokens"] = [f"other_{place}" for place in range(size)]
+        example["corrupted_pattern"] = [np.eye(size).tolist()] * len(example["pattern"])  # every query looks at itself
+    results_io.write(path, document)
+    show(browser, report.write(RunFolder.open(tmp_path / "run")), DESKTOP)
+    choice = ui.Select(seen(browser, one(browser, "#attention-run")))
+    clean = texts(browser, ".tile .most")
+    choice.select_by_value("corrupted")
+    assert set(texts(browser, ".tile .most")) == {
+        f"other_{size - 1} 1.00" for size in [len(texts(browser, "#attention-tokens .token"))]
+    }
+    assert texts(browser, "#attention-tokens .token")[0] == "other_0"
+    choice.select_by_value("clean")
+    assert texts(browser, ".tile .most") == clean
+    for example in document["data"]["examples"]:  # a result of a version that stored the clean run alone
+        del example["corrupted_tokens"], example["corrupted_pattern"]
+    results_io.write(path, document)
+    show(browser, report.write(RunFolder.open(tmp_path / "run")), DESKTOP)
+    assert not one(browser, "#attention-run").is_displayed()
+
+
 def test_a_number_says_where_it_stands_and_its_line_of_python_gives_it(page, run) -> None:
     link = seen(page, one(page, ".recipes a.n"))
     shown = link.text

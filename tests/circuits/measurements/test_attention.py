@@ -147,11 +147,15 @@ def test_patterns_of_other_architectures_are_distributions(architecture, make_st
 def test_example_patterns_are_causal_distributions_and_agree_with_the_mean_from_the_end(study) -> None:
     stored = attention.measure(study)["examples"]
     prompts = study.prompts.select(list(range(len(stored))))
-    answer = attention.from_answer(study, prompts)
-    for row, example in enumerate(stored):
-        pattern = np.asarray(example["pattern"])
-        heads, length = study.model.n_layers * study.model.n_heads, len(example["tokens"])
-        assert pattern.shape == (heads, length, length)
-        assert np.abs(pattern.sum(2) - 1).max() < 0.0005 * length + 1e-6
-        assert (np.triu(np.ones((length, length)), 1) * pattern).max() == 0
-        assert np.abs(pattern[:, -1, 0] - answer.first[row].numpy()).max() <= 0.0006
+    decode = study.model.tokenizer.convert_ids_to_tokens
+    for base, prefix, tokens in (("clean", "", prompts.clean), ("corrupted", "corrupted_", prompts.corrupted)):
+        answer = attention.from_answer(study, prompts, base)
+        for row, example in enumerate(stored):
+            pattern = np.asarray(example[f"{prefix}pattern"])
+            heads, length = study.model.n_layers * study.model.n_heads, len(example["tokens"])
+            assert example[f"{prefix}tokens"] == decode(tokens[row, :length].tolist())
+            assert pattern.shape == (heads, length, length)
+            assert np.abs(pattern.sum(2) - 1).max() < 0.0005 * length + 1e-6
+            assert (np.triu(np.ones((length, length)), 1) * pattern).max() == 0
+            assert np.abs(pattern[:, -1, 0] - answer.first[row].numpy()).max() <= 0.0006
+    assert any(example["tokens"] != example["corrupted_tokens"] for example in stored)
