@@ -108,7 +108,9 @@ def test_every_range_is_that_of_some_setting() -> None:
         ("measurement.corruption.strategy=swap", "=swap is unknown; use noise, entity_swap, span_deletion"),
         ("measurement.battery.circuit=[mean,zerro]", " holds zerro is unknown; use zero, zero_raw, mean, mean_pooled, resample, "
          "noise"),
-        ("engine.memory_mib=1e9", "=1000000000.0 is not a whole number; write one, for example engine.memory_mib=1024"),
+        ("engine.rows_per_forward=1e9", "=1000000000.0 is not a whole number; write one, for example "
+         "engine.rows_per_forward=512"),
+        ("engine.memory_mib=1e9", "=1000000000.0 is out of range; use a whole number of at least 1 and at most 100000000 (MiB)"),
         ("results=", "= names no folder; give one, for example results=results"),
         ("circuit.kind=5", "=5 is not a text; write one, for example in quotes, 'circuit.kind=\"5\"'"),
         ("task.metric=[x]", "=['x'] is a list; use one value (metric)"),
