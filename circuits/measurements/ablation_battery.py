@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -107,8 +108,7 @@ def matched_heads(
 def random_circuit(circuit: Iterable[Node], every: Iterable[Node], rng: random.Random) -> tuple[Node, ...]:
     """As `matched_heads`, but another set than the circuit. UserError if there is no other."""
     circuit, every = set(circuit), list(every)
-    where = _positions(circuit)
-    if all(len(own) == len(pool) and len({where[node] for node in own}) == 1 for own, pool in _alike(where, every)):
+    if sets_alike(circuit, every) == 1:
         raise UserError(
             "the circuit holds every head of each of its layers, so no other circuit matches it; leave some out"
         )
@@ -126,9 +126,36 @@ def _positions(nodes: Iterable[Node]) -> dict[Node, tuple[str, ...]]:
     return found
 
 
-def sets_by_layer(circuit: Iterable[Node], every: Iterable[Node]) -> int:
-    """How many sets have the circuit's number of heads in each layer and of MLPs, the circuit among them."""
-    return math.prod(math.comb(len(pool), len(own)) for own, pool in _alike(_positions(circuit), every))
+def other_circuits(
+    circuit: Iterable[Node], every: Iterable[Node], rng: random.Random, by_layer: bool, most: int
+) -> list[tuple[Node, ...]]:
+    """As many different sets as there are, at most `most`, each as `matched_heads` and none the circuit's own.
+
+    Drawn without replacement, so p = (1 + #{at least as faithful}) / (1 + sets) is the exact one of a randomisation test, also
+    where there are few: 31 sets besides one head of 32 give 1/32. The circuit itself, if no other set is like it.
+    """
+    own, every = tuple(sorted(circuit)), list(every)
+    wanted = min(most, sets_alike(own, every, by_layer) - 1)
+    drawn: dict[tuple[Node, ...], None] = {} if wanted else {own: None}
+    while len(drawn) < wanted:
+        other = matched_heads(own, every, rng, by_layer)
+        if other != own:
+            drawn[other] = None
+    return list(drawn)
+
+
+def sets_alike(circuit: Iterable[Node], every: Iterable[Node], by_layer: bool = True) -> int:
+    """How many sets `matched_heads` can draw, the circuit among them."""
+    where = _positions(circuit)
+    return math.prod(
+        math.comb(len(pool), len(own)) * _arrangements([where[node] for node in own])
+        for own, pool in _alike(where, every, by_layer)
+    )
+
+
+def _arrangements(positions: Sequence[tuple[str, ...]]) -> int:
+    """In how many ways these positions can be dealt among as many nodes."""
+    return math.factorial(len(positions)) // math.prod(map(math.factorial, Counter(positions).values()))
 
 
 def _alike(
@@ -191,15 +218,15 @@ def _conditions(study: Study, baselines: dict[str, tuple[Node, ...]]) -> Iterato
 
 
 def _random_circuits(study: Study) -> dict[str, Any]:
-    """Random circuits under the primary recipe, on the first share of each split's prompts.
+    """Random circuits under the primary recipe, on the first share of each split's prompts; each another set.
 
     They have the circuit's layers if more than `fewest_matched` sets do, and its size alone otherwise ("any_layers").
     """
     seed = int(study.settings["seed"])
     rng = random.Random(f"random circuits {seed}")
     claimed, every = study.claim.nodes, study.every
-    by_layer = sets_by_layer(claimed, every) > int(study.settings["fewest_matched"])
-    circuits = [matched_heads(claimed, every, rng, by_layer) for _ in range(study.settings["random_circuits"])]
+    by_layer = sets_alike(claimed, every) > int(study.settings["fewest_matched"])
+    circuits = other_circuits(claimed, every, rng, by_layer, int(study.settings["random_circuits"]))
     rows = study.one_in(int(study.settings["random_circuit_prompt_share"]))
     recipe = Recipe("mean")
     outside = [sorted(complement(chosen, study.every)) for chosen in circuits]

@@ -12,7 +12,7 @@ import pytest
 from circuits.circuit import Circuit, Role, head
 from circuits.interventions import Recipe, Sweep, Variant, ablate
 from circuits.measurements import ablation_battery, direct_logit_attribution, head_statistics
-from circuits.measurements.ablation_battery import matched_heads, random_circuit, sets_by_layer
+from circuits.measurements.ablation_battery import matched_heads, other_circuits, random_circuit, sets_alike
 from results_io import UserError
 from tests.circuits import toy
 
@@ -169,8 +169,8 @@ def test_a_random_circuit_matches_size_and_layers_and_is_never_the_circuit() -> 
 
 def test_too_few_sets_of_the_circuit_s_layers_are_drawn_from_any_layers(study) -> None:
     """One head of 4 in a layer: 4 sets, of which none can be significant; of all 12 heads, each equally likely."""
-    assert sets_by_layer([head(0, 1)], HEADS) == 4
-    assert sets_by_layer([head(0, 1), head(2, 0), head(2, 3)], HEADS) == 24
+    assert sets_alike([head(0, 1)], HEADS) == 4
+    assert sets_alike([head(0, 1), head(2, 0), head(2, 3)], HEADS) == 24
     rng, n = random.Random(0), 2400
     counts = Counter(matched_heads([head(0, 1)], HEADS, rng, by_layer=False) for _ in range(n))
     assert set(counts) == {(one,) for one in HEADS}
@@ -179,9 +179,36 @@ def test_too_few_sets_of_the_circuit_s_layers_are_drawn_from_any_layers(study) -
     settings = {**study.settings, "random_circuits": 60, "fewest_matched": len(study.model.heads) - 1}
     found = ablation_battery.measure(replace(alone, settings=settings))["random_circuits"]
     assert found["any_layers"] and len({layer for ((layer, _),) in found["heads"]}) == study.model.n_layers
-    fewest = sets_by_layer(alone.claim.nodes, study.every) - 1
+    others = {
+        (node.layer, node.index) for node in study.model.heads[1:]
+    }  # every other head once, where 60 were asked for
+    assert {tuple(pair) for (pair,) in found["heads"]} == others and len(found["heads"]) == len(others) == len(
+        found["logit_diff"]
+    )
+    fewest = sets_alike(alone.claim.nodes, study.every) - 1
     found = ablation_battery.measure(replace(alone, settings={**settings, "fewest_matched": fewest}))["random_circuits"]
     assert "any_layers" not in found and {layer for ((layer, _),) in found["heads"]} == {0}
+
+
+def test_random_circuits_are_different_sets_and_none_is_the_claim() -> None:
+    """All of them where there are no more than asked for, so that p is (1 + as faithful) / (1 + others), exactly."""
+    rng = random.Random(0)
+    one, three, at_end = (
+        [head(1, 2)],
+        [head(0, 1), head(2, 0), head(2, 3)],
+        [replace(head(0, 1), position="end"), head(0, 2)],
+    )
+    assert sorted(other_circuits(one, HEADS, rng, False, 200)) == [(other,) for other in HEADS if other != one[0]]
+    assert (
+        len(set(other_circuits(three, HEADS, rng, True, 200)))
+        == len(other_circuits(three, HEADS, rng, True, 200))
+        == 23
+    )
+    few = other_circuits(three, HEADS, rng, True, 9)
+    assert len(set(few)) == len(few) == 9 and tuple(sorted(three)) not in few
+    assert sets_alike(at_end, HEADS) == 12  # two of four heads, and either of them may be the one at the end
+    assert len(set(other_circuits(at_end, HEADS, rng, True, 200))) == 11
+    assert other_circuits(HEADS[::-1], HEADS, rng, False, 200) == [tuple(HEADS)]  # no other set is like it
 
 
 def test_a_circuit_of_whole_layers_has_no_random_twin() -> None:
