@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -346,51 +346,37 @@ NOISY_HEAD = head(3, 4)
 TWO_NOISY = (NOISY_HEAD, head(3, 7))
 
 
-def noisy(
-    pathology: str, roles: Mapping[str, Role], sound: bool, at: Iterable[Node] = (NOISY_HEAD,), decoy: Decoy = NOISY
-) -> Design:
-    """Heads, one by default, that push every name at random, for reasons that have nothing to do with the task."""
-    found = altered(pathology, roles=roles, fillers={**decoys(), **dict.fromkeys(at, decoy)})
+def noisy(pathology: str, roles: Mapping[str, Role], sound: bool, decoys_at: Mapping[Node, Decoy]) -> Design:
+    """Heads that push every name at random, for reasons that have nothing to do with the task."""
+    found = altered(pathology, roles=roles, fillers={**decoys(), **decoys_at})
     return replace(found, sound=sound)
+
+
+def noise_claimed(pathology: str, at: Sequence[Node] = (NOISY_HEAD,), loudness: float = 1.0) -> Design:
+    """The noise, `loudness` times that of `noisy_outside`, is claimed as name movers."""
+    roles = with_heads(SOUND_ROLES, {"name_mover": [(node.layer, node.index) for node in at]})
+    decoy = replace(NOISY, output_sd=loudness * NOISY.output_sd)
+    return noisy(f"{pathology} claimed among the name movers.", roles, False, dict.fromkeys(at, decoy))
 
 
 def noisy_claimed() -> Design:
     """The noise is claimed as a name mover."""
-    return noisy(
-        "A head that raises and lowers names at random is claimed among the name movers.",
-        with_heads(SOUND_ROLES, {"name_mover": [(NOISY_HEAD.layer, NOISY_HEAD.index)]}),
-        False,
-    )
+    return noise_claimed("A head that raises and lowers names at random is")
 
 
 def noisy_two_claimed() -> Design:
     """Two noisy heads are claimed."""
-    return noisy(
-        "Two heads that raise and lower names at random are claimed among the name movers.",
-        with_heads(SOUND_ROLES, {"name_mover": [(node.layer, node.index) for node in TWO_NOISY]}),
-        False,
-        at=TWO_NOISY,
-    )
+    return noise_claimed("Two heads that raise and lower names at random are", at=TWO_NOISY)
 
 
 def noisy_faint_claimed() -> Design:
     """Noise of half the size, which is easier to overlook."""
-    return noisy(
-        "A head that raises and lowers names at random, and faintly, is claimed among the name movers.",
-        with_heads(SOUND_ROLES, {"name_mover": [(NOISY_HEAD.layer, NOISY_HEAD.index)]}),
-        False,
-        decoy=replace(NOISY, output_sd=NOISY.output_sd / 2),
-    )
+    return noise_claimed("A head that raises and lowers names at random, and faintly, is", loudness=0.5)
 
 
 def noisy_loud_claimed() -> Design:
     """Noise of twice the size, which naming the loudest heads finds."""
-    return noisy(
-        "A head that raises and lowers names at random, and loudly, is claimed among the name movers.",
-        with_heads(SOUND_ROLES, {"name_mover": [(NOISY_HEAD.layer, NOISY_HEAD.index)]}),
-        False,
-        decoy=replace(NOISY, output_sd=2 * NOISY.output_sd),
-    )
+    return noise_claimed("A head that raises and lowers names at random, and loudly, is", loudness=2.0)
 
 
 def noisy_outside() -> Design:
@@ -399,6 +385,7 @@ def noisy_outside() -> Design:
         "Nothing is wrong: the seven heads are claimed, and a head that raises and lowers names at random is left out.",
         SOUND_ROLES,
         True,
+        {NOISY_HEAD: NOISY},
     )
 
 
