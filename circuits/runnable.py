@@ -37,8 +37,6 @@ COPIES = (
 )
 SIZES = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "n_positions")
 LARGEST = 2**31  # of any of these
-FLOATING = ("F64", "F32", "F16", "BF16")  # types of safetensors files
-WEIGHT = ".weight"
 LAYER = re.compile(r"\.(\d+)\.")  # the first number in the name of a tensor
 GIB = 2**30
 QUANTISATIONS = ("quantization_config", "compression_config")  # the latter: of compressed-tensors before version 0.6
@@ -95,19 +93,14 @@ def _require_sizes(config: PretrainedConfig, path: Path) -> None:
 
 
 def require_tensors(weights: Iterable[Path], config: PretrainedConfig, folder: Path) -> None:
-    """UserError, from the headers of safetensors files alone, for weights that are no floating-point numbers, or of a model
-    with another number of layers or words than its configuration says. Files that are none are left to who reads them.
+    """UserError, from the headers of safetensors files alone, for weights of a model with another number of layers or words
+    than its configuration says. Files that are none are left to who reads them.
     """
     try:
         tensors = dict(_headers(weights))
     except SafetensorError:
         return
     remedy = "copy configuration and weights there from one model"
-    for name, (shape, kind) in tensors.items():
-        if kind not in FLOATING and name.endswith(WEIGHT) and len(shape) > 1:
-            raise UserError(
-                f"{name} in {folder} is stored as {kind}, and weights are read in {', '.join(FLOATING)}; {remedy}"
-            )
     layers = [int(found[1]) for name in tensors if (found := LAYER.search(name))]
     if layers and 1 + max(layers) != config.num_hidden_layers:
         raise UserError(

@@ -11,6 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from jaxtyping import install_import_hook
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-# annotated types and shapes are checked at every call
+QUICK = "not slow"  # `make test`
+# where annotated types and shapes are checked at every call
 CHECKED = (
     "circuit",
     "difference",
@@ -34,15 +36,30 @@ CHECKED = (
     "prompts",
     "study",
 )
-install_import_hook([f"circuits.{name}" for name in CHECKED], "beartype.beartype")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Shapes are checked in every run but `make test`, whose time they would double; `make test-slow` checks them."""
+    if config.option.markexpr != QUICK:
+        install_import_hook([f"circuits.{name}" for name in CHECKED], "beartype.beartype")
+
 
 OTHERS = frozenset({"neox", "qwen2", "qwen3", "gemma", "gemma2", "gemma3"})
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests run in full for GPT-2 and Llama; with another architecture they are slow, unless marked `every_architecture`."""
+    """Tests run in full for GPT-2 and Llama; with another architecture they are slow, unless marked `every_architecture`.
+
+    Of a test marked `sampled(n)` every n-th case is quick, and the others are slow.
+    """
+    seen: Counter[str] = Counter()
     for item in items:
+        if sampled := item.get_closest_marker("sampled"):
+            name = item.nodeid.partition("[")[0]
+            if seen[name] % sampled.args[0]:
+                item.add_marker(pytest.mark.slow)
+            seen[name] += 1
         if OTHERS & set(parameters(item)) and not item.get_closest_marker("every_architecture"):
             item.add_marker(pytest.mark.slow)
 

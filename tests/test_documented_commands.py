@@ -24,6 +24,10 @@ MADE_ON_THE_PAGE = {
     "calibration=[x1]",
 }  # in docs/extending.md, whose commands tests/test_extending.py runs
 MULTIRUN = ("-m", "--multirun")
+FIRST = {
+    "README.md",
+    "docs/quick-start.md",
+}  # pages whose commands `make test` tries; `make test-slow` tries those of all
 
 
 def pages() -> list[Path]:
@@ -111,7 +115,13 @@ def test_there_are_pages_with_commands() -> None:
     assert programs == set(PROGRAMS)
 
 
-@pytest.mark.parametrize("page", sorted({page for page, _ in documented()}))
+@pytest.mark.parametrize(
+    "page",
+    [
+        page if page in FIRST else pytest.param(page, marks=pytest.mark.slow)
+        for page in sorted({page for page, _ in documented()})
+    ],
+)
 def test_every_command_of_the_page_is_understood(page: str) -> None:
     faults = {" ".join(words): fault(words) for where, words in documented() if where == page}
     assert {command: said for command, said in faults.items() if said} == {}

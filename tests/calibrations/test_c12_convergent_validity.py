@@ -168,6 +168,7 @@ def test_more_than_a_fifth_of_undefined_draws_is_insufficient(margin, verdict):
         assert 0 < record.companions["undefined_draws"]["prompts"] < CONFIG["max_undefined_draws"]
 
 
+@pytest.mark.slow
 def test_opposite_rankings_fail():
     mean = importance()
     record = judge(with_families(mean=mean, mediation=mean.max() - mean), FAMILIES)
@@ -452,6 +453,7 @@ def test_no_behaviour_is_insufficient():
     assert judge(docs, FAMILIES).reasons[0].startswith("behaviour_absent")
 
 
+@pytest.mark.slow
 def test_order_of_prompts_does_not_matter_and_runs_repeat():
     mean = importance()
     docs = with_families(mean=mean, mediation=mean, n07=mean, n10=mean)

@@ -473,6 +473,7 @@ def test_heads_whose_chains_disagree_are_left_out():
     assert record.verdict == "insufficient" and record.reasons[0].startswith("n_heads: 2 circuit heads and 24 others")
 
 
+@pytest.mark.slow
 def test_coefficients_that_know_nothing_are_rarely_passed():
     passed = 0
     for seed in range(40):

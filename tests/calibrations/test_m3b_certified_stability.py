@@ -132,6 +132,7 @@ def test_an_overbroad_circuit_fails_though_the_published_rule_certifies_its_deco
     assert record.verdict == "fail" and record.estimate == pytest.approx(7 / 17)
 
 
+@pytest.mark.slow
 def test_false_pass_rate_of_effects_at_the_threshold():
     passes = 0
     for seed in range(100):

@@ -112,6 +112,7 @@ def test_a_head_that_works_against_the_answer_is_part_of_the_circuit(found, meth
     assert scores[name] < -1 < 1 < scores[name.replace("H7", "H0")]  # signed: positive helps
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["AtP"])
 def test_a_backup_that_is_silent_as_long_as_the_movers_work_is_not_found(found, method) -> None:
     result, truth = found(method, "backup"), planted.truth("backup").heads
@@ -119,6 +120,7 @@ def test_a_backup_that_is_silent_as_long_as_the_movers_work_is_not_found(found, 
     assert set(truth) - set(result.circuit.heads) == {head(3, 4)}
 
 
+@pytest.mark.slow
 def test_edges_found_are_those_of_the_planted_pathways(found, planted_study) -> None:
     graph, claim = planted_study().model.graph, planted_study().model.circuits["ioi"]
     written = {edge for way in pathways(claim) for edge in pathway_edges(way, claim, graph)}
@@ -145,6 +147,7 @@ def test_what_is_alike_in_both_runs_is_invisible_to_contrasts(found, planted_stu
     assert recall == 1.0 and precision < 0.5
 
 
+@pytest.mark.slow
 def test_the_classifier_expects_heads_of_other_tasks_where_tasks_share_none(found, planted_study) -> None:
     """Planted tasks are done by disjoint heads: what the classifier learnt to look for are the others' heads."""
     result, study = found("classifier"), planted_study()
@@ -162,6 +165,7 @@ def test_the_classifier_expects_heads_of_other_tasks_where_tasks_share_none(foun
 # --- one recipe for all --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", QUICK)
 def test_numbers_of_the_document_belong_together(found, planted_study, method) -> None:
     document, circuit = found(method).document, found(method).circuit
@@ -254,6 +258,7 @@ def test_only_the_strongest_scores_are_kept(found, planted_study, monkeypatch) -
     assert (np.diff(abs(every["mean"])) <= 1e-7).all()
 
 
+@pytest.mark.slow
 def test_the_gradient_of_the_corrupted_run_gives_the_same_signs(planted_study) -> None:
     """Where patching the clean output in helps, taking it out harms: positive helps whichever run is the base."""
     study = planted_study("negative_head")
@@ -274,6 +279,7 @@ def test_a_circuit_of_every_head_says_that_it_claims_nothing(found) -> None:
     assert search.sentence(whole).endswith("; every head takes part, so of heads it claims nothing")
 
 
+@pytest.mark.slow
 def test_stability_equals_a_loop_over_resampled_searches(planted_study) -> None:
     """On greater-than AtP ranks noise from the third head on, so that resamples differ."""
     study = planted_study("sound", "greater_than")

@@ -48,6 +48,7 @@ def boot(folder: Path, dtype: torch.dtype) -> Any:
         return TransformerBridge.boot_transformers(str(folder), device="cpu", dtype=dtype, tokenizer=tokenizer)
 
 
+@pytest.mark.sampled(3)
 @torch.no_grad()
 @pytest.mark.parametrize("family", families.RUN)
 def test_numbers_are_the_library_s_to_the_last_bit(family, tmp_path) -> None:
@@ -81,6 +82,7 @@ def test_blocks_of_words_change_nothing(tmp_path, monkeypatch) -> None:
         assert float((found[0] - found[1]).abs().max() / found[0].abs().max()) <= tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not tell a process its peak")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float32_over_bfloat16"])
 def test_loading_takes_little_more_memory_than_the_weights(dtype, tmp_path) -> None:

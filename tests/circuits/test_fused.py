@@ -339,6 +339,7 @@ def test_how_prompts_are_bucketed_changes_nothing(least, engine, sample, effects
     assert_same(engine().run(sample, scored), effects.logit_diff, EXACT)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("memory_mib", [0.001, 0.05, 1.0])
 @pytest.mark.parametrize("tokens_per_block", [1, 7, 4096])
 def test_chunk_sizes_change_nothing(memory_mib, tokens_per_block, engine, sample, effects, scored, reference) -> None:
@@ -397,6 +398,7 @@ def test_a_variant_s_effect_does_not_depend_on_the_others(engine, sample, effect
 # --- memory and progress ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("capacity", [500, 100, 18])
 def test_out_of_memory_halves_what_is_held_and_then_tries_more_again(
     capacity, engine, sample, effects, scored, reference, monkeypatch

@@ -60,6 +60,7 @@ def few(scored):
     return scored.select(list(chosen.values())[:3])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", MADE)
 def test_every_intervention_is_what_it_is_in_the_reference_backend(name, dtype, model, reference, few) -> None:
@@ -75,6 +76,7 @@ def test_every_intervention_is_what_it_is_in_the_reference_backend(name, dtype, 
     assert (moved > 1e-3).mean() > 0.7
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MADE)
 def test_sets_of_heads_and_mlps_of_every_size(name, model, reference, few) -> None:
     """Also those large enough that replaced heads are not computed at all."""

@@ -400,6 +400,7 @@ def test_recomputed_attention_changes_nothing_where_attention_is_uniform(linear,
 # --- edges -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("architecture", "base"), list(zip(EVERY, ("corrupted", "clean") * 2, strict=True)))
 def test_every_edge_equals_a_finite_difference_at_the_reader_s_input(architecture, base, engine, split, few) -> None:
     scores, model = engine(architecture).edge_scores(few, base, "eap"), engine(architecture).model
@@ -430,6 +431,7 @@ def test_the_embedding_s_edges_add_up_to_its_gradient(architecture, engine, few)
     assert scores.mean[:, 0].sum() == pytest.approx(expected, abs=1e-7)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", EVERY)
 def test_integrated_inputs_are_complete(architecture, engine, few) -> None:
     """Over the readers of the embedding the scores add up to LD(other) - LD(base) as steps grow."""
@@ -444,6 +446,7 @@ def test_integrated_inputs_are_complete(architecture, engine, few) -> None:
         assert errors[1] / errors[2] == pytest.approx(4, rel=0.25)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", EVERY)
 def test_integrated_activations_are_complete_at_every_stage(architecture, engine, few) -> None:
     """Over a stage's writers and all readers the scores add up to the effect of patching the stage, as steps grow."""
@@ -535,6 +538,7 @@ def test_run_as_a_decoder_the_numbers_are_the_models_own(architecture, load, sev
         assert np.nanmax(np.abs(one - other_)) < exactness * np.nanmax(np.abs(one))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_batch_size_changes_nothing(architecture, load, several) -> None:
     model = load(architecture, "float64")

@@ -77,6 +77,7 @@ def test_an_index_that_is_none_is_refused(sharded) -> None:
         models.load(local(sharded))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_a_tied_unembedding_is_the_embedding_and_folding_changes_it_alone(family, tmp_path, tokens) -> None:
     """W_U = gain * W_E^T before it is centred over the vocabulary, W_E as in the file (centred under layer norm)."""
@@ -114,6 +115,7 @@ def test_grouped_query_heads_share_keys_and_values(family, load) -> None:
         assert not torch.equal(shared[:, 1], shared[:, 2])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", toy.FAMILIES)
 def test_half_precision_is_as_close_as_hugging_face_s(family, dtype, folder, tokens) -> None:

@@ -93,6 +93,7 @@ def sweep_of(model: Model, recipes, positions, probabilities: bool) -> Sweep:
     return Sweep(tuple(made), probabilities)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("tokens_per_block", [256, 2048])
 @pytest.mark.parametrize("probabilities", [False, True], ids=["difference", "probabilities"])
 @pytest.mark.parametrize(

@@ -120,6 +120,7 @@ def test_float32_is_float64_rounded_once() -> None:
 # --- what changes nothing ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("at_once", [1, 7, 300, 2**15])
 def test_chunks_batches_order_padding_and_threads_change_no_bit(at_once, dtype, monkeypatch) -> None:

@@ -286,6 +286,7 @@ def test_heads_attend_as_their_role_says(bridge, sound, role, reader, read, leas
         assert attention.mean() >= least
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ABLATIONS)
 def test_circuit_alone_does_the_task_and_the_rest_does_nothing(bridge, sound, measured, kind):
     ioi, sources, clean = measured("ioi", N_PROMPTS)
@@ -313,6 +314,7 @@ def test_random_circuits_of_the_same_layers_do_not_do_the_task(bridge, sound, me
     assert faithfulness.max() <= 0.6
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["mean", "pooled_mean"])
 def test_every_circuit_head_matters_and_no_other_head_does(bridge, sound, measured, kind):
     scored, sources, clean = measured("ioi")
@@ -349,6 +351,7 @@ COMPANIONS = tuple(task for task in EMBEDDED if task != "ioi")
 TOLERANCE = dict.fromkeys(COMPANIONS, 0.01) | {"induction": 0.04}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("task", COMPANIONS)
 def test_companion_circuit_alone_does_its_task(bridge, sound, measured, task):
     scored, sources, clean = measured(task)

@@ -33,6 +33,7 @@ FAITHFULNESS = {  # sum F / sum D with only the claim intact, in expectation
 pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("variant", planted.VARIANTS)
 def test_faithfulness_of_the_claim(variant):
     model, heads = measured(variant, n=N_FEW), claimed(variant)

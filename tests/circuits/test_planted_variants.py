@@ -21,6 +21,7 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "model" / "planted"
 pytestmark = pytest.mark.usefixtures("one_thread_without_gradients")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("variant", planted.VARIANTS)
 def test_every_model_does_the_task(variant):
     model = measured(variant)
@@ -31,6 +32,7 @@ def test_every_model_does_the_task(variant):
     assert (top == model.scored.answers[:, 0]).all()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", [task for task in EMBEDDED if task != "ioi"])
 def test_the_other_tasks_are_done_as_in_the_sound_model(task):
     scored = prompts(task, 16, seed=1)

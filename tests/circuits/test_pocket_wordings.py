@@ -51,6 +51,7 @@ def test_pocket_does_all_wordings_but_those_named(name) -> None:
     assert sum(mean > 0.5 for mean in means.values()) >= 0.9 * len(means)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", PARTS)
 def test_pocket_does_the_task_with_every_part(name) -> None:
     """The rule by which a part is in the grammar; a single wording stays whatever pocket does with it."""

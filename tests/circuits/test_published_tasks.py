@@ -105,6 +105,7 @@ def test_an_unknown_corruption_is_refused() -> None:
         BUILDERS["ioi"].build(draws.vocabulary("whole_words"), "abd")
 
 
+@pytest.mark.sampled(4)
 @every_draw
 def test_splits_are_full_distinct_and_disjoint(kind, name, corruption) -> None:
     drawn = draws.splits(kind, name, corruption)
@@ -126,6 +127,7 @@ def test_no_prompt_is_in_two_splits_of_different_seeds(name) -> None:
     assert max(map(len, where.values())) == 1
 
 
+@pytest.mark.sampled(4)
 @every_draw
 def test_pairs_are_aligned_and_differ_at_the_named_positions_only(kind, name, corruption) -> None:
     task, examples = draws.task(kind, name, corruption), draws.examples(kind, name, corruption)
@@ -167,6 +169,7 @@ def test_answers_and_foils_are_one_token_each_in_the_whole_text(kind, name, corr
         assert encoded.ids[-1] != draws.tokenizer(kind).unk_token_id
 
 
+@pytest.mark.sampled(4)
 @every_draw
 def test_the_prompt_set_accepts_every_example(kind, name, corruption) -> None:
     task, examples = draws.task(kind, name, corruption), draws.splits(kind, name, corruption)["held_out"]

@@ -91,6 +91,7 @@ def test_no_two_frames_are_the_same_text(module) -> None:
         assert text == text.strip() and "  " not in text.replace("    ", "")  # a docstring is indented by four
 
 
+@pytest.mark.sampled(4)
 @everywhere
 def test_prompts_are_aligned_and_every_role_is_where_it_says(kind, name) -> None:
     """Pairs of one length, one length and one place of each role for a template, single-token answers, known words."""

@@ -94,7 +94,7 @@ def test_every_wrong_model_folder_is_refused_in_one_sentence(names, tmp_path) ->
     [
         ("one NaN", "hold NaN or infinity, in transformer.h.1.attn.c_attn.weight for one; copy them there anew"),
         ("all zero", "is 0 everywhere, so the model reads nothing; copy the weights there anew"),
-        ("a matrix of int8", "is stored as I8, and weights are read in F64, F32, F16, BF16"),
+        ("a matrix of int8", "is stored as I8), and gains of norms are folded into weights in floating point"),
         ("seven heads", "has 7 heads in a stream of 192 numbers, which they do not divide"),
         ("a million layers", "says 1000000 layers and the weights beside it hold 4"),
         ("a layer too few", "says 3 layers and the weights beside it hold 4"),

@@ -87,6 +87,7 @@ def test_every_range_is_that_of_some_setting() -> None:
     assert idle == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
@@ -120,6 +121,7 @@ def test_what_is_out_of_range_is_named_with_the_range_and_its_unit(setting, sent
     assert command(setting) == Outcome(USER_ERROR, "", f"{setting.partition('=')[0]}{sentence}\n")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
@@ -146,6 +148,7 @@ def test_what_is_no_setting_is_one_sentence(setting, sentence, only_started) -> 
     assert outcome.errors.startswith(sentence) and not PARSER.search(outcome.errors) and len(outcome.errors) < LONGEST
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "line",
     [
@@ -162,6 +165,7 @@ def test_names_and_lists_whose_default_says_nothing_are_accepted(line, only_star
     assert command(*line) == Outcome(0, "", "")
 
 
+@pytest.mark.slow
 def test_heads_may_be_silenced_as_the_pages_say() -> None:
     for plus in ("", "+"):
         made = started(
@@ -183,6 +187,7 @@ def test_silenced_heads_are_refused_where_a_circuit_is_certified(tmp_path) -> No
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name", ["é", "日本", "a b", 'a"b', "a'b", "2024", "true", "1e5", "${seed}", "a,b", "[x]", "ß\\", "~x", "🙂"]
 )

@@ -348,6 +348,7 @@ def test_a_reference_compiles_to_few_graphs_over_many_shapes(operation):
     assert not torch._dynamo.utils.counters["graph_break"]
 
 
+@pytest.mark.slow
 def test_what_torch_would_no_longer_compile_is_left_to_the_reference(monkeypatch):
     monkeypatch.setattr(choice, "RECOMPILATIONS", 2)
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))

@@ -22,6 +22,7 @@ def same(one, other, rows):
     return torch.equal(one[rows], other[rows])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("which", ["q", "k", "v"])
 @pytest.mark.parametrize("d_head", [8, 80])  # in one part and in two
@@ -51,6 +52,7 @@ def test_earlier_positions_do_not_see_it_in_the_kernel(bad):
     assert not after[1, 5:].isfinite().all(-1).any()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("which", ["k", "v", "prefix_v"])
 def test_suffix_attention(which, bad):

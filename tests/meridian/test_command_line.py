@@ -85,6 +85,7 @@ def test_a_path_may_hold_what_folders_of_results_are_named_by(given, passed) -> 
     assert commandline.arguments([given]) == [passed]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -189,6 +190,7 @@ def test_an_option_may_be_switched_off_and_a_share_may_be_nothing() -> None:
     assert settings["path_patching"]["edge_share"] == 0
 
 
+@pytest.mark.slow
 def test_task_all_is_every_task() -> None:
     with mock.patch.object(stages, "summarise"), mock.patch.object(stages, "measure") as measure:
         measure.side_effect = KeyboardInterrupt
@@ -320,6 +322,7 @@ def test_a_long_name_is_cut_and_stays_distinct() -> None:
     assert overrides.folder_name("a" * 160) == "a" * 160
 
 
+@pytest.mark.slow
 def test_every_changed_rule_is_handed_to_the_certificate(tmp_path, monkeypatch) -> None:
     given = []
     monkeypatch.setattr(certificate, "certify", lambda documents, rules, standing: given.append(standing) or {})
@@ -518,6 +521,7 @@ def claim(path: Path, task: str = "ioi", layer: int = 0) -> str:
     return f"circuit.path={path}"
 
 
+@pytest.mark.slow
 def test_a_circuit_file_that_does_not_fit(tmp_path) -> None:
     results, path = tmp_path / "results", tmp_path / "mine.yaml"
     missing = refused(results, "circuit=file", f"circuit.path={path}")
@@ -536,6 +540,7 @@ def test_a_circuit_file_that_does_not_fit(tmp_path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_model_folder_that_does_not_fit(tmp_path) -> None:
     results, place = tmp_path / "results", tmp_path / "mine"
     expected = (
@@ -621,6 +626,7 @@ def test_help_lists_the_commands_and_every_choice_of_every_group() -> None:
     assert max(map(len, text.splitlines())) <= 120
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("typed", "named"),
     [

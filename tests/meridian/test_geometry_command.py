@@ -64,6 +64,7 @@ def test_the_second_run_asks_nothing_and_writes_the_same_bytes(ran):
     assert {path.name: path.read_bytes() for path in folder.glob("*.json")} == before
 
 
+@pytest.mark.slow
 def test_a_scale_is_fixed_once_and_every_distance_is_then_in_its_unit(own, ran, tmp_path):
     copy = shutil.copytree(own, tmp_path / "fixed")
     asked = ("geometry=file", f"geometry.path={copy}", f"results={tmp_path / 'r'}")

@@ -67,6 +67,7 @@ class LanguageModel:
         return object()
 
 
+@pytest.mark.slow
 def test_an_object_gives_the_numbers_of_its_folder_and_stays_as_it_was(by_folder, network, tokenizer, tmp_path) -> None:
     before = {name: value.clone() for name, value in network.state_dict().items()}
     claim = circuit_files.load(POCKET / "circuits" / "ioi.yaml")

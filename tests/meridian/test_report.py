@@ -333,6 +333,7 @@ def test_every_figure_is_there_with_its_numbers(run, page, written) -> None:
     )
 
 
+@pytest.mark.slow
 def test_geometry_of_the_same_weights_has_its_maps_and_that_of_others_a_sentence(run, tmp_path) -> None:
     copy = RunFolder.open(shutil.copytree(run.path, tmp_path / "model" / "task"))
     absent = "No results of geometry of these weights lie beside this run"

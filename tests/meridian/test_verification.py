@@ -97,6 +97,7 @@ def test_nothing_is_written(finished, tmp_path) -> None:
     assert {path: path.read_bytes() for path in finished.iterdir()} == before and not (tmp_path / "r").exists()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", ["certificate", "P", "11", "93", "01", "09", "20", "28"])
 def test_an_edited_result_is_the_first_break(copied, number) -> None:
     path = results_io.find(copied, number) or copied / "certificate.json"
@@ -107,12 +108,14 @@ def test_an_edited_result_is_the_first_break(copied, number) -> None:
     assert outcome.code == 1 and outcome.output.splitlines()[-1].startswith(f"Broken: {path} was edited")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", ["P", "30", "01", "06"])
 def test_a_result_that_is_gone_is_a_break(copied, number) -> None:
     results_io.required(copied, number).unlink()
     assert first_break(copied) == f"{copied} lacks result {number}, which certificate.json was made from"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", ["11", "02", "06"])
 def test_a_result_with_a_new_digest_is_not_the_one_that_the_certificate_lists(copied, number) -> None:
     forge(copied, number, lambda document: document["data"].update(more=1))
@@ -138,6 +141,7 @@ def test_results_about_other_weights_are_a_break_though_every_digest_was_made_an
     assert f"is about model_sha256 {'f' * 64}, and certificate.json about" in first_break(copied)
 
 
+@pytest.mark.slow
 def test_another_circuit_in_result_20_or_beside_it_is_a_break(copied) -> None:
     name = next(iter(CIRCUIT.roles))
     fewer = replace(CIRCUIT, roles={role: what for role, what in CIRCUIT.roles.items() if role != name}, pathways=())
@@ -168,6 +172,7 @@ def test_another_stored_circuit_is_a_break(finished, monkeypatch) -> None:
     )
 
 
+@pytest.mark.slow
 def test_other_weights_are_a_break_and_say_why_the_stored_circuit_was_not_checked(finished, monkeypatch) -> None:
     with_identity(monkeypatch, sha256="f" * 64)
     assert "the weights of pocket: digest ffffffff, and certificate.json was made from " in first_break(finished)
@@ -209,6 +214,7 @@ def test_a_model_that_is_not_at_hand_is_said_and_the_rest_checked(copied) -> Non
     )
 
 
+@pytest.mark.slow
 def test_what_is_asked_and_cannot_be_checked_is_a_failure(copied, tmp_path) -> None:
     """What is typed says where to look, so a wrong place is no "not checked"."""
 

@@ -63,6 +63,7 @@ def test_the_table_of_modes_is_that_of_the_code_and_the_catalogue():
         assert names(suites) == sorted(name for name, own in catalogue.items() if own == identifier)
 
 
+@pytest.mark.slow
 def test_what_applies_to_pocket_is_what_the_table_says():
     """Known before anything is asked: no suite of the catalogue needs its probes to be refused here."""
     pocket = open_model(POCKET)
@@ -94,6 +95,7 @@ def test_the_golden_table_is_what_was_measured():
         assert found["f1"]["value"] < quality.TARGET_F1  # "None reaches ..."
 
 
+@pytest.mark.slow
 def test_the_example_freezes_and_runs_as_the_page_says(tmp_path):
     folder = tmp_path / "my suite"
     folder.mkdir()
@@ -189,6 +191,7 @@ def commands(text):
     return [shlex.split(line, comments=True)[2:] for line in found]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arguments", commands(TEXT), ids=" ".join)
 def test_every_command_is_understood(arguments):
     """Up to the first stage: each setting exists and has a value of its kind."""

@@ -103,6 +103,7 @@ def test_never_narrower_than_the_plain_interval_and_blind_to_names_and_order() -
         assert (1 - passed.ci.high, 1 - passed.ci.low) == pytest.approx((found.ci.low, found.ci.high), abs=1e-9)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
 @pytest.mark.parametrize("many", [20, 40, 150])
 def test_the_interval_covers_the_rate_and_the_plain_one_does_not(many: int, rate: float) -> None:

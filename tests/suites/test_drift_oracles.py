@@ -191,6 +191,7 @@ def test_pelt() -> None:
         change_points.ends(flat, [0.0] * 10)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("t", "rate"), [(8, 0.040), (12, 0.035), (26, 0.024)])
 def test_white_noise_breaks_as_rarely_as_measured(t, rate) -> None:
     rng, n = np.random.default_rng(0), 600
@@ -297,6 +298,7 @@ def test_the_rise_that_a_test_of_no_refusals_would_find() -> None:
     assert power.detectable_share(5) is None and power.detectable_share(6) == pytest.approx(0.8 ** (1 / 6))
 
 
+@pytest.mark.slow
 def test_the_shift_of_centroids_that_a_test_would_find() -> None:
     """At the distance that is named, seven to nine of ten samples are found."""
     rng = np.random.default_rng(0)

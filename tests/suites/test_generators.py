@@ -48,6 +48,7 @@ def test_the_seed_decides_and_nothing_else(name):
     lock.check_set(items, name)
 
 
+@pytest.mark.slow
 def test_the_hash_seed_of_the_process_does_not_matter():
     code = (
         "from suites import declaration, generators, lock\n"

@@ -186,6 +186,7 @@ def encoder(texts):
     return table / np.linalg.norm(table, axis=1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_campbell_and_fiske_are_read_off_thirty_constructs_and_no_fewer(tmp_path):
     """Constructs differ in position, in what wording moves and in how far draws lie apart, behind every persona alike."""
     rng = np.random.default_rng(11)
@@ -344,6 +345,7 @@ def test_a_scale_of_mahalanobis_makes_every_axis_alike_and_a_plane_has_the_most_
         fixed_scale.of([np.arange(9.0)[:, None]], "mine", with_plane=True)
 
 
+@pytest.mark.slow
 def test_an_embedding_has_a_width_and_a_map_once_a_plane_is_fixed(tmp_path):
     rng = np.random.default_rng(7)
     reference = {"coordinates": {"kind": "embedding"}}

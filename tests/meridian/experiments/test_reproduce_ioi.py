@@ -125,6 +125,7 @@ def test_each_run_keeps_the_best_set_that_it_saw() -> None:
 # --- a planted circuit -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_sound_circuit_is_complete_and_each_of_its_heads_counts() -> None:
     study = reproduced.planted()
     found = {name: np.mean(row) for name, row in reproduce_ioi.knockouts(study, SETTINGS).items()}
