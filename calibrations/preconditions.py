@@ -133,6 +133,12 @@ def random_circuits(evidence: Evidence, config: Mapping[str, Any]) -> RandomCirc
     null = random_faithfulness(evidence)
     matching = matching_circuits(evidence)
     floor = max(1 / (len(null) + 1), 1 / matching)
+    if matching == 1:
+        raise Insufficient(
+            "min_p_unreachable",
+            f"the circuit holds every head{' of its layers' * evidence.matched_by_layer}, so no other is like it",
+            needs="a claim of fewer heads",
+        )
     if floor >= config["alpha"]:
         needed = math.floor(1 / config["alpha"])
         few = matching <= needed

@@ -96,6 +96,13 @@ def test_one_head_among_eight_cannot_reach_alpha_however_many_draws():
     assert record.verdict == "pass" and record.p == pytest.approx(1 / 64)
 
 
+def test_a_claim_of_every_head_is_told_to_leave_some_out():
+    whole = {"all": {"heads": [[0, head] for head in range(8)], "ordinal": 4, "sign": 1}}
+    record = by_metric(evidence(roles=whole, n_random=1))["P.random_circuits"]
+    assert record.verdict == "insufficient" and record.needs == "a claim of fewer heads"
+    assert record.reasons[0] == "min_p_unreachable: the circuit holds every head of its layers, so no other is like it"
+
+
 def test_one_head_among_all_heads_can_reach_alpha():
     """What 20 draws where a layer has too few heads: p is at least one over all of them."""
     docs = documents(roles={"only": {"heads": [[0, 5]], "ordinal": 4, "sign": 1}}, n_random=200)
