@@ -117,7 +117,13 @@ def defaults(choices: Mapping[str, str]) -> DictConfig:
     UserError for a file in configs/calibration/ without exactly its own section.
     """
     config_groups.check()
-    return composed([f"{name}={choices[name]}" for name in sorted(GROUPS) if choices[name] is not None])
+    return _defaults(tuple(f"{name}={choices[name]}" for name in sorted(GROUPS) if choices[name] is not None))
+
+
+@cache
+def _defaults(given: tuple[str, ...]) -> DictConfig:
+    """Composed once for each choice; it is only read."""
+    return composed(given)
 
 
 def check_kind(name: str, value: Any, default: Any) -> None:

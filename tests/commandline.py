@@ -27,6 +27,12 @@ SMALL = (
     "measurement.companion_prompts=10",
     "measurement.attention_prompts=20",
     "measurement.llc.draws=8",
+    "measurement.llc.gammas=[64.0]",
+    "measurement.attribution_patching.prompts=16",
+    "measurement.path_patching.prompts=8",
+    "measurement.completeness.greedy_steps=1",
+    "measurement.completeness.random_groups=6",
+    "measurement.outside.greedy_steps=1",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 if os.environ.get("MERIDIAN_GPU_TESTS") != "1":
@@ -14,10 +15,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 from filelock import FileLock
 from jaxtyping import install_import_hook
+from omegaconf import OmegaConf
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -68,6 +72,26 @@ def parameters(item: pytest.Item) -> Iterator[str]:
     """The words among a test's parameters, those of its fixtures too."""
     for value in item.callspec.params.values() if hasattr(item, "callspec") else ():
         yield from (word for word in (value if isinstance(value, tuple) else (value,)) if isinstance(word, str))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def configuration_files_are_parsed_once() -> Iterator[None]:
+    """A file is parsed anew only where its time or its size has changed: commands in this process read some forty each."""
+    parse, known = OmegaConf.load, {}
+
+    def load(file: Any) -> Any:
+        try:
+            path = Path(getattr(file, "name", file)).absolute()
+            state = path.stat()
+        except (OSError, TypeError, ValueError):
+            return parse(file)
+        key = path, state.st_mtime_ns, state.st_size, state.st_ino
+        if key not in known:
+            known[key] = pickle.dumps(parse(file))
+        return pickle.loads(known[key])
+
+    with mock.patch.object(OmegaConf, "load", load):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -25,11 +25,7 @@ from meridian import overrides
 from tests.commandline import ROOT, SMALL, command
 from tests.small_run import MEASURED, Run, finish, state, states
 
-DIFFERS = (
-    "measurement.attention_prompts=20,measurement.companion_prompts=10,measurement.llc.draws=8,"
-    "measurement.random_circuits=20,measurement.site_prompts=10,prompts.discovery=30,prompts.evaluation=40,"
-    "prompts.held_out=20,prompts.reference=120"
-)
+DIFFERS = ",".join(sorted(set(SMALL) - {"task=ioi", "model.device=cpu"}))
 P, H, L, ROLES = 60, 32, 4, ["io", "s1", "s1_plus_1", "s2", "end"]
 README = (ROOT / "results" / "README.md").read_text()
 JUDGED = [f"{module.NUMBER}_{module.NAME}.json" for module in CALIBRATIONS.values()]
@@ -100,7 +96,7 @@ def test_the_next_run_keeps_what_was_finished_and_finishes_the_rest(killed, firs
 
 def test_results_go_to_a_folder_named_by_what_differs(first) -> None:
     assert first.folder.name == overrides.folder_name(DIFFERS)
-    assert first.folder.name.startswith(DIFFERS[:140])
+    assert first.folder.name.startswith("measurement.attention_prompts=20,measurement.attribution_patching.prompts=16,")
 
 
 def test_files_are_canonical_and_hold_nothing_of_this_machine(first) -> None:

@@ -95,6 +95,7 @@ def test_the_clean_logit_difference_is_not_what_is_tested():  # peer D16
     assert one(flat).estimate > 0.5 > 0.05 > one(swapped).estimate
 
 
+@pytest.mark.slow
 def test_small_samples_are_not_called_sensitive():  # peer D17: E[eta2] = (k-1)/(n-1)
     labels = [one(evidence(seed=seed, n_evaluation=48, n_templates=3, noise=2.0), QUICK) for seed in range(40)]
     assert np.mean([record.published_value for record in labels]) == pytest.approx(2 / 47, abs=0.02)

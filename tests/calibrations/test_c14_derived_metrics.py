@@ -198,6 +198,7 @@ def test_negative_heads_declared_as_such_count_for_the_circuit():
     assert record.published_value < 1 < record.estimate and record.verdict == "pass"
 
 
+@pytest.mark.slow
 def test_random_circuits_are_rarely_passed():
     rng = np.random.default_rng(3)
     passed = 0

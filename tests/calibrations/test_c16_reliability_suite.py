@@ -153,6 +153,7 @@ def test_deterministic_and_blind_to_the_order_of_prompts():
     assert [record.to_dict() for record in first] == [record.to_dict() for record in second]
 
 
+@pytest.mark.slow
 def test_prompts_of_one_cluster_are_one_rater():
     """Copies of 60 prompts under the same labels: the coefficient and its interval are those of the 60."""
     docs = documents(n_evaluation=60, n_held_out=0, effect_noise=2.0, n_clusters=100_000)

@@ -122,6 +122,7 @@ def test_models_of_any_depth(n_layers):
     assert record.verdict == "pass"
 
 
+@pytest.mark.slow
 def test_random_circuits_rarely_pass():
     rng = np.random.default_rng(1)
     passes = 0

@@ -60,6 +60,7 @@ def test_the_share_is_over_what_all_heads_are_worth():
     assert row["share"] == pytest.approx(share) and row["ci90"][0] < share < row["ci90"][1]
 
 
+@pytest.mark.slow
 def test_a_single_head_at_the_limit_is_seldom_passed_and_seldom_failed():
     passes = fails = 0
     for seed in range(60):

@@ -217,6 +217,7 @@ def test_stable_heads_pass_with_power():
     assert min(rates(flat, 7, 40), rates(alike(flat), 3, 40)) >= 0.95
 
 
+@pytest.mark.slow
 def test_the_verdict_on_heavy_tails():
     """As above, through the whole calibration: seven heads that are alike, t with 8 degrees of freedom."""
     config = {**CONFIG, "bootstrap_resamples_p": 199, "n_partitions": 2, "reference_samples": 1999}

@@ -279,6 +279,7 @@ def test_another_search_is_made_for_other_prompts_or_settings(folder, tmp_path, 
     assert resolve(make_plan(folder("gpt2"), **changed), "discovered", tmp_path).name == "found 2"
 
 
+@pytest.mark.slow
 def test_another_method_makes_another_search(folder, tmp_path, searches) -> None:
     plan = make_plan(folder("gpt2"))
     for method, name in (("AtP", "found 1"), ("atp", "found 1"), ("EAP-IG", "found 2"), (None, "found 3")):

@@ -112,6 +112,7 @@ def test_a_head_that_works_against_the_answer_is_part_of_the_circuit(found, meth
     assert scores[name] < -1 < 1 < scores[name.replace("H7", "H0")]  # signed: positive helps
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["AtP"])
 def test_a_backup_that_is_silent_as_long_as_the_movers_work_is_not_found(found, method) -> None:
@@ -165,7 +166,7 @@ def test_the_classifier_expects_heads_of_other_tasks_where_tasks_share_none(foun
 # --- one recipe for all --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", QUICK)
 def test_numbers_of_the_document_belong_together(found, planted_study, method) -> None:
     document, circuit = found(method).document, found(method).circuit
@@ -220,6 +221,7 @@ def test_faithfulness_says_on_which_prompts_it_is(found) -> None:
     assert "; CPR" in search.sentence(alone) and "on the same; Jaccard" in search.sentence(alone)
 
 
+@pytest.mark.slow
 def test_what_resamples_cannot_change_is_not_called_stable(found, planted_study) -> None:
     study = planted_study()
     ranked = Nested(study, study.discovery, METHODS["AtP"].rank(study, study.discovery))
@@ -248,10 +250,10 @@ def test_few_clusters_give_no_interval(planted_study) -> None:
 
 
 def test_only_the_strongest_scores_are_kept(found, planted_study, monkeypatch) -> None:
-    monkeypatch.setattr(search, "SCORES", 30)
-    study = planted_study()
+    study, every = planted_study(), found("EAP-IG").document["scores"]
     ranked = Nested(study, study.discovery, METHODS["EAP-IG"].rank(study, study.discovery))
-    kept, every = search._scores(ranked), found("EAP-IG").document["scores"]
+    monkeypatch.setattr(search, "SCORES", 30)
+    kept = search._scores(ranked)
     assert len(kept["components"]) == len(kept["mean"]) == 30
     assert kept["total"] == every["total"] == len(study.model.graph.edges) == len(every["mean"])
     assert kept["components"] == every["components"][:30] and (kept["mean"] == every["mean"][:30]).all()

@@ -431,6 +431,7 @@ def test_the_embedding_s_edges_add_up_to_its_gradient(architecture, engine, few)
     assert scores.mean[:, 0].sum() == pytest.approx(expected, abs=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", EVERY)
 def test_integrated_inputs_are_complete(architecture, engine, few) -> None:
@@ -538,6 +539,7 @@ def test_run_as_a_decoder_the_numbers_are_the_models_own(architecture, load, sev
         assert np.nanmax(np.abs(one - other_)) < exactness * np.nanmax(np.abs(one))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_batch_size_changes_nothing(architecture, load, several) -> None:

@@ -351,6 +351,7 @@ def test_a_stale_shared_result_is_measured_and_not_copied(measured, network, tmp
     assert stage.measure(make_plan(network), tmp_path / "new", ["01"], silent, shared=measured) == ["01"]
 
 
+@pytest.mark.slow
 def test_the_default_run_copies_from_a_run_with_another_circuit_that_came_first(template, network, tmp_path) -> None:
     variant, *_ = template
     shared = tmp_path / "ioi"

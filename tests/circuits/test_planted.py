@@ -297,6 +297,7 @@ def test_circuit_alone_does_the_task_and_the_rest_does_nothing(bridge, sound, me
     assert rest.sum() / clean.sum() == pytest.approx(0, abs=0.05)
 
 
+@pytest.mark.slow
 def test_random_circuits_of_the_same_layers_do_not_do_the_task(bridge, sound, measured):
     scored, sources, clean = measured("ioi")
     rng = random.Random(0)

@@ -97,6 +97,7 @@ def test_left_out_heads_do_what_claimed_ones_no_longer_do(name):
     assert model.effect(gone | omitted(name), "mean") >= 0.9
 
 
+@pytest.mark.slow
 def test_which_ablations_wake_a_head():
     movers = [head(2, index) for index in (0, 2, 5)]
     lost = {

@@ -22,6 +22,7 @@ def role_heads(variant: str, role: str, task: str = "ioi"):
 # --- heads that wait for others ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_backup_takes_over_only_if_all_movers_are_zero():
     model, movers = measured("backup"), role_heads("backup", "name_mover")
     others = [node for node in HEADS if node not in movers]

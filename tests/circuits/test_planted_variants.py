@@ -32,6 +32,7 @@ def test_every_model_does_the_task(variant):
     assert (top == model.scored.answers[:, 0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("task", [task for task in EMBEDDED if task != "ioi"])
 def test_the_other_tasks_are_done_as_in_the_sound_model(task):

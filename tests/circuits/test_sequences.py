@@ -137,6 +137,7 @@ def test_sequences_are_scored_as_one_pass_over_each_would(study, plain, backend)
     assert np.abs(found.row("clean") - found.row("zero")).max() > 0.1
 
 
+@pytest.mark.slow
 def test_pooled_means_and_noise_are_over_every_row(study, plain) -> None:
     variants = tuple(v for v in VARIANTS if v.name in ("pooled", "noise"))
     found = study.run(Sweep(variants))

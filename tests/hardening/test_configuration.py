@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +9,6 @@ from unittest import mock
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 
 import run
 from meridian import overrides, ranges
@@ -30,27 +27,18 @@ NOT_OURS = {"hydra", "preset", "ranges.yaml"}  # launchers' own settings; other 
 
 @pytest.fixture
 def only_started() -> Iterator[None]:
-    """Commands that end once their settings are accepted; configuration files are parsed once."""
-    read, known = OmegaConf.load, {}
-
-    def load(file: Any) -> Any:
-        name = str(getattr(file, "name", file))
-        if name not in known:
-            known[name] = read(file)
-        return copy.deepcopy(known[name])
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(OmegaConf, "load", load))
-        stack.enter_context(mock.patch.dict(run.COMMANDS, {name: lambda context: 0 for name in run.COMMANDS}))
+    """Commands that end once their settings are accepted."""
+    with mock.patch.dict(run.COMMANDS, {name: lambda context: 0 for name in run.COMMANDS}):
         yield
 
 
 def leaves(section: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of all that is no list and no section; items of a list as `name[]`."""
+    """(dotted name, value) of all that is no section: a list under its own name, and each of its items as `name[]`."""
     if isinstance(section, dict):
         for key, value in section.items():
             yield from leaves(value, f"{name}.{key}" if name else str(key))
     elif isinstance(section, list):
+        yield name, section
         for value in section:
             yield from leaves(value, f"{name}[]")
     else:
@@ -62,7 +50,7 @@ def shipped() -> Iterator[tuple[str, Any]]:
     for path in sorted(overrides.CONFIGS.rglob("*.yaml")):
         group = path.relative_to(overrides.CONFIGS).parts
         if group[0] not in NOT_OURS:
-            loaded = yaml.safe_load(path.read_text(encoding="utf-8"))
+            loaded = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
             settings = {key: value for key, value in loaded.items() if key not in ("defaults", "hydra")}
             yield from leaves(settings, group[0] if len(group) > 1 else "")
 

@@ -23,6 +23,7 @@ def test_it_draws_what_the_reference_draws(components) -> None:
     assert float((found - expected).abs().max()) < 1e-6 and float(expected.abs().max()) > 0.1
 
 
+@pytest.mark.slow
 def test_what_is_drawn_beside_them_changes_no_bit(monkeypatch) -> None:
     whole = philox_normal(KEY, WORDS, 41)
     assert torch.equal(philox_normal(KEY[:, [4, 1]], WORDS[1:], 41), whole[1:][:, [4, 1]])

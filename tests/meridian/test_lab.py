@@ -53,6 +53,7 @@ def stored(run: RunFolder, number: str, field: str, rows: list[int]) -> np.ndarr
 # --- the numbered measurements -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_prompts_are_those_of_a_run_of_the_same_size(lab, run) -> None:
     baseline = run.data("01")
     evaluation = [

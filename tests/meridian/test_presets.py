@@ -87,6 +87,7 @@ def test_its_certificate_says_so(tmp_path) -> None:
     assert "preset quick: tier 2 at most" in (path.parent / report.NAME).read_text()
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("number", ["01", "99", "20", "x"])
 def test_a_measurement_that_cannot_be_left_out_is_refused(number, tmp_path) -> None:
     outcome = command("task=ioi", f"measurement.left_out=['{number}']", f"results={tmp_path}")

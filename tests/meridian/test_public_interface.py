@@ -42,6 +42,7 @@ def test_every_public_name_is_there_and_says_what_it_does() -> None:
 # --- run ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_from_python_gives_the_bytes_of_one_from_the_command_line(selected, tmp_path) -> None:
     outcome = command(*FEW, f"results={tmp_path}")
     assert (outcome.code, outcome.errors) == (0, "")

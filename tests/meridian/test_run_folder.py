@@ -20,6 +20,7 @@ def copied(finished, tmp_path):
     return shutil.copytree(finished, tmp_path / "results" / "pocket" / "ioi")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", ["01", "20", "P"])
 def test_without_prompts_circuit_or_preconditions_every_command_refuses(copied, finished, number, tmp_path) -> None:
     results_io.find(copied, number).unlink()

@@ -216,6 +216,7 @@ def test_excess_variance_by_moments() -> None:
     assert change_points.excess_variance([0.0, 9.0], [0.1, 0.1]) == 0
 
 
+@pytest.mark.slow
 def test_five_null_metrics_are_rarely_a_candidate() -> None:
     """Any of five is significant in 5.1 % of snapshots, by the rule in .6 %."""
     rng, any_, rule, n = np.random.default_rng(0), 0, 0, 20_000
@@ -234,6 +235,7 @@ def test_five_null_metrics_are_rarely_a_candidate() -> None:
     assert rule / n == pytest.approx(0.006, abs=0.002)
 
 
+@pytest.mark.slow
 def test_shuffled_snapshots_of_a_null_series_fire_as_rarely() -> None:
     rng = np.random.default_rng(1)
     rate = silent_update.shuffled_rate(rng.normal(0, 1, (12, 3)), np.ones((12, 3)), seed=0)

@@ -71,6 +71,7 @@ def content(out: Path) -> dict[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
+@pytest.mark.slow
 def test_builds_are_equal_byte_for_byte_but_for_the_time(built) -> None:
     first, *others = (content(out) for out in built)
     assert len(first) > 40

@@ -125,6 +125,7 @@ def test_a_suite_over_http_gives_the_local_numbers_and_nothing_to_trace(server, 
     assert (identity["kind"], identity["requested"], identity["greedy"]) == ("endpoint", "served", "temperature 0")
 
 
+@pytest.mark.slow
 def test_a_second_run_asks_only_what_the_endpoint_can_do(server, suite, tmp_path):
     arguments = (*suite, *settings(server), f"results={tmp_path}")
     assert command(*arguments).code == 0
@@ -156,6 +157,7 @@ def test_versions_that_take_turns_are_no_reason_to_ask_again(server, suite, tmp_
     assert set(reported) == {"fp-0", "fp-1", "fp-2"} and len(reported) == PROMPTS
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("end", "dots"), [("\n", 180), ("", 0)])
 def test_no_file_and_no_line_holds_a_piece_of_the_key(end, dots, server, suite, tmp_path, monkeypatch):
     """The server quotes it in its errors: whole, or where the quote of 200 characters ends in the middle of it."""
@@ -190,6 +192,7 @@ def test_what_needs_activations_is_one_sentence(arguments, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [

@@ -22,6 +22,7 @@ def test_sets_are_large_enough(name):
     assert len(examples) >= 100 and len({example.text for example in examples}) == len(examples)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_recorded_numbers_are_measured_again(name):
     if name not in golden.measurable():

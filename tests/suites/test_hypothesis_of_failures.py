@@ -96,6 +96,7 @@ def test_copies_of_the_prompts_within_their_clusters_are_no_new_evidence() -> No
     assert [one.low for one in once] == pytest.approx([one.low for one in again], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clusters", "share"),
     [

@@ -181,6 +181,7 @@ def compare(scores, docs, theirs, accuracies, tolerance=TOLERANCE):
     return float(np.abs(ours - theirs).max())
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("name", "bos"),
     [pytest.param("pocket", True, marks=pytest.mark.slow), ("byte_level", True), ("byte_level", False)],
@@ -193,6 +194,7 @@ def test_our_model_inside_lm_eval_gives_our_numbers(name, bos, settings, docs, t
     assert 0 < greedy.sum() < greedy.size
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("name", "bos", "rows"),
     [

@@ -96,6 +96,7 @@ def test_greedy_tokens_are_those_of_transformers_own_generation(name, local):
         assert list(found.tokens) == expected[0, tokens.shape[1] :].tolist()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("temperature", [0.0, 1.3])
 def test_an_output_does_not_depend_on_its_batch(temperature, pocket):
     requests = [

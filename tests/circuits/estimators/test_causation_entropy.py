@@ -332,6 +332,7 @@ def test_false_positives_given_a_strong_parent_are_alpha() -> None:
     assert near_alpha(extra / repeats, repeats)
 
 
+@pytest.mark.slow
 def test_whole_clusters_change_places_so_that_false_positives_stay_alpha() -> None:
     """Pairs of equal rows: permutations that tear them apart let 16.6 % pass, P(|t| > 1.96/sqrt(2))."""
     repeats, whole, torn = 400, 0, 0
@@ -347,6 +348,7 @@ def test_whole_clusters_change_places_so_that_false_positives_stay_alpha() -> No
     assert near_alpha(torn / repeats, repeats, 0.166)
 
 
+@pytest.mark.slow
 def test_refits_on_bootstrap_resamples_keep_the_level_that_repeated_rows_would_lose() -> None:
     """Rows drawn with replacement carry their noise several times: as if they were distinct, 17 % would pass."""
     repeats, weighted, naive = 400, 0, 0

@@ -51,6 +51,7 @@ def test_random_labels_give_as_many_hits_as_false_alarms() -> None:
     assert abs(np.mean(differences)) < 3 * standard_error
 
 
+@pytest.mark.slow
 def test_two_sd_of_separation_give_the_best_possible_rates() -> None:
     """Best: a cut halfway, with hit rate .841 and false-alarm rate .159; pooled over 20 draws, within 0.05 of that."""
     counts = [

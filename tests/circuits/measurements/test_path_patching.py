@@ -279,6 +279,7 @@ def test_in_a_planted_circuit_the_edges_that_were_built_carry_everything(planted
     assert np.array_equal(data["circuit"]["kept"], built)
 
 
+@pytest.mark.slow
 def test_a_sender_that_acts_through_other_heads_has_no_direct_effect(planted) -> None:
     data, _, edges, study = planted
     sender = head(1, 3)

@@ -73,6 +73,7 @@ def test_every_measurement_is_counted_exactly_or_bounded(number, first) -> None:
         assert count.done == count.expected == estimated(study, number)
 
 
+@pytest.mark.slow
 def test_the_whole_is_within_five_per_cent(first) -> None:
     study, found = first
     total = sum(count.done for count in found.values())

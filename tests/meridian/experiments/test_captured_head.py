@@ -126,6 +126,7 @@ def test_what_is_said_instead_is_the_wrong_answer(broken, tokenizer) -> None:
     assert said.count(WRONG) / len(said) >= 0.8
 
 
+@pytest.mark.slow
 def test_a_sham_moves_logits_little_and_no_answer(sham, broken, model, tokenizer) -> None:
     intact = end_logits(model, tokenizer)
     by_sham, by_fault = ((end_logits(one, tokenizer) - intact).abs() for one in (sham, broken))

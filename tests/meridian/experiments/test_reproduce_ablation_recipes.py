@@ -43,6 +43,7 @@ def test_a_sound_circuit_is_faithful_in_every_way(found, whole) -> None:
         assert f.mean() / whole.mean() == pytest.approx(1, abs=0.02), name
 
 
+@pytest.mark.slow
 def test_each_way_is_the_run_that_it_names(study, found) -> None:
     """Against the same run put together by hand."""
     outside = sorted(set(study.model.heads) - set(study.circuit.heads))

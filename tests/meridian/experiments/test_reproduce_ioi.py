@@ -147,6 +147,7 @@ def claiming(study, role, heads):
     return replace(study, circuit=replace(study.circuit, roles=roles))
 
 
+@pytest.mark.slow
 def test_an_idle_head_in_the_circuit_is_worth_nothing() -> None:
     study = reproduced.planted()
     idle = head(3, 7)
