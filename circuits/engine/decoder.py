@@ -26,7 +26,6 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
-from transformers.activations import ACT2FN
 
 from circuits.engine.indices import on_device
 from circuits.engine.products import Products
@@ -556,7 +555,7 @@ def of(model: Model) -> Decoder:
         scale=scalar**-0.5 if cfg.use_attn_scale else 1.0,
         parallel=bool(cfg.parallel_attn_mlp),
         # torch's tanh approximation runs as one kernel
-        activation=partial(functional.gelu, approximate="tanh") if cfg.act_fn in TANH_GELU else ACT2FN[cfg.act_fn],
+        activation=partial(functional.gelu, approximate="tanh") if cfg.act_fn in TANH_GELU else _activation(cfg.act_fn),
         angles_of=partial(_angles, model, tuple(kinds.index(kind) for kind in different)) if rotary else None,
         longest=longest,
         score_cap=getattr(config, "attn_logit_softcapping", None),
@@ -571,6 +570,12 @@ class KindOfLayer:
 
     name: str
     window: int | None
+
+
+def _activation(name: str) -> Callable[[Tensor], Tensor]:
+    from transformers.activations import ACT2FN  # seconds to import, and a model that is loaded has imported it already
+
+    return ACT2FN[name]
 
 
 def kinds_of_layers(config: Any, n_layers: int) -> list[KindOfLayer]:
