@@ -365,23 +365,35 @@ class Decoder:
     # --- the whole -------------------------------------------------------------------------------------------------
 
     def forward(
-        self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: Sequence[Hook]
+        self,
+        tokens: Int[Tensor, "row position"],
+        end: Int[Tensor, " row"],
+        hooks: Sequence[Hook],
+        known: dict[int, Tensor] | None = None,
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's position `end`. Every hook is called on its activation and may replace it.
 
         Hooks are (name, function of the tensor and None), with the bridge's names; KeyError for one that is not in `names`.
+        `known` keeps the streams that enter the layer of the first hook, by layer, for further calls on the same tokens.
         """
         called = self._sorted(hooks)
         first = min((_layer_of(name, self.n_layers) for name in called), default=0)
         if "hook_embed" in called or not first:
             embedded = _hooked(called, "hook_embed", self.embed(on_device(tokens, self.embedding.device)))
             return self.logits(self.upper(self.place(embedded), end, hooks))
-        found = torch.unique(tokens, dim=0, return_inverse=True)  # up to the first hook equal prompts are equal
+        known = {} if known is None else known
+        if first not in known:
+            known[first] = self._entering(first, tokens)
+        return self.logits(self.upper(known[first], end, hooks, first))
+
+    def _entering(self, first: int, tokens: Int[Tensor, "row position"]) -> Float[Tensor, "row position d_model"]:
+        """The stream that enters layer `first`: without a hook before it, equal prompts are equal."""
+        found = torch.unique(tokens, dim=0, return_inverse=True)
         distinct, row = (on_device(one, self.embedding.device) for one in found)
         stream = self.place(self.embed(distinct))
         for layer in range(first):
             stream = self._output(layer, stream, self._heads(layer, stream, {}), {})
-        return self.logits(self.upper(stream[row], end, hooks, first))
+        return stream[row]
 
     def upper(
         self,
