@@ -50,17 +50,15 @@ def reference(
     """
     launch.require_indices(OPERATION, "pick", pick, None, len(sources))
     launch.require_indices(OPERATION, "parent", parent, 0, len(z))
-    if z.device.type == "cpu" and not torch.compiler.is_compiling():
+    if not len(sources):  # nothing to pick: a pick would otherwise go unnoticed on a GPU
+        selected = z[parent].masked_fill((pick >= 0)[:, None, :, None], float("nan"))
+    elif z.device.type == "cpu" and not torch.compiler.is_compiling():
         selected = _selected_by_copies(z, sources, pick, parent)
-    elif len(
-        sources
-    ):  # one gather from all states, as `nonzero` would wait for a GPU and break the graph of torch.compile
+    else:  # one gather from all states, as `nonzero` would wait for a GPU and break the graph of torch.compile
         states = torch.cat((z, sources))
         place = torch.where(pick < 0, parent[:, None], pick + len(z))
         rows, heads = (torch.arange(size, device=z.device) for size in z.shape[1:3])
         selected = states[place[:, None, :], rows[:, None], heads]
-    else:  # nothing to pick: a pick would otherwise go unnoticed on a GPU
-        selected = z[parent].masked_fill((pick >= 0)[:, None, :, None], float("nan"))
     flat, matrix = selected.reshape(-1, weight.shape[0] * weight.shape[1]), weight.flatten(0, 1)
     projected = flat @ matrix if bias is None else torch.addmm(bias, flat, matrix)
     return residual[parent] + projected.view(len(parent), z.shape[1], weight.shape[2])
