@@ -120,13 +120,14 @@ def mean_spearman_of_pairs(
     table = finite("scores", scores, ndim=3)
     if not pairs:
         raise Insufficient("n_methods", "no pair of methods to correlate")
-    total = np.zeros(len(table))
+    total, ranked = np.zeros(len(table)), dict[tuple[int, ...], np.ndarray]()  # pairs share few sets of heads
     for first, second, heads in pairs:
         index = np.asarray(heads)
         if len(index) < 3:
             raise Insufficient("n_heads", f"{len(index)} heads; a rank correlation needs at least 3")
-        both = _standard_ranks(table[:, index][:, :, [first, second]], axis=1)
-        total += (both[:, :, 0] * both[:, :, 1]).sum(axis=1)
+        if (key := tuple(index.tolist())) not in ranked:
+            ranked[key] = _standard_ranks(table[:, index], axis=1)
+        total += (ranked[key][:, :, first] * ranked[key][:, :, second]).sum(axis=1)
     return total / len(pairs)
 
 
