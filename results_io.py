@@ -25,6 +25,9 @@ SCHEMA_VERSION = 1
 SIGNIFICANT_DIGITS = 9  # enough to round-trip float32
 DIGEST = "content_sha256"
 DIGEST_LINE = re.compile(rf'^  "{DIGEST}": "([0-9a-f]{{64}})",\n', re.MULTILINE)
+HEAD_LINES = re.compile(
+    r'^  "(schema_version|subject)": (.*?),?$', re.MULTILINE
+)  # each key of the top level has its line
 REMEDY = "delete it and run again to measure it anew"
 
 
@@ -135,6 +138,16 @@ def read(path: Path) -> dict[str, Any]:
         if document[DIGEST] != sha256(_joined(_lines(content)).encode()):
             raise ResultError(path, "was edited after it was written: its digest is of another content")
     return document
+
+
+def subject(path: Path) -> Any:
+    """What a result is about, as `read` gives it, errors included, without parsing the rest of a file that is as written."""
+    text = _text(path)
+    if _is_as_written(text):
+        head = dict(HEAD_LINES.findall(text))
+        if head.keys() == {"schema_version", "subject"} and head["schema_version"] == str(SCHEMA_VERSION):
+            return json.loads(head["subject"])
+    return read(path)["subject"]
 
 
 def fault(path: Path) -> str | None:

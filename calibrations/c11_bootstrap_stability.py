@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
@@ -95,7 +95,7 @@ def _decide(evidence: Evidence, config: Mapping[str, Any], inner: str) -> dict[s
         "ci95": sd_bounds(sigma, freedom, 0.95),
         "ci_method": "chi-square of the linearised standard error over clusters within templates",
         # "sigma >= limit" is rejected by a small chi-square: df (sigma / limit)^2.
-        "p": None if flat else max(float(stats.chi2.cdf(freedom * (sigma / limit) ** 2, freedom)), 1e-300),
+        "p": None if flat else max(float(scipy.stats.chi2.cdf(freedom * (sigma / limit) ** 2, freedom)), 1e-300),
         "p_kind": None if flat else "chi2",
         "effect_size": ratio.score_sd,
         "reasons": () if verdict == "pass" else (f"sigma {sigma:.3f}, 90 % bounds {ci90[0]:.3f} to {ci90[1]:.3f}",),

@@ -17,8 +17,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 
 from calibrations.evidence import Evidence
 from calibrations.head_scores import (
@@ -519,6 +519,6 @@ def _agreement(
     `icc` is `_icc`, or for the many pairs the faster `single_rating_correlations`.
     """
     raw = or_none(lambda: icc(table)["ICC(A,1)"])
-    standard = or_none(lambda: icc(np.asarray(stats.zscore(table, axis=0, ddof=1)))["ICC(C,1)"])
+    standard = or_none(lambda: icc(np.asarray(scipy.stats.zscore(table, axis=0, ddof=1)))["ICC(C,1)"])
     good = None if raw is None else published_verdict(raw, ">", config["threshold_icc"])
     return {"icc_agreement_raw": raw, "icc_raw_published_verdict": good, "icc_consistency_z": standard}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
@@ -208,8 +208,8 @@ def _needs(split: Grouping, config: Mapping[str, Any]) -> str:
     margin = _margin(split, config)
     k, f2, n = split.table.k, _f2(margin), split.table.k * config["minimum_per_group"]
     while True:
-        critical = stats.ncf.ppf(config["alpha"], k - 1, n - k, n * f2)
-        if stats.f.cdf(critical, k - 1, n - k) >= config["target_power"]:
+        critical = scipy.stats.ncf.ppf(config["alpha"], k - 1, n - k, n * f2)
+        if scipy.stats.f.cdf(critical, k - 1, n - k) >= config["target_power"]:
             return f"about {math.ceil(n * split.effect.design_effect)} prompts"
         n = math.ceil(n * 1.05)  # to 5 %: more precision than the plan deserves
 
@@ -250,7 +250,9 @@ def _factor(
         "between_sd": split.between_sd,
         "permutation_p": test.p,
         "equivalence_p": float(
-            stats.ncf.cdf(f, table.df_between, split.effect.freedom, effective * _f2(config["equivalence_margin"]))
+            scipy.stats.ncf.cdf(
+                f, table.df_between, split.effect.freedom, effective * _f2(config["equivalence_margin"])
+            )
         ),
         "varies": bool(_differs(split, config) and test.p < alpha),
         "design_effect": split.effect.design_effect,

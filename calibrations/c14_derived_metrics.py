@@ -18,8 +18,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
-from scipy import stats
 
 from calibrations import weight_classifier_rates
 from calibrations.evidence import Evidence, Head
@@ -267,7 +267,7 @@ def d_prime_interval(first: Float[np.ndarray, " head"], second: Float[np.ndarray
     SE^2 = d'^2 (s1^4/(n1-1) + s2^4/(n2-1)) / (8 s^4) + (s1^2/(n1-1) + s2^2/(n2-1)) / s^2 with s^2 the mean of
     the two variances. Source: Bonett 2008, Psychological Methods 13, 99-109. Raises as `d_prime_rms`.
     """
-    half = stats.norm.ppf((1 + level) / 2) * _d_prime_error(first, second)
+    half = scipy.stats.norm.ppf((1 + level) / 2) * _d_prime_error(first, second)
     value = d_prime_rms(first, second)
     return float(value - half), float(value + half)
 
@@ -291,7 +291,7 @@ def _decide_d_prime(
     relabelled = head_label_permutation(
         mean_contrast(oriented), member, n_resamples=config["permutations"], seed=config["permutation_seed"]
     )
-    above = float(stats.norm.sf((value - threshold) / error))
+    above = float(scipy.stats.norm.sf((value - threshold) / error))
     verdict, reasons = decide_above(ci90, threshold), ()
     if verdict == "pass" and relabelled.p >= config["alpha"]:
         verdict, reasons = "inconclusive", ("random head sets of this size separate as well",)
@@ -425,7 +425,7 @@ class Composition:
         """Two-sided p of Welch's t test between the groups, as if edges that share a head were independent."""
         if all(np.ptp(group) == 0 for group in self.groups):
             raise Insufficient("zero_variance", "all edges of a kind compose alike")
-        _, p = map(float, stats.ttest_ind(*self.groups, equal_var=False))
+        _, p = map(float, scipy.stats.ttest_ind(*self.groups, equal_var=False))
         return p
 
 
@@ -484,7 +484,7 @@ def _attribution_auroc(evidence: Evidence, config: Mapping[str, Any]) -> Compute
     )
     draws = np.abs(bootstrap_means(resamples(evidence, config, config["bootstrap_resamples"]), effect))
     k, others = int(member.sum()), int((~member).sum())
-    resampled = (stats.rankdata(draws, axis=1)[:, member].mean(axis=1) - (k + 1) / 2) / others
+    resampled = (scipy.stats.rankdata(draws, axis=1)[:, member].mean(axis=1) - (k + 1) / 2) / others
     return {
         "estimate": found.auroc,
         "ci90": or_none(lambda: auroc_interval(member, score, 0.90)),
@@ -502,7 +502,7 @@ def _attribution_auroc(evidence: Evidence, config: Mapping[str, Any]) -> Compute
 
 def _auroc_of(scores: Float[np.ndarray, " head"]) -> Callable[[np.ndarray], np.ndarray]:
     """Statistic for `head_label_permutation`: AUROC = (mean rank of the mask - (k + 1)/2) / (H - k)."""
-    ranks = stats.rankdata(scores)
+    ranks = scipy.stats.rankdata(scores)
 
     def statistic(masks: np.ndarray) -> np.ndarray:
         k = masks.sum(1)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from calibrations import preconditions
 from calibrations.c30_seed_variance import sample_cv_draws
@@ -262,6 +261,8 @@ def _alpha(evidence: Evidence, config: Mapping[str, Any]) -> dict[str, Any]:
 def _omega(effects: np.ndarray, config: Mapping[str, Any]) -> float:
     if effects.shape[1] < config["omega_minimum_items"]:
         raise Insufficient("n_heads", f"{effects.shape[1]} items; one factor needs {config['omega_minimum_items']}")
+    from sklearn.exceptions import ConvergenceWarning  # imported here: scikit-learn takes a while
+
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from calibrations import preconditions
 from calibrations.claimed_nodes import ClaimedNode, names
@@ -145,7 +145,7 @@ def _needs(verdict: str, delta: float, draws: np.ndarray, n_prompts: int, config
     """Prompts at which this delta would be seen with the target power."""
     if verdict != "inconclusive" or delta <= 0:
         return None
-    z = stats.norm.ppf(1 - config["alpha"]) + stats.norm.ppf(config["target_power"])
+    z = scipy.stats.norm.ppf(1 - config["alpha"]) + scipy.stats.norm.ppf(config["target_power"])
     return f"about {math.ceil(n_prompts * (z * np.nanstd(draws) / delta) ** 2)} prompts"
 
 
@@ -199,6 +199,6 @@ def _membership(evidence: Evidence) -> dict[str, Any]:
     effect = other.head_effect("02", "denoising").mean(axis=0)
     norm = evidence.head_score("26", "discovery_norm")
     important = top_k_mask(effect * evidence.expected_sign, int(evidence.in_circuit.sum()))
-    rank = stats.rankdata(norm) / (len(norm) + 1)
+    rank = scipy.stats.rankdata(norm) / (len(norm) + 1)
     alone, together = (discrimination(important, x).auroc for x in (rank, evidence.in_circuit + rank))
     return {"norm": alone, "norm_and_membership": together, "gain": together - alone}

@@ -15,8 +15,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 
 from calibrations.evidence import Evidence
 from calibrations.head_scores import (
@@ -336,7 +336,7 @@ def _krippendorff(raters: list[ScoringMethod]) -> float | None:
     if len(raters) < 2:
         return None
     try:
-        ranks = [stats.rankdata(rater.score(), nan_policy="omit") for rater in raters]
+        ranks = [scipy.stats.rankdata(rater.score(), nan_policy="omit") for rater in raters]
         return krippendorff_alpha(ranks, "interval")
     except Insufficient:
         return None

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy import stats
 
 from calibrations import claim_completeness, preconditions
 from calibrations.claimed_nodes import names
@@ -228,7 +228,7 @@ def _needs(verdict: str, tests: HeadTests, head: int, n_prompts: int, config: Ma
     t = float(((np.abs(tests.share) - config["min_effect_fraction"]) / tests.error)[:, head].max())
     if t <= 0:
         return None
-    critical = stats.norm.isf(config["alpha"] / (2 * len(tests.ways)))
+    critical = scipy.stats.norm.isf(config["alpha"] / (2 * len(tests.ways)))
     return f"about {math.ceil(n_prompts * max(1.0, critical / t) ** 2)} prompts"
 
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import stats
 
 from calibrations import preconditions
 from calibrations.evidence import Evidence
@@ -166,7 +166,7 @@ def _needs(pairs: Mapping[str, Any], n_prompts: int, config: Mapping[str, Any]) 
     if min(room for room, _ in rooms) <= 0:
         return None
     beta = (1 - config["target_power"]) / 2  # either side may miss
-    z = stats.norm.ppf(1 - config["alpha"]) + stats.norm.ppf(1 - beta)
+    z = scipy.stats.norm.ppf(1 - config["alpha"]) + scipy.stats.norm.ppf(1 - beta)
     return f"about {math.ceil(n_prompts * (z * max(error / room for room, error in rooms)) ** 2)} prompts"
 
 
@@ -212,7 +212,7 @@ def _friedman(evidence: Evidence, methods: Any) -> dict[str, Any]:
     scores = [ratio_of_means(evidence.ablated("circuit", method), evidence.clean).scores for method in methods]
     if all(np.array_equal(scores[0], other) for other in scores[1:]):
         return {"insufficient": "zero_variance: the methods agree exactly"}
-    test = stats.friedmanchisquare(*scores)
+    test = scipy.stats.friedmanchisquare(*scores)
     return {"chi2": float(test.statistic), "p": float(test.pvalue)}
 
 

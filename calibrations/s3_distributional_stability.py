@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy import stats
 
 from calibrations.evidence import Evidence, Head, head_names
 from calibrations.preconditions import require_faithful, require_prompts, resamples, sizes
@@ -248,7 +248,7 @@ def head_tests(evidence: Evidence, values: Float[np.ndarray, "prompt head"], con
     size, limit = len(values) / config["n_subsets"], config["threshold_cv"]
     of_mean = expected_cvs(values, resamples(evidence, config, config["bootstrap_resamples_p"]), size)[:, 0]
     beyond, n_draws = (of_mean >= limit).sum(axis=0), len(of_mean)
-    independent, observed = independent_prompts(values, evidence.clusters), stats.kurtosis(values, axis=0)
+    independent, observed = independent_prompts(values, evidence.clusters), scipy.stats.kurtosis(values, axis=0)
     excess = limiting_kurtosis(size, limit)
     laws = [
         student_kurtoses(int(n), excess, config["reference_samples"], config["reference_seed"]) for n in independent
@@ -345,8 +345,8 @@ def _between_templates(evidence: Evidence, attribution: np.ndarray, config: Mapp
     variance /= sum(len(part) - 1 for part in parts)
     centre = np.concatenate(parts).mean(axis=0)
     chi2 = np.sum([len(part) * (part.mean(axis=0) - centre) ** 2 for part in parts], axis=0) / variance
-    p_mean = stats.chi2.sf(chi2, len(parts) - 1)
-    p_variance = stats.levene(*parts, center="median", axis=0).pvalue
+    p_mean = scipy.stats.chi2.sf(chi2, len(parts) - 1)
+    p_variance = scipy.stats.levene(*parts, center="median", axis=0).pvalue
     return {
         "templates": len(subsets),
         "share_stable": float(stable_heads(cvs, config).mean()),

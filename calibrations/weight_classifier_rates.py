@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from calibrations.evidence import Evidence, Head
 from calibrations.preconditions import require_behaviour
@@ -129,7 +129,7 @@ def false_alarm_rate(evidence: Evidence, config: Mapping[str, Any], n: Mapping[s
 
 def _smallest(odds: float) -> int:
     """Fewest trials of which all may be right and the 90 % Wilson bound k / (k + z^2) lies beyond these odds."""
-    return math.floor(stats.norm.ppf(0.95) ** 2 * odds) + 1
+    return math.floor(scipy.stats.norm.ppf(0.95) ** 2 * odds) + 1
 
 
 def _record(
@@ -202,7 +202,7 @@ def _unreachable(detail: str, needs: str) -> dict[str, Any]:
 def share_p(part: int, whole: int, share: float, alternative: str) -> float:
     """One-sided score test of a proportion against `share`."""
     z = (part / whole - share) / np.sqrt(share * (1 - share) / whole)
-    return float(stats.norm.sf(z) if alternative == "greater" else stats.norm.cdf(z))
+    return float(scipy.stats.norm.sf(z) if alternative == "greater" else scipy.stats.norm.cdf(z))
 
 
 def _companions(evidence: Evidence, found: Classification) -> dict[str, Any]:

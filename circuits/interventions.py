@@ -183,6 +183,19 @@ class Effects:
             raise ValueError("the effects have no probabilities; run the sweep with probabilities=True")
         return self.answer_probability, self.foil_probability
 
+    def part(self, rows: slice, sweep: Sweep) -> Effects:
+        """The effects of some of the variants, which are those of `sweep`."""
+        answers, foils = self.answer_probability, self.foil_probability
+        return Effects(
+            names=self.names[rows],
+            logit_diff=self.logit_diff[rows],
+            correct=self.correct[rows],
+            answer_probability=None if answers is None else answers[rows],
+            sweep_sha256=sweep.sha256,
+            prompts_sha256=self.prompts_sha256,
+            foil_probability=None if foils is None else foils[rows],
+        )
+
     def row(self, name: str) -> Float[np.ndarray, " prompt"]:
         """Logit difference of the variant called `name`."""
         return self.logit_diff[self.names.index(name)]

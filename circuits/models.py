@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Float
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from circuits import circuit as circuit_files
 from circuits import folding, hub, narrow_weights, runnable
@@ -412,6 +411,8 @@ def tokenizer_in(folder: Path) -> Any:
     if not any((folder / name).is_file() for name in VOCABULARIES):  # transformers would make an empty one
         raise UserError(f"model folder {folder} has no tokenizer; put its tokenizer.json there")
     try:
+        from transformers import AutoTokenizer
+
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # the tokenizers library raises Exception itself for a file that it cannot read
@@ -454,7 +455,8 @@ def _identify_folder(settings: Mapping[str, Any], folder: Path, revision: str | 
         )
     _require_shards(folder)
     read = [path for name in READ if (path := folder / name).is_file()]
-    config = runnable.configuration_in(folder)
+    shipped = runnable.shape_of_gpt2(folder) if settings["kind"] == "embedded" else None
+    config = shipped or runnable.configuration_in(folder)
     runnable.require_tensors(weights, config, folder)
     return Identity(
         name=settings["name"],
@@ -643,6 +645,8 @@ class _CompleteModel:
 
     @staticmethod
     def from_pretrained(folder: str, **settings: Any) -> PreTrainedModel:
+        from transformers import AutoModelForCausalLM
+
         try:
             loaded = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **settings)
         except RuntimeError as error:

@@ -8,20 +8,17 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
-import transformers
 from safetensors import SafetensorError, safe_open
-from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
-)
 
 from results_io import UserError
+
+if TYPE_CHECKING:  # seconds to import, which a run that measures nothing need not wait for
+    from transformers import PretrainedConfig
 
 ATTENDING = (
     "full_attention",
@@ -50,6 +47,9 @@ CONTAINER = Path("/sys/fs/cgroup")
 
 def configuration_in(folder: Path) -> PretrainedConfig:
     """The configuration in a model's folder. UserError if it is not one, or one of a model that cannot be run."""
+    import transformers
+    from transformers import CONFIG_MAPPING, AutoConfig
+
     path = folder / "config.json"
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
@@ -75,6 +75,32 @@ def configuration_in(folder: Path) -> PretrainedConfig:
     return config
 
 
+@dataclass(frozen=True)
+class Shape:
+    """Numbers of layers, of heads in each and of words, by the names of a PretrainedConfig."""
+
+    num_hidden_layers: int
+    num_attention_heads: int
+    vocab_size: int
+
+
+def shape_of_gpt2(folder: Path) -> Shape | None:
+    """The shape in the configuration of a plain GPT-2, read without transformers; None if it is none.
+
+    For models that ship with the code: `configuration_in` checks all of it when they are loaded.
+    """
+    try:
+        stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(stored, dict) or stored.get("architectures") != ["GPT2LMHeadModel"]:
+        return None
+    sizes = [stored.get(name) for name in ("n_layer", "n_head", "vocab_size")]
+    if any(type(size) is not int or not 0 < size < LARGEST for size in sizes):
+        return None
+    return Shape(*cast("list[int]", sizes))
+
+
 def _require_sizes(config: PretrainedConfig, path: Path) -> None:
     """UserError for a number of layers, heads, words or positions that no model has."""
     for name in SIZES:
@@ -92,7 +118,7 @@ def _require_sizes(config: PretrainedConfig, path: Path) -> None:
         )
 
 
-def require_tensors(weights: Iterable[Path], config: PretrainedConfig, folder: Path) -> None:
+def require_tensors(weights: Iterable[Path], config: PretrainedConfig | Shape, folder: Path) -> None:
     """UserError, from the headers of safetensors files alone, for weights of a model with another number of layers or words
     than its configuration says. Files that are none are left to who reads them.
     """
@@ -128,6 +154,8 @@ def require_numbers(model: torch.nn.Module, folder: str) -> None:
     for name, weight in model.named_parameters():
         if not bool(weight.isfinite().all()):
             raise UserError(f"the weights in {folder} hold NaN or infinity, in {name} for one; copy them there anew")
+    from transformers import PreTrainedModel
+
     embedding = model.get_input_embeddings() if isinstance(model, PreTrainedModel) else None
     if embedding is not None and not bool(cast("torch.Tensor", embedding.weight).any()):
         raise UserError(
@@ -166,6 +194,12 @@ def require_runnable(config: PretrainedConfig, name: str) -> None:
 
 def refusal(config: PretrainedConfig) -> str | None:
     """Why a model of this configuration cannot be run, and what to use instead; None if the configuration rules nothing out."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    )
+
     kind = config.model_type
     if how := _quantised(config):
         return QUANTISED.format(how=how)

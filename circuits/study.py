@@ -49,7 +49,8 @@ class Study:
     engine's reference prompts come from outside them, and so do those of `groups`: discovery prompts on which no circuit was
     chosen (the discovery prompts themselves where there are no more). `sizes` and `seed` say how prompts were drawn, so that a
     companion task's study can be drawn alike. `settings` is the measurement section of the configuration. `done` keeps
-    the effects of sweeps already run on this model, so that two measurements that need the same one pay for it once.
+    the effects of sweeps already run on this model, so that two measurements that need the same one pay for it once; those of
+    `ahead` were run beside another sweep and nobody has asked for them yet.
     """
 
     model: Model
@@ -64,6 +65,7 @@ class Study:
     settings: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress = field(default_factory=NoProgress)
     done: dict[tuple[LensEngine, str, str], Effects] = field(default_factory=dict)
+    ahead: set[tuple[LensEngine, str, str]] = field(default_factory=set)
 
     @property
     def claim(self) -> Circuit:
@@ -82,25 +84,56 @@ class Study:
         """What the claim leaves out of its scope: every measurement of the circuit alone ablates this."""
         return frozenset(complement(self.claim.nodes, self.every))
 
-    def run(self, sweep: Sweep, prompts: PromptSet | None = None, in_logits: bool = False) -> Effects:
+    def run(
+        self,
+        sweep: Sweep,
+        prompts: PromptSet | None = None,
+        in_logits: bool = False,
+        beside: Sweep | None = None,
+    ) -> Effects:
         """Run a sweep on the scored prompts (or others of this task) and report progress.
 
-        The effects are on the task's metric, or on the logit difference if `in_logits` (for what adds up in logits).
+        The effects are on the task's metric, or on the logit difference if `in_logits` (for what adds up in logits). `beside` is
+        a sweep that will be asked for later and shares most of its states with this one: both are run together.
         """
         prompts = self.prompts if prompts is None else prompts
         if self.task.metric == "sequence" and not in_logits:
             return self._run_sequences(sweep, prompts)
         by_probability = self.task.metric == "probability_difference"
         sweep = replace(sweep, probabilities=True) if by_probability else sweep
-        key = (self.engine, sweep.sha256, prompts.sha256)
-        if key not in self.done:
-            self.progress.expect(len(sweep) * len(prompts))
-            self.done[key] = self.engine.run(sweep, prompts, self.progress.advance)
-        effects = self.done[key]
+        effects = self._done(sweep, prompts, replace(beside, probabilities=sweep.probabilities) if beside else None)
         if in_logits or not by_probability:
             return effects
         answers, foils = effects.probabilities
         return replace(effects, logit_diff=answers - foils)
+
+    def _done(self, sweep: Sweep, prompts: PromptSet, beside: Sweep | None) -> Effects:
+        """The effects of a sweep, run unless they are known; progress counts each sweep when it is asked for."""
+        key, pairs = (self.engine, sweep.sha256, prompts.sha256), len(sweep) * len(prompts)
+        if key in self.done:
+            if key in self.ahead:
+                self.ahead.remove(key)
+                self.progress.expect(pairs)
+                self.progress.advance(pairs)
+            return self.done[key]
+        self.progress.expect(pairs)
+        if beside is None:
+            self.done[key] = self.engine.run(sweep, prompts, self.progress.advance)
+            return self.done[key]
+        left = pairs
+
+        def advance(finished: int) -> None:
+            nonlocal left
+            own = min(left, finished)
+            left -= own
+            self.progress.advance(own)
+
+        both = self.engine.run(replace(sweep, variants=(*sweep.variants, *beside.variants)), prompts, advance)
+        other = (self.engine, beside.sha256, prompts.sha256)
+        self.done[key] = both.part(slice(None, len(sweep)), sweep)
+        self.done[other] = both.part(slice(len(sweep), None), beside)
+        self.ahead.add(other)
+        return self.done[key]
 
     def _run_sequences(self, sweep: Sweep, prompts: PromptSet) -> Effects:
         """`run` on the log-probabilities of whole answers and foils."""

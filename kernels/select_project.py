@@ -9,6 +9,8 @@ A head's output z is the mean of values under its attention pattern, before W_O 
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -48,18 +50,39 @@ def reference(
     """
     launch.require_indices(OPERATION, "pick", pick, None, len(sources))
     launch.require_indices(OPERATION, "parent", parent, 0, len(z))
-    if len(
-        sources
-    ):  # one gather from all states, as `nonzero` would wait for a GPU and break the graph of torch.compile
+    if not len(sources):  # nothing to pick: a pick would otherwise go unnoticed on a GPU
+        selected = z[parent].masked_fill((pick >= 0)[:, None, :, None], float("nan"))
+    elif z.device.type == "cpu" and not torch.compiler.is_compiling():
+        selected = _selected_by_copies(z, sources, pick, parent)
+    else:  # one gather from all states, as `nonzero` would wait for a GPU and break the graph of torch.compile
         states = torch.cat((z, sources))
         place = torch.where(pick < 0, parent[:, None], pick + len(z))
         rows, heads = (torch.arange(size, device=z.device) for size in z.shape[1:3])
         selected = states[place[:, None, :], rows[:, None], heads]
-    else:  # nothing to pick: a pick would otherwise go unnoticed on a GPU
-        selected = z[parent].masked_fill((pick >= 0)[:, None, :, None], float("nan"))
     flat, matrix = selected.reshape(-1, weight.shape[0] * weight.shape[1]), weight.flatten(0, 1)
     projected = flat @ matrix if bias is None else torch.addmm(bias, flat, matrix)
     return residual[parent] + projected.view(len(parent), z.shape[1], weight.shape[2])
+
+
+def _selected_by_copies(
+    z: Float[Tensor, "parents rows head d_head"],
+    sources: Float[Tensor, "sources rows head d_head"],
+    pick: Int[Tensor, "children head"],
+    parent: Int[Tensor, " children"],
+) -> Float[Tensor, "children rows head d_head"]:
+    """x of the module's formula: each parent's heads, then neighbouring heads of one source at once.
+
+    On a CPU, gathering head by head takes three to ten times as long.
+    """
+    selected = z.index_select(0, parent)
+    for child, row in enumerate(pick.tolist()):
+        start = 0
+        for source, same in groupby(row):
+            stop = start + len(list(same))
+            if source >= 0:
+                selected[child, :, start:stop] = sources[source, :, start:stop]
+            start = stop
+    return selected
 
 
 def select_project(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import stats
 
 import results_io
 from calibrations.certificate import BEHAVIOUR
@@ -295,7 +295,7 @@ def chance_overlap(
     law = np.ones(1)
     for layer in sorted({layer for layer, _ in heads}):
         n, k, drawn = (sum(1 for head in group if head[0] == layer) for group in (heads, first, second))
-        law = np.convolve(law, stats.hypergeom.pmf(np.arange(min(k, drawn) + 1), n, k, drawn))
+        law = np.convolve(law, scipy.stats.hypergeom.pmf(np.arange(min(k, drawn) + 1), n, k, drawn))
     return law
 
 

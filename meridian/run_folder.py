@@ -78,7 +78,18 @@ class RunFolder:
     def document(self, number: str) -> Mapping[str, Any] | None:
         """Result `number` ("02", "11", "E1b", "P") as stored; None if it is not there."""
         path = results_io.find(self.path, number)
-        return None if path is None else results_io.read(path)
+        if path is None:
+            return None
+        stat = path.stat()
+        key = (path.name, stat.st_size, stat.st_mtime_ns)
+        if key not in self._read:
+            self._read[key] = results_io.read(path)
+        return self._read[key]
+
+    @cached_property
+    def _read(self) -> dict[tuple[str, int, int], Mapping[str, Any]]:
+        """The documents read so far; figures and tables ask for some of them a hundred times."""
+        return {}
 
     def require(self, number: str) -> Mapping[str, Any]:
         """Result `number` as stored. UserError if it is not there."""

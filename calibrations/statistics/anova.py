@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import special, stats
 
 from calibrations.statistics.arrays import Interval, finite, is_constant, root, tails
 from calibrations.statistics.clusters import cluster_totals, clustered_mean
@@ -113,7 +113,7 @@ def one_way_effects(groups: Groups) -> OneWayEffects:
         f=float(f),
         df_between=k - 1,
         df_within=n - k,
-        p=float(stats.f.sf(f, k - 1, n - k)),
+        p=float(scipy.stats.f.sf(f, k - 1, n - k)),
         n=n,
         k=k,
     )
@@ -141,7 +141,7 @@ def units_effect(groups: Groups, units: Groups | None = None) -> UnitsEffect:
 def clustered_f(table: OneWayEffects, effect: UnitsEffect) -> tuple[float, float]:
     """F / design effect and its p with the residual degrees of freedom of the units."""
     f = table.f / effect.design_effect
-    return f, float(stats.f.sf(f, table.df_between, effect.freedom))
+    return f, float(scipy.stats.f.sf(f, table.df_between, effect.freedom))
 
 
 def eta2_interval(groups: Groups, level: float = 0.90, units: Groups | None = None) -> Interval:
@@ -160,14 +160,14 @@ def eta2_interval(groups: Groups, level: float = 0.90, units: Groups | None = No
 
 def _noncentrality(f: float, df_between: int, df_within: int, probability: float) -> float:
     """nc with P(F' <= F | nc) = probability; 0 when even the central F lies below it."""
-    if f <= 0 or stats.f.cdf(f, df_between, df_within) <= probability:
+    if f <= 0 or scipy.stats.f.cdf(f, df_between, df_within) <= probability:
         return 0.0
     if f > CLEAR_F:
         # The numerator is then nc / df_between without noise: nc <= f df_between chi2 / df_within.
-        return float(f * df_between * stats.chi2.isf(probability, df_within) / df_within)
+        return float(f * df_between * scipy.stats.chi2.isf(probability, df_within) / df_within)
 
     def excess(nc: float) -> float:
-        return float(special.ncfdtr(df_between, df_within, nc, f)) - probability
+        return float(scipy.special.ncfdtr(df_between, df_within, nc, f)) - probability
 
     upper = 10.0 + 2 * f * df_between
     while excess(upper) > 0:
@@ -218,7 +218,7 @@ def equivalence_test(
 def _equivalence_of_units(arrays: list[np.ndarray], margin_f2: float, units: Groups) -> Equivalence:
     effective = sum(a.size for a in arrays) / units_effect(arrays, units).design_effect
     f, df_between, df_within = _welch_of_units(arrays, units)
-    p = special.ncfdtr(df_between, df_within, effective * margin_f2, f)
+    p = scipy.special.ncfdtr(df_between, df_within, effective * margin_f2, f)
     return Equivalence(float(p), float(f * df_between / effective), margin_f2)
 
 

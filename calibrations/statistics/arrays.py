@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy import optimize
 
 Interval = tuple[float, float]  # lower end, upper end
 
@@ -39,7 +39,7 @@ def is_constant(values: np.ndarray, axis: int | None = None) -> np.ndarray | boo
 
 def root(function: Callable[[float], float], low: float, high: float, xtol: float = 2e-12) -> float:
     """Where `function` changes its sign between `low` and `high` (Brent 1973). Raises as scipy's `brentq`."""
-    return float(optimize.brentq(function, low, high, xtol=xtol))  # pyright: ignore[reportArgumentType]
+    return float(scipy.optimize.brentq(function, low, high, xtol=xtol))  # pyright: ignore[reportArgumentType]
 
 
 def tails(level: float) -> tuple[float, float]:

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from calibrations.statistics.arrays import finite, tails
 from calibrations.statistics.errors import Insufficient
@@ -138,7 +138,7 @@ class TTest:
 
     def interval(self, level: float = 0.90) -> tuple[np.ndarray, np.ndarray]:
         """(lower, upper): mean +- t quantile x standard error, of the shape of `mean`."""
-        half = stats.t.ppf(tails(level)[1], self.degrees_of_freedom) * self.standard_error
+        half = scipy.stats.t.ppf(tails(level)[1], self.degrees_of_freedom) * self.standard_error
         return self.mean - half, self.mean + half
 
 
@@ -172,4 +172,4 @@ def mean_test(values: Float[np.ndarray, "prompt variable"], clusters: ArrayLike 
     covariance, freedom = covariance_of_means(values, clusters)
     mean, error = values.mean(axis=0), np.sqrt(np.diag(covariance))
     t = np.divide(mean, error, out=np.sign(mean) * math.inf, where=error > 0)
-    return TTest(mean, error, t, stats.t.sf(t, freedom), freedom)
+    return TTest(mean, error, t, scipy.stats.t.sf(t, freedom), freedom)

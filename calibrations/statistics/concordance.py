@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from calibrations.statistics.arrays import finite, is_constant
 from calibrations.statistics.errors import Insufficient
@@ -39,7 +39,7 @@ def kendall_w(ratings: ArrayLike) -> Concordance:
         raise Insufficient("n_heads", f"{n} items; W needs at least 3")
     if np.any(is_constant(table, axis=1)):
         raise Insufficient("zero_variance", "a rater gives every item the same rating")
-    sums = stats.rankdata(table, axis=1).sum(axis=0)
+    sums = scipy.stats.rankdata(table, axis=1).sum(axis=0)
     s = ((sums - sums.mean()) ** 2).sum()
     ties = sum(float((counts**3 - counts).sum()) for counts in (np.unique(row, return_counts=True)[1] for row in table))
     w = 12 * s / (m**2 * (n**3 - n) - m * ties)
@@ -54,7 +54,7 @@ def kendall_w(ratings: ArrayLike) -> Concordance:
 
 def kendall_w_p(w: float, n_raters: int, n_items: int) -> float:
     """Upper-tail p of W by the chi-square approximation: chi2 = m (n-1) W with n-1 degrees of freedom."""
-    return float(stats.chi2.sf(n_raters * (n_items - 1) * w, n_items - 1))
+    return float(scipy.stats.chi2.sf(n_raters * (n_items - 1) * w, n_items - 1))
 
 
 def krippendorff_alpha(ratings: ArrayLike, level: Literal["nominal", "ordinal", "interval"] = "interval") -> float:

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
-from scipy import special, stats
 
 from calibrations.statistics.arrays import Interval, paired, tails
 from calibrations.statistics.errors import Insufficient
@@ -41,7 +41,7 @@ class Discrimination:
 
 def d_prime_of_rates(hit_rate: float, false_alarm_rate: float) -> tuple[float, float]:
     """(d', criterion) = (z(H) - z(F), -(z(H) + z(F))/2); infinite at rates of 0 or 1. Source: Green & Swets 1966."""
-    z_hit, z_alarm = float(special.ndtri(hit_rate)), float(special.ndtri(false_alarm_rate))
+    z_hit, z_alarm = float(scipy.special.ndtri(hit_rate)), float(scipy.special.ndtri(false_alarm_rate))
     opposite = math.isinf(z_hit) and math.isinf(z_alarm) and z_hit != z_alarm
     return z_hit - z_alarm, 0.0 if opposite else -(z_hit + z_alarm) / 2
 
@@ -132,6 +132,6 @@ def auroc_interval(labels: ArrayLike, scores: ArrayLike, level: float = 0.90) ->
     if variance <= 0:
         raise Insufficient("zero_variance", "DeLong's variance is 0: the classes are separated completely")
     area = float(place.mean())
-    half = stats.norm.ppf(tails(level)[1]) * math.sqrt(variance) / (area * (1 - area))
-    centre = special.logit(area)
-    return float(special.expit(centre - half)), float(special.expit(centre + half))
+    half = scipy.stats.norm.ppf(tails(level)[1]) * math.sqrt(variance) / (area * (1 - area))
+    centre = scipy.special.logit(area)
+    return float(scipy.special.expit(centre - half)), float(scipy.special.expit(centre + half))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy import special, stats
 
 from calibrations.statistics.arrays import Interval, finite, root, tails
 from calibrations.statistics.errors import Insufficient
@@ -46,7 +46,9 @@ def hedges_g(first: ArrayLike, second: ArrayLike) -> float:
     """Cohen's d times the exact small-sample factor Gamma(v/2)/(sqrt(v/2) Gamma((v-1)/2)), v = n1 + n2 - 2."""
     freedom = np.size(first) + np.size(second) - 2
     d = cohen_d(first, second)
-    log_factor = special.gammaln(freedom / 2) - special.gammaln((freedom - 1) / 2) - 0.5 * math.log(freedom / 2)
+    log_factor = (
+        scipy.special.gammaln(freedom / 2) - scipy.special.gammaln((freedom - 1) / 2) - 0.5 * math.log(freedom / 2)
+    )
     return d * math.exp(log_factor)
 
 
@@ -70,10 +72,10 @@ def _noncentrality_of_t(freedom: int, t: float, probability: float) -> float:
     from t.
     """
     node, weight = np.polynomial.legendre.leggauss(400)
-    scaled_t = t * np.sqrt(stats.chi2.ppf((node + 1) / 2, freedom) / freedom)
+    scaled_t = t * np.sqrt(scipy.stats.chi2.ppf((node + 1) / 2, freedom) / freedom)
 
     def excess(nc: float) -> float:
-        return float(weight @ special.ndtr(scaled_t - nc)) / 2 - probability
+        return float(weight @ scipy.special.ndtr(scaled_t - nc)) / 2 - probability
 
     reach = 10 + 10 * abs(t)
     return root(excess, -reach, reach, xtol=1e-10)

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+import scipy
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from calibrations.statistics.arrays import Interval, finite, is_constant, tails
 from calibrations.statistics.errors import Insufficient
@@ -32,7 +32,7 @@ def skewness(values: ArrayLike, kind: MomentType = 2) -> float:
     x = _sample(values, 3)
     if is_constant(x):
         raise Insufficient("zero_variance", "all values are equal")
-    n, g1 = x.size, float(stats.skew(x))
+    n, g1 = x.size, float(scipy.stats.skew(x))
     return g1 * {1: 1.0, 2: math.sqrt(n * (n - 1)) / (n - 2), 3: ((n - 1) / n) ** 1.5}[kind]
 
 
@@ -44,7 +44,7 @@ def excess_kurtosis(values: ArrayLike, kind: MomentType = 2) -> float:
     x = _sample(values, 4)
     if is_constant(x):
         raise Insufficient("zero_variance", "all values are equal")
-    n, g2 = x.size, float(stats.kurtosis(x))
+    n, g2 = x.size, float(scipy.stats.kurtosis(x))
     if kind == 2:
         return (n - 1) / ((n - 2) * (n - 3)) * ((n + 1) * g2 + 6)
     return {1: g2, 3: (g2 + 3) * ((n - 1) / n) ** 2 - 3}[kind]
@@ -68,7 +68,7 @@ def student_kurtoses(n: int, excess: float, n_samples: int, seed: int) -> Float[
     rows = max(1, DRAWN_AT_ONCE // n)
     sizes = [min(rows, n_samples - start) for start in range(0, n_samples, rows)]
     draw = (lambda shape: rng.standard_t(df, shape)) if math.isfinite(df) else rng.standard_normal
-    found = np.sort(np.concatenate([stats.kurtosis(draw((size, n)), axis=1) for size in sizes]))
+    found = np.sort(np.concatenate([scipy.stats.kurtosis(draw((size, n)), axis=1) for size in sizes]))
     found.flags.writeable = False
     return found
 
@@ -98,7 +98,9 @@ def sd_bounds(sd: float, df: float, level: float = 0.90) -> Interval:
     if df < 1:
         raise Insufficient("n_seeds", f"{df} degrees of freedom; at least 1 needed")
     low, high = tails(level)
-    return float(sd * math.sqrt(df / stats.chi2.ppf(high, df))), float(sd * math.sqrt(df / stats.chi2.ppf(low, df)))
+    return float(sd * math.sqrt(df / scipy.stats.chi2.ppf(high, df))), float(
+        sd * math.sqrt(df / scipy.stats.chi2.ppf(low, df))
+    )
 
 
 def cv_interval(cv: float, df: int, level: float = 0.90) -> Interval:

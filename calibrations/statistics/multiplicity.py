@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from calibrations.statistics.arrays import Interval
 from calibrations.statistics.errors import Insufficient
@@ -109,7 +109,7 @@ def approximate_p(value: float, baseline: float, interval: Interval, quantile: f
     if se <= 0:
         raise Insufficient("zero_variance", f"interval {interval} has no width")
     z = (value - baseline) / se
-    return ApproximateP(float(se), float(z), float(2 * stats.norm.sf(abs(z))))
+    return ApproximateP(float(se), float(z), float(2 * scipy.stats.norm.sf(abs(z))))
 
 
 def or_clause_p(p: ArrayLike) -> float:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Bool
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from calibrations.statistics.arrays import finite
 from calibrations.statistics.errors import Insufficient
@@ -36,7 +36,7 @@ def top_k_mask(scores: ArrayLike, k: int) -> Bool[np.ndarray, "... head"]:
 
 def overlap_p(overlap: int, n_heads: int, k_first: int, k_second: int) -> float:
     """Hypergeometric P(shared >= overlap) when k_second heads are drawn at random."""
-    return float(stats.hypergeom.sf(overlap - 1, n_heads, k_first, k_second))
+    return float(scipy.stats.hypergeom.sf(overlap - 1, n_heads, k_first, k_second))
 
 
 def set_overlap(first: Collection[Hashable], second: Collection[Hashable]) -> SetOverlap:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scipy import stats
+import scipy
 
 from calibrations.statistics.errors import Insufficient
 
@@ -27,5 +27,5 @@ def mcnemar(b: int, c: int) -> McNemar:
     discordant = b + c
     if discordant < 1:
         raise Insufficient("zero_variance", "no discordant prompts: b + c = 0")
-    p = stats.binomtest(min(b, c), discordant, 0.5).pvalue
+    p = scipy.stats.binomtest(min(b, c), discordant, 0.5).pvalue
     return McNemar(float(p), (abs(b - c) - 1) ** 2 / discordant, (b - c) ** 2 / discordant)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from calibrations.statistics.arrays import finite, paired
 from calibrations.statistics.errors import Insufficient
@@ -130,7 +130,7 @@ def m3b_equivalent_t(pass_rate: float, fraction: float) -> float:
 
     .822 for 95 % of 80 % subsamples.
     """
-    return float(stats.norm.ppf(pass_rate) * math.sqrt((1 - fraction) / fraction))
+    return float(scipy.stats.norm.ppf(pass_rate) * math.sqrt((1 - fraction) / fraction))
 
 
 def _task_matrix(effects: ArrayLike) -> np.ndarray:
@@ -222,7 +222,7 @@ def layer_density(
     centred = np.arange(n_layers) - (n_layers - 1) / 2
 
     def statistic(masks: np.ndarray) -> np.ndarray:
-        ranks = stats.rankdata(masks.reshape(len(masks), n_layers, -1).sum(axis=2), axis=1)
+        ranks = scipy.stats.rankdata(masks.reshape(len(masks), n_layers, -1).sum(axis=2), axis=1)
         ranks -= ranks.mean(axis=1, keepdims=True)
         scale = np.linalg.norm(ranks, axis=1) * np.linalg.norm(centred)
         return np.divide(ranks @ centred, scale, out=np.zeros(len(masks)), where=scale > 0)

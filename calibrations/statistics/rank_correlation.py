@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from calibrations.statistics.arrays import Interval, finite, is_constant, paired, tails
 from calibrations.statistics.errors import Insufficient
@@ -68,7 +68,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> Correlation:
 
     Raises Insufficient("zero_variance") for a constant variable and ("n_heads") for fewer than 3 items.
     """
-    rho, p = map(float, stats.spearmanr(*_pair(x, y)))
+    rho, p = map(float, scipy.stats.spearmanr(*_pair(x, y)))
     return Correlation(rho, p)
 
 
@@ -120,19 +120,20 @@ def mean_spearman_of_pairs(
     table = finite("scores", scores, ndim=3)
     if not pairs:
         raise Insufficient("n_methods", "no pair of methods to correlate")
-    total = np.zeros(len(table))
+    total, ranked = np.zeros(len(table)), dict[tuple[int, ...], np.ndarray]()  # pairs share few sets of heads
     for first, second, heads in pairs:
         index = np.asarray(heads)
         if len(index) < 3:
             raise Insufficient("n_heads", f"{len(index)} heads; a rank correlation needs at least 3")
-        both = _standard_ranks(table[:, index][:, :, [first, second]], axis=1)
-        total += (both[:, :, 0] * both[:, :, 1]).sum(axis=1)
+        if (key := tuple(index.tolist())) not in ranked:
+            ranked[key] = _standard_ranks(table[:, index], axis=1)
+        total += (ranked[key][:, :, first] * ranked[key][:, :, second]).sum(axis=1)
     return total / len(pairs)
 
 
 def _standard_ranks(values: np.ndarray, axis: int) -> np.ndarray:
     """Average ranks along `axis`, centred and scaled to unit length; NaN where constant."""
-    ranks = stats.rankdata(values, axis=axis)
+    ranks = scipy.stats.rankdata(values, axis=axis)
     ranks -= ranks.mean(axis=axis, keepdims=True)
     length = np.sqrt((ranks**2).sum(axis=axis, keepdims=True))
     return np.divide(ranks, length, out=np.full_like(ranks, np.nan), where=length > 0)
@@ -183,7 +184,7 @@ def spearman_interval(rho: float, n: int, level: float = 0.90) -> Interval:
         raise Insufficient("n_heads", f"{n} items; the Fisher interval needs at least 4")
     if abs(rho) >= 1:
         raise Insufficient("zero_variance", f"rho = {rho}: the Fisher transform is infinite")
-    half = stats.norm.ppf(tails(level)[1]) * np.sqrt((1 + rho**2 / 2) / (n - 3))
+    half = scipy.stats.norm.ppf(tails(level)[1]) * np.sqrt((1 + rho**2 / 2) / (n - 3))
     return float(np.tanh(np.arctanh(rho) - half)), float(np.tanh(np.arctanh(rho) + half))
 
 
@@ -204,33 +205,33 @@ def partial_spearman(x: ArrayLike, y: ArrayLike, covariates: ArrayLike) -> Corre
     """
     a, b = _pair(x, y)
     z = finite("covariates", covariates)
-    z = stats.rankdata(z.reshape(a.size, -1), axis=0)
+    z = scipy.stats.rankdata(z.reshape(a.size, -1), axis=0)
     freedom = a.size - 2 - z.shape[1]
     if freedom < 1:
         raise Insufficient("n_heads", f"{a.size} items with {z.shape[1]} covariates leave no degrees of freedom")
     design = np.column_stack([np.ones(a.size), z])
     residual = []
     for values in (a, b):
-        ranks = stats.rankdata(values)
+        ranks = scipy.stats.rankdata(values)
         rest = ranks - design @ np.linalg.lstsq(design, ranks, rcond=None)[0]
         if np.linalg.norm(rest) < 1e-9 * np.linalg.norm(ranks):
             raise Insufficient("zero_variance", "the covariates determine a variable's ranks entirely")
         residual.append(rest)
     r = float(np.corrcoef(*residual)[0, 1])
     t = r * np.sqrt(freedom / max(1 - r * r, 1e-300))
-    return Correlation(r, float(2 * stats.t.sf(abs(t), freedom)))
+    return Correlation(r, float(2 * scipy.stats.t.sf(abs(t), freedom)))
 
 
 def kendall_tau_b(x: ArrayLike, y: ArrayLike) -> Correlation:
     """Kendall tau-b with scipy's two-sided p (exact without ties). Raises as `spearman`."""
-    tau, p = map(float, stats.kendalltau(*_pair(x, y), variant="b"))
+    tau, p = map(float, scipy.stats.kendalltau(*_pair(x, y), variant="b"))
     return Correlation(tau, p)
 
 
 def somers_d(x: ArrayLike, y: ArrayLike) -> Correlation:
     """Somers D(y | x), for an ordinal predictor x (roles) and outcome y (layers). Raises as `spearman`."""
     a, b = _pair(x, y)
-    result = stats.somersd(a, b)
+    result = scipy.stats.somersd(a, b)
     return Correlation(float(result.statistic), float(result.pvalue))
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from calibrations.statistics.arrays import Interval, finite, is_constant, root, tails
 from calibrations.statistics.bootstrap import cluster_strata, percentile_interval
@@ -137,7 +137,7 @@ def _icc_intervals(squares: MeanSquares, level: float) -> dict[str, Interval]:
 
 def _f_bounds(top: float, bottom: float, df1: int, df2: int, quantile: float) -> Interval:
     f = top / bottom if bottom > 1e-20 * top else np.inf
-    return float(f / stats.f.ppf(quantile, df1, df2)), float(f * stats.f.ppf(quantile, df2, df1))
+    return float(f / scipy.stats.f.ppf(quantile, df1, df2)), float(f * scipy.stats.f.ppf(quantile, df2, df1))
 
 
 def _single(bounds: Interval, k: int) -> Interval:
@@ -160,7 +160,7 @@ def _agreement_interval(squares: MeanSquares, quantile: float) -> Interval:
         raise Insufficient("zero_variance", "the agreement coefficient is 1 up to rounding")
     a, b = k * icc / (n * (1 - icc)), 1 + k * icc * (n - 1) / (n * (1 - icc))
     freedom = (a * columns + b * error) ** 2 / ((a * columns) ** 2 / (k - 1) + (b * error) ** 2 / ((n - 1) * (k - 1)))
-    f_low, f_high = stats.f.ppf(quantile, n - 1, freedom), stats.f.ppf(quantile, freedom, n - 1)
+    f_low, f_high = scipy.stats.f.ppf(quantile, n - 1, freedom), scipy.stats.f.ppf(quantile, freedom, n - 1)
     spread = k * columns + (k * n - k - n) * error
     low = n * (rows - f_low * error) / (f_low * spread + n * rows)
     high = n * (f_high * rows - error) / (spread + n * f_high * rows)
@@ -193,7 +193,7 @@ def generalisability_p(effects: ArrayLike, threshold: float, clusters: ArrayLike
     if squares.error <= 0 or design_effect <= 0:
         raise Insufficient("zero_variance", "heads do not vary over prompts")
     f = (1 - threshold) * squares.rows / squares.error / design_effect
-    return float(stats.f.sf(f, squares.n - 1, freedom))
+    return float(scipy.stats.f.sf(f, squares.n - 1, freedom))
 
 
 def generalisability(effects: ArrayLike, level: float = 0.90, clusters: ArrayLike | None = None) -> Reliability:
@@ -286,7 +286,7 @@ def feldt_interval(alpha: float, n_subjects: int, n_items: int, level: float = 0
     if n_subjects < 2 or n_items < 2:
         raise Insufficient("n_prompts", f"{n_subjects} subjects and {n_items} items; at least 2 of each needed")
     low, high = tails(level)
-    law = stats.f(n_subjects - 1, (n_subjects - 1) * (n_items - 1))
+    law = scipy.stats.f(n_subjects - 1, (n_subjects - 1) * (n_items - 1))
     return float(1 - (1 - alpha) * law.ppf(high)), float(1 - (1 - alpha) * law.ppf(low))
 
 

@@ -26,7 +26,6 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
-from transformers.activations import ACT2FN
 
 from circuits.engine.indices import on_device
 from circuits.engine.products import Products
@@ -366,23 +365,35 @@ class Decoder:
     # --- the whole -------------------------------------------------------------------------------------------------
 
     def forward(
-        self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: Sequence[Hook]
+        self,
+        tokens: Int[Tensor, "row position"],
+        end: Int[Tensor, " row"],
+        hooks: Sequence[Hook],
+        known: dict[int, Tensor] | None = None,
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's position `end`. Every hook is called on its activation and may replace it.
 
         Hooks are (name, function of the tensor and None), with the bridge's names; KeyError for one that is not in `names`.
+        `known` keeps the streams that enter the layer of the first hook, by layer, for further calls on the same tokens.
         """
         called = self._sorted(hooks)
         first = min((_layer_of(name, self.n_layers) for name in called), default=0)
         if "hook_embed" in called or not first:
             embedded = _hooked(called, "hook_embed", self.embed(on_device(tokens, self.embedding.device)))
             return self.logits(self.upper(self.place(embedded), end, hooks))
-        found = torch.unique(tokens, dim=0, return_inverse=True)  # up to the first hook equal prompts are equal
+        known = {} if known is None else known
+        if first not in known:
+            known[first] = self._entering(first, tokens)
+        return self.logits(self.upper(known[first], end, hooks, first))
+
+    def _entering(self, first: int, tokens: Int[Tensor, "row position"]) -> Float[Tensor, "row position d_model"]:
+        """The stream that enters layer `first`: without a hook before it, equal prompts are equal."""
+        found = torch.unique(tokens, dim=0, return_inverse=True)
         distinct, row = (on_device(one, self.embedding.device) for one in found)
         stream = self.place(self.embed(distinct))
         for layer in range(first):
             stream = self._output(layer, stream, self._heads(layer, stream, {}), {})
-        return self.logits(self.upper(stream[row], end, hooks, first))
+        return stream[row]
 
     def upper(
         self,
@@ -556,7 +567,7 @@ def of(model: Model) -> Decoder:
         scale=scalar**-0.5 if cfg.use_attn_scale else 1.0,
         parallel=bool(cfg.parallel_attn_mlp),
         # torch's tanh approximation runs as one kernel
-        activation=partial(functional.gelu, approximate="tanh") if cfg.act_fn in TANH_GELU else ACT2FN[cfg.act_fn],
+        activation=partial(functional.gelu, approximate="tanh") if cfg.act_fn in TANH_GELU else _activation(cfg.act_fn),
         angles_of=partial(_angles, model, tuple(kinds.index(kind) for kind in different)) if rotary else None,
         longest=longest,
         score_cap=getattr(config, "attn_logit_softcapping", None),
@@ -571,6 +582,12 @@ class KindOfLayer:
 
     name: str
     window: int | None
+
+
+def _activation(name: str) -> Callable[[Tensor], Tensor]:
+    from transformers.activations import ACT2FN  # seconds to import, and a model that is loaded has imported it already
+
+    return ACT2FN[name]
 
 
 def kinds_of_layers(config: Any, n_layers: int) -> list[KindOfLayer]:

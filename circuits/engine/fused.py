@@ -357,12 +357,12 @@ def _buckets(prompts: PromptSet) -> Iterator[list[int]]:
 
 
 def _shared(buckets: list[list[int]], threads: int) -> list[list[int]]:
-    """The buckets, in halves until every thread has one."""
+    """The buckets, in halves until every thread has one, the largest first, so that the threads end nearly together."""
     while len(buckets) < threads and any(len(rows) > 1 for rows in buckets):
         largest = max(buckets, key=len)
         half = len(largest) // 2
         buckets = [*(rows for rows in buckets if rows is not largest), largest[:half], largest[half:]]
-    return buckets
+    return sorted(buckets, key=len, reverse=True)
 
 
 def first_changed(variant: Variant, bucket: PromptSet, apart: int) -> int:

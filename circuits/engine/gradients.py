@@ -42,6 +42,7 @@ from results_io import UserError
 
 Method = Literal["eap", "eap_ig_inputs", "eap_ig_activations"]
 METHODS: tuple[Method, ...] = get_args(Method)
+KEPT_BYTES = 64 << 20  # of what stages write to the stream, for each thread
 PROMPTS_PER_BACKWARD = 64  # a backward pass needs the activations of every layer, so fewer than a forward pass
 
 FORWARD_MODE = threading.Lock()  # torch's levels of forward-mode differentiation belong to the process, not to a thread
@@ -186,6 +187,25 @@ class PathPoint:
     replaced: Values
     weight: float
     stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """What the runs on one batch share: streams that enter a layer, and what stages write to the stream, by hook.
+
+    Of the latter no more than KEPT_BYTES, or one stage.
+    """
+
+    entering: dict[int, Tensor]
+    stages: dict[str, Tensor]
+
+    def written(self, stage: Stage, compute: Callable[[], Tensor]) -> Tensor:
+        if stage.hook not in self.stages:
+            value = compute()
+            if sum(one.nbytes for one in (value, *self.stages.values())) > KEPT_BYTES:
+                self.stages.clear()
+            self.stages[stage.hook] = value
+        return self.stages[stage.hook]
 
 
 class GradientEngine:
@@ -404,8 +424,9 @@ class GradientEngine:
         shape = (len(batch), len(self.graph.readers), len(self.graph.writers))
         dtype = torch.promote_types(self.model.dtype, torch.float32)
         scores = torch.zeros(shape, dtype=dtype, device=self.model.device)
+        kept = Kept({}, {})
         for run in self._runs(method, steps, values, change):
-            self._add_scores(scores, run, batch, base, change)
+            self._add_scores(scores, run, batch, base, change, kept)
         return scores.double().cpu().numpy(), (at_other - at_base).double().cpu().numpy()
 
     def _add_scores(
@@ -415,11 +436,13 @@ class GradientEngine:
         batch: PromptSet,
         base: Base,
         change: Values,
+        kept_between: Kept,
     ) -> None:
         """Add what one run contributes: one group of readers and one stage of writers at a time, to keep memory small."""
         groups = [g for g in self.groups if self.graph.connects(run.stages[0].writers[0], g.readers[0])]
         inner = tuple(name for group in groups for name in group.inner)
-        difference, kept = self._run(batch, base, inner, tuple(group.stream for group in groups), run.replaced)
+        streams = tuple(group.stream for group in groups)
+        difference, kept = self._run(batch, base, inner, streams, run.replaced, known=kept_between.entering)
         gradient = _gradients(difference, {name: kept[name] for name in inner})
         for group in groups:
             stages = [stage for stage in run.stages if self.graph.connects(stage.writers[0], group.readers[0])]
@@ -430,7 +453,7 @@ class GradientEngine:
             if group.kind == "attention" and not few_writers:
                 upstream = _pull_back(self._norm(group.layer), stream, upstream)
             for stage in stages:
-                written = self._written(stage, change[stage.hook])
+                written = kept_between.written(stage, lambda stage=stage: self._written(stage, change[stage.hook]))
                 if few_writers:
                     written = _push_forward(self._norm(group.layer), stream, written)
                 terms = "reader prompt position d, writer prompt position d -> prompt reader writer"
@@ -482,10 +505,12 @@ class GradientEngine:
         watched: Sequence[str] = (),
         replaced: Values | None = None,
         extra: Sequence[Hook] = (),
+        known: dict[int, Tensor] | None = None,
     ) -> tuple[Float[Tensor, " prompt"], dict[str, Tensor]]:
         """(logit difference, activations), both in one autograd graph that starts at the hooks `differentiated`.
 
-        `replaced` puts values in place of activations; `watched` are only read. DeadHookError if a hook is not called.
+        `replaced` puts values in place of activations; `watched` are only read. `known` are streams of earlier runs on this base
+        (`Decoder.forward`). DeadHookError if a hook is not called.
         """
         replaced, kept = replaced or {}, {}
         names = dict.fromkeys((*replaced, *watched, *differentiated))
@@ -501,7 +526,7 @@ class GradientEngine:
 
         tokens = batch.clean if base == "clean" else batch.corrupted
         hooks = [*((name, partial(visit, name=name)) for name in names), *extra]
-        logits = self._forward(tokens, batch.end, hooks)
+        logits = self._forward(tokens, batch.end, hooks, known)
         dead = set(names) - set(kept)
         if dead:
             raise DeadHookError(f"{self.model.name} never called hook {min(dead)}; no gradient was taken")
@@ -520,11 +545,15 @@ class GradientEngine:
         return self._run(batch, base, (), watched, replaced, extra)
 
     def _forward(
-        self, tokens: Int[Tensor, "row position"], end: Int[Tensor, " row"], hooks: list
+        self,
+        tokens: Int[Tensor, "row position"],
+        end: Int[Tensor, " row"],
+        hooks: list,
+        known: dict[int, Tensor] | None,
     ) -> Float[Tensor, "row vocabulary"]:
         """Logits at each row's last position, in float32 at least; by the bridge if a hook is none of the decoder's."""
         if self.decoder is not None and self.decoder.can_run(tokens.shape[1], hooks):
-            return self.decoder.forward(tokens, end, hooks)
+            return self.decoder.forward(tokens, end, hooks, known)
         if self.backward is None or not torch.is_grad_enabled():
             return hooked_logits(self.model, tokens, end, hooks)
         return modified_logits(self.backward, self.model, tokens, end, hooks)

@@ -29,9 +29,9 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy.special import digamma, ndtri
 
 from results_io import UserError
 
@@ -284,12 +284,12 @@ class NearestNeighbour:
         within_xz, within_yz, within_z = (
             self._digammas[(distance < radius).view(np.int8).sum(1, dtype=np.int32)] for distance in (xz, yz, z)
         )
-        return float(digamma(k) - np.mean(within_xz + within_yz - within_z))
+        return float(scipy.special.digamma(k) - np.mean(within_xz + within_yz - within_z))
 
     @cached_property
     def _digammas(self) -> Float[np.ndarray, " count"]:
         """digamma of every number of rows."""
-        return digamma(np.arange(len(self.target) + 1))
+        return scipy.special.digamma(np.arange(len(self.target) + 1))
 
     def _orders(self, given: Sequence[int], conditioning: np.ndarray) -> Int[np.ndarray, "permutation prompt"]:
         if not given:
@@ -336,7 +336,7 @@ def normal_scores(values: Float[np.ndarray, " prompt"], seed: Sequence[int]) -> 
     tie_break = np.random.default_rng(seed).permutation(len(values))
     rank = np.empty(len(values))
     rank[np.lexsort((tie_break, values))] = np.arange(1, len(values) + 1)
-    return ndtri(rank / (len(values) + 1))
+    return scipy.special.ndtri(rank / (len(values) + 1))
 
 
 def upper_quantile(null: Float[np.ndarray, " permutation"], alpha: float) -> float:

@@ -35,9 +35,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from jaxtyping import Float, Int
-from scipy import stats
 from torch import Tensor
 
 from results_io import UserError
@@ -392,7 +392,7 @@ def diagnose(
 def _disagreement(llc: float, error: float, r_hat: float, sampling: Sampling) -> str | None:
     if r_hat > sampling.r_hat:
         return f"the chains disagree: R-hat {r_hat:.3g} is above {sampling.r_hat:g}"
-    width = 2 * float(stats.t.ppf((1 + INTERVAL) / 2, sampling.chains - 1)) * error
+    width = 2 * float(scipy.stats.t.ppf((1 + INTERVAL) / 2, sampling.chains - 1)) * error
     allowed = max(sampling.width, sampling.relative_width * abs(llc))
     if width > allowed:
         return f"the chains disagree: their {INTERVAL:.0%} interval is {width:.3g} wide, more than {allowed:.3g}"

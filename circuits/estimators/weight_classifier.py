@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_curve
-from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils.class_weight import compute_sample_weight
 
 from results_io import UserError
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
 
 MINIMUM_TASKS = 2  # to learn from: the threshold leaves one out, and another has to remain
 
@@ -71,6 +68,11 @@ def fit(training: Mapping[str, TaskHeads], settings: Mapping[str, Any]) -> Class
     of each task's heads as predicted from the other tasks. UserError if fewer than two tasks have heads inside and outside
     their circuit.
     """
+    from sklearn.linear_model import LogisticRegression  # imported here: scikit-learn takes a while
+    from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     tasks = usable(training)
     if len(tasks) < MINIMUM_TASKS:
         raise UserError(
@@ -98,6 +100,9 @@ def best_threshold(
     Halfway between the lowest probability that it lets in and the next one; 1, which lets none in, if no threshold has J
     above 0.
     """
+    from sklearn.metrics import roc_curve
+    from sklearn.utils.class_weight import compute_sample_weight
+
     classes = [f"{name} {inside}" for name, inside in zip(task, member, strict=True)]
     weight = compute_sample_weight("balanced", classes)  # every task's members count the same, and its other heads
     alarms, hits, thresholds = roc_curve(member, probability, sample_weight=weight, drop_intermediate=False)

@@ -7,14 +7,17 @@ attention outputs and the MLP outputs by layer and named position, on a subset.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from circuits.circuit import Kind, Node
-from circuits.interventions import Effects, Sweep, Variant, denoise, noise
+from circuits.edges import Edge
+from circuits.engine import FusedEngine
+from circuits.interventions import Effects, PathIntervention, Recipe, Sweep, Variant, denoise, noise
+from circuits.models import Model
 from circuits.study import Study
 
 NUMBER, ID = "02", "activation_patching"
@@ -46,13 +49,33 @@ class PatchedHeads:
 
 
 def patch_heads(study: Study, in_logits: bool = False) -> PatchedHeads:
-    """Every head by itself, in both directions, on every scored prompt; on the task's metric unless `in_logits`."""
+    """Every head by itself, in both directions, on every scored prompt; on the task's metric unless `in_logits`.
+
+    A fused engine runs what 05 asks for beside it, which is the same runs with another last step.
+    """
     heads = study.model.heads
     variants = [Variant("clean"), Variant("corrupted", base="corrupted")]
     variants += [denoise([node], f"denoise {node}") for node in heads]
     variants += [noise([node], f"noise {node}") for node in heads]
-    clean, corrupted, *patched = study.run(Sweep(tuple(variants)), in_logits=in_logits).logit_diff
+    fused = isinstance(study.engine, FusedEngine) and has_direct_paths(study.model)
+    beside = downstream_sweep(study.model) if fused else None
+    clean, corrupted, *patched = study.run(Sweep(tuple(variants)), in_logits=in_logits, beside=beside).logit_diff
     return PatchedHeads(clean, corrupted, np.stack(patched[: len(heads)], 1), np.stack(patched[len(heads) :], 1))
+
+
+def has_direct_paths(model: Model) -> bool:
+    """True if a head adds z W_O to the stream and the logits are linear in its final norm."""
+    return not (model.bounds_logits or model.normalises_attention)
+
+
+def downstream_sweep(model: Model) -> Sweep:
+    """The clean run in which everything except the final norm sees one head's corrupted output, for every head."""
+    variants = []
+    for node in model.heads:
+        to_logits = PathIntervention((Edge(node, model.graph.logits),), Recipe("patch", source="clean"))
+        corrupted = noise([node], f"downstream {node}")
+        variants.append(replace(corrupted, interventions=(*corrupted.interventions, to_logits)))
+    return Sweep(tuple(variants))
 
 
 def _sites(study: Study) -> dict[str, Any]:

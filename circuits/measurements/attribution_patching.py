@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy.stats import sem
 
 from circuits.engine.gim import BackwardPass
 from circuits.engine.gradients import METHODS, PROMPTS_PER_BACKWARD, GradientEngine, NodeEstimates
@@ -87,7 +87,7 @@ def _summary(estimates: NodeEstimates) -> dict[str, Any]:
     summary: dict[str, Any] = {"heads": [[reader.layer, reader.index] for reader in estimates.readers]}
     for name, effect in (("effect", estimates.plain), ("corrected", estimates.corrected)):
         summary[name] = None if effect is None else effect.mean(0, dtype=float)
-        summary[f"{name}_standard_error"] = None if effect is None else sem(effect.astype(float))
+        summary[f"{name}_standard_error"] = None if effect is None else scipy.stats.sem(effect.astype(float))
     return summary
 
 

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from einops import einsum, rearrange
 from jaxtyping import Bool, Float, Shaped
-from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import GroupKFold, cross_val_predict
 from torch import Tensor
 
 from circuits.prompts import PromptSet
@@ -138,6 +136,9 @@ def unpredicted_share(
     mean variance, which leaves the ratio the same for a rotated or rescaled stream. What has an SD of at most `constant` of
     its root mean square varies by rounding alone: such a stream predicts nothing, and such a head gets None.
     """
+    from sklearn.linear_model import RidgeCV  # imported here: scikit-learn takes a while
+    from sklearn.model_selection import GroupKFold, cross_val_predict
+
     centred, varies = _centre(z, (0, 2), settings["constant"])
     inputs, has_signal = _centre(stream, (0, 1), settings["constant"])
     predicted = cross_val_predict(

@@ -31,7 +31,6 @@ import torch
 from einops import einsum
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformers import Cache
 
 from circuits.circuit import Node
 from circuits.engine.decoder import Decoder
@@ -373,6 +372,8 @@ class UpperLayers:
 
     def _record(self, block: torch.nn.Module, arguments: tuple, named: dict[str, Any]) -> None:
         """Keep the arguments of a block except the residual stream, with None for a cache of keys and values."""
+        from transformers import Cache
+
         arguments = tuple(None if isinstance(value, Cache) else value for value in arguments[1:])
         named = {name: None if isinstance(value, Cache) else value for name, value in named.items()}
         self.calls.append((arguments, {**named, "use_cache": False}))

@@ -23,7 +23,6 @@ and where the indirect one goes.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,9 +31,7 @@ from einops import einsum
 from jaxtyping import Float
 from torch import Tensor
 
-from circuits.edges import Edge
-from circuits.interventions import PathIntervention, Recipe, Sweep, noise
-from circuits.measurements.activation_patching import patch_heads
+from circuits.measurements.activation_patching import downstream_sweep, has_direct_paths, patch_heads
 from circuits.models import UnsupportedArchitectureError
 from circuits.study import Study
 
@@ -69,7 +66,7 @@ def measure(study: Study) -> dict[str, Any]:
 def _require_direct_paths(study: Study) -> None:
     """UnsupportedArchitectureError unless a head adds z W_O to the stream and the logits are linear in its final norm."""
     model = study.model
-    if model.bounds_logits or model.normalises_attention:
+    if not has_direct_paths(model):
         what = "what its heads write" if model.normalises_attention else "no heads but bounds its logits"
         raise UnsupportedArchitectureError(
             f"model {model.name} normalises {what}, so no path from a head to the logits is direct; run with "
@@ -118,9 +115,4 @@ def _logit_difference_of(
 
 def downstream(study: Study) -> Float[np.ndarray, "prompt head"]:
     """Logit difference of the clean run when everything except the final norm sees each head's corrupted output."""
-    variants = []
-    for node in study.model.heads:
-        to_logits = PathIntervention((Edge(node, study.model.graph.logits),), Recipe("patch", source="clean"))
-        corrupted = noise([node], f"downstream {node}")
-        variants.append(replace(corrupted, interventions=(*corrupted.interventions, to_logits)))
-    return study.run(Sweep(tuple(variants)), in_logits=True).logit_diff.T
+    return study.run(downstream_sweep(study.model), in_logits=True).logit_diff.T

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from meridian.figures import behaviour, distributions, forest, geometry, graph, heads, left_out, lens, patterns, traces
+from collections.abc import Iterator
+
+from meridian.figures import behaviour, distributions, forest, graph, heads, left_out, lens, patterns, traces
 from meridian.figures.values import Figure
 from meridian.run_folder import RunFolder
+
+
+def _geometry(run: RunFolder) -> Iterator[Figure]:
+    """Those of the model's geometry, if it was measured; the suites' statistics take a while to import."""
+    if run.geometry_folder is not None:
+        from meridian.figures import geometry
+
+        yield from geometry.of_run(run)
+
 
 BUILDERS = {  # in the order of a report
     "forest": forest.build,
@@ -16,7 +27,7 @@ BUILDERS = {  # in the order of a report
     "patterns": patterns.build,
     "distributions": distributions.build,
     "behaviour": behaviour.build,
-    "geometry": geometry.of_run,
+    "geometry": _geometry,
 }
 
 

@@ -8,7 +8,6 @@ from typing import Any
 from meridian import run_folder
 from meridian.figures.values import Forest, Interval
 from meridian.run_folder import RunFolder
-from suites.judgement import VERDICT_FROM
 
 VERDICTS = {"confirmed": "pass", "refuted": "fail", "undecided": "inconclusive"}
 
@@ -23,6 +22,8 @@ def build(run: RunFolder) -> Iterator[Forest]:
 
 def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Forest:
     """The failure rates of results 101 to 115, by number, each with its own gate."""
+    from suites.judgement import VERDICT_FROM  # imported here: the suites' statistics take a while
+
     return Forest(
         name="failure_rates",
         title="Failure rates of the behavioural suites",

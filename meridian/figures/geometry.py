@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import spatial, stats
+import scipy
 
 import results_io
 from meridian.figures.values import Curves, Figure, Forest, HeatMap, Interval, MapArrow, OutputMap, Series
@@ -106,7 +106,7 @@ def _map(name: str, key: str, data: Mapping[str, Any], shown: Mapping[str, Any])
 def ellipse(means: np.ndarray, level: float = LEVEL) -> np.ndarray:
     """The ellipse that holds the centre of points [wording, 2] with this confidence: Hotelling's T^2."""
     count = len(means)
-    radius = np.sqrt(2 * (count - 1) / (count - 2) * stats.f.ppf(level, 2, count - 2) / count)
+    radius = np.sqrt(2 * (count - 1) / (count - 2) * scipy.stats.f.ppf(level, 2, count - 2) / count)
     values, vectors = np.linalg.eigh(np.cov(means.T))
     angles = np.linspace(0, 2 * np.pi, CORNERS)
     circle = np.stack([np.cos(angles), np.sin(angles)])
@@ -116,8 +116,8 @@ def ellipse(means: np.ndarray, level: float = LEVEL) -> np.ndarray:
 def outline(points: np.ndarray) -> np.ndarray:
     """The corners of the convex hull, in order; the points themselves if they lie on a line."""
     try:
-        return points[spatial.ConvexHull(points).vertices]
-    except spatial.QhullError:
+        return points[scipy.spatial.ConvexHull(points).vertices]
+    except scipy.spatial.QhullError:
         return points[np.argsort(points[:, 0], kind="stable")][[0, -1]]
 
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
+import scipy
 from jaxtyping import Float
-from scipy import stats
 
 from calibrations.statistics import Insufficient, clustered_mean
 from meridian.figures.values import Cells
@@ -45,7 +45,7 @@ def clustered_means(
         except Insufficient:
             ends = None, None
         else:
-            half = float(stats.t.ppf((1 + level) / 2, found.degrees_of_freedom)) * found.standard_error
+            half = float(scipy.stats.t.ppf((1 + level) / 2, found.degrees_of_freedom)) * found.standard_error
             ends = float(mean - half), float(mean + half)
         low.append(ends[0])
         high.append(ends[1])
@@ -76,5 +76,5 @@ def normal_interval(mean: float | None, standard_error: float | None) -> tuple[f
     """mean -+ z SE of a stored standard error at `LEVEL`; (None, None) if either is missing."""
     if mean is None or standard_error is None:
         return None, None
-    half = float(stats.norm.ppf((1 + LEVEL) / 2)) * standard_error
+    half = float(scipy.stats.norm.ppf((1 + LEVEL) / 2)) * standard_error
     return mean - half, mean + half

@@ -47,6 +47,26 @@ def test_the_embedded_model_is_identified_without_loading_it(monkeypatch) -> Non
         circuit.check(pocket.n_layers, pocket.n_heads)
 
 
+@pytest.mark.parametrize("name", ["pocket", "planted_ioi"])
+def test_the_shape_of_a_shipped_model_is_that_of_its_whole_configuration(name) -> None:
+    shape, config = runnable.shape_of_gpt2(models.EMBEDDED / name), runnable.configuration_in(models.EMBEDDED / name)
+    assert shape is not None
+    assert (shape.num_hidden_layers, shape.num_attention_heads, shape.vocab_size) == (
+        config.num_hidden_layers,
+        config.num_attention_heads,
+        config.vocab_size,
+    )
+
+
+@pytest.mark.parametrize(
+    "changed", [{"architectures": ["LlamaForCausalLM"]}, {"n_layer": "4"}, {"n_head": 0}, {"vocab_size": True}, None]
+)
+def test_no_shape_is_read_from_anything_else(changed, tmp_path) -> None:
+    stored = json.loads((models.EMBEDDED / "pocket" / "config.json").read_text())
+    (tmp_path / "config.json").write_text("{" if changed is None else json.dumps({**stored, **changed}))
+    assert runnable.shape_of_gpt2(tmp_path) is None
+
+
 def test_the_digest_is_over_configuration_tokenizer_and_weights(copied) -> None:
     digest = hashlib.sha256()
     for path in [*sorted(copied.glob("*.json")), copied / "model.safetensors"]:

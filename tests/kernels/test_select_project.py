@@ -53,6 +53,13 @@ def loop(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+def test_copies_and_the_gather_of_other_devices_give_the_same_bits(shape, monkeypatch):
+    copied = reference(*operands(shape))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert torch.equal(reference(*operands(shape)), copied)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
 def test_kernel_and_reference_are_the_loop(shape):
     arguments = operands(shape)
     expected = loop(*double(arguments))

@@ -33,6 +33,18 @@ def test_importing_loads_no_model_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
+def test_whether_results_are_fresh_is_known_without_the_libraries_that_measure_and_judge() -> None:
+    heavy = {"transformers", "transformer_lens", "sklearn", "pandas", "statsmodels", "scipy.stats"}
+    code = (
+        "import sys, run, circuits.measure, meridian.report; from circuits import models; "
+        "models.identify({'name': 'pocket', 'kind': 'embedded', 'path': 'pocket'}); "
+        f"print(sorted({heavy} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_every_public_name_is_there_and_says_what_it_does() -> None:
     for name in meridian.__all__:
         assert len(getattr(meridian, name).__doc__) > 40, name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,7 +70,9 @@ class Structural(Study):
         shape = {name: (2, 1, 1, 1) if "hook_z" in name else (2, 1, 2) for name in hooks}
         return {name: values[name].expand(shape[name]) for name in hooks}
 
-    def run(self, sweep: Sweep, prompts: object = None, in_logits: bool = False) -> Effects:
+    def run(
+        self, sweep: Sweep, prompts: object = None, in_logits: bool = False, beside: Sweep | None = None
+    ) -> Effects:
         rows = np.array([[self.score(variant)] * 2 for variant in sweep.variants])
         return Effects(tuple(v.name for v in sweep.variants), rows, rows > 0, rows, "", "")
 
@@ -147,6 +150,37 @@ def test_the_parts_equal_runs_with_one_path_changed(architecture, make_study) ->
         column = found[name] if name == "total" else found[name][:, place]
         assert np.abs(column - value).max() < 1e-4 * max(1, np.abs(value).max()), name
     assert np.abs(found["downstream"][:, place]).mean() > 0.05
+
+
+def test_downstream_is_run_beside_the_patches_and_is_the_same_by_itself(make_study) -> None:
+    study, sweep = make_study(), activation_patching.downstream_sweep(make_study().model)
+    alone = study.engine.run(sweep, study.prompts).logit_diff
+    counted = Counted()
+    patched = replace(study, done={}, ahead=set(), progress=counted)
+    activation_patching.patch_heads(patched)
+    own = (2 + 2 * len(study.model.heads)) * len(study.prompts)
+    assert counted.done == counted.expected == own
+    patched.engine.run = None  # nothing is run from here on
+    try:
+        assert np.array_equal(mediation.downstream(patched), alone.T)
+    finally:
+        del patched.engine.run
+    assert counted.done == counted.expected == own + len(sweep) * len(study.prompts)
+    mediation.measure(patched)
+    assert counted.done == counted.expected == own + len(sweep) * len(study.prompts)
+
+
+class Counted:
+    """Progress as two numbers."""
+
+    def __init__(self) -> None:
+        self.expected = self.done = 0
+
+    def expect(self, pairs: int) -> None:
+        self.expected += pairs
+
+    def advance(self, pairs: int) -> None:
+        self.done += pairs
 
 
 def test_heads_of_the_last_layer_act_on_the_logits_alone_in_a_parallel_model(make_study) -> None:
