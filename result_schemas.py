@@ -1,7 +1,7 @@
 """Is a numbered result of the form that `result_types` says? And that form as JSON Schema.
 
-A result is checked when it is read, so that no reader meets a list of another length or a word in a number's place. What no result
-may hold whatever its number, a number that is not finite or a hundred lists in each other, is checked of every one.
+A result is checked when it is read, so that no reader meets a list of another length or a word in a number's place. What no
+result may hold whatever its number, a number that is not finite or a hundred lists in each other, is checked of every one.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def numbers() -> list[str]:
 
 
 def schema(number: str) -> dict[str, Any]:
-    """The JSON Schema of result `number`. Lengths that depend on the run are named in descriptions; the reader checks them too."""
+    """The JSON Schema of result `number`. Lengths that depend on the run are in descriptions; the reader checks them."""
     kind = "calibration" if number == "calibration" else "behaviour"
     kind = "measurement" if number in result_types.MEASUREMENTS else kind
     envelope, data = forms({"number": number, "kind": kind})

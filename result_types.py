@@ -182,7 +182,9 @@ class Baseline(TypedDict):
     factors: dict[str, Annotated[list[Any], Over("P")]]
     clean_logit_diff: OverPrompts
     corrupted_logit_diff: OverPrompts
-    clean_in_logits: NotRequired[OverPrompts]  # results of before it was written have the logit difference as their metric
+    clean_in_logits: NotRequired[
+        OverPrompts
+    ]  # results of before it was written have the logit difference as their metric
     correct: Annotated[list[bool], Over("P")]
     top1: Annotated[list[bool], Over("P")]
     metric: NotRequired[str]
@@ -1010,4 +1012,8 @@ BEHAVIOUR: Mapping[str, type] = {
     "121": ChoiceLikelihoods,
     "131": TaxonomyCoverage,
 }
-WHOLE: Mapping[str, type] = {"132": TracePairsResult, "141": TraceResult, "142": CarriersResult}  # with a form of their own
+WHOLE: Mapping[str, type] = {
+    "132": TracePairsResult,
+    "141": TraceResult,
+    "142": CarriersResult,
+}  # with a form of their own

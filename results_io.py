@@ -5,8 +5,8 @@ timestamps), so the same run gives the same bytes, and atomic (temporary file, f
 leaves half of one.
 
 Each file carries a digest of its own content, the SHA-256 of the file without the line of the digest, and every read checks
-it. This finds edits; it does not find a forger, who would write a new digest too. Every read also checks that a result is of its form
-(`result_schemas`) and stands under its own number: whatever a file holds, it is read or it is named with the remedy.
+it. This finds edits; it does not find a forger, who would write a new digest too. Every read also checks that a result is of its
+form (`result_schemas`) and stands under its own number: whatever a file holds, it is read or it is named with the remedy.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ REMEDY = "delete it and run again to measure it anew"
 MOST_BYTES = 1 << 29  # of a result: 20 times those of GPT-2 small with 6,400 prompts
 SHOWN_NAME = 80  # characters of a name that the temporary file beside it repeats, and of a path that a sentence shows
 MOST_DIGITS = 20  # of an integer
+NOT_THE_DISK = (
+    errno.ENOENT,
+    errno.EEXIST,
+)  # unless a folder of results is made: files that a program expects elsewhere
+DATABASE = (
+    *("database or disk is full", "disk I/O error", "attempt to write a readonly database"),
+    "unable to open database file",
+)
 NUMBER = re.compile(r"(\d+|P|E1b|M3b)_")  # what the name of a numbered result begins with
 _sound: set[str] = set()  # digests of contents that were read and found to be of their form
-DISK = {  # what the system refuses a file with, whatever the program does: what is wrong, and the remedy
-    errno.ENOSPC: ("the disk is full", "make room"),
-    errno.EDQUOT: ("your quota on this disk is used up", "make room"),
-    errno.EROFS: ("the disk can only be read", "give a folder elsewhere"),
-    errno.EACCES: ("it is not yours to write or read", "give a folder of yours"),
-    errno.EPERM: ("it is not yours to write or read", "give a folder of yours"),
-    errno.ENOTDIR: ("a file stands where a folder is needed", "give another folder"),
-    errno.EEXIST: ("a file stands where a folder is needed", "give another folder"),
-    errno.EISDIR: ("a folder stands where a file is needed", "move it away"),
-    errno.ELOOP: ("its links lead round in a circle", "give another folder"),
-    errno.ENAMETOOLONG: ("its name is too long for this disk", "give a shorter one"),
-    errno.ENOENT: ("a folder on the way to it is gone or cannot be made", "give another folder"),
-    errno.EIO: ("the disk cannot be read or written", "give a folder elsewhere"),
-    errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
-    errno.ENFILE: ("too many files are open", "close other programs"),
+DISK = {  # what the system refuses a file with, whatever the program does, and the remedy
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give a folder of yours"),
+    **dict.fromkeys((errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO), "give a folder on another disk"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENOENT), "give another folder"),
+    errno.ENAMETOOLONG: "give a folder with a shorter name",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (ulimit -n)"),
 }
 
 
@@ -58,16 +58,34 @@ class UserError(ValueError):
     """Bad input: one sentence that names the value, what was expected and the remedy. Ends a run with exit code 2."""
 
 
-class DiskError(UserError):
-    """A file that the system does not let be written or read: its path, what is wrong with it and the remedy, in one sentence.
-
-    What stood there before is as it was.
-    """
+class DiskError(UserError, OSError):
+    """A file that the system does not let be written or read: path, reason and remedy. What stood there before is as it was."""
 
     def __init__(self, path: str | Path, error: OSError) -> None:
-        problem, remedy = DISK.get(error.errno or 0, (error.strerror or str(error), "give another folder"))
-        super().__init__(f"{_shown(str(path))} cannot be used: {problem}; {remedy} and run again, what was finished is kept")
-        self.errno = error.errno
+        remedy = DISK.get(error.errno or 0, "give another folder")
+        reason = error.strerror or error
+        super().__init__(
+            f"{_shown(str(path))} cannot be written ({reason}); {remedy}, and run again: what was finished is kept"
+        )
+        self.errno, self.strerror = error.errno, error.strerror
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # and not that of OSError
+
+
+def disk_problem(error: BaseException) -> str | None:
+    """The sentence about an error of the disk, wherever it was met; None of any other, such as a file that is not there."""
+    if isinstance(error, DiskError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in DISK and error.errno not in NOT_THE_DISK:
+        return str(DiskError(error.filename or "a file", error))
+    if (
+        type(error).__name__ == "OperationalError" and (text := str(error)) in DATABASE
+    ):  # of sqlite3, which has no number
+        return (
+            f"a database below the results cannot be written ({text}); make room or give another folder, and run again"
+        )
+    return None
 
 
 class ResultError(UserError):
@@ -133,7 +151,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     DiskError if the disk is full, is read-only or has no such place; what stood there stays.
     """
     try:
-        _replace(path, content)
+        _replace(Path(path), content)
     except OSError as error:
         if error.errno not in DISK:
             raise
@@ -172,8 +190,8 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 def read(path: Path) -> dict[str, Any]:
     """Read one result file; ResultError if it is not as this version wrote it, DiskError if it cannot be read at all.
 
-    Refused are JSON that is not (NaN, a key twice, integers of more than 64 bits, nesting or size without end), another schema, an
-    edited content, another form than that of its number, and a number that its name does not have.
+    Refused are JSON that is none (NaN, a key twice, integers of more than 64 bits, nesting or size without end), another
+    schema, an edited content, another form than that of its number, and a number that its name does not have.
     """
     text = _text(path)
     document = _parsed(path, text)
@@ -247,10 +265,6 @@ def _text(path: Path) -> str:
         if (size := Path(path).stat().st_size) > MOST_BYTES:
             raise ResultError(path, f"has {size} bytes, and {MOST_BYTES} are allowed")
         return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        if error.errno not in DISK or error.errno == errno.ENOENT:
-            raise
-        raise DiskError(path, error) from error
     except UnicodeDecodeError as error:
         raise ResultError(path, f"is not readable JSON ({error})") from error
 
