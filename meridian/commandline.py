@@ -30,6 +30,7 @@ from rich.console import Console
 
 import interruption
 import results_io
+import shown_text
 from meridian import aggregate, overrides, ranges
 from meridian.overrides import CONFIGS, GROUPS
 from results_io import UserError
@@ -326,6 +327,6 @@ def _not_understood(override: str, reason: str = "") -> str:
 
 
 def _refuse(sentence: str) -> int:
-    line = " ".join(sentence.split())  # a parser's message may span lines
+    line = shown_text.visible(" ".join(sentence.split()), kept="")  # a parser's message may span lines
     Console(stderr=True, soft_wrap=True).print(line, style="bold red", highlight=False, markup=False)
     return USER_ERROR

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BOTTOM = {
     "interruption",
+    "shown_text",
     "kernels",
     "registries",
     "results_io",
@@ -25,6 +26,7 @@ BOTTOM = {
 }
 LAYERS = {  # each part of the project: the parts that it may import besides itself
     "interruption": set(),
+    "shown_text": set(),
     "results_io": {"result_schemas"},
     "code_digest": {"results_io"},
     "result_schemas": {"result_types"},
