@@ -29,6 +29,7 @@ WORDS: Mapping[Any, str] = {float: "a number", int: "a whole number", str: "a te
 WORDS = {**WORDS, type(None): "null"}
 NAMES: Mapping[Any, str] = {float: "number", int: "integer", str: "string", bool: "boolean", type(None): "null"}
 PROMPTS, HEADS = "P", "H"
+NAMED = ("calibration", "certificate")  # schemas that are of no one number
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -52,6 +53,8 @@ def fault(document: Mapping[str, Any]) -> str | None:
 def forms(document: Mapping[str, Any]) -> tuple[type | None, type | None]:
     """(type of the whole result, type of its data); None where there is none."""
     number, kind = document.get("number"), document.get("kind")
+    if kind == "certificate":
+        return result_types.Certificate, None
     if not isinstance(number, str):
         return None, None
     if kind == "measurement" and number in result_types.MEASUREMENTS:
@@ -124,13 +127,21 @@ def _fields(value: Any, expected: Any, where: str, whole: dict[str, int]) -> Ite
         yield f"{where or 'it'} is {_shown(value)}, not an object"
         return
     fields, before = _fields_of(expected), f"{where}." if where else ""
-    required = {name for name, kind in fields.items() if get_origin(kind) is not NotRequired}
+    required = _required(expected)
     yield from (f"{where or 'it'} lacks {name}" for name in sorted(required - value.keys()))
-    unknown = sorted(value.keys() - fields.keys())
+    unknown = sorted(value.keys() - fields.keys()) if expected not in result_types.OPEN else []
     yield from (f"{where or 'it'} has {_shown(name)}, which its type does not know" for name in unknown)
     own: dict[str, int] = {}
     for name in sorted(fields.keys() & value.keys()):
         yield from _mismatches(value[name], fields[name], f"{before}{name}", whole, own)
+
+
+@cache
+def _required(expected: Any) -> frozenset[str]:
+    """The keys that an object of this type has to have."""
+    return frozenset(
+        name for name in expected.__required_keys__ if get_origin(_fields_of(expected)[name]) is not NotRequired
+    )
 
 
 @cache
@@ -188,21 +199,20 @@ def _in_words(expected: Any) -> str:
 
 
 def numbers() -> list[str]:
-    """The numbers that have a schema, in order; "calibration" stands for all of them, which have the same."""
-    return [*result_types.MEASUREMENTS, "calibration", *result_types.BEHAVIOUR, *result_types.WHOLE]
+    """What has a schema, by number; "calibration" stands for all of them, which have the same."""
+    return [*result_types.MEASUREMENTS, "calibration", "certificate", *result_types.BEHAVIOUR, *result_types.WHOLE]
 
 
 def schema(number: str) -> dict[str, Any]:
     """The JSON Schema of result `number`. Lengths that depend on the run are in descriptions; the reader checks them."""
-    kind = "calibration" if number == "calibration" else "behaviour"
-    kind = "measurement" if number in result_types.MEASUREMENTS else kind
+    kind = number if number in NAMED else "measurement" if number in result_types.MEASUREMENTS else "behaviour"
     envelope, data = forms({"number": number, "kind": kind})
     definitions: dict[str, Any] = {}
     found = _schema(envelope, definitions)
     form = definitions[found["$ref"].rpartition("/")[2]]
     if data is not None:
         form = {**form, "properties": {**form["properties"], "data": _schema(data, definitions)}}
-    if number != "calibration":
+    if number not in NAMED:
         form = {**form, "properties": {**form["properties"], "number": {"const": number}}}
     return {"$schema": DIALECT, "title": f"result {number}", **form, "$defs": dict(sorted(definitions.items()))}
 
@@ -235,8 +245,8 @@ def _definition(expected: Any, definitions: dict[str, Any]) -> dict[str, Any]:
             "description": " ".join((expected.__doc__ or "").split()),
             "type": "object",
             "properties": {key: _schema(kind, definitions) for key, kind in fields.items()},
-            "required": sorted(key for key, kind in fields.items() if get_origin(kind) is not NotRequired),
-            "additionalProperties": False,
+            "required": sorted(_required(expected)),
+            "additionalProperties": expected in result_types.OPEN,
         }
     return {"$ref": f"#/$defs/{name}"}
 

@@ -984,6 +984,51 @@ class CarriersResult(TypedDict):
     inputs_sha256: dict[str, str]
 
 
+class StoredGate(TypedDict):
+    """One condition of a tier and how it came out."""
+
+    metric: str
+    verdict: str
+    reason: str
+    needs: str | None
+    p: float | None
+    split: str
+
+
+class StoredRow(TypedDict, total=False):
+    """A calibration on the certificate, with a row for each of its metrics."""
+
+    id: str
+    title: str
+    verdict: str
+    gating: bool
+    decisive: str | None
+    asked: dict[str, str]
+    records: list[dict[str, Any]]
+
+
+class Certificate(TypedDict, total=False):
+    """certificate.json. Other keys may stand beside these, and an older version has fewer."""
+
+    kind: str
+    subject: dict[str, str | None]
+    tier: int | None
+    of: int
+    ceiling: int
+    tier_name: str
+    asked: list[str]
+    blocking: dict[str, list[StoredGate]]
+    warnings: list[StoredGate]
+    headline: dict[str, Any]
+    inputs: dict[str, str]
+    inputs_sha256: dict[str, str]
+    p_certificate: float | None
+    preconditions: list[dict[str, Any]]
+    rows: list[StoredRow]
+    rules: dict[str, Any] | None
+    worst_groups: dict[str, Any]
+
+
 MEASUREMENTS: Mapping[str, type] = {
     "01": Baseline,
     "02": ActivationPatching,
@@ -1017,3 +1062,4 @@ WHOLE: Mapping[str, type] = {
     "141": TraceResult,
     "142": CarriersResult,
 }  # with a form of their own
+OPEN = (Certificate,)  # may have keys that their type does not know
