@@ -50,7 +50,7 @@ def not_as_certified(folder: Path, certificate: Mapping[str, Any]) -> str | None
             return f"holds {path.name}, which {CERTIFICATE} does not list"
         if results_io.file_digest(path) != listed[number]:
             results_io.read(path)
-            return f"holds another {path.name} than {CERTIFICATE} was made from"
+            return f"holds another {path.name} than certificate.json was made from"
     return None
 
 
