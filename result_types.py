@@ -1,4 +1,4 @@
-"""What stands in a numbered result, one type for each number: what pyright knows of a result, and a test compares with a run.
+"""What stands in a numbered result, one type for each number: what pyright knows of a result, and what `result_schemas` checks.
 
 results/README.md says what each field means. Lists are named by what they run over: P prompts, H heads (row-major), L layers,
 R position roles. At run time a result is plain JSON data, as `results_io.read` returns it.
@@ -7,14 +7,37 @@ R position roles. At run time a result is plain JSON data, as `results_io.read` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NotRequired, TypedDict
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+
+@dataclass(frozen=True)
+class Over:
+    """What a list runs over, from the outside in: "P H" is [P][H]. `below`: its numbers are indices of this axis.
+
+    P and H are those of the whole result, as its `n` says; any other letter is the length of one axis within one object.
+    """
+
+    axes: str
+    below: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        return self.axes.split()
+
 
 Split = Literal["evaluation", "held_out"]
-Head = list[int]  # [layer, head]
+Head = Annotated[list[int], Over("2")]  # [layer, head]
 Vector = list[float]
 Matrix = list[list[float]]
 Gaps = list[float | None]  # null: no value for this one
 GapMatrix = list[list[float | None]]
+OverPrompts = Annotated[Vector, Over("P")]
+OverHeads = Annotated[Vector, Over("H")]
+PromptsByHeads = Annotated[Matrix, Over("P H")]
+GapsOfHeads = Annotated[Gaps, Over("H")]
+Composition = Annotated[GapMatrix, Over("H H")]
+Rows = Annotated[list[int], Over("S", below="P")]  # of prompts
 
 
 # --- the envelope ----------------------------------------------------------------------------------------------------
@@ -152,25 +175,27 @@ class PromptExample(TypedDict):
 class Baseline(TypedDict):
     """01. Lists run over P, but for `heads` [H] and the `examples`."""
 
-    prompt_id: list[str]
-    split: list[Split]
-    template: list[Any]
-    cluster: list[Any]
-    factors: dict[str, list[Any]]
-    clean_logit_diff: Vector
-    corrupted_logit_diff: Vector
-    clean_in_logits: NotRequired[Vector]  # results of before it was written have the logit difference as their metric
-    correct: list[bool]
-    top1: list[bool]
+    prompt_id: Annotated[list[str], Over("P")]
+    split: Annotated[list[Split], Over("P")]
+    template: Annotated[list[Any], Over("P")]
+    cluster: Annotated[list[Any], Over("P")]
+    factors: dict[str, Annotated[list[Any], Over("P")]]
+    clean_logit_diff: OverPrompts
+    corrupted_logit_diff: OverPrompts
+    clean_in_logits: NotRequired[
+        OverPrompts
+    ]  # results of before it was written have the logit difference as their metric
+    correct: Annotated[list[bool], Over("P")]
+    top1: Annotated[list[bool], Over("P")]
     metric: NotRequired[str]
-    answer_probability: Vector
-    foil_probability: Vector
+    answer_probability: OverPrompts
+    foil_probability: OverPrompts
     accuracy: dict[str, float]
-    heads: list[Head]
+    heads: Annotated[list[Head], Over("H")]
     n_layers: int
     n_heads_per_layer: int
     examples: list[PromptExample]
-    row: NotRequired[list[int]]  # of prompts from a file: the row of each, from 1
+    row: NotRequired[Annotated[list[int], Over("P")]]  # of prompts from a file: the row of each, from 1
     source: NotRequired[PromptSource]
 
 
@@ -182,7 +207,7 @@ class PromptSource(TypedDict):
 
 
 class PatchedSites(TypedDict):
-    rows: list[int]
+    rows: Rows
     roles: list[str]
     denoising: BySite
 
@@ -190,42 +215,42 @@ class PatchedSites(TypedDict):
 class ActivationPatching(TypedDict):
     """02. `denoising` and `noising` [P][H]."""
 
-    denoising: Matrix
-    noising: Matrix
+    denoising: PromptsByHeads
+    noising: PromptsByHeads
     sites: PatchedSites
 
 
 class DirectLogitAttribution(TypedDict):
     """03. `attribution` [P][H], `mlp` [P][L], `embedding` and `bias` [P]."""
 
-    attribution: Matrix
-    mlp: Matrix
-    embedding: Vector
-    bias: Vector
+    attribution: PromptsByHeads
+    mlp: Annotated[Matrix, Over("P L")]
+    embedding: OverPrompts
+    bias: OverPrompts
     max_error: float
 
 
 class LensByPosition(TypedDict):
-    rows: list[int]
-    roles: list[str]
-    probability: Matrix
-    logit_diff: Matrix
+    rows: Rows
+    roles: Annotated[list[str], Over("R")]
+    probability: Annotated[Matrix, Over("D R")]
+    logit_diff: Annotated[Matrix, Over("D R")]
 
 
 class LensExample(TypedDict):
-    tokens: list[str]
-    top_token: list[list[str]]
-    top_probability: Matrix
-    logit_diff: Matrix
+    tokens: Annotated[list[str], Over("T")]
+    top_token: Annotated[list[list[str]], Over("D T")]
+    top_probability: Annotated[Matrix, Over("D T")]
+    logit_diff: Annotated[Matrix, Over("D T")]
 
 
 class LogitLens(TypedDict):
     """04. `rank`, `probability`, `logit_diff` [L+1][P]; `emergence_layer` [P]."""
 
-    rank: list[list[int]]
-    probability: Matrix
-    logit_diff: Matrix
-    emergence_layer: list[int | None]
+    rank: Annotated[list[list[int]], Over("D P")]
+    probability: Annotated[Matrix, Over("D P")]
+    logit_diff: Annotated[Matrix, Over("D P")]
+    emergence_layer: Annotated[list[int | None], Over("P")]
     max_error: float
     by_position: LensByPosition
     examples: list[LensExample]
@@ -234,12 +259,12 @@ class LogitLens(TypedDict):
 class Mediation(TypedDict):
     """05. `total` [P], the others [P][H]."""
 
-    total: Vector
-    natural_direct: Matrix
-    natural_indirect: Matrix
-    interaction: Matrix
-    direct_path: Matrix
-    downstream: Matrix
+    total: OverPrompts
+    natural_direct: PromptsByHeads
+    natural_indirect: PromptsByHeads
+    interaction: PromptsByHeads
+    direct_path: NotRequired[PromptsByHeads]  # left out by experiment=validate_calibrations
+    downstream: NotRequired[PromptsByHeads]
 
 
 class CausalTracing(TypedDict):
@@ -248,7 +273,7 @@ class CausalTracing(TypedDict):
     corruption: Mapping[str, Any]
     strategies: list[str]
     roles: list[str]
-    rows: list[int]
+    rows: Rows
     impact: BySite
     standard_error: BySite
     clean_probability: float
@@ -264,8 +289,8 @@ class SelectionStep(TypedDict):
 class EntropySelection(TypedDict):
     """`score` and `marginal` [H]."""
 
-    score: Vector
-    marginal: Vector
+    score: OverHeads
+    marginal: OverHeads
     selected: list[Head]
     forward: list[SelectionStep]
     rejected: SelectionStep | None
@@ -273,7 +298,7 @@ class EntropySelection(TypedDict):
 
 
 class SelectionStability(TypedDict):
-    frequency: Vector
+    frequency: OverHeads
     mean_jaccard: float
     refits: int
 
@@ -293,11 +318,11 @@ class CausationEntropy(EntropySelection):
 class NodeAttribution(TypedDict):
     """All [head]."""
 
-    heads: list[Head]
-    effect: Vector
-    effect_standard_error: Vector
-    corrected: Vector | None
-    corrected_standard_error: Vector | None
+    heads: Annotated[list[Head], Over("N")]
+    effect: Annotated[Vector, Over("N")]
+    effect_standard_error: Annotated[Vector, Over("N")]
+    corrected: Annotated[Vector, Over("N")] | None
+    corrected_standard_error: Annotated[Vector, Over("N")] | None
 
 
 class NodeAttributions(TypedDict):
@@ -310,14 +335,14 @@ class NodeAttributions(TypedDict):
 class EdgeScoresByMethod(TypedDict):
     """[reader][writer], null where there is no edge."""
 
-    eap: GapMatrix
-    eap_ig_inputs: GapMatrix
-    eap_ig_activations: GapMatrix
+    eap: Annotated[GapMatrix, Over("R W")]
+    eap_ig_inputs: Annotated[GapMatrix, Over("R W")]
+    eap_ig_activations: Annotated[GapMatrix, Over("R W")]
 
 
 class EdgeAttributions(EdgeScoresByMethod):
-    writers: list[str]
-    readers: list[str]
+    writers: Annotated[list[str], Over("W")]
+    readers: Annotated[list[str], Over("R")]
     base: str
     prompts: int
     steps: int
@@ -329,10 +354,10 @@ class EdgeAttributions(EdgeScoresByMethod):
 class AttributionPatching(TypedDict):
     """08. `effect`, `noising`, `effect_graddrop` [P][H]."""
 
-    effect: Matrix
-    noising: Matrix
-    effect_graddrop: Matrix | None
-    rows: list[int]
+    effect: PromptsByHeads
+    noising: PromptsByHeads
+    effect_graddrop: PromptsByHeads | None
+    rows: Rows
     nodes: NodeAttributions
     edges: EdgeAttributions
 
@@ -365,14 +390,14 @@ class WeightClassifier(TypedDict):
 class Weights(TypedDict):
     """09. Scores [H], compositions [H][H] (sender, receiver)."""
 
-    ov_norm: Vector
-    spectral_norm: Vector
-    qk_spectral_norm: Vector
-    sv_entropy: Vector
-    copying: Gaps
-    q_composition: GapMatrix
-    k_composition: GapMatrix
-    v_composition: GapMatrix
+    ov_norm: OverHeads
+    spectral_norm: OverHeads
+    qk_spectral_norm: OverHeads
+    sv_entropy: OverHeads
+    copying: GapsOfHeads
+    q_composition: Composition
+    k_composition: Composition
+    v_composition: Composition
     composition_baseline: Moments
     classifier: WeightClassifier
 
@@ -380,16 +405,16 @@ class Weights(TypedDict):
 class LearningCoefficients(TypedDict):
     """10. Lists run over H."""
 
-    score: Gaps
-    standard_error: Gaps
-    r_hat: Gaps
-    effective_samples: Gaps
-    drift: Gaps
-    step_size: Gaps
-    acceptance: Gaps
-    reason: list[str | None]
-    chains: list[Gaps | None]
-    trace: list[Gaps | None]
+    score: GapsOfHeads
+    standard_error: GapsOfHeads
+    r_hat: GapsOfHeads
+    effective_samples: GapsOfHeads
+    drift: GapsOfHeads
+    step_size: GapsOfHeads
+    acceptance: GapsOfHeads
+    reason: Annotated[list[str | None], Over("H")]
+    chains: Annotated[list[Gaps | None], Over("H")]
+    trace: Annotated[list[Gaps | None], Over("H")]
     reliability: float | None
     negative: int
     insufficient: int
@@ -417,10 +442,10 @@ class Condition(TypedDict):
 class RandomCircuits(TypedDict):
     """`heads` [circuit][k], `logit_diff` [circuit][row], `prompt_index` [row]."""
 
-    heads: list[list[Head]]
+    heads: Annotated[list[list[Head]], Over("C")]
     nodes: NotRequired[list[list[str]]]  # all by name, of a claim with MLPs or positions; so in what follows
-    prompt_index: list[int]
-    logit_diff: Matrix
+    prompt_index: Rows
+    logit_diff: Annotated[Matrix, Over("C S")]
     recipe: str
     seed: int
 
@@ -436,19 +461,19 @@ class FreshPrompts(TypedDict):
     """19. `prompt_id`, `clean` and `circuit` [N], `draws` {seed or "pool": rows}."""
 
     size: int
-    draws: dict[str, list[int]]
+    draws: dict[str, Annotated[list[int], Over("", below="N")]]
     unavailable: dict[str, str]
-    prompt_id: list[str]
-    clean: Vector
-    circuit: Vector
+    prompt_id: Annotated[list[str], Over("N")]
+    clean: Annotated[Vector, Over("N")]
+    circuit: Annotated[Vector, Over("N")]
 
 
 class AblationBattery(TypedDict):
     """20. `logit_diff` [condition][P]."""
 
     circuit: DeclaredCircuit
-    conditions: list[Condition]
-    logit_diff: Matrix
+    conditions: Annotated[list[Condition], Over("V")]
+    logit_diff: Annotated[Matrix, Over("V P")]
     random_circuits: RandomCircuits
     baselines: BaselineCircuits
 
@@ -456,18 +481,18 @@ class AblationBattery(TypedDict):
 class Knockouts(TypedDict):
     """21. `effect` [P][H]."""
 
-    effect: Matrix
+    effect: PromptsByHeads
     recipe: str
 
 
 class BesideSets(TypedDict):
     """Lists run over the circuit's heads; `effect` [head][P]."""
 
-    sets: list[list[Head]]
+    sets: Annotated[list[list[Head]], Over("K")]
     nodes: NotRequired[list[list[str]]]
-    kind: list[str]
-    effect: Matrix
-    discovery_effect: Vector
+    kind: Annotated[list[str], Over("K")]
+    effect: Annotated[Matrix, Over("K P")]
+    discovery_effect: Annotated[Vector, Over("K")]
     discovery_prompts: int
 
 
@@ -483,20 +508,20 @@ class ClaimedGroup(TypedDict):
 class GroupLosses(TypedDict):
     """Under one recipe, averaged over its draws: `model`, `circuit` and `empty` [row], the last two [group][row]."""
 
-    groups: list[int]
+    groups: Annotated[list[int], Over("G")]
     recipe: str
     draws: int
-    model: Vector
-    circuit: Vector
-    empty: Vector
-    model_without: Matrix
-    circuit_without: Matrix
+    model: Annotated[Vector, Over("S")]
+    circuit: Annotated[Vector, Over("S")]
+    empty: Annotated[Vector, Over("S")]
+    model_without: Annotated[Matrix, Over("G S")]
+    circuit_without: Annotated[Matrix, Over("G S")]
 
 
 class ClaimedGroups(TypedDict):
     """Groups taken out of circuit and model, on the prompts `prompt_index`; `recipes` by name, the claim's own first."""
 
-    prompt_index: list[int]
+    prompt_index: Rows
     grouping_prompts: int
     groups: list[ClaimedGroup]
     recipes: dict[str, GroupLosses]
@@ -516,7 +541,7 @@ class OutsideSetEffect(TypedDict):
 class OutsideHeads(TypedDict):
     """`recipes`[recipe][side] is [outside head][row]."""
 
-    prompt_index: list[int]
+    prompt_index: Rows
     grouping_prompts: int
     heads: list[Head]
     nodes: NotRequired[list[str]]
@@ -529,9 +554,9 @@ class Minimality(TypedDict):
 
     heads: list[Head]
     nodes: NotRequired[list[str]]
-    effect: Matrix
-    roles: list[str]
-    role_effect: Matrix
+    effect: Annotated[Matrix, Over("K P")]
+    roles: Annotated[list[str], Over("R")]
+    role_effect: Annotated[Matrix, Over("R P")]
     recipe: str
     greedy: BesideSets
     completeness: ClaimedGroups
@@ -553,12 +578,12 @@ class ScrubbingHypothesis(TypedDict):
 class CausalScrubbing(TypedDict):
     """24. `everything_relevant` [P], the other runs [draw][P], `without_pathway` [row]."""
 
-    everything_relevant: Vector
-    nothing_relevant: Matrix
-    scrubbed: Matrix
-    heads_only: Matrix
-    without_pathway: dict[str, Vector]
-    rows: list[int]
+    everything_relevant: OverPrompts
+    nothing_relevant: Annotated[Matrix, Over("D P")]
+    scrubbed: Annotated[Matrix, Over("D P")]
+    heads_only: Annotated[Matrix, Over("D P")]
+    without_pathway: dict[str, Annotated[Vector, Over("S")]]
+    rows: Rows
     hypothesis: ScrubbingHypothesis
     recipes: list[str]
     seed: int
@@ -574,24 +599,24 @@ class AttentionExample(TypedDict):
 class Attention(TypedDict):
     """25. Scores [H], `to_position` {query role: {key role: [H]}}."""
 
-    entropy: Gaps
-    to_position: dict[str, dict[str, Vector]]
-    previous_token: Vector
-    duplicate_token: Vector
-    induction: Vector
+    entropy: GapsOfHeads
+    to_position: dict[str, dict[str, OverHeads]]
+    previous_token: OverHeads
+    duplicate_token: OverHeads
+    induction: OverHeads
     examples: list[AttentionExample]
 
 
 class HeadStatistics(TypedDict):
     """26. `output_norm`, `output_norm_raw` [P][H], `singular_values` [H][d_head], the others [H]."""
 
-    output_norm: Matrix
-    output_norm_raw: Matrix
-    discovery_norm: Vector
-    mean: Vector
-    variance: Vector
-    singular_values: Matrix
-    prediction_error_ratio: Gaps
+    output_norm: PromptsByHeads
+    output_norm_raw: PromptsByHeads
+    discovery_norm: OverHeads
+    mean: OverHeads
+    variance: OverHeads
+    singular_values: Annotated[Matrix, Over("H d")]
+    prediction_error_ratio: GapsOfHeads
     prediction_error_unavailable: str | None
 
 
@@ -603,11 +628,11 @@ class StoredCircuit(TypedDict):
 class CompanionTask(TypedDict):
     """`template` and `cluster` [prompt], `denoising` [prompt][H]."""
 
-    prompt_id: list[str]
+    prompt_id: Annotated[list[str], Over("Q")]
     row: NotRequired[list[int]]  # of a companion from a file
-    template: list[str]
-    cluster: list[str]
-    denoising: Matrix
+    template: Annotated[list[str], Over("Q")]
+    cluster: Annotated[list[str], Over("Q")]
+    denoising: Annotated[Matrix, Over("Q H")]
     gap: float
     mean_clean: float
     accuracy: float
@@ -632,11 +657,11 @@ class EdgeChoice(TypedDict):
 class EdgeCircuits(TypedDict):
     """`kept` [edge], `clean` [P], `logit_diff` {recipe: {form: [P]}}, `faithfulness` {recipe: {form: {split: x}}}."""
 
-    kept: list[bool]
+    kept: Annotated[list[bool], Over("E")]
     edges: dict[str, int]
     recipes: dict[str, str]
-    clean: Vector
-    logit_diff: dict[str, dict[str, Vector]]
+    clean: OverPrompts
+    logit_diff: dict[str, dict[str, OverPrompts]]
     faithfulness: dict[str, dict[str, dict[str, float | None]]]
 
 
@@ -664,15 +689,15 @@ class EdgesNotPatched(TypedDict):
 class PathPatching(TypedDict):
     """28. Lists run over edges; `noising` and `denoising` [edge][row]."""
 
-    senders: list[Head]
-    receivers: list[Head | str]
-    receiver_heads: list[list[Head]]
-    input: list[str | None]
-    rows: list[int]
-    noising: Matrix
-    denoising: Matrix
-    noising_mean: Vector
-    denoising_mean: Vector
+    senders: Annotated[list[Head], Over("E")]
+    receivers: Annotated[list[Head | str], Over("E")]
+    receiver_heads: Annotated[list[list[Head]], Over("E")]
+    input: Annotated[list[str | None], Over("E")]
+    rows: Rows
+    noising: Annotated[Matrix, Over("E S")]
+    denoising: Annotated[Matrix, Over("E S")]
+    noising_mean: Annotated[Vector, Over("E")]
+    denoising_mean: Annotated[Vector, Over("E")]
     discovery: EdgeChoice
     not_patched: EdgesNotPatched | None
     circuit: EdgeCircuits
@@ -959,6 +984,51 @@ class CarriersResult(TypedDict):
     inputs_sha256: dict[str, str]
 
 
+class StoredGate(TypedDict):
+    """One condition of a tier and how it came out."""
+
+    metric: str
+    verdict: str
+    reason: str
+    needs: str | None
+    p: float | None
+    split: str
+
+
+class StoredRow(TypedDict, total=False):
+    """A calibration on the certificate, with a row for each of its metrics."""
+
+    id: str
+    title: str
+    verdict: str
+    gating: bool
+    decisive: str | None
+    asked: dict[str, str]
+    records: list[dict[str, Any]]
+
+
+class Certificate(TypedDict, total=False):
+    """certificate.json. Other keys may stand beside these, and an older version has fewer."""
+
+    kind: str
+    subject: dict[str, str | None]
+    tier: int | None
+    of: int
+    ceiling: int
+    tier_name: str
+    asked: list[str]
+    blocking: dict[str, list[StoredGate]]
+    warnings: list[StoredGate]
+    headline: dict[str, Any]
+    inputs: dict[str, str]
+    inputs_sha256: dict[str, str]
+    p_certificate: float | None
+    preconditions: list[dict[str, Any]]
+    rows: list[StoredRow]
+    rules: dict[str, Any] | None
+    worst_groups: dict[str, Any]
+
+
 MEASUREMENTS: Mapping[str, type] = {
     "01": Baseline,
     "02": ActivationPatching,
@@ -980,3 +1050,16 @@ MEASUREMENTS: Mapping[str, type] = {
     "27": CrossTask,
     "28": PathPatching,
 }
+
+FAILURE_MODES = range(101, 116)
+BEHAVIOUR: Mapping[str, type] = {
+    **{str(number): FailureMode for number in FAILURE_MODES},
+    "121": ChoiceLikelihoods,
+    "131": TaxonomyCoverage,
+}
+WHOLE: Mapping[str, type] = {
+    "132": TracePairsResult,
+    "141": TraceResult,
+    "142": CarriersResult,
+}  # with a form of their own
+OPEN = (Certificate,)  # may have keys that their type does not know

@@ -5,11 +5,14 @@ timestamps), so the same run gives the same bytes, and atomic (temporary file, f
 leaves half of one.
 
 Each file carries a digest of its own content, the SHA-256 of the file without the line of the digest, and every read checks
-it. This finds edits; it does not find a forger, who would write a new digest too.
+it. This finds edits; it does not find a forger, who would write a new digest too. Every read also checks that a result is of its
+form (`result_schemas`) and stands under its own number: whatever a file holds, it is read or it is named with the remedy.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -18,7 +21,9 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import result_schemas
 
 VERSION = "0.1.0"  # a result made by another version is stale
 SCHEMA_VERSION = 1
@@ -29,10 +34,61 @@ HEAD_LINES = re.compile(
     r'^  "(schema_version|subject)": (.*?),?$', re.MULTILINE
 )  # each key of the top level has its line
 REMEDY = "delete it and run again to measure it anew"
+MOST_BYTES = 1 << 29  # of a result: 20 times those of GPT-2 small with 6,400 prompts
+SHOWN_NAME = 80  # characters of a name that the temporary file beside it repeats, and of a path that a sentence shows
+MOST_DIGITS = 20  # of an integer
+NOT_THE_DISK = (
+    errno.ENOENT,
+    errno.EEXIST,
+)  # unless a folder of results is made: files that a program expects elsewhere
+DATABASE = (
+    *("database or disk is full", "disk I/O error", "attempt to write a readonly database"),
+    "unable to open database file",
+)
+NUMBER = re.compile(r"(\d+|P|E1b|M3b)_")  # what the name of a numbered result begins with
+_sound: set[str] = set()  # digests of contents that were read and found to be of their form
+DISK = {  # what the system refuses a file with, whatever the program does, and the remedy
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give a folder of yours"),
+    **dict.fromkeys((errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO), "give a folder on another disk"),
+    **dict.fromkeys((errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENOENT), "give another folder"),
+    errno.ENAMETOOLONG: "give a folder with a shorter name",
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "allow more open files (ulimit -n)"),
+}
 
 
 class UserError(ValueError):
     """Bad input: one sentence that names the value, what was expected and the remedy. Ends a run with exit code 2."""
+
+
+class DiskError(UserError, OSError):
+    """A file that the system does not let be written or read: path, reason and remedy. What stood there before is as it was."""
+
+    def __init__(self, path: str | Path, error: OSError) -> None:
+        remedy = DISK.get(error.errno or 0, "give another folder")
+        reason = error.strerror or error
+        super().__init__(
+            f"{_shown(str(path))} cannot be written ({reason}); {remedy}, and run again: what was finished is kept"
+        )
+        self.errno, self.strerror = error.errno, error.strerror
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # and not that of OSError
+
+
+def disk_problem(error: BaseException) -> str | None:
+    """The sentence about an error of the disk, wherever it was met; None of any other, such as a file that is not there."""
+    if isinstance(error, DiskError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in DISK and error.errno not in NOT_THE_DISK:
+        return str(DiskError(error.filename or "a file", error))
+    if (
+        type(error).__name__ == "OperationalError" and (text := str(error)) in DATABASE
+    ):  # of sqlite3, which has no number
+        return (
+            f"a database below the results cannot be written ({text}); make room or give another folder, and run again"
+        )
+    return None
 
 
 class ResultError(UserError):
@@ -93,9 +149,21 @@ def sha256(value: Any) -> str:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Replace `path` by `content` in one step: readers see the old file or the new one, never a part."""
+    """Replace `path` by `content` in one step: readers see the old file or the new one, never a part.
+
+    DiskError if the disk is full, is read-only or has no such place; what stood there stays.
+    """
+    try:
+        _replace(Path(path), content)
+    except OSError as error:
+        if error.errno not in DISK:
+            raise
+        raise DiskError(path, error) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:SHOWN_NAME]}.", suffix=".partial")
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content)
@@ -104,7 +172,8 @@ def write_bytes(path: Path, content: bytes) -> None:
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink(missing_ok=True)
         raise
 
 
@@ -122,22 +191,67 @@ def write(path: Path, document: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read one result file; ResultError if it is not as this version wrote it."""
+    """Read one result file; ResultError if it is not as this version wrote it, DiskError if it cannot be read at all.
+
+    Refused are JSON that is none (NaN, a key twice, integers of more than 64 bits, nesting or size without end), another
+    schema, an edited content, another form than that of its number, and a number that its name does not have.
+    """
     text = _text(path)
-    try:
-        document = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ResultError(path, f"is not readable JSON ({error})") from error
+    document = _parsed(path, text)
     if not isinstance(document, dict) or document.get("schema_version") != SCHEMA_VERSION:
         version = document.get("schema_version") if isinstance(document, dict) else None
-        raise ResultError(path, f"has result schema {version}, expected {SCHEMA_VERSION}")
+        raise ResultError(path, f"has result schema {_shown(str(version))}, expected {SCHEMA_VERSION}")
     if DIGEST not in document:
         raise NoDigestError(path)
-    if not _is_as_written(text):  # a file that was only laid out anew has the same content
+    as_written = _is_as_written(text)
+    if not as_written or document[DIGEST] not in _sound:
+        _require_sound(path, document, as_written)
+    stem = NUMBER.match(Path(path).name)
+    if stem and (own := document.get("number")) is not None and own != stem[1]:
+        raise ResultError(path, f"is result {_shown(str(own))} under the name of {stem[1]}")
+    return document
+
+
+def _require_sound(path: Path, document: Mapping[str, Any], as_written: bool) -> None:
+    """ResultError unless the digest is that of the content and the content of its form; what is sound is not checked again."""
+    reason = result_schemas.limits(document)
+    if reason is None and not as_written:  # a file that was only laid out anew has the same content
         content = {name: value for name, value in document.items() if name != DIGEST}
         if document[DIGEST] != sha256(_joined(_lines(content)).encode()):
-            raise ResultError(path, "was edited after it was written: its digest is of another content")
-    return document
+            reason = "was edited after it was written: its digest is of another content"
+    if reason := reason or result_schemas.fault(document):
+        raise ResultError(path, reason)
+    _sound.add(document[DIGEST])
+
+
+def _parsed(path: Path, text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refused, parse_int=_integer, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise ResultError(path, f"is not readable JSON ({error})") from error
+
+
+def _refused(constant: str) -> NoReturn:
+    raise ValueError(f"it holds {constant}, which is no number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"it holds an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys stand there once: of two with one name, readers take the first or the last."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _shown(text: str) -> str:
+    """A text in a sentence, cut where it is long."""
+    return text if len(text) <= SHOWN_NAME else f"{text[:SHOWN_NAME]}..."
 
 
 def subject(path: Path) -> Any:
@@ -153,8 +267,7 @@ def subject(path: Path) -> Any:
 def fault(path: Path) -> str | None:
     """Why `read` would refuse this result file ("was edited after ..."); None if it is as it was written."""
     try:
-        if not _is_as_written(_text(path)):
-            read(path)
+        read(path)
     except ResultError as error:
         return error.reason
     return None
@@ -162,6 +275,8 @@ def fault(path: Path) -> str | None:
 
 def _text(path: Path) -> str:
     try:
+        if (size := Path(path).stat().st_size) > MOST_BYTES:
+            raise ResultError(path, f"has {size} bytes, and {MOST_BYTES} are allowed")
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ResultError(path, f"is not readable JSON ({error})") from error

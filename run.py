@@ -26,6 +26,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import interruption
+
+if (
+    __name__ == "__main__" or Path(sys.argv[0]).stem == "meridian"
+):  # not where a test imports it; before what takes seconds
+    interruption.take_over()
+
 import hydra
 from omegaconf import DictConfig
 

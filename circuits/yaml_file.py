@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 
 MOST_BYTES = 1 << 18  # the largest published circuit has 5 kB; a megabyte takes this reader ten seconds
 DEEPEST = 24  # a circuit file goes 5 deep
+ALIAS = re.compile(r"(?:^|[\s\[{,:?-])\*[^\s\[\]{},]")
 MOST_NODES = 50_000  # with every alias written out, as a few lines of aliases can stand for billions
 
 
@@ -41,6 +43,15 @@ def read(path: Path) -> Any:
         return _plain(loader.construct_document(root))
     finally:
         loader.dispose()
+
+
+def require_bounded(text: str) -> None:
+    """ValueError for YAML whose aliases stand for too much, or that refers to itself; yaml.YAMLError if it is none.
+
+    For readers with loaders of their own, before they load it. A text without aliases is not parsed.
+    """
+    if ALIAS.search(text) and (root := yaml.compose(text, yaml.SafeLoader)) is not None:
+        _nodes_below(root, {}, 0)
 
 
 def _nodes_below(node: yaml.Node, known: dict[int, int], depth: int) -> int:

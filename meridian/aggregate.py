@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 import results_io
+import shown_text
 from calibrations import summary
 from calibrations.claims_tried import ClaimsTried
 from calibrations.registry import CALIBRATIONS
@@ -80,7 +81,7 @@ def to_csv(table: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, (*ABOUT, *JUDGED, *CALIBRATIONS), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(table)
+    writer.writerows({name: shown_text.cell(value) for name, value in row.items()} for row in table)
     return text.getvalue()
 
 

@@ -28,6 +28,9 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
+import interruption
+import results_io
+import shown_text
 from meridian import aggregate, overrides, ranges
 from meridian.overrides import CONFIGS, GROUPS
 from results_io import UserError
@@ -62,8 +65,7 @@ QUOTING = "no viable alternative at input"  # how a message of the parser begins
 MERGING = "Error merging override "  # of Hydra, before the override
 FAILURES, TRACED = "failures", "traced"  # task made of suite failures; circuit kind that goes with it
 FILE = "file"  # task made of the rows of a file
-USER_ERROR, CRASHED, INTERRUPTED = 2, 1, 130  # exit codes
-STOPPED = "Stopped. What was measured is kept; the same command goes on from there."
+USER_ERROR, CRASHED = 2, 1  # exit codes
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 FLAGS = {  # of Hydra
     *(
@@ -194,6 +196,14 @@ def guarded(main: Callable[[], Any], typed: Sequence[str] | None = None) -> int:
     `typed`: the arguments, which are handed to Hydra; without them it finds its own.
     """
     try:
+        with interruption.caught():
+            return _guarded(main, typed)
+    except KeyboardInterrupt:
+        return interruption.say()
+
+
+def _guarded(main: Callable[[], Any], typed: Sequence[str] | None) -> int:
+    try:
         if typed is not None:
             _require_readable(typed)
             sys.argv = [sys.argv[0], *arguments(typed)]
@@ -208,10 +218,9 @@ def guarded(main: Callable[[], Any], typed: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     except (HydraException, OmegaConfBaseException) as error:
         return _refuse(sentence(error))
-    except KeyboardInterrupt:
-        Console(stderr=True).print(STOPPED)
-        return INTERRUPTED
     except Exception as error:
+        if reason := results_io.disk_problem(error):
+            return _refuse(reason)
         if not _in_the_run(error) and (culprit := _refused_by_hydra(sys.argv[1:])):
             return _refuse(_not_understood(culprit))
         with contextlib.suppress(UserError):  # the launcher itself failed: still pool the jobs' results
@@ -256,24 +265,30 @@ def refusing(main: Callable[[DictConfig], None]) -> Callable[[DictConfig], None]
         several = HydraConfig.get().mode is RunMode.MULTIRUN
         try:
             main(config)
-        except (UserError, OmegaConfBaseException) as error:
-            reason = str(error) if isinstance(error, UserError) else sentence(error)
-            code = _refuse(reason)
-            if several:
-                raise Ended(code, reason) from None
-            sys.exit(code)
         except SystemExit as stop:
             if not several:
                 raise
             if stop.code:
                 raise Ended(stop.code, "") from None
-        except Exception:
+        except Exception as error:
+            if reason := _reason(error):
+                code = _refuse(reason)
+                if several:
+                    raise Ended(code, reason) from None
+                sys.exit(code)
             if not several:
                 raise
             traceback.print_exc()
             raise Ended(CRASHED, "") from None
 
     return refusing
+
+
+def _reason(error: Exception) -> str | None:
+    """The sentence about an error that is no bug: wrong input, or a disk that refuses."""
+    if isinstance(error, OmegaConfBaseException):
+        return sentence(error)
+    return str(error) if isinstance(error, UserError) else results_io.disk_problem(error)
 
 
 def sentence(error: Exception) -> str:
@@ -312,6 +327,6 @@ def _not_understood(override: str, reason: str = "") -> str:
 
 
 def _refuse(sentence: str) -> int:
-    line = " ".join(sentence.split())  # a parser's message may span lines
+    line = shown_text.visible(" ".join(sentence.split()), kept="")  # a parser's message may span lines
     Console(stderr=True, soft_wrap=True).print(line, style="bold red", highlight=False, markup=False)
     return USER_ERROR

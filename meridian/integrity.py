@@ -11,9 +11,8 @@ from typing import Any
 
 import results_io
 from calibrations import calibrate
-from meridian.run_folder import CERTIFICATE
+from meridian.run_folder import CERTIFICATE, NUMBERED
 
-NUMBERED = "[0-9A-Z]*_*.json"
 DISCOVERY, CIRCUIT = "discovery.json", "circuit.yaml"
 UNNUMBERED = (CERTIFICATE, DISCOVERY)
 

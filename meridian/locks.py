@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from results_io import UserError
+from meridian.ranges import shown
+from results_io import DiskError
 
 PLACE = ".locks"
 SECONDS_BETWEEN_TRIES = 0.2
+MOST_TRIES, SECONDS_AFTER_A_RACE = 200, 0.01  # where folders vanish at this moment; after two seconds it is no race
+PROCESSES = Path("/proc")
 WITHOUT_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # what file systems without locks answer
 
 
@@ -34,20 +38,16 @@ def held(results: Path, path: Path, say: Callable[[str], Any], part: str = "", k
     """A context in which no other process holds `path` (a file or folder below `results`), or the named `part`.
 
     Waits as long as another process holds it, and says so. A lock must not be asked for again by the process that holds it.
-    If nothing was made at `path`, the lock's empty folders are removed, and `results` too unless `keep`. UserError if
+    If nothing was made at `path`, the lock's empty folders are removed, and `results` too unless `keep`. DiskError if
     `results` cannot be written.
     """
     place = file_of(results, path, part)
     lock = FileLock(place, poll_interval=SECONDS_BETWEEN_TRIES, fallback_to_soft=False)
     try:
-        _acquire(lock, place, lambda: say(f"another process is at work on {path}; waiting for it"))
-    except PermissionError as error:
-        raise UserError(
-            f"{results} cannot be written ({error.strerror}); give a folder of yours as results="
-        ) from error
+        _acquire(lock, place, lambda: say(f"another process{_holder(place)} is at work on {path}; waiting for it"))
     except (NotImplementedError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in WITHOUT_LOCKS:
-            raise
+            raise DiskError(results, error) from error
         say(f"{results} is on a file system without locks; let only one process at a time write there")
     try:
         yield
@@ -64,8 +64,8 @@ def file_of(results: Path, path: Path, part: str = "") -> Path:
 
 
 def _acquire(lock: FileLock, place: Path, waiting: Callable[[], Any]) -> None:
-    """Take the lock; `waiting` is called once if another process has it."""
-    patience = 0.0
+    """Take the lock; `waiting` is called once if another process has it. OSError if it cannot be made."""
+    patience, tries = 0.0, 0
     while True:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -75,8 +75,24 @@ def _acquire(lock: FileLock, place: Path, waiting: Callable[[], Any]) -> None:
             waiting()
             patience = -1  # for ever
         except (FileNotFoundError, FileExistsError):  # a process that made nothing removes the folders at this moment
-            if place.parent.is_file():
+            tries += 1
+            if tries == MOST_TRIES or place.parent.is_file():
                 raise
+            time.sleep(SECONDS_AFTER_A_RACE)
+
+
+def _holder(place: Path) -> str:
+    """Who holds a lock file, as " (4711: run.py task=ioi)"; "" where the system does not say (it does on Linux)."""
+    try:
+        inode = place.stat().st_ino
+        for line in PROCESSES.joinpath("locks").read_text().splitlines():
+            _, kind, _, _, pid, where, *_ = line.split()
+            if kind == "FLOCK" and where.rpartition(":")[2] == str(inode):
+                words = PROCESSES.joinpath(pid, "cmdline").read_bytes().decode(errors="replace").split("\0")[1:]
+                return f" ({pid}: {shown(' '.join(words).strip())})"
+    except (OSError, ValueError):  # not Linux, or it ended meanwhile
+        pass
+    return ""
 
 
 def _remove(place: Path, uppermost: Path) -> None:

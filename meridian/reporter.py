@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+import shown_text
 from meridian.progress import Bar
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Reporter:
 
     def say(self, sentence: str) -> None:
         """Print one line on the console."""
-        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(shown_text.visible(sentence), highlight=False, markup=False, soft_wrap=True)
 
     @contextlib.contextmanager
     def bar(self, title: str) -> Iterator[Bar]:

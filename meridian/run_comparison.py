@@ -58,7 +58,7 @@ def open_side(path: str | Path) -> RunFolder:
         for needed, digest in inputs.items():
             if needed in files and results_io.file_digest(files[needed]) != digest:
                 raise UserError(f"{file} was made from an older result {needed} than {path} holds; repeat the run")
-    return run
+    return RunFolder.open_as_certified(path)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from calibrations.statistics import percentile_interval
 from results_io import UserError
 
 CERTIFICATE = "certificate.json"
+NUMBERED = "[0-9A-Z]*_*.json"  # results that have a number
 GEOMETRY, POSITION = "geometry", "171"  # folder of a model's geometry, and its first result
 SUITES = "suites"  # folder of a model's behavioural suites, beside those of its tasks
 SUITE_NUMBERS = tuple(str(number) for number in range(101, 121))  # of failure modes: A1 is 101, A20 would be 120
@@ -34,6 +35,23 @@ def certified(path: str | Path) -> Path:
         remedy = f"use {below[0]}" if below else "run python run.py task=ioi calibration=all first"
         raise UserError(f"{path} has no {CERTIFICATE}, which a run with calibration=all ends with; {remedy}")
     return folder
+
+
+def not_as_certified(folder: Path, certificate: Mapping[str, Any]) -> str | None:
+    """The first result in a folder that is not one its certificate was made from, in words; None if all are.
+
+    One that was swapped, taken from another run under this name, or put there later; or the certificate is of another folder.
+    A certificate of an older version lists no digests, and nothing is said of its results. ResultError for one that was edited.
+    """
+    listed = certificate.get("inputs_sha256")
+    for path in sorted(folder.glob(NUMBERED)) if listed is not None else ():
+        number = path.name.partition("_")[0]
+        if number not in listed:
+            return f"holds {path.name}, which {CERTIFICATE} does not list"
+        if results_io.file_digest(path) != listed[number]:
+            results_io.read(path)
+            return f"holds another {path.name} than certificate.json was made from"
+    return None
 
 
 @dataclass(frozen=True)
@@ -54,6 +72,14 @@ class RunFolder:
                 f"{path} lacks result {' and '.join(lacking)}, which everything else is about; repeat the run that it is of"
             )
         return cls(folder)
+
+    @classmethod
+    def open_as_certified(cls, path: str | Path) -> Self:
+        """As `open`, for what others are shown: UserError also for a result that the certificate was not made from."""
+        run = cls.open(path)
+        if problem := not_as_certified(run.path, run.certificate):
+            raise UserError(f"{path} {problem}; repeat the run that it is of")
+        return run
 
     @cached_property
     def certificate(self) -> Mapping[str, Any]:

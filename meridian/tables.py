@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 import results_io
+import shown_text
 from calibrations import preconditions
 from calibrations.certificate_row import CertificateRow, MetricRow
 from calibrations.certificate_tier import tier_text
@@ -323,8 +324,11 @@ def write(table: Table, folder: Path, formats: Sequence[str] = FORMATS) -> list[
 
 
 def csv(table: Table) -> bytes:
-    """UTF-8, one header line, an empty field where a value is missing, line ends as LF on every system."""
-    return table.frame.to_csv(index=False, lineterminator="\n").encode()
+    """UTF-8, one header line, an empty field where a value is missing, line ends as LF on every system; no field is a formula."""
+    frame = table.frame.rename(columns=shown_text.cell)
+    texts = [name for name in frame if not pd.api.types.is_numeric_dtype(frame[name])]
+    frame = frame.assign(**{name: frame[name].map(shown_text.cell) for name in texts})
+    return frame.to_csv(index=False, lineterminator="\n").encode()
 
 
 def parquet(table: Table) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 import results_io
+from circuits import yaml_file
 from suites import lock, modes, schema, scorers
 from suites.item import CATALOGUE, FILE, Declaration, Leg, Suite
 
@@ -129,11 +130,15 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file as plain JSON values; UserError with the line if it is none."""
     where = schema.shown_path(path)
     try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        text = path.read_text(encoding="utf-8")
+        yaml_file.require_bounded(text)
+        data = yaml.load(text, _Loader)
     except FileNotFoundError:
         raise results_io.UserError(f"{where} does not exist; expected a suite's declaration; write one there") from None
     except UnicodeDecodeError as error:
         raise results_io.UserError(f"{where} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise results_io.UserError(f"{where} cannot be read ({error}); write it without aliases") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""

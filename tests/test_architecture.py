@@ -13,10 +13,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BOTTOM = {"kernels", "registries", "results_io", "result_types", "code_digest", "node_names"}
+BOTTOM = {
+    "interruption",
+    "shown_text",
+    "kernels",
+    "registries",
+    "results_io",
+    "result_schemas",
+    "result_types",
+    "code_digest",
+    "node_names",
+}
 LAYERS = {  # each part of the project: the parts that it may import besides itself
-    "results_io": set(),
+    "interruption": set(),
+    "shown_text": set(),
+    "results_io": {"result_schemas"},
     "code_digest": {"results_io"},
+    "result_schemas": {"result_types"},
     "result_types": set(),
     "node_names": set(),
     "registries": {"results_io"},
@@ -25,11 +38,20 @@ LAYERS = {  # each part of the project: the parts that it may import besides its
     "circuits": BOTTOM,
     "suites": {"circuits", "calibrations", *BOTTOM},
     "meridian": {"suites", "circuits", "calibrations", *BOTTOM},
-    "run": {"meridian"},
+    "run": {"meridian", "interruption"},
     "scripts": {"meridian", "suites", "circuits", "calibrations", *BOTTOM},  # imported by nobody
 }
 OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}  # public, whatever they are called
-NO_TORCH = ("calibrations", "registries", "results_io", "result_types", "code_digest", "node_names")
+NO_TORCH = (
+    "interruption",
+    "calibrations",
+    "registries",
+    "results_io",
+    "result_schemas",
+    "result_types",
+    "code_digest",
+    "node_names",
+)
 
 
 @cache

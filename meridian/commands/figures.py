@@ -23,4 +23,6 @@ def command(context: RunContext) -> None:
     if results_io.find(Path(str(settings["from"])), GEOMETRY) is not None:
         context.reporter.say(paper.write_geometry(Path(str(settings["from"])), settings["figures"]).sentence())
         return
-    context.reporter.say(paper.write(RunFolder.open(str(settings["from"])), settings["figures"]).sentence())
+    context.reporter.say(
+        paper.write(RunFolder.open_as_certified(str(settings["from"])), settings["figures"]).sentence()
+    )

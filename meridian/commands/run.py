@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from meridian import stages
+from meridian import first_checks, stages
 from meridian.context import RunContext
 from results_io import UserError
 
@@ -16,6 +16,7 @@ def command(context: RunContext) -> None:
             "model.intervention silences heads for suites, and a circuit is certified on the model as it is; leave it out, or "
             "run suite=all"
         )
+    first_checks.check(context)
     tasks, refused = context.tasks(), []
     for task in tasks:
         try:

@@ -7,13 +7,16 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
+import shown_text
 from meridian.figures.values import Curves, Figure, Forest, HeatMap, OutputMap
 
 
 def of(figure: Figure) -> str:
     """The numbers of a figure, one a row. TypeError for a kind of figure that geometry has not."""
     stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(_rows(figure))
+    csv.writer(stream, lineterminator="\n").writerows(
+        [shown_text.cell(value) for value in row] for row in _rows(figure)
+    )
     return stream.getvalue()
 
 

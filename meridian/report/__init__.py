@@ -13,6 +13,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 import results_io
+import shown_text
 from calibrations.number_format import number
 from meridian import figures
 from meridian.figures import colours
@@ -137,6 +138,7 @@ def _environment(heads: Sequence[str]) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
         autoescape=True,  # names of models and tokens of prompts are anybody's text
+        finalize=lambda value: shown_text.visible(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 from sphinx.cmd.build import build_main
 
 from results_io import UserError
-from scripts.docs import api, calibrations, literature, markdown, measurements, source, suites
+from scripts.docs import api, calibrations, literature, markdown, measurements, schemas, source, suites
 
 DOCS = source.ROOT / "docs"
 NOTES = ("calibrations",)  # folders of docs/ whose pages are parts of generated ones
@@ -18,6 +18,7 @@ PAGES_OF_FILES = {  # files outside docs/ that are pages of the site
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
     "results/README.md": "results.md",
     "circuits/embedded/pocket/README.md": "pocket.md",
     "circuits/embedded/planted_ioi/README.md": "planted-trained.md",
@@ -98,6 +99,7 @@ def generated() -> Mapping[str, str]:
         **measurements.pages(),
         **suites.pages(),
         **api.pages(),
+        **schemas.pages(),
         "literature.md": literature.page(),
     }
 

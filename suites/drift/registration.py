@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from circuits import yaml_file
 from results_io import UserError
 from suites.drift import record
 from suites.drift.corpus import AXES
@@ -27,8 +28,10 @@ TEST = "permutation within prompts"
 def read(path: Path) -> dict[str, Any]:
     """A hypothesis from a YAML file. UserError for a key that is missing, unknown or makes no sense."""
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = Path(path).read_text(encoding="utf-8")
+        yaml_file.require_bounded(text)
+        data = yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(
             f"hypothesis={path} cannot be read ({' '.join(str(error).split())[:200]}); give a YAML file"
         ) from error

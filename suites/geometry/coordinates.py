@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 import results_io
 from results_io import UserError
-from suites import abstention, lock, schema
+from suites import abstention, lock, patterns, schema
 from suites.geometry.metric import LARGEST
 from suites.item import Item
 from suites.likelihood import ChoiceScores
@@ -162,9 +162,11 @@ def unusable(output: Generation, answer_pattern: str | None = None) -> tuple[str
 
 def _compiled(pattern: str, where: str) -> Any:
     try:
-        return regex.compile(pattern)
-    except regex.error as error:
-        raise UserError(f"{where}: the pattern {pattern!r} is no regular expression ({error}); correct it") from None
+        return patterns.bounded(pattern)
+    except ValueError as error:
+        raise UserError(
+            f"{where}: the pattern {patterns.shown(pattern)} is no regular expression ({error}); correct it"
+        ) from None
 
 
 def _number(pattern: str, text: str) -> float:

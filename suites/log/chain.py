@@ -77,7 +77,7 @@ def _record(path: Path, raw: bytes, head: ChainEnd) -> dict[str, Any]:
         stored = json.loads(raw)
         record = {key: value for key, value in stored.items() if key not in OWN_KEYS[1:]}
         expected = _stored_line(record, head)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise _broken(path, head, f"is not a record ({error})") from error
     if stored.get("seq") != head.lines:
         raise _broken(

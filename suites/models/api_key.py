@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import html.entities
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from results_io import UserError
 
@@ -21,7 +22,7 @@ class ApiKey:
 
     def __init__(self, text: str = "") -> None:
         self._text = text
-        self._forms = re.compile("".join(map(_forms, text))) if text else None
+        self._forms = re.compile("|".join(_ways(text))) if text else None
 
     def __repr__(self) -> str:
         return f"Key({HIDDEN if self._text else ''})"
@@ -58,6 +59,21 @@ class ApiKey:
     def clean_answer(self, text: str) -> str:
         """As `clean`, for what counts as an output: a short key is left, which would be found in texts that have no secret."""
         return self.clean(text) if len(self._text) >= SHORTEST_SECRET else text
+
+
+def _ways(text: str) -> Iterator[str]:
+    """Patterns of a key: its characters, escaped or not; of one that is a secret also in other case, in hex and in base64."""
+    written = "".join(map(_forms, text))
+    if len(text) < SHORTEST_SECRET:
+        yield written
+        return
+    yield f"(?i:{written})"
+    yield f"(?i:{text.encode().hex()})"
+    for before in range(3):  # where a group of three bytes begins: what stands before the key moves its letters
+        encoded = base64.b64encode(b"\0" * before + text.encode()).decode().rstrip("=")
+        sure = encoded[-(-before * 4 // 3) : len(encoded) - ((before + len(text)) % 3 > 0)]
+        yield "".join(rf"(?:{re.escape(one)}|%[0-9A-Fa-f]{{2}})" if one in "+/" else one for one in sure)
+        yield re.escape(sure.translate(str.maketrans("+/", "-_")))
 
 
 def _forms(character: str) -> str:

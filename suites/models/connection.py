@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import json
 import random
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any, NoReturn
 
 import httpx
@@ -82,6 +85,44 @@ class Failure:
     refused: frozenset[str] = frozenset()
 
 
+class Deadline:
+    """Cuts the connection of one request when its time is over, whatever it is waiting for then. A context manager.
+
+    httpx has a time limit for each piece that arrives; a server that sends one header a second never meets it.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(seconds, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._timer.cancel()
+
+    def check(self) -> None:
+        """httpx.ReadTimeout if the time is over."""
+        if time.monotonic() >= self._end:
+            raise httpx.ReadTimeout(f"no whole answer in {self.seconds:g} s")
+
+    def connected(self, event: str, about: Mapping[str, Any]) -> None:
+        """What httpx tells of a request ("trace"): note the socket when there is one."""
+        if event.endswith((".connect_tcp.complete", ".connect_unix_socket.complete")):
+            self._sockets.append(about["return_value"].get_extra_info("socket"))
+            if time.monotonic() >= self._end:
+                self._cut()
+
+    def _cut(self) -> None:
+        for one in self._sockets:
+            with contextlib.suppress(OSError):  # closed already
+                socket.socket.shutdown(one, socket.SHUT_RDWR)  # of the socket itself, below any encryption
+
+
 class Connection:
     """JSON to and from a server under `base_url`.
 
@@ -111,7 +152,10 @@ class Connection:
         self.timeout = timeout
         self._sleep = sleep
         self._jitter = random.Random()  # spreads clients out; outputs do not depend on it
-        self._client = httpx.Client(headers=self._key.headers, timeout=timeout)
+        # a connection for each request, so that its deadline knows which to cut
+        self._client = httpx.Client(
+            headers=self._key.headers, timeout=timeout, limits=httpx.Limits(max_keepalive_connections=0)
+        )
         self._replaced: dict[str, frozenset[str]] = {}  # by path: parameters that it takes only in another form
         self._settled: set[tuple[str, str]] = set()  # (path, parameter) taken as it is, or refused in both forms
 
@@ -184,15 +228,23 @@ class Connection:
 
     def _read(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, bytes]:
         """A response and its content; reading ends with the piece that passes MOST_BYTES. httpx.ReadTimeout if all of it takes
-        longer than `timeout`; httpx's own timeout starts anew with every piece."""
-        end, content = time.monotonic() + self.timeout, bytearray()
-        with self._client.stream(method, f"{self.base_url}/{path}", json=body) as response:
-            for piece in response.iter_bytes():
-                content += piece
-                if time.monotonic() > end:
-                    raise httpx.ReadTimeout(f"no whole answer in {self.timeout:g} s")
-                if len(content) > MOST_BYTES:
-                    break
+        longer than `timeout`, headers included; httpx's own timeout starts anew with every piece."""
+        deadline, content = Deadline(self.timeout), bytearray()
+        try:
+            with (
+                deadline,
+                self._client.stream(
+                    method, f"{self.base_url}/{path}", json=body, extensions={"trace": deadline.connected}
+                ) as response,
+            ):
+                for piece in response.iter_bytes():
+                    content += piece
+                    deadline.check()
+                    if len(content) > MOST_BYTES:
+                        break
+        except httpx.RequestError:
+            deadline.check()  # a connection that it cut fails in one way or another
+            raise
         return response, bytes(content)
 
     def _refusal(self, response: httpx.Response, text: str) -> Failure:

@@ -56,7 +56,7 @@ def quick():
 def stored(folder, found):
     """Write synthetic documents as measurement files into `folder`."""
     for number, document in found.items():
-        results_io.write(folder / f"{number}_synthetic.json", {**document, "kind": "measurement", "subject": SUBJECT})
+        results_io.write(folder / f"{number}_synthetic.json", {**document, "kind": "drawn", "subject": SUBJECT})
     return folder
 
 

@@ -66,7 +66,9 @@ def holder(results):
 
 def test_the_second_process_says_that_it_waits_and_goes_on_when_the_first_is_through(results, holder):
     second = start(HOLDER, results, "m/t")
-    assert second.stdout.readline() == f"another process is at work on {results / 'm/t'}; waiting for it\n"
+    said = second.stdout.readline()
+    assert said.startswith(f"another process ({holder.pid}: ")
+    assert said.endswith(f" is at work on {results / 'm/t'}; waiting for it\n")
     assert second.poll() is None
     holder.stdin.write("\n")
     holder.stdin.flush()

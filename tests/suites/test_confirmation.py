@@ -15,9 +15,9 @@ import results_io
 from calibrations import certificate
 from calibrations.calibrate import PRECONDITIONS
 from circuits.circuit import Node
+from result_schemas import mismatches
 from result_types import HeadVerdict
 from suites.bridge import confirmation
-from tests.meridian.test_result_types import mismatches
 
 SETTINGS = {"minimum_share": 0.1, "level": 0.95}
 HEADS = ([1, 1], [0, 0], [0, 1], [1, 0])  # in no order that a name could stand for

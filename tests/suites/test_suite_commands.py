@@ -11,9 +11,9 @@ import pytest
 import result_types
 import results_io
 from meridian import commandline
+from result_schemas import mismatches
 from suites.bridge import stored_pairs
 from tests.commandline import Outcome, command
-from tests.meridian.test_result_types import mismatches
 
 SUITE = "a10_padding_pronoun"
 FILES = {

@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 import results_io
+from circuits import yaml_file
 from results_io import UserError
 from suites import lock
 
@@ -365,8 +366,10 @@ def _digest(corpus: Corpus) -> str:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        text = Path(path).read_text(encoding="utf-8")
+        yaml_file.require_bounded(text)
+        data = yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{path} cannot be read ({' '.join(str(error).split())[:200]}); give a YAML file") from error
     if not isinstance(data, dict):
         raise UserError(f"{path} is no mapping; expected `prompts:` with a list")

@@ -18,6 +18,7 @@ from typing import Any
 import jinja2
 
 import results_io
+import shown_text
 from results_io import UserError
 from suites.drift import change_points, hedging, refusal, silent_update, stance
 from suites.drift.corpus import AXES
@@ -35,6 +36,10 @@ class Source:
     manifests: Sequence[Mapping[str, Any]]
     heads: Mapping[str, Mapping[str, Any]]
     commit: str
+
+
+def _visible(value: Any) -> Any:
+    return shown_text.visible(value) if type(value) is str else value
 
 
 def build(source: Source, out: Path, time: datetime, secrets: Iterable[str] = ()) -> Path:
@@ -127,7 +132,7 @@ def _axis(axis: str, last: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _templates() -> jinja2.Environment:
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    made = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    made = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_visible)
     made.filters["readable"] = charts.readable
     return made
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import results_io
+import shown_text
 from results_io import UserError
 from suites.drift import corpus
 
@@ -78,7 +79,9 @@ def _csv(table: Sequence[Mapping[str, Any]]) -> bytes:
     stream = io.StringIO(newline="")
     writer = csv.DictWriter(stream, list(COLUMNS), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in table)
+    writer.writerows(
+        {name: "" if value is None else shown_text.cell(value) for name, value in row.items()} for row in table
+    )
     return stream.getvalue().encode()
 
 

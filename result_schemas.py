@@ -1,0 +1,259 @@
+"""Is a numbered result of the form that `result_types` says? And that form as JSON Schema.
+
+A result is checked when it is read, so that no reader meets a list of another length or a word in a number's place. What no
+result may hold whatever its number, a number that is not finite or a hundred lists in each other, is checked of every one.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+import result_types
+from result_types import Over
+
+DEEPEST = 32  # lists and objects in each other; a result has up to ten
+LARGEST_INTEGER = 2**63  # what arrays hold
+SHOWN = 40  # characters of a value that a sentence quotes
+PLAIN: Mapping[Any, tuple[type, ...]] = {
+    float: (float, int),
+    int: (int,),
+    str: (str,),
+    bool: (bool,),
+    type(None): (type(None),),
+}
+WORDS: Mapping[Any, str] = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
+WORDS = {**WORDS, type(None): "null"}
+NAMES: Mapping[Any, str] = {float: "number", int: "integer", str: "string", bool: "boolean", type(None): "null"}
+PROMPTS, HEADS = "P", "H"
+NAMED = ("calibration", "certificate")  # schemas that are of no one number
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+# --- a document against its form -------------------------------------------------------------------------------------
+
+
+def fault(document: Mapping[str, Any]) -> str | None:
+    """What is wrong with the form of a parsed result, in words that go after its name ("has not the form of a result 02: data
+    lacks noising"); None if nothing is, or if its number has no type in `result_types`.
+    """
+    envelope, data = forms(document)
+    if envelope is None:
+        return None
+    sizes = _sizes(document)
+    found = next(mismatches(document, envelope, "", sizes), None)
+    if found is None and data is not None:
+        found = next(mismatches(document["data"], data, "data", sizes), None)
+    return None if found is None else f"has not the form of a result {document.get('number')}: {found}"
+
+
+def forms(document: Mapping[str, Any]) -> tuple[type | None, type | None]:
+    """(type of the whole result, type of its data); None where there is none."""
+    number, kind = document.get("number"), document.get("kind")
+    if kind == "certificate":
+        return result_types.Certificate, None
+    if not isinstance(number, str):
+        return None, None
+    if kind == "measurement" and number in result_types.MEASUREMENTS:
+        return result_types.Result, result_types.MEASUREMENTS[number]
+    if kind == "calibration":
+        return result_types.Result, result_types.Judged
+    if kind == "behaviour" and number in result_types.BEHAVIOUR:
+        return result_types.SuitesResult, result_types.BEHAVIOUR[number]
+    return (result_types.WHOLE.get(number), None) if kind == "behaviour" else (None, None)
+
+
+def _sizes(document: Mapping[str, Any]) -> dict[str, int]:
+    """The lengths of P and H that a measurement's `n` says."""
+    n = document.get("n")
+    if document.get("kind") != "measurement" or not isinstance(n, dict):
+        return {}
+    counts = [n.get(name) for name in ("evaluation", "held_out", "heads")]
+    if not all(type(count) is int for count in counts):
+        return {}
+    evaluation, held_out, heads = counts
+    return {PROMPTS: evaluation + held_out, HEADS: heads}
+
+
+def mismatches(value: Any, expected: Any, where: str, sizes: dict[str, int] | None = None) -> Iterator[str]:
+    """Every place at which `value` is not what the annotation `expected` says; `sizes` are the lengths of P and H."""
+    sizes = {} if sizes is None else sizes
+    yield from _mismatches(value, expected, where, sizes, {})
+
+
+def _mismatches(value: Any, expected: Any, where: str, whole: dict[str, int], own: dict[str, int]) -> Iterator[str]:
+    """`whole`: lengths of P and H; `own`: those of other axes within one object."""
+    origin, arguments = get_origin(expected), get_args(expected)
+    if expected is Any:
+        return
+    if is_typeddict(expected):
+        yield from _fields(value, expected, where, whole)
+    elif origin is NotRequired:
+        yield from _mismatches(value, arguments[0], where, whole, own)
+    elif origin is Annotated:
+        found = list(_mismatches(value, arguments[0], where, whole, own))
+        yield from found or _lengths(value, arguments[1], where, whole, own)
+    elif origin is Literal:
+        if not any(value == one and type(value) is type(one) for one in arguments):
+            yield f"{where} is {_shown(value)}, not one of {', '.join(map(str, arguments))}"
+    elif origin in (Union, types.UnionType):
+        tried = [list(_mismatches(value, one, where, whole, own)) for one in arguments]
+        if all(tried):
+            yield min(tried, key=len)[0]
+    elif origin is list and isinstance(value, list):
+        if not _are_all(value, arguments[0]):
+            for place, entry in enumerate(value):
+                yield from _mismatches(entry, arguments[0], f"{where}[{place}]", whole, own)
+    elif origin in (dict, Mapping) and isinstance(value, dict):
+        for key, entry in value.items():
+            yield from _mismatches(entry, arguments[1], f"{where}.{key}", whole, own)
+    elif type(value) not in PLAIN.get(expected, ()):
+        yield f"{where} is {_shown(value)}, not {_in_words(expected)}"
+
+
+def _are_all(values: list[Any], expected: Any) -> bool:
+    """True if all are of a plain type: the quick way through long lists of numbers."""
+    allowed = PLAIN.get(expected)
+    if allowed is None and set(get_args(expected)) <= PLAIN.keys() and get_origin(expected) is types.UnionType:
+        allowed = tuple(kind for one in get_args(expected) for kind in PLAIN[one])
+    return allowed is not None and set(map(type, values)) <= set(allowed)
+
+
+def _fields(value: Any, expected: Any, where: str, whole: dict[str, int]) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"{where or 'it'} is {_shown(value)}, not an object"
+        return
+    fields, before = _fields_of(expected), f"{where}." if where else ""
+    required = _required(expected)
+    yield from (f"{where or 'it'} lacks {name}" for name in sorted(required - value.keys()))
+    unknown = sorted(value.keys() - fields.keys()) if expected not in result_types.OPEN else []
+    yield from (f"{where or 'it'} has {_shown(name)}, which its type does not know" for name in unknown)
+    own: dict[str, int] = {}
+    for name in sorted(fields.keys() & value.keys()):
+        yield from _mismatches(value[name], fields[name], f"{before}{name}", whole, own)
+
+
+@cache
+def _required(expected: Any) -> frozenset[str]:
+    """The keys that an object of this type has to have."""
+    return frozenset(
+        name for name in expected.__required_keys__ if get_origin(_fields_of(expected)[name]) is not NotRequired
+    )
+
+
+@cache
+def _fields_of(expected: Any) -> Mapping[str, Any]:
+    return get_type_hints(expected, include_extras=True)
+
+
+def _lengths(value: Any, over: Over, where: str, whole: dict[str, int], own: dict[str, int]) -> Iterator[str]:
+    """The first place at which a list of the right type is longer or shorter than what it runs over."""
+    level = [value]
+    for axis in over.names:
+        for entry in (one for one in level if one is not None):
+            known = whole if axis in (PROMPTS, HEADS) else own
+            length = int(axis) if axis.isdigit() else known.setdefault(axis, len(entry))
+            if len(entry) != length:
+                yield f"{where} has a list of {len(entry)} entries over {axis}, of which there are {length}"
+                return
+        level = [inner for one in level if one is not None for inner in one] if axis != over.names[-1] else []
+    if over.below and (end := (whole | own).get(over.below)) is not None:
+        wrong = next((index for index in value if not 0 <= index < end), None)
+        if wrong is not None:
+            yield f"{where} has the index {wrong} of {end} entries"
+
+
+def limits(document: Any) -> str | None:
+    """What no result may hold: nesting without end, integers that no array takes, numbers that are not finite."""
+    level = [document]
+    for _ in range(DEEPEST):
+        below: list[Any] = []
+        for one in level:
+            values = one.values() if isinstance(one, dict) else one
+            kinds = set(map(type, values))
+            if float in kinds and not all(math.isfinite(value) for value in values if type(value) is float):
+                return "holds a number that is not finite"
+            if int in kinds and any(type(value) is int and abs(value) >= LARGEST_INTEGER for value in values):
+                return "holds an integer of more than 64 bits"
+            if kinds & {dict, list}:
+                below += [value for value in values if type(value) in (dict, list)]
+        if not below:
+            return None
+        level = below
+    return f"is nested more than {DEEPEST} deep"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def _in_words(expected: Any) -> str:
+    return WORDS.get(expected, "a list" if get_origin(expected) is list else "an object")
+
+
+# --- the form as JSON Schema -----------------------------------------------------------------------------------------
+
+
+def numbers() -> list[str]:
+    """What has a schema, by number; "calibration" stands for all of them, which have the same."""
+    return [*result_types.MEASUREMENTS, "calibration", "certificate", *result_types.BEHAVIOUR, *result_types.WHOLE]
+
+
+def schema(number: str) -> dict[str, Any]:
+    """The JSON Schema of result `number`. Lengths that depend on the run are in descriptions; the reader checks them."""
+    kind = number if number in NAMED else "measurement" if number in result_types.MEASUREMENTS else "behaviour"
+    envelope, data = forms({"number": number, "kind": kind})
+    definitions: dict[str, Any] = {}
+    found = _schema(envelope, definitions)
+    form = definitions[found["$ref"].rpartition("/")[2]]
+    if data is not None:
+        form = {**form, "properties": {**form["properties"], "data": _schema(data, definitions)}}
+    if number not in NAMED:
+        form = {**form, "properties": {**form["properties"], "number": {"const": number}}}
+    return {"$schema": DIALECT, "title": f"result {number}", **form, "$defs": dict(sorted(definitions.items()))}
+
+
+def _schema(expected: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    origin, arguments = get_origin(expected), get_args(expected)
+    if is_typeddict(expected):
+        return _definition(expected, definitions)
+    if origin is NotRequired:
+        return _schema(arguments[0], definitions)
+    if origin is Annotated:
+        return {**_schema(arguments[0], definitions), **_described(arguments[1])}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_schema(one, definitions) for one in arguments]}
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0], definitions)}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _schema(arguments[1], definitions)}
+    return {"type": NAMES[expected]} if expected in NAMES else {}
+
+
+def _definition(expected: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    name = expected.__name__
+    if name not in definitions:
+        definitions[name] = {}
+        fields = _fields_of(expected)
+        definitions[name] = {
+            "description": " ".join((expected.__doc__ or "").split()),
+            "type": "object",
+            "properties": {key: _schema(kind, definitions) for key, kind in fields.items()},
+            "required": sorted(_required(expected)),
+            "additionalProperties": expected in result_types.OPEN,
+        }
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _described(over: Over) -> dict[str, Any]:
+    if over.axes.isdigit():
+        return {"minItems": int(over.axes), "maxItems": int(over.axes)}
+    shape = "".join(f"[{axis}]" for axis in over.names)
+    below = f"indices of {over.below}" if over.below else ""
+    return {"description": " ".join(part for part in (shape, below) if part)}

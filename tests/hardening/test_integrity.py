@@ -1,0 +1,115 @@
+"""Results that are whole and in the wrong place: swapped, another run's, half, or a certificate from another folder."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import results_io
+from meridian import integrity, run_folder
+from meridian.verification import Break, Verification
+from results_io import ResultError, UserError
+from tests.commandline import command, started
+
+
+@pytest.fixture
+def copied(finished, tmp_path) -> Path:
+    return shutil.copytree(finished, tmp_path / "results" / "pocket" / "ioi" / "x")
+
+
+def broken(folder: Path) -> str:
+    with pytest.raises(Break) as found:
+        list(Verification(folder, started("verify", f"from={folder}")).walk())
+    return str(found.value)
+
+
+def shown(folder: Path) -> str:
+    """What `figures`, `compare` and every other reader of finished runs say before they read a number."""
+    with pytest.raises(UserError) as refused:
+        run_folder.RunFolder.open_as_certified(folder)
+    return str(refused.value)
+
+
+def test_an_intact_folder_is_opened_and_has_no_fault(finished) -> None:
+    assert run_folder.RunFolder.open_as_certified(finished).path == finished
+    assert integrity.faults(finished) == {}
+
+
+def test_two_results_that_were_swapped_are_under_the_wrong_number(copied) -> None:
+    first, second = (results_io.required(copied, number) for number in ("03", "05"))
+    content = first.read_bytes(), second.read_bytes()
+    first.write_bytes(content[1])
+    second.write_bytes(content[0])
+    for path, own, other in ((first, "03", "05"), (second, "05", "03")):
+        with pytest.raises(ResultError, match=f"is result {other} under the name of {own}; delete it and run again"):
+            results_io.read(path)
+    assert set(integrity.faults(copied)) == {first.name, second.name}
+    assert "is result 05 under the name of 03" in broken(copied) and "under the name of" in shown(copied)
+
+
+def of_another_run(folder: Path, number: str) -> Path:
+    """A result as a run of the same settings with other prompts would have left it: whole, with a digest of its own."""
+    path = results_io.required(folder, number)
+    document = results_io.read(path)
+    document["subject"]["prompts_sha256"] = "a" * 64
+    results_io.write(path, document)
+    return path
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("number", ["02", "11", "P"])
+def test_another_run_s_result_under_this_name_is_found_by_every_reader(copied, number) -> None:
+    path = of_another_run(copied, number)
+    assert results_io.fault(path) is None  # by itself it is whole
+    assert (
+        shown(copied)
+        == f"{copied} holds another {path.name} than certificate.json was made from; repeat the run that it is of"
+    )
+    assert path.name in broken(copied)
+
+
+def test_a_result_that_was_put_there_afterwards_is_found(copied) -> None:
+    path = results_io.required(copied, "25")
+    results_io.write(copied / "29_more.json", {**results_io.read(path), "number": "29", "kind": "other"})
+    assert "holds 29_more.json, which certificate.json does not list" in shown(copied)
+    assert broken(copied).endswith("29_more.json is not listed by certificate.json, so it was put there afterwards")
+
+
+def test_a_certificate_from_another_folder_is_found(copied, finished, tmp_path) -> None:
+    other = shutil.copytree(finished, tmp_path / "other")
+    path = of_another_run(other, "20")
+    certificate = results_io.read(other / "certificate.json")
+    certificate["inputs_sha256"]["20"] = results_io.file_digest(path)
+    results_io.write(other / "certificate.json", {**certificate, "tier": 4})
+    shutil.copy(other / "certificate.json", copied)
+    name = results_io.required(copied, "20").name
+    assert f"holds another {name} than certificate.json was made from" in shown(copied)
+    assert "is not the file that certificate.json was made from" in broken(copied) or "judged on another" in broken(
+        copied
+    )
+
+
+@pytest.mark.parametrize("share", [0.5, 0.999])
+def test_a_digest_over_half_a_file_is_none(copied, share) -> None:
+    """Half of a file with the digest of that half; or the whole with the digest of its half."""
+    path = results_io.required(copied, "02")
+    text = results_io.DIGEST_LINE.sub("", path.read_text())
+    half = text[: int(share * len(text))]
+    line = f'  "content_sha256": "{hashlib.sha256(half.encode()).hexdigest()}",\n'
+    for content, reason in ((half, "is not readable JSON"), (text, "was edited after it was written")):
+        path.write_text(re.sub(r"^\{\n", "{\n" + line, content))
+        with pytest.raises(ResultError, match=reason):
+            results_io.read(path)
+
+
+@pytest.mark.slow
+def test_the_commands_say_it_in_one_sentence(copied, finished, tmp_path) -> None:
+    of_another_run(copied, "02")
+    for line in (("figures", f"from={copied}"), ("compare", f"a={finished}", f"b={copied}")):
+        outcome = command(*line, f"results={tmp_path / 'r'}")
+        assert (outcome.code, outcome.output, outcome.errors.count("\n")) == (2, "", 1)
+        assert "02_activation_patching.json" in outcome.errors and not (tmp_path / "r").exists()

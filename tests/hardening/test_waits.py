@@ -1,0 +1,174 @@
+"""Nothing waits for ever: refusals come before torch is imported, servers have a deadline, patterns and aliases have bounds."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from circuits import yaml_file
+from meridian import first_checks
+from results_io import UserError
+from suites import declaration, patterns
+from suites.drift import registration
+from suites.models.connection import Budget, Connection, EndpointError
+from tests.commandline import ROOT, started
+
+CPU_SECONDS = 5.0
+MEASURED = """
+import resource, runpy, sys
+try:
+    runpy.run_path("run.py", run_name="__main__")
+except SystemExit as stop:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    print(stop.code, used.ru_utime + used.ru_stime, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    ("typed", "sentence"),
+    [
+        (("circuit=file", "circuit.path=nowhere.yaml"), "no circuit file at nowhere.yaml; run with circuit=discovered"),
+        (
+            ("prompts.evaluation=1000000",),
+            "prompts.evaluation=1000000 asks for 1,000,800 prompts in all: about 28 hours and 9.5 GiB of results on two CPU "
+            "cores for the smallest model that ships, and more for others; use fewer prompts, or add force=true",
+        ),
+        (("circuit=file", "circuit.path=pyproject.toml"), "pyproject.toml is not a circuit file"),
+        (("results=/proc/x",), "/proc/x cannot be written"),
+    ],
+)
+def test_a_refusal_takes_five_seconds_and_no_torch(typed, sentence) -> None:
+    line = [sys.executable, "-c", MEASURED, "task=ioi", *typed]
+    finished = subprocess.run(line, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
+    code, seconds, torch = finished.stdout.split()
+    assert finished.stderr.startswith(sentence) and finished.stderr.count("\n") == 1
+    assert (code, torch) == ("2", "False") and float(seconds) < 2 * CPU_SECONDS  # on busy cores
+
+
+def test_a_long_run_is_asked_for_twice() -> None:
+    for typed in (("prompts.reference=500000",), ("prompts.evaluation=40", "limits.hours=0.001")):
+        with pytest.raises(UserError, match="add force=true"):
+            first_checks.check(started("task=ioi", *typed))
+        first_checks.check(context := started("task=ioi", "force=true", *typed))
+        assert not [text for text in context.differs if "force" in text or "limits" in text]
+    first_checks.check(started("task=ioi", "prompts.evaluation=6400"))
+
+
+# --- a server that never ends ----------------------------------------------------------------------------------------
+
+NEVER = {
+    "silence": (b"", 0.0, b""),
+    "one header after another": (b"HTTP/1.1 200 OK\r\n", 0.02, b"X-A: b\r\n"),
+    "a status byte by byte": (b"HTTP/1.1 200 ", 0.02, b"O"),
+    "one byte of the answer after another": (b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", 0.02, b" "),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", 0.02, b"1\r\n \r\n"),
+}
+TIMEOUT, RETRIES = 0.2, 1
+
+
+@pytest.fixture
+def never(request) -> Iterator[str]:
+    """The address of a server that begins an answer and goes on with it for ever."""
+    begin, pause, more = NEVER[request.param]
+    ended, listening = threading.Event(), socket.create_server(("127.0.0.1", 0))
+
+    def answer(one: socket.socket) -> None:
+        with one:
+            try:
+                one.recv(65536)
+                one.sendall(begin)
+                while not ended.wait(pause or 0.1):
+                    one.sendall(more)
+            except OSError:  # the client did not wait
+                pass
+
+    def serve() -> None:
+        while True:
+            try:
+                one, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(one,), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    ended.set()
+    listening.close()
+
+
+@pytest.mark.parametrize("never", NEVER, indirect=True)
+def test_an_endpoint_is_given_up_after_its_time_for_every_try(never, monkeypatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    asked, waits = (
+        Connection(never, Budget(9, 999), timeout=TIMEOUT, retries=RETRIES, sleep=lambda s: waits.append(s)),
+        [],
+    )
+    began = time.monotonic()
+    with pytest.raises(EndpointError, match="gave no answer after 2 tries: ReadTimeout"):
+        asked.post("chat/completions", {}, 10)
+    assert time.monotonic() - began < TIMEOUT * (RETRIES + 1) + 2.0 and len(waits) == RETRIES
+    asked.close()
+
+
+# --- what a suite may bring ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("a{99999999}", "counts up to 1e+08 repeats, and 10000 are allowed"),
+        ("(a{1000}){1000}", "counts up to 1e+06 repeats"),
+        ("((a{50}){50}){50}", "counts up to 1.25e+05 repeats"),
+        ("a{0,99999999999999999999}", "counts up to inf repeats"),
+        ("a{99999,}", "counts up to 1e+05 repeats"),
+        ("(" * 900 + ")" * 900, "is nested too deep"),
+        ("x" * 2001, "it has 2001 characters, and 2000 are allowed"),
+        ("(a", "missing )"),
+    ],
+)
+def test_a_pattern_without_bounds_is_refused(pattern, reason) -> None:
+    began = time.process_time()
+    with pytest.raises(UserError) as refused:
+        patterns.compiled(pattern)
+    assert reason in str(refused.value) and len(str(refused.value)) < 300 and time.process_time() - began < 0.5
+
+
+def test_patterns_within_the_bounds_compile_at_once_in_little_memory() -> None:
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    largest = ["a{10000}", "(a{100}){100}", "((a{10}){10}){100}", "(?:\\w+\\s){10000}", "(a|b|c){10000}", "[a-z]" * 400]
+    for pattern in (*largest, "\\p{L}" * 390, "x*" * 1000, "(?i)" + "ß" * 1900, "(?:a?){100}a{100}"):
+        patterns.bounded(pattern)
+    assert time.process_time() - began < 2 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024
+    assert patterns.search(r"(\d{1,3})%", "about 35% of")[1] == "35"
+
+
+BOMB = "\n".join(["l0: &l0 [x]", *(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12))])
+ITSELF = "a: &a [*a]"
+
+
+@pytest.mark.parametrize("text", [BOMB, ITSELF])
+def test_yaml_that_stands_for_billions_is_refused_by_every_reader(text, tmp_path) -> None:
+    (path := tmp_path / "suite.yaml").write_text(text)
+    began = time.process_time()
+    with pytest.raises(ValueError, match=r"aliases stand for more than 50000 values|refers to itself"):
+        yaml_file.require_bounded(text)
+    for read in (declaration.read_yaml, registration.read):
+        with pytest.raises(UserError, match=r"aliases|refers to itself"):
+            read(path)
+    assert time.process_time() - began < 3
+
+
+def test_yaml_with_a_few_aliases_is_read() -> None:
+    text = "a: &one {x: 1}\nb: *one\nc: '* not one'\n"
+    yaml_file.require_bounded(text)
+    assert yaml.safe_load(text)["b"] == {"x": 1}
