@@ -314,19 +314,21 @@ def test_a_held_out_question_that_is_public_is_refused_and_secrets_leave_out_wha
     from suites.drift import pocket_prompts
 
     public = corpus.load("pocket")
-    rows = [{**one, "salt": f"{n:064x}"} for n, one in enumerate(pocket_prompts.draw("of a test", 12))]
+    taken = frozenset(prompt.text for prompt in public.prompts)
+    rows = [{**one, "salt": f"{n:064x}"} for n, one in enumerate(pocket_prompts.draw("of a test", 12, taken))]
     path = tmp_path / "held-out.yaml"
     first = next(prompt for prompt in public.prompts if prompt.axis == NEUTRAL)
     asked = next(row for row in rows if row["axis"] == NEUTRAL)
     asked |= {"stance": "Dogs are old.", "messages": [{"role": "system", "content": "Be brief and secret."}]}
     asked["messages"].append({"role": "user", "content": asked.pop("prompt")})
     path.write_text(yaml.safe_dump({"prompts": rows}))
+    assert len(corpus.load("pocket", path).commitments) == 36
     hidden = corpus.secrets(path, public)
     assert {"Be brief and secret.", "Dogs are old.", asked["messages"][1]["content"]} <= set(hidden)
     assert not set(hidden) & {text for prompt in public.prompts for text in prompt.texts}
     asked["messages"] = [{"role": "user", "content": first.text}]
     path.write_text(yaml.safe_dump({"prompts": rows}))
-    with pytest.raises(UserError, match="asks what a public prompt of pocket asks"):
+    with pytest.raises(UserError, match=f"{asked['id']}@1 asks what a public prompt of pocket asks"):
         corpus.load("pocket", path)
 
 
