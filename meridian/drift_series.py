@@ -33,25 +33,29 @@ def analysed_by(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def take_with(context: RunContext, folder: Path, model: Any, settings: Mapping[str, Any]) -> int:
     """One snapshot of an opened model, its texts embedded where there is an embedder; prints the head to keep elsewhere."""
-    from suites.drift import corpus, embeddings, record, snapshot
-    from suites.modes import embedding
+    from suites.drift import corpus, record, snapshot
 
     questions = corpus.load(settings["corpus"], settings["held_out"] and Path(settings["held_out"]))
+    embed(folder)  # whoever was killed after a snapshot's last line left its texts without
     with context.reporter.bar("drift") as bar:
         taken = snapshot.take(model, questions, folder, settings, seed=context.seed, bar=bar)
     if not taken.finished:
         context.reporter.say(f"{taken.id} is a gap: none of {taken.asked} calls was answered")
         return NOT_ENOUGH
+    embed(folder)
     series = record.read(folder / record.NAME)
-    rows = list(series.snapshots[taken.id].rows.values())
-    all_rows = [
-        row for one in series.snapshots.values() for row in one.rows.values()
-    ]  # an embedder may have come later
-    embeddings.fill(folder.parent / embeddings.NAME, all_rows, embedding.embedder)
-    if settings["held_out"]:
-        published = corpus.commitments(Path(settings["held_out"]))
+    if (published := record.commitments(series))["commitments"]:
         results_io.write_text(folder / corpus.COMMITMENTS, results_io.dumps(published))
-    context.reporter.say(
-        f"{taken.id}: {len(rows)} outputs, {taken.errors} failed; head {taken.head}, to be kept elsewhere"
-    )
+    count = len(series.snapshots[taken.id].rows)
+    context.reporter.say(f"{taken.id}: {count} outputs, {taken.errors} failed; head {taken.head}, to be kept elsewhere")
     return NO_ALARM
+
+
+def embed(folder: Path) -> int:
+    """Embed every text on record that has no vector yet, of all snapshots: an embedder may have come later. Returns how many."""
+    from suites.drift import embeddings, record
+    from suites.modes import embedding
+
+    series = record.read(folder / record.NAME)
+    rows = [row for one in series.snapshots.values() for row in one.rows.values()]
+    return embeddings.fill(folder.parent / embeddings.NAME, rows, embedding.embedder) if rows else 0

@@ -33,6 +33,7 @@ from suites.models.base import Request
 from suites.models.local import LocalModel
 
 NUMBER, NAME = "170", "drift_trace"
+FILE = f"{NUMBER}_{NAME}.json"
 TRACED, NOT_ENOUGH = 0, 3  # exit codes
 TRACEABLE = tuple(one.NAME for one in (refusal, hedging, length, centroid, silent_update))
 CONTROL_SEED = 10_000  # of the null-tuned copy: no other copy has it
@@ -150,7 +151,7 @@ def command(context: RunContext, folder: Path, alarm: Alarm, settings: Mapping[s
         **found,
         "control": control,
     }
-    results_io.write(own / f"{NUMBER}_{NAME}.json", document)
+    results_io.write(own / FILE, document)
     for line in sentences(document):
         say(line)
     return TRACED
@@ -459,9 +460,9 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     """The trace in lines, for the person who watches."""
     halves = document["halves"]
     counts = f"{halves['discovery']['questions']} texts to name heads, {halves['confirmation']['questions']} to confirm"
-    closing = _closing(document["compared"])
+    parts = closing(document["compared"])
     if not document["named"]:
-        return [f"Heads: none is named ({document['reason']}); {counts}", *closing]
+        return [f"Heads: none is named ({document['reason']}); {counts}", *parts]
     lines = [f"Heads of the checkpoint before, put into the run of the one after ({counts}):"]
     for one in document["named"]:
         lines.append(f"  {one['head']} restores {_shown(one['confirmation'])} on the other half")
@@ -469,10 +470,10 @@ def sentences(document: Mapping[str, Any]) -> list[str]:
     lines.append(f"  together {_shown(document['together'])}; {limits}")
     if document["control"] is not None:
         lines.append(f"  the same heads of a null-tuned copy: {_shown(document['control'])}")
-    return [*lines, *closing]
+    return [*lines, *parts]
 
 
-def _closing(compared: Sequence[Mapping[str, Any]]) -> list[str]:
+def closing(compared: Sequence[Mapping[str, Any]]) -> list[str]:
     """Heads gained, lost and changed, each with its part before and after."""
     lines = ["What heads add to the answer directly, as a share of the change:"]
     for became in ("gained", "lost", "changed"):

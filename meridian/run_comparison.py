@@ -6,7 +6,7 @@ verdicts are read from both certificates, never judged anew.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -322,13 +322,18 @@ def write(found: RunComparison, results: Path) -> Path:
     The digest keeps apart what is made from different results, so nothing else is overwritten.
     """
     document = found.document()
-    names = "--vs--".join("_".join(run.path.resolve().parts[-2:]) for run in (found.a, found.b))
-    digest = results_io.sha256(document["inputs_sha256"])[:8]
-    folder = results / FOLDER / overrides.folder_name(f"{overrides.folder_name(names)[:140]}-{digest}")
+    names = ["_".join(run.path.resolve().parts[-2:]) for run in (found.a, found.b)]
+    folder = folder_of(results, names, document["inputs_sha256"])
     results_io.write(folder / FILE, document)
     for figure in found.figures():
         static.write(figure, folder)
     return folder
+
+
+def folder_of(results: Path, names: Sequence[str], inputs: Any) -> Path:
+    """<results>/compare/<a>--vs--<b>-<digest of the inputs>."""
+    digest = results_io.sha256(inputs)[:8]
+    return results / FOLDER / overrides.folder_name(f"{overrides.folder_name('--vs--'.join(names))[:140]}-{digest}")
 
 
 # --- details -----------------------------------------------------------------------------------------------------

@@ -42,9 +42,8 @@ def command(context: RunContext) -> int:
     folder = folder_of(context)
     if asked is not None:
         return steps[asked](context, folder)
-    if (code := take(context, folder)) != NO_ALARM:
-        return code
-    code = analyse(context, folder)
+    taken = take(context, folder)
+    code = analyse(context, folder) or taken  # a snapshot that gave no answer is a gap, and the site shows it
     build(context, folder)
     if context.settings["series"] == DEMO:
         from meridian import drift_demo
@@ -136,6 +135,10 @@ def build(context: RunContext, folder: Path) -> int:
         heads = {one.id: record.head(series, one.id) for one in series.finished}
         source = site.Source(folder.name, in_order(manifests), heads, commit())
         out, secrets = Path(settings["out"] or folder / "site"), kept_out(settings_of(context), folder)
+        if not secrets and any(one.started["corpus"]["held_out"] for one in series.snapshots.values()):
+            context.reporter.say(
+                "Held-out prompts were asked, and without drift.held_out= no page can be searched for their texts"
+            )
     page = site.build(source, out, snapshot.now(), secrets)
     context.reporter.say(f"Site {page}")
     return NO_ALARM
@@ -146,8 +149,7 @@ def kept_out(settings: Mapping[str, Any], folder: Path) -> list[str]:
     from suites.drift import corpus
 
     paths = [Path(settings["held_out"])] if settings["held_out"] else list(folder.glob("held-out.yaml"))
-    prompts = [prompt for path in paths for prompt in corpus.read_held_out(path)]
-    return [text for prompt in prompts for text in (prompt.text, *prompt.siblings)]
+    return [text for path in paths for text in corpus.secrets(path, corpus.load(settings["corpus"]))]
 
 
 def in_order(manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -213,18 +215,16 @@ def verify(context: RunContext, folder: Path) -> int:
 
 def reveal(context: RunContext, folder: Path) -> int:
     """Publish text and salt of one retired held-out prompt (snapshot=<id>@<version>), verified against its commitment."""
-    import json
-
-    from suites.drift import corpus
+    from suites.drift import corpus, record
 
     settings, key = settings_of(context), context.settings["snapshot"]
     if not settings["held_out"] or not key:
         raise UserError("do=reveal needs drift.held_out=FILE and snapshot=<prompt id>@<version>; give both")
-    path = folder / corpus.COMMITMENTS
-    if not path.is_file():
-        raise UserError(f"{path} is not there; take a snapshot with drift.held_out first")
-    found = corpus.reveal(Path(settings["held_out"]), key, json.loads(path.read_text(encoding="utf-8")))
-    target = folder / f"revealed-{key}.json"
+    require_record(folder)
+    series = record.read(folder / record.NAME)
+    asked = {cell.prompt for cell in series.snapshots[series.order[-1]].rows} if series.order else ()
+    found = corpus.reveal(Path(settings["held_out"]), key, record.commitments(series), asked)
+    target = folder / f"revealed-{results_io.sha256(key)[:8]}.json"  # an id may be no name of a file
     results_io.write_text(target, results_io.dumps(found))
     context.reporter.say(f"{target}: the commitment {found['hmac_sha256'][:16]} is of this text and salt")
     return NO_ALARM

@@ -78,7 +78,8 @@ def run(context: RunContext) -> None:
             rows[place] = row
             bar.advance(1)
     found = [rows[place] for place in sorted(rows)]
-    data = {"rows": found, "rates": rates(found, settings), "settings": dict(settings)}
+    code = code_digest.version_of("planted drift")
+    data = {"rows": found, "rates": rates(found, settings), "settings": dict(settings), "code": code}
     path = folder / f"{NUMBER}_{settings['name']}.json"
     results_io.write(path, {"id": settings["name"], "number": NUMBER, "data": data})
     for line in lines(data["rates"]):

@@ -51,9 +51,7 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     series = record.read(folder / record.NAME)
     ids = expected(series)
     load = vectors or stored_vectors(folder)
-    vectors_of = {one.id: load(_hashes(one)) for one in series.finished}
-    classified = _fits() and all(embedded(one, vectors_of[one.id]) for one in series.finished)
-    sides = {one.id: Side(one, settings, vectors_of[one.id], classified) for one in series.finished}
+    sides = {side.snapshot.id: side for side in sides_of([(one, load) for one in series.finished], settings)}
     points = _history(ids, sides, seed)
     compared: dict[str, list[dict[str, Any]]] = {}
     manifests: list[dict[str, Any]] = []
@@ -72,14 +70,21 @@ def analyse(folder: Path, settings: Mapping[str, Any], seed: int = 0, vectors: V
     return results_io.canonical(manifests[-1]) if manifests else {}
 
 
+def sides_of(snapshots: Sequence[tuple[Snapshot, Vectors]], settings: Mapping[str, Any]) -> list[Side]:
+    """Snapshots as they are compared with each other, each with its own store of embeddings: one detector judges all."""
+    vectors = [load(_hashes(one)) for one, load in snapshots]
+    pairs = [(one, known) for (one, _), known in zip(snapshots, vectors, strict=True)]
+    classified = _fits() and all(embedded(*pair) for pair in pairs)
+    return [Side(one, settings, known, classified) for one, known in pairs]
+
+
 def expected(series: Series) -> list[str]:
     """Every snapshot that there should be: those on record, and the weeks between that nobody took."""
     known = {*series.snapshots, *(gap["snapshot"] for gap in series.gaps)}
     ordered = schedule.in_order(list(known))
     if not ordered or schedule.kind(ordered[0]) != "week" or not series.snapshots:
         return ordered
-    every = int(series.snapshots[series.order[0]].started["every"])
-    return schedule.in_order([*ordered, *schedule.scheduled(ordered[0], ordered[-1], every)])
+    return schedule.in_order([*ordered, *record.scheduled_until(series, ordered[-1])])
 
 
 def stored_vectors(folder: Path) -> Vectors:
@@ -126,6 +131,7 @@ def _compared(folder: Path, before: Side, after: Side, seed: int) -> list[dict[s
         {
             "rows": [digest(side.snapshot) for side in (before, after)],
             "vectors": [len(side.vectors) if side.vectors is not None else None for side in (before, after)],
+            "embedder": embeddings.identity() if after.vectors is not None else None,
             "settings": dict(after.settings),
             "classifier": results_io.file_digest(detector.STORED) if after.classified else None,
             "seed": seed,
@@ -147,11 +153,14 @@ def _gaps(before: Side, after: Side, seed: int) -> list[dict[str, Any]]:
     rows = []
     for axis in after.axes:
         for metric in SCALARS:
-            changes = comparison.changes_by_split(before, after, metric, axis)
-            own = comparison.seed_of(seed, after.snapshot.id, metric.NAME, axis, "gap")
-            found = held_out_gap.reported(changes["public"], changes["held_out"], seed=own)
+            found, could = comparison.blocked(before, after, metric, axis), None
+            if found is None:
+                changes = comparison.changes_by_split(before, after, metric, axis)
+                own = comparison.seed_of(seed, after.snapshot.id, metric.NAME, axis, "gap")
+                found = held_out_gap.reported(changes["public"], changes["held_out"], seed=own)
+                could = held_out_gap.detectable(changes["public"], changes["held_out"], after.settings["alpha"])
             direction = None if found.value is None else float(np.sign(found.value))
-            change = {"difference": found.value, "direction": direction}
+            change = {"difference": found.value, "direction": direction, "detectable": could}
             rows.append(_plain(held_out_gap, axis, GAPS, found) | change | {"of": metric.NAME})
     return comparison.corrected(rows, after.settings["alpha"])
 
@@ -274,7 +283,7 @@ def known_gaps(series: Series, ids: Sequence[str]) -> list[dict[str, Any]]:
     for one in ids:
         snapshot = series.snapshots.get(one)
         if snapshot is None or snapshot.finished is None:
-            lacking = snapshot.started["expected_n"] - len(snapshot.rows) if snapshot else None
+            lacking = snapshot.lacking if snapshot else record.expected_cells(series, one)
             cause = causes.get(one, "no sample was taken" if snapshot is None else "the snapshot was not finished")
             found.append({"snapshot": one, "cause": cause, "affected": {"cells": lacking}, "whole": True})
         elif snapshot.errors:
@@ -322,8 +331,8 @@ def _levels(
         for metric in SCALARS:
             row = {"metric": metric.NUMBER, "name": metric.NAME, "axis": axis, "level": "level", "unit": metric.UNIT}
             rows.append({**row, "value": None, "status": "not_applicable", "reason": reason, "detail": {}, "p": None})
-    if not points and any(gap["snapshot"] == own and gap["whole"] for gap in gaps):
-        for metric in SCALARS:
+    if any(gap["snapshot"] == own and gap["whole"] for gap in gaps):
+        for metric in (silent_update,) if points else (*SCALARS, silent_update):
             row = {"metric": metric.NUMBER, "name": metric.NAME, "axis": None, "level": "level", "unit": metric.UNIT}
             rows.append({**row, "value": None, "status": "gap", "reason": "gap", "detail": {}, "p": None})
     return rows
@@ -406,21 +415,48 @@ def _silent(
         "axis": NEUTRAL,
         "level": "snapshot",
     }
-    row |= {"unit": "evidence", "p": None, "value": None, "flag": None}
+    row |= {"unit": silent_update.UNIT, "p": None, "value": None, "flag": None}
     if before is None:
         return [{**row, "status": "insufficient_data", "reason": "1 of 2 snapshots", "detail": {"have": 1, "need": 2}}]
-    proof = silent_update.evidence(sides[before].snapshot, sides[own].snapshot)
-    neutral = len(sides[own].of(NEUTRAL))
-    if proof is None and neutral < silent_update.MINIMUM_PROMPTS:
-        reason = f"{neutral} prompts on {NEUTRAL}; at least {silent_update.MINIMUM_PROMPTS} needed"
-        return [{**row, "status": "insufficient_data", "reason": reason, "detail": {}}]
-    tests = [_neutral(compared[one]) for one in ids if one in compared]
-    signs = silent_update.candidates(tests) if neutral >= silent_update.MINIMUM_PROMPTS else []
+    pair = sides[before], sides[own]
+    proof = silent_update.evidence(*(side.snapshot for side in pair))
+    if proof is None and (lacking := _unread(*pair, compared[own])):
+        return [{**row, **lacking, "detail": {}}]
+    signs = (
+        []
+        if proof or silent_update.announced(*(side.snapshot for side in pair))
+        else _signs(series, sides, compared, own)
+    )
     said = "proven" if proof else "candidate" if signs else "none"
     reason = proof or "; ".join(signs)
     detail = {"evidence": said, "shuffled_rate": _shuffled(ids, sides, seed)}
     flag = "alarm" if said != "none" else None
     return [{**row, "value": said, "status": "ok", "reason": reason, "detail": detail, "flag": flag}]
+
+
+def _unread(before: Side, after: Side, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Why neutral prompts say nothing of an update: status and reason; empty if they do."""
+    for side in (before, after):
+        if why := side.failed(NEUTRAL):
+            return {"status": "error", "reason": f"{side.snapshot.id}: {why}"}
+    common = len(before.of(NEUTRAL).keys() & after.of(NEUTRAL).keys())
+    if common < silent_update.MINIMUM_PROMPTS:
+        reason = f"{common} prompts on {NEUTRAL} in both snapshots; at least {silent_update.MINIMUM_PROMPTS} needed"
+        return {"status": "insufficient_data", "reason": reason}
+    if all(one["p"] is None for one in _neutral(rows).values()):
+        return {"status": "insufficient_data", "reason": f"no metric on {NEUTRAL} could be tested"}
+    return {}
+
+
+def _signs(
+    series: Series, sides: Mapping[str, Side], compared: Mapping[str, Sequence[Mapping[str, Any]]], own: str
+) -> list[str]:
+    """Why the comparison of a snapshot is a candidate; of the one before it counts what was not an announced update."""
+    tests, one = [_neutral(compared[own])], record.previous(series, own)
+    earlier = record.previous(series, one.id) if one else None
+    if one and earlier and one.id in compared and not silent_update.announced(earlier, sides[one.id].snapshot):
+        tests.insert(0, _neutral(compared[one.id]))
+    return silent_update.candidates(tests)
 
 
 def _neutral(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -430,7 +466,9 @@ def _neutral(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def _shuffled(ids: Sequence[str], sides: Mapping[str, Side], seed: int) -> float | None:
     """The rate of the rule on this series in random order, over the metrics that every snapshot has."""
-    known = [sides[one] for one in ids if one in sides and NEUTRAL in sides[one].axes]
+    known = [
+        sides[one] for one in ids if one in sides and NEUTRAL in sides[one].axes and not sides[one].failed(NEUTRAL)
+    ]
     columns = []
     for metric in SCALARS:
         values = [side.values(metric, NEUTRAL) for side in known]
@@ -454,7 +492,7 @@ def _breaks(
         own = [point for point in history if (point["name"], point["axis"]) == (metric, axis)]
         if not any(point["value"] is not None for point in own):
             continue
-        points = [(one["snapshot"], one["value"], one.get("detail", {}).get("standard_error")) for one in own]
+        points = [(one["snapshot"], *_level(one)) for one in own]
         moved = {
             snapshot
             for snapshot, found in compared.items()
@@ -462,10 +500,23 @@ def _breaks(
                 (row["name"], row["axis"], row["level"]) == (metric, axis, AXIS) and row["rejected"] for row in found
             )
         }
-        null = [(value, se) for name, value, se in points if name not in moved and value is not None and se is not None]
+        levels = np.cumsum([name in moved for name, *_ in points]).tolist()  # a significant change begins another level
+        null = [
+            (value, se, level)
+            for (name, value, se), level in zip(points, levels, strict=True)
+            if name not in moved and value is not None and se is not None
+        ]
         excess = change_points.excess_variance(*zip(*null, strict=True)) if null else 0.0
         rows.append(_plain(change_points, axis, "series", change_points.of_series(points, excess)) | {"of": metric})
     return rows
+
+
+def _level(point: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Value and standard error of a point as a series has them: none where too many outputs were cut at the limit."""
+    detail = point.get("detail", {})
+    if detail.get("cut_at_max_tokens", 0) > length.CENSORED:
+        return None, None
+    return point["value"], detail.get("standard_error")
 
 
 def _numbered(metric: Any, series: str, manifests: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -36,18 +36,26 @@ def ends(values: ArrayLike, errors: ArrayLike, excess: float = 0.0) -> list[int]
     return pelt(y / known, PENALTY * math.log(len(y)))
 
 
-def excess_variance(values: ArrayLike, errors: ArrayLike) -> float:
-    """Variance between null snapshots beyond sampling, by the method of moments, at least 0; 0 under 8 snapshots."""
+def excess_variance(values: ArrayLike, errors: ArrayLike, levels: Sequence[int] | None = None) -> float:
+    """Variance between null snapshots beyond sampling, by the method of moments, at least 0; 0 under 8 snapshots.
+
+    Squares are taken within `levels` (one number a snapshot; default: all of one), so that a change does not pass for noise:
+    sum over levels of |y - its mean|^2 / (snapshots - levels) - mean se^2.
+    """
     y, se = np.asarray(values, dtype=float), np.asarray(errors, dtype=float)
-    if y.size < NULL_SNAPSHOTS:
+    level = np.zeros(y.size, dtype=int) if levels is None else np.asarray(levels)
+    apart = len(np.unique(level))
+    if y.size < NULL_SNAPSHOTS or apart >= y.size:
         return 0.0
-    return max(0.0, float(y.var(ddof=1) - (se**2).mean()))
+    squares = sum(float(((y[level == one] - y[level == one].mean()) ** 2).sum()) for one in np.unique(level))
+    return max(0.0, squares / (y.size - apart) - float((se**2).mean()))
 
 
 def of_series(points: Sequence[tuple[str, float | None, float | None]], excess: float = 0.0) -> Estimate:
     """How often a series of (snapshot, value, standard error) breaks; the snapshots that begin a segment are in `detail`.
 
     A point without a value is a gap and splits the series. Data-gated if no part has 4 points. Under 8 the power is low.
+    Undefined where a part varies and none of its points has a sampling error: there is no scale to break on.
     """
     parts: list[list[tuple[str, float, float]]] = [[]]
     for name, value, error in points:
@@ -61,8 +69,12 @@ def of_series(points: Sequence[tuple[str, float | None, float | None]], excess: 
         return missing("insufficient_data", f"{longest} snapshots in a row; {LEAST} needed", UNIT, longest, detail=need)
     found = []
     for part in parts:
-        if len(part) >= LEAST and any(error > 0 for _, _, error in part):
-            _, values, errors = zip(*part, strict=True)
-            found += [part[end][0] for end in ends(values, errors, excess)[:-1]]
+        if len(part) < LEAST or len({value for _, value, _ in part}) == 1:
+            continue
+        _, values, errors = zip(*part, strict=True)
+        if not any(errors) and not excess:
+            reason = f"{part[0][0]} to {part[-1][0]} vary without a sampling error, so there is no scale to break on"
+            return missing("undefined", reason, UNIT, longest)
+        found += [part[end][0] for end in ends(values, errors, excess)[:-1]]
     detail = {"at": found, "low_power": longest < LOW_POWER, "excess_variance": excess}
     return Estimate(float(len(found)), UNIT, longest, detail=detail)

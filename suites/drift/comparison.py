@@ -220,7 +220,7 @@ def _record(metric: Any, axis: str, level: str, found: Estimate, **rest: Any) ->
     }
 
 
-def _blocked(before: Side, after: Side, metric: Any, axis: str) -> Estimate | None:
+def blocked(before: Side, after: Side, metric: Any, axis: str) -> Estimate | None:
     """Why there is no test: calls failed, or outputs were cut; None if there is one."""
     for side in (before, after):
         if why := side.failed(axis):
@@ -234,8 +234,8 @@ def _blocked(before: Side, after: Side, metric: Any, axis: str) -> Estimate | No
 
 def _scalar(before: Side, after: Side, metric: Any, axis: str, seed: int, m: int) -> dict[str, Any]:
     """The test of one metric on one axis."""
-    if (blocked := _blocked(before, after, metric, axis)) is not None:
-        return _record(metric, axis, AXIS, blocked)
+    if (why := blocked(before, after, metric, axis)) is not None:
+        return _record(metric, axis, AXIS, why)
     values = before.values(metric, axis), after.values(metric, axis)
     keys = sorted(values[0].keys() & values[1].keys())
     if len(keys) < (least := after.settings["minimum_prompts"]):
@@ -277,8 +277,8 @@ def tested(
 
 
 def _centroid(before: Side, after: Side, axis: str, seed: int, m: int) -> dict[str, Any]:
-    if (blocked := _blocked(before, after, centroid, axis)) is not None:
-        return _record(centroid, axis, AXIS, blocked)
+    if (why := blocked(before, after, centroid, axis)) is not None:
+        return _record(centroid, axis, AXIS, why)
     clouds = before.clouds(axis), after.clouds(axis)
     keys = sorted(clouds[0].keys() & clouds[1].keys())
     if len(keys) < (least := after.settings["minimum_prompts"]):
@@ -304,22 +304,20 @@ def _centroid(before: Side, after: Side, axis: str, seed: int, m: int) -> dict[s
 
 def _prompts(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: int) -> list[dict[str, Any]]:
     """Public prompts one by one: exploratory. Held-out ones are in no record of their own."""
-    found = []
+    asked = []
     for metric, axis in pairs:
-        if _blocked(before, after, metric, axis) is not None:
-            continue
-        values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
-        for key in sorted(values[0].keys() & values[1].keys()):
-            if rows[key][0]["split"] != "public":
-                continue
-            own = seed_of(seed, after.snapshot.id, metric.NAME, key)
-            one = permutation.difference(values[0][key], values[1][key], seed=own)
-            level = [float(np.mean(side[key])) for side in values]
-            harm = rows[key][0]["harm"]
-            ci = _wilson(values[1][key]) if metric is refusal else None
-            found.append(
-                _record(metric, axis, PROMPT, one, prompt=key, harm=harm, before=level[0], after=level[1], ci=ci)
-            )
+        if blocked(before, after, metric, axis) is None:
+            values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
+            public = [key for key in sorted(values[0].keys() & values[1].keys()) if rows[key][0]["split"] == "public"]
+            asked += [(metric, axis, key, rows[key][0]["harm"], *(side[key] for side in values)) for key in public]
+    alpha = after.settings["alpha"] / max(1, len(asked))  # the smallest p of a family of so many has to pass this
+    found = []
+    for metric, axis, key, harm, a, b in asked:
+        one = permutation.difference(a, b, seed=seed_of(seed, after.snapshot.id, metric.NAME, key))
+        could = _detectable(metric, power.standard_error([a], [b]), [b], alpha)
+        sides = {"before": float(np.mean(a)), "after": float(np.mean(b)), "detectable": could}
+        ci = _wilson(b) if metric is refusal else None
+        found.append(_record(metric, axis, PROMPT, one, prompt=key, harm=harm, ci=ci, **sides))
     return found
 
 
@@ -335,12 +333,14 @@ def _by_harm(before: Side, after: Side, pairs: Sequence[tuple[Any, str]], seed: 
         values, rows = (before.values(metric, axis), after.values(metric, axis)), after.of(axis)
         for harm in ("clear", "contested"):
             keys = sorted(key for key in values[0].keys() & values[1].keys() if rows[key][0]["harm"] == harm)
-            if keys and _blocked(before, after, metric, axis) is None:
+            if keys and blocked(before, after, metric, axis) is None:
                 own = seed_of(seed, after.snapshot.id, metric.NAME, axis, harm)
                 one, a, b = tested(values[0], values[1], keys, own)
                 level = [float(np.mean([np.mean(x) for x in side])) for side in (a, b)]
                 mean = Estimate(one.number / len(keys), metric.UNIT, one.n, p_value=one.p_value, test=one.test)
-                found.append(_record(metric, axis, HARM, mean, harm=harm, before=level[0], after=level[1]))
+                could = _detectable(metric, power.standard_error(a, b), b, after.settings["alpha"])
+                sides = {"before": level[0], "after": level[1], "detectable": could}
+                found.append(_record(metric, axis, HARM, mean, harm=harm, **sides))
     return found
 
 
@@ -349,6 +349,8 @@ def overlaps(side: Side, seed: int) -> list[dict[str, Any]]:
     found = []
     for axis in side.axes:
         for metric in SCALARS:
+            if blocked(side, side, metric, axis) is not None:
+                continue
             values, rows = side.values(metric, axis), side.of(axis)
             by_id: dict[str, list[tuple[int, str]]] = {}
             for key in values:

@@ -90,10 +90,14 @@ class Store:
 
 
 def fill(path: Path, rows: Sequence[Mapping[str, Any]], load: Callable[[], embedding.Embedder | None]) -> int:
-    """Embed the texts of `rows` that are not in the store yet, if there is an embedder; returns how many."""
-    who = identity()
-    if who is None or (embed := load()) is None:
-        return 0
+    """Embed the texts of `rows` that are not in the store yet, if there is an embedder; returns how many.
+
+    `load` is called only where a text lacks: whoever asks twice waits once.
+    """
     texts = {row["text_sha256"]: row["text"] for row in rows if row["error"] is None and row["text"].strip()}
+    if (who := identity()) is None or not texts:
+        return 0
     with Store(path, who["weights_sha256"]) as store:
+        if not texts.keys() - store.get(texts).keys() or (embed := load()) is None:
+            return 0
         return store.add(texts, embed)

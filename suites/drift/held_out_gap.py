@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy import stats
 
+from suites.drift import power
 from suites.estimate import Estimate, missing
 from suites.statistics import permutation
 
@@ -39,3 +41,11 @@ def reported(changes: Mapping[str, float], held_out: Mapping[str, float], *, see
         return missing("insufficient_data", reason, UNIT, len(changes) + len(held_out))
     ordered = [[values[name] for name in sorted(values)] for values in (changes, held_out)]
     return gap(*ordered, seed=seed)
+
+
+def detectable(changes: Mapping[str, float], held_out: Mapping[str, float], alpha: float = 0.05) -> float | None:
+    """The gap that the one-sided test finds with chance .8: (z_{1-alpha} + z_.8) sqrt(var/n + var/n). None under 10 a side."""
+    if min(len(changes), len(held_out)) < MINIMUM:
+        return None
+    error = np.sqrt(sum(np.var(list(one.values()), ddof=1) / len(one) for one in (changes, held_out)))
+    return float((stats.norm.ppf(1 - alpha) + stats.norm.ppf(power.POWER)) * error) or None

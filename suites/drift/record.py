@@ -70,6 +70,11 @@ class Snapshot:
         return [cell for cell, row in self.rows.items() if row["error"] is not None]
 
     @property
+    def lacking(self) -> int:
+        """Outputs that are not there: never asked, or asked in vain."""
+        return self.started["expected_n"] - (len(self.rows) - len(self.errors))
+
+    @property
     def legs(self) -> dict[str, Mapping[str, Any]]:
         return {leg["name"]: leg for leg in self.started["legs"]}
 
@@ -130,13 +135,35 @@ def head(series: Series, identifier: str) -> dict[str, Any]:
     return {"snapshot": identifier, "lines": snapshot.lines, "hash": snapshot.head}
 
 
+def commitments(series: Series) -> dict[str, Any]:
+    """What was committed to in any snapshot, of retired prompts too; the first commitment of a key counts."""
+    found: dict[str, Any] = {}
+    for one in series.order:
+        found = {**series.snapshots[one].started["corpus"]["commitments"], **found}
+    return {"commitments": dict(sorted(found.items()))}
+
+
 def previous(series: Series, identifier: str) -> Snapshot | None:
     """The last scheduled and finished snapshot before one: a model of every second week is compared with two weeks ago."""
     before = [one for one in series.finished if series_before(one.id, identifier)]
     if before and schedule.kind(identifier) == "week":
-        on = set(schedule.scheduled(before[0].id, identifier, int(before[0].started["every"])))
+        on = set(scheduled_until(series, identifier))
         before = [one for one in before if one.id in on]
     return before[-1] if before else None
+
+
+def scheduled_until(series: Series, last: str) -> list[str]:
+    """The weeks that a series should have from its first one, taken or a gap, to `last`; none before a first snapshot."""
+    if not series.snapshots:
+        return []
+    first = schedule.in_order([*series.snapshots, *(gap["snapshot"] for gap in series.gaps)])[0]
+    return schedule.scheduled(first, last, int(series.snapshots[series.order[0]].started["every"]))
+
+
+def expected_cells(series: Series, identifier: str) -> int | None:
+    """Outputs that a snapshot nobody took should have had: as many as the one begun before it; None without one."""
+    before = [one for one in series.order if series_before(one, identifier)]
+    return series.snapshots[before[-1]].started["expected_n"] if before else None
 
 
 def series_before(one: str, other: str) -> bool:

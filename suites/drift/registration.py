@@ -23,6 +23,7 @@ KEYS = ("claim", "metric", "axis", "direction", "test", "alpha", "margin", "n", 
 METRICS = ("refusal", "hedging", "length", "centroid")
 DIRECTIONS = {"up": 1.0, "down": -1.0, "any": 0.0}
 TEST = "permutation within prompts"
+DECIDED = ("claim", "snapshot", "outcome", "role", "p", "difference")  # of a decision; an open one has the first four
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -60,33 +61,35 @@ def register(folder: Path, hypothesis: Mapping[str, Any], time: datetime) -> str
 def decided(series: Series, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """What became of each registered claim: on the first comparison whose data came after it and has its test.
 
-    `comparisons`: axis records by snapshot. A claim whose snapshot began before it was registered is never confirmatory.
+    `comparisons`: axis records by snapshot. A claim whose snapshot began before it was registered is never confirmatory. What the
+    chain says was decided stands, whatever an analysis with other settings finds: a claim is decided once.
     """
-    found = []
-    for claim in series.registered:
-        decision: dict[str, Any] = {
-            "claim": claim["claim"],
-            "snapshot": None,
-            "outcome": "open",
-            "role": "confirmatory",
-        }
-        for snapshot in series.finished:
-            if snapshot.first is None or snapshot.first < claim["seq"]:
-                continue
-            row = next(
-                (
-                    one
-                    for one in comparisons.get(snapshot.id, ())
-                    if one["level"] == "axis" and (one["name"], one["axis"]) == (claim["metric"], claim["axis"])
-                ),
-                None,
-            )
-            if row is not None and row["p"] is not None and row["detail"].get("prompts", 0) >= claim["n"]:
-                decision |= {"snapshot": snapshot.id, "p": row["p"], "difference": row["difference"]}
-                decision["outcome"] = "supported" if supports(claim, row) else "not supported"
-                break
-        found.append(decision)
-    return found
+    return [_decision(claim, series, comparisons) for claim in series.registered]
+
+
+def _decision(
+    claim: Mapping[str, Any], series: Series, comparisons: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, Any]:
+    known = next((one for one in series.decisions if one["claim"] == claim["claim"]), None)
+    if known is not None and known["snapshot"] in series.snapshots:
+        return {name: known[name] for name in DECIDED}
+    for snapshot in series.finished:
+        if snapshot.first is None or snapshot.first < claim["seq"]:
+            continue
+        row = _test_of(claim, comparisons.get(snapshot.id, ()))
+        if row is not None and row["p"] is not None and row["detail"].get("prompts", 0) >= claim["n"]:
+            outcome = "supported" if supports(claim, row) else "not supported"
+            found = (claim["claim"], snapshot.id, outcome, "confirmatory", row["p"], row["difference"])
+            return dict(zip(DECIDED, found, strict=True))
+    return dict(zip(DECIDED[:4], (claim["claim"], None, "open", "confirmatory"), strict=True))
+
+
+def _test_of(claim: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The axis test that a claim is about."""
+    own = (
+        one for one in rows if one["level"] == "axis" and (one["name"], one["axis"]) == (claim["metric"], claim["axis"])
+    )
+    return next(own, None)
 
 
 def supports(claim: Mapping[str, Any], row: Mapping[str, Any]) -> bool:

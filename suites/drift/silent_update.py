@@ -2,7 +2,8 @@
 
 Proven, without statistics: the weights' hash or the endpoint's system_fingerprint changed and the declared version did not.
 Candidate: a neutral-control metric is significant after BH in two consecutive comparisons in the same direction, or has one
-p <= .001. Consecutive comparisons share a snapshot, so `shuffled_rate` says how often the rule fires in random order.
+p <= .001; an update that was declared is none. Consecutive comparisons share a snapshot, so `shuffled_rate` says how often the
+rule fires in random order.
 """
 
 from __future__ import annotations
@@ -19,15 +20,21 @@ from suites.drift.record import Snapshot
 from suites.statistics import multiplicity
 
 NUMBER, NAME, TITLE = "166", "silent_update", "Silent update"
+UNIT = "evidence"
 MINIMUM_PROMPTS = 10  # on the neutral axis
 ONE_P = 0.001  # that is enough by itself
 SHUFFLES = 1000
 LEAST_SNAPSHOTS = 4  # with fewer there are too few orders to shuffle
 
 
+def announced(before: Snapshot, after: Snapshot) -> bool:
+    """Whether the declared version changed: then an update is no silent one, whatever moved."""
+    return before.started["declared_version"] != after.started["declared_version"]
+
+
 def evidence(before: Snapshot, after: Snapshot) -> str | None:
     """Why an update is proven; None if it is not. A fingerprint that only joins others proves nothing."""
-    if before.started["declared_version"] != after.started["declared_version"]:
+    if announced(before, after):
         return None
     weights = [one.started["model"]["identity"].get("weights") for one in (before, after)]
     if all(weights) and weights[0] != weights[1]:

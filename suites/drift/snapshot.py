@@ -18,12 +18,13 @@ from results_io import UserError
 from suites.asking import Progress
 from suites.drift import record, schedule
 from suites.drift.corpus import Corpus, Prompt
-from suites.drift.record import Cell, Series
+from suites.drift.record import Cell, Series, Snapshot
 from suites.log import chain
 from suites.log.chain import Writer
 from suites.models.base import Generation, ModelUnderTest, Request
 
 SEEDS = 2**31
+SAME = ("kind", "weights", "base_url", "requested", "intervention")  # of a model's identity, within one snapshot
 CHUNK = 256  # generations between two writes to the disk: what a kill can cost
 DEFAULT, ZERO = "default", "zero"
 Clock = Callable[[], datetime]
@@ -98,13 +99,17 @@ def take(
 ) -> Taken:
     """Ask everything that a snapshot lacks. `folder`: of the series; `settings`: those of configs/drift.
 
-    UserError for a finished id, an id of another kind than the series', a week that is over, and prompts that were changed.
+    A snapshot that was begun goes on as it was begun: its legs and its seed count. UserError for a finished id, an id of another
+    kind than the series', a week that is over, prompts that were changed, and a snapshot that was begun with something else.
     """
     own = identifier(model, settings, clock)
     with Writer(folder / record.NAME) as writer:
         series = record.read(folder / record.NAME)
         _require_open(series, own, settings)
         legs, reason = legs_of(model, settings)
+        if (begun := series.snapshots.get(own)) is not None:
+            require_as_begun(begun, model, corpus, settings)
+            legs, seed = tuple(Leg(**leg) for leg in begun.started["legs"]), begun.started["seed"]
         earlier = [{cell.prompt for cell in one.rows} for one in series.finished]
         prompts = corpus.active(earlier)
         _require_unchanged(series, prompts)
@@ -139,6 +144,27 @@ def _require_open(series: Series, own: str, settings: Mapping[str, Any]) -> None
     clash = [one for one in series.snapshots if one.partition("-")[0] == own.partition("-")[0] and one != own]
     if clash and schedule.kind(own) == "checkpoint":
         raise UserError(f"{clash[0]} has the order of {own}; give every checkpoint of a series its own drift.order")
+
+
+def require_as_begun(begun: Snapshot, model: ModelUnderTest, corpus: Corpus, settings: Mapping[str, Any]) -> None:
+    """UserError if a snapshot that was stopped were to go on with another model, other prompts or another declared version."""
+    started = begun.started
+    identity = [{name: one.get(name) for name in SAME} for one in (started["model"]["identity"], model.identity)]
+    declared = settings.get("version")
+    for what, before, now in (
+        ("model", *identity),
+        ("corpus", started["corpus"]["sha256"][:16], corpus.sha256[:16]),
+        (
+            "drift.version",
+            started["declared_version"],
+            started["declared_version"] if declared is None else str(declared),
+        ),
+    ):
+        if before != now:
+            raise UserError(
+                f"{begun.id} was begun with the {what} {before}, and it would go on with {now}; a snapshot has one: "
+                "go on with that one, or take the next snapshot"
+            )
 
 
 def _require_one_kind(series: Series, own: str) -> None:
@@ -209,11 +235,10 @@ def _note_unfinished(writer: Writer, series: Series, own: str, clock: Clock) -> 
     for one in series.order:
         snapshot = series.snapshots[one]
         if record.series_before(one, own) and snapshot.finished is None and one not in known:
-            lacking = snapshot.started["expected_n"] - len(snapshot.rows)
-            note_gap(writer, one, "the snapshot was not finished", {"cells": lacking}, clock)
+            note_gap(writer, one, "the snapshot was not finished", {"cells": snapshot.lacking}, clock)
 
 
-def note_gap(writer: Writer, snapshot: str, cause: str, affected: Mapping[str, int], clock: Clock) -> None:
+def note_gap(writer: Writer, snapshot: str, cause: str, affected: Mapping[str, int | None], clock: Clock) -> None:
     """Append a gap: what is missing, and why; nothing is imputed."""
     noted = {"kind": record.GAP, "snapshot": snapshot, "cause": cause, "affected": dict(affected)}
     writer.append([{**noted, "detected_at": clock().isoformat()}])
@@ -226,7 +251,7 @@ def absent(folder: Path, snapshot: str, cause: str, clock: Clock = now) -> None:
         _require_one_kind(series, snapshot)
         if any(gap["snapshot"] == snapshot for gap in series.gaps):
             return
-        note_gap(writer, snapshot, cause, {"cells": 0}, clock)
+        note_gap(writer, snapshot, cause, {"cells": record.expected_cells(series, snapshot)}, clock)
 
 
 def _ask(
@@ -246,15 +271,23 @@ def _ask(
         bar.expect(len(cells))
     for start in range(0, len(cells), CHUNK):
         chunk = cells[start : start + CHUNK]
-        requests = [_request(cell, *wanted[cell], corpus, drawn) for cell in chunk]
-        outputs = model.generate(requests, lambda count: None if bar is None else bar.advance(count))
-        if len(outputs) != len(chunk):  # silence must not shift answers to other prompts
-            raise ValueError(f"{model.name} gave {len(outputs)} generations for {len(chunk)} requests")
-        rows = {cell: _row(cell, wanted[cell][0], output, model) for cell, output in zip(chunk, outputs, strict=True)}
+        outputs = _outputs(model, {cell: _request(cell, *wanted[cell], corpus, drawn) for cell in chunk}, bar)
+        rows = {cell: _row(cell, wanted[cell][0], outputs[cell], model) for cell in chunk}
         time = clock().isoformat()
         writer.append([{"kind": record.GENERATION, "snapshot": own, "time": time, **row} for row in rows.values()])
         found |= rows
     return found
+
+
+def _outputs(model: ModelUnderTest, requests: Mapping[Cell, Request], bar: Progress | None) -> dict[Cell, Generation]:
+    """What the model says to each request; one with a temperature that it has come to refuse since fails, unasked."""
+    takes = takes_temperature(model)
+    able = {cell: one for cell, one in requests.items() if takes or one.temperature is None}
+    outputs = model.generate(list(able.values()), lambda count: None if bar is None else bar.advance(count))
+    if len(outputs) != len(able):  # silence must not shift answers to other prompts
+        raise ValueError(f"{model.name} gave {len(outputs)} generations for {len(able)} requests")
+    refused = Generation("", "error", error="the endpoint refuses temperature")
+    return dict.fromkeys(requests, refused) | dict(zip(able, outputs, strict=True))
 
 
 def _request(cell: Cell, prompt: Prompt, leg: Leg, corpus: Corpus, drawn: int) -> Request:

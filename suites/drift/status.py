@@ -34,9 +34,12 @@ def _of(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     if good:
         flags = [row for row in good if row.get("flag")]
         where = ", ".join(sorted({str(row["axis"]) for row in flags if row["axis"]}))
+        failed = sorted({str(row["axis"]) for row in rows if row["status"] == "error" and row["axis"]})
+        lost = f"; failed on {', '.join(failed)}" if failed else ""
         if flags:
-            return {"status": LIVE, "note": f"flags: {where or len(flags)}"}
-        return {"status": QUIET, "note": f"{len(good)} of {len(rows)} rows with a value"}
+            return {"status": LIVE, "note": f"flags: {where or len(flags)}{lost}"}
+        asked = [row for row in rows if row["status"] != NOT_APPLICABLE]
+        return {"status": QUIET, "note": f"{len(good)} of {len(asked)} rows with a value{lost}"}
     gated = [row for row in rows if "have" in row["detail"]]
     if gated:
         have = max(gated, key=lambda row: row["detail"]["have"])["detail"]

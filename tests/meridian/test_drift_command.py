@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+import yaml
 
+from meridian import drift_series
 from meridian.training import tuning
-from suites.drift import corpus
+from suites.drift import corpus, embeddings, pocket_prompts, record
+from suites.log import chain
 from suites.models.local import LocalModel
+from suites.modes import embedding
 from tests.commandline import command
+from tests.suites.test_drift_analysis import line, week
 
 POCKET = {"kind": "embedded", "name": "pocket", "path": "pocket", "device": "cpu", "dtype": "float32"}
 TUNING = {"steps": 60, "rate": 3e-4, "batch": 32, "documents": 320}
@@ -39,6 +45,52 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(typed, said, tmp_path) -
     done = command(*typed, f"results={results}")
     assert done.code == 2 and said in done.errors and done.errors.count("\n") == 1
     assert not results.exists()
+
+
+def test_a_week_in_which_the_endpoint_is_down_is_a_gap_on_the_site(tmp_path) -> None:
+    results = tmp_path / "results"
+    model = ("model=endpoint", "model.base_url=http://127.0.0.1:9/v1", "model.name=prod", "model.retries=0")
+    done = command("drift", "series=prod", *model, f"results={results}")
+    assert (done.code, done.errors) == (3, "")
+    lines = chain.read(results / "drift" / "prod" / record.NAME)
+    assert [line["kind"] for line in lines] == ["gap"]
+    page = (results / "drift" / "prod" / "site" / "gaps.html").read_text()
+    assert lines[0]["snapshot"] in page and "127.0.0.1:9" in page and "a gap" in done.output
+
+
+@pytest.mark.slow
+def test_only_a_retired_prompt_is_revealed_and_what_was_committed_stays(tmp_path) -> None:
+    """A prompt that the last snapshot asked is kept; one that it did not ask is published with its salt."""
+    rows = [{**one, "salt": f"{n:064x}"} for n, one in enumerate(pocket_prompts.draw("of a test", 10))]
+    old, kept = (f"{rows[n]['id']}@1" for n in (0, 1))
+    path, folder = tmp_path / "old.yaml", tmp_path / "results" / "drift" / "prod"
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    committed = corpus.commitments(path)["commitments"]
+    with chain.Writer(folder / record.NAME) as writer:
+        for name, keys in (("2026-W22", (old, kept)), ("2026-W23", (kept,))):
+            asked = [line(name, key.removesuffix("@1"), 0) for key in keys]
+            week(writer, name, asked, commitments={key: committed[key] for key in keys})
+    common = ("drift", "series=prod", "do=reveal", f"drift.held_out={path}", f"results={tmp_path / 'results'}")
+    refused = command(*common, f"snapshot={kept}")
+    assert refused.code == 2 and "is not retired" in refused.errors
+    assert not list(folder.glob("revealed-*"))
+    assert command(*common, f"snapshot={old}").code == 0
+    (published,) = folder.glob("revealed-*")
+    found = json.loads(published.read_text())
+    assert found["salt"] == rows[0]["salt"] and found["hmac_sha256"] == committed[old]["hmac_sha256"]
+    rows[0]["prompt"] = "another question"
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    assert "is not what was committed to" in command(*common, f"snapshot={old}").errors
+
+
+def test_texts_that_a_kill_left_without_vectors_get_them_by_the_next_command(tmp_path, monkeypatch) -> None:
+    """The snapshot was finished and its texts were not embedded yet: taking it again is refused and embeds them."""
+    folder = tmp_path / "drift" / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        week(writer, "2026-W22", [line("2026-W22", "p0", n, text) for n, text in enumerate(("red", "red", "blue"))])
+    monkeypatch.setattr(embeddings, "identity", lambda: {"weights_sha256": "first"})
+    monkeypatch.setattr(embedding, "embedder", lambda: lambda texts: np.ones((len(texts), 2)))
+    assert (drift_series.embed(folder), drift_series.embed(folder)) == (2, 0)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from suites.drift import corpus, pocket_prompts, schedule
 from suites.drift.corpus import AXES, Prompt
 
 POCKET = ("neutral-control", "factual-stability", "refusal-boundary")
+PUBLIC = frozenset(prompt.text for prompt in corpus.load("pocket").prompts)
 
 
 def test_the_corpora_that_ship_are_frozen_and_have_twenty_prompts_an_axis() -> None:
@@ -107,7 +108,7 @@ def test_what_is_no_corpus_is_refused(own, change, said) -> None:
 
 
 def held_out(tmp_path, per_axis: int, seed: str = "secret"):
-    rows = [{**one, "salt": secrets.token_hex(32)} for one in pocket_prompts.draw(seed, per_axis)]
+    rows = [{**one, "salt": secrets.token_hex(32)} for one in pocket_prompts.draw(seed, per_axis, PUBLIC)]
     path = tmp_path / "held-out.yaml"
     path.write_text(yaml.safe_dump({"prompts": rows}))
     return path, rows
@@ -227,7 +228,7 @@ def test_messages_of_the_wrong_form_are_refused(own, messages) -> None:
 
 
 def test_commitments_come_with_the_prompts_whatever_form_their_ids_have(tmp_path) -> None:
-    rows = [{**one, "salt": secrets.token_hex(32)} for one in pocket_prompts.draw("of a test", 12)]
+    rows = [{**one, "salt": secrets.token_hex(32)} for one in pocket_prompts.draw("of a test", 12, PUBLIC)]
     rows[0]["id"] = "cafe\u0301"
     path = tmp_path / "held-out.yaml"
     path.write_text(yaml.safe_dump({"prompts": rows}))

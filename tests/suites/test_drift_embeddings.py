@@ -50,7 +50,12 @@ def test_failed_and_empty_outputs_are_not_embedded(tmp_path, monkeypatch) -> Non
         for text, error in (("red", None), ("red", None), ("", None), (" \n", None), ("lost", "timeout"))
     ]
     assert embeddings.fill(path, rows, lambda: embed) == 1 and embed.asked == ["red"]
-    assert embeddings.fill(path, rows, lambda: None) == 0
+    assert embeddings.fill(path, [*rows, {**rows[0], "text": "green", "text_sha256": "0"}], lambda: None) == 0
+
+    def loaded():
+        raise AssertionError("every text is known: no embedder is needed")
+
+    assert embeddings.fill(path, rows, loaded) == 0
 
 
 @pytest.mark.parametrize(("words", "cut"), [(254, False), (255, True)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -122,24 +123,24 @@ def questions(tmp_path_factory):
     return corpus.load(folder)
 
 
-def opened(server):
+def opened(server, name="prod"):
     settings = {
-        "kind": "endpoint", "name": "prod", "base_url": f"http://127.0.0.1:{server.server_port}/v1",
+        "kind": "endpoint", "name": name, "base_url": f"http://127.0.0.1:{server.server_port}/v1",
         "max_requests": 100_000, "max_tokens_total": 10**8, "retries": 0, "concurrency": 8, "timeout": 10,
     }  # fmt: skip
     return Endpoint(settings, lambda seconds: None)
 
 
-def week(server, number, questions, folder, settings=SETTINGS):
-    """Take the snapshot of one week; a server that is down leaves a gap."""
-    server.week = number
+def week(server, number, questions, folder, settings=SETTINGS, behaves=None, name="prod"):
+    """Take the snapshot of one week; a server that is down leaves a gap. `behaves`: as in another week than that of the clock."""
+    server.week = behaves or number
     time = START + timedelta(weeks=number - 1)
 
     def clock():
         return time
 
     try:
-        model = opened(server)
+        model = opened(server, name)
     except UserError as error:
         snapshot.absent(folder, schedule.week_id(time), str(error), clock)
         return None
@@ -179,7 +180,7 @@ def test_exit_codes_alarms_and_gaps_are_as_scripted(nine) -> None:
     assert {("length", axis) for axis in LIVE} <= set(alarms(found[5]))
     assert alarms(found[6]) == [("silent_update", "neutral-control")]
     assert found[6]["alarms"][0]["reason"] == "system_fingerprint changed from fp-1 to fp-2"
-    assert [gap["snapshot"] for gap in found[9]["gaps"]] == ["2026-W28"]
+    assert [(gap["snapshot"], gap["affected"]) for gap in found[9]["gaps"]] == [("2026-W28", {"cells": 36 * 8})]
     assert "no answer" in found[9]["gaps"][0]["cause"] or "does not answer" in found[9]["gaps"][0]["cause"]
 
 
@@ -200,7 +201,7 @@ def test_a_leg_that_the_endpoint_refuses_is_dropped_with_the_factor(nine) -> Non
 def test_status_is_that_of_the_rows(nine) -> None:
     _, found = nine
     table = {number: {row["metric"]: row["status"] for row in one["status"]} for number, one in found.items()}
-    assert [table[n]["161"] for n in (2, 3, 7)] == ["live (no flags)", "live", "gap"]
+    assert [table[n]["161"] for n in (2, 3, 7)] == ["live (no flags)", "live", "gap"] and table[7]["166"] == "gap"
     assert {table[n]["165"] for n in table} == {"off"} and table[9]["164"] == "off" and table[9]["168"] == "off"
     assert (table[1]["166"], table[2]["166"], table[6]["166"]) == ("data-gated", "live (no flags)", "live")
     assert (table[3]["167"], table[4]["167"]) == ("data-gated", "live (no flags)")
@@ -243,6 +244,52 @@ def test_killed_at_a_line_and_resumed_the_manifest_is_the_same(nine, server, que
         assert (own / name).read_bytes() == (reference / name).read_bytes()
     kinds = [one["kind"] for one in chain.read(own / record.NAME)]
     assert kinds.count("recovery") == (1 if kept else 0) and kinds.count("snapshot_started") == 3
+
+
+def stopped(server, questions, folder, lines=60):
+    """A first week of which only the first lines are there."""
+    week(server, 1, questions, folder)
+    content = (folder / record.NAME).read_bytes().splitlines(keepends=True)
+    (folder / record.NAME).write_bytes(b"".join(content[:lines]))
+
+
+def test_a_stopped_snapshot_goes_on_with_the_legs_and_the_seed_that_it_was_begun_with(
+    server, questions, tmp_path
+) -> None:
+    """The endpoint refuses temperature by then: what lacks of the leg zero failed, and the other one is complete."""
+    whole, folder = tmp_path / "whole" / "prod", tmp_path / "prod"
+    week(server, 1, questions, whole)
+    stopped(server, questions, folder)
+    week(server, 1, questions, folder, {**SETTINGS, "default_samples": 9})
+    assert all(
+        record.read(one / record.NAME).snapshots["2026-W22"].rows.keys()
+        == record.read(whole / record.NAME).snapshots["2026-W22"].rows.keys()
+        for one in (whole, folder)
+    )
+    shutil.rmtree(folder)
+    stopped(server, questions, folder)
+    week(server, 1, questions, folder, behaves=8)
+    own = record.read(folder / record.NAME).snapshots["2026-W22"]
+    failed = {own.rows[cell]["error"] for cell in own.errors}
+    assert own.finished is not None and len(own.rows) == 36 * 8 == own.started["expected_n"]
+    assert failed == {"the endpoint refuses temperature"} and {cell.leg for cell in own.errors} == {"zero"}
+    assert len(own.errors) == 36 * 2 - 14 and own.lacking == len(
+        own.errors
+    )  # 59 outputs were there: 7 prompts of 8, and 3
+
+
+def test_a_stopped_snapshot_does_not_go_on_with_something_else(server, questions, tmp_path) -> None:
+    folder = tmp_path / "prod"
+    stopped(server, questions, folder)
+    before = (folder / record.NAME).read_bytes()
+    other = dataclasses.replace(questions, prompts=questions.prompts[:-1], sha256="f" * 64)
+    with pytest.raises(UserError, match=r"begun with the corpus .* and it would go on with ffff"):
+        week(server, 1, other, folder)
+    with pytest.raises(UserError, match=r"begun with the drift\.version prod, and it would go on with v2"):
+        week(server, 1, questions, folder, {**SETTINGS, "version": "v2"})
+    with pytest.raises(UserError, match=r"begun with the model .*'requested': 'prod'.*'requested': 'another'"):
+        week(server, 1, questions, folder, name="another")
+    assert (folder / record.NAME).read_bytes() == before
 
 
 def test_the_order_of_rows_changes_no_byte(nine, tmp_path) -> None:
@@ -296,6 +343,8 @@ def test_failed_calls_are_a_gap_and_fail_an_axis_over_ten_percent(server, questi
     tests = {row["axis"]: row for row in found["records"] if row["level"] == "axis" and row["name"] == "length"}
     assert tests["neutral-control"]["status"] == "error" and "17%" not in tests["factual-stability"]["reason"]
     assert tests["factual-stability"]["detail"]["prompts"] == 11
+    silent = next(row for row in found["records"] if row["name"] == "silent_update" and row["level"] == "snapshot")
+    assert (silent["status"], silent["value"]) == ("error", None)
 
 
 def test_a_hypothesis_counts_only_if_it_was_registered_before_the_data(server, questions, tmp_path) -> None:

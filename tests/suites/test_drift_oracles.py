@@ -192,11 +192,25 @@ def test_pelt() -> None:
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize(("t", "rate"), [(8, 0.040), (12, 0.035), (26, 0.024)])
+@pytest.mark.parametrize(("t", "rate"), [(8, 0.040), (12, 0.035), (26, 0.024), (52, 0.009)])
 def test_white_noise_breaks_as_rarely_as_measured(t, rate) -> None:
     rng, n = np.random.default_rng(0), 600
     broken = sum(len(change_points.ends(rng.normal(0, 1, t), [1.0] * t)) > 1 for _ in range(n)) / n
     assert broken == pytest.approx(rate, abs=3 * math.sqrt(rate / n))
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("t", "rate"), [(8, 0.31), (12, 0.28), (26, 0.23), (52, 0.15)])
+def test_the_usual_recipe_breaks_white_noise_often(t, rate) -> None:
+    """Why the sampling error has to be known: sigma by the median absolute difference of neighbours, penalty 2 ln T."""
+    rng, n = np.random.default_rng(0), 300
+    broken = 0
+    for _ in range(n):
+        y = rng.normal(0, 1, t)
+        steps = np.diff(y)
+        sigma = float(np.median(np.abs(steps - np.median(steps)))) / stats.norm.ppf(0.75) / math.sqrt(2)
+        broken += len(change_points.pelt(y / sigma, 2 * math.log(t))) > 1
+    assert broken / n == pytest.approx(rate, abs=3 * math.sqrt(rate * (1 - rate) / n))
 
 
 def test_a_gap_splits_a_series_and_few_points_are_gated() -> None:
@@ -246,7 +260,13 @@ def test_shuffled_snapshots_of_a_null_series_fire_as_rarely() -> None:
     assert silent_update.shuffled_rate(np.zeros((3, 2)), np.ones((3, 2)), seed=0) is None
 
 
-@pytest.mark.parametrize(("prompts", "rise", "expected"), [(20, 0.05, 0.44), (20, 0.10, 0.91), (10, 0.10, 0.63)])
+POWERS = {20: {0.0: 0.045, 0.05: 0.44, 0.10: 0.91, 0.15: 0.99}, 10: {0.0: 0.025, 0.05: 0.20, 0.10: 0.63, 0.15: 0.95}}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("prompts", "rise", "expected"), [(k, rise, p) for k, own in POWERS.items() for rise, p in own.items()]
+)
 def test_the_power_of_an_axis(prompts, rise, expected) -> None:
     """Base rates Beta(2, 8), 20 outputs a side; 120 repetitions with fewer relabellings than a run has."""
     rng, hits, n = np.random.default_rng(0), 0, 120
@@ -263,7 +283,7 @@ def test_the_power_of_an_axis(prompts, rise, expected) -> None:
         null = ((2 * drawn - total.sum(1)[:, None]) / 20).sum(0)
         tails = [(1 + (null >= observed - 1e-9).sum()) / 2000, (1 + (null <= observed + 1e-9).sum()) / 2000]
         hits += min(1, 2 * min(tails)) <= 0.05
-    assert hits / n == pytest.approx(expected, abs=3 * math.sqrt(expected * (1 - expected) / n))
+    assert hits / n == pytest.approx(expected, abs=3 * math.sqrt(expected * (1 - expected) * (1 / n + 1 / 200)))
 
 
 @pytest.mark.parametrize(("after", "expected"), [(0.5, 0.13), (0.7, 0.73), (0.9, 0.99)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import re
@@ -11,6 +13,7 @@ from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jinja2
 import pandas as pd
 import pytest
 
@@ -18,7 +21,7 @@ import results_io
 from results_io import UserError
 from suites.drift import analysis, record, site, status
 from suites.drift.site import charts, downloads
-from tests.suites.test_drift_endpoint import SETTINGS, hashed, questions, server, week
+from tests.suites.test_drift_endpoint import SETTINGS, START, hashed, questions, server, week
 
 ROOT = Path(__file__).parents[2]
 BUILD = """
@@ -78,7 +81,27 @@ def test_builds_are_equal_byte_for_byte_but_for_the_time(built) -> None:
     for other in others:
         assert first.keys() == other.keys()
         assert [name for name in first if first[name] != other[name]] in ([], [site.BUILD])
-    assert list(json.loads(first[site.BUILD])) == ["built"]
+    made = json.loads(first[site.BUILD])
+    assert list(made) == ["built", "files"] and {*made["files"], site.BUILD} == first.keys()
+
+
+def test_a_build_over_another_one_is_the_same_as_into_an_empty_folder(built, folder, tmp_path) -> None:
+    """What the earlier site had and this one has not goes; what was never of a site stays, and nothing outside is touched."""
+    manifest, out = results_io.read(folder / "manifest-2026-W29.json"), tmp_path / "site"
+    outside = tmp_path / "outside.txt"
+    outside.write_text("mine")
+    site.build(site.Source("prod", [results_io.read(folder / "manifest-2026-W22.json"), manifest], {}, "x"), out, START)
+    listed = json.loads((out / site.BUILD).read_text())
+    (out / site.BUILD).write_text(
+        json.dumps({**listed, "files": [*listed["files"], "axis-old.html", "../outside.txt"]})
+    )
+    (out / "axis-old.html").write_text("an axis of another corpus")
+    (out / "mine.txt").write_text("mine")
+    for target in (out, tmp_path / "empty"):
+        site.build(site.Source("prod", [manifest], {}, "x"), target, START)
+    first, second = content(out), content(tmp_path / "empty")
+    assert first.pop("mine.txt") == b"mine" and outside.read_text() == "mine"
+    assert first == second and not any("2026-W22" in name for name in first)
 
 
 def test_the_site_is_made_again_from_public_data_alone(built, folder, tmp_path) -> None:
@@ -121,11 +144,16 @@ def test_lines_break_at_gaps(built) -> None:
 
 @pytest.mark.slow
 def test_numbers_of_the_methodology_are_those_of_the_configuration(folder, tmp_path) -> None:
-    settings = {**SETTINGS, "alpha": 0.0423, "minimum_prompts": 11, "prompt_level": False}
+    settings = {**SETTINGS, "alpha": 0.0423, "minimum_prompts": 11, "prompt_level": False, "default_samples": 99}
     analysis.analyse(folder, settings, vectors=hashed)
-    manifest = results_io.read(folder / "manifest-2026-W29.json")
-    text = site.pages(site.Source("prod", [manifest], {}, "x"))["methodology.html"].decode()
+    refused, manifest = (results_io.read(folder / f"manifest-2026-W{week}.json") for week in (29, 27))
+    texts = [
+        site.pages(site.Source("prod", [one], {}, "x"))["methodology.html"].decode() for one in (manifest, refused)
+    ]
+    text = texts[0]
+    assert "and 2 times at temperature 0" in text and "not at temperature 0, which the endpoint refuses" in texts[1]
     assert "at 0.0423" in text and "At least 11 prompts" in text and "asked 6 times" in text
+    assert "more than 20.0 % are cut" in text and "a chance of 0.8" in text and "penalty 3.0 ln T" in text
     analysis.analyse(folder, {**SETTINGS, "prompt_level": True}, vectors=hashed)
 
 
@@ -149,10 +177,13 @@ def test_a_held_out_text_is_never_published(folder, tmp_path) -> None:
         site.build(source, tmp_path / "site", when, ["control question 3"])
     assert not (tmp_path / "site").exists()
     site.build(source, tmp_path / "site", when, ["a text that is nowhere"])
-    for said in ('Is "A" < B & c\u00e9?', "plain"):
-        leaked = {"a.html": b"x", "b.json": json.dumps({"text": said}).encode()}
-        with pytest.raises(UserError, match=r"b\.json would publish"):
-            site.require_kept_out(leaked, [said])
+    for said in ('Is "A" < B & c\u00e9?', "Isn't it?", "plain"):
+        written = jinja2.Environment(autoescape=True).from_string("<p>{{ said }}</p>").render(said=said)
+        rows = io.StringIO()
+        csv.writer(rows).writerow(["x", said, "y"])
+        for name, text in (("b.json", json.dumps({"text": said})), ("c.html", written), ("d.csv", rows.getvalue())):
+            with pytest.raises(UserError, match=f"{name} would publish"):
+                site.require_kept_out({"a.html": b"x", name: text.encode()}, [said])
 
 
 def test_a_metric_without_rows_is_off_whatever_the_settings_say(folder) -> None:

@@ -80,6 +80,12 @@ class Prompt:
         return self.messages[-1][1]
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text that says what is asked: the messages, the siblings and the stance."""
+        stance = () if self.stance is None else (self.stance,)
+        return (*(text for _, text in self.messages), *self.siblings, *stance)
+
+    @property
     def system(self) -> str | None:
         """The text before it, if there is one."""
         return self.messages[0][1] if len(self.messages) > 1 else None
@@ -215,10 +221,16 @@ def dumps(corpus: Corpus) -> str:
 def with_held_out(corpus: Corpus, path: Path) -> Corpus:
     """The corpus with the prompts of a file that is in no repository. 30-70 % of all, >= 10 an axis.
 
-    UserError otherwise, and as `commitments`: a salt that is too short is found before anything is asked.
+    UserError otherwise, for a question that is a public one, and as `commitments`: a salt that is too short is found before
+    anything is asked.
     """
     own = tuple(replace(prompt, split="held_out") for prompt in read_held_out(path))
     _require_distinct((*corpus.prompts, *own), path)
+    public = {prompt.messages for prompt in corpus.prompts}
+    if known := next((prompt for prompt in own if prompt.messages in public), None):
+        raise UserError(
+            f"{path}: {known.key} asks what a public prompt of {corpus.name} asks; keep out another question"
+        )
     counts = Counter(prompt.axis for prompt in own)
     for axis in corpus.axes:
         if counts[axis] < HELD_OUT_LEAST:
@@ -271,15 +283,27 @@ def _salts(path: Path) -> dict[str, Any]:
     }
 
 
-def reveal(path: Path, key: str, published: Mapping[str, Any]) -> dict[str, Any]:
-    """Text and salt of one held-out prompt, verified against what was published.
+def secrets(path: Path, public: Corpus) -> list[str]:
+    """What must not be published of a held-out file: every message, sibling and stance that no public prompt has as well."""
+    known = {text for prompt in public.prompts for text in prompt.texts}
+    return sorted({text for prompt in read_held_out(path) for text in prompt.texts} - known)
 
-    UserError for a prompt that is not there or whose commitment is another one.
+
+def reveal(path: Path, key: str, published: Mapping[str, Any], asked: Iterable[str] = ()) -> dict[str, Any]:
+    """Text and salt of one retired held-out prompt, verified against what was published.
+
+    `asked`: the keys that the last snapshot asked, which are not retired. UserError for one of these, for a prompt that is not
+    there, and for one whose commitment is another one.
     """
     salts = _salts(path)
     found = next((prompt for prompt in read_held_out(path) if prompt.key == key), None)
     if found is None:
         raise UserError(f"{path} has no prompt {key}; use one of {', '.join(sorted(salts)) or 'none'}")
+    if key in set(asked):
+        raise UserError(
+            f"{key} was asked in the last snapshot, so it is not retired; take a snapshot without it, and then reveal it from a "
+            "file that has it"
+        )
     known = published.get("commitments", {}).get(key, {}).get("hmac_sha256")
     if known is None or not hmac.compare_digest(known, commitment(salts[key], found)):
         raise UserError(f"{key} is not what was committed to; the published commitment is of another text or salt")

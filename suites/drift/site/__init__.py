@@ -20,7 +20,7 @@ import jinja2
 import results_io
 import shown_text
 from results_io import UserError
-from suites.drift import change_points, hedging, refusal, silent_update, stance
+from suites.drift import change_points, hedging, length, power, refusal, silent_update, stance
 from suites.drift.corpus import AXES
 from suites.drift.site import charts, downloads
 
@@ -45,7 +45,8 @@ def _visible(value: Any) -> Any:
 def build(source: Source, out: Path, time: datetime, secrets: Iterable[str] = ()) -> Path:
     """Write the site to `out`; returns its first page. `secrets`: held-out texts, of which none may be in what is written.
 
-    UserError without a manifest, and where a held-out text would be published; then nothing is written.
+    What an earlier build left there and this one does not make is removed. UserError without a manifest, and where a held-out
+    text would be published; then nothing is written.
     """
     if not source.manifests:
         raise UserError(f"the series {source.series} has no manifest; run `python run.py drift do=analyse` first")
@@ -54,16 +55,32 @@ def build(source: Source, out: Path, time: datetime, secrets: Iterable[str] = ()
         own = downloads.files(manifest, source.heads.get(manifest["snapshot"]))
         files |= {f"data/{manifest['snapshot']}/{name}": content for name, content in own.items()}
     require_kept_out(files, secrets)
+    for path in earlier(out) - {out / name for name in files}:
+        path.unlink(missing_ok=True)
     for name, content in files.items():
         results_io.write_bytes(out / name, content)
-    results_io.write_bytes(out / BUILD, (json.dumps({"built": time.isoformat()}) + "\n").encode())
+    results_io.write_bytes(
+        out / BUILD, (json.dumps({"built": time.isoformat(), "files": sorted(files)}) + "\n").encode()
+    )
     return out / "index.html"
 
 
+def earlier(out: Path) -> set[Path]:
+    """The files that the last build wrote to `out`, as its build.json lists them; none outside of `out`."""
+    try:
+        listed = json.loads((out / BUILD).read_text(encoding="utf-8"))["files"]
+        found = {out / str(name) for name in listed}
+    except (OSError, ValueError, KeyError, TypeError):  # no build, or one before there were lists
+        return set()
+    return {path for path in found if path.resolve().is_relative_to(out.resolve())}
+
+
 def require_kept_out(files: Mapping[str, bytes], secrets: Iterable[str]) -> None:
-    """UserError if a held-out text is in a file, as it is, as HTML or as JSON has it."""
+    """UserError if a held-out text is in a file, as it is or as HTML, JSON or CSV have it."""
     for text in secrets:
-        forms = {text, html.escape(text), json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+        page = html.escape(text, quote=False).replace('"', "&#34;").replace("'", "&#39;")  # as jinja writes it
+        plain = {text, page, html.escape(text), text.replace('"', '""')}
+        forms = plain | {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
         for name, content in files.items():
             if any(form.encode() in content for form in forms):
                 raise UserError(
@@ -81,6 +98,7 @@ def pages(source: Source) -> dict[str, bytes]:
         "axes": axes,
         "head": source.heads.get(last["snapshot"]),
         "commit": source.commit,
+        "found_with": power.POWER,
         "data": f"data/{last['snapshot']}/manifest.json",
         "files": sorted(downloads.files(last, source.heads.get(last["snapshot"]))),
     }
@@ -93,13 +111,17 @@ def pages(source: Source) -> dict[str, bytes]:
 
 def _of(page: str, last: Mapping[str, Any]) -> dict[str, Any]:
     if page == "methodology":
+        planned = {leg: last["settings"][f"{leg}_samples"] for leg in ("default", "zero")}
+        taken = {leg["name"]: leg["samples"] for leg in last["subject"].get("legs", ())}
         return {
+            "asked": taken or planned,  # a snapshot may have been asked otherwise than the settings say by now
             "hedging": {"version": hedging.VERSION, "sha256": hedging.SHA256, "count": len(hedging.MARKERS)},
             "one_p": silent_update.ONE_P,
             "penalty": change_points.PENALTY,
             "least": change_points.LEAST,
             "minimum": refusal.MINIMUM_PROMPTS,
             "rubric": stance.RUBRIC,
+            "censored": length.CENSORED,
         }
     tests = [row for row in last["records"] if row["level"] == "axis" and "adjusted_p" in row]
     return {

@@ -1,0 +1,195 @@
+"""`run.py compare` of two snapshots of drift: what the one says against the other, and which heads the trace between them named.
+
+A side is the folder of a series, of which it takes the last finished snapshot, or manifest-<id>.json of one of its snapshots.
+Both must have been asked prompts of the same text. Nothing is on the chain of either series: two snapshots that are no neighbours
+are compared as an exploration, and no alarm comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from scipy import stats
+
+import results_io
+from meridian import drift_trace
+from meridian.context import RunContext
+from results_io import UserError
+from suites.drift import analysis, comparison, record
+from suites.drift.comparison import AXIS
+from suites.drift.record import Snapshot
+
+ID, FILE, MANIFEST = "drift_comparison", "comparison.json", "manifest-"
+LEVEL = 0.95  # of the interval of a difference, for these very prompts
+
+
+@dataclass(frozen=True)
+class Place:
+    """One snapshot and the folder of its series."""
+
+    folder: Path
+    snapshot: Snapshot
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder.resolve().name}_{self.snapshot.id}"
+
+
+def is_drift(path: str) -> bool:
+    """Whether `path` is the folder of a series, or a manifest in one."""
+    return (Path(path) / record.NAME).is_file() or Path(path).name.startswith(MANIFEST)
+
+
+def place(path: str) -> Place:
+    """The snapshot that `path` names. UserError without a record, or for a snapshot that is not finished."""
+    given = Path(path)
+    folder = given.parent if given.name.startswith(MANIFEST) else given
+    if not (folder / record.NAME).is_file():
+        raise UserError(
+            f"{path} has no {record.NAME}, where the outputs are; give the folder of a series, or its manifest-<id>.json"
+        )
+    series = record.read(folder / record.NAME)
+    finished = {one.id: one for one in series.finished}
+    wanted = given.stem.removeprefix(MANIFEST) if folder != given else next(reversed(finished), None)
+    if wanted not in finished:
+        known = ", ".join(finished) or "none"
+        raise UserError(f"{path} is about no finished snapshot; those of {folder} are: {known}")
+    return Place(folder, finished[wanted])
+
+
+def compare(a: str, b: str, settings: Mapping[str, Any], seed: int) -> tuple[list[str], dict[str, Any]]:
+    """(names of both sides, the comparison as a document); every difference is b - a.
+
+    `settings`: those that an analysis rests on. UserError for one snapshot twice, and for snapshots without a prompt in common.
+    """
+    places = place(a), place(b)
+    if places[0].name == places[1].name and places[0].folder.resolve() == places[1].folder.resolve():
+        raise UserError(f"a and b are both the snapshot {places[0].snapshot.id}; give two different ones")
+    require_same_questions(*(one.snapshot for one in places))
+    pairs = [(one.snapshot, analysis.stored_vectors(one.folder.resolve())) for one in places]
+    before, after = analysis.sides_of(pairs, settings)
+    rows = [_with_interval(row) for row in comparison.compare(before, after, seed) if row["level"] == AXIS]
+    subject = {side: _subject(one.snapshot) for side, one in zip("ab", places, strict=True)}
+    document = {
+        "kind": "comparison",
+        "id": ID,
+        "subject": subject,
+        "inputs_sha256": {side: analysis.digest(one.snapshot) for side, one in zip("ab", places, strict=True)},
+        "settings": dict(settings),
+        "records": rows,
+        "zero_leg": {axis: comparison.changed_texts(before, after, axis) for axis in after.axes},
+        "heads": heads_between(places, subject),
+    }
+    return [one.name for one in places], document
+
+
+def require_same_questions(a: Snapshot, b: Snapshot) -> None:
+    """UserError unless both were asked prompts in common, each with one text, and tell a refusal alike."""
+    asked = [{cell.prompt: row["prompt_hash"] for cell, row in one.rows.items()} for one in (a, b)]
+    common = asked[0].keys() & asked[1].keys()
+    if not common:
+        raise UserError(
+            f"{a.id} and {b.id} have no prompt in common; compare snapshots that were asked the same corpus"
+        )
+    if other := sorted(key for key in common if asked[0][key] != asked[1][key]):
+        raise UserError(f"{a.id} and {b.id} were asked other texts as {other[0]}; compare snapshots of the same corpus")
+    markers = [one.started["corpus"]["markers"] for one in (a, b)]
+    if markers[0] != markers[1]:
+        raise UserError(
+            f"a refusal begins with {markers[0]} in {a.id} and with {markers[1]} in {b.id}; compare like with like"
+        )
+
+
+def _subject(snapshot: Snapshot) -> dict[str, Any]:
+    started = snapshot.started
+    weights = started["model"]["identity"].get("weights")
+    return {
+        "snapshot": snapshot.id,
+        "model": started["model"]["name"],
+        "weights": weights,
+        "declared_version": started["declared_version"],
+    }
+
+
+def _with_interval(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with the interval of its difference by the normal law: difference +- z se; none without an error."""
+    error, value = row["detail"].get("standard_error"), row["difference"]
+    if value is None or not error:
+        return {**row, "low": None, "high": None}
+    reach = float(stats.norm.ppf((1 + LEVEL) / 2)) * error
+    return {**row, "low": value - reach, "high": value + reach}
+
+
+def heads_between(places: Sequence[Place], subject: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the traces from a's weights to b's found, in either series: alarm, heads named, gained, lost and changed."""
+    wanted = {side: one["weights"] for side, one in subject.items()}
+    folders = dict.fromkeys(one.folder.resolve() for one in places)
+    found = []
+    for path in sorted(path for folder in folders for path in folder.glob(f"trace/*/{drift_trace.FILE}")):
+        document = results_io.read(path)
+        if document["subject"] == wanted and None not in wanted.values():
+            named = [one["head"] for one in document["named"]]
+            rest = {key: document[key] for key in ("alarm", "together", "control", "compared")}
+            found.append({**rest, "named": named})
+    return found
+
+
+# --- the terminal -----------------------------------------------------------------------------------------------------
+
+
+def show(document: Mapping[str, Any], console: Console) -> None:
+    """Both subjects, a row for each metric and axis, the changed texts, and the heads."""
+    for side in "ab":
+        one = document["subject"][side]
+        console.print(Text(f"{side}  {one['snapshot']}: {one['model']}, declared {one['declared_version']}"))
+    console.print(_table(document["records"]))
+    for axis, zero in document["zero_leg"].items():
+        if zero is not None:
+            console.print(
+                Text(f"At temperature 0, {zero['changed']} of {zero['prompts']} prompts on {axis} gave another text")
+            )
+    for one in document["heads"]:
+        alarm = one["alarm"]
+        console.print(
+            Text(f"Trace of {alarm['metric']} on {alarm['axis']}: {', '.join(one['named']) or 'no head'} named")
+        )
+        for line in drift_trace.closing(one["compared"]):
+            console.print(Text(line))
+    if not document["heads"]:
+        console.print(
+            Text("No trace between these two is on record, so nothing is known of their heads (do=trace makes one)")
+        )
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    names = ("metric", "axis", "a", "b", f"b - a [{100 * LEVEL:g} %]", "p", "p adj.", "note")
+    table = Table(title="Differences, by prompt", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    for name in names:
+        table.add_column(Text(name), overflow="fold", no_wrap=name == "metric")
+    for row in rows:
+        numbers = ["" if row[key] is None else f"{row[key]:.4g}" for key in ("before", "after", "p", "adjusted_p")]
+        change = "" if row["difference"] is None else f"{row['difference']:+.3f}"
+        if row["low"] is not None:
+            change += f" [{row['low']:+.3f}, {row['high']:+.3f}]"
+        style = "bold" if row["rejected"] else ""
+        cells = (row["name"], row["axis"], *numbers[:2], change, *numbers[2:], row["reason"] or "")
+        table.add_row(*(Text(cell, style) for cell in cells))
+    return table
+
+
+def command(context: RunContext, settings: Mapping[str, Any]) -> Path:
+    """Compare a= and b=, print the result, write it below the results folder; returns the file."""
+    from meridian import run_comparison
+
+    a, b = (str(context.settings[side]) for side in "ab")
+    names, document = compare(a, b, settings, context.seed)
+    show(document, context.reporter.console)
+    path = run_comparison.folder_of(context.results, names, document["inputs_sha256"]) / FILE
+    results_io.write(path, document)
+    return path

@@ -1,0 +1,345 @@
+"""What an analysis answers and where it must not: on records written by hand, without a server."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from results_io import UserError
+from suites.drift import analysis, change_points, corpus, record, registration, silent_update, status
+from suites.drift.corpus import AXES, NEUTRAL
+from suites.log import chain
+
+SETTINGS = {
+    "every": 1, "default_samples": 4, "zero_samples": 1, "alpha": 0.05, "minimum_prompts": 10, "most_errors": 0.1,
+    "resamples": 1000, "prompt_level": False,
+}  # fmt: skip
+PROMPTS, SAMPLES = 12, 6
+
+
+def line(snapshot, prompt, sample, text="one two three", *, axis=NEUTRAL, tokens=3, finish="stop", error=None, **rest):
+    """A generation of the default leg."""
+    own = {"text": text, "text_sha256": hashlib.sha256(text.encode()).hexdigest(), "tokens": tokens, "finish": finish}
+    place = {
+        "snapshot": snapshot,
+        "prompt": prompt,
+        "version": 1,
+        "prompt_hash": prompt,
+        "axis": axis,
+        "leg": "default",
+    }
+    model = {"requested": "prod", "reported": None, "system_fingerprint": None, "api_version": None, "safety": False}
+    known = {"kind": record.GENERATION, "sample": sample, "split": "public", "harm": "none", "error": error}
+    return {**known, **place, **own, **model, **rest}
+
+
+def begun(snapshot, *, version="v1", every=1, n=PROMPTS * SAMPLES, **of_corpus):
+    """The first line of a snapshot."""
+    asked = {"name": "small", "version": "1", "sha256": "0" * 64, "markers": ["no"], "public": [], "held_out": 0}
+    asked |= {"not_applicable": {axis: "not asked" for axis in AXES if axis != NEUTRAL}, "commitments": {}, **of_corpus}
+    model = {"name": "prod", "identity": {"kind": "endpoint"}}
+    said = {"kind": record.STARTED, "snapshot": snapshot, "expected_n": n, "corpus": asked, "legs": [], "seed": 0}
+    return {**said, "leg_dropped": None, "model": model, "declared_version": version, "every": every, "max_tokens": 9}
+
+
+def week(writer, snapshot, rows, **started):
+    """A finished snapshot."""
+    end = {"kind": record.FINISHED, "snapshot": snapshot, "n": len(rows), "errors": 0}
+    writer.append([begun(snapshot, **started), *rows, end])
+
+
+def grid(snapshot, tokens, prompts=PROMPTS, **rest):
+    """Every prompt and sample; `tokens`: of sample s of prompt p."""
+    return [line(snapshot, f"p{p}", s, tokens=tokens(p, s), **rest) for p in range(prompts) for s in range(SAMPLES)]
+
+
+def analysed(folder, **settings):
+    return analysis.analyse(folder, {**SETTINGS, **settings}, vectors=lambda hashes: None)
+
+
+def silent(manifest):
+    return next(
+        row for row in manifest["records"] if row["metric"] == silent_update.NUMBER and row["level"] == "snapshot"
+    )
+
+
+def series(tmp_path, *weeks):
+    """A record of weeks (tokens, keyword arguments of `week`), from 2026-W22 on."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        for number, (tokens, rest) in enumerate(weeks):
+            name = f"2026-W{22 + number}"
+            week(writer, name, grid(name, tokens), **rest)
+    return folder
+
+
+def plain(p, s):
+    return 20 + s
+
+
+def longer(p, s):
+    return 30 + s
+
+
+# --- silent updates ---------------------------------------------------------------------------------------------------
+
+
+def test_what_moved_unsaid_is_a_candidate_and_what_was_declared_is_none(tmp_path) -> None:
+    unsaid = analysed(series(tmp_path / "a", (plain, {}), (longer, {})))
+    declared = analysed(series(tmp_path / "b", (plain, {}), (longer, {"version": "v2"})))
+    assert (silent(unsaid)["value"], silent(declared)["value"]) == ("candidate", "none")
+    assert [one["name"] for one in unsaid["alarms"]] == ["length", "silent_update"]
+    assert [one["name"] for one in declared["alarms"]] == ["length"]  # the axis moved, whoever said so
+
+
+def test_neutral_prompts_that_failed_say_nothing_of_an_update(tmp_path) -> None:
+    """Two of twelve prompts failed: 17 % of the calls. No test of the axis, so no "none" either."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        week(writer, "2026-W22", grid("2026-W22", plain))
+        rows = [one | ({"error": "down"} if one["prompt"] in ("p0", "p1") else {}) for one in grid("2026-W23", longer)]
+        week(writer, "2026-W23", rows)
+    found = analysed(folder)
+    row = silent(found)
+    assert (row["value"], row["status"], row["flag"]) == (None, "error", None) and "12 of 72 calls" in row["reason"]
+    assert {one["metric"]: one["status"] for one in found["status"]}["166"] == "failed"
+    assert analysis.exit_code(found) == 3
+
+
+@pytest.mark.parametrize("before", [9, 12])
+def test_under_ten_neutral_prompts_on_either_side_are_no_test_of_an_update(tmp_path, before) -> None:
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        week(writer, "2026-W22", grid("2026-W22", plain, before))
+        week(writer, "2026-W23", grid("2026-W23", longer, 21 - before))
+    row = silent(analysed(folder))
+    assert row["status"] == "insufficient_data" and row["reason"].startswith("9 prompts")
+
+
+def test_a_missing_week_is_a_gap_of_the_silent_update_too(tmp_path) -> None:
+    folder = series(tmp_path, (plain, {}), (plain, {}))
+    with chain.Writer(folder / record.NAME) as writer:
+        writer.append([{"kind": record.GAP, "snapshot": "2026-W24", "cause": "down", "affected": {"cells": 72}}])
+    found = analysed(folder)
+    assert {one["metric"]: one["status"] for one in found["status"]}["166"] == "gap"
+    assert found["gaps"] == [{"snapshot": "2026-W24", "cause": "down", "affected": {"cells": 72}, "whole": True}]
+
+
+# --- gaps and the schedule --------------------------------------------------------------------------------------------
+
+
+def test_what_lacks_are_outputs_never_asked_and_those_asked_in_vain(tmp_path) -> None:
+    """Of 72 expected outputs 30 are there and 6 failed: 42 lack. A week that nobody took lacks as many as the one before."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        rows = grid("2026-W22", plain)[:36]
+        writer.append(
+            [begun("2026-W22"), *(one | ({"error": "down"} if one["prompt"] == "p0" else {}) for one in rows)]
+        )
+        week(writer, "2026-W24", grid("2026-W24", plain))
+    gaps = {one["snapshot"]: one for one in analysed(folder)["gaps"]}
+    assert gaps["2026-W22"]["affected"] == {"cells": 42} and gaps["2026-W23"]["affected"] == {"cells": 72}
+    assert gaps["2026-W23"]["cause"] == "no sample was taken"
+
+
+def test_the_schedule_counts_from_the_first_week_taken_or_not(tmp_path) -> None:
+    """Every second week from 22 on, which was not finished: 23 is off the schedule, so 26 is compared with 24."""
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        writer.append([begun("2026-W22", every=2)])
+        for number in (23, 24, 26):
+            week(writer, f"2026-W{number}", grid(f"2026-W{number}", plain), every=2)
+    taken = record.read(folder / record.NAME)
+    assert record.previous(taken, "2026-W26").id == "2026-W24" and record.previous(taken, "2026-W24") is None
+    assert [one["snapshot"] for one in analysed(folder)["gaps"]] == ["2026-W22"]
+
+
+# --- change points ----------------------------------------------------------------------------------------------------
+
+
+def test_a_series_that_varies_without_a_sampling_error_has_no_scale_to_break_on() -> None:
+    jump = [(str(i), float(i > 3), 0.0) for i in range(8)]
+    found = change_points.of_series(jump)
+    assert (found.status, found.value) == ("undefined", None) and "no scale" in found.reason
+    flat = change_points.of_series([(str(i), 1.0, 0.0) for i in range(8)])
+    assert (flat.value, flat.detail["at"]) == (0, [])
+
+
+def test_a_change_is_no_variance_between_null_snapshots() -> None:
+    """Six and six around levels that lie 4 se apart: taken together the step alone would be an excess variance of 4 se^2."""
+    rng = np.random.default_rng(0)
+    levels = [0] * 6 + [1] * 6
+    values = [4.0 * level + rng.normal() for level in levels]
+    assert change_points.excess_variance(values, [1.0] * 12) > 2.5
+    assert change_points.excess_variance(values, [1.0] * 12, levels) < 0.5
+    assert change_points.excess_variance(values, [1.0] * 12, list(range(12))) == 0
+    found = [
+        change_points.excess_variance(rng.normal(4.0 * np.array(levels), 1.5), [1.0] * 12, levels) for _ in range(400)
+    ]
+    assert np.mean(found) == pytest.approx(1.25, abs=0.15)  # 1.5^2 - 1
+
+
+@pytest.mark.slow
+def test_lengths_that_were_cut_are_no_points_of_a_series(tmp_path) -> None:
+    """Every third output ends at max_tokens: more than a fifth, so no test and no break, while hedging goes on."""
+
+    def cut(name):
+        rows = grid(name, longer)
+        return [one | ({"finish": "length"} if one["sample"] % 3 == 0 else {}) for one in rows]
+
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        for number in range(22, 28):
+            name = f"2026-W{number}"
+            week(writer, name, grid(name, plain) if number < 25 else cut(name))
+    rows = [row for row in analysed(folder)["records"] if row["metric"] == change_points.NUMBER]
+    by = {row["of"]: row for row in rows}
+    assert (by["length"]["status"], by["length"]["detail"]) == ("insufficient_data", {"have": 3, "need": 4})
+    assert by["refusal"]["value"] == 0
+
+
+# --- held-out prompts, claims, the status -----------------------------------------------------------------------------
+
+
+def split_grid(name, tokens, **rest):
+    """Twelve public and twelve held-out prompts."""
+    hidden = [one | {"prompt": f"h{one['prompt']}", "split": "held_out"} for one in grid(name, tokens)]
+    return [one | rest for one in (*grid(name, tokens), *hidden)]
+
+
+@pytest.mark.slow
+def test_the_held_out_gap_says_nothing_of_an_axis_that_failed_or_was_cut(tmp_path) -> None:
+    found = {}
+    for name, spoilt in (("sound", {}), ("cut", {"finish": "length"})):
+        folder = tmp_path / name / "prod"
+        with chain.Writer(folder / record.NAME) as writer:
+            week(writer, "2026-W22", split_grid("2026-W22", plain))
+            week(writer, "2026-W23", split_grid("2026-W23", plain, **spoilt))
+        rows = [row for row in analysed(folder)["records"] if row["level"] == "held_out_gap"]
+        found[name] = {row["of"]: (row["status"], row["detectable"]) for row in rows}
+    assert found["sound"]["length"] == ("ok", None)  # every change is 0: nothing says how a gap would vary
+    assert found["cut"]["length"] == ("undefined", None) and found["cut"]["refusal"][0] == "ok"
+    folder = tmp_path / "failed" / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        week(writer, "2026-W22", split_grid("2026-W22", plain))
+        rows = split_grid("2026-W23", plain)
+        week(
+            writer,
+            "2026-W23",
+            [one | ({"error": "down"} if one["prompt"] in ("p0", "p1", "p2") else {}) for one in rows],
+        )
+    rows = [row for row in analysed(folder)["records"] if row["level"] == "held_out_gap"]
+    assert {row["status"] for row in rows} == {"error"} and len(rows) == 3
+
+
+@pytest.mark.slow
+def test_a_claim_is_decided_once_whatever_a_later_analysis_finds(tmp_path) -> None:
+    folder = series(tmp_path, (plain, {}))
+    claim = {
+        "claim": "longer", "metric": "length", "axis": NEUTRAL, "direction": "up", "test": registration.TEST,
+        "alpha": 0.05, "margin": 5, "n": 10, "exclusion": "none",
+    }  # fmt: skip
+    from suites.drift.snapshot import now
+
+    registration.register(folder, claim, now())
+    with chain.Writer(folder / record.NAME) as writer:
+        week(writer, "2026-W23", grid("2026-W23", longer))
+    assert analysed(folder, minimum_prompts=13)["registered"][0]["outcome"] == "open"
+    first = analysed(folder)["registered"]
+    assert [(one["outcome"], one["difference"]) for one in first] == [("supported", 10.0)]
+    assert registration.write_decisions(folder, first, now()) == 1
+    assert analysed(folder, minimum_prompts=13)["registered"] == first
+    earlier = analysis.analyse(folder, SETTINGS, vectors=lambda hashes: None)
+    assert earlier["registered"] == first
+
+
+def test_the_status_names_an_axis_that_failed_beside_others_that_did_not() -> None:
+    rows = [
+        {
+            "metric": "163",
+            "level": "level",
+            "axis": axis,
+            "status": known,
+            "detail": {},
+            "reason": "12 of 72 calls failed",
+        }
+        for axis, known in (("political", "ok"), (NEUTRAL, "error"))
+    ]
+    found = next(one for one in status.table(rows) if one["metric"] == "163")
+    assert (found["status"], found["note"]) == (
+        "live (no flags)",
+        "1 of 2 rows with a value; failed on neutral-control",
+    )
+
+
+def test_every_null_result_stands_beside_what_it_could_have_found(tmp_path) -> None:
+    folder = series(tmp_path, (plain, {}), (plain, {}))
+    found = analysed(folder, prompt_level=True)
+    tests = [row for row in found["records"] if row["level"] in ("axis", "prompt") and row["name"] == "length"]
+    axis, *prompts = sorted(row["detectable"] for row in tests)
+    error = np.sqrt(2 * np.var(np.arange(6), ddof=1) / 6)
+    assert axis == pytest.approx(2.8016 * error / np.sqrt(12), abs=1e-4)
+    assert prompts == pytest.approx([3.9196 * error] * 12, abs=2e-3)  # of 24 tests: z of .05/48 and z of .2
+
+
+def test_the_embedder_is_part_of_what_a_stored_comparison_is_of(tmp_path, monkeypatch) -> None:
+    """As many vectors of another embedder: the comparison is made anew."""
+    from suites.drift import embeddings
+
+    folder, made = series(tmp_path, (plain, {}), (plain, {})), []
+    monkeypatch.setattr(analysis.comparison, "compare", lambda *given: made.append(given) or [])
+    for who in ("first", "first", "second"):
+        monkeypatch.setattr(embeddings, "identity", lambda who=who: {"weights_sha256": who})
+        analysis.analyse(folder, SETTINGS, vectors=lambda hashes: {one: np.ones(2) for one in hashes})
+    assert len(made) == 2
+
+
+# --- commitments ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_committed_to_stays_published_after_the_prompt_is_retired(tmp_path) -> None:
+    folder = tmp_path / "prod"
+    with chain.Writer(folder / record.NAME) as writer:
+        for number, known in (("2026-W22", {"old@1": "a", "kept@1": "b"}), ("2026-W23", {"kept@1": "b", "new@1": "c"})):
+            week(writer, number, grid(number, plain), commitments={k: {"hmac_sha256": v} for k, v in known.items()})
+    found = record.commitments(record.read(folder / record.NAME))["commitments"]
+    assert {key: one["hmac_sha256"] for key, one in found.items()} == {"old@1": "a", "kept@1": "b", "new@1": "c"}
+
+
+def test_a_held_out_question_that_is_public_is_refused_and_secrets_leave_out_what_is_public(tmp_path) -> None:
+    import yaml
+
+    from suites.drift import pocket_prompts
+
+    public = corpus.load("pocket")
+    taken = frozenset(prompt.text for prompt in public.prompts)
+    rows = [{**one, "salt": f"{n:064x}"} for n, one in enumerate(pocket_prompts.draw("of a test", 12, taken))]
+    path = tmp_path / "held-out.yaml"
+    first = next(prompt for prompt in public.prompts if prompt.axis == NEUTRAL)
+    asked = next(row for row in rows if row["axis"] == NEUTRAL)
+    asked |= {"stance": "Dogs are old.", "messages": [{"role": "system", "content": "Be brief and secret."}]}
+    asked["messages"].append({"role": "user", "content": asked.pop("prompt")})
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    assert len(corpus.load("pocket", path).commitments) == 36
+    hidden = corpus.secrets(path, public)
+    assert {"Be brief and secret.", "Dogs are old.", asked["messages"][1]["content"]} <= set(hidden)
+    assert not set(hidden) & {text for prompt in public.prompts for text in prompt.texts}
+    asked["messages"] = [{"role": "user", "content": first.text}]
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    with pytest.raises(UserError, match=f"{asked['id']}@1 asks what a public prompt of pocket asks"):
+        corpus.load("pocket", path)
+
+
+def test_a_prompt_that_is_still_asked_is_not_revealed(tmp_path) -> None:
+    import yaml
+
+    from suites.drift import pocket_prompts
+
+    rows = [{**one, "salt": f"{n:064x}"} for n, one in enumerate(pocket_prompts.draw("of a test", 10))]
+    path, key = tmp_path / "held-out.yaml", f"{rows[0]['id']}@1"
+    path.write_text(yaml.safe_dump({"prompts": rows}))
+    with pytest.raises(UserError, match="is not retired"):
+        corpus.reveal(path, key, corpus.commitments(path), {key})
+    assert corpus.reveal(path, key, corpus.commitments(path), {"other@1"})["salt"] == rows[0]["salt"]
