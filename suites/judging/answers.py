@@ -12,6 +12,7 @@ from results_io import UserError
 from suites import lock
 from suites.item import Item, Suite
 from suites.log import generations
+from suites.log.generations import RecordedRun
 
 FAILED = "failed call"
 
@@ -39,7 +40,7 @@ class Answers:
     @property
     def sha256(self) -> str:
         """Hash of what was said, by whom, to what."""
-        return results_io.sha256({"identity": self.identity, "suite": self.suite_hash, "texts": self.texts})
+        return digest(self.identity, self.suite_hash, self.texts)
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,31 @@ def of_run(folder: Path, suite: Suite) -> Answers:
         raise UserError(
             f"{suite.id} does not apply to the model of {folder} ({run.not_applicable}); judge another suite"
         )
-    leg = suite.legs[0].name
-    said = {slot.item: line for slot, line in run.generations.items() if (slot.leg, slot.sample) == (leg, 0)}
-    texts = {item: line["response_text"] for item, line in said.items() if line["error"] is None}
-    asked = {item.id: _asked(suite, item) for item in suite.items if item.id in said}
-    return Answers(run.started["model"], run.started["identity"], suite.id, suite.sha256, asked, texts)
+    asked = {item.id: _asked(suite, item) for item in suite.items}
+    return Answers(run.started["model"], run.started["identity"], suite.id, suite.sha256, asked, texts_of(run))
+
+
+def texts_of(run: RecordedRun) -> dict[str, str]:
+    """The first output of the first leg to every item whose call did not fail."""
+    first = (run.started["legs"][0]["name"], 0)
+    said = {slot.item: line for slot, line in run.generations.items() if (slot.leg, slot.sample) == first}
+    return {item: line["response_text"] for item, line in said.items() if line["error"] is None}
+
+
+def digest(identity: Mapping[str, Any], suite_hash: str, texts: Mapping[str, str]) -> str:
+    """Hash of what was said, by whom, to what: by which a run is found again."""
+    return results_io.sha256({"identity": identity, "suite": suite_hash, "texts": texts})
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The hash of the last finished run of every suite on record in `folder`, by suite id; empty without a record."""
+    path = Path(folder) / generations.NAME
+    runs = generations.read(path).values() if path.is_file() else []
+    return {
+        run.started["suite_id"]: digest(run.started["identity"], run.started["suite_hash"], texts_of(run))
+        for run in runs
+        if run.finished is not None
+    }
 
 
 def pairs(one: Answers, other: Answers) -> tuple[list[Pair], dict[str, int]]:

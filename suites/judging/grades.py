@@ -20,7 +20,7 @@ from suites.log import chain
 from suites.statistics import proportions
 
 NAME = "judged.jsonl"  # beside scores.jsonl
-KEYS = ("suite_id", "item_id", "item_hash", "cluster", "judge", "rubric", "label", "passed")
+KEYS = ("suite_id", "item_id", "item_hash", "cluster", "judge", "rubric", "label", "passed", "answers")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def write(folder: Path, judge: Judge, answers: Answers, graded: Graded) -> Path:
             "rubric": judge.rubric.sha256,
             "label": label,
             "passed": judge.rubric.passed(label),
+            "answers": answers.sha256,
         }
         for item, label in graded.labels.items()
     ]

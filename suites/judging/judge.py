@@ -71,7 +71,7 @@ class Judge:
         return results_io.sha256(self.identity)
 
     def ask(self, questions: Sequence[Question], record: Record, bar: Progress) -> list[Judgement]:
-        """The judgement of every question, in order, from the record where it is known; each chunk is on the disk before the next.
+        """The judgement of every question, in order, from the record where it is known; a chunk is on the disk before the next.
 
         Likelihood: log p of every label after the prompt, argmax. Text: the last line "Verdict: LABEL" at temperature 0, asked
         once more if there is none. Texts that could end their own quotation are not shown and have no verdict.

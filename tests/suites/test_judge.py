@@ -135,7 +135,7 @@ def test_likelihood_is_the_default_where_it_can_be_had(tmp_path):
     assert judge.open_judge(Says(None), PREFERENCE, None, 16).read == "text"
     with pytest.raises(UserError, match="gives no log-probabilities"):
         judge.open_judge(Says(None), PREFERENCE, "likelihood", 16)
-    with pytest.raises(UserError, match="judge.read=eyes is unknown"):
+    with pytest.raises(UserError, match=r"judge\.read=eyes is unknown"):
         judge.open_judge(Says(None), PREFERENCE, "eyes", 16)
 
 
