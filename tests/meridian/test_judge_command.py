@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import yaml
 
 import results_io
+from suites import declaration, lock, runner
 from suites.judging import demo
-from tests.commandline import command
+from tests.commandline import ROOT, command
+from tests.suites.scripted import ScriptedModel
 
 
 def records(path):
@@ -96,3 +101,172 @@ def test_wrong_input_is_one_sentence_and_writes_nothing(typed, said, tmp_path):
     done = command(*typed, f"results={results}")
     assert done.code == 2 and said in done.errors and done.errors.count("\n") == 1
     assert not results.exists()
+
+
+# --- a judge behind HTTP, on runs of a suite -------------------------------------------------------------------------
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Chat completions of the fair scripted judge; single answers pass if the sum is right."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_):
+        pass
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status, answer = 404, {"error": "chat only"}
+        if self.path == "/v1/chat/completions":
+            text = f"Let me see.\nVerdict: {self.server.verdict(body['messages'][-1]['content'])}"
+            choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            status, answer = (
+                200,
+                {"model": "grader", "choices": [choice], "usage": {"completion_tokens": 9, "total_tokens": 99}},
+            )
+        payload = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(payload)))
+        self.end_headers()
+        self.wfile.write(payload)
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 64
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.judge, self.asked = demo.ScriptedJudge("fair"), 0
+
+    def verdict(self, prompt):
+        self.asked += 1
+        if "<answer A " in prompt:
+            return self.judge.verdict(prompt)
+        first, second = map(int, demo.QUESTION.findall(prompt)[0]) if demo.QUESTION.search(prompt) else (0, 0)
+        return "pass" if f"It is {first + second}." in prompt else "fail"
+
+
+@pytest.fixture
+def server(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    found = Server()
+    thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+@pytest.fixture
+def sums(tmp_path):
+    """A suite of 200 sums, and the runs of three models: right in all, in nine tenths, in two fifths."""
+    folder = tmp_path / "sums"
+    folder.mkdir()
+    questions = [f"What is {10 + k % 80} + {11 + k // 3}?" for k in range(200)]
+    declared = {
+        "id": "sums", "version": "1.0.0", "title": "Sums", "description": "Sums of two numbers.", "mode": "A3",
+        "contexts": ["extraction"],
+        "requires": ["generation"], "legs": [{"name": "greedy", "temperature": 0.0, "samples": 1, "max_tokens": 8}],
+        "parameters": {"must_not": ["never"]}, "trace": {"strategy": "none", "reason": "a test"}, "minimum": 20, "gate": None,
+        "items": [{"id": f"sum-{k}", "prompt": question} for k, question in enumerate(questions)],
+    }  # fmt: skip
+    (folder / declaration.FILE).write_text(yaml.safe_dump(declared), encoding="utf-8")
+    (folder / lock.FILE).write_text(lock.freeze(declaration.read(folder)), encoding="utf-8")
+    for name, right in (("one", 10), ("two", 9), ("three", 4)):
+        totals = [sum(map(int, demo.QUESTION.findall(question)[0])) for question in questions]
+        script = {
+            question: f"It is {total + (k * 7 % 10 >= right)}."
+            for k, (question, total) in enumerate(zip(questions, totals, strict=True))
+        }
+        model = ScriptedModel(script, name=name, identity={"weights": name})
+        runner.run([declaration.load(folder)], model, tmp_path / "results" / name / "suites", say=lambda line: None)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_judge_behind_http_from_its_labels_to_the_gate(server, sums):
+    results = sums / "results"
+    one, two, three = (results / name / "suites" for name in ("one", "two", "three"))
+    at = (
+        "judge=endpoint",
+        f"judge.base_url=http://127.0.0.1:{server.server_port}/v1",
+        "judge.name=grader",
+        f"results={results}",
+    )
+    of_suite = ("suite=file", f"suite.path={sums / 'sums'}")
+    gate = ("gate", f"baseline={one}", f"candidate={three}", f"results={results}")
+    given = demo.labelled()
+    lines = [
+        {"item": item, "human": label, "rater": rater, "question": pair.asked.text, "a": pair.a, "b": pair.b}
+        for item, pair in given.pairs.items()
+        for rater, label in given.by_item[item].items()
+    ]
+    (sums / "labels.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    early = command("judge", "do=pairs", *at, *of_suite, f"a={one}", f"b={three}")
+    assert early.code == 0 and "judge not validated" in early.output, early.errors
+    assert command(*gate, "gate.metrics=[win_rate_against_baseline]").code == 3
+    validated = command("judge", "do=validate", *at, f"labels={sums / 'labels.jsonl'}")
+    assert validated.code == 0, validated.errors + validated.output
+    assert results_io.read(results / "judging" / "grader" / "judge.json")["kappa"] > 0.9
+    asked = server.asked
+    compared = command("judge", "do=pairs", *at, *of_suite, f"a={one}", f"b={three}")
+    assert compared.code == 0 and "better: one" in compared.output and "exploratory" not in compared.output
+    assert server.asked - asked < 20  # the probe alone: all verdicts are on record
+    assert command(*gate, "gate.metrics=[win_rate_against_baseline]").code == 1
+    assert (
+        command(
+            "gate",
+            f"baseline={three}",
+            f"candidate={one}",
+            f"results={results}",
+            "gate.metrics=[win_rate_against_baseline]",
+        ).code
+        == 0
+    )
+
+    ranked = command("judge", "do=rank", *at, *of_suite, f"runs=[{one},{two},{three}]", "judge.resamples=1000")
+    (path,) = results.rglob("184_ranking.json")
+    assert ranked.code == 0, ranked.errors
+    assert [results_io.read(path)["data"]["ranks"][name]["best"] for name in ("one", "two", "three")] == [1, 2, 3]
+
+    for folder in (one, three):
+        assert command("judge", "do=grade", *at, *of_suite, f"a={folder}").code == 0
+    assert command(*gate, "gate.metrics=[judged_pass_rate]").code == 3  # its rubric is another one, and not validated
+    graded = [{"item": f"sum-{k}", "human": "pass" if k * 7 % 10 < 4 else "fail", "rater": "kim"} for k in range(120)]
+    (sums / "grades.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in graded))
+    of_grades = ("judge.rubric=correctness", f"labels={sums / 'grades.jsonl'}", f"a={three}")
+    done = command("judge", "do=validate", *at, *of_suite, *of_grades)
+    assert done.code == 0, done.errors + done.output
+    assert results_io.read(results / "judging" / "grader,rubric=correctness" / "judge.json")["kappa"] == 1
+    assert command(*gate, "gate.metrics=[judged_pass_rate]").code == 1
+
+
+@pytest.mark.slow
+def test_a_local_judge_is_read_by_likelihood_and_refuses_itself(sums):
+    """Pocket cannot judge; that it says so is the point: its kappa is undefined or low, and its own run is refused."""
+    results = sums / "results"
+    made = command("suite=a14_injected_order", "model=pocket", "model.device=cpu", f"results={results}")
+    assert made.code == 0, made.errors
+    folder = results / "pocket" / "suites" / "a14_injected_order"
+    pocket = ROOT / "circuits" / "embedded" / "pocket"
+    at = (
+        "judge=local",
+        f"judge.path={pocket}",
+        "judge.device=cpu",
+        "suite=a14_injected_order",
+        f"a={folder}",
+        f"b={folder}",
+        f"results={results}",
+    )
+    refused = command("judge", "do=pairs", *at)
+    assert refused.code == 2 and "the judge pocket is the candidate pocket" in refused.errors
+    allowed = command("judge", "do=pairs", *at, "judge.self=true")
+    assert allowed.code == 3 and "the judge is one of the candidates" in allowed.output, allowed.errors
+    (path,) = results.rglob("181_pairwise.json")
+    found = results_io.read(path)
+    assert found["n"]["tie"] + found["n"]["invalid"] == found["n"]["pairs"] > 0  # of a text against itself
+    assert found["subject"]["judge_identity"]["read"] == "likelihood"
