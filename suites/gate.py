@@ -162,6 +162,8 @@ def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") ->
         try:
             first, failed = line["outcomes"][0], line["detection"]["failed"]
             outcomes = {"pass_rate": None if failed is None else not failed, "accuracy": first["correct"]}
+            if (line.get("judge") or {}).get("doubt") is not None:  # graded by a judge that may not decide
+                outcomes = dict.fromkeys(outcomes)
             suite, item = line["suite_id"], line["item_id"]
             identity = f"{line.get('item_hash') or line['suite_hash']} {line.get('settings_hash', '')}"
             cluster = line.get("cluster") or item

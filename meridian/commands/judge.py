@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from suites.judging.answers import Answers
     from suites.judging.judge import Judge
     from suites.judging.record import Record
+    from suites.judging.scoring import Grader, SuiteGrades
+    from suites.log.generations import RecordedRun
+    from suites.models.base import ModelUnderTest
 
 FOLDER, DEMO = "judging", "demo"
 DEFAULT_RUBRICS = {"grade": "correctness"}  # of steps that the default rubric, one of pairs, is not for
@@ -146,6 +149,25 @@ def judges(context: RunContext, kind: str | None) -> list[Judge]:
     else:
         models = [open_model(_model_settings(settings))]
     return [judge.open_judge(model, chosen, settings["read"], settings["max_tokens"]) for model in models]
+
+
+def grader(context: RunContext, candidate: ModelUnderTest) -> Grader:
+    """What grades outputs of suites whose scorer is a judge. UserError for the demo, and for a judge that is the candidate."""
+    from suites.judging import judge as judging
+    from suites.judging import passport, results, scoring
+
+    if _is_demo(context):
+        raise UserError("judge=demo judges pairs alone; grade with judge=local or judge=endpoint")
+    (opened,) = judges(context, "grade")
+    own = judging.refuse_itself(opened, {candidate.name: candidate.identity}, context.settings["judge"]["self"])
+
+    def graded(suite: Suite, run: RecordedRun) -> SuiteGrades:
+        one = scoring.with_rubric(opened, suite)
+        doubt = passport.why_not(context.results / FOLDER, one.fingerprint, one.rubric.sha256)
+        with record_of(context, one) as (_, record, bar):
+            return scoring.grade(one, suite, run, record, bar, results.SELF if own and doubt is None else doubt)
+
+    return graded
 
 
 def folder_of(context: RunContext, judge: Judge) -> Path:

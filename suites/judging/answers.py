@@ -64,7 +64,7 @@ def of_run(folder: Path, suite: Suite) -> Answers:
         raise UserError(
             f"{suite.id} does not apply to the model of {folder} ({run.not_applicable}); judge another suite"
         )
-    asked = {item.id: _asked(suite, item) for item in suite.items}
+    asked = {item.id: asked_of(suite, item) for item in suite.items}
     return Answers(run.started["model"], run.started["identity"], suite.id, suite.sha256, asked, texts_of(run))
 
 
@@ -111,7 +111,8 @@ def named_apart(runs: Sequence[Answers]) -> list[str]:
     ]
 
 
-def _asked(suite: Suite, item: Item) -> Asked:
+def asked_of(suite: Suite, item: Item) -> Asked:
+    """An item as a judge reads it."""
     parent = item
     while parent.variant is not None:
         parent = suite.by_id[parent.variant.parent]

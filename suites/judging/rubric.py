@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from results_io import UserError
-from suites import declaration, lock, schema
+from suites import lock, schema
 from suites.statistics.judging import VERDICTS
 
 FOLDER = Path(__file__).parent / "rubrics"
@@ -65,7 +67,8 @@ def load(name: str) -> Rubric:
         raise UserError(
             f"judge.rubric={name} is no rubric; use {', '.join(names())}, or the path of a file like theirs"
         )
-    data, where = declaration.read_yaml(path), schema.shown_path(path)
+    where = schema.shown_path(path)
+    data = _read(path, where)
     schema.check(data, SCHEMA, where)
     labels = {label: " ".join(text.split()) for label, text in data["labels"].items()}
     if data["kind"] == "pairs" and (set(labels) != set(VERDICTS) or "passes" in data):
@@ -79,3 +82,10 @@ def load(name: str) -> Rubric:
         )
     texts = {key: " ".join(data[key].split()) for key in ("text", "reworded")}
     return Rubric(data["name"], data["kind"], **texts, labels=labels, passes=passes)
+
+
+def _read(path: Path, where: str) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{where} is not YAML ({' '.join(str(error).split())}); correct it there") from None
