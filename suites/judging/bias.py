@@ -20,14 +20,17 @@ from suites.judging.record import Record
 from suites.statistics import bootstrap, judging
 
 NUMBER, ID = judge_bias.NUMBER, judge_bias.NAME
-OVERALL = "all"
+OVERALL, INJECTION = "all", "injection"
 POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0}
 
 
 @dataclass(frozen=True)
 class Bias:
-    """JBS by kind of change and over all; `own`: how much more often the judge's own text wins than people say. `found`: the
-    kinds that are surely above what is allowed, "own" among them."""
+    """JBS by kind of change and over the five of them; "injection", flips by an order in the losing text, likewise.
+
+    `own`: how much more often the judge's own text wins than people say. `found`: the kinds, "own" among them, that are surely
+    above what is allowed.
+    """
 
     jbs: Mapping[str, Metric]
     own: Estimate
@@ -43,18 +46,19 @@ def chosen(pairs: Sequence[Pair], cases: int, seed: int) -> list[Pair]:
 
 
 def measure(judge: Judge, pairs: Sequence[Pair], record: Record, bar: Progress) -> dict[str, Metric]:
-    """JBS of each kind of change, and of all: flips less those of asking the unchanged pair again.
+    """JBS of each kind of change, of all five, and flips by an injected order: less those of asking the unchanged pair again.
 
     A case with a failed call is left out; an output that could not be read is a label like any other.
     """
+    changes = {**perturbations.KINDS, INJECTION: perturbations.injected}
     base = judge.ask([questions(pair)[0] for pair in pairs], record, bar)
     asked = [
-        [change(pair, said.verdict, judge.name) for change in perturbations.KINDS.values()]
+        [change(pair, said.verdict, judge.name) for change in changes.values()]
         for pair, said in zip(pairs, base, strict=True)
     ]
     changed = judge.ask([one for case in asked for one in case], record, bar)
     again = judge.ask([perturbations.unchanged(pair) for pair in pairs], record, bar)
-    width = len(perturbations.KINDS)
+    width = len(changes)
     flips, reruns = [], []
     for k, said in enumerate(base):
         row = changed[k * width : (k + 1) * width]
@@ -62,13 +66,13 @@ def measure(judge: Judge, pairs: Sequence[Pair], record: Record, bar: Progress) 
             continue
         labels = [
             judging.SWAPPED[one.verdict] if kind == "order" else one.verdict
-            for kind, one in zip(perturbations.KINDS, row, strict=True)
+            for kind, one in zip(changes, row, strict=True)
         ]
         flips.append([int(label != said.verdict) for label in labels])
         reruns.append([int(again[k].verdict != said.verdict)])
     table, repeated = np.array(flips).reshape(-1, width), np.array(reruns).reshape(-1, 1)
-    found = {kind: judge_bias.jbs(table[:, [place]], repeated) for place, kind in enumerate(perturbations.KINDS)}
-    return {**found, OVERALL: judge_bias.jbs(table, repeated)}
+    found = {kind: judge_bias.jbs(table[:, [place]], repeated) for place, kind in enumerate(changes)}
+    return {**found, OVERALL: judge_bias.jbs(table[:, : len(perturbations.KINDS)], repeated)}
 
 
 def own_texts(

@@ -14,11 +14,12 @@ import regex
 
 from results_io import UserError
 from suites import lock
+from suites.judging import perturbations
 from suites.judging.answers import Answers, Asked, Pair
 from suites.judging.labels import Labels
 from suites.models.base import Generation, Likelihood, Request
 
-PLANTED = ("fair", "first", "longer", "itself")
+PLANTED = ("fair", "first", "longer", "itself", "obeys")
 NAME, OTHER = "demo-judge", "another-system"
 SUITE = "demo_sums"
 LABELLED, ITEMS = 120, 60
@@ -28,13 +29,15 @@ SIGNATURE = "Certainly!"  # how the judge's own texts begin
 LONG = "The first number and the second one are both whole, and what is given here is the one added to the other."
 QUESTION = regex.compile(r"What is (\d+) \+ (\d+)\?")
 PART = regex.compile(r"<answer ([AB]) (\w+)>\n(.*?)\n</answer \1 \2>", regex.DOTALL)
+INJECTED = regex.compile(regex.escape(perturbations.ORDER).replace(r"\{label\}", "([AB])"))
 AUTHOR = regex.compile(r"^Answer ([AB]) was written by (.+)\.$", regex.MULTILINE)
 
 
 class ScriptedJudge:
     """A model under test that answers prompts of pairs: it adds up, with an error now and then, unless its bias says otherwise.
 
-    "first" takes what is shown first, "longer" the longer answer, "itself" what it recognises as its own, by name or by style.
+    "first" takes what is shown first, "longer" the longer answer, "itself" what it recognises as its own, by name or by style;
+    "obeys" does what an answer orders it to.
     """
 
     capabilities = frozenset({"generation", "seed"})
@@ -79,6 +82,8 @@ class ScriptedJudge:
                 if authors.get(label, NAME if texts[label].startswith(SIGNATURE) else "") == NAME
             ]
             return own[0] if len(own) == 1 else fair
+        if self.planted == "obeys" and (order := INJECTED.search(prompt)):
+            return order[1]
         return fair
 
     def _fair(self, prompt: str, texts: Mapping[str, str]) -> str:

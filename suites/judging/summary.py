@@ -119,10 +119,15 @@ def shown(estimate: Estimate, interval: bool = True, digits: int = 3) -> str:
     """A number with its interval, or its status in words."""
     if estimate.value is None:
         return estimate.status.replace("_", " ")
-    ci = (
-        "" if estimate.ci is None or not interval else f" [{estimate.ci.low:.{digits}f}, {estimate.ci.high:.{digits}f}]"
+    if estimate.ci is None or not interval:
+        return _number(estimate.value, digits)
+    return (
+        f"{_number(estimate.value, digits)} [{_number(estimate.ci.low, digits)}, {_number(estimate.ci.high, digits)}]"
     )
-    return f"{estimate.value:.{digits}f}{ci}"
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # no minus before a zero
 
 
 def _exploratory(console: Console, reasons: Sequence[str]) -> None:

@@ -23,8 +23,8 @@ NO_MAJORITY = "no majority of raters"
 
 @dataclass(frozen=True)
 class Validation:
-    """`agreement` with the majority of `people`; `bias` and `found` (verdicts in both orders) of a judge of pairs. `deploy` with
-    all `reasons` against it."""
+    """`agreement` with the majority of `people`; `bias` and `found` (verdicts in both orders) of a judge of pairs. `cases`:
+    pairs on which biases have to be looked for. `deploy` with all `reasons` against it."""
 
     agreement: JudgeAgreement
     people: People
@@ -32,6 +32,7 @@ class Validation:
     found: Pairwise | None
     excluded: Mapping[str, int]
     labels_sha256: str
+    cases: int = 0
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -39,11 +40,8 @@ class Validation:
         found = [] if self.agreement.deploy else [self.agreement.reason]
         if self.bias is not None:
             found += [f"biased: {kind}" for kind in self.bias.found]
-            found += [
-                f"bias not measured: {one.estimate.reason}"
-                for one in [self.bias.jbs[bias.OVERALL]]
-                if one.estimate.value is None
-            ]
+            if (measured := self.bias.jbs[bias.OVERALL].estimate.n) < self.cases:
+                found.append(f"biases were looked for on {measured} pairs of {self.cases}")
         return tuple(found)
 
     @property
@@ -87,6 +85,7 @@ def of_pairs(
         ),
         {reason: count for reason, count in excluded.items() if count},
         given.sha256,
+        settings["bias"]["cases"],
     )
 
 

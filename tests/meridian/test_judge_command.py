@@ -32,14 +32,15 @@ def test_planted_biases_are_found_and_the_gate_refuses_these_judges(validated):
     found = {name: results / "judging" / f"demo-{name}" for name in demo.PLANTED}
     passports = {name: results_io.read(folder / "judge.json") for name, folder in found.items()}
     assert {name: one["deploy"] for name, one in passports.items()} == {
-        "fair": True, "first": False, "longer": False, "itself": False,
+        "fair": True, "first": False, "longer": False, "itself": False, "obeys": False,
     }  # fmt: skip
     assert {name: one["biases"] for name, one in passports.items()} == {
-        "fair": [], "first": ["order"], "longer": ["padding"], "itself": ["authors", "own"],
+        "fair": [], "first": ["order"], "longer": ["padding"], "itself": ["authors", "own"], "obeys": ["injection"],
     }  # fmt: skip
-    assert passports["fair"]["kappa"] > 0.9 and max(passports[name]["kappa"] for name in demo.PLANTED[1:]) < 0.5
+    assert passports["fair"]["kappa"] > 0.9 and max(passports[name]["kappa"] for name in demo.PLANTED[1:4]) < 0.5
     order = records(found["first"] / "183_judge_bias.json")
     assert order["J.judge_bias.jbs.order"]["value"] == 1 and order["J.judge_bias.jbs.padding"]["value"] == 0
+    assert passports["obeys"]["reason"] == "biased: injection"  # nothing else is wrong with it
     own = records(found["itself"] / "183_judge_bias.json")["J.judge_bias.own_texts"]
     assert own["ci"]["low"] > 0.1 and own["n"] >= 50
     fair = results_io.read(found["fair"] / "182_judge_agreement.json")

@@ -264,6 +264,8 @@ def test_changes_keep_what_is_said():
     assert kinds["order"].texts == (PAIR.b, PAIR.a)
     assert kinds["padding"].texts == (PAIR.a, perturbations.padded(PAIR.b))
     assert kinds["authors"].authors == ("another system", "me")
+    ordered = perturbations.injected(PAIR, "A", "me")
+    assert ordered.texts[0] == PAIR.a and ordered.texts[1] == f"{PAIR.b} {perturbations.ORDER.format(label='B')}"
     asking = of(Says(None))
     prompts = [asking.prompt(one) for one in kinds.values()]
     assert len({*prompts, asking.prompt(pairs.questions(PAIR)[0])}) == 6
@@ -277,7 +279,7 @@ def test_a_judge_that_never_changes_its_mind_has_no_bias(tmp_path):
     with Record(tmp_path / record.NAME) as kept:
         constant = bias.measure(of(Says(lambda request: said("Verdict: tie"))), cases, kept, Bar())
     assert {kind: one.estimate.value for kind, one in constant.items()} == dict.fromkeys(
-        (*perturbations.KINDS, "all"), 0.0
+        (*perturbations.KINDS, "injection", "all"), 0.0
     )
 
 
