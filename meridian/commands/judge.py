@@ -263,10 +263,13 @@ def _labelled(context: RunContext, judge: Judge) -> tuple[Any, Mapping[str, Any]
     given = labels.read(Path(context.settings["labels"]), list(judge.rubric.labels))
     if judge.rubric.kind == "grade":
         (run,) = runs_of(context, ("a",))
+        doubts(context, judge, [run])
         return given, {}, run
     if set(given.pairs) >= set(given.by_item):
         return given, {}, None
-    found, _ = answers.pairs(*runs_of(context, ("a", "b")))
+    runs = runs_of(context, ("a", "b"))
+    doubts(context, judge, runs)
+    found, _ = answers.pairs(*runs)
     return given, {pair.id: pair for pair in found}, None
 
 

@@ -18,6 +18,7 @@ FORM = 1  # of the prompts; another one is another judge
 CHUNK = 64  # judgements between two writes to the disk
 ATTEMPTS = 2  # at an output without a verdict
 FORGED = "refused: a text holds the letters of its delimiter"
+TOO_LONG = "refused: the prompt is longer than the model reads at once"
 WHO = ("weights", "tokenizer", "intervention")  # what makes a local model one and the same
 WHERE = ("base_url", "requested")  # and a model behind an endpoint
 ORIGINAL, SWAPPED_ORDER, ALONE = "original", "swapped", "alone"
@@ -74,7 +75,8 @@ class Judge:
         """The judgement of every question, in order, from the record where it is known; a chunk is on the disk before the next.
 
         Likelihood: log p of every label after the prompt, argmax. Text: the last line "Verdict: LABEL" at temperature 0, asked
-        once more if there is none. Texts that could end their own quotation are not shown and have no verdict.
+        once more if there is none. Texts that could end their own quotation, and prompts that the model would read without their
+        beginning, have no verdict.
         """
         about = {"name": self.rubric.name, "kind": self.rubric.kind, "sha256": self.rubric.sha256}
         record.introduce(self.fingerprint, self.identity, about)
@@ -136,7 +138,9 @@ class Judge:
         found = self.model.loglikelihood(pairs) if pairs else []
         parts = [found[start : start + len(labels)] for start in range(0, len(found), len(labels))]
         return [
-            Judgement(*reading.of_likelihoods(labels, part), output=" ".join(f"{one.logprob:.6g}" for one in part))
+            Judgement(None, output=TOO_LONG)
+            if any(one.truncated for one in part)
+            else Judgement(*reading.of_likelihoods(labels, part), output=" ".join(f"{one.logprob:.6g}" for one in part))
             for part in parts
         ]
 

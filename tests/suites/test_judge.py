@@ -132,6 +132,10 @@ def test_likelihood_is_the_default_where_it_can_be_had(tmp_path):
     with Record(tmp_path / record.NAME) as kept:
         (found,) = opened.ask([question], kept, Bar())
     assert (opened.read, found.verdict) == ("likelihood", "B") and found.confidence > 0.7
+    model.loglikelihood = lambda pairs: [Likelihood(-k, False, 1, truncated=3) for k, _ in enumerate(pairs)]
+    with Record(tmp_path / "cut.jsonl") as kept:
+        (cut,) = opened.ask([question], kept, Bar())
+    assert (cut.verdict, cut.output) == (None, judge.TOO_LONG)
     assert judge.open_judge(Says(None), PREFERENCE, None, 16).read == "text"
     with pytest.raises(UserError, match="gives no log-probabilities"):
         judge.open_judge(Says(None), PREFERENCE, "likelihood", 16)
