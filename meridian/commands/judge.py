@@ -27,12 +27,12 @@ DEFAULT_RUBRICS = {"grade": "correctness"}  # of steps that the default rubric, 
 DONE, REFUSED, NOT_ENOUGH = 0, 1, 3  # exit codes
 OF_JUDGING = (
     *("rubric", "read", "max_tokens", "self", "most_invalid", "most_flips", "alpha", "resamples", "half_wins", "bias"),
-    "planted",
+    *("planted", "sample"),
 )  # settings that are not the model's
 
 
 def command(context: RunContext) -> int:
-    """What `do` asks for: pairs, grade, validate or rank.
+    """What `do` asks for: pairs, grade, validate, rank or sample.
 
     Exit code 0; validate: 1 for a judge that may not be deployed; 3 without a verdict. UserError for wrong settings.
     """
@@ -41,6 +41,7 @@ def command(context: RunContext) -> int:
         "grade": grade,
         "validate": validate,
         "rank": rank,
+        "sample": sample,
     }
     asked = context.settings["do"]
     if asked not in steps:
@@ -127,6 +128,26 @@ def rank(context: RunContext) -> int:
         context.reporter.say(f"Results {path}")
         code = max(code, DONE if next(iter(found.ranking.strengths.values())).value is not None else NOT_ENOUGH)
     return code
+
+
+def sample(context: RunContext) -> int:
+    """Pairs of the runs a and b, drawn at random for people to label, written to the file `labels`."""
+    from suites.judging import answers, labels
+
+    if not context.settings["labels"]:
+        raise UserError(
+            "judge do=sample needs labels=; give the file that it writes, for example labels=to_label.jsonl"
+        )
+    path = Path(context.settings["labels"])
+    if path.exists():
+        raise UserError(f"labels={path} is there already; give another name, so that no labels are lost")
+    found, _ = answers.pairs(*runs_of(context, ("a", "b")))
+    text = labels.template(found, context.settings["judge"]["sample"], context.seed)
+    results_io.write_text(path, text)
+    context.reporter.say(
+        f"{path}: {text.count(chr(10))} pairs; write A, B or tie as human, a name as rater, one line for each rater"
+    )
+    return DONE
 
 
 def judges(context: RunContext, kind: str | None) -> list[Judge]:

@@ -83,6 +83,25 @@ def read(path: Path, labels: Sequence[str]) -> Labels:
     return Labels(by_item, pairs, lock.digest(lines))
 
 
+def template(pairs: Sequence[Pair], n: int, seed: int) -> str:
+    """JSON lines of `n` pairs drawn at random, with an empty label: for people to fill in. Each pair is shown in a random order.
+
+    UserError for more pairs than there are.
+    """
+    if n > len(pairs):
+        raise UserError(
+            f"judge.sample={n} is more than the {len(pairs)} pairs of the two runs; ask for fewer, or run a larger suite"
+        )
+    rng = np.random.default_rng(seed)
+    lines = []
+    for place in sorted(rng.choice(len(pairs), n, replace=False).tolist()):
+        pair = pairs[place]
+        shown = (pair.b, pair.a) if rng.random() < 0.5 else (pair.a, pair.b)
+        texts = {"question": pair.asked.text, "a": shown[0], "b": shown[1]}
+        lines.append({"item": pair.id, "human": "", "rater": "", **texts, "cluster": pair.asked.cluster})
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
+
+
 def agreement(labels: Labels, scale: Sequence[str], point: float = judging.POINT) -> People:
     """Fleiss' kappa of items that all raters labelled, Krippendorff's nominal alpha of all, and Cohen's kappa of each two raters.
 

@@ -81,7 +81,7 @@ def test_a_ranking(validated):
     ("typed", "said"),
     [
         (["judge"], "judge needs do="),
-        (["judge", "do=dance", "judge=demo"], "it is dance and can be pairs, grade, validate, rank"),
+        (["judge", "do=dance", "judge=demo"], "it is dance and can be pairs, grade, validate, rank, sample"),
         (["judge", "do=pairs"], "judge needs judge="),
         (["judge", "do=grade", "judge=demo"], "judge=demo judges pairs alone"),
         (
@@ -90,6 +90,7 @@ def test_a_ranking(validated):
         ),
         (["judge", "do=pairs", "judge=demo", "judge.planted=tall"], "judge.planted=tall is unknown"),
         (["judge", "do=pairs", "judge=local"], "judge do=pairs needs a="),
+        (["judge", "do=sample", "judge=local"], "judge do=sample needs labels="),
         (["judge", "do=pairs", "judge=local", "a=x", "b=y"], "judge needs the suite"),
         (["judge", "do=pairs", "judge=local", "a=x", "b=y", "suite=a15_codeword"], "x has no generations.jsonl"),
         (["judge", "do=rank", "judge=local", "runs=[x]"], "is no list of two or more"),
@@ -207,6 +208,13 @@ def test_a_judge_behind_http_from_its_labels_to_the_gate(server, sums):
     ]
     (sums / "labels.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
+    drawn = command("judge", "do=sample", *at, *of_suite, f"a={one}", f"b={three}", f"labels={sums / 'drawn.jsonl'}")
+    assert (
+        drawn.code == 0
+        and len({json.loads(line)["item"] for line in (sums / "drawn.jsonl").read_text().splitlines()}) == 120
+    )
+    unlabelled = command("judge", "do=validate", *at, f"labels={sums / 'drawn.jsonl'}")
+    assert unlabelled.code == 2 and "has the label ''; expected one of A, B, tie" in unlabelled.errors
     early = command("judge", "do=pairs", *at, *of_suite, f"a={one}", f"b={three}")
     assert early.code == 0 and "judge not validated" in early.output, early.errors
     assert command(*gate, "gate.metrics=[win_rate_against_baseline]").code == 3

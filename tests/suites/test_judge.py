@@ -335,6 +335,19 @@ def test_people_and_their_ceiling(tmp_path):
         labels.read(path, ("A", "B", "tie"))
 
 
+def test_pairs_to_label_are_drawn_at_random_and_shown_in_a_random_order():
+    pool = [Pair(str(k), Asked(f"q{k}", str(k), str(k)), f"a{k}", f"b{k}") for k in range(400)]
+    lines = [json.loads(line) for line in labels.template(pool, 200, 0).splitlines()]
+    assert len({line["item"] for line in lines}) == 200 and labels.template(pool, 200, 0) != labels.template(
+        pool, 200, 1
+    )
+    assert all({line["a"][1:], line["b"][1:]} == {line["item"]} for line in lines)
+    swapped = sum(line["a"].startswith("b") for line in lines)
+    assert 70 < swapped < 130  # of 200, by the seed
+    with pytest.raises(UserError, match=r"judge\.sample=401 is more than the 400 pairs"):
+        labels.template(pool, 401, 0)
+
+
 def test_a_passport_is_that_of_one_judge_and_one_rubric(tmp_path):
     about = {"judge": "j", "rubric": {"name": "r", "sha256": "s"}, "deploy": True, "reason": ""}
     passport.write(tmp_path / "one", about)
