@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,7 +110,7 @@ def validate(context: RunContext) -> int:
         context.reporter.say(f"Results {path.parent} ({path.name}, 182, 183)")
     summary.show_validations(found, context.reporter.console)
     if _is_demo(context) and len(found) > 1:
-        return DONE if all(one.deploy is name.endswith("fair") for name, one in found.items()) else REFUSED
+        return DONE if all(one.deploy is name.startswith(f"{DEMO}-fair") for name, one in found.items()) else REFUSED
     return DONE if all(one.deploy for one in found.values()) else REFUSED
 
 
@@ -196,12 +197,14 @@ def folder_of(context: RunContext, judge: Judge) -> Path:
     settings = context.settings["judge"]
     demo = f"{DEMO}-{judge.model.identity.get('planted')}"
     name = demo if settings["kind"] == DEMO else judge.name.replace("/", "_")
-    own = (
-        ""
-        if judge.rubric.name == overrides.group("judge", settings["kind"])["rubric"]
-        else f",rubric={judge.rubric.name}"
-    )
+    own = "" if judge.rubric.name == default_rubric(settings["kind"]) else f",rubric={judge.rubric.name}"
     return context.results / FOLDER / overrides.folder_name(f"{name}{own}")
+
+
+@functools.cache
+def default_rubric(kind: str) -> str:
+    """The rubric that a judge of this kind has without another setting."""
+    return overrides.group("judge", kind)["rubric"]
 
 
 def folder_of_runs(runs: Sequence[Answers]) -> str:
