@@ -17,6 +17,7 @@ python run.py compare a=<results> b=<results>            two finished runs side 
 python run.py verify from=<results>                      is a certificate still what its results, prompts and weights say?
 python run.py gate baseline=<results> candidate=<results>  has a new checkpoint become worse?
 python run.py drift series=pocket-demo                does it say something else than it said before?
+python run.py judge do=validate judge=demo             may a judge be believed? which of two models does it prefer?
 python run.py doctor model=gpt2                          is it me or the library?
 python run.py experiment=validate_calibrations           how often are the verdicts wrong?
 """
@@ -37,7 +38,20 @@ import hydra
 from omegaconf import DictConfig
 
 from meridian import commandline, context
-from meridian.commands import check, compare, doctor, drift, experiment, figures, gate, geometry, run, suites, verify
+from meridian.commands import (
+    check,
+    compare,
+    doctor,
+    drift,
+    experiment,
+    figures,
+    gate,
+    geometry,
+    judge,
+    run,
+    suites,
+    verify,
+)
 
 COMMANDS = {
     "run": run.command,                # task=...: measure, calibrate, certify
@@ -51,6 +65,7 @@ COMMANDS = {
     "compare": compare.command,
     "verify": verify.command,
     "drift": drift.command,
+    "judge": judge.command,
 }  # fmt: skip
 
 

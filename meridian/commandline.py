@@ -47,10 +47,10 @@ WORDS = tuple(  # that ask for a command: the files of meridian/commands, except
     if found.name not in (RUN, *BY_SETTING.values())
 )
 FOLDERS = (
-    *("results", "baseline", "candidate", "from", "a", "b", "out", "manifest", "hypothesis"),
-    *("task.dataset", "check.left_out"),
+    *("results", "baseline", "candidate", "from", "a", "b", "out", "manifest", "hypothesis", "labels"),
+    *("task.dataset", "check.left_out", "judge.rubric"),
 )
-COMPANIONS = "task.companions"  # a list of paths and names
+LISTS = ("task.companions", "runs")  # of paths and names
 METHODS_KEY = "circuit.method"
 PLAIN = re.compile(r"[A-Za-z0-9_./+$%*@?|:-]*")  # what Hydra's grammar takes without quotes
 NO_TEXT = re.compile(
@@ -113,7 +113,7 @@ def _argument(text: str) -> str:
         return f"command={text}"
     if key in FOLDERS or key.endswith(".path"):
         return f"{key}={path(value)}"
-    if key == COMPANIONS:
+    if key in LISTS:
         items = ",".join(map(path, ITEM.findall(value[1:-1])))
         return f"{key}=[{items}]" if value[:1] + value[-1:] == "[]" else f"{key}={path(value)}"
     if key == "calibration":

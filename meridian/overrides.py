@@ -30,6 +30,7 @@ GROUPS = {
     "experiment",
     "suite",
     "geometry",
+    "judge",
     "gate",
     "drift",
     "tracker",

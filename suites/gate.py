@@ -32,13 +32,17 @@ from rich.text import Text
 import results_io
 from results_io import UserError
 from suites.estimate import Estimate, missing
+from suites.judging import for_gate
 from suites.log import environment
 from suites.statistics import agreement, effect_size, multiplicity, paired, power, proportions
 
 NUMBER, NAME = "151", "regression_gate"
 SCORES, FOLDER = "scores.jsonl", "suites"
 DEFAULTS = Path(__file__).parent.parent / "configs" / "gate" / "default.yaml"
-METRICS = ("pass_rate", "accuracy")
+GRADED, WINS = "judged_pass_rate", "win_rate_against_baseline"  # by a judge that may be deployed
+METRICS = ("pass_rate", "accuracy", GRADED, WINS)
+UNGRADED = "the answers of both runs have to be graded: python run.py judge do=grade"
+MISSING_LOST = "{metric}, missing verdicts as losses"
 REQUIRE, POOLED = ("each_suite", "pooled"), "all_suites"
 TABLES = ("margins", "floors")  # by suite id
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
@@ -158,6 +162,8 @@ def of_lines(name: str, lines: Iterable[Mapping[str, Any]], sha256: str = "") ->
         try:
             first, failed = line["outcomes"][0], line["detection"]["failed"]
             outcomes = {"pass_rate": None if failed is None else not failed, "accuracy": first["correct"]}
+            if (line.get("judge") or {}).get("doubt") is not None:  # graded by a judge that may not decide
+                outcomes = dict.fromkeys(outcomes)
             suite, item = line["suite_id"], line["item_id"]
             identity = f"{line.get('item_hash') or line['suite_hash']} {line.get('settings_hash', '')}"
             cluster = line.get("cluster") or item
@@ -179,11 +185,17 @@ def _require_kinds(where: str, names: Iterable[Any], verdicts: Iterable[Any]) ->
             raise UserError(f"{where} has the verdict {value!r}; expected true, false or null: score the run again")
 
 
-def compare(baseline: RunScores, candidate: RunScores, settings: Mapping[str, Any] | None = None) -> GateVerdict:
+def compare(
+    baseline: RunScores,
+    candidate: RunScores,
+    settings: Mapping[str, Any] | None = None,
+    judged: for_gate.Judged | None = None,
+) -> GateVerdict:
     """Is the candidate as good as the baseline? `settings` as in configs/gate/default.yaml, which they replace key by key.
 
-    UserError for a setting that does not exist or makes no sense, runs without a common suite, and a suite of which less than
-    `minimum_overlap` of the items are the same.
+    `judged`: what judges said of the two runs, for judged_pass_rate and win_rate_against_baseline. A verdict that the candidate
+    lacks counts as a loss in a second analysis of these, and both have to pass. UserError for a setting that does not exist or
+    makes no sense, runs without a common suite, and a suite of which less than `minimum_overlap` of the items are the same.
     """
     chosen = _checked({**defaults(), **(settings or {})})
     _require_known(baseline.suites, chosen)
@@ -194,17 +206,21 @@ def compare(baseline: RunScores, candidate: RunScores, settings: Mapping[str, An
             " run the same ones on both"
         )
     matched = {suite: _matched(suite, baseline, candidate, chosen["minimum_overlap"]) for suite in shared}
+    by_judge = _judged(matched, judged or for_gate.Judged(), chosen)
     if chosen["require"] == "pooled":
         matched = {POOLED: _pooled(matched), **matched}
     measured = [
         _measure(suite, metric, pair, chosen)
         for suite, pair in matched.items()
         for metric in chosen["metrics"]
+        if metric not in (GRADED, WINS)
         # a suite without a scorer has no accuracy
         if metric == "pass_rate" or any(item.outcomes[metric] is not None for item in pair[0].values())
     ]
+    measured += [one for one in by_judge if one.metric.startswith(GRADED)]
     family = multiplicity.adjust({one.name: one.adjusted_p for one in measured}, "regression gate", chosen["alpha"])
     metrics = tuple(_decide(replace(one, adjusted_p=family.adjusted.get(one.name)), chosen) for one in measured)
+    metrics += tuple(one for one in by_judge if one.metric.startswith(WINS))
     absent = [suite for suite in baseline.suites if suite not in candidate.suites]
     reasons = tuple(f"{suite} is missing in {candidate.name}" for suite in absent)
     return GateVerdict(
@@ -361,6 +377,75 @@ def _measure(suite: str, metric: str, matched: Matched, settings: Mapping[str, A
     changes = [int(bool(b[item])) - int(bool(a[item])) for item in judged]
     found = replace(found, reproducibility=agreement.reproducibility(a, b))
     return _test(found, table, changes, [matched[0][item].cluster for item in judged], settings)
+
+
+def _judged(
+    matched: Mapping[str, Matched], judged: for_gate.Judged, settings: Mapping[str, Any]
+) -> list[MetricVerdict]:
+    """The metrics of judges that were asked for: undecided grades, and decided win rates."""
+    found = []
+    for suite, pair in matched.items():
+        if GRADED in settings["metrics"]:
+            found += _graded(suite, pair, judged, settings)
+        if WINS in settings["metrics"]:
+            found += _won(suite, judged.wins.get(suite, for_gate.Wins(None, doubt=for_gate.NONE)), settings)
+    return found
+
+
+def _graded(suite: str, pair: Matched, judged: for_gate.Judged, settings: Mapping[str, Any]) -> list[MetricVerdict]:
+    """judged_pass_rate over items graded in both runs, and with the grades that the candidate lacks as failures."""
+    grades = judged.grades.get(suite, ({}, {}))
+    sides = [
+        {name: replace(item, outcomes={GRADED: given.get(name)}) for name, item in side.items()}
+        for side, given in zip(pair, grades, strict=True)
+    ]
+    found = [_measure(suite, GRADED, (sides[0], sides[1]), settings)]
+    lacking = [
+        name
+        for name, item in sides[0].items()
+        if item.outcomes[GRADED] is not None and sides[1][name].outcomes[GRADED] is None
+    ]
+    if lacking and suite in judged.grades:
+        lost = {**sides[1], **{name: replace(sides[1][name], outcomes={GRADED: False}) for name in lacking}}
+        second = _measure(suite, GRADED, (sides[0], lost), settings)
+        found.append(replace(second, metric=MISSING_LOST.format(metric=GRADED)))
+    doubt = judged.doubts.get(suite) if suite in judged.grades else UNGRADED
+    found = [replace(one, required=True) for one in found]
+    return [one if doubt is None else replace(one, reasons=(doubt,), adjusted_p=None, floor=None) for one in found]
+
+
+def _won(suite: str, wins: for_gate.Wins, settings: Mapping[str, Any]) -> list[MetricVerdict]:
+    """win_rate_against_baseline, decided: pass if its lower end is above 1/2 - margin; fail if its upper end is under 1/2 and the
+    rate is at most 1/2 - margin.
+    """
+    margin = settings["margins"].get(suite, settings["margin"])
+    none = missing("insufficient_data", wins.doubt or "not compared", "share of pairs")
+    rates = {WINS: wins.rate or none, MISSING_LOST.format(metric=WINS): wins.with_losses}
+    found = []
+    for metric, rate in rates.items():
+        if rate is None:
+            continue
+        verdict, reason = _won_by(rate, margin)
+        if wins.doubt is not None:
+            verdict, reason = "inconclusive", wins.doubt
+        shift = None if rate.ci is None else replace(rate.ci, low=rate.ci.low - 0.5, high=rate.ci.high - 0.5)
+        delta = rate if rate.value is None else replace(rate, value=rate.value - 0.5, ci=shift)
+        even = Estimate(0.5, "share of pairs", rate.n)
+        detectable = missing("not_applicable", "a win rate passes by its interval alone", "share of pairs", rate.n)
+        verdicts = (verdict, (reason,) if reason else ())
+        found.append(MetricVerdict(suite, metric, *verdicts, margin, delta, even, rate, detectable))
+    return found
+
+
+def _won_by(rate: Estimate, margin: float) -> tuple[VerdictName, str]:
+    if rate.value is None or rate.ci is None:
+        return "inconclusive", rate.reason or "no interval of the win rate"
+    shown = f"{rate.value:.3f} [{rate.ci.low:.3f}, {rate.ci.high:.3f}]"
+    if rate.ci.high < 0.5 and rate.value <= 0.5 - margin + SLACK:
+        return "fail", f"the candidate wins {shown} of the pairs, margin {margin:g}"
+    if rate.ci.low > 0.5 - margin:
+        return "pass", ""
+    return "inconclusive", f"a win rate under {0.5 - margin:g} is not excluded: {shown}"
 
 
 def _rate(items: Mapping[str, ScoredItem], metric: str) -> Estimate:

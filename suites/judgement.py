@@ -13,6 +13,7 @@ import results_io
 from suites import lock, modes, scorers
 from suites.estimate import Estimate, missing
 from suites.item import Item, Suite
+from suites.judging.scoring import SuiteGrades
 from suites.likelihood import ChoiceScores
 from suites.log import chain, generations
 from suites.log.generations import RecordedRun, Slot
@@ -31,7 +32,8 @@ class JudgedSuite:
     """One suite after a run. `reason` says why it does not apply; it then has no cases and no estimates.
 
     `cases` in the order of the suite's items; `estimates` by name, "failure_rate" first; `likelihoods` by item id, of items
-    with choices where the model gives log-probabilities. `environments`: in which its outputs were asked.
+    with choices where the model gives log-probabilities. `environments`: in which its outputs were asked. `grades`: by which a
+    judge scored it, if its scorer is one.
     """
 
     suite: Suite
@@ -43,6 +45,7 @@ class JudgedSuite:
     dropped_legs: Mapping[str, str] = field(default_factory=dict)
     run_id: str = ""
     environments: tuple[Mapping[str, Any], ...] = ()
+    grades: SuiteGrades | None = None
 
     @property
     def failures(self) -> list[tuple[Case, Detection]]:
@@ -59,23 +62,24 @@ class JudgedSuite:
         return {kind: counts[kind] for kind in ("failed", "passed", "unknown", "error")}
 
 
-def judge(suite: Suite, recorded: RecordedRun) -> JudgedSuite:
+def judge(suite: Suite, recorded: RecordedRun, grades: SuiteGrades | None = None) -> JudgedSuite:
     """Every case of one recorded run with its detection, and the mode's estimates.
 
     A failure rate's interval holds for cases that come in clusters; with a gate it has the p-value of "not below the gate". Over
-    fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`.
+    fewer than `suite.minimum` cases it is insufficient: its counts stay in `detail`. `grades`: of a suite that a judge scores;
+    without them its outputs are neither right nor wrong.
     """
     run_id, environments = recorded.run_id, tuple(recorded.environments)
     if recorded.not_applicable is not None:
         return JudgedSuite(suite, False, recorded.not_applicable, run_id=run_id, environments=environments)
     mode = modes.MODES[suite.mode]
     unchanged = frozenset(recorded.facts.get("unchanged", ()))
-    judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded))
+    judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded, grades))
     estimates = mode.summarise(judged, suite.parameters)
     estimates = {**estimates, RATE: _with_verdict(rates.clustered(estimates[RATE], judged), suite)}
     likelihoods = {item: generations.to_scores(line) for item, line in sorted(recorded.likelihoods.items())}
     dropped = recorded.facts.get("legs_dropped", {})
-    return JudgedSuite(suite, True, "", judged, estimates, likelihoods, dropped, run_id, environments)
+    return JudgedSuite(suite, True, "", judged, estimates, likelihoods, dropped, run_id, environments, grades)
 
 
 def derive(path: Path, suites: Iterable[Suite]) -> list[JudgedSuite]:
@@ -87,7 +91,7 @@ def derive(path: Path, suites: Iterable[Suite]) -> list[JudgedSuite]:
     return [judge(suite, generations.latest(path, suite, runs)) for suite in suites]
 
 
-def cases(suite: Suite, recorded: RecordedRun) -> Iterator[Case]:
+def cases(suite: Suite, recorded: RecordedRun, grades: SuiteGrades | None = None) -> Iterator[Case]:
     """One case for each item, in order, with the case of the item that it was made from."""
     outputs: dict[str, list[tuple[Slot, Mapping[str, Any]]]] = {item.id: [] for item in suite.items}
     for slot, line in recorded.generations.items():
@@ -99,7 +103,9 @@ def cases(suite: Suite, recorded: RecordedRun) -> Iterator[Case]:
         if item.id not in made:
             parent = case(suite.by_id[item.variant.parent]) if item.variant else None
             lines = sorted(outputs[item.id], key=lambda pair: (order[pair[0].leg], pair[0].sample))
-            outcomes = tuple(outcome(suite, item, slot, generations.to_generation(line)) for slot, line in lines)
+            outcomes = tuple(
+                outcome(suite, item, slot, generations.to_generation(line), grades) for slot, line in lines
+            )
             made[item.id] = Case(item, outcomes, parent)
         return made[item.id]
 
@@ -107,7 +113,7 @@ def cases(suite: Suite, recorded: RecordedRun) -> Iterator[Case]:
         yield case(item)
 
 
-def outcome(suite: Suite, item: Item, slot: Slot, generation: Generation) -> Outcome:
+def outcome(suite: Suite, item: Item, slot: Slot, generation: Generation, grades: SuiteGrades | None = None) -> Outcome:
     """One output, scored. A failed call is never scored as wrong. `confidence` = exp(logprob), the probability of the output."""
     if generation.error is not None:
         return Outcome(slot.leg, slot.sample, "", "error", generation.error)
@@ -116,7 +122,7 @@ def outcome(suite: Suite, item: Item, slot: Slot, generation: Generation) -> Out
         slot.sample,
         generation.text,
         generation.finish,
-        correct=scorers.score(suite.scorer, item, generation.text),
+        correct=scorers.score(suite.scorer, item, generation.text) if grades is None else grades.passed.get(slot),
         tokens=generation.tokens_out,
         confidence=None if generation.logprob is None else min(1.0, math.exp(generation.logprob)),
     )
@@ -131,7 +137,9 @@ def write(path: Path, judged: Sequence[JudgedSuite]) -> None:
 def lines_of(judged: JudgedSuite) -> Iterator[dict[str, Any]]:
     """What scores.jsonl says of one suite."""
     suite = judged.suite
-    settings = lock.digest({"legs": [asdict(leg) for leg in suite.legs], "parameters": suite.parameters})
+    asked = {"legs": [asdict(leg) for leg in suite.legs], "parameters": suite.parameters}
+    by = judged.grades and {"judge": judged.grades.judge, "rubric": judged.grades.rubric}
+    settings = lock.digest({**asked, **({"judge": by} if by else {})})
     for case, found in judged.cases:
         yield {
             "suite_id": judged.suite.id,
@@ -151,6 +159,7 @@ def lines_of(judged: JudgedSuite) -> Iterator[dict[str, Any]]:
                 }
                 for one in case.outcomes
             ],
+            **({"judge": {**by, "doubt": judged.grades.doubt}} if judged.grades and by else {}),
             "detection": {"mode": judged.suite.mode, **asdict(found)},
         }
 

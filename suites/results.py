@@ -213,6 +213,8 @@ def gate(judged: JudgedSuite) -> bool | None:
 
 def distrust(judged: JudgedSuite) -> str | None:
     """Why no gate rests on the suite's verdicts, whatever their rate; None if one may."""
+    if judged.grades is not None and judged.grades.doubt is not None:
+        return judged.grades.doubt
     return quality.distrust(judged.suite.mode, judged.cases)
 
 

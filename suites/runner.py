@@ -15,6 +15,8 @@ from suites.applicability import Applicability
 from suites.asking import Asker, Progress
 from suites.item import Item, Suite
 from suites.judgement import JudgedSuite
+from suites.judging import scoring
+from suites.judging.scoring import Grader, SuiteGrades
 from suites.log import generations
 from suites.log.cache import Cache
 from suites.log.generations import GenerationLog, RecordedRun
@@ -53,11 +55,13 @@ def run(
     seed: int = 0,
     chunk: int = CHUNK,
     cache: Path | None = None,
+    grader: Grader | None = None,
 ) -> SuiteRun:
     """Every suite on `model`; the record and the results go to `folder` (results/<model>/suites).
 
     `progress(title)` is a context manager that yields an object with `expect(n)` and `advance(n)` (a progress bar). `context`:
     the deployment context whose failure modes the coverage is over. `cache`: a file that runs share; None: `folder`'s own.
+    `grader` grades the outputs of suites whose scorer is a judge; without it they are neither right nor wrong, which is said.
     Stopped and called again, it goes on where it stopped, and the results have the same bytes. UserError for two suites with
     one id, for a record that was changed, and for one that another run is writing.
     """
@@ -73,7 +77,8 @@ def run(
         recorded = _record(suites, asker, progress or _no_bar)
         _report_errors(recorded, say)
         _report_versions(log, say)
-        judged = tuple(judgement.judge(suite, recorded[suite.id]) for suite in suites)
+        grades = _grades(suites, recorded, grader, say)
+        judged = tuple(judgement.judge(suite, recorded[suite.id], grades.get(suite.id)) for suite in suites)
         judgement.write(folder / judgement.NAME, judged)
     subject = results.TestedModel(model.name, model.identity, seed)
     coverage = results.coverage(judged, context)
@@ -100,6 +105,20 @@ def _record(suites: Sequence[Suite], asker: Asker, progress: Callable[[str], Any
     for suite in live:
         log.finish(log.run_of(suite))
     return {suite.id: log.run_of(suite) for suite in suites}
+
+
+def _grades(
+    suites: Sequence[Suite], recorded: Mapping[str, RecordedRun], grader: Grader | None, say: Note
+) -> dict[str, SuiteGrades]:
+    """Grades of the suites that a judge scores, by id."""
+    by_judge = [suite for suite in suites if scoring.needs_judge(suite) and recorded[suite.id].not_applicable is None]
+    if grader is None:
+        for suite in by_judge:
+            say(
+                f"{suite.id} is scored by a judge; give one, judge=endpoint or judge=local, or nothing is right or wrong"
+            )
+        return {}
+    return {suite.id: grader(suite, recorded[suite.id]) for suite in by_judge}
 
 
 def _applicable(

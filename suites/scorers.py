@@ -15,6 +15,7 @@ from jsonpath_ng.ext import parser
 import results_io
 from suites import patterns, schema
 from suites.item import Item
+from suites.judging import rubric
 from suites.normalise import normalise, number, numbers
 
 WHICH = schema.one_of(["first", "last"], "which of several answers that are found counts (default: last)")
@@ -37,6 +38,7 @@ SCHEMA: Mapping[str, Any] = {
         ),
         _kind("json_path", ("path",), path={"type": "string"}, which=WHICH),
         _kind("choice", which=WHICH),
+        _kind("judge", ("rubric",), rubric={"type": "string", "minLength": 1}),
     ]
 }
 WORD = regex.compile(r"\w+(?:['’-]\w+)*")
@@ -79,6 +81,10 @@ def check(scorer: Mapping[str, Any], name: str) -> None:
             raise results_io.UserError(f"{name}: scorer.group is {group!r}; {scorer['pattern']!r} has no such group")
     if kind == "json_path":
         _path(scorer["path"])
+    if kind == "judge" and (chosen := rubric.load(scorer["rubric"])).kind != "grade":
+        raise results_io.UserError(
+            f"{name}: scorer.rubric is {scorer['rubric']}, one of {chosen.kind}; use one of grades"
+        )
 
 
 def check_items(scorer: Mapping[str, Any], items: Sequence[Item], name: str) -> None:
@@ -230,4 +236,5 @@ KINDS: Mapping[str, Callable[[Mapping[str, Any], Item, str], bool | None]] = {
     "numeric": _numeric,
     "json_path": _json_path,
     "choice": _choice,
+    "judge": lambda scorer, item, text: None,  # its grades are not made here: suites.judging.scoring
 }

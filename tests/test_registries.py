@@ -20,6 +20,7 @@ from results_io import UserError
 from suites import gate, generators, modes, results
 from suites.bridge import confirmation, hypothesis, stored_pairs
 from suites.geometry import findings, judge_bias, mtmm, trace
+from suites.judging import pairs, ranking, validation
 from tests.calibrations.synthetic import COMMON, evidence
 
 CALIBRATION = """
@@ -198,6 +199,7 @@ def test_no_two_numbered_results_have_one_number():
         (results.COVERAGE, "taxonomy coverage"),
         *((module.NUMBER, registries.file_of(module)) for module in (stored_pairs, hypothesis, confirmation, gate)),
         *((module.NUMBER, registries.file_of(module)) for module in (*findings.METRICS, mtmm, judge_bias, trace)),
+        *((module.NUMBER, registries.file_of(module)) for module in (pairs, validation, ranking)),
     ]
     whose: dict[str, str] = {}
     for number, who in numbers:

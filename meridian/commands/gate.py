@@ -14,6 +14,7 @@ def command(context: RunContext) -> int:
     """
     from suites import gate
     from suites.bridge import stored_pairs
+    from suites.judging import for_gate
 
     folders = {name: context.settings[name] for name in ("baseline", "candidate")}
     for name, folder in folders.items():
@@ -23,7 +24,12 @@ def command(context: RunContext) -> int:
             )
     stored_pairs.require_untouched(*(Path(str(folder)) for folder in folders.values()))
     baseline, candidate = (gate.read(Path(str(folder))) for folder in folders.values())
-    verdict = gate.compare(baseline, candidate, context.settings["gate"])
+    asked = context.settings["gate"]["metrics"]
+    judged = None
+    if isinstance(asked, list) and {gate.GRADED, gate.WINS} & {str(one) for one in asked}:
+        paths = [Path(str(folder)) for folder in folders.values()]
+        judged = for_gate.collect(paths[0], paths[1], context.results / "judging", context.seed)
+    verdict = gate.compare(baseline, candidate, context.settings["gate"], judged)
     gate.write(verdict, Path(str(folders["candidate"])))
     gate.show(verdict, context.reporter.console)
     return verdict.exit_code

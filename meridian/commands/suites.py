@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import results_io
 from meridian import integrity
+from meridian.commands import judge
 from meridian.context import RunContext
 from result_types import TraceResult
 from results_io import UserError
@@ -41,7 +42,14 @@ def run(context: RunContext, folder: Path) -> None:
     integrity.announce(folder, reporter.say)
     model = open_model(context.model_settings)
     found = runner.run(
-        suites, model, folder, reporter.bar, reporter.say, context=asked.get("context"), seed=context.seed
+        suites,
+        model,
+        folder,
+        reporter.bar,
+        reporter.say,
+        context=asked.get("context"),
+        seed=context.seed,
+        grader=judge.grader(context, model) if context.settings.get("judge") else None,
     )
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     hashes = {suite.id: suite.sha256 for suite in suites}

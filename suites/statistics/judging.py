@@ -99,19 +99,29 @@ def judged_in_both_orders(judge: Callable[[str, str], Preference], first: str, s
     return PairVerdict(ask(first, second), SWAPPED[ask(second, first)])
 
 
-def pairwise(pairs: Sequence[PairVerdict], length_gaps: Sequence[float] | None = None, *, seed: int = 0) -> Pairwise:
+def pairwise(
+    pairs: Sequence[PairVerdict],
+    length_gaps: Sequence[float] | None = None,
+    *,
+    seed: int = 0,
+    clusters: Sequence[str] | None = None,
+) -> Pairwise:
     """What verdicts in both orders say of A against B, and of the judge.
 
     A pair with an unreadable verdict is counted as `invalid` and in no rate. `length_gaps` [pair]: length of A minus that of B.
-    `win_rate` = (A wins + ties/2)/pairs, with a bootstrap interval (`seed`) from 20 pairs on; undefined without pairs.
-    UserError for gaps that are not one a pair.
+    `win_rate` = (A wins + ties/2)/pairs, with a bootstrap interval (`seed`) from 20 `clusters` [pair] on (default: each pair its
+    own); undefined without pairs. UserError for gaps or clusters that are not one a pair.
     """
     for pair in pairs:
         _readable(pair.original)
         _readable(pair.swapped)
     if length_gaps is not None and len(length_gaps) != len(pairs):
         raise UserError(f"{len(length_gaps)} length gaps for {len(pairs)} pairs; expected one each: measure every pair")
+    if clusters is not None and len(clusters) != len(pairs):
+        raise UserError(f"{len(clusters)} cluster labels for {len(pairs)} pairs; expected one each: label every pair")
     valid = [pair for pair in pairs if pair.merged is not None]
+    labels = range(len(pairs)) if clusters is None else clusters
+    units = [str(label) for pair, label in zip(pairs, labels, strict=True) if pair.merged is not None]
     invalid = len(pairs) - len(valid)
     excluded = {"invalid": invalid} if invalid else {}
     merged = Counter(pair.merged for pair in valid)
@@ -120,7 +130,7 @@ def pairwise(pairs: Sequence[PairVerdict], length_gaps: Sequence[float] | None =
     return Pairwise(
         counts={**{name: merged[name] for name in VERDICTS}, "invalid": invalid},
         flip_rate=replace(proportions.wilson(flips, len(valid), unit=unit), excluded=excluded),
-        win_rate=replace(_win_rate(valid, seed), excluded=excluded),
+        win_rate=replace(_win_rate(valid, units, seed), excluded=excluded),
         decided=replace(
             proportions.wilson(merged["A"], merged["A"] + merged["B"], unit="share of decided pairs"),
             excluded={**excluded, "tie": merged["tie"]},
@@ -284,14 +294,14 @@ def _readable(said: Preference) -> Preference:
     return said
 
 
-def _win_rate(pairs: Sequence[PairVerdict], seed: int) -> Estimate:
+def _win_rate(pairs: Sequence[PairVerdict], units: Sequence[str], seed: int) -> Estimate:
     points = [{"A": 1.0, "tie": 0.5, "B": 0.0}[pair.merged] for pair in pairs if pair.merged]
     unit = "share of pairs"
     if not points:
         return missing("undefined", "no pair has two verdicts", unit)
-    if len(points) < bootstrap.MINIMUM_CLUSTERS:
+    if len(set(units)) < bootstrap.MINIMUM_CLUSTERS:
         return Estimate(sum(points) / len(points), unit, len(points))
-    return bootstrap.mean(points, seed=seed, unit=unit)
+    return replace(bootstrap.mean(points, units, seed=seed, unit=unit), n=len(points))
 
 
 def _length_slope(pairs: Sequence[PairVerdict], gaps: Sequence[float] | None) -> Estimate:

@@ -223,3 +223,35 @@ def test_youden_needs_both_sets():
     assert (found.youden.status, found.benign.status) == ("not_applicable", "undefined")
     assert found.harmful.excluded == {"error": 1}
     assert judging.refusals([True] * 9, [True] * 7).youden.value == 0  # refuses everything
+
+
+def test_the_tables_of_the_specification():
+    refused = judging.agreement_of_table([[40, 4, 2], [5, 30, 3], [3, 2, 11]])
+    kappa = refused.kappa
+    assert (kappa.value, kappa.detail["se"]) == pytest.approx((0.691958, 0.062771), abs=5e-7)
+    assert (kappa.ci.low, kappa.ci.high) == pytest.approx((0.568929, 0.814988), abs=5e-7)
+    assert not refused.deploy
+    deployed = judging.agreement_of_table([[50, 3, 1], [2, 40, 2], [1, 1, 20]])
+    assert (deployed.kappa.value, deployed.kappa.ci.low) == pytest.approx((0.868074, 0.789925), abs=5e-7)
+    assert deployed.kappa.n == 120 and deployed.deploy
+
+
+def test_flips_and_first_positions_of_the_specification():
+    found = judging.pairwise(verdicts("A" * 20, "B" * 7 + "A" * 13))
+    assert (found.flip_rate.value, found.flip_rate.ci.low, found.flip_rate.ci.high) == pytest.approx(
+        (0.35, 0.181192, 0.567146), abs=5e-7
+    )
+    position = judging.position_preference(verdicts("A" * 9 + "B" * 3, "B" * 9 + "A" * 3))
+    assert (position.detail["first"], position.n) == (9, 12)
+    assert position.p_value == pytest.approx(0.145996, abs=5e-7)
+
+
+def test_win_rates_of_clusters_resample_clusters():
+    sides = "AB" * 40
+    alone = judging.pairwise(verdicts(sides, sides), seed=1).win_rate
+    clustered = judging.pairwise(verdicts(sides, sides), seed=1, clusters=[str(k % 20) for k in range(80)]).win_rate
+    assert (alone.n, clustered.n) == (80, 80) and alone.value == clustered.value == 0.5
+    # every cluster has four equal winners: an interval as of 20 pairs, about twice as wide
+    assert 1.6 < (clustered.ci.high - clustered.ci.low) / (alone.ci.high - alone.ci.low) < 2.4
+    with pytest.raises(UserError, match="3 cluster labels for 80 pairs"):
+        judging.pairwise(verdicts(sides, sides), clusters=["a", "b", "c"])

@@ -1,0 +1,115 @@
+"""What the gate takes from judges: grades beside the two runs, and their comparison; only of a judge that may be deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import results_io
+from results_io import UserError
+from suites.estimate import Estimate
+from suites.judging import answers, grades, pairs, passport
+from suites.statistics import bootstrap
+
+NONE = "no judge compared these two runs; do so: python run.py judge do=pairs a=... b=... suite=..."
+STALE = "the grades are of other answers than the run now has; grade it again: python run.py judge do=grade"
+UNREADABLE = "more pairs than judge.most_invalid could not be read"
+POINTS = {"A": 1.0, "tie": 0.5, "B": 0.0, None: 0.0}
+OF_PASSPORT = ("judge not validated", "judge refused")  # how doubts begin that are looked up anew
+
+
+@dataclass(frozen=True)
+class Wins:
+    """The candidate's win rate over the baseline on one suite: over pairs with a verdict, and with missing ones as losses (None
+    where none is missing). `doubt`: why nothing is decided by it."""
+
+    rate: Estimate | None
+    with_losses: Estimate | None = None
+    doubt: str | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """By suite: grades of both runs {item: (baseline, candidate)}, why they decide nothing, and the win rates."""
+
+    grades: Mapping[str, tuple[Mapping[str, bool | None], Mapping[str, bool | None]]] = field(default_factory=dict)
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    wins: Mapping[str, Wins] = field(default_factory=dict)
+
+
+def collect(baseline: Path, candidate: Path, root: Path, seed: int = 0) -> Judged:
+    """What is on record of two runs. `root`: results/judging, with passports and comparisons.
+
+    UserError if the grades of one suite are by two judges or rubrics, or a file was edited.
+    """
+    graded = [_by_suite(grades.read(folder)) for folder in (baseline, candidate)]
+    shared = {suite: _of_both(suite, graded[0][suite], graded[1][suite]) for suite in graded[0] if suite in graded[1]}
+    before, after = answers.digests(baseline), answers.digests(candidate)
+    doubts = {suite: why for suite in shared if (why := passport.why_not(root, *_judges(graded[0][suite]).pop()))}
+    for lines, known in zip(graded, (before, after), strict=True):
+        doubts |= {suite: STALE for suite in shared if {line["answers"] for line in lines[suite]} != {known.get(suite)}}
+    wins = {suite: _wins(root, before[suite], after[suite], seed) for suite in before if suite in after}
+    return Judged(shared, doubts, wins)
+
+
+def _by_suite(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for line in lines:
+        found.setdefault(line["suite_id"], []).append(line)
+    return found
+
+
+def _judges(lines: list[dict[str, Any]]) -> set[tuple[str, str]]:
+    return {(line["judge"], line["rubric"]) for line in lines}
+
+
+def _of_both(
+    suite: str, before: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> tuple[dict[str, bool | None], dict[str, bool | None]]:
+    if len(both := _judges(before) | _judges(after)) > 1:
+        what = "judges" if len({judge for judge, _ in both}) > 1 else "rubrics"
+        raise UserError(f"the grades of {suite} in the two runs are by different {what}; grade both by the same one")
+    first, second = ({line["item_id"]: line["passed"] for line in lines} for lines in (before, after))
+    return first, second
+
+
+def _wins(root: Path, before: str, after: str, seed: int) -> Wins:
+    """The comparison of these two runs by a judge that may be deployed; if there is none, why not."""
+    found = [one for path in sorted(root.rglob(f"{pairs.NUMBER}_{pairs.ID}.json")) for one in [results_io.read(path)]]
+    sides = {(before, after): False, (after, before): True}
+    known = [
+        (one, sides[key])
+        for one in found
+        if (key := tuple(one["subject"][side]["answers_sha256"] for side in "ab")) in sides
+    ]
+    if not known:
+        return Wins(None, doubt=NONE)
+    of_all = [_of_comparison(root, one, first, seed) for one, first in known]
+    return next((one for one in of_all if one.doubt is None), of_all[0])
+
+
+def _of_comparison(root: Path, document: Mapping[str, Any], candidate_is_a: bool, seed: int) -> Wins:
+    subject, shown = document["subject"], document["data"]["pairs"]
+    doubts = [one for one in document["exploratory"] if not one.startswith(OF_PASSPORT)]
+    if why := passport.why_not(root, subject["judge"], subject["rubric"]["sha256"]):
+        doubts.insert(0, why)
+    missing = sum(pair["merged"] is None for pair in shown)
+    if missing > document["data"]["settings"]["most_invalid"] * len(shown):
+        doubts.append(UNREADABLE)
+    lost = sum(document["n"]["excluded"].values())
+    points = [(_points(pair["merged"], candidate_is_a), pair["cluster"]) for pair in shown]
+    valid = [one for one, pair in zip(points, shown, strict=True) if pair["merged"] is not None]
+    with_losses = [*points, *((0.0, f"not judged {k}") for k in range(lost))]
+    rate, worst = (bootstrap.mean(*_columns(rows), seed=seed, unit="share of pairs") for rows in (valid, with_losses))
+    return Wins(rate, worst if missing or lost else None, "; ".join(doubts) or None)
+
+
+def _points(merged: str | None, candidate_is_a: bool) -> float:
+    """Of the candidate; a pair without a verdict is lost by it on whichever side it is."""
+    return POINTS[merged] if candidate_is_a or merged is None else 1 - POINTS[merged]
+
+
+def _columns(rows: list[tuple[float, str]]) -> tuple[list[float], list[str]]:
+    return [value for value, _ in rows], [cluster for _, cluster in rows]

@@ -1,0 +1,87 @@
+"""Grades: each answer of one run judged alone, and the share that passed; kept beside the run, for the gate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import results_io
+from results_io import UserError
+from suites.asking import Progress
+from suites.estimate import Estimate, missing
+from suites.judging.answers import FAILED, Answers
+from suites.judging.judge import Judge
+from suites.judging.record import Record
+from suites.judging.validation import grades
+from suites.log import chain
+from suites.statistics import proportions
+
+NAME = "judged.jsonl"  # beside scores.jsonl
+KEYS = ("suite_id", "item_id", "item_hash", "cluster", "judge", "rubric", "label", "passed", "answers")
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Labels of one run by item (None: could not be read), the share that passed, and what stands against a verdict."""
+
+    labels: Mapping[str, str | None]
+    rate: Estimate
+    reasons: tuple[str, ...]
+
+
+def grade(judge: Judge, answers: Answers, record: Record, bar: Progress, settings: Mapping[str, Any]) -> Graded:
+    """Every answer of a run. The rate's interval counts clusters of items; more than `most_invalid` unreadable: no verdict."""
+    said = grades(judge, answers, list(answers.texts), record, bar)
+    read = {item: label for item, label in said.items() if label is not None}
+    invalid, lost = len(said) - len(read), len(answers.asked) - len(said)
+    excluded = {name: count for name, count in (("invalid", invalid), (FAILED, lost)) if count}
+    passed = [bool(judge.rubric.passed(label)) for label in read.values()]
+    rate = proportions.clustered(passed, [answers.asked[item].cluster for item in read], unit="share of answers")
+    reasons = []
+    if said and invalid > settings["most_invalid"] * len(said):
+        reasons.append(
+            f"{invalid} of {len(said)} answers could not be graded, more than {settings['most_invalid']:.0%}"
+        )
+    if not read:
+        rate = missing("undefined", "no answer was graded", "share of answers")
+    return Graded(said, replace(rate, excluded=excluded), tuple(reasons))
+
+
+def write(folder: Path, judge: Judge, answers: Answers, graded: Graded) -> Path:
+    """judged.jsonl beside the run: a line for each graded answer; those of the same suite by whatever judge are replaced."""
+    path = Path(folder) / NAME
+    kept = [line for line in read(folder) if line["suite_id"] != answers.suite]
+    new = [
+        {
+            "suite_id": answers.suite,
+            "item_id": item,
+            "item_hash": answers.asked[item].hash,
+            "cluster": answers.asked[item].cluster,
+            "judge": judge.fingerprint,
+            "rubric": judge.rubric.sha256,
+            "label": label,
+            "passed": judge.rubric.passed(label),
+            "answers": answers.sha256,
+        }
+        for item, label in graded.labels.items()
+    ]
+    results_io.write_text(path, "".join(f"{chain.canonical_line(line)}\n" for line in (*kept, *new)))
+    return path
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """The lines of judged.jsonl; none where there is no such file. UserError for a line that is no grade."""
+    path = Path(folder) / NAME
+    if not path.is_file():
+        return []
+    found = []
+    for number, text in enumerate(path.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1):
+        try:
+            line = json.loads(text)
+            found.append({key: line[key] for key in KEYS})
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"line {number} of {path} is no grade ({error}); grade the run again") from None
+    return found

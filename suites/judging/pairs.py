@@ -1,0 +1,90 @@
+"""181 pairwise: two models' answers to the same items, each pair judged in both orders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from suites.asking import Progress
+from suites.judging.answers import FAILED, Pair
+from suites.judging.judge import ORIGINAL, SWAPPED_ORDER, Judge, Judgement, Question
+from suites.judging.record import Record
+from suites.statistics import judging
+from suites.statistics.judging import PairVerdict, Pairwise
+
+NUMBER, ID = "181", "pairwise"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The pairs on which no call failed, with what the judge said in both orders. `excluded`: pairs left out, by reason."""
+
+    pairs: tuple[Pair, ...]
+    verdicts: tuple[PairVerdict, ...]
+    excluded: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def length_gaps(self) -> list[float]:
+        """Characters of A less those of B, of every pair."""
+        return [float(len(pair.a) - len(pair.b)) for pair in self.pairs]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A against B by one judge. `verdict`: "A", "B", or "none" with the reasons; `exploratory`: why no decision rests on it."""
+
+    found: Pairwise
+    verdict: str
+    reasons: tuple[str, ...]
+    exploratory: tuple[str, ...]
+
+
+def questions(pair: Pair) -> tuple[Question, Question]:
+    """The pair in the order A, B and in the order B, A."""
+    asked, authors = pair.asked, pair.authors
+    shown = Question(pair.id, asked.hash, asked.text, (pair.a, pair.b), ORIGINAL, authors)
+    other = None if authors is None else (authors[1], authors[0])
+    return shown, replace(shown, texts=(pair.b, pair.a), order=SWAPPED_ORDER, authors=other)
+
+
+def judge_all(judge: Judge, pairs: Sequence[Pair], record: Record, bar: Progress) -> Judged:
+    """Every pair in both orders. A pair with a failed call is left out and asked again next time."""
+    asked = [one for pair in pairs for one in questions(pair)]
+    found = judge.ask(asked, record, bar)
+    both = list(zip(found[::2], found[1::2], strict=True))
+    kept = [(pair, said) for pair, said in zip(pairs, both, strict=True) if all(one.error is None for one in said)]
+    lost = len(pairs) - len(kept)
+    return Judged(
+        tuple(pair for pair, _ in kept),
+        tuple(_merged(*said) for _, said in kept),
+        {FAILED: lost} if lost else {},
+    )
+
+
+def _merged(first: Judgement, second: Judgement) -> PairVerdict:
+    """The two judgements as one. Unreadable outputs were asked for again by the judge itself."""
+    said = {ORIGINAL: first.verdict, SWAPPED_ORDER: second.verdict}
+    return judging.judged_in_both_orders(lambda shown, _: said[shown], ORIGINAL, SWAPPED_ORDER)
+
+
+def compare(judged: Judged, settings: Mapping[str, Any], exploratory: Sequence[str], seed: int) -> Comparison:
+    """Which of the two is better by the interval of its win rate, clusters of items resampled.
+
+    No verdict where more than `most_invalid` of the pairs could not be read; with a flip rate that is surely above `most_flips`
+    the judge has no opinion on many pairs, and the comparison is exploratory.
+    """
+    clusters = [pair.asked.cluster for pair in judged.pairs]
+    found = judging.pairwise(judged.verdicts, judged.length_gaps, seed=seed, clusters=clusters)
+    reasons, doubts = [], list(exploratory)
+    invalid, n = found.counts["invalid"], len(judged.verdicts)
+    if n and invalid > settings["most_invalid"] * n:
+        reasons.append(f"{invalid} of {n} pairs could not be read, more than {settings['most_invalid']:.0%}")
+    if found.flip_rate.ci is not None and found.flip_rate.ci.low > settings["most_flips"]:
+        doubts.append("the judge has no opinion on many pairs: the order decides")
+    if found.win_rate.ci is None:
+        reasons.append(found.win_rate.reason or f"{found.win_rate.n} pairs are too few for an interval")
+    elif found.win_rate.ci.low <= 0.5 <= found.win_rate.ci.high:
+        reasons.append("the interval of the win rate holds one half")
+    verdict = "none" if reasons else "A" if found.win_rate.number > 0.5 else "B"
+    return Comparison(found, verdict, tuple(reasons), tuple(doubts))

@@ -1,0 +1,58 @@
+"""judge.json: which judge, by which rubric, was compared with which labels, and whether it may be deployed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import results_io
+from results_io import UserError
+
+NAME, KIND = "judge.json", "judge_passport"
+NOT_VALIDATED = "judge not validated"
+
+
+@dataclass(frozen=True)
+class Passport:
+    """What judge.json says. `judge` and `rubric` are the fingerprint and the hash by which it is looked up."""
+
+    judge: str
+    rubric: str
+    deploy: bool
+    reason: str
+    path: Path
+
+
+def write(folder: Path, document: Mapping[str, Any]) -> Path:
+    """Write the passport of a judge in its folder; returns its path."""
+    path = Path(folder) / NAME
+    results_io.write(path, {"kind": KIND, **document})
+    return path
+
+
+def find(root: Path, judge: str, rubric: str) -> Passport | None:
+    """The passport of exactly this judge and rubric below `root` (results/judging), or None. Another hash is another judge.
+
+    UserError for a passport that was edited.
+    """
+    for path in sorted(Path(root).rglob(NAME)):
+        data = results_io.read(path)
+        try:
+            found = Passport(data["judge"], data["rubric"]["sha256"], data["deploy"], data["reason"], path)
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"{path} lacks {error}; validate the judge again: python run.py judge do=validate"
+            ) from error
+        if (found.judge, found.rubric) == (judge, rubric):
+            return found
+    return None
+
+
+def why_not(root: Path, judge: str, rubric: str) -> str | None:
+    """Why no decision may rest on this judge's verdicts; None for a deployed one."""
+    found = find(root, judge, rubric)
+    if found is None:
+        return NOT_VALIDATED
+    return None if found.deploy else f"judge refused: {found.reason}"

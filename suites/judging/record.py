@@ -1,0 +1,70 @@
+"""judgements.jsonl: what a judge was asked and said, on a hash chain; what is known is not asked again.
+
+judge       who judges: identity, rubric; once for each
+judgement   one verdict: the pair or item, order, hashes of prompt and texts, output, verdict, confidence, error
+validated   what came of a validation, and when
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from suites.log import chain
+
+SCHEMA, NAME = 1, "judgements.jsonl"
+JUDGE, JUDGEMENT, VALIDATED = "judge", "judgement", "validated"
+
+
+def read(path: Path) -> dict[str, Mapping[str, Any]]:
+    """The judgements that did not fail, by key; a later one counts. UserError at the first line that breaks the chain."""
+    return _judgements(chain.read(path))
+
+
+class Record:
+    """The writer of one record. Use as a context manager; UserError as `chain.Writer`."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = chain.Writer(path)
+        lines = chain.read(path)
+        self.known = _judgements(lines)
+        self._judges = {(line["judge"], line["rubric"]["sha256"]) for line in lines if line["kind"] == JUDGE}
+
+    def __enter__(self) -> Record:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._writer.__exit__(kind, error, trace)
+
+    @property
+    def head(self) -> str:
+        """The hash that the next line continues."""
+        return self._writer.head.hash
+
+    def introduce(self, fingerprint: str, identity: Mapping[str, Any], rubric: Mapping[str, Any]) -> None:
+        """Say once who judges by what."""
+        if (fingerprint, rubric["sha256"]) not in self._judges:
+            self._judges.add((fingerprint, rubric["sha256"]))
+            self._write([_line(JUDGE, judge=fingerprint, identity=dict(identity), rubric=dict(rubric))])
+
+    def add(self, judgements: Sequence[Mapping[str, Any]]) -> None:
+        """Append judgements as one batch, on the disk afterwards."""
+        self._write([_line(JUDGEMENT, **one) for one in judgements])
+
+    def validated(self, **found: Any) -> None:
+        """Say what came of a validation."""
+        self._write([_line(VALIDATED, **found)])
+
+    def _write(self, lines: Sequence[Mapping[str, Any]]) -> None:
+        self.known |= _judgements(self._writer.append(lines))
+
+
+def _judgements(lines: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {line["key"]: line for line in lines if line["kind"] == JUDGEMENT and line["error"] is None}
+
+
+def _line(kind: str, **rest: Any) -> dict[str, Any]:
+    return {"schema": SCHEMA, "kind": kind, "ts": datetime.now(UTC).isoformat(timespec="milliseconds"), **rest}

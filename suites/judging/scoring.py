@@ -1,0 +1,56 @@
+"""The scorer `{kind: judge, rubric: NAME}` of a suite: every output of a run graded by a judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from suites.asking import Progress
+from suites.item import Suite
+from suites.judging import answers
+from suites.judging import rubric as rubrics
+from suites.judging.judge import ALONE, Judge, Question
+from suites.judging.record import Record
+from suites.log.generations import RecordedRun, Slot
+
+KIND = "judge"
+
+
+@dataclass(frozen=True)
+class SuiteGrades:
+    """`passed` by output (None: the grade could not be read), by whom and by what, and why no decision may rest on it."""
+
+    passed: Mapping[Slot, bool | None]
+    judge: str
+    rubric: str
+    doubt: str | None
+
+
+Grader = Callable[[Suite, RecordedRun], SuiteGrades]
+
+
+def needs_judge(suite: Suite) -> bool:
+    """Whether the suite's scorer is a judge."""
+    return suite.scorer.get("kind") == KIND
+
+
+def with_rubric(judge: Judge, suite: Suite) -> Judge:
+    """The judge with the rubric that the suite declares."""
+    return replace(judge, rubric=rubrics.load(suite.scorer["rubric"]))
+
+
+def grade(
+    judge: Judge, suite: Suite, run: RecordedRun, record: Record, bar: Progress, doubt: str | None
+) -> SuiteGrades:
+    """Every output of a recorded run whose call did not fail; a grade whose own call failed is left out."""
+    said = {slot: line["response_text"] for slot, line in run.generations.items() if line["error"] is None}
+    asked = {item.id: answers.asked_of(suite, item) for item in suite.items}
+    questions = [
+        Question(f"{slot.item}/{slot.leg}/{slot.sample}", asked[slot.item].hash, asked[slot.item].text, (text,), ALONE)
+        for slot, text in said.items()
+    ]
+    found = judge.ask(questions, record, bar)
+    passed = {
+        slot: judge.rubric.passed(one.verdict) for slot, one in zip(said, found, strict=True) if one.error is None
+    }
+    return SuiteGrades(passed, judge.fingerprint, judge.rubric.sha256, doubt)

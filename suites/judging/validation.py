@@ -1,0 +1,120 @@
+"""182 judge_agreement: may a judge be deployed? Its kappa with people, how far people agree, and its biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from results_io import UserError
+from suites.asking import Progress
+from suites.judging import bias, labels, pairs
+from suites.judging.answers import Answers, Pair
+from suites.judging.bias import Bias
+from suites.judging.judge import ALONE, Judge, Question
+from suites.judging.labels import Labels, People
+from suites.judging.record import Record
+from suites.statistics import judging
+from suites.statistics.judging import JudgeAgreement, Pairwise
+
+NUMBER, ID = "182", "judge_agreement"
+NO_MAJORITY = "no majority of raters"
+
+
+@dataclass(frozen=True)
+class Validation:
+    """`agreement` with the majority of `people`; `bias` and `found` (verdicts in both orders) of a judge of pairs. `cases`:
+    pairs on which biases have to be looked for. `deploy` with all `reasons` against it."""
+
+    agreement: JudgeAgreement
+    people: People
+    bias: Bias | None
+    found: Pairwise | None
+    excluded: Mapping[str, int]
+    labels_sha256: str
+    cases: int = 0
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What stands against deploying the judge."""
+        found = [] if self.agreement.deploy else [self.agreement.reason]
+        if self.bias is not None:
+            found += [f"biased: {kind}" for kind in self.bias.found]
+            if (measured := self.bias.jbs[bias.OVERALL].estimate.n) < self.cases:
+                found.append(f"biases were looked for on {measured} pairs of {self.cases}")
+        return tuple(found)
+
+    @property
+    def deploy(self) -> bool:
+        return not self.reasons
+
+
+def of_pairs(
+    judge: Judge,
+    given: Labels,
+    pool: Mapping[str, Pair],
+    record: Record,
+    bar: Progress,
+    settings: Mapping[str, Any],
+    seed: int,
+) -> Validation:
+    """A judge of pairs against labels. `pool`: the pair of every labelled item; the file's own where it has texts.
+
+    The judge's verdict is that of both orders. UserError for a labelled item without a pair.
+    """
+    known = {**pool, **given.pairs}
+    if absent := [item for item in given.by_item if item not in known]:
+        raise UserError(
+            f"the labelled item {absent[0]} has no texts; give question, a and b in its line, or the runs as a=, b= and suite="
+        )
+    asked = [known[item] for item in given.by_item]
+    judged = pairs.judge_all(judge, asked, record, bar)
+    people = given.majority
+    said = {pair.id: verdict.merged for pair, verdict in zip(judged.pairs, judged.verdicts, strict=True)}
+    agreement = _agreement(said, people, list(judge.rubric.labels))
+    cases = bias.chosen(judged.pairs, settings["bias"]["cases"], seed)
+    own = bias.own_texts(judged.pairs, judged.verdicts, people, judge.name, seed)
+    jbs = bias.measure(judge, cases, record, bar)
+    excluded = {**judged.excluded, NO_MAJORITY: len(given.by_item) - len(people)}
+    return Validation(
+        agreement,
+        labels.agreement(given, list(judge.rubric.labels)),
+        bias.summarise(jbs, own, settings["bias"]),
+        judging.pairwise(
+            judged.verdicts, judged.length_gaps, seed=seed, clusters=[pair.asked.cluster for pair in judged.pairs]
+        ),
+        {reason: count for reason, count in excluded.items() if count},
+        given.sha256,
+        settings["bias"]["cases"],
+    )
+
+
+def of_grades(judge: Judge, given: Labels, answers: Answers, record: Record, bar: Progress) -> Validation:
+    """A judge of single answers against labels of the same scale. UserError for a labelled item that the run has no answer to."""
+    if absent := [item for item in given.by_item if item not in answers.texts]:
+        raise UserError(
+            f"the labelled item {absent[0]} has no answer in the run of {answers.name}; label items that it answered"
+        )
+    said = grades(judge, answers, list(given.by_item), record, bar)
+    people = given.majority
+    lost = len(given.by_item) - len(people)
+    agreement = _agreement(said, people, list(judge.rubric.labels))
+    found = labels.agreement(given, list(judge.rubric.labels))
+    return Validation(agreement, found, None, None, {NO_MAJORITY: lost} if lost else {}, given.sha256)
+
+
+def grades(
+    judge: Judge, answers: Answers, items: Sequence[str], record: Record, bar: Progress
+) -> dict[str, str | None]:
+    """The label of every answer; None where it could not be read. An item whose call failed is left out."""
+    asked = [
+        Question(item, answers.asked[item].hash, answers.asked[item].text, (answers.texts[item],), ALONE)
+        for item in items
+    ]
+    found = judge.ask(asked, record, bar)
+    return {item: one.verdict for item, one in zip(items, found, strict=True) if one.error is None}
+
+
+def _agreement(said: Mapping[str, str | None], people: Mapping[str, str], scale: Sequence[str]) -> JudgeAgreement:
+    shared = [item for item in people if item in said]
+    return judging.judge_agreement([said[item] for item in shared], [people[item] for item in shared], scale)

@@ -1,0 +1,202 @@
+"""The gate's judged metrics: only of a judge that was validated, equal in both runs, and with missing verdicts as losses."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from results_io import UserError
+from suites import gate, runner
+from suites.item import Item
+from suites.judging import answers, for_gate, grades, judge, pairs, passport, results, rubric
+from suites.judging.record import Record
+from suites.models.base import Generation
+from tests.suites.scripted import ScriptedModel, suite
+
+N = 200
+ASKED = suite([Item(f"i{k}", f"Question {k}?") for k in range(N)])
+SETTINGS = {"most_invalid": 0.05, "most_flips": 0.2}
+
+
+class Bar:
+    def expect(self, pairs):
+        pass
+
+    def advance(self, pairs):
+        pass
+
+
+class Reader:
+    """Passes and prefers what says "good"; an answer that says "mumble" gets no verdict."""
+
+    capabilities = frozenset({"generation"})
+
+    def __init__(self, name="reader"):
+        self.name, self.identity = name, {"weights": name}
+
+    def generate(self, requests, done):
+        return [Generation(self.said(request.prompt), "stop") for request in requests]
+
+    def said(self, prompt):
+        shown = [part.partition("\n</")[0] for part in prompt.split("<answer")[1:]]
+        if any("mumble" in part for part in shown):
+            return "hm"
+        good = ["good" in part for part in shown]
+        if len(good) == 1:
+            return f"Verdict: {'pass' if good[0] else 'fail'}"
+        return f"Verdict: {'tie' if good[0] == good[1] else 'A' if good[0] else 'B'}"
+
+
+def opened(name, model="reader"):
+    return judge.open_judge(Reader(model), rubric.load(name), "text", 16)
+
+
+@pytest.fixture
+def made(tmp_path):
+    """run(name, texts): a run of 200 items; graded(name), compared(): by a judge; deploy(rubric): its passport."""
+
+    def run(name, *counts):
+        said = [text for text, count in counts for _ in range(count)]
+        script = {f"Question {k}?": said[k * 7 % N] for k in range(N)}
+        runner.run(
+            [ASKED],
+            ScriptedModel(script, name=name, identity={"weights": name}),
+            tmp_path / name,
+            say=lambda line: None,
+        )
+
+    def graded(name, by="correctness", model="reader"):
+        one, told = opened(by, model), answers.of_run(tmp_path / name, ASKED)
+        with Record(tmp_path / "judging" / "r.jsonl") as kept:
+            found = grades.grade(one, told, kept, Bar(), SETTINGS)
+        grades.write(tmp_path / name, one, told, found)
+        return found
+
+    def compared():
+        one, runs = opened("preference"), [answers.of_run(tmp_path / name, ASKED) for name in "ab"]
+        found, _ = answers.pairs(*runs)
+        with Record(tmp_path / "judging" / "r.jsonl") as kept:
+            judged = pairs.judge_all(one, found, kept, Bar())
+        results.pairwise(
+            tmp_path / "judging",
+            one,
+            runs,
+            judged,
+            pairs.compare(judged, SETTINGS, ["judge not validated"], 0),
+            SETTINGS,
+            0,
+        )
+
+    def deploy(by, deployed=True):
+        one = opened(by)
+        about = {"judge": one.fingerprint, "rubric": {"name": by, "sha256": one.rubric.sha256}}
+        passport.write(
+            tmp_path / "judging" / by, {**about, "deploy": deployed, "reason": "" if deployed else "kappa is 0.1"}
+        )
+
+    def verdict(metric):
+        folders = tmp_path / "a", tmp_path / "b"
+        judged = for_gate.collect(*folders, tmp_path / "judging")
+        return gate.compare(*map(gate.read, folders), {"metrics": [metric]}, judged)
+
+    return SimpleNamespace(run=run, graded=graded, compared=compared, deploy=deploy, verdict=verdict, folder=tmp_path)
+
+
+def test_grades_decide_once_their_judge_is_validated(made):
+    made.run("a", ("good", 180), ("bad", 20))
+    made.run("b", ("good", 140), ("bad", 60))
+    assert made.verdict(gate.GRADED).metrics[0].reasons == (gate.UNGRADED,)
+    assert (made.graded("a").rate.value, made.graded("b").rate.value) == (0.9, 0.7)
+    open_ = made.verdict(gate.GRADED)
+    assert (open_.verdict, open_.metrics[0].reasons) == ("inconclusive", ("judge not validated",))
+    made.deploy("correctness", False)
+    assert made.verdict(gate.GRADED).metrics[0].reasons == ("judge refused: kappa is 0.1",)
+    made.deploy("correctness")
+    found = made.verdict(gate.GRADED)
+    assert found.verdict == "fail" and found.metrics[0].delta.value == pytest.approx(-0.2)
+    assert gate.show(found, SimpleNamespace(print=lambda *args, **more: None)) is None
+    assert gate.document(found)["records"][0]["metric_id"] == "R.forbidden.judged_pass_rate"
+
+
+def test_grades_that_the_candidate_lacks_count_as_losses_in_a_second_analysis(made):
+    made.run("a", ("good", 200))
+    made.run("b", ("good", 188), ("mumble", 12))
+    for name in "ab":
+        made.graded(name)
+    made.deploy("correctness")
+    found = made.verdict(gate.GRADED)
+    assert [(one.metric, one.verdict) for one in found.metrics] == [
+        ("judged_pass_rate", "pass"),
+        ("judged_pass_rate, missing verdicts as losses", "fail"),
+    ]
+    assert found.metrics[1].delta.value == pytest.approx(-0.06) and found.verdict == "fail"
+
+
+@pytest.mark.slow
+def test_grades_by_two_judges_or_of_other_answers_are_not_compared(made):
+    made.run("a", ("good", 200))
+    made.run("b", ("good", 200))
+    made.graded("a")
+    made.graded("b", model="another")
+    with pytest.raises(UserError, match="by different judges"):
+        made.verdict(gate.GRADED)
+    made.graded("b", by="helpfulness")
+    with pytest.raises(UserError, match="by different rubrics"):
+        made.verdict(gate.GRADED)
+    made.graded("b")
+    made.deploy("correctness")
+    assert made.verdict(gate.GRADED).verdict == "pass"
+    path = made.folder / "b" / grades.NAME
+    path.write_text(path.read_text().replace(answers.digests(made.folder / "b")["forbidden"], "0" * 64))
+    assert made.verdict(gate.GRADED).metrics[0].reasons == (for_gate.STALE,)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("counts", "rate", "expected"),
+    [((160, 40), 0.8, "pass"), ((40, 160), 0.2, "fail"), ((100, 100), 0.5, "inconclusive")],
+)
+def test_the_win_rate_passes_by_its_lower_end(made, counts, rate, expected):
+    """Where the baseline is good the candidate is bad, so that every pair is decided."""
+    made.run("a", ("bad", counts[0]), ("good", counts[1]))
+    made.run("b", ("good", counts[0]), ("bad", counts[1]))
+    assert made.verdict(gate.WINS).metrics[0].reasons == (for_gate.NONE,)
+    made.compared()
+    assert made.verdict(gate.WINS).metrics[0].reasons == ("judge not validated",)
+    made.deploy("preference")
+    (found,) = made.verdict(gate.WINS).metrics
+    assert (found.verdict, found.candidate.value) == (expected, rate)
+    assert found.delta.value == pytest.approx(rate - 0.5)
+
+
+@pytest.mark.slow
+def test_ties_alone_pass_and_missing_verdicts_count_as_losses(made):
+    made.run("a", ("good", 200))
+    made.run("b", ("good", 200))
+    made.compared()
+    made.deploy("preference")
+    (found,) = made.verdict(gate.WINS).metrics
+    assert (found.candidate.value, found.candidate.n, found.verdict) == (
+        0.5,
+        200,
+        "inconclusive",
+    )  # Wilson's, of ties alone
+
+
+def test_pairs_without_a_verdict_are_losses_of_the_candidate(made):
+    made.run("a", ("bad", 192), ("good", 8))
+    made.run("b", ("good", 192), ("mumble", 8))
+    made.compared()
+    made.deploy("preference")
+    plain, worst = made.verdict(gate.WINS).metrics
+    assert (plain.candidate.value, worst.candidate.value) == (1.0, 0.96) and worst.candidate.n == 200
+
+
+@pytest.mark.slow
+def test_too_many_pairs_without_a_verdict_decide_nothing(made):
+    made.run("a", ("bad", 192), ("good", 8))
+    made.run("b", ("good", 180), ("mumble", 20))
+    made.compared()
+    made.deploy("preference")
+    assert for_gate.UNREADABLE in made.verdict(gate.WINS).metrics[0].reasons[0]
