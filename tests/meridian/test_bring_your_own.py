@@ -144,6 +144,33 @@ def test_forty_rows_become_a_certificate_in_the_page_s_one_command(place) -> Non
     assert verified.code == 0 and "prompts: drawn again, the same" in verified.output
 
 
+@pytest.mark.slow
+def test_pairs_of_unequal_length_are_measured_where_spans_align_them(place) -> None:
+    """The clean prompts are filled before "big" alone, so the noised head at the last position sees what stands there."""
+    rows = [{**row, "corrupted": row["corrupted"].replace(" the ", " the big ", 1)} for row in ioi_rows(40)]
+    as_csv(rows, place / "unequal.csv")
+    asked = ("task=file", "task.path=unequal.csv")
+    assert command("check", *asked).code == 2
+    told = "alignment: 40 of 40 rows are filled where they differ in length with '<bos>', which the model reads"
+    assert told in run("check", *asked, "task.align=spans").output
+    mine = ("circuit=file", "circuit.path=mine.yaml", "calibration=[c11]", *QUICK)
+    run(*asked, "task.align=spans", *mine, "results=spans")
+    run("task=file", "task.path=mine.csv", *mine, "results=plain")
+    found = {}
+    for name in ("spans", "plain"):
+        (path,) = Path(name).rglob("01_baseline.json")
+        found[name] = json.loads(path.read_text())
+    assert found["spans"]["subject"]["rows_sha256"] != found["plain"]["subject"]["rows_sha256"]
+    filled, plain = (found[name]["data"] for name in ("spans", "plain"))
+    by_row = dict(zip(plain["row"], plain["clean_logit_diff"], strict=True))
+    both = [
+        (value, by_row[row])
+        for row, value in zip(filled["row"], filled["clean_logit_diff"], strict=True)
+        if row in by_row
+    ]
+    assert len(both) > 10 and all(a != b for a, b in both)  # the model reads the fillers
+
+
 # --- identity --------------------------------------------------------------------------------------------------------
 
 
