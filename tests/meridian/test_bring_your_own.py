@@ -405,7 +405,7 @@ def test_a_check_names_every_row_that_cannot_be_read(place) -> None:
     outcome = command("check", "task=file", "task.path=ragged.csv")
     assert outcome.code == 2 and "No run is possible: 2 rows cannot be read" in outcome.output
     assert (
-        "row 3 left out: (line 4) has " in outcome.output and "row 7 left out: (line 8) has 1 cells" in outcome.output
+        "line 4 (row 3) left out: has " in outcome.output and "line 8 (row 7) left out: has 1 cells" in outcome.output
     )
 
 

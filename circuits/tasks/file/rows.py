@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import results_io
 from results_io import UserError
@@ -38,6 +38,13 @@ class RowError(UserError):
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
         self.where, self.reason = where, reason
+
+
+class Unread(NamedTuple):
+    """A row that cannot be read: the line on which it begins (None: it has none), and why."""
+
+    line: int | None
+    reason: str
 
 
 @dataclass(frozen=True)
