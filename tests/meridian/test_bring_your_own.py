@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import meridian
 from circuits import circuit as circuit_files
 from circuits.circuit import Circuit, Role, head
 from circuits.tasks import file
@@ -62,6 +63,11 @@ def place(tmp_path, monkeypatch) -> Path:
     circuit_files.save(Circuit("mine", "file", "pocket", roles, {"kind": "user"}), tmp_path / "mine.yaml")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def modified(results: Path) -> dict[Path, int]:
+    """When each numbered result was written."""
+    return {path: path.stat().st_mtime_ns for path in results.rglob("[0-9]*.json")}
 
 
 def run(*arguments: str) -> Outcome:
@@ -128,7 +134,7 @@ def test_answers_of_several_tokens_are_named_and_scored_either_way(place) -> Non
 
 
 @pytest.mark.slow
-def test_forty_rows_become_a_certificate_in_the_page_s_one_command(place) -> None:
+def test_forty_rows_become_a_certificate_in_the_page_s_one_command_and_in_its_five_lines(place, monkeypatch) -> None:
     (whole,) = [arguments for arguments in commands() if arguments[-1] == "calibration=all"]
     outcome = run(*whole, *QUICK, "results=results")
     (folder,) = {path.parent for path in Path("results").rglob("certificate.json")}
@@ -138,10 +144,18 @@ def test_forty_rows_become_a_certificate_in_the_page_s_one_command(place) -> Non
     assert sorted(baseline["row"]) == sorted(set(baseline["row"])) and len(baseline["row"]) == 28
     report = (folder / "report.html").read_text()
     assert "12 of 16 are corrupted twins" in report and certificate["subject"]["rows_sha256"] in report
-    named = json.loads((folder / "17_discriminant_validity.json").read_text())["records"][0]
-    assert named["verdict"] == "insufficient" and named["needs"] == "2 companions"
+    companions = json.loads((folder / "17_discriminant_validity.json").read_text())["records"][0]
+    assert companions["verdict"] == "insufficient" and companions["needs"] == "2 companions"
     verified = command("verify", f"from={folder}", "task=file", "task.path=mine.csv", "model=pocket")
     assert verified.code == 0 and "prompts: drawn again, the same" in verified.output
+    before, times = documents(Path("results")), modified(Path("results"))
+    (block,) = re.findall(r"```python\n(.+?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(block.splitlines()) <= 5
+    own = meridian.run
+    monkeypatch.setattr(meridian, "run", lambda *asked, **given: own(*asked, *QUICK, results="results", **given))
+    exec(block, named := {})
+    assert named["run"].tier == 1 and named["run"].path.resolve() == folder.resolve()
+    assert documents(Path("results")) == before and modified(Path("results")) == times  # the same subject: nothing anew
 
 
 @pytest.mark.slow
@@ -188,9 +202,9 @@ def test_the_same_rows_give_the_same_bytes_and_stay_fresh_where_the_file_moves(p
     in_process.run(["task=file", "task.path=mine.csv", *shown], "c", show=False)
     assert documents(Path("c")) == first
     shutil.move("mine.csv", "moved.csv")
-    times = {path: path.stat().st_mtime_ns for path in Path("a").rglob("[0-9]*.json")}
+    times = modified(Path("a"))
     run("task=file", "task.path=moved.csv", *shown, "results=a")
-    assert {path: path.stat().st_mtime_ns for path in Path("a").rglob("[0-9]*.json")} == times
+    assert modified(Path("a")) == times
     rows = ioi_rows(40)
     as_csv([{**rows[0], "answer": rows[0]["answer"], "wrong": "Zoe"}, *rows[1:]], place / "moved.csv")
     run("task=file", "task.path=moved.csv", *shown, "results=a")
