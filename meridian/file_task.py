@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from circuits.models import Identity, TextReader
     from circuits.tasks import Task, Vocabulary
     from circuits.tasks.file import Examined, Options
-    from circuits.tasks.file.rows import Row
+    from circuits.tasks.file.rows import Row, Unread
 
 PREFIX = "file-"  # of the name of such a task, as circuits.tasks.file gives it
 ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson")  # of a companion that is a file, if there is none of that name
@@ -26,7 +26,7 @@ class Given:
 
     rows: Sequence[Row]
     where: str
-    unread: Mapping[int, str]
+    unread: Mapping[int, Unread]
 
     @property
     def identity(self) -> str:
@@ -62,7 +62,7 @@ def given(asked: Mapping[str, Any], every: bool = False) -> Given:
         both = "and not both" if path else "such as task.path=mine.csv"
         raise UserError(f"task=file needs task.path, a CSV or JSONL file, or task.dataset, {both}")
     if path:
-        unread: dict[int, str] | None = {} if every else None
+        unread: dict[int, Unread] | None = {} if every else None
         return Given(read(str(path), options, unread), str(path), unread or {})
     rows, unread = dataset.read(str(name), asked.get("subset"), str(asked.get("part")), options.columns)
     return Given(rows, str(name), unread)

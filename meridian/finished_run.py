@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 
 import pandas as pd
 
@@ -63,6 +64,18 @@ class FinishedRun(RunFolder):
         if name not in self.figures:
             raise UserError(f"{self.path} has no figure {name!r}; use one of {', '.join(self.figures)}")
         return Drawing(self.figures[name])
+
+    def write_graph(self, path: str | Path, tool: str = "EAP-IG", method: str = "eap_ig_inputs") -> None:
+        """Write the claim, with 08's scores of every edge by `method`, as a graph for "EAP-IG" (MIB's circuit track reads it
+        too), "auto-circuit" or "circuit-tracer".
+
+        UserError if the run has no scores of edges, or `tool` cannot say what is claimed.
+        """
+        from circuits import graphs
+
+        graphs.write(
+            graphs.measured.of_results(self.circuit, self.require("08")["data"]["edges"], method), Path(path), tool
+        )
 
     def _repr_html_(self) -> str:
         if not (self.path / CERTIFICATE).is_file():

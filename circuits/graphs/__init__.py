@@ -1,5 +1,6 @@
 """Circuits of other tools as files: read, written, and made into claims that a certificate can judge.
 
+measured          a claim of ours with 08's scores, to be written for them
 component_graph   what all of them say: which parts of a model, and which edges between them, with scores
 eap_ig            the JSON of EAP-IG and of MIB's circuit track
 auto_circuit      auto-circuit's prune scores
@@ -12,12 +13,12 @@ from pathlib import Path
 
 from circuits.circuit import Circuit
 from circuits.circuit import load as load_circuit_file
-from circuits.graphs import auto_circuit, circuit_tracer, eap_ig
+from circuits.graphs import auto_circuit, circuit_tracer, eap_ig, measured
 from circuits.graphs.component_graph import ComponentGraph
 from circuits.graphs.json_file import document_of
 from results_io import UserError
 
-__all__ = ["ComponentGraph", "load", "read"]
+__all__ = ["ComponentGraph", "load", "measured", "read", "write"]
 
 TENSORS = (".pt", ".pkl")  # auto-circuit saves its scores with torch.save
 
@@ -33,6 +34,18 @@ def read(path: Path) -> ComponentGraph | None:
         if module.is_one(document):
             return module.read(path)
     return None
+
+
+def write(graph: ComponentGraph, path: Path, tool: str) -> None:
+    """A graph as the file of one tool. UserError for a tool that is none of them, or another ending than it reads."""
+    module = next((module for module in (eap_ig, auto_circuit, circuit_tracer) if tool == module.TOOL), None)
+    if module is None:
+        names = ", ".join(module.TOOL for module in (eap_ig, auto_circuit, circuit_tracer))
+        raise UserError(f"graphs are written for {names}, and tool={tool} is none of them; use one of these")
+    endings = TENSORS if module is auto_circuit else (".json",)
+    if path.suffix not in endings:
+        raise UserError(f"{path} is no name for a graph of {tool}; end it in {' or '.join(endings)}")
+    module.write(graph, path)
 
 
 def load(

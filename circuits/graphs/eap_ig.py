@@ -68,7 +68,8 @@ def read(path: Path) -> ComponentGraph:
 
 def write(graph: ComponentGraph, path: Path) -> None:
     """The file that `read` reads back to an equal graph, with the same contents as the one it was read from."""
-    config = {"n_layers": graph.n_layers, "n_heads": graph.n_heads, "parallel_attn_mlp": False}
+    parallel = bool(graph.more.get("parallel_attn_mlp"))
+    config = {"n_layers": graph.n_layers, "n_heads": graph.n_heads, "parallel_attn_mlp": parallel}
     more = dict(graph.more) if graph.tool == TOOL else {}
     logits = more.pop(LOGITS, {"in_graph": True})
     nodes = {name_of(node): _entry(mark) for node, mark in graph.nodes.items()}

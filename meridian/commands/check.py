@@ -48,6 +48,14 @@ def sentences(left_out: Iterable[LeftOut]) -> Iterator[str]:
         yield f"{named} and {len(rows) - FIRST:,} more left out: {rows[0].reason}, or alike"
 
 
+def _unreadable(count: int) -> str | None:
+    """Why a run refuses a file of which so many rows cannot be read; None of none."""
+    if not count:
+        return None
+    rows, them = ("1 row", "it") if count == 1 else (f"{count} rows", "them")
+    return f"{rows} cannot be read; correct {them}, or take {them} out"
+
+
 def command(context: RunContext) -> int:
     """Print every row that is left out and why, what is chosen for the others, and which tiers they allow; exit code 2 if no run
     on them is possible. Nothing is written but the file that check.left_out names."""
@@ -68,9 +76,10 @@ def command(context: RunContext) -> int:
     examined = file_task.examine(found, asked, reader)
     say(found.identity)
     left_out = [
-        *(LeftOut(number, None, reason) for number, reason in sorted(found.unread.items())),
+        *(LeftOut(number, *one) for number, one in found.unread.items()),
         *(LeftOut(one.row.number, one.row.line, one.reason) for one in examined.rejected),
     ]
+    left_out.sort()
     for sentence in sentences(left_out):
         say(sentence)
     if path := context.settings["check"]["left_out"]:
@@ -78,8 +87,7 @@ def command(context: RunContext) -> int:
         say(f"{path}: all {len(left_out):,} rows that are left out")
     for note in examined.notes:
         say(note)
-    unreadable = f"{len(found.unread)} rows cannot be read; correct them, or take them out"
-    lacking = examined.lacking or (unreadable if found.unread and asked.get("path") else None)
+    lacking = examined.lacking or (_unreadable(len(found.unread)) if asked.get("path") else None)
     if lacking:
         say(f"No run is possible: {lacking}")
         return IMPOSSIBLE

@@ -106,7 +106,7 @@ def test_a_record_without_a_counterfactual_is_left_out_with_its_number(tmp_path)
     }
     found, unread = dataset.read(str(saved(records, tmp_path / "sums")), None, "train", columns)
     assert [(row.number, row.answers, row.wrong) for row in found] == [(1, ("5",), ("3",)), (3, ("7",), ("5",))]
-    assert list(unread) == [2] and unread[2].startswith("has no corrupted prompt")
+    assert list(unread) == [2] and unread[2].reason.startswith("has no corrupted prompt")
 
 
 def test_what_cannot_be_loaded_is_refused_in_one_sentence(tmp_path, monkeypatch) -> None:

@@ -287,10 +287,10 @@ def test_align_right_fills_the_shorter_prompt_on_its_left(kind) -> None:
     filler = tokenizer.convert_tokens_to_ids("<|endoftext|>" if kind in ("gpt2", "qwen") else tokenizer.bos_token)
     start = [] if kind == "qwen" else [tokenizer.bos_token_id]
     gap = len(plain[1]) - len(plain[0])
-    assert gap == 2 and pair.filled == (2, 0)
+    assert gap == 2 and pair.filled == ((len(start), len(start) + 1), ())
     assert list(pair.clean) == [*start, filler, filler, *plain[0]]
     assert list(pair.corrupted) == [*start, *plain[1]]
-    assert ", filled 2 and 0" in pair.template
+    assert f", filled {len(start)}-{len(start) + 1} and nowhere" in pair.template
 
 
 def test_align_right_on_the_embedded_models(tokenizer) -> None:
@@ -300,6 +300,128 @@ def test_align_right_on_the_embedded_models(tokenizer) -> None:
     assert (
         words[:3] == [tokenizer.bos_token, tokenizer.bos_token, "Mary"] and len(pair.clean) == len(pair.corrupted) == 15
     )
+
+
+def tokens(tokenizer, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+ANN = {
+    "clean": "Then Mary gave a ball to",
+    "corrupted": "Then Mary Ann Lee gave a ball to",
+    "answer": "John",
+    "wrong": "Tom",
+}
+
+
+@needs_merges
+@every_family
+def test_align_spans_fills_where_the_prompts_differ_so_that_words_on_either_side_correspond(kind) -> None:
+    tokenizer = family(kind)
+    pair = one(ANN, tokenizer, align="spans")
+    plain = [tokens(tokenizer, ANN[side]) for side in ("clean", "corrupted")]
+    start, filler = len(pair.clean) - len(plain[1]), pair.clean[pair.filled[0][0]]
+    assert pair.filled == ((start + 2, start + 3), ())
+    assert list(pair.clean) == [*pair.clean[:start], *plain[0][:2], filler, filler, *plain[0][2:]]
+    assert list(pair.corrupted[start:]) == plain[1]
+    assert pair.changed == (start + 2, start + 3)  # all other positions hold the same token in both prompts
+    right = one(ANN, tokenizer, align="right")
+    assert len(right.changed) > len(pair.changed) and right.clean != pair.clean
+    assert ", filled" in pair.template and pair.texts[0].endswith("gave a ball to")
+
+
+BIGGER = {
+    "clean": "Then the big dog saw Mary and it ran to",
+    "corrupted": "Then the very big old cat saw Mary Ann and it ran to",
+    "answer": "John",
+    "wrong": "Tom",
+    "roles": {"animal": "the big dog", "name": "Mary", "verb": "ran"},
+    "corrupted_roles": {"animal": "the very big old cat", "name": "Mary Ann"},
+}
+
+
+@needs_merges
+@every_family
+def test_roles_named_in_both_prompts_end_at_one_position(kind) -> None:
+    """By brute force: the last token of each role has the same place in both token lists, and so has every word outside roles."""
+    tokenizer = family(kind)
+    unnamed = one({**BIGGER, "roles": None, "corrupted_roles": None}, tokenizer, align="spans")
+    assert len(unnamed.filled[0]) == 3 and len(unnamed.changed) == 4  # big is matched with big, Mary with Mary
+    pair = one(BIGGER, tokenizer, align="spans")
+    assert len(pair.clean) == len(pair.corrupted) and len(pair.filled[0]) == 3 and pair.filled[1] == ()
+    offsets = Reader(tokenizer, Options()).offsets(pair.texts[0])
+    start = len(pair.clean) - len(offsets)
+    for role, words in (("animal", ("dog", "cat")), ("name", ("Mary", "Ann")), ("verb", ("ran", "ran"))):
+        first, last = pair.positions[role]
+        assert pair.texts[0][first:last].split()[-1] == words[0]
+        place = start + max(i for i, (a, b) in enumerate(offsets) if a < last and b > first)
+        assert [tokenizer.decode([side[place]]).strip() for side in (pair.clean, pair.corrupted)] == list(words)
+    assert [tokenizer.decode([token]).strip() for token in pair.clean if token in pair.corrupted][-3:] == [
+        "it",
+        "ran",
+        "to",
+    ]
+    assert all(
+        pair.clean[place] == pair.corrupted[place]
+        for place in range(start + 6, len(pair.clean))
+        if place not in pair.changed
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            {"clean": "So Ann saw Tom run to", "corrupted": "So Bob saw Eve saw Dan run to"},
+            "differs in length and its tokens can be matched in several ways (6 and 8 tokens); name the words",
+        ),
+        (
+            {"corrupted": "Then Mary gave a ball to them"},
+            "would end in a filler in its clean prompt; let both end in the same",
+        ),
+        (
+            {"roles": {"who": "Mary", "what": "ball"}, "corrupted_roles": {"who": "Lee", "what": "Ann"}},
+            "has the role what inside another one, or in another order in the corrupted prompt; reword it",
+        ),
+    ],
+)
+@needs_merges
+def test_what_no_filler_aligns_is_refused_by_row(change, reason) -> None:
+    assert one({**ANN, **change}, family("gpt2"), align="spans").startswith(reason)
+
+
+@needs_merges
+def test_a_role_at_another_position_of_the_corrupted_prompt_is_told() -> None:
+    """Both have six tokens, but John is the fourth of one and the second of the other: patching would exchange other words."""
+    record = {
+        "clean": "Then Mary saw John run to",
+        "corrupted": "Then John Ann Lee ran to",
+        "answer": "Bob",
+        "wrong": "Tom",
+        "roles": {"name": "John"},
+        "corrupted_roles": {"name": "John"},
+    }
+    tokenizer = family("gpt2")
+    told = "has the role name at token 4 of its clean prompt and at 2 of the corrupted one, which patching would not exchange"
+    assert one(record, tokenizer).startswith(told) and one(record, tokenizer, align="right").startswith(told)
+    pair = one(record, tokenizer, align="spans")
+    assert pair.filled == ((5, 6), (2, 3)) and pair.clean[4] == pair.corrupted[4]
+
+
+def test_align_spans_on_the_embedded_models(tokenizer) -> None:
+    record = {**MARY, "corrupted": MARY["corrupted"].replace(" store", " big store")}
+    assert tokenizer.unk_token_id not in tokens(tokenizer, record["corrupted"])
+    pair = one(record, tokenizer, align="spans")
+    words = [tokenizer.convert_ids_to_tokens(list(side)) for side in (pair.clean, pair.corrupted)]
+    (place,) = pair.filled[0]
+    assert (words[0][place], words[1][place], pair.filled[1]) == (tokenizer.bos_token, "big", ())
+    assert words[0][place:][1:] == ["John" if word == "Paul" else word for word in words[1][place + 1 :]]
+
+
+def test_the_same_prompt_with_other_fillers_is_a_duplicate(tokenizer) -> None:
+    longer = {**MARY, "corrupted": MARY["corrupted"].replace(" store", " big store")}
+    kept, rejected = made([MARY, longer], tokenizer, align="spans")
+    assert len(kept) == 1 and rejected[0].reason == "has the clean prompt of row 1 again"
 
 
 # --- chat ------------------------------------------------------------------------------------------------------------

@@ -148,6 +148,25 @@ def test_role_spans_by_characters_and_by_words(tmp_path) -> None:
             assert read(path)[0].spans == {"io": (0, 4), "s1": (9, 13)}
 
 
+def test_roles_of_the_corrupted_prompt_are_part_of_the_rows_only_where_there_are_some(tmp_path) -> None:
+    plain, named = {**PAIR, "roles": {"who": "Mary"}}, {"corrupted_roles": {"who": "Anna"}}
+    assert (
+        rows_sha256(read([PAIR])) == "6bb3a1f8f9094626a95917ed65f45bf11a74391fb7946c9c30f98aeba189eb39"
+        and "corrupted_spans" not in read([plain])[0].content
+    )
+    table = read(written(tmp_path / "a.csv", as_csv([{**PAIR, "role.who": "Mary", "corrupted_role.who": "Anna"}])))
+    lines = read(written(tmp_path / "b.jsonl", as_jsonl([{**plain, **named}])))
+    assert table[0].corrupted_spans == lines[0].corrupted_spans == {"who": (0, 4)}
+    assert rows_sha256(table) == rows_sha256(lines) != rows_sha256(read([plain]))
+    for records, sentence in (
+        ([{**PAIR, **named}], "names the role who in its corrupted prompt alone; name it in the clean one too"),
+        ([{**plain, "corrupted_roles": {"who": "Eve"}}], "has the role who at 'Eve', which the corrupted prompt"),
+        ([{**plain, "corrupted_roles": 3}], "has corrupted_roles 3; write an object"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            read(records)
+
+
 def test_columns_may_stand_elsewhere(tmp_path) -> None:
     """A name, a nested one, an element by another column's value; the rest of the file is not read."""
     record = {
@@ -265,8 +284,7 @@ def test_a_long_cell_is_read(tmp_path) -> None:
             {"align": "left"},
             "task.align=left is not done: padding on the right would put the answer of the shorter prompt",
         ),
-        ({"align": "spans"}, "task.align=spans is not done: patching copies position i of one run into position i"),
-        ({"align": "up"}, "task.align=up is unknown; use right, or null"),
+        ({"align": "up"}, "task.align=up is unknown; use right or spans, or null"),
         ({"chat": 3}, "task.chat=3 is neither true nor false"),
         ({"space": "no"}, "task.space=no is neither true nor false"),
         ({"foil": "x"}, "task.foil=x is unknown; use corrupted_top or none"),

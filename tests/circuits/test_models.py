@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 import shutil
 import sys
 import warnings
@@ -175,6 +176,25 @@ def test_loading_is_silent_and_gives_the_terminal_back(folder, capsys) -> None:
     logging.getLogger("meridian").warning("seen as well")
     assert capsys.readouterr().out == "seen\n"
     assert logging.root.manager.disable == 0 and sys.stderr is not None
+
+
+def test_loading_says_each_step_before_it_is_done_and_what_the_proof_found(folder, plain, monkeypatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(
+        models.folding, "fold", lambda bridge, own=models.folding.fold: (said.append("folded"), own(bridge))
+    )
+    models.load(local(folder("gpt2")), said.append)
+    found = [re.fullmatch(r"loading mine, ([0-9.]+) s: (.+)", one) for one in said]
+    seconds = [float(one[1]) for one in found if one]
+    assert len(seconds) == 4 and seconds == sorted(seconds) and said[2] == "folded"
+    count = sum(one.numel() for one in plain("gpt2").state_dict().values())
+    assert [one and one[2] for one in found][:2] == [
+        f"reading weights, {count / 1e6:,.1f} million parameters",
+        "folding norms into weights",
+    ]
+    assert said[3].endswith("comparing its last position with plain Hugging Face")
+    error = float(re.search(r"within (\S+) of the largest", said[4])[1])  # pyright: ignore[reportOptionalSubscript]
+    assert 0 <= error < models.PARITY["float32"]
 
 
 # --- refusals ------------------------------------------------------------------------------------------------------

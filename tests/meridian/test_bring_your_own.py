@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import meridian
 from circuits import circuit as circuit_files
 from circuits.circuit import Circuit, Role, head
 from circuits.tasks import file
@@ -62,6 +63,11 @@ def place(tmp_path, monkeypatch) -> Path:
     circuit_files.save(Circuit("mine", "file", "pocket", roles, {"kind": "user"}), tmp_path / "mine.yaml")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def modified(results: Path) -> dict[Path, int]:
+    """When each numbered result was written."""
+    return {path: path.stat().st_mtime_ns for path in results.rglob("[0-9]*.json")}
 
 
 def run(*arguments: str) -> Outcome:
@@ -128,7 +134,7 @@ def test_answers_of_several_tokens_are_named_and_scored_either_way(place) -> Non
 
 
 @pytest.mark.slow
-def test_forty_rows_become_a_certificate_in_the_page_s_one_command(place) -> None:
+def test_forty_rows_become_a_certificate_in_the_page_s_one_command_and_in_its_five_lines(place, monkeypatch) -> None:
     (whole,) = [arguments for arguments in commands() if arguments[-1] == "calibration=all"]
     outcome = run(*whole, *QUICK, "results=results")
     (folder,) = {path.parent for path in Path("results").rglob("certificate.json")}
@@ -138,10 +144,45 @@ def test_forty_rows_become_a_certificate_in_the_page_s_one_command(place) -> Non
     assert sorted(baseline["row"]) == sorted(set(baseline["row"])) and len(baseline["row"]) == 28
     report = (folder / "report.html").read_text()
     assert "12 of 16 are corrupted twins" in report and certificate["subject"]["rows_sha256"] in report
-    named = json.loads((folder / "17_discriminant_validity.json").read_text())["records"][0]
-    assert named["verdict"] == "insufficient" and named["needs"] == "2 companions"
+    companions = json.loads((folder / "17_discriminant_validity.json").read_text())["records"][0]
+    assert companions["verdict"] == "insufficient" and companions["needs"] == "2 companions"
     verified = command("verify", f"from={folder}", "task=file", "task.path=mine.csv", "model=pocket")
     assert verified.code == 0 and "prompts: drawn again, the same" in verified.output
+    before, times = documents(Path("results")), modified(Path("results"))
+    (block,) = re.findall(r"```python\n(.+?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(block.splitlines()) <= 5
+    own = meridian.run
+    monkeypatch.setattr(meridian, "run", lambda *asked, **given: own(*asked, *QUICK, results="results", **given))
+    exec(block, named := {})
+    assert named["run"].tier == 1 and named["run"].path.resolve() == folder.resolve()
+    assert documents(Path("results")) == before and modified(Path("results")) == times  # the same subject: nothing anew
+
+
+@pytest.mark.slow
+def test_pairs_of_unequal_length_are_measured_where_spans_align_them(place) -> None:
+    """The clean prompts are filled before "big" alone, so the noised head at the last position sees what stands there."""
+    rows = [{**row, "corrupted": row["corrupted"].replace(" the ", " the big ", 1)} for row in ioi_rows(40)]
+    as_csv(rows, place / "unequal.csv")
+    asked = ("task=file", "task.path=unequal.csv")
+    assert command("check", *asked).code == 2
+    told = "alignment: 40 of 40 rows are filled where they differ in length with '<bos>', which the model reads"
+    assert told in run("check", *asked, "task.align=spans").output
+    mine = ("circuit=file", "circuit.path=mine.yaml", "calibration=[c11]", *QUICK)
+    run(*asked, "task.align=spans", *mine, "results=spans")
+    run("task=file", "task.path=mine.csv", *mine, "results=plain")
+    found = {}
+    for name in ("spans", "plain"):
+        (path,) = Path(name).rglob("01_baseline.json")
+        found[name] = json.loads(path.read_text())
+    assert found["spans"]["subject"]["rows_sha256"] != found["plain"]["subject"]["rows_sha256"]
+    filled, plain = (found[name]["data"] for name in ("spans", "plain"))
+    by_row = dict(zip(plain["row"], plain["clean_logit_diff"], strict=True))
+    both = [
+        (value, by_row[row])
+        for row, value in zip(filled["row"], filled["clean_logit_diff"], strict=True)
+        if row in by_row
+    ]
+    assert len(both) > 10 and all(a != b for a, b in both)  # the model reads the fillers
 
 
 # --- identity --------------------------------------------------------------------------------------------------------
@@ -161,9 +202,9 @@ def test_the_same_rows_give_the_same_bytes_and_stay_fresh_where_the_file_moves(p
     in_process.run(["task=file", "task.path=mine.csv", *shown], "c", show=False)
     assert documents(Path("c")) == first
     shutil.move("mine.csv", "moved.csv")
-    times = {path: path.stat().st_mtime_ns for path in Path("a").rglob("[0-9]*.json")}
+    times = modified(Path("a"))
     run("task=file", "task.path=moved.csv", *shown, "results=a")
-    assert {path: path.stat().st_mtime_ns for path in Path("a").rglob("[0-9]*.json")} == times
+    assert modified(Path("a")) == times
     rows = ioi_rows(40)
     as_csv([{**rows[0], "answer": rows[0]["answer"], "wrong": "Zoe"}, *rows[1:]], place / "moved.csv")
     run("task=file", "task.path=moved.csv", *shown, "results=a")
@@ -378,7 +419,7 @@ def test_a_check_names_every_row_that_cannot_be_read(place) -> None:
     outcome = command("check", "task=file", "task.path=ragged.csv")
     assert outcome.code == 2 and "No run is possible: 2 rows cannot be read" in outcome.output
     assert (
-        "row 3 left out: (line 4) has " in outcome.output and "row 7 left out: (line 8) has 1 cells" in outcome.output
+        "line 4 (row 3) left out: has " in outcome.output and "line 8 (row 7) left out: has 1 cells" in outcome.output
     )
 
 

@@ -14,7 +14,7 @@ from circuits.tasks.base import Source, Task
 from circuits.tasks.file import described, pairs, reading, rows, splits
 from circuits.tasks.file.options import SHARES, Options
 from circuits.tasks.file.pairs import Pair, Reader, Rejected
-from circuits.tasks.file.rows import Row
+from circuits.tasks.file.rows import Row, Unread
 from circuits.tasks.file.rows import sha256 as rows_sha256
 from circuits.tasks.file.splits import Dealt
 from circuits.tasks.published.vocabulary import Vocabulary
@@ -49,7 +49,7 @@ class Examined:
     rows: tuple[Row, ...]
     pairs: tuple[Pair, ...]
     rejected: tuple[Rejected, ...]
-    unread: Mapping[int, str]
+    unread: Mapping[int, Unread]
     dealt: Dealt
     notes: tuple[str, ...]
     reader: Reader
@@ -72,7 +72,7 @@ class Examined:
 def read(
     given: str | Path | Iterable[Mapping[str, Any]],
     options: Options | None = None,
-    unread: dict[int, str] | None = None,
+    unread: dict[int, Unread] | None = None,
 ) -> tuple[Row, ...]:
     """The rows of a file, or of records with the keys of a JSONL file. UserError for what cannot be read.
 
@@ -85,7 +85,7 @@ def read(
 
 
 def examine(
-    found: Sequence[Row], reader: Reader, foils: Foils | None = None, unread: Mapping[int, str] | None = None
+    found: Sequence[Row], reader: Reader, foils: Foils | None = None, unread: Mapping[int, Unread] | None = None
 ) -> Examined:
     """What a tokenizer makes of rows. `foils` chooses where rows name none; None leaves them without, as for a check.
 
@@ -133,7 +133,7 @@ def load(
     companions: Sequence[str] = (),
     others: Mapping[str, Task] | None = None,
     longest: int | None = None,
-    unread: Mapping[int, str] | None = None,
+    unread: Mapping[int, Unread] | None = None,
 ) -> Task:
     """The task of a file, of records in memory or of rows that were read: the same rows give the same task.
 
@@ -183,7 +183,7 @@ def task_of(
         source=Source(
             digest,
             _rows_of(examined),
-            {**left_out, **examined.unread},
+            {**left_out, **{number: one.reason for number, one in examined.unread.items()}},
             examined.notes,
             dict(examined.reader.options.shares),
         ),

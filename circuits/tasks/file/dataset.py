@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from circuits.tasks.file import columns
-from circuits.tasks.file.rows import Row, RowError, of_cells, require_alike, require_columns
+from circuits.tasks.file.rows import Row, RowError, Unread, of_cells, require_alike, require_columns
 from results_io import UserError
 
 SAVED = ("dataset_dict.json", "state.json")  # what save_to_disk leaves in a folder
@@ -18,7 +18,7 @@ INSTALL = "pip install 'meridian-circuits[datasets]'"
 
 def read(
     name: str, subset: str | None, part: str, chosen: Mapping[str, str] | None = None
-) -> tuple[tuple[Row, ...], dict[int, str]]:
+) -> tuple[tuple[Row, ...], dict[int, Unread]]:
     """(the rows of one split of a data set, {number of a row that cannot be read: why}).
 
     `name`: a folder with files that `datasets` reads or that its save_to_disk wrote, else a name on the hub; `subset` and `part`:
@@ -35,9 +35,9 @@ def read(
                 cells = columns.picked(record, chosen, place) if chosen else record
                 rows.append(of_cells(cells, number, number, place, text=False))
             except RowError as error:
-                unread[number] = error.reason
+                unread[number] = Unread(None, error.reason)
     if not rows and unread:
-        raise UserError(f"{where}: none of its {len(unread)} rows can be read; row 1 {unread[min(unread)]}")
+        raise UserError(f"{where}: none of its {len(unread)} rows can be read; row 1 {unread[min(unread)].reason}")
     require_alike(rows, where)
     return tuple(rows), unread
 

@@ -59,12 +59,16 @@ def _space(kept: Sequence[Pair], reader: Reader) -> str:
     return f"leading space: {told}, {how}, as in {first.joint + word!r}"
 
 
+FILLED = {"right": "on the left", "spans": "where they differ in length"}
+
+
 def _alignment(kept: Sequence[Pair], reader: Reader) -> list[str]:
-    if reader.options.align is None:
+    align = reader.options.align
+    if align is None:
         return []
     count = sum(any(pair.filled) for pair in kept)
     return [
-        f"alignment: {count} of {len(kept)} rows are filled on the left with {reader.filler!r}, which the model reads"
+        f"alignment: {count} of {len(kept)} rows are filled {FILLED[align]} with {reader.filler!r}, which the model reads"
     ]
 
 

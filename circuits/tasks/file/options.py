@@ -7,28 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from circuits.tasks.base import METRICS, Metric
-from circuits.tasks.file import columns
+from circuits.tasks.file import alignment, columns
 from circuits.tasks.file.rows import SPLITS
 from results_io import UserError
 
 Foil = Literal["corrupted_top", "none"]
 FOILS: tuple[Foil, ...] = get_args(Foil)
-ALIGNMENTS = ("right",)
 UNSOUND = {
     "left": "padding on the right would put the answer of the shorter prompt at another position than that of the longer one, so "
     "the last positions, where it is predicted, would not correspond",
-    "spans": "patching copies position i of one run into position i of the other, so roles at different positions cannot be "
-    "exchanged by it",
 }
 SHARES = {"discovery": 0.2, "evaluation": 0.5, "held_out": 0.2, "reference": 0.1}
 
 
 @dataclass(frozen=True)
 class Options:
-    """`align`: "right" fills the shorter prompt of a pair on its left, None refuses the row. `chat`: the chat template around
-    every prompt. `space`: True or False if answers follow a space or not, None to infer it. `bos`: None for a BOS token
-    wherever the tokenizer has one. `foil`: what stands in where no row names a foil. `columns`: where the file has ours.
-    `shares`: of the rows, by split, where no column says it.
+    """`align`: "right" fills the shorter prompt of a pair on its left, "spans" both where they differ in length, None refuses the
+    row. `chat`: the chat template around every prompt. `space`: True or False if answers follow a space or not, None to infer it.
+    `bos`: None for a BOS token wherever the tokenizer has one. `foil`: what stands in where no row names a foil. `columns`: where
+    the file has ours. `shares`: of the rows, by split, where no column says it.
     """
 
     align: str | None = None
@@ -67,10 +64,11 @@ def _require_choices(asked: Mapping[str, Any]) -> None:
     align = asked.get("align")
     if align in UNSOUND:
         raise UserError(
-            f"task.align={align} is not done: {UNSOUND[align]}; use task.align=right, or give pairs of one length"
+            f"task.align={align} is not done: {UNSOUND[align]}; use task.align=spans or right, or give pairs of one length"
         )
-    if align not in (None, *ALIGNMENTS):
-        raise UserError(f"task.align={align} is unknown; use right, or null to leave pairs of unequal length out")
+    if align not in (None, *alignment.WAYS):
+        ways = " or ".join(alignment.WAYS)
+        raise UserError(f"task.align={align} is unknown; use {ways}, or null to leave pairs of unequal length out")
     for name, allowed in (("chat", (True, False)), ("space", (None, True, False)), ("bos", (None, True, False))):
         if asked.get(name, allowed[0]) not in allowed:
             raise UserError(f"task.{name}={asked[name]} is neither true nor false; write one of them")

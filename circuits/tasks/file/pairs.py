@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from circuits.prompts import Encoder, shared_beginning
 from circuits.tasks.base import Metric
 from circuits.tasks.example import Example
+from circuits.tasks.file import alignment
 from circuits.tasks.file.options import Options
 from circuits.tasks.file.rows import Row, Span
 from results_io import UserError
@@ -34,9 +35,9 @@ class Pair:
 
     `wrong` is empty where the row names no foil. `positions` are character spans of the clean text by role, `end` last;
     `twin_positions` those of the same tokens in the corrupted text, None if its answers cannot be written after it.
-    `filled`: how many filler tokens align=right put before either prompt. `shared`: tokens that all answers and foils begin
-    with, which the prompts are read on to; `several`: whether one of them has several tokens; `scored`: tokens of the longest
-    of them that are scored, 0 where that is one by the metric.
+    `filled`: the positions of the filler tokens that task.align put into either prompt. `shared`: tokens that all answers and
+    foils begin with, which the prompts are read on to; `several`: whether one of them has several tokens; `scored`: tokens of
+    the longest of them that are scored, 0 where that is one by the metric.
     """
 
     row: Row
@@ -48,7 +49,7 @@ class Pair:
     wrong: tuple[str, ...]
     positions: Mapping[str, Span]
     twin_positions: Mapping[str, Span] | None = None
-    filled: tuple[int, int] = (0, 0)
+    filled: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     template: str = ""
     shared: int = 0
     several: bool = False
@@ -58,6 +59,11 @@ class Pair:
     def changed(self) -> tuple[int, ...]:
         """Positions at which the two prompts have different tokens."""
         return tuple(i for i, (one, other) in enumerate(zip(self.clean, self.corrupted, strict=True)) if one != other)
+
+    @property
+    def unfilled(self) -> tuple[int, ...]:
+        """The clean tokens without fillers: what makes two rows the same prompt."""
+        return tuple(token for place, token in enumerate(self.clean) if place not in self.filled[0])
 
     @property
     def cluster(self) -> str:
@@ -85,7 +91,7 @@ class Reader:
         self.filler = tokenizer.bos_token or tokenizer.pad_token or tokenizer.eos_token
         if options.align and self.filler is None:
             raise UserError(
-                "task.align=right fills with a BOS, PAD or EOS token, and this tokenizer has none; leave it out"
+                f"task.align={options.align} fills with a BOS, PAD or EOS token, and this tokenizer has none; leave it out"
             )
 
     @property
@@ -112,6 +118,15 @@ class Reader:
         """Characters of every token of a text."""
         return [tuple(one) for one in self.encode(text, return_offsets_mapping=True)["offset_mapping"]]
 
+    def filled(self, side: alignment.Side, fills: Sequence[alignment.Fill]) -> alignment.Side | None:
+        """A prompt with its fillers; None if other tokens stand around them than before."""
+        token = self.tokenizer.convert_tokens_to_ids(self.filler)
+        for keeps_space in (True, False):
+            made = alignment.filled(side, fills, self.filler, token, keeps_space)
+            if self.ids(made.text) == made.ids:
+                return replace(made, offsets=self.offsets(made.text))
+        return None
+
     def is_unknown(self, token: int) -> bool:
         unknown = self.tokenizer.unk_token_id
         return token == unknown != self.tokenizer.eos_token_id
@@ -124,8 +139,8 @@ def read(rows: Sequence[Row], reader: Reader) -> tuple[list[Pair], list[Rejected
     first: dict[tuple[int, ...], Row] = {}
     for row in rows:
         found = _read(row, reader)
-        if isinstance(found, Pair) and first.setdefault(found.clean, row) is not row:
-            found = f"has the clean prompt of row {first[found.clean].number} again"
+        if isinstance(found, Pair) and first.setdefault(found.unfilled, row) is not row:
+            found = f"has the clean prompt of row {first[found.unfilled].number} again"
         if isinstance(found, str):
             rejected.append(Rejected(row, found))
         else:
@@ -143,29 +158,24 @@ def _read(row: Row, reader: Reader) -> Pair | str:
     clean, corrupted = (text.removesuffix(" ") if cut else text for text in (row.clean, row.corrupted))
     end, joint = _seam(row, clean, (*answers, *wrong), reader)
     texts = [reader.rendered(text + end) for text in (clean, corrupted)]
-    ids, filled = [reader.ids(text) for text in texts], (0, 0)
-    if len(ids[0]) != len(ids[1]):
-        if reader.options.align is None:
-            start = len(reader.start)
-            return f"clean has {len(ids[0]) + start} tokens and corrupted {len(ids[1]) + start}; reword it"
-        texts, ids, filled = _filled(texts, ids, reader)
-        if len(ids[0]) != len(ids[1]):
-            return "changes its tokens when it is filled on the left; reword it so that both prompts have one length"
-    sides = [(*reader.start, *one) for one in ids]
+    sides = _sides(row, (clean + end, corrupted + end), texts, reader)
+    aligned = sides if isinstance(sides, str) else _aligned(sides, reader)
+    if isinstance(aligned, str):
+        return aligned
+    sides, filled = aligned
+    texts, tokens = [side.text for side in sides], [(*reader.start, *side.ids) for side in sides]
     words = _words(answers, wrong, texts[0], joint, reader)
     if isinstance(words, str):
         return words
-    if refused := _unfit_prompts(sides, words, reader):
+    if refused := _unfit_prompts(tokens, words, reader):
         return refused
-    positions = _positions(row.spans or {}, clean + end, texts[0], sides, reader)
-    if isinstance(positions, str):
-        return positions
+    positions = _positions(sides[0], tokens, reader)
     alike = _words(answers, wrong, texts[1], joint, reader) == words
     twin = _same_tokens(positions, texts, reader) if alike else None
     return Pair(
         row=row,
-        clean=sides[0],
-        corrupted=sides[1],
+        clean=tokens[0],
+        corrupted=tokens[1],
         texts=(texts[0], texts[1]),
         joint=joint,
         answers=answers,
@@ -214,14 +224,48 @@ def _longest_word(text: str, joint: str, words: Sequence[str], reader: Reader) -
     return max(len(reader.encode.continuation(text, joint, word)) or math.inf for word in words)
 
 
-def _filled(
-    texts: Sequence[str], ids: Sequence[tuple[int, ...]], reader: Reader
-) -> tuple[list[str], list, tuple[int, int]]:
-    """Both prompts with filler tokens on the left of the shorter one, until they are equally long."""
-    longest = max(map(len, ids))
-    counts = [longest - len(one) for one in ids]
-    made = [reader.filler * count + text for text, count in zip(texts, counts, strict=True)]
-    return made, [reader.ids(text) for text in made], (counts[0], counts[1])
+def _sides(
+    row: Row, prompts: tuple[str, str], texts: Sequence[str], reader: Reader
+) -> tuple[alignment.Side, alignment.Side] | str:
+    """Both prompts as tokens with their roles; or why a role has no place in them."""
+    made = []
+    for spans, prompt, text in zip((row.spans, row.corrupted_spans), prompts, texts, strict=True):
+        moved = _moved(spans or {}, prompt, text)
+        if moved is None:
+            return "is changed by the chat template, so its roles cannot be found in it; leave the roles out"
+        side = alignment.Side(text, reader.ids(text), reader.offsets(text), moved)
+        for role in moved:
+            if not side.tokens_of(role):
+                return f"has the role {role} where no token stands; name a word"
+        made.append(side)
+    return made[0], made[1]
+
+
+Filled = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _aligned(
+    sides: tuple[alignment.Side, alignment.Side], reader: Reader
+) -> tuple[tuple[alignment.Side, alignment.Side], Filled] | str:
+    """Both prompts with fillers where the options allow them, and the positions of these; or why they do not correspond."""
+    start, align = len(reader.start), reader.options.align
+    if align is None and len(sides[0].ids) != len(sides[1].ids):
+        return f"clean has {len(sides[0].ids) + start} tokens and corrupted {len(sides[1].ids) + start}; reword it"
+    fills = ([], []) if align is None else alignment.WAYS[align](sides)
+    if isinstance(fills, str):
+        return fills
+    made = [reader.filled(side, own) if own else side for side, own in zip(sides, fills, strict=True)]
+    if made[0] is None or made[1] is None:
+        return "changes its tokens when fillers stand in it; reword it so that both prompts have one length"
+    for role in made[1].roles:
+        here, there = (start + side.tokens_of(role)[-1] for side in made if side is not None)
+        if here != there:
+            return (
+                f"has the role {role} at token {here} of its clean prompt and at {there} of the corrupted one, which patching "
+                "would not exchange; reword it, or align it with task.align=spans"
+            )
+    first, second = (tuple(start + place for place in alignment.places(own)) for own in fills)
+    return (made[0], made[1]), (first, second)
 
 
 @dataclass(frozen=True)
@@ -274,23 +318,15 @@ def _words(answers: Iterable[str], wrong: Iterable[str], text: str, joint: str, 
     return words
 
 
-def _positions(
-    spans: Mapping[str, Span], prompt: str, text: str, sides: Sequence[tuple[int, ...]], reader: Reader
-) -> dict[str, Span] | str:
-    """Character spans in the text that the model reads: the row's roles, FIRST and END; or why one has no place."""
-    offsets = reader.offsets(text)
-    moved = _moved(spans, prompt, text)
-    if moved is None:
-        return "is changed by the chat template, so its roles cannot be found in it; leave the roles out"
-    for role, (first, last) in moved.items():
-        if not any(start < last and end > first for start, end in offsets):
-            return f"has the role {role} where no token stands; name a word"
+def _positions(clean: alignment.Side, sides: Sequence[tuple[int, ...]], reader: Reader) -> dict[str, Span]:
+    """Character spans in the text that the model reads: the row's roles, FIRST and END."""
     changed = next(place for place, (one, other) in enumerate(zip(*sides, strict=True)) if one != other)
+    offsets = clean.offsets
     wide = [
         place for place, (start, end) in enumerate(offsets) if start < end
     ]  # some write a space as a token of no width
     first = next((place for place in wide if place >= changed - len(reader.start)), wide[-1])
-    return {**moved, FIRST: offsets[first], END: offsets[wide[-1]]}
+    return {**clean.roles, FIRST: offsets[first], END: offsets[wide[-1]]}
 
 
 def _same_tokens(positions: Mapping[str, Span], texts: Sequence[str], reader: Reader) -> dict[str, Span] | None:
@@ -337,7 +373,8 @@ def templated(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def _fillers(pair: Pair) -> str:
-    return f", filled {pair.filled[0]} and {pair.filled[1]}" if any(pair.filled) else ""
+    """Where either prompt is filled: prompts of one template have their words at the same positions."""
+    return f", filled {' and '.join(_places(own) or 'nowhere' for own in pair.filled)}" if any(pair.filled) else ""
 
 
 def _places(changed: Sequence[int]) -> str:

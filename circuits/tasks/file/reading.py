@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from circuits.tasks.file import columns
-from circuits.tasks.file.rows import Row, RowError, of_cells, require_alike, require_columns
+from circuits.tasks.file.rows import Row, RowError, Unread, of_cells, require_alike, require_columns
 from results_io import UserError
 
 LINES = (".jsonl", ".ndjson")
@@ -22,11 +22,13 @@ LIST_OF_OBJECTS = re.compile(r"\s*\[\s*\{")
 BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # of UTF-16; that of UTF-8 is read over
 
 
-def read(path: Path, chosen: Mapping[str, str] | None = None, unread: dict[int, str] | None = None) -> tuple[Row, ...]:
+def read(
+    path: Path, chosen: Mapping[str, str] | None = None, unread: dict[int, Unread] | None = None
+) -> tuple[Row, ...]:
     """The rows of a file: CSV (comma, semicolon or tab, by its header) or one JSON object a line, by its ending.
 
     `chosen`: {our column: where the file has it}; the file's other columns are then not read. `unread` takes the rows that cannot
-    be read, {number: line and reason}. UserError, with the line and the remedy, for whatever else cannot be read, and without
+    be read, by their numbers. UserError, with the line and the remedy, for whatever else cannot be read, and without
     `unread` for such a row.
     """
     text = _text(path)
@@ -52,10 +54,11 @@ def read(path: Path, chosen: Mapping[str, str] | None = None, unread: dict[int, 
         except RowError as reason:
             if unread is None:
                 raise
-            unread[number] = f"(line {line}) {reason.reason}"
+            unread[number] = Unread(line, reason.reason)
     if unread and not found:
         first = min(unread)
-        raise UserError(f"{path}: none of the {len(unread)} rows can be read; row {first} {unread[first]}")
+        line, reason = unread[first]
+        raise UserError(f"{path}: none of the {len(unread)} rows can be read; line {line} (row {first}) {reason}")
     require_alike(found, str(path))
     return tuple(found)
 

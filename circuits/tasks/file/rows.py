@@ -8,14 +8,15 @@ import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import results_io
 from results_io import UserError
 
 REQUIRED = ("clean", "corrupted", "answer")
-OPTIONAL = ("wrong", "corrupted_answer", "template", "cluster", "split", "roles")
+OPTIONAL = ("wrong", "corrupted_answer", "template", "cluster", "split", "roles", "corrupted_roles")
 ROLE_COLUMN = "role."  # role.subject holds the span of the role "subject"
+CORRUPTED_ROLE_COLUMN = "corrupted_role."  # the same of the corrupted prompt
 SEPARATOR = "|"  # between the answers of a CSV cell that is no JSON list
 SPLITS = ("discovery", "evaluation", "held_out", "reference")
 RESERVED = ("end", "changed", "changed_first")  # roles that every row has
@@ -39,12 +40,20 @@ class RowError(UserError):
         self.where, self.reason = where, reason
 
 
+class Unread(NamedTuple):
+    """A row that cannot be read: the line on which it begins (None: it has none), and why."""
+
+    line: int | None
+    reason: str
+
+
 @dataclass(frozen=True)
 class Row:
     """One pair. `number` counts rows from 1, `line` is where it begins in its file (the number, where there are no lines).
 
     `answers`, `wrong` and `corrupted_answers` are words as written, a leading space included; the last two may be empty.
-    `spans` are half-open character ranges of the clean prompt by role. None: the file does not say.
+    `spans` are half-open character ranges of the clean prompt by role, `corrupted_spans` those of the corrupted one for some of
+    these roles. None: the file does not say.
     """
 
     number: int
@@ -58,11 +67,14 @@ class Row:
     cluster: str | None = None
     split: str | None = None
     spans: Mapping[str, Span] | None = None
+    corrupted_spans: Mapping[str, Span] | None = None
 
     @property
     def content(self) -> dict[str, Any]:
-        """All but the line, which depends on how the same rows are written down."""
-        return {name: value for name, value in asdict(self).items() if name != "line"}
+        """All but the line, which depends on how the same rows are written down, and spans of the corrupted prompt only if there
+        are some, so that rows without them keep the digest that they had before there were any."""
+        absent = ("line", *(["corrupted_spans"] if self.corrupted_spans is None else []))
+        return {name: value for name, value in asdict(self).items() if name not in absent}
 
 
 def sha256(rows: Sequence[Row]) -> str:
@@ -85,7 +97,7 @@ def require_columns(names: Sequence[str], where: str) -> None:
                 f"{where} has a column without a name; take it away (pandas writes its index so, unless with index=False), or "
                 "name the columns to read with task.columns"
             )
-        if name not in known and not ROLE_NAME.fullmatch(name.removeprefix(ROLE_COLUMN) if is_role(name) else ""):
+        if name not in known and not ROLE_NAME.fullmatch(name.partition(".")[2] if is_role(name) else ""):
             raise UserError(
                 f"{where} has the unknown column {name!r}; use {', '.join(known)} or {ROLE_COLUMN}<name>, delete it, or name "
                 "the columns to read with task.columns"
@@ -119,7 +131,7 @@ def is_empty(value: Any) -> bool:
 
 
 def is_role(column: str) -> bool:
-    return column.startswith(ROLE_COLUMN)
+    return column.startswith((ROLE_COLUMN, CORRUPTED_ROLE_COLUMN))
 
 
 def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text: bool) -> Row:
@@ -131,6 +143,7 @@ def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text:
     answers = _words(cells.get("answer"), "answer", where, text)
     if not answers:
         raise RowError(where, f"has no answer; {REMEDY['answer']}")
+    spans = _spans(cells, clean, where, text)
     return Row(
         number=number,
         line=line,
@@ -142,7 +155,8 @@ def of_cells(cells: Mapping[str, Any], number: int, line: int, where: str, text:
         template=_label(cells.get("template"), "template", where),
         cluster=_label(cells.get("cluster"), "cluster", where),
         split=_split(_label(cells.get("split"), "split", where), where),
-        spans=_spans(cells, clean, where, text),
+        spans=spans,
+        corrupted_spans=_corrupted_spans(cells, corrupted, spans or {}, where, text),
     )
 
 
@@ -230,52 +244,70 @@ def _split(name: str | None, where: str) -> str | None:
 
 def _spans(cells: Mapping[str, Any], clean: str, where: str, text: bool) -> dict[str, Span] | None:
     """Character ranges by role, from the column `roles` and the columns `role.NAME`; None if there are none."""
-    given = cells.get("roles")
+    places = _places(cells, "roles", ROLE_COLUMN, where, text)
+    return {role: _span(role, place, clean, "clean", where) for role, place in places.items()} or None
+
+
+def _corrupted_spans(
+    cells: Mapping[str, Any], corrupted: str, spans: Mapping[str, Span], where: str, text: bool
+) -> dict[str, Span] | None:
+    """The same of the corrupted prompt, from `corrupted_roles` and `corrupted_role.NAME`: for roles of the clean one alone."""
+    places = _places(cells, "corrupted_roles", CORRUPTED_ROLE_COLUMN, where, text)
+    for role in places:
+        if role not in spans:
+            raise RowError(where, f"names the role {role} in its corrupted prompt alone; name it in the clean one too")
+    return {role: _span(role, place, corrupted, "corrupted", where) for role, place in places.items()} or None
+
+
+def _places(cells: Mapping[str, Any], column: str, prefix: str, where: str, text: bool) -> dict[str, Any]:
+    """Where each role stands as a row says it, in one column of that name or in columns that begin with the prefix."""
+    given = cells.get(column)
     if text and isinstance(given, str) and given:
         try:
             given = json.loads(given)
         except ValueError as error:
-            raise RowError(where, f'has roles that are not JSON ({error}); write {{"subject": "Mary"}}') from error
+            raise RowError(where, f'has {column} that are not JSON ({error}); write {{"subject": "Mary"}}') from error
     if is_empty(given):
         given = {}
     if not isinstance(given, Mapping):
         raise RowError(
-            where, f'has roles {shown(given)}; write an object such as {{"subject": "Mary", "verb": [5, 9]}}'
+            where, f'has {column} {shown(given)}; write an object such as {{"subject": "Mary", "verb": [5, 9]}}'
         )
-    named = {name.removeprefix(ROLE_COLUMN): value for name, value in cells.items() if is_role(name)}
+    named = {name.removeprefix(prefix): value for name, value in cells.items() if name.startswith(prefix)}
     both = sorted(set(given) & set(named))
     if both:
         raise RowError(where, f"gives the role {both[0]!r} in two columns; keep one")
-    places = {**given, **{name: _list_in(v) or v if isinstance(v, str) else v for name, v in named.items()}}
-    return {role: _span(role, place, clean, where) for role, place in places.items()} or None
+    return {**given, **{name: _list_in(v) or v if isinstance(v, str) else v for name, v in named.items()}}
 
 
-def _span(role: str, place: Any, clean: str, where: str) -> Span:
+def _span(role: str, place: Any, prompt: str, side: str, where: str) -> Span:
     if role in RESERVED:
         raise RowError(where, f"names a role {role!r}, which every prompt has anyway; call it something else")
     if not ROLE_NAME.fullmatch(role):
         raise RowError(where, f"names a role {role!r}; use letters, digits and underscores, a letter first")
     if isinstance(place, str) and place:
-        first, count = clean.find(place), _occurrences(place, clean)
+        first, count = prompt.find(place), _occurrences(place, prompt)
         if count == 0:
             raise RowError(
-                where, f"has the role {role} at {shown(place)}, which the clean prompt {shown(clean)} does not contain"
+                where,
+                f"has the role {role} at {shown(place)}, which the {side} prompt {shown(prompt)} does not contain",
             )
         if count > 1:
             raise RowError(
                 where,
-                f"has the role {role} at {shown(place)}, which the clean prompt contains {count} times; give its characters, the "
-                f"first time [{first}, {first + len(place)}]",
+                f"has the role {role} at {shown(place)}, which the {side} prompt contains {count} times; give its characters, "
+                f"the first time [{first}, {first + len(place)}]",
             )
         return first, first + len(place)
     if isinstance(place, (list, tuple)) and len(place) == 2 and all(type(one) is int for one in place):
         start, end = place
-        if 0 <= start < end <= len(clean):
+        if 0 <= start < end <= len(prompt):
             return start, end
         raise RowError(
-            where, f"has the role {role} at [{start}, {end}], outside its {len(clean)} characters; use 0 <= start < end"
+            where,
+            f"has the role {role} at [{start}, {end}], outside its {len(prompt)} characters; use 0 <= start < end",
         )
-    raise RowError(where, f"has the role {role} at {shown(place)}; write a part of the clean prompt, or [start, end]")
+    raise RowError(where, f"has the role {role} at {shown(place)}; write a part of the {side} prompt, or [start, end]")
 
 
 def _occurrences(part: str, text: str) -> int:
