@@ -18,7 +18,7 @@ from suites.log import chain, generations
 from suites.log.generations import RecordedRun, Slot
 from suites.models.base import Generation
 from suites.modes import rates
-from suites.outcome import Case, Detection, Outcome
+from suites.outcome import UNCHANGED, Case, Detection, Outcome
 from suites.statistics import proportions
 
 NAME = "scores.jsonl"
@@ -157,8 +157,7 @@ def lines_of(judged: JudgedSuite) -> Iterator[dict[str, Any]]:
 
 def _detect(mode: modes.Mode, case: Case, suite: Suite, unchanged: frozenset[str]) -> Detection:
     if case.item.id in unchanged:
-        reason = "the model's tokenizer reads it as the same tokens as the original: nothing was changed"
-        return Detection(None, "verified", reason, subtype="not_applicable")
+        return Detection(None, "verified", UNCHANGED, subtype="not_applicable")
     return mode.detect(case, suite.parameters)
 
 

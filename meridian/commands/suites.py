@@ -41,7 +41,14 @@ def run(context: RunContext, folder: Path) -> None:
     integrity.announce(folder, reporter.say)
     model = open_model(context.model_settings)
     found = runner.run(
-        suites, model, folder, reporter.bar, reporter.say, context=asked.get("context"), seed=context.seed
+        suites,
+        model,
+        folder,
+        reporter.bar,
+        reporter.say,
+        context=asked.get("context"),
+        seed=context.seed,
+        sla=asked.get("sla"),
     )
     groups = [pairing.group(judged, model) for judged in found.suites if judged.applies and judged.failures]
     hashes = {suite.id: suite.sha256 for suite in suites}

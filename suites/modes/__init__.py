@@ -7,6 +7,8 @@ A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Sch
     EXPECT                                                  JSON Schema of an item's `expect`; a mode without it reads none
     check(suite) -> None                                    UserError for a suite that the mode cannot judge; not
     every mode has it
+    rated(item) -> bool                                     whether the failure rate can be over an item, and not a control
+    or an original; a mode without it rates all
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import registries
 import results_io
 from suites import schema
 from suites.estimate import Estimate
-from suites.item import Suite
+from suites.item import Item, Suite
 from suites.outcome import Case, Detection
 
 
@@ -79,6 +81,12 @@ def _find() -> dict[str, Mode]:
 
 
 MODES: Mapping[str, Mode] = _find()
+
+
+def rated(suite: Suite) -> list[Item]:
+    """The items that the failure rate of a suite is over, if the model leaves none of them without a verdict."""
+    counts = getattr(MODES[suite.mode], "rated", None)
+    return [item for item in suite.items if counts is None or counts(item)]
 
 
 def check(suite: Suite) -> None:

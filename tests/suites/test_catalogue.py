@@ -42,7 +42,7 @@ def test_every_mode_has_a_suite_and_the_embedded_model_reads_one_where_it_can():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_lock_is_what_the_declaration_compiles_to(name):
     suite = load(name)
-    _, _, differs = freeze_suites.freeze(suite.id)
+    _, _, differs, _ = freeze_suites.freeze(suite.id)
     assert not differs
     assert suite.sha256 == lock.suite_hash(lock.item_hash(item, suite.scorer) for item in suite.items)
 
@@ -84,7 +84,7 @@ def test_prompts_fit_the_embedded_model():
 
 def test_the_whole_catalogue_takes_the_embedded_model_seconds():
     requests = sum(len(suite.items) * sum(leg.samples for leg in suite.legs) for suite in readable())
-    assert 1500 <= requests <= 6000  # some 25 s on one core
+    assert 1500 <= requests <= 8000  # some 35 s on one core
 
 
 def test_padded_groups_are_large_enough_to_trace():
