@@ -1,4 +1,4 @@
-"""The numbered results of behavioural suites: 101-115 one failure mode each, 121 likelihoods, 131 coverage of the taxonomy.
+"""The numbered results of behavioural suites: 101-116 one failure mode each, 121 likelihoods, 131 coverage of the taxonomy.
 
 A file has one record for every estimate of every suite, with the keys in results/README.md. It holds no time and
 nothing of how the run went, so that the same outputs, judged by the same code, give the same bytes.

@@ -74,13 +74,13 @@ def _shown(threshold: float | None) -> str:
 
 
 def failure_rates(documents: Mapping[str, Mapping[str, Any]]) -> Forest:
-    """The failure rates of results 101 to 115, by number, each with its own gate."""
+    """The failure rates of results 101 to 116, by number, each with its own gate."""
     return Forest(
         name="failure_rates",
         title="Failure rates of the behavioural suites",
         caption="Share of items that fail, with its 95 % interval (items of one cluster count together). A suite passes its "
         "gate (dotted) if the whole interval lies at or below it and fails if it lies above; insufficient: fewer than "
-        f"{VERDICT_FROM} cases, or a heuristic that is not trusted; a suite without a gate has no verdict. Results 101 to 115.",
+        f"{VERDICT_FROM} cases, or a heuristic that is not trusted; a suite without a gate has no verdict. Results 101 to 116.",
         x_label="failure rate",
         rows=tuple(_rate(data, record) for data, record in run_folder.failure_rates(documents)),
         level=0.95,

@@ -1,4 +1,4 @@
-"""The failure modes, A1 to A15 so far: one file a mode, found by itself and kept by its ID in MODES.
+"""The failure modes, A1 to A16 so far: one file a mode, found by itself and kept by its ID in MODES.
 
 A mode has ID, NAME, TITLE, TIER, TRACEABLE and TRACE_NOTE, PARAMETERS (JSON Schema of a suite's `parameters`), and
 

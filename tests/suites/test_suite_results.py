@@ -72,7 +72,7 @@ def test_the_file_of_a_mode(tmp_path):
     }
 
 
-@pytest.mark.parametrize("number", range(1, 16))
+@pytest.mark.parametrize("number", range(1, 17))
 def test_numbers_of_the_modes(number):
     mode = modes.MODES[f"A{number}"]
     document = results.mode_document(mode, [], results.TestedModel("m", {}, 0))
