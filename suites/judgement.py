@@ -68,7 +68,7 @@ def judge(suite: Suite, recorded: RecordedRun) -> JudgedSuite:
     run_id, environments = recorded.run_id, tuple(recorded.environments)
     if recorded.not_applicable is not None:
         return JudgedSuite(suite, False, recorded.not_applicable, run_id=run_id, environments=environments)
-    mode = modes.MODES[suite.mode]
+    mode = modes.EVERY[suite.mode]
     unchanged = frozenset(recorded.facts.get("unchanged", ()))
     judged = tuple((case, _detect(mode, case, suite, unchanged)) for case in cases(suite, recorded))
     estimates = mode.summarise(judged, suite.parameters)

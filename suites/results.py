@@ -1,4 +1,4 @@
-"""The numbered results of behavioural suites: 101-116 one failure mode each, 121 likelihoods, 131 coverage of the taxonomy.
+"""The numbered results of behavioural suites: 101-116 one failure mode each, 186 on safety suites, 121 likelihoods, 131 coverage.
 
 A file has one record for every estimate of every suite, with the keys in results/README.md. It holds no time and
 nothing of how the run went, so that the same outputs, judged by the same code, give the same bytes.
@@ -26,10 +26,10 @@ from suites.statistics.calibration import calibration
 from suites.statistics.selective import RiskCoverage, areas, risk_coverage, threshold
 
 KIND = "behaviour"
-MODE_BASE, LIKELIHOOD, COVERAGE = 100, "121", "131"
+LIKELIHOOD, COVERAGE = "121", "131"
 WORST = 10  # failures shown in full for each suite
 SEVERITIES = ("high", "medium", "low")
-BEHAVIOUR, LIKELIHOODS = "B", "L"  # prefixes of metric ids
+BEHAVIOUR, LIKELIHOODS, SAFETY = "B", "L", "S"  # prefixes of metric ids, and families of tests
 LOWER, HIGHER = "lower is better", "higher is better"
 GOOD = (  # larger is better
     "accuracy",
@@ -39,6 +39,8 @@ GOOD = (  # larger is better
     "mode_consistency",
     "pairwise_agreement",
     "worst_template",
+    "youden_j",
+    "refused_forbidden",
 )
 AT_SLA = "coverage_at_sla"
 MCNEMAR, CLEAN, CHANGED = "mcnemar", "accuracy_clean", "accuracy_changed"
@@ -73,7 +75,7 @@ def write(
     by_mode: dict[str, list[JudgedSuite]] = {}
     for one in judged:
         by_mode.setdefault(one.suite.mode, []).append(one)
-    documents = [mode_document(modes.MODES[mode], by_mode[mode], subject) for mode in sorted(by_mode, key=number)]
+    documents = [mode_document(modes.EVERY[mode], by_mode[mode], subject) for mode in sorted(by_mode, key=number)]
     if any(one.likelihoods for one in judged):
         documents.append(likelihood_document(judged, subject, sla))
     documents.append(coverage_document(judged, subject, context))
@@ -85,8 +87,8 @@ def write(
 
 
 def number(mode: str) -> int:
-    """The number of a mode's result: 100 + that of the mode ("A9" is 109)."""
-    return MODE_BASE + int(mode[1:])
+    """`modes.number`: 100 + that of a failure mode ("A9" is 109), and a safety suite's own."""
+    return modes.number(mode)
 
 
 def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: TestedModel) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def mode_document(mode: modes.Mode, judged: Sequence[JudgedSuite], subject: Test
         },
         "records": [
             _record(
-                f"{BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}",
+                f"{SAFETY if mode.ID in modes.SAFETY else BEHAVIOUR}.{mode.NAME}.{one.suite.id}.{name}",
                 estimate,
                 one,
                 subject,
