@@ -28,7 +28,8 @@ BANDS = ((0.05, "well calibrated"), (0.15, "moderately calibrated"))  # ECE belo
 PROXY_RUNS = 10  # fewer repeated outputs take too few values for a confidence
 SIMULATED_AT_ONCE = 4_000_000  # outcomes; 32 MB
 LEVEL = 0.95
-BASIC = "basic bootstrap over clusters"
+PERCENTILE = "percentile bootstrap over clusters"
+WIDER = "percentile and basic bootstrap over clusters, the wider ends"
 Source = Literal["softmax", "verbal", "consistency"]
 
 
@@ -62,8 +63,9 @@ def calibration(
     5 items, the equal-mass ECE over bins of equal count (equal confidences in one bin), Brier mean (confidence - correct)^2.
     `p_value` of each: how often outcomes of a calibrated model (`calibrated_outcomes`) are as far off, two-sided for Brier.
     `detail` has that null's mean and 95 % point, the share of luck that a cluster shares, and for ECE from 300 items on a band.
-    The intervals are basic bootstrap ones over clusters, 2 estimate - quantile: a resample is further off than the sample, by as
-    much as the sample than the truth. Under 20 clusters there is none. `source` "consistency" needs `runs` >= 10. UserError for a
+    Intervals are over resampled clusters, under 20 of which there is none: percentiles for Brier, and for errors, which are sums
+    of absolute values, the wider ends of percentiles and of 2 estimate - quantile, as neither alone holds the truth often
+    enough. `source` "consistency" needs `runs` >= 10. UserError for a
     confidence outside [0, 1]. Source: Guo et al. 2017; Widmann et al. 2019 (null); Davison & Hinkley 1997, 5.2.
     """
     p, hit, label, excluded = _judged(confidence, correct, clusters)
@@ -252,15 +254,22 @@ def _tested(
     if name == "ece":
         detail["band"] = band(value, n)
     unit = "squared probability" if name == "brier" else "probability"
-    ci = None if spread is None else _basic(value, spread)
+    ci = None if spread is None else _interval(value, spread, absolute=name != "brier")
     return Estimate(value, unit, n, ci, p_value=p, test="simulated perfect calibration", detail=detail, **said)
 
 
-def _basic(value: float, spread: Float[np.ndarray, " draw"]) -> Interval:
-    """2 value - the quantiles of its bootstrap, within [0, 1]."""
+def _interval(value: float, spread: Float[np.ndarray, " draw"], *, absolute: bool) -> Interval:
+    """Percentiles of the bootstrap; for sums of absolute values the wider ends of these and of 2 value - them, within [0, 1].
+
+    A resample of such a sum is further off than the sample, as the sample is than the truth: percentiles lie too high, and the
+    reflected ones, which correct for that, vary too little with the truth. 60 clusters: .80 and .93 of intervals held it, the
+    wider ends .96.
+    """
     low, high = percentile_interval(spread, LEVEL)
-    ends = np.clip([2 * value - high, 2 * value - low], 0.0, 1.0)
-    return Interval(float(ends[0]), float(ends[1]), LEVEL, BASIC)
+    if not absolute:
+        return Interval(low, high, LEVEL, PERCENTILE)
+    ends = np.clip([min(low, 2 * value - high), max(high, 2 * value - low)], 0.0, 1.0)
+    return Interval(float(ends[0]), float(ends[1]), LEVEL, WIDER)
 
 
 def _maximum(

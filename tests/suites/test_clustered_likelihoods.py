@@ -145,7 +145,7 @@ def test_areas_with_weights_are_areas_of_copies():
 @pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
 def test_calibrated_models_are_called_uncalibrated_at_the_nominal_rate(share):
     """60 clusters of 7. Independent items' null rejects up to nine in ten of these calibrated models."""
-    rng, runs = np.random.default_rng(7), 300
+    rng, runs = np.random.default_rng(7), 200
     rejected = dict.fromkeys(("ece", "mce", "ece_equal_mass", "brier", "aurc", "independent"), 0)
     for _ in range(runs):
         p, hit, labels = calibrated(rng, 60, COPIES, share)
@@ -166,7 +166,7 @@ def test_calibrated_models_are_called_uncalibrated_at_the_nominal_rate(share):
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_intervals_over_clusters_hold_the_truth(share):
     """Overconfident by .1 everywhere: the true ECE is .1, the true Brier and accuracy are known; 60 clusters of 7."""
-    rng, runs = np.random.default_rng(8), 300
+    rng, runs = np.random.default_rng(8), 100
     kept = dict.fromkeys(("acc", "ece", "brier", "aurc"), 0)
     narrow = 0
     big, _, _ = calibrated(rng, 200_000, 1, 0)
@@ -185,6 +185,6 @@ def test_intervals_over_clusters_hold_the_truth(share):
         narrow += plain.low <= truth["acc"] <= plain.high
     rates = {name: count / runs for name, count in kept.items()}
     print(share, rates, narrow / runs)
-    assert all(rate >= 0.88 for rate in rates.values()), rates
+    assert all(rate >= 0.9 for rate in rates.values()), rates
     if share == 1.0:
         assert narrow / runs < 0.7
